@@ -1,0 +1,10 @@
+//! agentsh runs AI agents and MCP servers that are not trusted.
+//!
+//! The rooms stand on floors, and an arrow never goes up:
+//! `cli` > `session` > `agent mcp net sandbox pin` > `guard store` > `policy` > [`types`].
+//! Rooms on one floor do not import each other. `docs/ARCHITECTURE.md` draws the picture.
+
+pub mod guard;
+pub mod policy;
+pub mod store;
+pub mod types;

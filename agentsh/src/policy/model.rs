@@ -1,0 +1,218 @@
+//! The resolved policy: immutable plain data, ordered, every entry with the place it was written.
+
+use std::collections::BTreeMap;
+
+use crate::types::{RuleRef, ServerId};
+
+/// A value and the rule that says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruled<T> {
+    pub value: T,
+    pub rule: RuleRef,
+}
+
+/// Everything one session obeys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// File the policy came from, or `built-in:NAME`.
+    pub source: String,
+    pub agent: ProcessPolicy,
+    /// `agent.mcp_config`: the file in which an agent without an adapter of its own keeps its MCP servers.
+    /// `~` and a leading `.` (the project) are still unexpanded.
+    pub agent_mcp_config: Option<Ruled<String>>,
+    pub mcp: McpPolicy,
+    pub tests: Vec<PolicyTest>,
+}
+
+/// What one process tree (the agent, or one server) may touch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProcessPolicy {
+    pub network: NetworkPolicy,
+    pub filesystem: FilesystemPolicy,
+    pub env: EnvPolicy,
+    pub limits: Limits,
+    pub exec: ExecPolicy,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NetworkPolicy {
+    pub allow: Vec<Ruled<NetworkRule>>,
+    /// Ports of the host's own loopback that are opened by number.
+    pub loopback: Vec<Ruled<u16>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkRule {
+    pub host: HostPattern,
+    /// Empty means 443 and 80.
+    pub ports: Vec<u16>,
+    /// `protocol: tcp`: anything over TCP, without the TLS and HTTP name checks.
+    pub any_tcp: bool,
+}
+
+/// Matching is on labels, never on substrings. Lower-case, IDNA-mapped, no trailing dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPattern {
+    /// `example.com`
+    Exact(String),
+    /// `*.example.com`: exactly one more label. Holds `example.com`.
+    OneLabel(String),
+    /// `**.example.com`: one label or more. Holds `example.com`.
+    AnyDepth(String),
+    /// An address or a CIDR block written as such: network address and prefix length.
+    Net(std::net::IpAddr, u8),
+}
+
+/// Paths as written: `~`, `.` and globs are expanded when the plan is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilesystemPolicy {
+    pub read: Vec<Ruled<String>>,
+    pub write: Vec<Ruled<String>>,
+    pub deny: Vec<Ruled<String>>,
+    /// Built-in masks and read-only hook files that the policy lifts by name.
+    pub unmask: Vec<Ruled<String>>,
+}
+
+/// `env_allow`, `env_deny`, `env_inherit`, as documented.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvPolicy {
+    pub allow: Vec<Ruled<String>>,
+    pub deny: Vec<Ruled<String>>,
+    /// `env_inherit: all`: with neither list, pass everything (except the loader variables).
+    pub inherit_all: bool,
+}
+
+/// None means the default of that kind of process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes.
+    pub memory: Option<Ruled<u64>>,
+    pub pids: Option<Ruled<u64>>,
+    pub open_files: Option<Ruled<u64>>,
+    /// Percent of one CPU: 200 is two CPUs.
+    pub cpu_percent: Option<Ruled<u64>>,
+}
+
+/// Globs over absolute paths of programs that may be executed. Empty means all that can be seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecPolicy {
+    pub allow: Vec<Ruled<String>>,
+}
+
+/// `sandbox.mcp` and `mcp_rules`, as documented for agentsh.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct McpPolicy {
+    /// Without it the lists below are only evaluated, and what would be refused is recorded as an alert.
+    pub enforce: bool,
+    pub fail_closed: bool,
+    pub server_policy: ListMode,
+    pub server_policy_rule: Option<RuleRef>,
+    pub allowed_servers: Vec<Ruled<String>>,
+    pub denied_servers: Vec<Ruled<String>>,
+    pub tool_policy: ListMode,
+    pub tool_policy_rule: Option<RuleRef>,
+    pub allowed_tools: Vec<Ruled<ToolRule>>,
+    pub denied_tools: Vec<Ruled<ToolRule>>,
+    pub pinning: Pinning,
+    pub rate_limits: RateLimits,
+    /// Sections whose engines are not built yet are parsed and kept, so that a documented file loads unchanged;
+    /// `not_enforced` names them and every session says so.
+    pub not_enforced: Vec<RuleRef>,
+    /// Longest line on the wire, in bytes.
+    pub max_line_bytes: u64,
+    /// Seconds a request may stay unanswered before it is cancelled; None leaves it to the client.
+    pub request_timeout_s: Option<u64>,
+    pub servers: BTreeMap<ServerId, ServerPolicy>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListMode {
+    #[default]
+    None,
+    Allowlist,
+    Denylist,
+}
+
+/// All three fields must match. `server` and `tool` are globs (`*`, `?`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolRule {
+    pub server: String,
+    pub tool: String,
+    /// `sha256:` + 64 hex digits of the tool's canonical definition.
+    pub content_hash: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pinning {
+    pub enabled: bool,
+    pub on_change: OnChange,
+    pub auto_trust_first: bool,
+    pub pin_binary: bool,
+    pub rule: RuleRef,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnChange {
+    Block,
+    Alert,
+    Allow,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateLimits {
+    pub default: Option<Ruled<Rate>>,
+    pub per_server: BTreeMap<ServerId, Ruled<Rate>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub calls_per_minute: u32,
+    pub burst: u32,
+}
+
+/// One entry of `sandbox.mcp.servers`: it adds a server or overrides the one of that id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerPolicy {
+    pub rule: RuleRef,
+    /// None: only the limits and grants of a server that the host's configuration declares.
+    pub command: Option<String>,
+    pub args: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub process: ProcessPolicy,
+}
+
+/// One entry of `tests:`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyTest {
+    pub rule: RuleRef,
+    pub question: Question,
+    /// None: the agent.
+    pub from: Option<ServerId>,
+    pub expect_allow: bool,
+}
+
+/// What `policy explain` and `tests:` can ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// `host:port`
+    Connect(String, u16),
+    Read(String),
+    Write(String),
+    Exec(String),
+    Env(String),
+    /// Server glob is `from`; the value is the tool's name.
+    Tool(String),
+}
+
+impl Default for Pinning {
+    /// A policy that says nothing still pins what it runs: trust on first use, stop on change.
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            on_change: OnChange::Block,
+            auto_trust_first: true,
+            pin_binary: true,
+            rule: RuleRef::default_rule("sandbox.mcp.version_pinning"),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Every event that agentsh records. The serialised form (`type` plus the fields, snake case) is what `--json`
+//! prints and what the hash chain covers: fields may be added, never renamed.
+//!
+//! Values of environment variables and of secrets never stand in an event.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::types::{RuleRef, ServerId};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// First event of a session.
+    SessionStarted {
+        version: String,
+        /// `run`, `mcp run`, `demo`.
+        verb: String,
+        agent: Vec<String>,
+        project: String,
+        policy: String,
+        kernel: String,
+        /// uid that started agentsh.
+        uid: u32,
+    },
+    /// Last event of a session that ended on its own terms.
+    SessionEnded { exit_code: u8, duration_ms: u64 },
+    /// One layer of one sandbox: what was asked, what the kernel gave.
+    Enforcement {
+        /// None: the agent.
+        server_id: Option<ServerId>,
+        layer: String,
+        asked: String,
+        got: String,
+        /// `enforced`, `degraded` or `absent`.
+        state: String,
+        /// Empty when enforced.
+        why: String,
+    },
+    ProcessStarted {
+        server_id: Option<ServerId>,
+        /// Absolute path of the pinned program.
+        program: String,
+        args: Vec<String>,
+        /// `sha256:` of the program's bytes.
+        hash: String,
+        pid: u32,
+    },
+    ProcessExited {
+        server_id: Option<ServerId>,
+        /// 128+n for signal n.
+        exit_code: u8,
+        /// `exited`, `killed`, `memory-limit`.
+        cause: String,
+    },
+    /// Names of variables that were not passed on.
+    McpServerEnvFiltered { server_id: Option<ServerId>, stripped_vars: Vec<String>, passed_count: usize },
+    McpServerBinaryMismatch {
+        server_id: ServerId,
+        binary_path: String,
+        expected_hash: String,
+        actual_hash: String,
+        /// `block`, `alert` or `allow`.
+        action: String,
+        /// The files that changed, at most 20.
+        changed: Vec<String>,
+    },
+    McpServerBinaryNotPinned { server_id: ServerId, binary_path: String, actual_hash: String, action: String },
+    McpServerBinaryPinned { server_id: ServerId, binary_path: String, hash: String, files: u64 },
+    McpServerCrashed { server_id: ServerId, exit_code: u8, pending_calls: usize, restart_in_ms: u64 },
+    McpToolSeen {
+        server_id: ServerId,
+        server_type: String,
+        tool_name: String,
+        tool_hash: String,
+        description: Option<String>,
+        /// `new` or `unchanged`.
+        status: String,
+    },
+    McpToolChanged { server_id: ServerId, tool_name: String, previous_hash: String, new_hash: String },
+    McpToolsListChanged { server_id: ServerId },
+    McpToolCalled {
+        server_id: ServerId,
+        tool_name: String,
+        /// As it stood on the wire.
+        jsonrpc_id: Value,
+        /// Redacted and bounded: see `store::redact`.
+        input: Value,
+    },
+    McpToolCallIntercepted {
+        server_id: ServerId,
+        tool_name: String,
+        jsonrpc_id: Value,
+        tool_hash: Option<String>,
+        /// `allow`, `alert` or `block`.
+        action: String,
+        /// Stable code, see `guard::Reason`.
+        reason: String,
+        rule: RuleRef,
+    },
+    /// A message that was not forwarded.
+    McpMessageRejected {
+        server_id: ServerId,
+        /// `client` or `server`: who sent it.
+        from: String,
+        /// Stable code, such as `oversized-line`, `invalid-utf8`, `duplicate-key`, `batch`, `unasked-response`.
+        reason: String,
+        detail: String,
+        bytes: u64,
+    },
+    /// A request that was not answered in its time.
+    McpRequestTimedOut { server_id: ServerId, method: String, jsonrpc_id: Value, after_ms: u64 },
+    /// A server that is not started at all.
+    McpServerRefused { server_id: ServerId, reason: String, detail: String, rule: RuleRef },
+}
