@@ -6,5 +6,6 @@
 
 pub mod guard;
 pub mod policy;
+pub mod sandbox;
 pub mod store;
 pub mod types;

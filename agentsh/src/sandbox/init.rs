@@ -1,0 +1,212 @@
+//! The re-executed child: one linear descent from "a process in fresh namespaces" to "the pinned program with
+//! nothing but what the plan lists". It starts with an empty environment and three descriptors.
+//!
+//! Order matters and is explained where it does. Nothing here decides: the plan did.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use nix::sys::signal::SigSet;
+use nix::unistd::{ForkResult, Gid, Uid};
+
+use super::control::{self, Answer};
+use super::plan::{Plan, Terminal};
+use super::report::{Enforcement, State};
+use super::spawn::{CONTROL, FIRST_PASSED, PLAN};
+use super::stage::{At, StageError};
+use super::{caps, landlock, limits, mount, network, reaper, seccomp};
+
+/// The hidden verb by which agentsh re-executes itself.
+pub const VERB: &str = "__init";
+
+/// Runs the plan on descriptor [`PLAN`] and returns pid 1's exit status.
+#[must_use]
+pub fn main() -> u8 {
+    let control = inherited(CONTROL);
+    let status = match descend(&control) {
+        Ok(status) => status,
+        Err(error) => {
+            let missing = error.source.kind() == io::ErrorKind::NotFound && error.stage == EXECUTE;
+            // The session reports it; when the session is gone there is nobody to tell.
+            let _ = control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), missing }, &[]);
+            reaper::OWN_FAILURE
+        }
+    };
+    u8::try_from(status).unwrap_or(u8::MAX)
+}
+
+const EXECUTE: &str = "execute";
+
+fn descend(control: &OwnedFd) -> Result<i32, StageError> {
+    wait_for_go(control)?;
+    let plan = read_plan()?;
+    let mut passed = passed_descriptors(plan.passed)?;
+    rustix::process::umask(rustix::fs::Mode::empty());
+
+    // The cgroups first, so that all memory below is charged; their namespace is rooted where we are now.
+    for descriptor in &plan.join {
+        let tasks = passed.get_mut(*descriptor).and_then(Option::take);
+        let tasks = tasks.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).at("find the cgroup")?;
+        rustix::io::write(&tasks, b"0").at("join the cgroup")?;
+    }
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWCGROUP).at("unshare the cgroup namespace")?;
+
+    // Sources are opened with the launcher's own id, which may read what the sandbox id may not traverse to.
+    let sources = mount::open_sources(&plan.mounts, &mut passed)?;
+    if plan.identity.from_root {
+        nix::unistd::setgroups(&[]).at("leave supplementary groups")?;
+        let gid = Gid::from_raw(plan.identity.host_gid);
+        nix::unistd::setresgid(gid, gid, gid).at("become the sandbox group")?;
+        let uid = Uid::from_raw(plan.identity.host_uid);
+        nix::unistd::setresuid(uid, uid, uid).at("become the sandbox user")?;
+    }
+    // After the ids (changing them clears it): when the session dies, so do we, and with us the pid namespace.
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).at("arm the parent-death signal")?;
+    still_supervised(control)?;
+
+    mount::build(&plan.mounts, sources, &passed)?;
+    drop(passed);
+    nix::unistd::sethostname("agentsh").at("set the host name")?;
+    let listeners = network::prepare(&plan.listen)?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+
+    // From here on only restrictions: each one binds pid 1 as well as the program.
+    limits::apply(&plan.limits)?;
+    let enforcement = restrict(&plan)?;
+    control::send(control.as_fd(), &Answer::Ready { enforcement }, &listeners).at("tell the session")?;
+    drop(listeners);
+
+    let signals = reaper::awaited();
+    let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
+    start(&plan, control, &before)
+}
+
+/// Landlock before the filter: its calls are refused afterwards only to the curious, but order costs nothing.
+fn restrict(plan: &Plan) -> Result<Vec<Enforcement>, StageError> {
+    nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
+    let landlock = landlock::apply(&plan.landlock)?;
+    if landlock.state == State::Absent && !plan.allow_degraded {
+        return Err(io::Error::other(landlock.why)).at("apply Landlock (--allow-degraded runs without it)");
+    }
+    caps::drop_all()?;
+    seccomp::install(&seccomp::compile())?;
+    Ok(vec![
+        Enforcement::enforced("namespaces", "user, mount, pid, network, ipc, uts and cgroup"),
+        landlock,
+        Enforcement::enforced("seccomp", "default deny"),
+        Enforcement::enforced("capabilities", "none, no_new_privs"),
+    ])
+}
+
+#[expect(unsafe_code, reason = "fork: this process has one thread and the child goes straight to execve")]
+fn start(plan: &Plan, control: &OwnedFd, signals_before: &SigSet) -> Result<i32, StageError> {
+    let prepared = Prepared::new(plan).at("prepare the program's arguments")?;
+    // SAFETY: this process is single-threaded, so the child may use everything that the parent may.
+    match unsafe { nix::unistd::fork() }.at("fork")? {
+        ForkResult::Child => {
+            let error = execute(plan, &prepared, signals_before);
+            let missing = error.source.kind() == io::ErrorKind::NotFound;
+            let _ = control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), missing }, &[]);
+            std::process::exit(if missing { 127 } else { 126 });
+        }
+        ForkResult::Parent { child } => {
+            // Not dumpable: /proc/1/mem is then closed to the program, which has the same user id.
+            nix::sys::prctl::set_dumpable(false).at("close pid 1 to its children")?;
+            for standard in 0..3 {
+                // The program alone holds the ends of its pipes: its exit must be an end of file.
+                let _ = nix::unistd::close(standard);
+            }
+            Ok(reaper::run(child, control.as_fd(), plan.terminal == Terminal::NewSession))
+        }
+    }
+}
+
+struct Prepared {
+    path: CString,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+}
+
+impl Prepared {
+    fn new(plan: &Plan) -> io::Result<Self> {
+        let path = plan.program.path.to_str().ok_or(io::ErrorKind::InvalidInput)?;
+        let strings = |list: &[String]| -> Result<Vec<CString>, std::ffi::NulError> {
+            list.iter().map(|item| CString::new(item.as_str())).collect()
+        };
+        Ok(Self {
+            path: CString::new(path)?,
+            argv: strings(&plan.program.argv)?,
+            env: strings(&plan.program.env)?,
+        })
+    }
+}
+
+/// Returns only when the program could not be executed.
+fn execute(plan: &Plan, prepared: &Prepared, signals_before: &SigSet) -> StageError {
+    let attempt = || -> Result<(), StageError> {
+        if plan.terminal == Terminal::NewSession {
+            nix::unistd::setsid().at("leave the terminal")?;
+        }
+        let workdir = &plan.program.workdir;
+        nix::unistd::chdir(workdir).on("enter", workdir.display())?;
+        signals_before.thread_set_mask().at("restore signals")?;
+        close_from(3).at("close descriptors")?;
+        nix::unistd::execve(&prepared.path, &prepared.argv, &prepared.env)
+            .map(|_| ())
+            .on(EXECUTE, plan.program.path.display())
+    };
+    attempt().err().unwrap_or(StageError { stage: EXECUTE, detail: String::new(), source: io::Error::other("returned") })
+}
+
+/// Everything from `first` on is closed at execve; until then the control socket can still carry the error.
+#[expect(unsafe_code, reason = "close_range has no safe wrapper: it may close descriptors that others own")]
+fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: with CLOSE_RANGE_CLOEXEC nothing is closed now, so no owner's descriptor vanishes under it.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn wait_for_go(control: &OwnedFd) -> Result<(), StageError> {
+    let mut byte = [0];
+    let read = rustix::io::retry_on_intr(|| rustix::io::read(control, &mut byte)).at("wait for the session")?;
+    if read == 1 && byte[0] == control::GO {
+        return Ok(());
+    }
+    Err(io::Error::from(io::ErrorKind::UnexpectedEof)).at("wait for the session")
+}
+
+fn still_supervised(control: &OwnedFd) -> Result<(), StageError> {
+    let mut byte = [0];
+    match nix::sys::socket::recv(control.as_raw_fd(), &mut byte, nix::sys::socket::MsgFlags::MSG_DONTWAIT) {
+        Err(nix::errno::Errno::EAGAIN) => Ok(()),
+        _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)).at("check that the session lives"),
+    }
+}
+
+fn read_plan() -> Result<Plan, StageError> {
+    let mut file = File::from(inherited(PLAN));
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0)).at("rewind the plan")?;
+    file.read_to_end(&mut bytes).at("read the plan")?;
+    serde_json::from_slice(&bytes).map_err(io::Error::from).at("understand the plan")
+}
+
+/// All descriptors that the session passed, in the order of the plan's indexes.
+fn passed_descriptors(count: usize) -> Result<Vec<Option<OwnedFd>>, StageError> {
+    (FIRST_PASSED..)
+        .take(count)
+        .map(|number| {
+            let owned = inherited(number);
+            rustix::io::fcntl_setfd(&owned, rustix::io::FdFlags::CLOEXEC).on("take descriptor", number)?;
+            Ok(Some(owned))
+        })
+        .collect()
+}
+
+#[expect(unsafe_code, reason = "descriptors that crossed execve are known by number only")]
+fn inherited(number: i32) -> OwnedFd {
+    // SAFETY: the session placed exactly these descriptors before execve, and each is taken once.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}

@@ -1,0 +1,85 @@
+//! Landlock on top of the mount tree: the newest version that the kernel has, and which one is reported.
+//!
+//! The mount tree already decides what can be seen. Landlock repeats the file rules in a second mechanism, and
+//! adds what mounts cannot say: no signals and no abstract sockets across the sandbox's border. Its TCP rules
+//! are not used: they miss UDP, MPTCP and TCP Fast Open.
+
+use std::io;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, Scope,
+};
+
+use super::plan::{LandlockAccess, LandlockRule};
+use super::report::{Enforcement, State};
+use super::stage::{At, StageError};
+
+/// Newest version whose rights are asked for.
+const ASKED: ABI = ABI::V7;
+/// From this version renames, truncation, device ioctls, signals and abstract sockets are all covered.
+const COMPLETE: i32 = 6;
+
+/// Applies the rules for good. A path that does not exist grants nothing.
+///
+/// # Errors
+/// When a rule cannot be built; a kernel without Landlock is not an error but an absent layer.
+pub fn apply(rules: &[LandlockRule]) -> Result<Enforcement, StageError> {
+    let all = AccessFs::from_all(ASKED);
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(ASKED)))
+        .and_then(Ruleset::create)
+        .map_err(to_io)
+        .at("create the Landlock ruleset")?;
+    for rule in rules {
+        let Ok(path) = PathFd::new(&rule.path) else { continue };
+        ruleset = ruleset
+            .add_rule(PathBeneath::new(path, rights(rule.access, all)))
+            .map_err(to_io)
+            .on("add the Landlock rule for", rule.path.display())?;
+    }
+    let status = ruleset.restrict_self().map_err(to_io).at("apply Landlock")?;
+    Ok(describe(&status.landlock))
+}
+
+fn rights(access: LandlockAccess, all: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
+    let read = AccessFs::from_read(ASKED);
+    match access {
+        LandlockAccess::Read => read,
+        LandlockAccess::ReadNoExecute => read & !BitFlags::from(AccessFs::Execute),
+        LandlockAccess::Write => all,
+    }
+}
+
+fn describe(status: &LandlockStatus) -> Enforcement {
+    let asked = "files, signals and abstract sockets";
+    match status {
+        LandlockStatus::Available { effective_abi, .. } => {
+            let version = *effective_abi as i32;
+            let got = format!("version {version}");
+            if version >= COMPLETE {
+                Enforcement::enforced("landlock", format!("{got}: {asked}"))
+            } else {
+                Enforcement::less(
+                    "landlock",
+                    asked,
+                    &format!("{got}: files"),
+                    State::Degraded,
+                    "this kernel's Landlock lacks later rights; mounts and the network and pid namespaces cover them",
+                )
+            }
+        }
+        LandlockStatus::NotEnabled => absent(asked, "Landlock is built into this kernel but not enabled at boot (lsm=)"),
+        LandlockStatus::NotImplemented => absent(asked, "this kernel has no Landlock (needs 5.13 or later)"),
+    }
+}
+
+fn absent(asked: &str, why: &str) -> Enforcement {
+    Enforcement::less("landlock", asked, "nothing", State::Absent, why)
+}
+
+fn to_io(error: impl std::error::Error) -> io::Error {
+    io::Error::other(error.to_string())
+}

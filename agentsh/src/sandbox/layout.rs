@@ -1,0 +1,440 @@
+//! From a policy to the mounts of one sandbox: pure but for one question, what stands at a path.
+//!
+//! An empty tree gets the system directories, private `/tmp`, `/dev`, `/proc` and home, then every grant from the
+//! shortest path to the longest, and on top of them, so that no grant can undo it, the masks of secrets and the
+//! read-only hook files.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::etc;
+use super::plan::{Access, Descriptor, FileKey, Identity, Kind, LandlockAccess, LandlockRule, Mount, Source, What};
+use crate::policy::builtin_paths::{self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY};
+
+/// Size of each private writable area; memory limits count it where a cgroup holds them.
+const PRIVATE_BYTES: u64 = 1 << 30;
+
+/// What the host says about a path, symlinks not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    Directory,
+    File,
+    Symlink,
+    /// Sockets, devices, pipes.
+    Special,
+}
+
+/// Where the host is asked; a table in tests.
+pub trait Host {
+    fn look(&self, path: &Path) -> Option<Found>;
+    /// Target of a symlink as written.
+    fn link(&self, path: &Path) -> Option<PathBuf>;
+    /// Git repositories below a directory, without the directory itself; None when there was too much to look at.
+    fn repositories(&self, directory: &Path) -> Option<Vec<PathBuf>>;
+}
+
+/// A path of the host that is shown at the same place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub path: PathBuf,
+    pub access: Access,
+}
+
+/// A file whose bytes were hashed and which is to be executed or loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinnedFile {
+    pub path: PathBuf,
+    pub bytes: PinnedBytes,
+    pub executable: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PinnedBytes {
+    /// Bound, if it is still the file that was hashed. For files that only root can change, and for large ones.
+    InPlace(FileKey),
+    /// Copied from the descriptor that was hashed.
+    Copied { from: Descriptor, sha256: [u8; 32] },
+}
+
+pub struct Request<'a> {
+    pub identity: Identity,
+    pub user: &'a str,
+    pub home: &'a Path,
+    pub project: &'a Path,
+    pub project_access: Access,
+    pub grants: Vec<Grant>,
+    /// Paths that the policy hides.
+    pub denied: Vec<PathBuf>,
+    /// Built-in masks and hook files that the policy lifts, absolute.
+    pub unmasked: Vec<PathBuf>,
+    pub pinned: Vec<PinnedFile>,
+    /// Directories of the program itself, read-only.
+    pub program_roots: Vec<PathBuf>,
+    /// Generated files: inside path, content, mode.
+    pub files: Vec<(PathBuf, Vec<u8>, u32)>,
+    /// Host files bound at another place: (host, inside).
+    pub extra: Vec<(PathBuf, PathBuf)>,
+    pub names: &'a BTreeMap<String, IpAddr>,
+    /// The agent reaches its bridges and its terminal; a server has neither.
+    pub for_agent: bool,
+    /// Empty allows everything that can be seen.
+    pub execute: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Layout {
+    pub mounts: Vec<Mount>,
+    pub landlock: Vec<LandlockRule>,
+    /// Paths that must not come into being: the session makes empty stand-ins for the time of the run.
+    pub placeholders: Vec<(PathBuf, Kind)>,
+    /// Grants that a mask or a missing file made void, each with the reason.
+    pub refused: Vec<(PathBuf, &'static str)>,
+    /// Directories that were too large to search for repositories.
+    pub unsearched: Vec<PathBuf>,
+}
+
+/// Where agentsh's own files stand inside an agent's sandbox.
+pub const OWN_DIRECTORY: &str = "/run/agentsh";
+
+/// # Panics
+/// Never. Equal requests on equal hosts give equal layouts.
+#[must_use]
+pub fn layout(request: &Request<'_>, host: &dyn Host) -> Layout {
+    let mut out = Builder { request, host, layout: Layout::default() };
+    out.system();
+    out.private();
+    out.grants();
+    out.program();
+    out.generated();
+    out.landlock();
+    out.layout
+}
+
+struct Builder<'a> {
+    request: &'a Request<'a>,
+    host: &'a dyn Host,
+    layout: Layout,
+}
+
+impl Builder<'_> {
+    fn push(&mut self, target: impl Into<PathBuf>, what: What) {
+        self.layout.mounts.push(Mount { target: target.into(), what });
+    }
+
+    fn bind(&mut self, path: &Path, access: Access, kind: Kind) {
+        let source = Source::Path { path: path.to_owned(), expect: None };
+        self.push(path, What::Bind { source, access, kind });
+    }
+
+    /// Read-only system directories; `/bin` and friends are symlinks on merged systems.
+    fn system(&mut self) {
+        for path in builtin_paths::SYSTEM_READ.iter().map(Path::new) {
+            if is_generated(path) {
+                continue;
+            }
+            match self.host.look(path) {
+                Some(Found::Directory) => self.bind(path, Access::ReadOnly, Kind::Directory),
+                Some(Found::File) => self.bind(path, Access::ReadOnly, Kind::File),
+                Some(Found::Symlink) => {
+                    if let Some(to) = self.host.link(path) {
+                        self.push(path, What::Symlink { to });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn private(&mut self) {
+        self.push("/proc", What::Proc);
+        self.push("/dev", What::Directory { mode: 0o755 });
+        for name in ["null", "zero", "full", "random", "urandom", "tty"] {
+            let path = Path::new("/dev").join(name);
+            if (name != "tty" || self.request.for_agent) && self.host.look(&path).is_some() {
+                self.bind(&path, Access::Device, Kind::File);
+            }
+        }
+        for (link, to) in [("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx")] {
+            self.push(Path::new("/dev").join(link), What::Symlink { to: to.into() });
+        }
+        self.push("/dev/pts", What::Devpts);
+        for (path, mode) in [("/dev/shm", 0o1777), ("/tmp", 0o1777), ("/var/tmp", 0o1777)] {
+            self.push(path, What::Tmpfs { bytes: PRIVATE_BYTES, mode });
+        }
+        self.push("/run", What::Directory { mode: 0o755 });
+    }
+
+    fn grants(&mut self) {
+        let request = self.request;
+        let mut grants: BTreeMap<PathBuf, Access> = BTreeMap::new();
+        grants.insert(request.project.to_owned(), request.project_access);
+        for grant in &request.grants {
+            // The wider of two grants for one path: both were given.
+            let entry = grants.entry(grant.path.clone()).or_insert(grant.access);
+            if grant.access == Access::ReadWrite {
+                *entry = Access::ReadWrite;
+            }
+        }
+        // Shortest first, so that a longer path lies on top of a shorter one; the home is one of them.
+        let home_granted = grants.contains_key(request.home);
+        let mut placed_home = home_granted;
+        for (path, access) in &grants {
+            if !placed_home && path.as_path() > request.home {
+                self.push(request.home, What::Tmpfs { bytes: PRIVATE_BYTES, mode: 0o700 });
+                placed_home = true;
+            }
+            self.grant(path, *access);
+        }
+        if !placed_home {
+            self.push(request.home, What::Tmpfs { bytes: PRIVATE_BYTES, mode: 0o700 });
+        }
+        self.guard(&grants);
+    }
+
+    fn grant(&mut self, path: &Path, access: Access) {
+        if let Some(why) = self.masked(path) {
+            self.layout.refused.push((path.to_owned(), why));
+            return;
+        }
+        match self.host.look(path) {
+            Some(Found::Directory) => self.bind(path, access, Kind::Directory),
+            Some(Found::File) => self.bind(path, access, Kind::File),
+            Some(Found::Symlink | Found::Special) => {
+                self.layout.refused.push((path.to_owned(), "not a file or a directory"));
+            }
+            None => self.layout.refused.push((path.to_owned(), "does not exist")),
+        }
+    }
+
+    /// The reason for which a path lies in a mask that nobody lifted.
+    fn masked(&self, path: &Path) -> Option<&'static str> {
+        HOME_MASKS.iter().find_map(|(mask, why)| {
+            let mask = self.request.home.join(mask);
+            (path.starts_with(&mask) && !self.lifted(&mask)).then_some(*why)
+        })
+    }
+
+    fn lifted(&self, path: &Path) -> bool {
+        self.request.unmasked.iter().any(|lifted| path.starts_with(lifted) || lifted == path)
+    }
+
+    /// On top of the grants: hook files read-only, secrets and denied paths hidden.
+    fn guard(&mut self, grants: &BTreeMap<PathBuf, Access>) {
+        let reach = |path: &Path| {
+            grants.iter().filter(|(grant, _)| path.starts_with(grant)).max_by_key(|(grant, _)| grant.as_os_str().len())
+        };
+        let home = self.request.home;
+        for (path, _) in HOME_READ_ONLY {
+            let path = home.join(path);
+            if reach(&path).is_some_and(|(_, access)| *access == Access::ReadWrite) {
+                self.read_only(&path);
+            }
+        }
+        for (grant, access) in grants {
+            if *access == Access::ReadWrite && self.host.look(grant) == Some(Found::Directory) && self.masked(grant).is_none() {
+                self.guard_project(grant);
+            }
+        }
+        let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.lifted(mask));
+        let hidden: Vec<PathBuf> = masks.chain(self.request.denied.iter().cloned()).filter(|path| reach(path).is_some()).collect();
+        for path in hidden {
+            self.hide(&path);
+        }
+    }
+
+    /// Hook files of a writable directory and of every repository below it.
+    fn guard_project(&mut self, directory: &Path) {
+        self.guard_repository(directory);
+        for guarded in PROJECT_READ_ONLY {
+            let path = directory.join(guarded.path);
+            if guarded.path.starts_with(".git/") || self.lifted(&path) {
+                continue;
+            }
+            if self.host.look(&path).is_some() {
+                self.read_only(&path);
+            } else if guarded.placeholder && directory == self.request.project {
+                let kind = match guarded.kind {
+                    builtin_paths::Kind::File => Kind::File,
+                    builtin_paths::Kind::Dir => Kind::Directory,
+                };
+                self.layout.placeholders.push((path.clone(), kind));
+                self.bind(&path, Access::ReadOnly, kind);
+            }
+        }
+        match self.host.repositories(directory) {
+            Some(found) => {
+                for repository in found {
+                    self.guard_repository(&repository);
+                }
+            }
+            None => self.layout.unsearched.push(directory.to_owned()),
+        }
+    }
+
+    /// `.git` becomes a mount point of its own, so that it cannot be moved away and made anew.
+    fn guard_repository(&mut self, directory: &Path) {
+        let git = directory.join(".git");
+        match self.host.look(&git) {
+            Some(Found::Directory) => self.bind(&git, Access::ReadWrite, Kind::Directory),
+            Some(Found::File) => return self.read_only(&git),
+            _ => return,
+        }
+        for (path, _) in builtin_paths::NESTED_READ_ONLY {
+            self.read_only(&directory.join(path));
+        }
+    }
+
+    fn read_only(&mut self, path: &Path) {
+        if self.lifted(path) {
+            return;
+        }
+        match self.host.look(path) {
+            Some(Found::Directory) => self.bind(path, Access::ReadOnly, Kind::Directory),
+            Some(Found::File) => self.bind(path, Access::ReadOnly, Kind::File),
+            // The link itself is covered with an empty file: it can neither be followed nor replaced.
+            Some(Found::Symlink | Found::Special) => self.hide(path),
+            None => {}
+        }
+    }
+
+    fn hide(&mut self, path: &Path) {
+        match self.host.look(path) {
+            Some(Found::Directory) => {
+                self.push(path, What::Tmpfs { bytes: 4096, mode: 0o555 });
+            }
+            Some(_) => {
+                let source = Source::Path { path: "/dev/null".into(), expect: None };
+                self.push(path, What::Bind { source, access: Access::Device, kind: Kind::File });
+            }
+            None => {}
+        }
+    }
+
+    fn program(&mut self) {
+        for root in &self.request.program_roots {
+            if !is_system(root) && !root.starts_with(self.request.project) && self.host.look(root) == Some(Found::Directory) {
+                self.bind(root, Access::ReadOnly, Kind::Directory);
+            }
+        }
+        for file in &self.request.pinned {
+            let what = match &file.bytes {
+                PinnedBytes::InPlace(key) => What::Bind {
+                    source: Source::Path { path: file.path.clone(), expect: Some(*key) },
+                    access: Access::ReadOnly,
+                    kind: Kind::File,
+                },
+                PinnedBytes::Copied { from, sha256 } => {
+                    What::Copy { from: *from, sha256: *sha256, executable: file.executable }
+                }
+            };
+            self.push(&file.path, what);
+        }
+    }
+
+    fn generated(&mut self) {
+        let request = self.request;
+        let passwd = etc::passwd(request.identity, request.user, request.home);
+        for (path, content) in [
+            ("/etc/passwd", passwd),
+            ("/etc/group", etc::group(request.identity)),
+            ("/etc/hosts", etc::hosts(request.names)),
+            ("/etc/resolv.conf", Vec::new()),
+        ] {
+            self.push(path, What::File { content, mode: 0o644 });
+        }
+        if request.for_agent {
+            let source = Source::OwnExecutable;
+            self.push(Path::new(OWN_DIRECTORY).join("agentsh"), What::Bind { source, access: Access::ReadOnly, kind: Kind::File });
+        }
+        for (host, inside) in &request.extra {
+            let kind = if self.host.look(host) == Some(Found::Directory) { Kind::Directory } else { Kind::File };
+            let source = Source::Path { path: host.clone(), expect: None };
+            self.push(inside, What::Bind { source, access: Access::ReadOnly, kind });
+        }
+        for (path, content, mode) in &request.files {
+            self.push(path, What::File { content: content.clone(), mode: *mode });
+        }
+    }
+
+    /// Read everywhere (the mounts decide what there is), write where a mount is writable.
+    fn landlock(&mut self) {
+        let everywhere = if self.request.execute.is_empty() { LandlockAccess::Read } else { LandlockAccess::ReadNoExecute };
+        let mut rules = vec![LandlockRule { path: "/".into(), access: everywhere }];
+        for path in &self.request.execute {
+            rules.push(LandlockRule { path: path.clone(), access: LandlockAccess::Read });
+        }
+        rules.push(LandlockRule { path: "/dev".into(), access: LandlockAccess::Write });
+        for mount in &self.layout.mounts {
+            let writable = match &mount.what {
+                What::Bind { access, .. } => *access == Access::ReadWrite,
+                What::Tmpfs { mode, .. } => mode & 0o200 != 0,
+                _ => false,
+            };
+            if writable && !mount.target.starts_with("/dev") {
+                rules.push(LandlockRule { path: mount.target.clone(), access: LandlockAccess::Write });
+            }
+        }
+        self.layout.landlock = rules;
+    }
+}
+
+/// System files that get generated content instead of the host's.
+fn is_generated(path: &Path) -> bool {
+    ["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf"].iter().any(|generated| path == Path::new(generated))
+}
+
+/// Shown to everybody anyway.
+#[must_use]
+pub fn is_system(path: &Path) -> bool {
+    builtin_paths::SYSTEM_READ.iter().any(|system| path.starts_with(system))
+}
+
+/// The real host, with bounded effort.
+pub struct RealHost;
+
+/// Directory entries looked at in search of repositories: about 100 ms on a cold disk.
+const MOST_ENTRIES: usize = 200_000;
+
+impl Host for RealHost {
+    fn look(&self, path: &Path) -> Option<Found> {
+        let kind = std::fs::symlink_metadata(path).ok()?.file_type();
+        Some(if kind.is_dir() {
+            Found::Directory
+        } else if kind.is_file() {
+            Found::File
+        } else if kind.is_symlink() {
+            Found::Symlink
+        } else {
+            Found::Special
+        })
+    }
+
+    fn link(&self, path: &Path) -> Option<PathBuf> {
+        std::fs::read_link(path).ok()
+    }
+
+    fn repositories(&self, directory: &Path) -> Option<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let mut open = vec![directory.to_owned()];
+        let mut budget = MOST_ENTRIES;
+        while let Some(current) = open.pop() {
+            let Ok(entries) = std::fs::read_dir(&current) else { continue };
+            for entry in entries.flatten() {
+                budget = budget.checked_sub(1)?;
+                let name = entry.file_name();
+                if name == OsStr::new(".git") {
+                    if current != directory {
+                        found.push(current.clone());
+                    }
+                } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    open.push(entry.path());
+                }
+            }
+        }
+        // Outer repositories first: an inner one is mounted on top.
+        found.sort();
+        Some(found)
+    }
+}

@@ -1,0 +1,29 @@
+//! One process tree in a sandbox of its own.
+//!
+//! [`layout`] turns a policy into a [`plan::Plan`] (plain data). [`spawn`] makes the cgroup and the
+//! namespaces and re-executes agentsh as [`init`], which applies the plan from top to bottom, starts the
+//! program as its child and stays as the reaping pid 1. What each layer really gave comes back as
+//! [`report::Enforcement`] values.
+
+pub mod caps;
+pub mod cgroup;
+pub mod control;
+pub mod etc;
+pub mod idmap;
+pub mod init;
+pub mod landlock;
+pub mod layout;
+pub mod limits;
+pub mod mount;
+pub mod network;
+pub mod plan;
+pub mod reaper;
+pub mod report;
+pub mod seccomp;
+pub mod spawn;
+pub mod stage;
+pub mod watchdog;
+
+pub use plan::Plan;
+pub use report::{Enforcement, State};
+pub use spawn::{Child, Launch, SpawnError, spawn};

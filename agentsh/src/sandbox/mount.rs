@@ -1,0 +1,357 @@
+//! The mount tree: an empty tmpfs, and on it only what the plan lists.
+//!
+//! Sources are opened first, while the host's tree can still be seen and with the launcher's own user id;
+//! then the new root is filled, entered, and the host's tree is gone.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+};
+use sha2::{Digest, Sha256};
+
+use super::plan::{Access, FileKey, Kind, Mount, Source, What};
+use super::stage::{At, StageError};
+
+/// A directory that exists everywhere; the new root is built over it, in this mount namespace alone.
+const SCAFFOLD: &CStr = c"/tmp";
+/// Where copies of pinned files live until they are bound over their paths; the directory is unlisted.
+const COPIES: &str = "/.copies";
+
+/// Detached copies of what the plan binds, taken before the host's tree disappears.
+pub struct Sources(BTreeMap<usize, OwnedFd>);
+
+/// Opens every bind source of the plan.
+///
+/// # Errors
+/// A source that is missing, or a pinned file that is no longer the one that was hashed.
+pub fn open_sources(mounts: &[Mount], passed: &mut [Option<OwnedFd>]) -> Result<Sources, StageError> {
+    rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
+        .at("make mounts private")?;
+    let mut opened = BTreeMap::new();
+    for (index, mount) in mounts.iter().enumerate() {
+        let What::Bind { source, access, .. } = &mount.what else { continue };
+        let tree = match source {
+            Source::Path { path, expect } => open_path(path, expect.as_ref())?,
+            Source::OwnExecutable => clone_tree(Path::new("/proc/self/exe"))?,
+            Source::Detached(descriptor) => passed
+                .get_mut(*descriptor)
+                .and_then(Option::take)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+                .on("find the prepared mount of", mount.target.display())?,
+        };
+        restrict(tree.as_fd(), *access, true).on("restrict mount", mount.target.display())?;
+        opened.insert(index, tree);
+    }
+    Ok(Sources(opened))
+}
+
+/// Builds the new root, enters it, and lets go of the host's tree.
+///
+/// # Errors
+/// The first step that failed, by name and path.
+pub fn build(mounts: &[Mount], mut sources: Sources, passed: &[Option<OwnedFd>]) -> Result<(), StageError> {
+    let root = tmpfs(64 * 1024 * 1024, 0o755).at("make the root tmpfs")?;
+    let scaffold = rustix::fs::openat(CWD, SCAFFOLD, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .at("open the scaffold directory")?;
+    attach(root.as_fd(), scaffold.as_fd()).at("mount the root tmpfs")?;
+    // Opened after mounting: this descriptor is the new root, not the directory below it.
+    let root = rustix::fs::openat(CWD, SCAFFOLD, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .at("open the new root")?;
+    for (index, mount) in mounts.iter().enumerate() {
+        make(root.as_fd(), mount, sources.0.remove(&index), passed)?;
+    }
+    restrict(root.as_fd(), Access::ReadOnly, false).at("make the root read-only")?;
+    rustix::process::fchdir(&root).at("enter the new root")?;
+    // Both arguments the same: the old root ends up stacked on the new one, and is taken off at once.
+    rustix::process::pivot_root(".", ".").at("pivot_root")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH).at("detach the host's tree")?;
+    rustix::process::chdir("/").at("enter /")
+}
+
+fn make(
+    root: BorrowedFd<'_>,
+    mount: &Mount,
+    source: Option<OwnedFd>,
+    passed: &[Option<OwnedFd>],
+) -> Result<(), StageError> {
+    let target = &mount.target;
+    match &mount.what {
+        What::Directory { mode } => {
+            place(root, target, Kind::Directory, *mode)?;
+        }
+        What::Symlink { to } => {
+            let (parent, name) = parent_of(root, target)?;
+            match rustix::fs::symlinkat(to, &parent, name) {
+                Err(error) if error == rustix::io::Errno::EXIST => {}
+                other => other.on("make symlink", target.display())?,
+            }
+        }
+        What::File { content, mode } => {
+            write_file(root, target, content, *mode).on("write", target.display())?;
+        }
+        What::Tmpfs { bytes, mode } => {
+            let at = place(root, target, Kind::Directory, *mode)?;
+            let tree = tmpfs(*bytes, *mode).on("make tmpfs", target.display())?;
+            attach(tree.as_fd(), at.as_fd()).on("mount tmpfs", target.display())?;
+        }
+        What::Bind { kind, .. } => {
+            let at = place(root, target, *kind, 0o755)?;
+            let tree = source.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).on("find", target.display())?;
+            attach(tree.as_fd(), at.as_fd()).on("bind", target.display())?;
+        }
+        What::Copy { from, sha256, executable } => copy(root, target, passed, *from, sha256, *executable)?,
+        What::Proc => {
+            let at = place(root, target, Kind::Directory, 0o555)?;
+            let tree = filesystem(c"proc", &[]).at("make proc")?;
+            attach(tree.as_fd(), at.as_fd()).at("mount proc")?;
+        }
+        What::Devpts => {
+            let at = place(root, target, Kind::Directory, 0o755)?;
+            let tree = filesystem(c"devpts", &[("ptmxmode", "0666"), ("mode", "0620")]).at("make devpts")?;
+            attach(tree.as_fd(), at.as_fd()).at("mount devpts")?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the pinned bytes into memory and binds the copy, read-only, over the path.
+fn copy(
+    root: BorrowedFd<'_>,
+    target: &Path,
+    passed: &[Option<OwnedFd>],
+    from: usize,
+    sha256: &[u8; 32],
+    executable: bool,
+) -> Result<(), StageError> {
+    let source = passed
+        .get(from)
+        .and_then(Option::as_ref)
+        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        .on("find the pinned bytes of", target.display())?;
+    let copy = Path::new(COPIES).join(from.to_string());
+    let mode = if executable { 0o555 } else { 0o444 };
+    let file = create(root, &copy, mode).on("copy", target.display())?;
+    let found = copy_bytes(source.as_fd(), &file).on("copy", target.display())?;
+    if &found != sha256 {
+        return Err(changed()).on("check the pinned bytes of", target.display());
+    }
+    drop(file);
+    let tree = rustix::mount::open_tree(
+        root,
+        relative(&copy),
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
+    )
+    .on("open the copy of", target.display())?;
+    restrict(tree.as_fd(), Access::ReadOnly, false).on("restrict", target.display())?;
+    let at = place(root, target, Kind::File, 0o755)?;
+    attach(tree.as_fd(), at.as_fd()).on("bind", target.display())
+}
+
+fn copy_bytes(from: BorrowedFd<'_>, to: &OwnedFd) -> io::Result<[u8; 32]> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 64 * 1024];
+    let mut offset = 0;
+    let mut out = std::fs::File::from(to.try_clone()?);
+    loop {
+        // By position: the descriptor's own offset is shared with whoever else holds it.
+        let read = rustix::io::pread(from, &mut buffer, offset)?;
+        if read == 0 {
+            return Ok(hasher.finalize().into());
+        }
+        hasher.update(&buffer[..read]);
+        out.write_all(&buffer[..read])?;
+        offset += read as u64;
+    }
+}
+
+fn open_path(path: &Path, expect: Option<&FileKey>) -> Result<OwnedFd, StageError> {
+    let tree = clone_tree(path)?;
+    if let Some(expected) = expect {
+        let now = file_key(tree.as_fd()).on("look at", path.display())?;
+        if now != *expected {
+            return Err(changed()).on("check the pinned file", path.display());
+        }
+    }
+    Ok(tree)
+}
+
+fn clone_tree(path: &Path) -> Result<OwnedFd, StageError> {
+    rustix::mount::open_tree(
+        CWD,
+        path,
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE,
+    )
+    .on("open", path.display())
+}
+
+/// # Errors
+/// When the descriptor cannot be looked at.
+pub fn file_key(file: BorrowedFd<'_>) -> io::Result<FileKey> {
+    let stat = rustix::fs::fstat(file)?;
+    let nanoseconds = |seconds: i64, rest: u64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+    Ok(FileKey {
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        mtime_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+        ctime_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
+    })
+}
+
+fn changed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the file changed after it was checked")
+}
+
+/// The directory entry to mount on, made if it is missing. Resolution never leaves the new root, whatever
+/// symlinks a bound tree holds, and a symlink at the end is not followed.
+fn place(root: BorrowedFd<'_>, target: &Path, kind: Kind, mode: u32) -> Result<OwnedFd, StageError> {
+    match open_in(root, target) {
+        Ok(found) => return Ok(found),
+        Err(rustix::io::Errno::NOENT) => {}
+        Err(error) => return Err(error).on("open mount point", target.display()),
+    }
+    let (parent, name) = parent_of(root, target)?;
+    match kind {
+        Kind::Directory => rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode)),
+        Kind::File => rustix::fs::openat(
+            &parent,
+            name,
+            OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC,
+            Mode::from_raw_mode(0o444),
+        )
+        .map(drop),
+    }
+    .on("make mount point", target.display())?;
+    open_in(root, target).on("open mount point", target.display())
+}
+
+fn open_in(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat2(
+        root,
+        relative(path),
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
+    )
+}
+
+/// Opens the parent of a path below the new root, making what is missing on the way.
+fn parent_of<'p>(root: BorrowedFd<'_>, path: &'p Path) -> Result<(OwnedFd, &'p std::ffi::OsStr), StageError> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+        .on("name", path.display())?;
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let open = |path: &Path| {
+        rustix::fs::openat2(
+            root,
+            relative(path),
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
+        )
+    };
+    if let Ok(found) = open(parent) {
+        return Ok((found, name));
+    }
+    let mut walked = PathBuf::from("/");
+    for component in parent.components() {
+        let Component::Normal(part) = component else { continue };
+        let above = open(&walked).on("open", walked.display())?;
+        walked.push(part);
+        match rustix::fs::mkdirat(&above, part, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error).on("make directory", walked.display()),
+        }
+    }
+    Ok((open(parent).on("open", parent.display())?, name))
+}
+
+fn write_file(root: BorrowedFd<'_>, target: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let file = create(root, target, mode)?;
+    std::fs::File::from(file).write_all(content)
+}
+
+fn create(root: BorrowedFd<'_>, target: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let (parent, name) = parent_of(root, target).map_err(|error| error.source)?;
+    Ok(rustix::fs::openat(
+        &parent,
+        name,
+        OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+        Mode::from_raw_mode(mode),
+    )?)
+}
+
+fn relative(path: &Path) -> &Path {
+    let stripped = path.strip_prefix("/").unwrap_or(path);
+    if stripped.as_os_str().is_empty() { Path::new(".") } else { stripped }
+}
+
+fn tmpfs(bytes: u64, mode: u32) -> rustix::io::Result<OwnedFd> {
+    // The inode limit keeps a flood of empty files from filling the kernel's memory.
+    filesystem(c"tmpfs", &[("size", &bytes.to_string()), ("mode", &format!("{mode:o}")), ("nr_inodes", "200000")])
+}
+
+fn filesystem(name: &CStr, options: &[(&str, &str)]) -> rustix::io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        rustix::mount::fsconfig_set_string(context.as_fd(), *key, *value)?;
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
+fn attach(tree: BorrowedFd<'_>, at: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(tree, "", at, "", flags)
+}
+
+/// Adds restrictions to a mount and, if `recursive`, to all that is mounted below it. Never takes one away.
+fn restrict(tree: BorrowedFd<'_>, access: Access, recursive: bool) -> io::Result<()> {
+    let set = match access {
+        Access::ReadOnly => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_RDONLY,
+        Access::ReadWrite => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+        Access::Device => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
+    };
+    set_attributes(tree, set, recursive, None)
+}
+
+/// `mount_setattr(2)`; with `map_of` the mount's ids are mapped as in that user namespace.
+///
+/// # Errors
+/// The kernel's answer.
+#[expect(unsafe_code, reason = "no safe wrapper of mount_setattr exists in the dependencies")]
+pub fn set_attributes(
+    tree: BorrowedFd<'_>,
+    set: u64,
+    recursive: bool,
+    map_of: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: set | if map_of.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: map_of.map_or(0, |fd| fd.as_raw_fd().unsigned_abs().into()),
+    };
+    let flags = AtFlags::EMPTY_PATH.bits() | if recursive { libc::AT_RECURSIVE as u32 } else { 0 };
+    // SAFETY: the path is a valid empty C string, the attribute block is initialised and outlives the call,
+    // and its size is the one passed; the kernel only reads.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

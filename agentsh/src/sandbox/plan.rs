@@ -1,0 +1,142 @@
+//! What the launcher will do, as plain data, before any system call.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Index into the descriptors that [`super::spawn`] passes beside the plan.
+pub type Descriptor = usize;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Who runs here, for messages: `agent` or the server's id.
+    pub label: String,
+    pub program: Program,
+    pub identity: Identity,
+    pub terminal: Terminal,
+    /// In the order in which they are made; a later one may lie on an earlier one.
+    pub mounts: Vec<Mount>,
+    pub landlock: Vec<LandlockRule>,
+    pub limits: Limits,
+    /// Sockets that init makes inside the network namespace and hands back, in this order.
+    pub listen: Vec<SocketAddr>,
+    /// cgroup v1 `tasks` files that init joins by writing `0`: moving oneself is the one move that does not
+    /// take the kernel's global cgroup lock.
+    pub join: Vec<Descriptor>,
+    /// How many descriptors are passed beside the plan.
+    pub passed: usize,
+    /// A layer that the kernel lacks stops the launch unless this is set.
+    pub allow_degraded: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Absolute path inside the sandbox, symlinks followed.
+    pub path: PathBuf,
+    pub argv: Vec<String>,
+    /// `NAME=value`, complete: nothing is inherited.
+    pub env: Vec<String>,
+    pub workdir: PathBuf,
+}
+
+/// The one user and group that exist inside. The host ids are never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub host_uid: u32,
+    pub host_gid: u32,
+    /// agentsh was started as root: the ids are entered with `setresuid`, not inherited.
+    pub from_root: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Terminal {
+    /// The agent stays in the session of its terminal: job control, window size and Ctrl-C are the terminal's.
+    Keep,
+    /// A server gets a session of its own and no controlling terminal.
+    NewSession,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Absolute path inside the sandbox.
+    pub target: PathBuf,
+    pub what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    Directory { mode: u32 },
+    Symlink { to: PathBuf },
+    /// Small generated file.
+    File { content: Vec<u8>, mode: u32 },
+    Tmpfs { bytes: u64, mode: u32 },
+    Bind { source: Source, access: Access, kind: Kind },
+    /// The bytes behind a descriptor, copied into memory and checked against their digest while copying, so
+    /// that nobody can change them between check and use.
+    Copy { from: Descriptor, sha256: [u8; 32], executable: bool },
+    Proc,
+    /// A pseudo-terminal directory of the sandbox's own.
+    Devpts,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Source {
+    /// Opened by init. With `expect` the file must still be the one that was hashed.
+    Path { path: PathBuf, expect: Option<FileKey> },
+    /// agentsh's own executable.
+    OwnExecutable,
+    /// A detached mount that the session made (id-mapped: needs host privilege).
+    Detached(Descriptor),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    ReadOnly,
+    ReadWrite,
+    /// A device node: the only kind that keeps its device meaning.
+    Device,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    Directory,
+    File,
+}
+
+/// What identifies a file whose bytes were hashed: a change of content changes `ctime`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileKey {
+    pub dev: u64,
+    pub ino: u64,
+    pub size: u64,
+    pub mtime_ns: i128,
+    pub ctime_ns: i128,
+}
+
+/// Landlock grant over everything beneath a path inside the sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandlockRule {
+    pub path: PathBuf,
+    pub access: LandlockAccess,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LandlockAccess {
+    /// Read files, list directories, execute.
+    Read,
+    /// As `Read`, without execute.
+    ReadNoExecute,
+    /// Everything.
+    Write,
+}
+
+/// Limits that are set from inside; memory and CPU are held by the cgroup or the watchdog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// `RLIMIT_NPROC`, which counts per user namespace: the sandbox alone.
+    pub pids: u64,
+    pub open_files: u64,
+    /// `RLIMIT_DATA` in bytes, where no cgroup can hold memory.
+    pub data: Option<u64>,
+}

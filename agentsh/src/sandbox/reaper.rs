@@ -1,0 +1,79 @@
+//! pid 1 of a sandbox: waits for every child, passes signals on to the program, and ends with the program's
+//! status. When it ends, the kernel kills all that is left in its pid namespace.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// Passed on to the program. The terminal's own signals reach the program without help.
+const FORWARDED: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGUSR2];
+/// pid 1 saw something it cannot act on: agentsh's own failure.
+pub const OWN_FAILURE: i32 = 125;
+
+/// Signals that must be blocked before the program is started, so that none is lost.
+#[must_use]
+pub fn awaited() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGCHLD);
+    for signal in FORWARDED {
+        set.add(signal);
+    }
+    set
+}
+
+/// Returns the exit status for pid 1: the program's own, or 128 + its signal.
+#[must_use]
+pub fn run(program: Pid, session: BorrowedFd<'_>, forward_terminal_signals: bool) -> i32 {
+    let Ok(signals) = SignalFd::with_flags(&awaited(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK) else {
+        return OWN_FAILURE;
+    };
+    loop {
+        if let Some(status) = reap(program) {
+            return status;
+        }
+        let mut wanted =
+            [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(session, PollFlags::POLLIN)];
+        match poll(&mut wanted, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return OWN_FAILURE,
+        }
+        // The session never writes after its first byte: readable means that it is gone.
+        if wanted[1].revents().is_some_and(|events| !events.is_empty()) && closed(session) {
+            return OWN_FAILURE;
+        }
+        while let Ok(Some(information)) = signals.read_signal() {
+            let Ok(signal) = Signal::try_from(information.ssi_signo.cast_signed()) else { continue };
+            if signal == Signal::SIGCHLD || (signal == Signal::SIGINT && !forward_terminal_signals) {
+                continue;
+            }
+            // A program that has just ended is reaped on the next turn.
+            let _ = kill(program, signal);
+        }
+    }
+}
+
+fn closed(session: BorrowedFd<'_>) -> bool {
+    let mut byte = [0];
+    matches!(
+        nix::sys::socket::recv(session.as_raw_fd(), &mut byte, nix::sys::socket::MsgFlags::MSG_DONTWAIT),
+        Ok(0) | Err(Errno::ECONNRESET)
+    )
+}
+
+/// Collects every child that has ended; the program's status when it is among them.
+fn reap(program: Pid) -> Option<i32> {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, status)) if pid == program => return Some(status),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == program => return Some(128 + signal as i32),
+            Ok(WaitStatus::StillAlive) => return None,
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return Some(OWN_FAILURE),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! For each layer: what was asked, what the kernel gave, and why it gave less.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Enforced,
+    /// In force, with less than was asked; another layer covers the rest.
+    Degraded,
+    Absent,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enforcement {
+    pub layer: String,
+    pub asked: String,
+    pub got: String,
+    pub state: State,
+    /// Empty when enforced.
+    pub why: String,
+}
+
+impl Enforcement {
+    #[must_use]
+    pub fn enforced(layer: &str, got: impl Into<String>) -> Self {
+        let got = got.into();
+        Self { layer: layer.to_owned(), asked: got.clone(), got, state: State::Enforced, why: String::new() }
+    }
+
+    #[must_use]
+    pub fn less(layer: &str, asked: &str, got: &str, state: State, why: impl Into<String>) -> Self {
+        Self {
+            layer: layer.to_owned(),
+            asked: asked.to_owned(),
+            got: got.to_owned(),
+            state,
+            why: why.into(),
+        }
+    }
+}
+
+impl State {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforced => "enforced",
+            Self::Degraded => "degraded",
+            Self::Absent => "absent",
+        }
+    }
+}
