@@ -4,8 +4,11 @@
 //! `cli` > `session` > `agent mcp net sandbox pin` > `guard store` > `policy` > [`types`].
 //! Rooms on one floor do not import each other. `docs/ARCHITECTURE.md` draws the picture.
 
+pub mod cli;
 pub mod guard;
+pub mod net;
 pub mod policy;
 pub mod sandbox;
+pub mod session;
 pub mod store;
 pub mod types;

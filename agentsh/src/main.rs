@@ -1,1 +1,5 @@
-fn main() {}
+//! The binary: everything stands in the library.
+
+fn main() -> std::process::ExitCode {
+    agentsh::cli::main()
+}

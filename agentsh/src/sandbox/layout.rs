@@ -63,8 +63,11 @@ pub struct Request<'a> {
     pub user: &'a str,
     pub home: &'a Path,
     pub project: &'a Path,
-    pub project_access: Access,
+    /// None: the project is not shown.
+    pub project_access: Option<Access>,
     pub grants: Vec<Grant>,
+    /// The program's own files in the home directory: bound even inside a mask.
+    pub own_state: Vec<Grant>,
     /// Paths that the policy hides.
     pub denied: Vec<PathBuf>,
     /// Built-in masks and hook files that the policy lifts, absolute.
@@ -77,8 +80,10 @@ pub struct Request<'a> {
     /// Host files bound at another place: (host, inside).
     pub extra: Vec<(PathBuf, PathBuf)>,
     pub names: &'a BTreeMap<String, IpAddr>,
-    /// The agent reaches its bridges and its terminal; a server has neither.
+    /// The agent keeps its terminal; a server has none.
     pub for_agent: bool,
+    /// agentsh's own executable, shown to the agent as its bridge.
+    pub bridge: Option<(&'a Path, FileKey)>,
     /// Empty allows everything that can be seen.
     pub execute: Vec<PathBuf>,
 }
@@ -169,7 +174,9 @@ impl Builder<'_> {
     fn grants(&mut self) {
         let request = self.request;
         let mut grants: BTreeMap<PathBuf, Access> = BTreeMap::new();
-        grants.insert(request.project.to_owned(), request.project_access);
+        if let Some(access) = request.project_access {
+            grants.insert(request.project.to_owned(), access);
+        }
         for grant in &request.grants {
             // The wider of two grants for one path: both were given.
             let entry = grants.entry(grant.path.clone()).or_insert(grant.access);
@@ -212,12 +219,12 @@ impl Builder<'_> {
     fn masked(&self, path: &Path) -> Option<&'static str> {
         HOME_MASKS.iter().find_map(|(mask, why)| {
             let mask = self.request.home.join(mask);
-            (path.starts_with(&mask) && !self.lifted(&mask)).then_some(*why)
+            (path.starts_with(&mask) && !self.lifted(path) && !self.lifted(&mask)).then_some(*why)
         })
     }
 
     fn lifted(&self, path: &Path) -> bool {
-        self.request.unmasked.iter().any(|lifted| path.starts_with(lifted) || lifted == path)
+        self.request.unmasked.iter().any(|lifted| path.starts_with(lifted))
     }
 
     /// On top of the grants: hook files read-only, secrets and denied paths hidden.
@@ -254,7 +261,7 @@ impl Builder<'_> {
             }
             if self.host.look(&path).is_some() {
                 self.read_only(&path);
-            } else if guarded.placeholder && directory == self.request.project {
+            } else if guarded.placeholder && directory == self.request.project && self.request.project_access.is_some() {
                 let kind = match guarded.kind {
                     builtin_paths::Kind::File => Kind::File,
                     builtin_paths::Kind::Dir => Kind::Directory,
@@ -313,6 +320,13 @@ impl Builder<'_> {
     }
 
     fn program(&mut self) {
+        for grant in &self.request.own_state {
+            match self.host.look(&grant.path) {
+                Some(Found::Directory) => self.bind(&grant.path, grant.access, Kind::Directory),
+                Some(Found::File) => self.bind(&grant.path, grant.access, Kind::File),
+                _ => {}
+            }
+        }
         for root in &self.request.program_roots {
             if !is_system(root) && !root.starts_with(self.request.project) && self.host.look(root) == Some(Found::Directory) {
                 self.bind(root, Access::ReadOnly, Kind::Directory);
@@ -344,8 +358,8 @@ impl Builder<'_> {
         ] {
             self.push(path, What::File { content, mode: 0o644 });
         }
-        if request.for_agent {
-            let source = Source::OwnExecutable;
+        if let Some((path, key)) = request.bridge {
+            let source = Source::Path { path: path.to_owned(), expect: Some(key) };
             self.push(Path::new(OWN_DIRECTORY).join("agentsh"), What::Bind { source, access: Access::ReadOnly, kind: Kind::File });
         }
         for (host, inside) in &request.extra {

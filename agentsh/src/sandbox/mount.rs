@@ -38,7 +38,6 @@ pub fn open_sources(mounts: &[Mount], passed: &mut [Option<OwnedFd>]) -> Result<
         let What::Bind { source, access, .. } = &mount.what else { continue };
         let tree = match source {
             Source::Path { path, expect } => open_path(path, expect.as_ref())?,
-            Source::OwnExecutable => clone_tree(Path::new("/proc/self/exe"))?,
             Source::Detached(descriptor) => passed
                 .get_mut(*descriptor)
                 .and_then(Option::take)

@@ -84,8 +84,6 @@ pub enum What {
 pub enum Source {
     /// Opened by init. With `expect` the file must still be the one that was hashed.
     Path { path: PathBuf, expect: Option<FileKey> },
-    /// agentsh's own executable.
-    OwnExecutable,
     /// A detached mount that the session made (id-mapped: needs host privilege).
     Detached(Descriptor),
 }

@@ -1,0 +1,93 @@
+//! The socket on which the agent's bridges arrive, and the proxy that serves each of them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::time::Instant;
+
+use crate::guard::Guard;
+use crate::mcp::{self, Options};
+use crate::store::redact;
+use crate::types::ServerId;
+
+use super::Session;
+use super::server::{Declaration, ErrorOutput, Server};
+
+/// What every connection of a session shares: one guard, so that rates count over all of them.
+pub struct Bridges {
+    session: Rc<Session>,
+    guard: Rc<RefCell<Guard>>,
+    epoch: Instant,
+    declared: BTreeMap<ServerId, Declaration>,
+}
+
+impl Bridges {
+    #[must_use]
+    pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declaration>) -> Self {
+        let guard = Rc::new(RefCell::new(Guard::new(&session.policy.mcp)));
+        Self { session, guard, epoch: Instant::now(), declared }
+    }
+
+    /// Accepts bridges until dropped.
+    pub async fn serve(self: Rc<Self>, listener: UnixListener) {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                // Out of descriptors: let some connection end first.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let bridges = Rc::clone(&self);
+            tokio::task::spawn_local(async move {
+                match mcp::bridge_accept::accept(stream).await {
+                    Ok(accepted) => bridges.connection(accepted).await,
+                    Err(error) => bridges.session.note(&format!("a connection from the agent was refused: {error}")),
+                }
+            });
+        }
+    }
+
+    async fn connection(&self, accepted: mcp::bridge_accept::Accepted) {
+        let id = &accepted.header.server;
+        let Some(declaration) = self.declared.get(id) else {
+            let shown = crate::store::escape::text(&id.0);
+            self.session.note(&format!("the agent asked for a server '{shown}' that nobody declared"));
+            return;
+        };
+        let server = Server::new(Rc::clone(&self.session), declaration.clone(), ErrorOutput::Kept);
+        self.proxy(accepted.input, accepted.output, server, id.clone()).await;
+    }
+
+    /// Serves one connection with one server, until the client closes it.
+    pub async fn proxy(
+        &self,
+        input: impl tokio::io::AsyncRead + Unpin,
+        output: impl tokio::io::AsyncWrite + Unpin,
+        server: Server,
+        id: ServerId,
+    ) -> mcp::Ended {
+        let policy = &self.session.policy.mcp;
+        let mut options = Options::new(id);
+        options.max_line_bytes = usize::try_from(policy.max_line_bytes).unwrap_or(usize::MAX);
+        options.request_timeout = policy.request_timeout_s.map(Duration::from_secs);
+        options.redact = redact::arguments;
+        options.epoch = self.epoch;
+        mcp::serve(input, output, server, Rc::clone(&self.guard), self.session.journal.clone(), options).await
+    }
+}
+
+/// The listening socket, open to the sandbox's user alone: who reaches the directory is decided by the mounts.
+///
+/// # Errors
+/// When the socket cannot be made.
+pub fn listen(directory: &Path) -> std::io::Result<(UnixListener, PathBuf)> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = directory.join("bridge");
+    let listener = UnixListener::bind(&path)?;
+    // The directory is 0700 on the host; inside, the socket is bound alone and the sandbox may have another id.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+    Ok((listener, path))
+}

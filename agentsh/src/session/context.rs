@@ -1,0 +1,132 @@
+//! Facts about the host and the invocation that every launch of a session shares.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::sandbox::cgroup::Hierarchies;
+use crate::sandbox::idmap::IdMap;
+use crate::sandbox::plan::{FileKey, Identity};
+use crate::sandbox::{Enforcement, State};
+
+/// First host id of the sandboxes when agentsh is started by root itself. Nobody's: above the ids that
+/// distributions, systemd and container runtimes hand out, below 2^31.
+const UNPRIVILEGED_ID: u32 = 1_785_135_104;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    #[error("cannot tell the current directory: {0}")]
+    NoDirectory(std::io::Error),
+    #[error("HOME is not set to an absolute path that exists; agentsh needs it to know which secrets to hide")]
+    NoHome,
+    #[error("cannot find agentsh's own executable: {0}")]
+    NoExecutable(std::io::Error),
+    #[error("'{path}' cannot be a project: {why}; change to the directory of your project first")]
+    NotAProject { path: PathBuf, why: &'static str },
+}
+
+pub struct Context {
+    pub identity: Identity,
+    pub user: String,
+    pub home: PathBuf,
+    pub project: PathBuf,
+    /// Where journal, pins and sockets live.
+    pub state: PathBuf,
+    pub config: PathBuf,
+    /// The invoking environment. Values stay here: only names are ever recorded.
+    pub env: BTreeMap<String, String>,
+    pub hierarchies: Hierarchies,
+    /// Shows root's own files to the sandbox id; only when started as root.
+    pub idmap: Option<IdMap>,
+    /// agentsh's own executable, which is also the bridge inside the agent's sandbox.
+    pub executable: (PathBuf, FileKey),
+    /// What was found wanting while looking.
+    pub notes: Vec<Enforcement>,
+}
+
+impl Context {
+    /// Looks at the process and the host. Changes nothing.
+    ///
+    /// # Errors
+    /// When there is no home or no directory that may be a project.
+    pub fn find() -> Result<Self, ContextError> {
+        // A variable that is not UTF-8 cannot be filtered by name and value, so it is not passed at all.
+        let env: BTreeMap<String, String> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let home = env.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let home = home.and_then(|home| home.canonicalize().ok()).ok_or(ContextError::NoHome)?;
+        let project = std::env::current_dir().map_err(ContextError::NoDirectory)?;
+        check_project(&project, &home)?;
+        let identity = identity(&env);
+        let base = |name: &str, default: &str| {
+            env.get(name).map(PathBuf::from).filter(|path| path.is_absolute()).unwrap_or_else(|| home.join(default))
+        };
+        let (idmap, notes) = id_map(identity);
+        Ok(Self {
+            identity,
+            user: env.get("USER").or_else(|| env.get("LOGNAME")).cloned().unwrap_or_default(),
+            state: base("XDG_STATE_HOME", ".local/state").join("agentsh"),
+            config: base("XDG_CONFIG_HOME", ".config"),
+            project,
+            executable: own_executable().map_err(ContextError::NoExecutable)?,
+            hierarchies: Hierarchies::find(),
+            idmap,
+            notes,
+            home,
+            env,
+        })
+    }
+}
+
+/// A directory whose grant would show the whole machine, or undo the private home, is no project.
+fn check_project(project: &Path, home: &Path) -> Result<(), ContextError> {
+    let refuse = |why| Err(ContextError::NotAProject { path: project.to_owned(), why });
+    if project == Path::new("/") {
+        return refuse("it is the whole file system");
+    }
+    if home.starts_with(project) && home != project {
+        return refuse("it contains your home directory");
+    }
+    if crate::sandbox::layout::is_system(project) || ["/etc", "/proc", "/sys", "/dev", "/boot", "/run"].iter().any(|system| project.starts_with(system)) {
+        return refuse("it belongs to the system");
+    }
+    if ["/tmp", "/var", "/var/tmp", "/home", "/mnt", "/media", "/srv"].iter().any(|shared| project == Path::new(shared)) {
+        return refuse("it is shared by everybody");
+    }
+    Ok(())
+}
+
+/// As an ordinary user: that user. As root: the user who called sudo, else an id that nobody has.
+fn identity(env: &BTreeMap<String, String>) -> Identity {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    if uid != 0 {
+        return Identity { host_uid: uid, host_gid: gid, from_root: false };
+    }
+    let number = |name: &str| env.get(name).and_then(|text| text.parse::<u32>().ok()).filter(|id| *id != 0 && *id != u32::MAX);
+    let (host_uid, host_gid) = match (number("SUDO_UID"), number("SUDO_GID")) {
+        (Some(uid), Some(gid)) => (uid, gid),
+        _ => (UNPRIVILEGED_ID, UNPRIVILEGED_ID),
+    };
+    Identity { host_uid, host_gid, from_root: true }
+}
+
+fn id_map(identity: Identity) -> (Option<IdMap>, Vec<Enforcement>) {
+    if !identity.from_root {
+        return (None, Vec::new());
+    }
+    match IdMap::new(0, 0, identity) {
+        Ok(map) => (Some(map), Vec::new()),
+        Err(error) => {
+            let why = format!("{error}: files of root are shown to the sandbox as another user's");
+            (None, vec![Enforcement::less("id map", "id-mapped mounts", "none", State::Degraded, why)])
+        }
+    }
+}
+
+/// The path under which the running executable can be bound, and the identity that it must still have then.
+fn own_executable() -> std::io::Result<(PathBuf, FileKey)> {
+    let path = std::env::current_exe()?;
+    let running = std::fs::File::open("/proc/self/exe")?;
+    let key = crate::sandbox::mount::file_key(std::os::fd::AsFd::as_fd(&running))?;
+    Ok((path, key))
+}

@@ -1,0 +1,113 @@
+//! From the paths of a policy to paths of this host: `~`, the project, and patterns are expanded here, once, at
+//! the start of a process. A file that comes into being later and matches a pattern of `write` is inside only if
+//! its directory is.
+
+use std::path::{Path, PathBuf};
+
+use crate::policy::{FilesystemPolicy, PathContext, Ruled, path};
+use crate::sandbox::layout::Grant;
+use crate::sandbox::plan::Access;
+
+/// Directory entries looked at for one pattern.
+const MOST_ENTRIES: usize = 200_000;
+
+/// The filesystem part of a policy on this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expanded {
+    pub grants: Vec<Grant>,
+    pub denied: Vec<PathBuf>,
+    pub unmasked: Vec<PathBuf>,
+    /// Patterns that matched too much to be looked through; the launch is refused for a `deny` among them.
+    pub incomplete: Vec<String>,
+}
+
+#[must_use]
+pub fn expand(policy: &FilesystemPolicy, context: &PathContext) -> Expanded {
+    let mut out = Expanded::default();
+    let mut each = |list: &[Ruled<String>], then: &mut dyn FnMut(PathBuf)| {
+        for rule in list {
+            match matching(&rule.value, context) {
+                Some(paths) => paths.into_iter().for_each(&mut *then),
+                None => out.incomplete.push(rule.rule.to_string()),
+            }
+        }
+    };
+    let mut grants = Vec::new();
+    each(&policy.read, &mut |path| grants.push(Grant { path, access: Access::ReadOnly }));
+    each(&policy.write, &mut |path| grants.push(Grant { path, access: Access::ReadWrite }));
+    let mut denied = Vec::new();
+    each(&policy.deny, &mut |path| denied.push(path));
+    let unmasked = policy.unmask.iter().map(|rule| absolute(&rule.value, context)).collect();
+    Expanded { grants, denied, unmasked, incomplete: out.incomplete }
+}
+
+/// Existing paths that a pattern means; None when there was too much to look at.
+fn matching(pattern: &str, context: &PathContext) -> Option<Vec<PathBuf>> {
+    let whole = absolute(pattern, context);
+    let special = |part: &std::ffi::OsStr| part.to_string_lossy().contains(['*', '?', '[']);
+    if !whole.iter().any(special) {
+        return Some(vec![whole]);
+    }
+    let start: PathBuf = whole.iter().take_while(|part| !special(part)).collect();
+    if whole.strip_prefix(&start).is_ok_and(|rest| rest == Path::new("**")) {
+        return Some(vec![start]);
+    }
+    let (mut found, mut open, mut budget) = (Vec::new(), vec![start], MOST_ENTRIES);
+    while let Some(directory) = open.pop() {
+        let Ok(entries) = std::fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten() {
+            budget = budget.checked_sub(1)?;
+            let path = entry.path();
+            if path::matches(pattern, &path, context) {
+                found.push(path);
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(path);
+            }
+        }
+    }
+    found.sort();
+    Some(found)
+}
+
+fn absolute(text: &str, context: &PathContext) -> PathBuf {
+    path::resolve(text, context)
+}
+
+/// Paths that stand as arguments on a server's command line, which the user therefore meant it to have.
+///
+/// `everywhere` is false for a declaration that came with the project: it may only name what is in the project.
+/// Options of the form `--dir=PATH` count. Whatever would open the whole machine does not.
+#[must_use]
+pub fn from_arguments(arguments: &[String], context: &PathContext, everywhere: bool) -> (Vec<Grant>, Vec<String>) {
+    let (mut grants, mut refused) = (Vec::new(), Vec::new());
+    for argument in arguments {
+        let value = match argument.split_once('=') {
+            Some((option, value)) if option.starts_with('-') => value,
+            _ => argument.as_str(),
+        };
+        if value.is_empty() || value.starts_with('-') || value.contains("://") {
+            continue;
+        }
+        // Links are followed: what is granted is what the name means now.
+        let named = absolute(value, context);
+        let Ok(path) = named.canonicalize() else { continue };
+        if named.starts_with(&context.project) && !path.starts_with(&context.project) {
+            refused.push(format!("{value}: a link in the project that leads out of it; name its target instead"));
+        } else if path.starts_with(&context.project) && path != context.project && !everywhere {
+            grants.push(Grant { path, access: Access::ReadWrite });
+        } else if path == context.project {
+            grants.push(Grant { path, access: Access::ReadWrite });
+        } else if !everywhere {
+            refused.push(format!("{value}: a server that came with the project may only be given what is in the project"));
+        } else if path == Path::new("/") || ["/proc", "/sys", "/dev", "/run", "/boot"].iter().any(|root| path.starts_with(root)) {
+            refused.push(format!("{value}: part of the running system, never shown"));
+        } else if crate::sandbox::layout::is_system(&path) || path.starts_with("/etc") {
+            grants.push(Grant { path, access: Access::ReadOnly });
+        } else {
+            grants.push(Grant { path, access: Access::ReadWrite });
+        }
+    }
+    grants.sort_by(|a, b| a.path.cmp(&b.path));
+    grants.dedup();
+    (grants, refused)
+}

@@ -1,0 +1,185 @@
+//! From what a process is (the agent, or one server) to its running sandbox.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use crate::policy::{Limits, ProcessPolicy};
+use crate::sandbox::cgroup::{Cgroup, Quota};
+use crate::sandbox::layout::{Grant, Layout, PinnedFile, RealHost, Request, layout};
+use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
+use crate::sandbox::{Child, Enforcement, Launch, SpawnError, State, spawn};
+
+use super::Context;
+
+/// One process tree to be started.
+pub struct Start<'a> {
+    pub label: &'a str,
+    pub policy: &'a ProcessPolicy,
+    /// Already completed with the defaults of its kind.
+    pub limits: &'a Limits,
+    pub for_agent: bool,
+    /// The agent keeps the terminal that it was started from.
+    pub terminal: Terminal,
+    pub program: Program,
+    pub pinned: Vec<PinnedFile>,
+    pub program_roots: Vec<PathBuf>,
+    /// Descriptors that `pinned` refers to.
+    pub descriptors: Vec<OwnedFd>,
+    pub project_access: Option<Access>,
+    pub grants: Vec<Grant>,
+    pub own_state: Vec<Grant>,
+    pub denied: Vec<PathBuf>,
+    pub unmasked: Vec<PathBuf>,
+    pub execute: Vec<PathBuf>,
+    pub files: Vec<(PathBuf, Vec<u8>, u32)>,
+    pub extra: Vec<(PathBuf, PathBuf)>,
+    pub names: BTreeMap<String, IpAddr>,
+    pub listen: Vec<SocketAddr>,
+    pub stdio: [BorrowedFd<'a>; 3],
+    pub allow_degraded: bool,
+}
+
+/// A started process tree and what must live as long as it.
+pub struct Running {
+    /// Dropped before the cgroup: a cgroup with processes cannot be removed.
+    pub child: Child,
+    pub cgroup: Cgroup,
+    /// Memory that the watchdog must hold because no cgroup does.
+    pub watched_memory: Option<u64>,
+    pub enforcement: Vec<Enforcement>,
+}
+
+/// The mounts of a start, as data: what `start` would do and the stand-ins that it needs.
+#[must_use]
+pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
+    let request = Request {
+        identity: context.identity,
+        user: &context.user,
+        home: &context.home,
+        project: &context.project,
+        project_access: start.project_access,
+        grants: start.grants.clone(),
+        own_state: start.own_state.clone(),
+        denied: start.denied.clone(),
+        unmasked: start.unmasked.clone(),
+        pinned: start.pinned.clone(),
+        program_roots: start.program_roots.clone(),
+        files: start.files.clone(),
+        extra: start.extra.clone(),
+        names: &start.names,
+        for_agent: start.for_agent,
+        bridge: start.for_agent.then_some((context.executable.0.as_path(), context.executable.1)),
+        execute: start.execute.clone(),
+    };
+    layout(&request, &RealHost)
+}
+
+/// # Errors
+/// The step that failed; nothing is left running.
+pub async fn start(context: &Context, start: Start<'_>, layout: Layout, name: &str) -> Result<Running, SpawnError> {
+    let mut enforcement = Vec::new();
+    let value = |limit: &Option<crate::policy::Ruled<u64>>, fallback| limit.as_ref().map_or(fallback, |ruled| ruled.value);
+    let memory = value(&start.limits.memory, u64::MAX);
+    // A quota of more CPUs than there are would cost a cgroup and hold nothing.
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    let cpu = start.limits.cpu_percent.as_ref().map(|ruled| ruled.value).filter(|percent| *percent < processors * 100);
+    let mut cgroup = context.hierarchies.create(name, Quota { memory_bytes: memory, cpu_percent: cpu });
+    enforcement.extend(limits_report(&cgroup, memory, cpu));
+
+    let mut passed = start.descriptors;
+    let first_task = passed.len();
+    passed.extend(cgroup.take_tasks());
+    let join = (first_task..passed.len()).collect();
+    let mut mounts = layout.mounts;
+    if let Some(map) = &context.idmap {
+        map_owned(map, &mut mounts, &mut passed, &mut enforcement);
+    }
+    for directory in &layout.unsearched {
+        enforcement.push(Enforcement::less(
+            "hook files",
+            "every repository below the project",
+            "the top level",
+            State::Degraded,
+            format!("{} holds too many files to be searched for nested repositories", directory.display()),
+        ));
+    }
+    let plan = Plan {
+        label: start.label.to_owned(),
+        program: start.program,
+        identity: context.identity,
+        terminal: start.terminal,
+        mounts,
+        landlock: layout.landlock,
+        limits: plan::Limits {
+            pids: value(&start.limits.pids, 512),
+            open_files: value(&start.limits.open_files, 1024),
+            data: (!cgroup.memory_held).then_some(memory),
+        },
+        listen: start.listen,
+        join,
+        passed: passed.len(),
+        allow_degraded: start.allow_degraded,
+    };
+    let child = spawn(Launch { plan: &plan, stdio: start.stdio, passed, cgroup: Some(&cgroup) }).await?;
+    enforcement.extend(child.enforcement.iter().cloned());
+    let watched_memory = (!cgroup.memory_held).then_some(memory);
+    Ok(Running { child, cgroup, watched_memory, enforcement })
+}
+
+fn limits_report(cgroup: &Cgroup, memory: u64, cpu: Option<u64>) -> Vec<Enforcement> {
+    let mut report = Vec::new();
+    let asked = format!("{} MiB together", memory >> 20);
+    report.push(if cgroup.memory_held {
+        Enforcement::enforced("memory limit", format!("{asked}, by cgroup"))
+    } else {
+        let why = "no memory cgroup may be made here (needs root or a delegated cgroup)";
+        Enforcement::less("memory limit", &asked, "per process, and a watchdog over all", State::Degraded, why)
+    });
+    if let Some(percent) = cpu {
+        let asked = format!("{percent} % of one CPU");
+        report.push(if cgroup.cpu_held {
+            Enforcement::enforced("cpu limit", format!("{asked}, by cgroup"))
+        } else {
+            let why = "no CPU cgroup may be made here (needs root or a delegated cgroup)";
+            Enforcement::less("cpu limit", &asked, "none", State::Absent, why)
+        });
+    }
+    report
+}
+
+/// As root: what belongs to root is bound through the id map, so that it is the sandbox's own inside.
+fn map_owned(
+    map: &crate::sandbox::idmap::IdMap,
+    mounts: &mut [plan::Mount],
+    passed: &mut Vec<OwnedFd>,
+    enforcement: &mut Vec<Enforcement>,
+) {
+    use std::os::unix::fs::MetadataExt;
+    for mount in mounts {
+        let What::Bind { source, access, .. } = &mut mount.what else { continue };
+        let Source::Path { path, expect } = source else { continue };
+        let system = crate::sandbox::layout::is_system(path) || path.starts_with("/dev");
+        if system || expect.is_some() || *access == Access::Device || owner(path).is_none_or(|owner| owner != 0) {
+            continue;
+        }
+        match map.tree(path) {
+            Ok(tree) => {
+                passed.push(tree);
+                *source = Source::Detached(passed.len() - 1);
+            }
+            Err(error) => enforcement.push(Enforcement::less(
+                "id map",
+                &format!("{} as the sandbox's own", path.display()),
+                "as another user's",
+                State::Degraded,
+                error.to_string(),
+            )),
+        }
+    }
+
+    fn owner(path: &Path) -> Option<u32> {
+        std::fs::symlink_metadata(path).ok().map(|found| found.uid())
+    }
+}

@@ -1,0 +1,151 @@
+//! `agentsh mcp run -- CMD ARGS`: one server, sandboxed and policed, on our own standard input and output, for
+//! clients that agentsh did not start.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context as Poller, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::types::ServerId;
+
+use super::bridges::Bridges;
+use super::context::Context;
+use super::run::RunError;
+use super::server::{Declaration, ErrorOutput, Server};
+use super::{Opening, Session, SessionError};
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub id: Option<String>,
+    pub policy: Option<String>,
+    pub allow_degraded: bool,
+    pub command: Vec<String>,
+}
+
+/// Serves until the client closes our standard input. Must be called inside a `LocalSet`.
+///
+/// # Errors
+/// When the session cannot be opened. A server that cannot be started is told to the client, message by message.
+pub async fn run(request: Request) -> Result<u8, RunError> {
+    let context = Context::find_for_server().map_err(SessionError::from)?;
+    let project_shown = context.1;
+    let session = Session::open(
+        context.0,
+        Opening {
+            verb: "mcp run",
+            command: &request.command,
+            agent: "generic",
+            policy: request.policy,
+            allow_degraded: request.allow_degraded,
+            project_shown,
+            hold_messages: false,
+        },
+    )
+    .await?;
+    let session = Rc::new(session);
+    let id = ServerId(request.id.unwrap_or_else(|| derive_id(&request.command)));
+    let mut words = request.command.into_iter();
+    let declaration = Declaration {
+        id: id.clone(),
+        command: words.next().unwrap_or_default(),
+        args: words.collect(),
+        env: BTreeMap::new(),
+        cwd: None,
+        users_word: true,
+    };
+    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new());
+    let server = Server::new(Rc::clone(&session), declaration, ErrorOutput::Passed);
+    let io = |source| RunError::Io { doing: "use standard input and output", source };
+    let input = Standard::new(io::stdin().as_fd().try_clone_to_owned().map_err(io)?).map_err(io)?;
+    let output = Standard::new(io::stdout().as_fd().try_clone_to_owned().map_err(io)?).map_err(io)?;
+    let listen = |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let code = tokio::select! {
+        ended = bridges.proxy(input, output, server, id) => ended.exit.map_or(0, |exit| exit.code),
+        _ = interrupt.recv() => 130,
+        _ = terminate.recv() => 143,
+    };
+    session.close(code).await?;
+    Ok(code)
+}
+
+/// A name that stays the same from start to start, since pins are kept by it: the package or the script.
+fn derive_id(command: &[String]) -> String {
+    let launcher = ["npx", "uvx", "pipx", "node", "python", "python3", "bun", "bunx", "deno", "uv", "run", "tool", "exec"];
+    let word = command
+        .iter()
+        .filter(|word| !word.starts_with('-'))
+        .map(|word| PathBuf::from(word).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default())
+        .find(|word| !launcher.contains(&word.as_str()))
+        .or_else(|| command.first().cloned())
+        .unwrap_or_default();
+    word.split('@').find(|part| !part.is_empty()).unwrap_or("server").to_owned()
+}
+
+/// Our own standard input or output: a pipe or socket is watched, anything else (a file, a terminal) is served by
+/// a blocking thread.
+enum Standard {
+    Watched(tokio::io::unix::AsyncFd<OwnedFd>),
+    Thread(tokio::fs::File),
+}
+
+impl Standard {
+    fn new(descriptor: OwnedFd) -> io::Result<Self> {
+        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode);
+        if matches!(kind, rustix::fs::FileType::Fifo | rustix::fs::FileType::Socket) {
+            rustix::io::ioctl_fionbio(&descriptor, true)?;
+            return Ok(Self::Watched(crate::sandbox::spawn::watch(descriptor)?));
+        }
+        Ok(Self::Thread(tokio::fs::File::from_std(descriptor.into())))
+    }
+}
+
+impl AsyncRead for Standard {
+    fn poll_read(self: Pin<&mut Self>, poller: &mut Poller<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Thread(file) => Pin::new(file).poll_read(poller, buffer),
+            Self::Watched(descriptor) => loop {
+                let mut guard = std::task::ready!(descriptor.poll_read_ready(poller))?;
+                let space = buffer.initialize_unfilled();
+                match guard.try_io(|inner| Ok(rustix::io::read(inner.get_ref(), &mut *space)?)) {
+                    Ok(read) => {
+                        buffer.advance(read?);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Err(_would_block) => {}
+                }
+            },
+        }
+    }
+}
+
+impl AsyncWrite for Standard {
+    fn poll_write(self: Pin<&mut Self>, poller: &mut Poller<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Thread(file) => Pin::new(file).poll_write(poller, bytes),
+            Self::Watched(descriptor) => loop {
+                let mut guard = std::task::ready!(descriptor.poll_write_ready(poller))?;
+                if let Ok(written) = guard.try_io(|inner| Ok(rustix::io::write(inner.get_ref(), bytes)?)) {
+                    return Poll::Ready(written);
+                }
+            },
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Thread(file) => Pin::new(file).poll_flush(poller),
+            Self::Watched(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _poller: &mut Poller<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

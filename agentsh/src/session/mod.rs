@@ -1,0 +1,237 @@
+//! One run: opens everything, owns everything, closes everything.
+
+pub mod bridges;
+pub mod context;
+pub mod environment;
+pub mod grants;
+pub mod launch;
+pub mod mcp_run;
+pub mod pinning;
+pub mod placeholders;
+pub mod run;
+pub mod server;
+
+use std::cell::{Cell, RefCell};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::policy::{PathContext, Policy, ProcessPolicy, Search, search};
+use crate::sandbox::Enforcement;
+use crate::store::{Event, Journal, StoreError};
+use crate::types::{RuleRef, ServerId, SessionId};
+
+pub use context::{Context, ContextError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error(transparent)]
+    Context(#[from] ContextError),
+    #[error("{0}")]
+    Policy(String),
+    #[error("cannot open the event store: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// What every part of a run shares.
+pub struct Session {
+    pub id: SessionId,
+    pub context: Context,
+    pub policy: Policy,
+    pub journal: Journal,
+    pub allow_degraded: bool,
+    /// False where the current directory is no project (a client that starts its servers in `/`).
+    pub project_shown: bool,
+    started: Instant,
+    sandboxes: Cell<u32>,
+    /// Messages that would disturb a terminal that the agent draws on; shown at the end.
+    held: RefCell<Vec<String>>,
+    hold: bool,
+}
+
+/// How a session is opened.
+pub struct Opening<'a> {
+    pub verb: &'a str,
+    pub command: &'a [String],
+    /// Name of the adapter, which decides the built-in policy.
+    pub agent: &'a str,
+    pub policy: Option<String>,
+    pub allow_degraded: bool,
+    pub project_shown: bool,
+    /// Messages wait for the end: the program draws on this terminal.
+    pub hold_messages: bool,
+}
+
+impl Session {
+    /// Reads the policy and opens the store. Starts nothing.
+    ///
+    /// # Errors
+    /// An unusable policy or store: nothing runs without a record.
+    pub async fn open(context: Context, opening: Opening<'_>) -> Result<Self, SessionError> {
+        let policy = search::load(&Search {
+            explicit: opening.policy,
+            project: context.project.clone(),
+            config_home: context.config.clone(),
+            agent: opening.agent.to_owned(),
+        })
+        .map_err(|error| SessionError::Policy(error.render()))?;
+        let id = SessionId(uuid::Uuid::now_v7());
+        let journal = Journal::open(&context.state, id).await?;
+        let session = Self {
+            id,
+            context,
+            policy,
+            journal,
+            allow_degraded: opening.allow_degraded,
+            project_shown: opening.project_shown,
+            started: Instant::now(),
+            sandboxes: Cell::new(0),
+            held: RefCell::new(Vec::new()),
+            hold: opening.hold_messages && std::io::stderr().is_terminal(),
+        };
+        session.journal.record(Event::SessionStarted {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            verb: opening.verb.to_owned(),
+            agent: opening.command.to_vec(),
+            project: session.context.project.display().to_string(),
+            policy: session.policy.source.clone(),
+            kernel: kernel(),
+            uid: rustix::process::getuid().as_raw(),
+        });
+        session.record_enforcement(None, &session.context.notes);
+        session.report_policy();
+        Ok(session)
+    }
+
+    /// What the policy says and this version cannot hold, and what its author probably did not mean.
+    fn report_policy(&self) {
+        for warning in &self.policy.warnings {
+            self.note(&format!("{}: {}", warning.rule, warning.value));
+        }
+        for rule in &self.policy.mcp.not_enforced {
+            self.journal.record(Event::Enforcement {
+                server_id: None,
+                layer: rule.id.clone(),
+                asked: format!("as written in {rule}"),
+                got: "nothing".to_owned(),
+                state: "absent".to_owned(),
+                why: "this version has no engine for this section yet".to_owned(),
+            });
+        }
+    }
+
+    pub fn record_enforcement(&self, server: Option<&ServerId>, layers: &[Enforcement]) {
+        for layer in layers {
+            self.journal.record(Event::Enforcement {
+                server_id: server.cloned(),
+                layer: layer.layer.clone(),
+                asked: layer.asked.clone(),
+                got: layer.got.clone(),
+                state: layer.state.as_str().to_owned(),
+                why: layer.why.clone(),
+            });
+        }
+    }
+
+    /// Tells the user, now or, where the agent draws on the terminal, when it has ended.
+    pub fn note(&self, message: &str) {
+        let message = format!("agentsh: {message}");
+        if self.hold {
+            self.held.borrow_mut().push(message);
+        } else {
+            say(&message);
+        }
+    }
+
+    /// Shows what was held back.
+    pub fn release_notes(&self) {
+        for message in self.held.borrow_mut().drain(..) {
+            say(&message);
+        }
+    }
+
+    /// Ends the record. The exit code is the one that the verb gives back.
+    pub async fn close(&self, exit_code: u8) -> Result<(), StoreError> {
+        let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.journal.record(Event::SessionEnded { exit_code, duration_ms });
+        self.journal.close().await
+    }
+
+    #[must_use]
+    pub fn paths(&self) -> PathContext {
+        PathContext { home: self.context.home.clone(), project: self.context.project.clone() }
+    }
+
+    /// Where a program starts unless its declaration says otherwise.
+    #[must_use]
+    pub fn workdir(&self) -> PathBuf {
+        if self.project_shown { self.context.project.clone() } else { PathBuf::from("/tmp") }
+    }
+
+    /// A name for the cgroups of the next sandbox: `agentsh-PID-N`, which a later run can tell to be orphaned.
+    #[must_use]
+    pub fn next_cgroup(&self) -> String {
+        let number = self.sandboxes.get();
+        self.sandboxes.set(number + 1);
+        format!("agentsh-{}-{number}", std::process::id())
+    }
+
+    /// Programs that may be executed; empty for all that can be seen.
+    #[must_use]
+    pub fn executable_paths(&self, process: &ProcessPolicy) -> Vec<PathBuf> {
+        let everything = |rule: &RuleRef, value: &str| value == "**" || value == "/**" || rule.id.is_empty();
+        if process.exec.allow.iter().all(|entry| everything(&entry.rule, &entry.value)) {
+            return Vec::new();
+        }
+        process
+            .exec
+            .allow
+            .iter()
+            .map(|entry| crate::policy::path::resolve(entry.value.trim_end_matches("/**"), &self.paths()))
+            .chain([PathBuf::from("/lib64"), PathBuf::from("/lib")])
+            .collect()
+    }
+}
+
+fn kernel() -> String {
+    let name = rustix::system::uname();
+    format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
+}
+
+/// One line to standard error; a closed one is nobody's fault here.
+fn say(message: &str) {
+    let _ = writeln!(anstream::stderr(), "{message}");
+}
+
+/// Where sockets of a session live: short, since a socket's path has room for 107 bytes, and for the user alone.
+///
+/// # Errors
+/// When the directory cannot be made.
+pub fn socket_directory(context: &Context, id: SessionId) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let base = context
+        .env
+        .get("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute() && path.is_dir())
+        .unwrap_or_else(|| context.state.clone());
+    let directory = base.join(format!("s-{}", &id.0.simple().to_string()[16..]));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    Ok(directory)
+}
+
+/// Removes the directory of [`socket_directory`] when dropped.
+pub struct RemoveOnDrop(pub PathBuf);
+
+impl RemoveOnDrop {
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for RemoveOnDrop {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,225 @@
+//! From a declaration to the files that will run, compared with what was agreed to, and recorded.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use crate::mcp::StartError;
+use crate::pin::{self, Action, PinError, PinnedState, Resolved, Status};
+use crate::sandbox::layout::{PinnedBytes, PinnedFile};
+use crate::sandbox::mount::file_key;
+use crate::store::Event;
+
+use super::Session;
+use super::server::Declaration;
+
+/// Larger files are bound where they are instead of being copied into the sandbox's memory.
+const LARGEST_COPY: u64 = 16 << 20;
+/// Changed files that an event and a message name.
+const MOST_NAMED: usize = 20;
+
+/// A program whose bytes are known.
+pub struct Pinned {
+    pub resolved: Resolved,
+    pub files: Vec<PinnedFile>,
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// A command to be resolved: the agent's, or a server's.
+pub struct Command {
+    pub program: String,
+    pub args: Vec<String>,
+    pub cwd: PathBuf,
+    pub env: BTreeMap<String, String>,
+}
+
+/// Resolves a server and judges it by its pin.
+///
+/// # Errors
+/// What the user has to know: a missing program, or the files that changed.
+pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinned, StartError> {
+    let id = &declaration.id;
+    let mut env = session.context.env.clone();
+    env.extend(declaration.env.clone());
+    let command = Command {
+        program: declaration.command.clone(),
+        args: declaration.args.clone(),
+        cwd: declaration.cwd.clone().unwrap_or_else(|| session.context.project.clone()),
+        env,
+    };
+    let pinned = resolve(session, command)
+        .await
+        .map_err(|error| refuse(format!("cannot start server '{id}': {error}")))?;
+    let resolved = &pinned.resolved;
+    let pinning = &session.policy.mcp.pinning;
+    let scope = scope(session, declaration);
+    let pins = session.journal.pins();
+    let stored = pins.load(id, &scope).await.map_err(|error| refuse(format!("cannot read the pins: {error}")))?;
+    let known = stored.map(|pin| PinnedState { digest: pin.digest, program: pin.program_path, manifest: pin.manifest });
+    let status = pin::compare(known.as_ref(), resolved);
+    let action = pin::decide(&status, pinning);
+    let binary_path = resolved.program.display().to_string();
+    let actual_hash = resolved.digest.clone();
+    match (&status, action) {
+        (Status::Match, _) | (Status::NotPinned, Action::Proceed) => {}
+        (_, Action::PinAndProceed) => {
+            let files = resolved.state().manifest.len() as u64;
+            pins.trust(&candidate(resolved, id, &scope), crate::store::pins::TrustedBy::FirstUse)
+                .await
+                .map_err(|error| refuse(format!("cannot store the pin of server '{id}': {error}")))?;
+            session.journal.record(Event::McpServerBinaryPinned { server_id: id.clone(), binary_path, hash: actual_hash, files });
+        }
+        (Status::NotPinned, action) => {
+            pins.propose(&candidate(resolved, id, &scope)).await.map_err(|error| refuse(error.to_string()))?;
+            let event = Event::McpServerBinaryNotPinned {
+                server_id: id.clone(),
+                binary_path,
+                actual_hash,
+                action: name(action).to_owned(),
+            };
+            if action == Action::Refuse {
+                commit(session, event).await?;
+                return Err(refuse(format!(
+                    "server '{id}' is not pinned, and {} wants every server pinned first; look at it with \
+                     `agentsh mcp pins diff --server {id}`, accept it with `agentsh mcp pins trust --server {id}`",
+                    pinning.rule
+                )));
+            }
+            session.journal.record(event);
+        }
+        (Status::Mismatch(change), action) => {
+            pins.propose(&candidate(resolved, id, &scope)).await.map_err(|error| refuse(error.to_string()))?;
+            let changed: Vec<String> =
+                change.changed.iter().take(MOST_NAMED).map(|file| file.path.display().to_string()).collect();
+            let event = Event::McpServerBinaryMismatch {
+                server_id: id.clone(),
+                binary_path,
+                expected_hash: change.expected.clone(),
+                actual_hash,
+                action: name(action).to_owned(),
+                changed: changed.clone(),
+            };
+            if action == Action::Refuse {
+                commit(session, event).await?;
+                let more = change.changed.len().saturating_sub(changed.len());
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                return Err(refuse(format!(
+                    "server '{id}' is not the program that was pinned: {}{more} changed; refused by {}; see \
+                     `agentsh mcp pins diff --server {id}`, accept with `agentsh mcp pins trust --server {id}`",
+                    changed.join(", "),
+                    pinning.rule
+                )));
+            }
+            if action == Action::ProceedWithAlert {
+                session.note(&format!("server '{id}' is not the program that was pinned ({} files changed); started, because {} says so", change.changed.len(), pinning.rule));
+            }
+            session.journal.record(event);
+        }
+    }
+    if let Some(why) = &resolved.unpinned {
+        session.note(&format!("server '{id}' is only partly pinned: {why}"));
+    }
+    Ok(pinned)
+}
+
+/// Finds, opens and hashes what a command will run; off the thread that serves everybody else.
+///
+/// # Errors
+/// What `pin` says.
+pub async fn resolve(session: &Session, command: Command) -> Result<Pinned, PinError> {
+    let home = session.context.home.clone();
+    let mut cache = session.journal.digest_cache().await;
+    let path = OsString::from(command.env.get("PATH").cloned().unwrap_or_default());
+    let show = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let (resolved, cache) = tokio::task::spawn_blocking(move || {
+        let request = pin::Request {
+            program: &command.program,
+            args: &command.args,
+            cwd: &command.cwd,
+            path_env: &path,
+            home: &home,
+            env: &command.env,
+            accept_missing_package: false,
+        };
+        let mut progress = Progress::new(show);
+        let resolved = pin::resolve(&request, &mut cache, &mut |step| progress.show(&step));
+        progress.clear();
+        (resolved, cache)
+    })
+    .await
+    .map_err(|error| PinError::internal(&error.to_string()))?;
+    cache.save().await;
+    let resolved = resolved?;
+    let (files, descriptors) = pinned_files(&resolved)?;
+    Ok(Pinned { resolved, files, descriptors })
+}
+
+fn pinned_files(resolved: &Resolved) -> Result<(Vec<PinnedFile>, Vec<OwnedFd>), PinError> {
+    let (mut files, mut descriptors) = (Vec::new(), Vec::new());
+    for file in &resolved.files {
+        let bytes = if file.system_owned || file.size > LARGEST_COPY {
+            PinnedBytes::InPlace(file_key(file.file.as_fd()).map_err(|error| PinError::internal(&error.to_string()))?)
+        } else {
+            let copy = file.file.try_clone().map_err(|error| PinError::internal(&error.to_string()))?;
+            descriptors.push(OwnedFd::from(copy));
+            PinnedBytes::Copied { from: descriptors.len() - 1, sha256: file.sha256 }
+        };
+        let executable = file.role != pin::Role::Entry;
+        files.push(PinnedFile { path: file.path.clone(), bytes, executable });
+    }
+    Ok((files, descriptors))
+}
+
+/// A pin of the user's own server holds everywhere; one that came with a project holds in that project.
+fn scope(session: &Session, declaration: &Declaration) -> String {
+    if declaration.users_word { String::new() } else { session.context.project.display().to_string() }
+}
+
+fn name(action: Action) -> &'static str {
+    match action {
+        Action::Refuse => "block",
+        Action::ProceedWithAlert => "alert",
+        Action::Proceed | Action::PinAndProceed => "allow",
+    }
+}
+
+async fn commit(session: &Session, event: Event) -> Result<(), StartError> {
+    session.journal.commit(event).await.map_err(|error| refuse(format!("cannot record the refusal: {error}")))
+}
+
+fn refuse(message: String) -> StartError {
+    StartError { message, permanent: true }
+}
+
+/// One line on a terminal for hashing that takes longer than a second.
+struct Progress {
+    started: std::time::Instant,
+    shown: bool,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new(terminal: bool) -> Self {
+        Self { started: std::time::Instant::now(), shown: false, terminal }
+    }
+
+    fn show(&mut self, step: &pin::Progress<'_>) {
+        use std::io::Write;
+        if !self.terminal || self.started.elapsed().as_millis() < 1000 {
+            return;
+        }
+        self.shown = true;
+        let percent = (step.done * 100).checked_div(step.total).unwrap_or(100);
+        let name = step.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let line = format!("checking {} ({percent} %)", crate::store::escape::text(&name));
+        let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+    }
+
+    fn clear(&self) {
+        use std::io::Write;
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

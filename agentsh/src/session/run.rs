@@ -1,0 +1,390 @@
+//! `agentsh run -- AGENT`: the agent in its sandbox, its servers behind bridges, every decision on record.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::agent::{self, Access as StateAccess, Kind, Launch, StateKind, Transport};
+use crate::net::{self, Endpoint};
+use crate::policy;
+use crate::sandbox::SpawnError;
+use crate::sandbox::layout::{Grant, OWN_DIRECTORY};
+use crate::sandbox::plan::{Access, Program, Terminal};
+use crate::store::Event;
+use crate::types::ServerId;
+
+use super::bridges::{self, Bridges};
+use super::context::Context;
+use super::launch::{self, Running, Start};
+use super::pinning::{self, Command, Pinned};
+use super::placeholders::{self, Placeholders};
+use super::server::{Declaration, memory_exceeded};
+use super::{Opening, RemoveOnDrop, Session, SessionError, environment, grants, socket_directory};
+
+/// The command line of `run`.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub policy: Option<String>,
+    pub allow_degraded: bool,
+    pub agent: Vec<String>,
+    /// `run`, or `demo`.
+    pub verb: &'static str,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Agent(#[from] agent::AgentError),
+    #[error(transparent)]
+    Pin(#[from] crate::pin::PinError),
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error("{0}")]
+    Refused(String),
+    #[error("cannot {doing}: {source}")]
+    Io { doing: &'static str, source: std::io::Error },
+    #[error("cannot record what happened: {0}")]
+    Store(#[from] crate::store::StoreError),
+}
+
+/// What is left of a run: its status, and the session for the report.
+pub struct Outcome {
+    pub exit_code: u8,
+    pub session: Rc<Session>,
+}
+
+/// Runs the agent to its end. Must be called inside a `LocalSet`.
+///
+/// # Errors
+/// Whatever stopped the agent from being started. A failure after that is the agent's.
+pub async fn run(request: Request) -> Result<Outcome, RunError> {
+    let program = request.agent.first().cloned().unwrap_or_default();
+    let kind = agent::kind_of(&program);
+    let session = Session::open(
+        Context::find().map_err(SessionError::from)?,
+        Opening {
+            verb: request.verb,
+            command: &request.agent,
+            agent: agent_name(kind),
+            policy: request.policy.clone(),
+            allow_degraded: request.allow_degraded,
+            project_shown: true,
+            hold_messages: true,
+        },
+    )
+    .await?;
+    let session = Rc::new(session);
+    let result = supervise(&session, kind, &request.agent).await;
+    session.release_notes();
+    let exit_code = match &result {
+        Ok(code) => *code,
+        Err(error) => exit_code_of(error),
+    };
+    session.close(exit_code).await?;
+    result.map(|exit_code| Outcome { exit_code, session })
+}
+
+/// 127 when the program does not exist, 126 when it cannot be executed, 125 for everything of agentsh's own.
+#[must_use]
+pub fn exit_code_of(error: &RunError) -> u8 {
+    match error {
+        RunError::Pin(error) if error.is_missing() => 127,
+        RunError::Pin(error) if error.is_not_executable() => 126,
+        RunError::Spawn(SpawnError::Init { missing: true, .. }) => 127,
+        _ => 125,
+    }
+}
+
+async fn supervise(session: &Rc<Session>, kind: Kind, argv: &[String]) -> Result<u8, RunError> {
+    let io = |doing| move |source| RunError::Io { doing, source };
+    let sockets = RemoveOnDrop(socket_directory(&session.context, session.id).map_err(io("make the socket directory"))?);
+    let (listener, socket) = bridges::listen(sockets.path()).map_err(io("make the bridge socket"))?;
+    let launch = adapt(session, kind, argv)?;
+    for (id, reason) in &launch.refused {
+        session.journal.record(Event::McpServerRefused {
+            server_id: id.clone(),
+            reason: "not-supported".to_owned(),
+            detail: reason.clone(),
+            rule: crate::types::RuleRef::default_rule("agent"),
+        });
+        session.note(&format!("server '{id}' is not passed to the agent: {reason}"));
+    }
+    for note in &launch.notes {
+        session.note(note);
+    }
+    let declared = declarations(&launch);
+
+    let pinned = pinning::resolve(
+        session,
+        Command {
+            program: launch.argv.first().cloned().unwrap_or_default(),
+            args: launch.argv.iter().skip(1).cloned().collect(),
+            cwd: session.context.project.clone(),
+            env: session.context.env.clone(),
+        },
+    )
+    .await?;
+    let (running, stand_ins) = start_agent(session, kind, &launch, pinned, &socket).await?;
+    let bridges = Rc::new(Bridges::new(Rc::clone(session), declared));
+    tokio::task::spawn_local(bridges.serve(listener));
+    let code = until_exit(session, running).await?;
+    drop(stand_ins);
+    Ok(code)
+}
+
+fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
+    let context = &session.context;
+    let paths = session.paths();
+    let config = session.policy.agent_mcp_config.as_ref().map(|ruled| policy::path::resolve(&ruled.value, &paths));
+    let extra = policy_servers(session);
+    let bridge = format!("{OWN_DIRECTORY}/agentsh");
+    let socket = format!("{OWN_DIRECTORY}/bridge");
+    Ok(agent::adapt(
+        kind,
+        &agent::Context {
+            argv,
+            env: &context.env,
+            home: &context.home,
+            project: &context.project,
+            cwd: &context.project,
+            bridge: &bridge,
+            socket: &socket,
+            inject_dir: Path::new(OWN_DIRECTORY),
+            generic_config: config.as_deref(),
+            extra: &extra,
+        },
+    )?)
+}
+
+/// Servers that the policy itself declares.
+fn policy_servers(session: &Session) -> BTreeMap<ServerId, agent::Declared> {
+    let mut servers = BTreeMap::new();
+    for (id, server) in &session.policy.mcp.servers {
+        let Some(command) = &server.command else { continue };
+        let transport = Transport::Stdio {
+            command: command.clone(),
+            args: server.args.clone(),
+            env: server.env.clone(),
+            cwd: None,
+        };
+        let origin = agent::Origin {
+            file: PathBuf::from(&server.rule.file),
+            line: server.rule.line,
+            scope: agent::Scope::Policy,
+        };
+        servers.insert(id.clone(), agent::Declared { id: id.clone(), transport, origin });
+    }
+    servers
+}
+
+fn declarations(launch: &Launch) -> BTreeMap<ServerId, Declaration> {
+    let mut declared = BTreeMap::new();
+    for (id, server) in &launch.servers {
+        let Transport::Stdio { command, args, env, cwd } = &server.transport else { continue };
+        let declaration = Declaration {
+            id: id.clone(),
+            command: command.clone(),
+            args: args.clone(),
+            env: env.clone(),
+            cwd: cwd.as_ref().map(PathBuf::from),
+            users_word: server.origin.scope != agent::Scope::Project,
+        };
+        declared.insert(id.clone(), declaration);
+    }
+    declared
+}
+
+async fn start_agent(
+    session: &Rc<Session>,
+    kind: Kind,
+    launch: &Launch,
+    pinned: Pinned,
+    socket: &Path,
+) -> Result<(Running, Placeholders), RunError> {
+    let context = &session.context;
+    let process = &session.policy.agent;
+    let paths = session.paths();
+    let expanded = grants::expand(&process.filesystem, &paths);
+    if let Some(rule) = expanded.incomplete.first() {
+        return Err(RunError::Refused(format!("the pattern of {rule} matches in too large a directory; name a narrower one")));
+    }
+    let project_access = if process.filesystem.may_write(&paths.project, &paths) { Access::ReadWrite } else { Access::ReadOnly };
+    let (own_state, mut files) = home_state(session, launch)?;
+    let state_paths: Vec<PathBuf> = own_state.iter().map(|grant| grant.path.clone()).collect();
+    files.extend(launch.files.iter().map(|file| (file.path.clone(), file.content.clone(), file.mode)));
+    files.extend(launch.replaced.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)));
+
+    let endpoints: Vec<Endpoint> = launch
+        .endpoints
+        .iter()
+        .map(|endpoint| Endpoint { host: endpoint.host.clone(), port: endpoint.port })
+        .collect();
+    let (opened, names) = net::plan(&endpoints);
+    let env = agent_environment(session, kind, launch, &pinned);
+    let argv: Vec<String> = pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let limits = process.limits.clone().or(policy::limits_for_agent());
+    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+    let start = Start {
+        label: "agent",
+        policy: process,
+        limits: &limits,
+        for_agent: true,
+        terminal: Terminal::Keep,
+        program: Program {
+            path: pinned.resolved.program.clone(),
+            argv: argv.clone(),
+            env: env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+            workdir: context.project.clone(),
+        },
+        pinned: pinned.files,
+        program_roots: pinned.resolved.read_roots.clone(),
+        descriptors: pinned.descriptors,
+        project_access: Some(project_access),
+        grants: expanded.grants,
+        own_state,
+        denied: expanded.denied,
+        unmasked: expanded.unmasked.into_iter().chain(state_paths).collect(),
+        execute: session.executable_paths(process),
+        files,
+        extra: vec![(socket.to_owned(), Path::new(OWN_DIRECTORY).join("bridge"))],
+        names,
+        listen: opened.iter().map(|open| open.listen).collect(),
+        stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+        allow_degraded: session.allow_degraded,
+    };
+    let layout = launch::prepare(context, &start);
+    for (path, why) in &layout.refused {
+        session.note(&format!("the agent does not get {}: {why}", path.display()));
+    }
+    let stand_ins = Placeholders::make(&context.state, &placeholders::wanted(&layout.placeholders))
+        .map_err(|source| RunError::Io { doing: "guard hook files of the project", source })?;
+    pinned.resolved.unchanged_since()?;
+    let name = session.next_cgroup();
+    let mut running = launch::start(context, start, layout, &name).await?;
+    for (listener, open) in running.child.listeners.drain(..).zip(opened) {
+        tokio::task::spawn_local(net::relay(listener, open.endpoint));
+    }
+    session.record_enforcement(None, &running.enforcement);
+    session.journal.record(Event::ProcessStarted {
+        server_id: None,
+        program: pinned.resolved.program.display().to_string(),
+        args: Vec::new(),
+        hash: pinned.resolved.digest.clone(),
+        pid: running.child.pid,
+    });
+    Ok((running, stand_ins))
+}
+
+fn agent_environment(session: &Session, kind: Kind, launch: &Launch, pinned: &Pinned) -> BTreeMap<String, String> {
+    let context = &session.context;
+    let filtered = environment::filter(&session.policy.agent.env, &context.env, environment::Asker::Agent);
+    let mut env = filtered.passed;
+    let mut stripped = filtered.stripped;
+    // What the adapter says its agent cannot work without: its own account and settings.
+    stripped.retain(|name| {
+        let own = agent::own_environment(kind).iter().any(|pattern| policy::glob::matches(pattern, name));
+        if let (true, Some(value)) = (own, context.env.get(name)) {
+            env.insert(name.clone(), value.clone());
+        }
+        !own
+    });
+    env.extend(launch.env.clone());
+    env.extend(pinned.resolved.env.clone());
+    environment::settle(&mut env, context);
+    if !stripped.is_empty() {
+        session.journal.record(Event::McpServerEnvFiltered {
+            server_id: None,
+            stripped_vars: stripped,
+            passed_count: env.len(),
+        });
+    }
+    env
+}
+
+type Files = Vec<(PathBuf, Vec<u8>, u32)>;
+
+/// The agent's own files of the home: bound, or copied where changes are to be thrown away.
+fn home_state(session: &Session, launch: &Launch) -> Result<(Vec<Grant>, Files), RunError> {
+    let (mut grants, mut files) = (Vec::new(), Vec::new());
+    for state in &launch.home_state {
+        let path = session.context.home.join(&state.path);
+        let io = |source| RunError::Io { doing: "prepare the agent's own files", source };
+        match state.access {
+            StateAccess::Private => {
+                let content = std::fs::read(&path).map_err(io)?;
+                files.push((path, content, 0o600));
+            }
+            access => {
+                let access = if access == StateAccess::ReadWrite { Access::ReadWrite } else { Access::ReadOnly };
+                if access == Access::ReadWrite && state.kind == StateKind::Dir && !path.exists() {
+                    use std::os::unix::fs::DirBuilderExt;
+                    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(io)?;
+                }
+                // Where a link leads is what is bound, at the place where the agent looks for it.
+                grants.push(Grant { path, access });
+            }
+        }
+    }
+    Ok((grants, files))
+}
+
+/// Waits for the agent; the terminal's signals are its business, ours are passed on.
+async fn until_exit(session: &Session, running: Running) -> Result<u8, RunError> {
+    let Running { mut child, cgroup, watched_memory, .. } = running;
+    let listen = |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });
+    let (mut interrupt, mut quit) = (listen(SignalKind::interrupt())?, listen(SignalKind::quit())?);
+    let (mut terminate, mut hang_up) = (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
+    let pid = child.pid;
+    let over = memory_exceeded(pid, watched_memory);
+    tokio::pin!(over);
+    let mut cause = "exited";
+    let code = loop {
+        tokio::select! {
+            code = child.exit() => break code,
+            () = &mut over, if cause == "exited" => {
+                cause = "memory-limit";
+                session.note("the agent was ended: it used more memory than agent.limits.memory allows");
+                child.kill();
+            }
+            // From the terminal they reach the agent too, which decides what they mean.
+            _ = interrupt.recv() => {}
+            _ = quit.recv() => {}
+            _ = terminate.recv() => child.signal(Signal::TERM),
+            _ = hang_up.recv() => child.signal(Signal::HUP),
+        }
+    };
+    take_terminal_back();
+    if let Some(error) = child.execution_error() {
+        return Err(error.into());
+    }
+    drop(child);
+    drop(cgroup);
+    session.journal.record(Event::ProcessExited { server_id: None, exit_code: code, cause: cause.to_owned() });
+    Ok(code)
+}
+
+/// An agent with job control leaves its own process group in the foreground.
+fn take_terminal_back() {
+    use nix::sys::signal::{SigSet, Signal as NixSignal};
+    let mut stop = SigSet::empty();
+    stop.add(NixSignal::SIGTTOU);
+    // Blocked, or the kernel would stop us for touching a terminal that we do not own.
+    if stop.thread_block().is_ok() {
+        let _ = nix::unistd::tcsetpgrp(std::io::stdin(), nix::unistd::getpgrp());
+        let _ = stop.thread_unblock();
+    }
+}
+
+fn agent_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Claude => "claude",
+        Kind::Codex => "codex",
+        Kind::Generic => "generic",
+    }
+}

@@ -1,0 +1,280 @@
+//! One MCP server behind the proxy: resolved, compared with its pin, and started in its sandbox, again and again.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+use crate::mcp::{ExitInfo, Running, StartError, Upstream};
+use crate::pin::Resolved;
+use crate::policy::{self, PathContext, ProcessPolicy};
+use crate::sandbox::plan::{Access, Program, Terminal};
+use crate::sandbox::watchdog;
+use crate::store::Event;
+use crate::types::ServerId;
+
+use super::launch::{self, Start};
+use super::pinning::{self, Pinned};
+use super::{Session, environment, grants};
+
+/// A server as the host's configuration (or the policy) declares it.
+#[derive(Clone, Debug)]
+pub struct Declaration {
+    pub id: ServerId,
+    pub command: String,
+    pub args: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub cwd: Option<PathBuf>,
+    /// The user wrote it; false for a file that came with the project.
+    pub users_word: bool,
+}
+
+/// Where the server's standard error goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorOutput {
+    /// The last lines are kept for the message after a crash.
+    Kept,
+    /// To agentsh's own, as if the server had been started directly.
+    Passed,
+}
+
+pub struct Server {
+    session: Rc<Session>,
+    declaration: Declaration,
+    process: ProcessPolicy,
+    error_output: ErrorOutput,
+    starts: u32,
+}
+
+/// Bytes of standard error that are kept.
+const KEPT_BYTES: usize = 4096;
+
+impl Server {
+    #[must_use]
+    pub fn new(session: Rc<Session>, declaration: Declaration, error_output: ErrorOutput) -> Self {
+        let process = session.policy.mcp.servers.get(&declaration.id).map_or_else(
+            || session.policy.server_process(&declaration.id),
+            |server| server.process.clone(),
+        );
+        Self { session, declaration, process, error_output, starts: 0 }
+    }
+
+    /// What will run, as pinned; refused when the pin says so.
+    async fn pinned(&self) -> Result<Pinned, StartError> {
+        pinning::check(&self.session, &self.declaration).await
+    }
+}
+
+impl Upstream for Server {
+    type Stdin = pipe::Sender;
+    type Stdout = pipe::Receiver;
+
+    async fn start(&mut self) -> Result<Running<Self::Stdin, Self::Stdout>, StartError> {
+        let session = Rc::clone(&self.session);
+        let id = &self.declaration.id;
+        let Pinned { resolved, files, descriptors } = self.pinned().await?;
+        let context = PathContext { home: session.context.home.clone(), project: session.context.project.clone() };
+        let mut expanded = grants::expand(&self.process.filesystem, &context);
+        if let Some(rule) = expanded.incomplete.first() {
+            return Err(permanent(format!("cannot start server '{id}': the pattern of {rule} matches in too large a directory; name a narrower one")));
+        }
+        let (from_arguments, refused) = grants::from_arguments(&self.declaration.args, &context, self.declaration.users_word);
+        expanded.grants.extend(from_arguments.into_iter().filter(|grant| !covered(&resolved, &grant.path)));
+        for line in refused {
+            session.note(&format!("server '{id}' does not get {line}"));
+        }
+
+        let filtered = environment::filter(&self.process.env, &session.context.env, environment::Asker::Server(id));
+        let mut env = filtered.passed;
+        environment::overlay(&mut env, &self.declaration.env, &self.process.env, self.declaration.users_word);
+        env.extend(resolved.env.clone());
+        environment::settle(&mut env, &session.context);
+        if !filtered.stripped.is_empty() {
+            session.journal.record(Event::McpServerEnvFiltered {
+                server_id: Some(id.clone()),
+                stripped_vars: filtered.stripped,
+                passed_count: env.len(),
+            });
+        }
+
+        let (stdin, stdin_inside) = pipe_in().map_err(|error| failed(id, &error))?;
+        let (stdout, stdout_inside) = pipe_out().map_err(|error| failed(id, &error))?;
+        let (stderr, stderr_inside) = pipe_out().map_err(|error| failed(id, &error))?;
+        let own_error = std::io::stderr();
+        let limits = self.process.limits.clone().or(policy::limits_for_server());
+        let workdir = self.declaration.cwd.clone().or_else(|| resolved.cwd.clone()).unwrap_or_else(|| session.workdir());
+        let argv = strings(&resolved)?;
+        let start = Start {
+            label: &id.0,
+            policy: &self.process,
+            limits: &limits,
+            for_agent: false,
+            terminal: Terminal::NewSession,
+            program: Program {
+                path: resolved.program.clone(),
+                argv: argv.clone(),
+                env: env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+                workdir,
+            },
+            pinned: files,
+            program_roots: resolved.read_roots.clone(),
+            descriptors,
+            project_access: session.project_shown.then_some(Access::ReadOnly),
+            grants: expanded.grants,
+            own_state: Vec::new(),
+            denied: expanded.denied,
+            unmasked: expanded.unmasked,
+            execute: session.executable_paths(&self.process),
+            files: Vec::new(),
+            extra: Vec::new(),
+            names: BTreeMap::new(),
+            listen: Vec::new(),
+            stdio: [
+                stdin_inside.as_fd(),
+                stdout_inside.as_fd(),
+                if self.error_output == ErrorOutput::Passed { own_error.as_fd() } else { stderr_inside.as_fd() },
+            ],
+            allow_degraded: session.allow_degraded,
+        };
+        let layout = launch::prepare(&session.context, &start);
+        for (path, why) in &layout.refused {
+            session.note(&format!("server '{id}' does not get {}: {why}", path.display()));
+        }
+        resolved.unchanged_since().map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
+        self.starts += 1;
+        let name = session.next_cgroup();
+        let running = launch::start(&session.context, start, layout, &name).await.map_err(|error| permanent(error.to_string()))?;
+        drop((stdin_inside, stdout_inside, stderr_inside));
+
+        session.record_enforcement(Some(id), &running.enforcement);
+        session.journal.record(Event::ProcessStarted {
+            server_id: Some(id.clone()),
+            program: resolved.program.display().to_string(),
+            args: argv.into_iter().skip(1).collect(),
+            hash: resolved.digest.clone(),
+            pid: running.child.pid,
+        });
+        Ok(supervised(session, id.clone(), running, stdin, stdout, stderr))
+    }
+}
+
+/// Turns the sandbox into what the proxy holds: streams, an exit to await, a way to kill.
+fn supervised(
+    session: Rc<Session>,
+    id: ServerId,
+    running: launch::Running,
+    stdin: pipe::Sender,
+    stdout: pipe::Receiver,
+    stderr: pipe::Receiver,
+) -> Running<pipe::Sender, pipe::Receiver> {
+    let (kill, mut killed) = tokio::sync::mpsc::unbounded_channel::<()>();
+    let tail = tokio::task::spawn_local(keep_tail(stderr));
+    let exit = tokio::task::spawn_local(async move {
+        let launch::Running { mut child, cgroup, watched_memory, .. } = running;
+        let pid = child.pid;
+        let mut cause = "exited";
+        let code = {
+            let over = memory_exceeded(pid, watched_memory);
+            tokio::pin!(over);
+            tokio::select! {
+                code = child.exit() => code,
+                () = &mut over => {
+                    cause = "memory-limit";
+                    child.kill();
+                    child.exit().await
+                }
+                _ = killed.recv() => {
+                    cause = "killed";
+                    child.kill();
+                    child.exit().await
+                }
+            }
+        };
+        let message = child.execution_error().map(|error| error.to_string());
+        drop(child);
+        drop(cgroup);
+        session.journal.record(Event::ProcessExited { server_id: Some(id.clone()), exit_code: code, cause: cause.to_owned() });
+        if let Some(message) = message {
+            session.note(&message);
+        } else if code != 0 && cause == "exited" {
+            let tail = tokio::time::timeout(Duration::from_millis(100), tail).await;
+            if let Ok(Ok(text)) = tail && !text.is_empty() {
+                session.note(&format!("server '{id}' said before it ended with exit code {code}:\n{text}"));
+            }
+        }
+        ExitInfo { code, cause: cause.to_owned() }
+    });
+    Running {
+        stdin,
+        stdout,
+        exit: Box::pin(async move {
+            exit.await.unwrap_or_else(|_| ExitInfo { code: u8::MAX, cause: "killed".to_owned() })
+        }),
+        kill: Box::new(move || drop(kill.send(()))),
+    }
+}
+
+/// Resolves when the processes below `pid` together hold more than `limit` bytes; never without a limit.
+pub async fn memory_exceeded(pid: u32, limit: Option<u64>) {
+    let Some(limit) = limit else { return std::future::pending().await };
+    loop {
+        tokio::time::sleep(watchdog::INTERVAL).await;
+        if watchdog::resident_bytes(pid) > limit {
+            return;
+        }
+    }
+}
+
+async fn keep_tail(mut stderr: pipe::Receiver) -> String {
+    let mut kept = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(read) = stderr.read(&mut buffer).await {
+        if read == 0 {
+            break;
+        }
+        kept.extend_from_slice(&buffer[..read]);
+        let surplus = kept.len().saturating_sub(KEPT_BYTES);
+        kept.drain(..surplus);
+    }
+    crate::store::escape::text(String::from_utf8_lossy(&kept).trim_end())
+}
+
+/// A grant must not make the pinned program itself writable.
+fn covered(resolved: &Resolved, path: &std::path::Path) -> bool {
+    resolved.files.iter().any(|file| file.path == path) || resolved.trees.iter().any(|tree| path.starts_with(&tree.root))
+}
+
+fn strings(resolved: &Resolved) -> Result<Vec<String>, StartError> {
+    let convert = |argument: &std::ffi::OsString| argument.clone().into_string();
+    resolved.argv.iter().map(convert).collect::<Result<_, _>>().map_err(|argument| {
+        permanent(format!("argument {} is not UTF-8; agentsh passes only UTF-8 arguments", argument.to_string_lossy()))
+    })
+}
+
+fn pipe_in() -> std::io::Result<(pipe::Sender, std::os::fd::OwnedFd)> {
+    let (inside, ours) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    nonblocking(&ours)?;
+    Ok((pipe::Sender::from_owned_fd(ours)?, inside))
+}
+
+fn pipe_out() -> std::io::Result<(pipe::Receiver, std::os::fd::OwnedFd)> {
+    let (ours, inside) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    nonblocking(&ours)?;
+    Ok((pipe::Receiver::from_owned_fd(ours)?, inside))
+}
+
+fn nonblocking(descriptor: &std::os::fd::OwnedFd) -> std::io::Result<()> {
+    Ok(rustix::io::ioctl_fionbio(descriptor, true)?)
+}
+
+fn permanent(message: String) -> StartError {
+    StartError { message, permanent: true }
+}
+
+fn failed(id: &ServerId, error: &std::io::Error) -> StartError {
+    StartError { message: format!("cannot start server '{id}': {error}"), permanent: false }
+}
