@@ -108,7 +108,11 @@ impl Lines {
             self.add(&format!("{name}.rate_limits.{id}"), rate(&limit.value), &limit.rule);
         }
         let wire = |key: &str| RuleRef::default_rule(&format!("sandbox.mcp.{key}"));
-        self.add(&format!("{name}.max_line_bytes"), units::show_bytes(mcp.max_line_bytes), &wire("max_line_bytes"));
+        self.add(
+            &format!("{name}.max_line_bytes"),
+            units::show_bytes(mcp.max_line_bytes),
+            &wire("max_line_bytes"),
+        );
         if let Some(seconds) = mcp.request_timeout_s {
             self.add(&format!("{name}.request_timeout"), format!("{seconds}s"), &wire("request_timeout"));
         }

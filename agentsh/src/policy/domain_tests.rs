@@ -47,10 +47,34 @@ fn what_matches_what() {
 #[test]
 fn what_is_refused() {
     for text in [
-        "", ".", "*", "**", "*.com", "**.com", "a.*.com", "*a.com", "https://example.com", "example.com/path",
-        "exa mple.com", "user@example.com", "localhost", "127.0.0.1", "127.0.0.0/8", "::1", "127.1", "0x7f.1",
-        "2130706433", "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/+8", "10.0.0.0/", "a..b", "::ffff:10.0.0.0/104",
-        "example.com%00", "\u{202e}moc.example", "*.*.example.com",
+        "",
+        ".",
+        "*",
+        "**",
+        "*.com",
+        "**.com",
+        "a.*.com",
+        "*a.com",
+        "https://example.com",
+        "example.com/path",
+        "exa mple.com",
+        "user@example.com",
+        "localhost",
+        "127.0.0.1",
+        "127.0.0.0/8",
+        "::1",
+        "127.1",
+        "0x7f.1",
+        "2130706433",
+        "10.0.0.1/8",
+        "10.0.0.0/33",
+        "10.0.0.0/+8",
+        "10.0.0.0/",
+        "a..b",
+        "::ffff:10.0.0.0/104",
+        "example.com%00",
+        "\u{202e}moc.example",
+        "*.*.example.com",
     ] {
         assert!(parse_rule(text).is_err(), "{text:?} was accepted");
     }

@@ -6,8 +6,7 @@ use super::model::{EnvPolicy, Ruled};
 use crate::types::RuleRef;
 
 /// Always passed, in every mode.
-pub const STANDARD: &[&str] =
-    &["PATH", "HOME", "USER", "SHELL", "TERM", "LANG", "TMPDIR", "XDG_RUNTIME_DIR"];
+pub const STANDARD: &[&str] = &["PATH", "HOME", "USER", "SHELL", "TERM", "LANG", "TMPDIR", "XDG_RUNTIME_DIR"];
 
 /// A name with one of these endings passes a glob of `env_allow` only when it is listed by its full name.
 pub const SENSITIVE_SUFFIXES: &[&str] =

@@ -54,7 +54,12 @@ impl Policy {
     fn ask_tool(&self, from: Option<&ServerId>, tool: &str) -> Answer {
         let Some(server) = from else {
             let rule = RuleRef::default_rule("sandbox.mcp.tool_policy");
-            return Answer { allow: false, rule, text: "a tool belongs to a server".to_owned(), change: None };
+            return Answer {
+                allow: false,
+                rule,
+                text: "a tool belongs to a server".to_owned(),
+                change: None,
+            };
         };
         let listed = self.mcp.tool_listed(server, tool);
         let entry = format!("{{server: {server:?}, tool: {tool:?}}}", server = server.0);
@@ -175,11 +180,17 @@ fn file(
     let quoted = path::show(&path::written(text));
     let unmask = || asker.line(&format!("filesystem: {{unmask: [{quoted:?}], {key}: [{quoted:?}]}}"));
 
-    let masks = HOME_MASKS.iter().map(|(mask, why)| (path::absolute(&format!("~/{mask}"), context), *mask, *why));
+    let masks =
+        HOME_MASKS.iter().map(|(mask, why)| (path::absolute(&format!("~/{mask}"), context), *mask, *why));
     for (mask, name, why) in masks {
         if path::covers(&mask, &wanted) && !lifted(&mask) {
             let rule = builtin(&format!("masks.~/{name}"));
-            return Answer { allow: false, rule, text: format!("`~/{name}` is never visible: {why}"), change: unmask() };
+            return Answer {
+                allow: false,
+                rule,
+                text: format!("`~/{name}` is never visible: {why}"),
+                change: unmask(),
+            };
         }
     }
     if let Some(entry) = covering(&rules.deny) {
@@ -193,7 +204,12 @@ fn file(
         && !lifted(&guarded)
     {
         let rule = builtin(&format!("read_only.{name}"));
-        return Answer { allow: false, rule, text: format!("`{name}` stays read-only: {why}"), change: unmask() };
+        return Answer {
+            allow: false,
+            rule,
+            text: format!("`{name}` stays read-only: {why}"),
+            change: unmask(),
+        };
     }
     let grant = match access {
         Access::Write => write_grant,
@@ -203,7 +219,10 @@ fn file(
         return allowed(entry.rule, format!("`{}` covers it", entry.value));
     }
     let among = |table: &[&str]| {
-        table.iter().find(|entry| path::covers(&path::written(entry), &wanted)).map(|entry| (*entry).to_owned())
+        table
+            .iter()
+            .find(|entry| path::covers(&path::written(entry), &wanted))
+            .map(|entry| (*entry).to_owned())
     };
     if let Some(private) = among(PRIVATE) {
         let text = format!("every sandbox has its own `{private}`: nothing of this machine is touched");
@@ -255,7 +274,8 @@ fn exec(process: &ProcessPolicy, asker: &Asker<'_>, text: &str, context: &PathCo
     let wanted = path::absolute(&text, context);
     let means = |entry: &&Ruled<String>| {
         // A pattern that starts with `**` is about the whole system, not about the project.
-        let anchored = if entry.value.starts_with("**") { format!("/{}", entry.value) } else { entry.value.clone() };
+        let anchored =
+            if entry.value.starts_with("**") { format!("/{}", entry.value) } else { entry.value.clone() };
         path::is(&path::absolute(&anchored, context), &wanted)
     };
     match process.exec.allow.iter().find(means) {

@@ -271,7 +271,8 @@ fn lists_that_refuse_nothing_are_warned_about() {
     insta::assert_snapshot!(warnings(&policy).join("\n"), @"1: without `enforce_policy: true` the lists refuse nothing: they only record alerts");
     let policy = good("mcp_rules:\n  enforce_policy: true\n  denied_tools:\n    - {server: '*', tool: rm}\n");
     insta::assert_snapshot!(warnings(&policy).join("\n"), @"3: this list has no effect without `tool_policy: denylist`");
-    let policy = good("agent:\n  filesystem:\n    unmask: [~/.ssh/known_hosts, ~/.shh, .envrc, a/.git/hooks]\n");
+    let policy =
+        good("agent:\n  filesystem:\n    unmask: [~/.ssh/known_hosts, ~/.shh, .envrc, a/.git/hooks]\n");
     insta::assert_snapshot!(warnings(&policy).join("\n"), @"3: `~/.shh` is not masked or read-only: this lifts nothing");
 }
 
@@ -326,7 +327,7 @@ fn mistakes_of_every_kind_are_refused() {
         ("agent:\n", "must be a map"),
         ("agent: {limits: {memory: 5 elephants}}", "not a size"),
         ("agent: {limits: {memory: -1}}", "not a size"),
-        ("agent: {limits: {memory: 99999999999999999999}}", "not a size"),
+        ("agent: {limits: {memory: 99999999999999999999}}", "must be a size"),
         ("agent: {limits: {memory: 10}}", "too little"),
         ("agent: {limits: {pids: 0}}", "not between"),
         ("agent: {limits: {cpu: 200}}", "share of a processor"),
@@ -374,7 +375,11 @@ fn mistakes_of_every_kind_are_refused() {
         match parse("p", text) {
             Ok(_) => assert!(expected.is_empty(), "{text} was accepted"),
             Err(error) => {
-                assert!(!expected.is_empty() && error.render().contains(expected), "{text}: {}", error.render());
+                assert!(
+                    !expected.is_empty() && error.render().contains(expected),
+                    "{text}: {}",
+                    error.render()
+                );
             }
         }
     }
@@ -405,7 +410,8 @@ fn at_most_twenty_mistakes_are_shown() {
 fn every_built_in_policy_passes_its_own_tests_and_warns_of_nothing() {
     let context = PathContext { home: "/home/u".into(), project: "/home/u/src/app".into() };
     for (name, text) in builtin::POLICIES {
-        let policy = parse(&format!("built-in:{name}"), text).unwrap_or_else(|error| panic!("{}", error.render()));
+        let policy =
+            parse(&format!("built-in:{name}"), text).unwrap_or_else(|error| panic!("{}", error.render()));
         assert!(policy.tests.len() > 5, "{name}");
         assert_eq!(tests::run(&policy, &context), [], "{name}");
         assert_eq!(policy.mcp.enforce, *name != "observe");

@@ -29,9 +29,8 @@ impl Limits {
 }
 
 fn defaults(section: &str, [memory, pids, open_files, cpu_percent]: [u64; 4]) -> Limits {
-    let ruled = |key: &str, value| {
-        Some(Ruled { value, rule: RuleRef::default_rule(&format!("{section}.{key}")) })
-    };
+    let ruled =
+        |key: &str, value| Some(Ruled { value, rule: RuleRef::default_rule(&format!("{section}.{key}")) });
     Limits {
         memory: ruled("memory", memory),
         pids: ruled("pids", pids),

@@ -20,7 +20,9 @@ impl McpPolicy {
     pub fn server_listed(&self, server: &ServerId) -> ListAnswer {
         self.strictest(|lists| {
             let find = |list: &[Ruled<String>]| {
-                list.iter().find(|entry| glob::matches(&entry.value, &server.0)).map(|entry| entry.rule.clone())
+                list.iter()
+                    .find(|entry| glob::matches(&entry.value, &server.0))
+                    .map(|entry| entry.rule.clone())
             };
             let allowed = find(&lists.allowed_servers);
             let denied = find(&lists.denied_servers);

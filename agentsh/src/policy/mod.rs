@@ -4,10 +4,10 @@
 //! key into `raw`, `resolve` puts the defaults in. `narrow` lets a policy inside the project take away and never
 //! give. [`load`] does all of it, and is the only function here that reads a file.
 
-pub mod builtin;
-pub mod builtin_paths;
 #[cfg(test)]
 mod ask_tests;
+pub mod builtin;
+pub mod builtin_paths;
 mod describe;
 pub mod diagnostic;
 pub mod domain;

@@ -9,11 +9,11 @@ use super::limits::{limits_for_agent, limits_for_server};
 use super::model::{
     EnvPolicy, FilesystemPolicy, Limits, NetworkPolicy, OnChange, Pinning, Policy, ProcessPolicy, Ruled,
 };
+use super::narrow_mcp;
 use super::path;
 use super::raw::{RawPinning, RawPolicy, RawProcess, RawServer};
 use super::reader::List;
 use super::resolve;
-use super::narrow_mcp;
 use crate::types::RuleRef;
 
 /// Mistakes found so far, all in the project's file.
@@ -63,7 +63,10 @@ impl Narrowing<'_> {
             self.refuse(rule, format!("a policy inside the project cannot say how server `{id}` is started"));
         }
         if let Some(env) = &raw.env {
-            self.refuse(&env.rule, format!("a policy inside the project cannot set variables of server `{id}`"));
+            self.refuse(
+                &env.rule,
+                format!("a policy inside the project cannot set variables of server `{id}`"),
+            );
         }
         let slot = policy.mcp.servers.entry(id.clone()).or_insert_with(|| super::model::ServerPolicy {
             rule: raw.rule.clone(),
@@ -91,7 +94,10 @@ impl Narrowing<'_> {
                                 && path::is(&path::written(&outer.value), &inner))
                     });
                 if !covered {
-                    self.refuse(&entry.rule, format!("`{}` may not be executed without this file", entry.value));
+                    self.refuse(
+                        &entry.rule,
+                        format!("`{}` may not be executed without this file", entry.value),
+                    );
                 }
             }
             base.exec.allow.clone_from(&list.value);
@@ -102,7 +108,10 @@ impl Narrowing<'_> {
         if let Some(list) = &raw.network_allow {
             for entry in &list.value {
                 if !base.allow.iter().any(|outer| outer.value.covers(&entry.value)) {
-                    self.refuse(&entry.rule, format!("`{}` cannot be reached without this file", entry.value));
+                    self.refuse(
+                        &entry.rule,
+                        format!("`{}` cannot be reached without this file", entry.value),
+                    );
                 }
             }
             base.allow.clone_from(&list.value);
@@ -110,7 +119,8 @@ impl Narrowing<'_> {
         if let Some(list) = &raw.loopback {
             for entry in &list.value {
                 if !base.loopback.iter().any(|outer| outer.value == entry.value) {
-                    let message = format!("port {} of this machine is not open without this file", entry.value);
+                    let message =
+                        format!("port {} of this machine is not open without this file", entry.value);
                     self.refuse(&entry.rule, message);
                 }
             }

@@ -10,9 +10,10 @@ use crate::types::ServerId;
 
 /// Everything of `sandbox.mcp` but servers and lists.
 pub fn narrow(narrowing: &mut Narrowing<'_>, base: &mut McpPolicy, raw: &RawMcp) {
-    for (name, wanted, in_force) in
-        [("enforce_policy", &raw.enforce_policy, base.enforce), ("fail_closed", &raw.fail_closed, base.fail_closed)]
-    {
+    for (name, wanted, in_force) in [
+        ("enforce_policy", &raw.enforce_policy, base.enforce),
+        ("fail_closed", &raw.fail_closed, base.fail_closed),
+    ] {
         if let Some(wanted) = wanted.as_ref().filter(|wanted| in_force && !wanted.value) {
             narrowing.refuse(&wanted.rule, format!("`{name}` is on without this file"));
         }
@@ -79,7 +80,8 @@ fn rate_limits(narrowing: &mut Narrowing<'_>, base: &mut RateLimits, raw: &RawRa
             && (wanted.value.calls_per_minute > in_force.value.calls_per_minute
                 || wanted.value.burst > in_force.value.burst)
         {
-            narrowing.refuse(&wanted.rule, format!("the limit of calls to `{id}` is lower without this file"));
+            narrowing
+                .refuse(&wanted.rule, format!("the limit of calls to `{id}` is lower without this file"));
         }
     }
     let ids: Vec<ServerId> = base.per_server.keys().chain(own.per_server.keys()).cloned().collect();

@@ -92,7 +92,8 @@ pub fn process(reader: &mut Reader<'_>, fields: &Fields<'_>) -> RawProcess {
     {
         process.exec_allow = reader.list(exec.find("allow"), exec_pattern);
         if let Some(list) = process.exec_allow.as_ref().filter(|list| list.value.is_empty()) {
-            let help = "name the programs, or remove the key to allow every program that can be seen".to_owned();
+            let help =
+                "name the programs, or remove the key to allow every program that can be seen".to_owned();
             reader.problem_of_rule(&list.rule, "an empty list would let nothing run", Some(help));
         }
     }
@@ -177,7 +178,8 @@ fn network_map(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> 
     let parsed = domain::parse_pattern(&text);
     let pattern = host_result(reader, &host, parsed)?;
     if any_tcp && ports.is_empty() {
-        let help = "without TLS and HTTP name checks a rule has to name its ports: add `port: 5432`".to_owned();
+        let help =
+            "without TLS and HTTP name checks a rule has to name its ports: add `port: 5432`".to_owned();
         reader.problem(here, "this rule opens any TCP on no particular port", Some(help));
         return None;
     }
@@ -192,7 +194,9 @@ fn host_result<T>(reader: &mut Reader<'_>, here: &Here<'_>, parsed: Result<T, Ho
         Err(error) => {
             let help = "write `example.com`, `*.example.com` (one more label), `**.example.com` (any depth), \
                         or an address block; a port may follow as `:443`";
-            reader.problem(here, error.to_string(), Some(help.to_owned()));
+            let is_unclear =
+                matches!(error, HostError::Invalid(_) | HostError::Wildcard(_) | HostError::TooWide(_));
+            reader.problem(here, error.to_string(), is_unclear.then(|| help.to_owned()));
             None
         }
     }

@@ -8,13 +8,12 @@ use super::yaml::Value;
 /// Checks one section; true when it asks for something.
 type Check = fn(&mut Reader<'_>, &Here<'_>) -> bool;
 
-pub const SECTIONS: [(&str, Check); 6] = [
+pub const SECTIONS: [(&str, Check); 5] = [
     ("cross_server", cross_server),
     ("detection", detection),
     ("output_inspection", output_inspection),
     ("sampling", sampling),
     ("allowed_transports", allowed_transports),
-    ("tls", tls),
 ];
 
 const ACTIONS: [(&str, ()); 3] = [("block", ()), ("alert", ()), ("allow", ())];
@@ -106,11 +105,6 @@ fn allowed_transports(reader: &mut Reader<'_>, here: &Here<'_>) -> bool {
         Some(word)
     });
     list.is_none_or(|list| !list.value.is_empty())
-}
-
-fn tls(reader: &mut Reader<'_>, here: &Here<'_>) -> bool {
-    reader.names(here);
-    true
 }
 
 /// A section asks for something unless it is switched off.

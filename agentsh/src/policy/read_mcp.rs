@@ -16,7 +16,7 @@ const MODES: [(&str, ListMode); 4] = [
     ("", ListMode::None),
 ];
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 18] = [
     "enforce_policy",
     "fail_closed",
     "server_policy",
@@ -35,7 +35,6 @@ const KEYS: [&str; 19] = [
     "servers",
     "max_line_bytes",
     "request_timeout",
-    "tls",
 ];
 
 /// Longest line that `max_line_bytes` can ask for.
@@ -115,7 +114,8 @@ pub fn merge(reader: &mut Reader<'_>, into: &mut RawMcp, from: RawMcp) {
 fn one<T: PartialEq>(reader: &mut Reader<'_>, into: &mut Option<Ruled<T>>, from: Option<Ruled<T>>) {
     match (&into, from) {
         (Some(first), Some(second)) if first.value != second.value => {
-            let help = format!("`{}` in line {} says something else; keep one", first.rule.id, first.rule.line);
+            let help =
+                format!("`{}` in line {} says something else; keep one", first.rule.id, first.rule.line);
             let message = format!("`{}` contradicts an earlier key", second.rule.id);
             reader.problem_of_rule(&second.rule, message, Some(help));
         }

@@ -35,7 +35,11 @@ fn test(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<PolicyTest> {
     let words = [("allow", true), ("deny", false)];
     let expect = reader.word(fields.find("expect"), &words);
     if fields.find("expect").is_none() {
-        reader.problem(here, "this test expects nothing", Some("add `expect: allow` or `expect: deny`".into()));
+        reader.problem(
+            here,
+            "this test expects nothing",
+            Some("add `expect: allow` or `expect: deny`".into()),
+        );
     }
     let mut from = match fields.find("from") {
         Some(here) => Some(ServerId(reader.text(&here)?)),
@@ -66,7 +70,11 @@ fn test(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<PolicyTest> {
                 (Some(named), _) => named,
                 (None, Some(from)) => (from.clone(), Question::Tool(text)),
                 (None, None) => {
-                    reader.problem(here_asked, "which server's tool?", Some("write `server/tool`".to_owned()));
+                    reader.problem(
+                        here_asked,
+                        "which server's tool?",
+                        Some("write `server/tool`".to_owned()),
+                    );
                     return None;
                 }
             };

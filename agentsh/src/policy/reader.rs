@@ -53,8 +53,7 @@ impl<'n> Fields<'n> {
     pub fn all(&self) -> impl Iterator<Item = (&'n str, Here<'n>)> + use<'n> {
         let path = self.path.clone();
         self.entries.iter().map(move |entry| {
-            let here =
-                Here { node: &entry.node, path: join(&path, &entry.key), line: entry.key_place.line };
+            let here = Here { node: &entry.node, path: join(&path, &entry.key), line: entry.key_place.line };
             (entry.key.as_str(), here)
         })
     }
@@ -66,7 +65,8 @@ impl<'t> Reader<'t> {
     }
 
     /// All mistakes so far, or none.
-    pub fn finish(self) -> Result<Vec<Ruled<String>>, Vec<Diagnostic>> {
+    pub fn finish(mut self) -> Result<Vec<Ruled<String>>, Vec<Diagnostic>> {
+        self.problems.sort_by_key(|problem| (problem.line, problem.column));
         if self.problems.is_empty() { Ok(self.warnings) } else { Err(self.problems) }
     }
 
@@ -96,11 +96,8 @@ impl<'t> Reader<'t> {
         let fields = self.names(here)?;
         for entry in fields.entries {
             if !keys.contains(&entry.key.as_str()) {
-                let place = if here.path.is_empty() {
-                    "a policy".to_owned()
-                } else {
-                    format!("`{}`", here.path)
-                };
+                let place =
+                    if here.path.is_empty() { "a policy".to_owned() } else { format!("`{}`", here.path) };
                 let help = match closest(&entry.key, keys) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("the keys here are {}", one_of(keys)),

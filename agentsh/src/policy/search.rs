@@ -67,7 +67,8 @@ fn named(name: &str, project: &Path) -> Result<Policy, PolicyError> {
         return checked(&format!("built-in:{name}"), text, project);
     }
     let file = Path::new(name);
-    let looks_like_file = name.contains('/') || name.ends_with(".yaml") || name.ends_with(".yml") || file.exists();
+    let looks_like_file =
+        name.contains('/') || name.ends_with(".yaml") || name.ends_with(".yml") || file.exists();
     if looks_like_file {
         return load_file(file, project);
     }
@@ -117,7 +118,9 @@ fn read_file(file: &Path, links: Links) -> Result<Option<String>, PolicyError> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | if links == Links::Refuse { libc::O_NOFOLLOW } else { 0 };
     let opened = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
         Ok(opened) => opened,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) && links == Links::Refuse => {
             return Err(unreadable(file, "it is a symbolic link; a project's policy must be a plain file"));
         }

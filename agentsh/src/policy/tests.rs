@@ -15,7 +15,8 @@ pub struct Failure {
 /// Asks every test, in the order of the file.
 #[must_use]
 pub fn run(policy: &Policy, context: &PathContext) -> Vec<Failure> {
-    let asked = policy.tests.iter().map(|test| (test, policy.ask(test.from.as_ref(), &test.question, context)));
+    let asked =
+        policy.tests.iter().map(|test| (test, policy.ask(test.from.as_ref(), &test.question, context)));
     asked
         .filter(|(test, answer)| test.expect_allow != answer.allow)
         .map(|(test, answer)| Failure { test: test.clone(), answer })
@@ -24,8 +25,7 @@ pub fn run(policy: &Policy, context: &PathContext) -> Vec<Failure> {
 
 impl Failure {
     pub(super) fn diagnostic(&self, source: Source<'_>) -> Diagnostic {
-        let (expected, got) =
-            if self.test.expect_allow { ("allow", "denied") } else { ("deny", "allowed") };
+        let (expected, got) = if self.test.expect_allow { ("allow", "denied") } else { ("deny", "allowed") };
         let message = format!(
             "this test expects `{expected}`, but {} is {got}: {}",
             describe(&self.test),

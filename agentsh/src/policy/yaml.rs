@@ -173,8 +173,11 @@ fn message(error: &serde_saphyr::Error) -> String {
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
-        | Error::AliasReplayStackDepthExceeded { .. } => "the file is too large once it is expanded".to_owned(),
+        | Error::AliasReplayStackDepthExceeded { .. } => {
+            "the file is too large once it is expanded".to_owned()
+        }
         Error::Message { msg, .. } => msg.clone(),
+        Error::AliasError { error, .. } => message(error),
         other => {
             let text = other.to_string();
             let first = text.lines().next().unwrap_or("invalid YAML");
