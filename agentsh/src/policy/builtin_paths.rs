@@ -424,8 +424,14 @@ mod tests {
             let mut seen = BTreeSet::new();
             for (path, why) in table {
                 assert!(!why.is_empty() && seen.insert(path), "{path}");
-                assert!(!path.starts_with('/') && !path.ends_with('/') && !path.contains(['*', '?', '~']), "{path}");
-                assert!(path.split('/').all(|part| !part.is_empty() && part != ".." && part != "."), "{path}");
+                assert!(
+                    !path.starts_with('/') && !path.ends_with('/') && !path.contains(['*', '?', '~']),
+                    "{path}"
+                );
+                assert!(
+                    path.split('/').all(|part| !part.is_empty() && part != ".." && part != "."),
+                    "{path}"
+                );
             }
         }
         assert!(SYSTEM_READ.iter().chain(PRIVATE).all(|path| path.starts_with('/')));

@@ -1,6 +1,49 @@
-//! What is allowed. `raw` reads a file and keeps its spans; `resolve` turns it into the immutable [`Policy`].
+//! What is allowed.
+//!
+//! A file becomes a [`Policy`] in three steps: `yaml` keeps every value with its place, `read` checks it key by
+//! key into `raw`, `resolve` puts the defaults in. `narrow` lets a policy inside the project take away and never
+//! give. [`load`] does all of it, and is the only function here that reads a file.
 
+#[cfg(test)]
+mod ask_tests;
+pub mod builtin;
 pub mod builtin_paths;
+mod describe;
+pub mod diagnostic;
+pub mod domain;
+#[cfg(test)]
+mod domain_tests;
+pub mod env;
+pub mod explain;
+#[cfg(test)]
+mod file_tests;
+pub mod glob;
+pub mod limits;
+pub mod mcp;
 mod model;
+mod narrow;
+mod narrow_mcp;
+#[cfg(test)]
+mod narrow_tests;
+pub mod path;
+mod raw;
+mod read;
+mod read_later;
+mod read_mcp;
+mod read_tests;
+mod reader;
+mod resolve;
+mod search;
+#[cfg(test)]
+mod search_tests;
+pub mod tests;
+mod units;
+mod yaml;
 
+pub use describe::Line;
+pub use diagnostic::{Diagnostic, PolicyError};
+pub use explain::Answer;
 pub use model::*;
+pub use path::PathContext;
+pub use resolve::parse;
+pub use search::{PROJECT_FILE, Search, load, load_file};

@@ -22,6 +22,8 @@ pub struct Policy {
     pub agent_mcp_config: Option<Ruled<String>>,
     pub mcp: McpPolicy,
     pub tests: Vec<PolicyTest>,
+    /// What the person who wrote the policy probably did not mean.
+    pub warnings: Vec<Ruled<String>>,
 }
 
 /// What one process tree (the agent, or one server) may touch.
@@ -80,6 +82,8 @@ pub struct EnvPolicy {
     pub deny: Vec<Ruled<String>>,
     /// `env_inherit: all`: with neither list, pass everything (except the loader variables).
     pub inherit_all: bool,
+    /// Never passed, whatever `allow` says: what a policy inside the project takes away.
+    pub never: Vec<Ruled<String>>,
 }
 
 /// None means the default of that kind of process.
@@ -123,6 +127,9 @@ pub struct McpPolicy {
     /// Seconds a request may stay unanswered before it is cancelled; None leaves it to the client.
     pub request_timeout_s: Option<u64>,
     pub servers: BTreeMap<ServerId, ServerPolicy>,
+    /// Server and tool lists of a policy inside the project; its other fields are not used. A server or a call has
+    /// to pass these as well as the lists above, each with its own `enforce` and `fail_closed`.
+    pub narrowed_by: Option<Box<McpPolicy>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

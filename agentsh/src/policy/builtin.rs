@@ -1,0 +1,26 @@
+//! The policies that ship inside agentsh.
+
+/// Name and text of each.
+pub const POLICIES: &[(&str, &str)] = &[
+    ("default", include_str!("../../../policies/default.yaml")),
+    ("claude", include_str!("../../../policies/claude.yaml")),
+    ("codex", include_str!("../../../policies/codex.yaml")),
+    ("strict", include_str!("../../../policies/strict.yaml")),
+    ("observe", include_str!("../../../policies/observe.yaml")),
+];
+
+/// The text of a built-in policy.
+#[must_use]
+pub fn text(name: &str) -> Option<&'static str> {
+    POLICIES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// The built-in policy of an agent: `default` unless it has one of its own.
+#[must_use]
+pub fn for_agent(agent: &str) -> &'static str {
+    match agent {
+        "claude" => "claude",
+        "codex" => "codex",
+        _ => "default",
+    }
+}

@@ -1,0 +1,306 @@
+//! Answers about a policy: may this process do that, by which rule, and which line would change it. Pure; the
+//! disk is not looked at, so links are not followed.
+
+use super::builtin_paths::{
+    HOME_MASKS, HOME_READ_ONLY, NESTED_READ_ONLY, PRIVATE, PROJECT_READ_ONLY, SYSTEM_READ,
+};
+use super::domain::{self, Host};
+use super::model::{FilesystemPolicy, Policy, ProcessPolicy, Question, Ruled};
+use super::path::{self, PathContext};
+use crate::types::{RuleRef, ServerId};
+
+/// What a policy says to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub allow: bool,
+    pub rule: RuleRef,
+    /// Why, as a clause that fits after "allowed: " or "denied: ".
+    pub text: String,
+    /// A piece of policy that turns the answer round, when there is one.
+    pub change: Option<String>,
+}
+
+impl Policy {
+    /// Whether the agent (`from` is None) or a server may do something.
+    #[must_use]
+    pub fn ask(&self, from: Option<&ServerId>, question: &Question, context: &PathContext) -> Answer {
+        if let Question::Tool(tool) = question {
+            return self.ask_tool(from, tool);
+        }
+        let default_server;
+        let (process, asker) = match from {
+            None => (&self.agent, Asker { server: None }),
+            Some(id) => {
+                let listed = self.mcp.server_listed(id);
+                if !listed.allow && listed.enforced {
+                    let text = format!("server `{id}` is not started: {}", listed.why);
+                    return Answer { allow: false, rule: listed.rule, text, change: None };
+                }
+                default_server = ProcessPolicy::server_default();
+                let known = self.mcp.servers.get(id).map(|server| &server.process);
+                (known.unwrap_or(&default_server), Asker { server: Some(id) })
+            }
+        };
+        match question {
+            Question::Connect(host, port) => connect(process, &asker, host, *port),
+            Question::Read(text) => file(&process.filesystem, &asker, text, Access::Read, context),
+            Question::Write(text) => file(&process.filesystem, &asker, text, Access::Write, context),
+            Question::Exec(text) => exec(process, &asker, text, context),
+            Question::Env(name) => env(self, process, &asker, name),
+            Question::Tool(_) => self.ask_tool(from, ""),
+        }
+    }
+
+    fn ask_tool(&self, from: Option<&ServerId>, tool: &str) -> Answer {
+        let Some(server) = from else {
+            let rule = RuleRef::default_rule("sandbox.mcp.tool_policy");
+            return Answer {
+                allow: false,
+                rule,
+                text: "a tool belongs to a server".to_owned(),
+                change: None,
+            };
+        };
+        let listed = self.mcp.tool_listed(server, tool);
+        let entry = format!("{{server: {server:?}, tool: {tool:?}}}", server = server.0);
+        let change = |key: &str| Some(format!("sandbox: {{mcp: {{{key}: [{entry}]}}}}"));
+        match (listed.allow, listed.enforced) {
+            (true, _) => {
+                let change = change("tool_policy: denylist, denied_tools");
+                Answer { allow: true, rule: listed.rule, text: listed.why, change }
+            }
+            (false, true) => {
+                let refused_by_deny = listed.rule.id.contains("denied_");
+                let change = if refused_by_deny { None } else { change("allowed_tools") };
+                Answer { allow: false, rule: listed.rule, text: listed.why, change }
+            }
+            (false, false) => {
+                let text = format!("{}, but the lists are not enforced: an alert is recorded", listed.why);
+                let change = Some("sandbox: {mcp: {enforce_policy: true}}".to_owned());
+                Answer { allow: true, rule: listed.rule, text, change }
+            }
+        }
+    }
+}
+
+/// Who asks, to name the place where a rule would stand.
+struct Asker<'a> {
+    server: Option<&'a ServerId>,
+}
+
+impl Asker<'_> {
+    fn section(&self) -> &'static str {
+        if self.server.is_some() { "sandbox.mcp.servers" } else { "agent" }
+    }
+
+    fn default_rule(&self, key: &str) -> RuleRef {
+        RuleRef::default_rule(&format!("{}.{key}", self.section()))
+    }
+
+    /// One line of policy that adds `text` to what this process may do.
+    fn line(&self, text: &str) -> Option<String> {
+        Some(match self.server {
+            None => format!("agent: {{{text}}}"),
+            Some(id) => format!("sandbox: {{mcp: {{servers: [{{id: {:?}, {text}}}]}}}}", id.0),
+        })
+    }
+}
+
+fn connect(process: &ProcessPolicy, asker: &Asker<'_>, host: &str, port: u16) -> Answer {
+    let normal = match domain::normalise(host) {
+        Ok(normal) => normal,
+        Err(error) => {
+            let rule = asker.default_rule("network.allow");
+            return Answer { allow: false, rule, text: error.to_string(), change: None };
+        }
+    };
+    let local = match &normal {
+        Host::Address(address) => address.is_loopback(),
+        Host::Name(name) => name == "localhost" || name.ends_with(".localhost"),
+    };
+    if local {
+        let open = process.network.loopback.iter().find(|open| open.value == port);
+        return match open {
+            Some(open) => allowed(open.rule.clone(), "this port of the machine is open"),
+            None => Answer {
+                allow: false,
+                rule: asker.default_rule("network.loopback"),
+                text: "this port of the machine is not open".to_owned(),
+                change: asker.line(&format!("network: {{loopback: [{port}]}}")),
+            },
+        };
+    }
+    let shown = match &normal {
+        Host::Name(name) => name.clone(),
+        Host::Address(address) => address.to_string(),
+    };
+    let by_host: Vec<_> =
+        process.network.allow.iter().filter(|rule| rule.value.host.matches_host(&normal)).collect();
+    if let Some(rule) = by_host.iter().find(|rule| rule.value.ports().contains(&port)) {
+        return allowed(rule.rule.clone(), format!("`{}` covers it", rule.value));
+    }
+    let (rule, text) = match by_host.first() {
+        Some(near) => (near.rule.clone(), format!("`{}` does not name port {port}", near.value)),
+        None => (asker.default_rule("network.allow"), format!("no rule names `{shown}`")),
+    };
+    let entry = match (domain::DEFAULT_PORTS.contains(&port), shown.contains(':')) {
+        (true, _) => shown,
+        (false, true) => format!("[{shown}]:{port}"),
+        (false, false) => format!("{shown}:{port}"),
+    };
+    Answer { allow: false, rule, text, change: asker.line(&format!("network: {{allow: [{entry:?}]}}")) }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
+/// The order is that of the sandbox: masks win over everything, then `deny`, then read-only files, then grants.
+fn file(
+    rules: &FilesystemPolicy,
+    asker: &Asker<'_>,
+    text: &str,
+    access: Access,
+    context: &PathContext,
+) -> Answer {
+    let wanted = path::absolute(text, context);
+    let covering = |list: &[Ruled<String>]| {
+        list.iter().find(|entry| path::covers(&path::absolute(&entry.value, context), &wanted)).cloned()
+    };
+    let key = if access == Access::Read { "read" } else { "write" };
+    let builtin = |id: &str| RuleRef { id: id.to_owned(), file: "built-in".to_owned(), line: 0 };
+    let lifted = |guarded: &[String]| {
+        rules.unmask.iter().any(|entry| {
+            let entry = path::absolute(&entry.value, context);
+            path::covers(guarded, &entry) && path::covers(&entry, &wanted)
+        })
+    };
+    let quoted = path::show(&path::written(text));
+    let unmask = || asker.line(&format!("filesystem: {{unmask: [{quoted:?}], {key}: [{quoted:?}]}}"));
+
+    let masks =
+        HOME_MASKS.iter().map(|(mask, why)| (path::absolute(&format!("~/{mask}"), context), *mask, *why));
+    for (mask, name, why) in masks {
+        if path::covers(&mask, &wanted) && !lifted(&mask) {
+            let rule = builtin(&format!("masks.~/{name}"));
+            return Answer {
+                allow: false,
+                rule,
+                text: format!("`~/{name}` is never visible: {why}"),
+                change: unmask(),
+            };
+        }
+    }
+    if let Some(entry) = covering(&rules.deny) {
+        let text = format!("`{}` is denied", entry.value);
+        return Answer { allow: false, rule: entry.rule, text, change: None };
+    }
+    let write_grant = covering(&rules.write);
+    if access == Access::Write
+        && write_grant.is_some()
+        && let Some((name, why, guarded)) = read_only(&wanted, context)
+        && !lifted(&guarded)
+    {
+        let rule = builtin(&format!("read_only.{name}"));
+        return Answer {
+            allow: false,
+            rule,
+            text: format!("`{name}` stays read-only: {why}"),
+            change: unmask(),
+        };
+    }
+    let grant = match access {
+        Access::Write => write_grant,
+        Access::Read => write_grant.or_else(|| covering(&rules.read)),
+    };
+    if let Some(entry) = grant {
+        return allowed(entry.rule, format!("`{}` covers it", entry.value));
+    }
+    let among = |table: &[&str]| {
+        table
+            .iter()
+            .find(|entry| path::covers(&path::written(entry), &wanted))
+            .map(|entry| (*entry).to_owned())
+    };
+    if let Some(private) = among(PRIVATE) {
+        let text = format!("every sandbox has its own `{private}`: nothing of this machine is touched");
+        return allowed(builtin("private"), text);
+    }
+    let system = among(SYSTEM_READ);
+    if let (Access::Read, Some(system)) = (access, &system) {
+        return allowed(builtin("system_read"), format!("`{system}` is readable by everybody"));
+    }
+    let text = match (access, system, covering(&rules.read)) {
+        (Access::Write, _, Some(entry)) => format!("`{}` is granted for reading alone", entry.value),
+        (Access::Write, Some(system), None) => format!("`{system}` is read-only"),
+        _ => "nothing grants it".to_owned(),
+    };
+    let change = asker.line(&format!("filesystem: {{{key}: [{quoted:?}]}}"));
+    Answer { allow: false, rule: asker.default_rule(&format!("filesystem.{key}")), text, change }
+}
+
+/// The built-in read-only entry that a path falls under: its name, why, and where it is.
+fn read_only(wanted: &[String], context: &PathContext) -> Option<(String, &'static str, Vec<String>)> {
+    let project = PROJECT_READ_ONLY.iter().map(|entry| (entry.path.to_owned(), entry.why));
+    let home = HOME_READ_ONLY.iter().map(|(entry, why)| (format!("~/{entry}"), *why));
+    for (name, why) in project.chain(home) {
+        let place = path::absolute(&name, context);
+        if path::covers(&place, wanted) {
+            return Some((name, why, place));
+        }
+    }
+    for (name, why) in NESTED_READ_ONLY {
+        let parts: Vec<&str> = name.split('/').collect();
+        let at = wanted.windows(parts.len()).position(|window| window == parts);
+        if let Some(place) = at.and_then(|at| wanted.get(..at + parts.len())) {
+            return Some(((*name).to_owned(), why, place.to_vec()));
+        }
+    }
+    None
+}
+
+fn exec(process: &ProcessPolicy, asker: &Asker<'_>, text: &str, context: &PathContext) -> Answer {
+    // A bare name is looked for where the system keeps its programs.
+    let text = if text.contains('/') { text.to_owned() } else { format!("/usr/bin/{text}") };
+    let visible = file(&process.filesystem, asker, &text, Access::Read, context);
+    if !visible.allow {
+        return Answer { text: format!("it cannot be read: {}", visible.text), ..visible };
+    }
+    if process.exec.allow.is_empty() {
+        return allowed(asker.default_rule("exec.allow"), "every program that can be read may be executed");
+    }
+    let wanted = path::absolute(&text, context);
+    let means = |entry: &&Ruled<String>| {
+        // A pattern that starts with `**` is about the whole system, not about the project.
+        let anchored =
+            if entry.value.starts_with("**") { format!("/{}", entry.value) } else { entry.value.clone() };
+        path::is(&path::absolute(&anchored, context), &wanted)
+    };
+    match process.exec.allow.iter().find(means) {
+        Some(entry) => allowed(entry.rule.clone(), format!("`{}` names it", entry.value)),
+        None => Answer {
+            allow: false,
+            rule: asker.default_rule("exec.allow"),
+            text: "no pattern of `exec.allow` names it".to_owned(),
+            change: asker.line(&format!("exec: {{allow: [{:?}]}}", path::show(&wanted))),
+        },
+    }
+}
+
+fn env(policy: &Policy, process: &ProcessPolicy, asker: &Asker<'_>, name: &str) -> Answer {
+    if let Some(server) = asker.server.and_then(|id| policy.mcp.servers.get(id))
+        && server.env.contains_key(name)
+    {
+        return allowed(server.rule.clone(), "the server's own `env` sets it");
+    }
+    let decision = process.env.decide(name, asker.section());
+    let is_changeable = !decision.pass && !process.env.never.iter().any(|never| never.rule == decision.rule);
+    let change = if is_changeable { asker.line(&format!("env_allow: [{name:?}]")) } else { None };
+    Answer { allow: decision.pass, rule: decision.rule, text: decision.why.to_owned(), change }
+}
+
+fn allowed(rule: RuleRef, text: impl Into<String>) -> Answer {
+    Answer { allow: true, rule, text: text.into(), change: None }
+}

@@ -1,0 +1,238 @@
+//! Paths and path globs of a policy, compared component by component and without looking at the disk.
+//!
+//! `~` is the home, a path without a leading `/` or `~` is in the project, `**` is any number of components, `*`
+//! and `?` stay inside one. A rule speaks about what it matches and everything below.
+
+use std::path::{Path, PathBuf};
+
+use super::glob;
+
+/// What `~` and the project are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathContext {
+    pub home: PathBuf,
+    pub project: PathBuf,
+}
+
+/// A path or glob as components, the first of which says where it starts: `/`, `~` or `.`.
+pub(super) type Written = Vec<String>;
+
+/// Whether a path that a policy writes can be used at all, and if not why.
+pub(super) fn check(text: &str) -> Result<(), String> {
+    if text.starts_with('~') && text != "~" && !text.starts_with("~/") {
+        return Err("another user's home cannot be named with `~`; write the whole path".to_owned());
+    }
+    if text.split('/').any(|part| part == "..") {
+        return Err("`..` is not allowed in a policy; start the path with `/`, `~` or the project".to_owned());
+    }
+    if text.split('/').any(|part| part.contains("**") && part != "**") {
+        return Err("`**` stands alone between two slashes".to_owned());
+    }
+    Ok(())
+}
+
+/// Splits what a policy or a question says, without knowing where home and project are.
+pub(super) fn written(text: &str) -> Written {
+    let (root, rest) = match text.strip_prefix('~') {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => ("~", rest),
+        _ if text.starts_with('/') => ("/", text),
+        _ => (".", text),
+    };
+    let mut parts = vec![root.to_owned()];
+    push_parts(&mut parts, rest, 1);
+    parts
+}
+
+/// As an absolute path; `..` of a question is resolved by its letters.
+pub(super) fn absolute(text: &str, context: &PathContext) -> Written {
+    let parts = written(text);
+    let (root, rest) = parts.split_first().map_or(("/", &parts[..]), |(root, rest)| (root.as_str(), rest));
+    let mut whole = match root {
+        "~" => from_path(&context.home),
+        "." => from_path(&context.project),
+        _ => vec!["/".to_owned()],
+    };
+    for part in rest {
+        push_part(&mut whole, part, 1);
+    }
+    whole
+}
+
+/// Whether the pattern means the path or a directory above it.
+pub(super) fn covers(pattern: &[String], path: &[String]) -> bool {
+    run(pattern, path, true, |wanted, found| glob::matches(wanted, found))
+}
+
+/// Whether the pattern means the path itself.
+pub(super) fn is(pattern: &[String], path: &[String]) -> bool {
+    run(pattern, path, false, |wanted, found| glob::matches(wanted, found))
+}
+
+/// Whether everything that `inner` speaks about is spoken about by `outer` too. May say no where the answer is
+/// yes.
+pub(super) fn covers_pattern(outer: &[String], inner: &[String]) -> bool {
+    run(outer, inner, true, |wanted, found| found != "**" && glob::covers(wanted, found))
+}
+
+/// For people: `~/x` and `x` rather than absolute paths where that is shorter.
+pub(super) fn show(path: &[String]) -> String {
+    match path.split_first() {
+        Some((root, rest)) if root == "/" => format!("/{}", rest.join("/")),
+        Some((root, [])) => root.clone(),
+        Some((root, rest)) if root == "." => rest.join("/"),
+        Some((root, rest)) => format!("{root}/{}", rest.join("/")),
+        None => String::new(),
+    }
+}
+
+/// Simulates the pattern as a small automaton: at most `pattern.len() * path.len()` steps.
+fn run(pattern: &[String], path: &[String], prefix: bool, same: impl Fn(&str, &str) -> bool) -> bool {
+    let mut states = vec![false; pattern.len() + 1];
+    states[0] = true;
+    skip_stars(pattern, &mut states);
+    for part in path {
+        if prefix && states[pattern.len()] {
+            return true;
+        }
+        let mut next = vec![false; pattern.len() + 1];
+        for (at, wanted) in pattern.iter().enumerate() {
+            if !states[at] {
+                continue;
+            }
+            if wanted == "**" {
+                next[at] = true;
+            } else if same(wanted, part) {
+                next[at + 1] = true;
+            }
+        }
+        skip_stars(pattern, &mut next);
+        states = next;
+    }
+    states[pattern.len()]
+}
+
+/// `**` may stand for nothing.
+fn skip_stars(pattern: &[String], states: &mut [bool]) {
+    for (at, wanted) in pattern.iter().enumerate() {
+        if states[at] && wanted == "**" {
+            states[at + 1] = true;
+        }
+    }
+}
+
+fn from_path(path: &Path) -> Written {
+    let mut parts = vec!["/".to_owned()];
+    push_parts(&mut parts, &path.to_string_lossy(), 1);
+    parts
+}
+
+fn push_parts(parts: &mut Written, text: &str, keep: usize) {
+    for part in text.split('/') {
+        push_part(parts, part, keep);
+    }
+}
+
+fn push_part(parts: &mut Written, part: &str, keep: usize) {
+    match part {
+        "" | "." => {}
+        // Above a root that is still a name, `..` stays: only `absolute` knows what is there.
+        ".." if parts.len() > keep && parts.last().is_some_and(|last| last != "..") => {
+            parts.pop();
+        }
+        ".." if parts.first().is_some_and(|root| root == "/") => {}
+        part => parts.push(part.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn context() -> PathContext {
+        PathContext { home: "/home/u".into(), project: "/home/u/src/app".into() }
+    }
+
+    fn covered(pattern: &str, path: &str) -> bool {
+        covers(&absolute(pattern, &context()), &absolute(path, &context()))
+    }
+
+    #[test]
+    fn what_covers_what() {
+        for (pattern, path, expected) in [
+            (".", "src/main.rs", true),
+            (".", "/home/u/src/app", true),
+            (".", "/home/u/src/apple", false),
+            (".", "../other/x", false),
+            (".", "../app/x", true),
+            ("~", "src/main.rs", true),
+            ("~/.ssh", "/home/u/.ssh/id_ed25519", true),
+            ("~/.ssh", "~/.sshx", false),
+            ("~/.ssh", "/home/u/x/../.ssh/id", true),
+            ("secrets/**", "secrets/a/b", true),
+            ("secrets/**", "secretsx/a", false),
+            ("**/*.pem", "a/b/c.pem", true),
+            ("**/*.pem", "c.pem", true),
+            ("**/*.pem", "c.pem/inside", true),
+            ("*.pem", "a/c.pem", false),
+            ("/", "/etc/passwd", true),
+            ("/etc", "/../../etc/passwd", true),
+            ("~/../other", "/home/other/x", true),
+            ("/**", "/a", true),
+        ] {
+            assert_eq!(covered(pattern, path), expected, "{pattern} on {path}");
+        }
+        assert!(!is(&absolute("/**/git", &context()), &absolute("/usr/lib/git/x", &context())));
+        assert!(is(&absolute("/**/git", &context()), &absolute("/usr/bin/git", &context())));
+    }
+
+    #[test]
+    fn which_patterns_cover_patterns() {
+        for (outer, inner, expected) in [
+            (".", "src", true),
+            (".", "**/*.rs", true),
+            ("src", ".", false),
+            ("~/a", "a", false),
+            ("a/*", "a/**", false),
+            ("a/**", "a/*", true),
+            ("a/**", "a/**/b", true),
+            ("a/?", "a/*", false),
+        ] {
+            assert_eq!(covers_pattern(&written(outer), &written(inner)), expected, "{outer} over {inner}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written() {
+        for text in ["~root/x", "../x", "a/../b", "a**/b", "***"] {
+            assert!(check(text).is_err(), "{text}");
+        }
+        for text in ["~", "~/x", "/", ".", "a/[id].ts", "**/x", "..."] {
+            assert!(check(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn deep_patterns_stay_cheap() {
+        let pattern = "**/a/".repeat(300) + "b";
+        assert!(!covered(&pattern, &"a/".repeat(1000)));
+    }
+
+    proptest! {
+        #[test]
+        fn pattern_covering_is_sound(
+            outer in "(\\*\\*|\\*|[ab]|[ab]\\*)(/(\\*\\*|\\*|[ab])){0,3}",
+            inner in "(\\*\\*|\\*|[ab]|[ab]\\*)(/(\\*\\*|\\*|[ab])){0,3}",
+            path in "[ab]{1,2}(/[ab]{1,2}){0,4}",
+        ) {
+            if covers_pattern(&written(&outer), &written(&inner)) && covered(&inner, &path) {
+                prop_assert!(covered(&outer, &path), "{} {} {}", outer, inner, path);
+            }
+        }
+
+        #[test]
+        fn any_text_is_survived(pattern in ".{0,40}", path in ".{0,40}") {
+            let _ = covered(&pattern, &path);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The tree to a [`RawPolicy`]: the top level, and what one process may touch.
+
+use super::diagnostic::{Diagnostic, Source};
+use super::domain::{self, HostError};
+use super::model::{Limits, NetworkRule, Ruled};
+use super::path;
+use super::raw::{RawPolicy, RawProcess};
+use super::read_mcp;
+use super::read_tests;
+use super::reader::{Fields, Here, List, Reader};
+use super::units;
+use super::yaml::{self, Value};
+
+/// Keys that an agent and a server have in common.
+pub const PROCESS_KEYS: [&str; 9] = [
+    "network",
+    "filesystem",
+    "limits",
+    "exec",
+    "env_allow",
+    "env_deny",
+    "allowed_env",
+    "denied_env",
+    "env_inherit",
+];
+
+/// Least memory with which a process tree can start at all.
+const MIN_MEMORY: u64 = 1 << 20;
+
+/// Reads one file. Every mistake that can be found in one go is reported.
+pub fn read(source: Source<'_>) -> Result<RawPolicy, Vec<Diagnostic>> {
+    let tree = yaml::parse(source).map_err(|problem| vec![problem])?;
+    let mut reader = Reader::new(source);
+    let mut policy = RawPolicy::default();
+    if let Some(fields) =
+        reader.fields(&Here::root(&tree), &["version", "agent", "sandbox", "mcp_rules", "tests"])
+    {
+        version(&mut reader, fields.find("version"));
+        if let Some(here) = fields.find("agent") {
+            agent(&mut reader, &here, &mut policy);
+        }
+        if let Some(here) = fields.find("sandbox")
+            && let Some(sandbox) = reader.fields(&here, &["mcp"])
+            && let Some(here) = sandbox.find("mcp")
+        {
+            policy.mcp = read_mcp::section(&mut reader, &here);
+        }
+        if let Some(here) = fields.find("mcp_rules") {
+            let rules = read_mcp::section(&mut reader, &here);
+            read_mcp::merge(&mut reader, &mut policy.mcp, rules);
+        }
+        policy.tests = read_tests::tests(&mut reader, fields.find("tests"));
+    }
+    policy.warnings = reader.finish()?;
+    Ok(policy)
+}
+
+/// The part of a process that stands directly among `fields`.
+pub fn process(reader: &mut Reader<'_>, fields: &Fields<'_>) -> RawProcess {
+    let mut process = RawProcess {
+        env_allow: names(reader, fields, &["env_allow", "allowed_env"]),
+        env_deny: names(reader, fields, &["env_deny", "denied_env"]),
+        env_inherit: reader.word(fields.find("env_inherit"), &[("all", true), ("none", false)]),
+        ..RawProcess::default()
+    };
+    if let Some(here) = fields.find("network")
+        && let Some(network) = reader.fields(&here, &["allow", "loopback"])
+    {
+        process.network_allow = reader.list(network.find("allow"), network_rule);
+        process.loopback = reader.list(network.find("loopback"), |reader, here| port(reader, here));
+    }
+    if let Some(here) = fields.find("filesystem")
+        && let Some(files) = reader.fields(&here, &["read", "write", "deny", "unmask"])
+    {
+        process.read = reader.list(files.find("read"), path_pattern);
+        process.write = reader.list(files.find("write"), path_pattern);
+        process.deny = reader.list(files.find("deny"), path_pattern);
+        process.unmask = reader.list(files.find("unmask"), path_pattern);
+    }
+    if let Some(here) = fields.find("limits")
+        && let Some(limits) = reader.fields(&here, &["memory", "pids", "open_files", "cpu"])
+    {
+        process.limits = Limits {
+            memory: memory(reader, limits.find("memory")),
+            pids: reader.number(limits.find("pids"), 1, 4_194_304),
+            open_files: reader.number(limits.find("open_files"), 16, 1_048_576),
+            cpu_percent: cpu(reader, limits.find("cpu")),
+        };
+    }
+    if let Some(here) = fields.find("exec")
+        && let Some(exec) = reader.fields(&here, &["allow"])
+    {
+        process.exec_allow = reader.list(exec.find("allow"), exec_pattern);
+        if let Some(list) = process.exec_allow.as_ref().filter(|list| list.value.is_empty()) {
+            let help =
+                "name the programs, or remove the key to allow every program that can be seen".to_owned();
+            reader.problem_of_rule(&list.rule, "an empty list would let nothing run", Some(help));
+        }
+    }
+    process
+}
+
+fn version(reader: &mut Reader<'_>, here: Option<Here<'_>>) {
+    let Some(here) = here else { return };
+    match &here.node.value {
+        Value::Integer(1) => {}
+        Value::Integer(other) => {
+            let help = "this agentsh reads `version: 1`".to_owned();
+            reader.problem(&here, format!("version {other} is not known"), Some(help));
+        }
+        other => reader.wrong_type(&here, "the number 1", other),
+    }
+}
+
+fn agent(reader: &mut Reader<'_>, here: &Here<'_>, policy: &mut RawPolicy) {
+    let mut keys = PROCESS_KEYS.to_vec();
+    keys.push("mcp_config");
+    let Some(fields) = reader.fields(here, &keys) else { return };
+    policy.agent = process(reader, &fields);
+    if let Some(here) = fields.find("mcp_config")
+        && let Some(text) = path_pattern(reader, &here)
+    {
+        if text.contains(['*', '?']) {
+            reader.problem(&here, "this is one file, not a pattern", None);
+        }
+        policy.agent_mcp_config = Some(reader.ruled(&here, text));
+    }
+}
+
+/// A list of names of variables under one of several spellings of its key.
+fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> List<String> {
+    let found: Vec<Here<'_>> = spellings.iter().filter_map(|key| fields.find(key)).collect();
+    if let [_, second, ..] = found.as_slice() {
+        let help = format!("`{}` means the same; keep one of them", spellings.first().unwrap_or(&""));
+        reader.problem(second, "this list stands here twice", Some(help));
+    }
+    reader.list(found.into_iter().next(), |reader, here| {
+        let name = reader.text(here)?;
+        if name.contains('=') || name.contains(char::is_whitespace) {
+            let help = "write the name alone; values stand in a server's `env:` map".to_owned();
+            reader.problem(here, "this is not the name of a variable", Some(help));
+            return None;
+        }
+        Some(name)
+    })
+}
+
+fn network_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> {
+    match &here.node.value {
+        Value::Text(_) => {
+            let text = reader.text(here)?;
+            let parsed = domain::parse_rule(&text);
+            host_result(reader, here, parsed)
+        }
+        Value::Map(_) => network_map(reader, here),
+        other => {
+            reader.wrong_type(here, "a host such as `example.com`, or a map with `host`", other);
+            None
+        }
+    }
+}
+
+fn network_map(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> {
+    let fields = reader.fields(here, &["host", "port", "ports", "protocol"])?;
+    let any_tcp = reader.word(fields.find("protocol"), &[("tcp", true)]).is_some_and(|word| word.value);
+    let mut ports = Vec::new();
+    if let Some(one) = fields.find("port") {
+        ports.push(port(reader, &one)?);
+    }
+    if let Some(many) = reader.list(fields.find("ports"), |reader, here| port(reader, here)) {
+        ports.extend(many.value.iter().map(|port| port.value));
+    }
+    let Some(host) = fields.find("host") else {
+        reader.problem(here, "this rule names no host", Some("add `host: example.com`".to_owned()));
+        return None;
+    };
+    let text = reader.text(&host)?;
+    let parsed = domain::parse_pattern(&text);
+    let pattern = host_result(reader, &host, parsed)?;
+    if any_tcp && ports.is_empty() {
+        let help =
+            "without TLS and HTTP name checks a rule has to name its ports: add `port: 5432`".to_owned();
+        reader.problem(here, "this rule opens any TCP on no particular port", Some(help));
+        return None;
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    Some(NetworkRule { host: pattern, ports, any_tcp })
+}
+
+fn host_result<T>(reader: &mut Reader<'_>, here: &Here<'_>, parsed: Result<T, HostError>) -> Option<T> {
+    match parsed {
+        Ok(value) => Some(value),
+        Err(error) => {
+            let help = "write `example.com`, `*.example.com` (one more label), `**.example.com` (any depth), \
+                        or an address block; a port may follow as `:443`";
+            let is_unclear =
+                matches!(error, HostError::Invalid(_) | HostError::Wildcard(_) | HostError::TooWide(_));
+            reader.problem(here, error.to_string(), is_unclear.then(|| help.to_owned()));
+            None
+        }
+    }
+}
+
+fn port(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<u16> {
+    match &here.node.value {
+        Value::Integer(value) => match u16::try_from(*value) {
+            Ok(port) if port > 0 => Some(port),
+            _ => {
+                reader.problem(here, format!("{value} is not a port; ports are 1 to 65535"), None);
+                None
+            }
+        },
+        other => {
+            reader.wrong_type(here, "a port number", other);
+            None
+        }
+    }
+}
+
+pub fn path_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let text = reader.text(here)?;
+    match path::check(&text) {
+        Ok(()) => Some(text),
+        Err(why) => {
+            reader.problem(here, why, None);
+            None
+        }
+    }
+}
+
+fn exec_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let text = path_pattern(reader, here)?;
+    if text.starts_with(['/', '~']) || text.starts_with("./") || text.starts_with("**") {
+        return Some(text);
+    }
+    let help = format!("write `/usr/bin/{text}`, or `**/{text}` for that name anywhere");
+    reader.problem(here, "a program is named by its absolute path", Some(help));
+    None
+}
+
+fn memory(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
+    let here = here?;
+    let value = match &here.node.value {
+        Value::Integer(value) => u64::try_from(*value).ok(),
+        Value::Text(text) => units::bytes(text),
+        other => {
+            reader.wrong_type(&here, "a size such as `512MiB`", other);
+            return None;
+        }
+    };
+    match value {
+        Some(value) if value >= MIN_MEMORY => Some(reader.ruled(&here, value)),
+        Some(value) => {
+            reader.problem(&here, format!("{value} bytes are too little to start a program"), None);
+            None
+        }
+        None => {
+            let help = "write `4GiB`, `512MiB`, `1g` or plain bytes".to_owned();
+            reader.problem(&here, "this is not a size", Some(help));
+            None
+        }
+    }
+}
+
+fn cpu(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
+    let here = here?;
+    let value = match &here.node.value {
+        Value::Text(text) => units::percent(text),
+        _ => None,
+    };
+    match value {
+        Some(value) if (1..=102_400).contains(&value) => Some(reader.ruled(&here, value)),
+        _ => {
+            let help = "write a share of one processor: `200%` is two processors".to_owned();
+            reader.problem(&here, "this is not a share of a processor", Some(help));
+            None
+        }
+    }
+}
