@@ -1,12 +1,16 @@
 //! agentsh runs AI agents and MCP servers that are not trusted.
 //!
 //! The rooms stand on floors, and an arrow never goes up:
-//! `cli` > `session` > `agent mcp net sandbox pin` > `guard store` > `policy` > [`types`].
+//! `cli` > `session` > `agent mcp net sandbox pin` > `guard store` > `policy` > [`types`] and [`json`].
 //! Rooms on one floor do not import each other. `docs/ARCHITECTURE.md` draws the picture.
 
+pub mod agent;
 pub mod cli;
 pub mod guard;
+pub mod json;
+pub mod mcp;
 pub mod net;
+pub mod pin;
 pub mod policy;
 pub mod sandbox;
 pub mod session;

@@ -1,0 +1,237 @@
+//! Claude Code's command line: which words are options, which are their values, and where ours go.
+//!
+//! The grammar is commander's: `--name VALUE` takes the next word whatever it is, `--name VALUES...` goes on to
+//! the next word that starts with `-`, `--name=VALUE` takes exactly one, `--` ends the options.
+
+/// Options with exactly one value.
+const ONE: &[&str] = &[
+    "--advisor",
+    "--agent",
+    "--agent-color",
+    "--agent-id",
+    "--agent-name",
+    "--agent-type",
+    "--agents",
+    "--append-system-prompt",
+    "--append-system-prompt-file",
+    "--debug-file",
+    "--deep-link-cwd-b64",
+    "--deep-link-last-fetch",
+    "--deep-link-repo",
+    "--effort",
+    "--fallback-model",
+    "--input-format",
+    "--json-schema",
+    "--managed-settings",
+    "--max-budget-usd",
+    "--max-thinking-tokens",
+    "--max-turns",
+    "--model",
+    "--name",
+    "-n",
+    "--output-format",
+    "--parent-session-id",
+    "--permission-mode",
+    "--permission-prompt-tool",
+    "--plan-mode-instructions",
+    "--plugin-dir",
+    "--plugin-dir-no-mcp",
+    "--plugin-url",
+    "--prefill",
+    "--prefill-b64",
+    "--remote-control-session-name-prefix",
+    "--resume-session-at",
+    "--rewind-files",
+    "--sdk-url",
+    "--session-id",
+    "--setting-sources",
+    "--settings",
+    "--system-prompt",
+    "--system-prompt-file",
+    "--task-budget",
+    "--team-name",
+    "--teammate-mode",
+    "--thinking",
+    "--thinking-display",
+    "--workload",
+];
+/// Options with one value or more.
+const MANY: &[&str] = &[
+    "--add-dir",
+    "--allowed-tools",
+    "--allowedTools",
+    "--betas",
+    "--channels",
+    "--dangerously-load-development-channels",
+    "--disallowed-tools",
+    "--disallowedTools",
+    "--file",
+    MCP_CONFIG,
+    "--tools",
+];
+/// Options whose value may be left out.
+const OPTIONAL: &[&str] = &[
+    "--cloud",
+    "--debug",
+    "-d",
+    "--from-pr",
+    "--prompt-suggestions",
+    "--rc",
+    "--remote",
+    "--remote-control",
+    "--resume",
+    "-r",
+    "--teleport",
+    "--worktree",
+    "-w",
+];
+/// Subcommands that start no session of their own, or that take none of the options of one.
+const SUBCOMMANDS: &[&str] = &[
+    "auth",
+    "auto-mode",
+    "doctor",
+    "gateway",
+    "import-conversations",
+    "install",
+    "mcp",
+    "plugin",
+    "plugins",
+    "project",
+    "remote-control",
+    "setup-token",
+    "ultrareview",
+    "update",
+    "upgrade",
+];
+/// Words that count as a subcommand only when they come first of all.
+const FIRST_WORDS: &[&str] = &["attach", "daemon", "kill", "logs", "rc", "respawn", "rm", "stop", "sync"];
+const MCP_CONFIG: &str = "--mcp-config";
+const STRICT: &str = "--strict-mcp-config";
+
+/// What the command line says about MCP servers, and the command line without it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Parsed {
+    /// The words after the program. Each `--mcp-config` was replaced by `--strict-mcp-config`, which takes no
+    /// value: it ends the values of the option before it, as the original did.
+    pub(super) rest: Vec<String>,
+    /// Values of `--mcp-config` in order: files or JSON.
+    pub(super) configs: Vec<String>,
+    pub(super) strict: bool,
+    /// Where in `rest` the values of `--agents` stand, with the bytes before the value (`--agents=`).
+    pub(super) agents: Vec<(usize, usize)>,
+    pub(super) settings: Vec<String>,
+    pub(super) setting_sources: Option<String>,
+    pub(super) plugin_dirs: bool,
+    /// `--bare` or `--safe-mode`: no server but those of the command line.
+    pub(super) bare: bool,
+    pub(super) subcommand: Option<Subcommand>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subcommand {
+    /// `agents`: takes our options, after its own name. The index is where in `rest` they go.
+    Agents(usize),
+    Other,
+}
+
+/// Reads the words after the program.
+pub(super) fn parse(words: &[String]) -> Parsed {
+    let mut parsed = Parsed::default();
+    let mut words = words.iter().peekable();
+    let mut positionals = 0;
+    if words.peek().is_some_and(|first| FIRST_WORDS.contains(&first.as_str())) {
+        parsed.subcommand = Some(Subcommand::Other);
+    }
+    while let Some(word) = words.next() {
+        if word == "--" {
+            parsed.rest.push(word.clone());
+            parsed.rest.extend(words.cloned());
+            break;
+        }
+        if !word.starts_with('-') || word == "-" {
+            if positionals == 0 && parsed.subcommand.is_none() {
+                if word == "agents" {
+                    parsed.subcommand = Some(Subcommand::Agents(parsed.rest.len() + 1));
+                } else if SUBCOMMANDS.contains(&word.as_str()) {
+                    parsed.subcommand = Some(Subcommand::Other);
+                }
+            }
+            positionals += 1;
+            parsed.rest.push(word.clone());
+            // What follows belongs to the subcommand, with options of its own (`mcp add NAME -- CMD`).
+            if parsed.subcommand == Some(Subcommand::Other) {
+                parsed.rest.extend(words.cloned());
+                break;
+            }
+            continue;
+        }
+        let (name, inline) = match word.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
+            _ => (word.as_str(), None),
+        };
+        let mut values: Vec<String> = Vec::new();
+        let is_inline = inline.is_some();
+        if let Some(value) = inline {
+            values.push(value);
+        } else if ONE.contains(&name) {
+            values.extend(words.next().cloned());
+        } else if MANY.contains(&name) {
+            values.extend(words.next().cloned());
+            while let Some(value) = words.next_if(|next| !is_option(next)) {
+                values.push(value.clone());
+            }
+        } else if OPTIONAL.contains(&name) {
+            values.extend(words.next_if(|next| !is_option(next)).cloned());
+        }
+        parsed.option(word, name, values, is_inline);
+    }
+    parsed
+}
+
+/// The words with our configuration in it.
+pub(super) fn inject(parsed: &Parsed, config: &str) -> Vec<String> {
+    // One word, because the form with two would take the prompt behind it for a second file.
+    let ours = [STRICT.to_owned(), format!("{MCP_CONFIG}={config}")];
+    match parsed.subcommand {
+        Some(Subcommand::Other) => parsed.rest.clone(),
+        Some(Subcommand::Agents(at)) => {
+            let (before, after) = parsed.rest.split_at(at.min(parsed.rest.len()));
+            [before, &ours, after].concat()
+        }
+        // In front, where commander takes them whether or not a subcommand follows that is not known here.
+        None => [&ours[..], &parsed.rest].concat(),
+    }
+}
+
+impl Parsed {
+    fn option(&mut self, word: &str, name: &str, values: Vec<String>, inline: bool) {
+        if name == MCP_CONFIG {
+            self.configs.extend(values);
+            self.rest.push(STRICT.to_owned());
+            return;
+        }
+        self.rest.push(word.to_owned());
+        match name {
+            STRICT => self.strict = true,
+            "--bare" | "--safe-mode" => self.bare = true,
+            "--agents" => {
+                let at = if inline { self.rest.len() - 1 } else { self.rest.len() };
+                let prefix = if inline { "--agents=".len() } else { 0 };
+                if !values.is_empty() {
+                    self.agents.push((at, prefix));
+                }
+            }
+            "--settings" => self.settings.extend(values.last().cloned()),
+            "--setting-sources" => self.setting_sources = values.last().cloned(),
+            "--plugin-dir" | "--plugin-url" => self.plugin_dirs = true,
+            _ => {}
+        }
+        if !inline {
+            self.rest.extend(values);
+        }
+    }
+}
+
+fn is_option(word: &str) -> bool {
+    word.len() > 1 && word.starts_with('-')
+}

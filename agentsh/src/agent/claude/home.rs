@@ -1,0 +1,189 @@
+//! What of the user's home Claude Code sees, and where its model is.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
+use super::config::{Settings, Sources};
+use crate::agent::{
+    Access, AgentError, Context, Endpoint, HomeState, InjectedFile, Launch, StateKind, endpoint,
+};
+
+/// Files and directories that say how Claude Code behaves. A sandboxed agent may read them; if it could write
+/// them, the next agent outside the sandbox would obey.
+const READ_ONLY: &[(&str, StateKind)] = &[
+    ("settings.json", StateKind::File),
+    ("settings.local.json", StateKind::File),
+    ("CLAUDE.md", StateKind::File),
+    ("keybindings.json", StateKind::File),
+    ("agents", StateKind::Dir),
+    ("commands", StateKind::Dir),
+    ("hooks", StateKind::Dir),
+    ("output-styles", StateKind::Dir),
+    ("plugins", StateKind::Dir),
+    ("rules", StateKind::Dir),
+    ("skills", StateKind::Dir),
+    ("themes", StateKind::Dir),
+    ("workflows", StateKind::Dir),
+];
+/// What a session leaves behind for a later one.
+const READ_WRITE: &[(&str, StateKind, &str)] = &[
+    (".credentials.json", StateKind::File, "login of the user; its token is renewed in place"),
+    ("history.jsonl", StateKind::File, "prompts typed before"),
+    ("file-history", StateKind::Dir, "files as they were before an edit"),
+    ("plans", StateKind::Dir, "plans of sessions"),
+    ("tasks", StateKind::Dir, "task lists of sessions"),
+    ("todos", StateKind::Dir, "task lists of sessions"),
+];
+
+/// The paths of the home that the agent sees. Not among them, so private to each run: `shell-snapshots`, which
+/// a session outside the sandbox executes, and `sessions`, whose process ids mean nothing inside.
+pub(super) fn state(context: &Context<'_>, sources: &Sources) -> Vec<HomeState> {
+    let directory = &sources.directory;
+    let relative = |path: PathBuf| path.strip_prefix(context.home).map(PathBuf::from).unwrap_or(path);
+    let mut state = Vec::new();
+    for (name, kind, why) in READ_WRITE {
+        let path = directory.join(name);
+        if *kind == StateKind::Dir || path.is_file() {
+            state.push(HomeState { path: relative(path), kind: *kind, access: Access::ReadWrite, why });
+        }
+    }
+    let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
+    let mut names = vec![transcripts(&cwd.to_string_lossy()), transcripts(&sources.project_key)];
+    names.dedup();
+    for name in names.into_iter().flatten() {
+        state.push(HomeState {
+            path: relative(directory.join("projects").join(name)),
+            kind: StateKind::Dir,
+            access: Access::ReadWrite,
+            why: "transcripts and memory of this project, for --continue and --resume",
+        });
+    }
+    for (name, kind) in READ_ONLY {
+        let path = directory.join(name);
+        let exists = if *kind == StateKind::Dir { path.is_dir() } else { path.is_file() };
+        if exists {
+            let why = "behaviour that the user configured";
+            state.push(HomeState { path: relative(path), kind: *kind, access: Access::ReadOnly, why });
+        }
+    }
+    state
+}
+
+/// Claude Code's state without servers and without other projects, or with `servers` as the user's. None when
+/// there is nothing to say.
+pub(super) fn state_copy(
+    sources: &Sources,
+    servers: Option<&Map<String, Value>>,
+) -> Result<Option<InjectedFile>, AgentError> {
+    let mut state = match &sources.state {
+        None if servers.is_none() => return Ok(None),
+        None => Map::new(),
+        Some(Value::Object(state)) => state.clone(),
+        Some(_) => {
+            return Err(AgentError::Config {
+                path: sources.state_path.clone(),
+                line: 1,
+                what: "not a JSON object".to_owned(),
+                fix: "restore it from a copy in ~/.claude/backups".to_owned(),
+            });
+        }
+    };
+    state.remove("mcpServers");
+    state.remove("githubRepoPaths");
+    if let Some(Value::Object(projects)) = state.get_mut("projects") {
+        projects.retain(|path, _| *path == sources.project_key);
+        for project in projects.values_mut().filter_map(Value::as_object_mut) {
+            project.remove("mcpServers");
+        }
+    }
+    if let Some(servers) = servers {
+        state.insert("mcpServers".to_owned(), Value::Object(servers.clone()));
+    }
+    let content = super::render(&Value::Object(state))?;
+    Ok(Some(InjectedFile { path: sources.state_path.clone(), content, mode: 0o600 }))
+}
+
+/// Where the model is: the user's base URL, a cloud provider, or Anthropic.
+pub(super) fn endpoints(
+    context: &Context<'_>,
+    sources: &Sources,
+    settings: &Settings,
+    launch: &mut Launch,
+) -> Result<(), AgentError> {
+    let mut env: BTreeMap<&str, &str> =
+        context.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    env.extend(settings.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    let value = |name: &str| env.get(name).copied().filter(|value| !value.is_empty());
+    let on = |name: &str| {
+        value(name).is_some_and(|v| matches!(v.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on"))
+    };
+    let from_url = |name: &str| -> Result<Option<Endpoint>, AgentError> {
+        let parsed = value(name).map(|url| endpoint::parse(url, name)).transpose();
+        parsed.map_err(|what| AgentError::CommandLine { what, fix: format!("correct {name}") })
+    };
+    let mut add = |found: Endpoint| {
+        if !launch.endpoints.iter().any(|known| (&known.host, known.port) == (&found.host, found.port)) {
+            launch.endpoints.push(found);
+        }
+    };
+    if on("CLAUDE_CODE_USE_BEDROCK") {
+        let region = value("AWS_REGION").or_else(|| value("AWS_DEFAULT_REGION")).unwrap_or("us-east-1");
+        let host = format!("bedrock-runtime.{region}.amazonaws.com");
+        add(from_url("ANTHROPIC_BEDROCK_BASE_URL")?.unwrap_or_else(|| endpoint::https(&host, "Bedrock")));
+        launch.notes.push(
+            "Bedrock: pass the credentials with agent.env_allow (AWS_BEARER_TOKEN_BEDROCK or AWS_*); ~/.aws is not visible"
+                .to_owned(),
+        );
+    } else if on("CLAUDE_CODE_USE_VERTEX") {
+        let region = value("CLOUD_ML_REGION").unwrap_or("us-east5");
+        let host = match region {
+            "global" => "aiplatform.googleapis.com".to_owned(),
+            "us" | "eu" => format!("aiplatform.{region}.rep.googleapis.com"),
+            region => format!("{region}-aiplatform.googleapis.com"),
+        };
+        add(from_url("ANTHROPIC_VERTEX_BASE_URL")?.unwrap_or_else(|| endpoint::https(&host, "Vertex AI")));
+        add(endpoint::https("oauth2.googleapis.com", "Google access tokens"));
+        launch.notes.push(
+            "Vertex AI: allow the credentials file with agent.filesystem.read and pass GOOGLE_APPLICATION_CREDENTIALS"
+                .to_owned(),
+        );
+    } else if on("CLAUDE_CODE_USE_FOUNDRY") {
+        match (from_url("ANTHROPIC_FOUNDRY_BASE_URL")?, value("ANTHROPIC_FOUNDRY_RESOURCE")) {
+            (Some(found), _) => add(found),
+            (None, Some(resource)) => {
+                let url = format!("https://{resource}.services.ai.azure.com");
+                let found = endpoint::parse(&url, "ANTHROPIC_FOUNDRY_RESOURCE");
+                let fix = "correct ANTHROPIC_FOUNDRY_RESOURCE".to_owned();
+                add(found.map_err(|what| AgentError::CommandLine { what, fix })?);
+            }
+            (None, None) => launch.notes.push(
+                "Foundry: neither ANTHROPIC_FOUNDRY_BASE_URL nor ANTHROPIC_FOUNDRY_RESOURCE is set".to_owned(),
+            ),
+        }
+    } else {
+        let default = || endpoint::https("api.anthropic.com", "Anthropic API");
+        add(from_url("ANTHROPIC_BASE_URL")?.unwrap_or_else(default));
+        let keyed = value("ANTHROPIC_API_KEY").is_some() || value("ANTHROPIC_AUTH_TOKEN").is_some();
+        if !keyed && sources.directory.join(".credentials.json").is_file() {
+            add(endpoint::https("platform.claude.com", "renewal of the login"));
+            launch.notes.push(
+                "Claude login: api.anthropic.com and platform.claude.com are reachable; `/login` itself needs a browser outside"
+                    .to_owned(),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Name of the directory of a project's transcripts. None for paths so long that Claude Code adds a hash: their
+/// transcripts stay private.
+fn transcripts(path: &str) -> Option<String> {
+    let safe = |unit: u16| match u8::try_from(unit) {
+        Ok(byte) if byte.is_ascii_alphanumeric() => char::from(byte),
+        _ => '-',
+    };
+    let name: String = path.encode_utf16().map(safe).collect();
+    (name.len() <= 200).then_some(name)
+}

@@ -1,0 +1,138 @@
+//! Claude Code. Its servers stand in `.mcp.json`, `~/.claude.json` and on the command line; it takes a list of
+//! its own with `--strict-mcp-config --mcp-config`, and then reads none of the others.
+
+mod argv;
+mod config;
+mod home;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::servers::{Gathered, bridge_entry};
+use super::{AgentError, Context, InjectedFile, Launch, Scope};
+use crate::types::ServerId;
+
+pub(super) const OWN_ENVIRONMENT: &[&str] = &[
+    "ANTHROPIC_*",
+    "API_TIMEOUT_MS",
+    "AWS_REGION",
+    "BASH_DEFAULT_TIMEOUT_MS",
+    "BASH_MAX_OUTPUT_LENGTH",
+    "BASH_MAX_TIMEOUT_MS",
+    "CLAUDE_*",
+    "CLOUD_ML_REGION",
+    "DISABLE_AUTOUPDATER",
+    "DISABLE_AUTO_COMPACT",
+    "DISABLE_COST_WARNINGS",
+    "DISABLE_ERROR_REPORTING",
+    "DISABLE_PROMPT_CACHING*",
+    "DISABLE_TELEMETRY",
+    "ENABLE_TOOL_SEARCH",
+    "MAX_MCP_OUTPUT_TOKENS",
+    "MAX_THINKING_TOKENS",
+    "MCP_TIMEOUT",
+    "MCP_TOOL_TIMEOUT",
+    "USE_BUILTIN_RIPGREP",
+    "VERTEX_REGION_*",
+];
+
+/// What the sandbox cannot give it anyway: quiet, unless the user said otherwise.
+const DEFAULT_ENVIRONMENT: &[&str] = &["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER"];
+
+pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
+    let (program, words) = context.argv.split_first().map_or((None, &[][..]), |(p, w)| (Some(p.clone()), w));
+    let mut parsed = argv::parse(words);
+    let sources = config::sources(context)?;
+    let settings = config::settings(context, &parsed, &sources.directory);
+    let mut launch = Launch::default();
+
+    let managed = etc.join("claude-code/managed-mcp.json");
+    let is_managed = managed.exists();
+    let mut gathered = if is_managed {
+        let mut gathered = Gathered::default();
+        config::file_servers(context, &managed, Scope::User, &mut gathered)?;
+        gathered
+    } else {
+        config::servers(context, &parsed, &sources, &settings)?
+    };
+    if !is_managed {
+        replace_inline_servers(context, &mut parsed, &mut gathered)?;
+    }
+    gathered.notes.extend(settings.notes.iter().cloned());
+    let options = gathered.finish(context, &mut launch);
+    let servers = bridges(context, &options);
+
+    let list = context.inject_dir.join("mcp.json");
+    let words = if is_managed {
+        // Claude Code then refuses the options, and takes nothing but this file.
+        launch.replaced.push((managed, render(&json!({"mcpServers": servers}))?));
+        launch.notes.push("Claude Code's servers are set by its administrator; no others are passed".to_owned());
+        words.to_vec()
+    } else {
+        let content = render(&json!({"mcpServers": servers}))?;
+        launch.files.push(InjectedFile { path: list.clone(), content, mode: 0o600 });
+        argv::inject(&parsed, &list.to_string_lossy())
+    };
+    launch.argv = program.into_iter().chain(words).collect();
+
+    let plain_subcommand = parsed.subcommand == Some(argv::Subcommand::Other) && !is_managed;
+    if plain_subcommand {
+        // Such a command takes no list of ours but reads the usual places: so the bridges stand there.
+        for path in &sources.mcp_json {
+            launch.replaced.push((path.clone(), render(&json!({"mcpServers": {}}))?));
+        }
+        launch.notes.push("changes that `claude` makes to its configuration here are thrown away".to_owned());
+    }
+    let usual = plain_subcommand.then_some(&servers);
+    if let Some(file) = home::state_copy(&sources, usual)? {
+        launch.files.push(file);
+    }
+    launch.home_state = home::state(context, &sources);
+    home::endpoints(context, &sources, &settings, &mut launch)?;
+    for name in DEFAULT_ENVIRONMENT {
+        if !context.env.contains_key(*name) && !settings.env.contains_key(*name) {
+            launch.env.insert((*name).to_owned(), "1".to_owned());
+        }
+    }
+    if parsed.plugin_dirs || sources.directory.join("plugins/installed_plugins.json").exists() {
+        launch.notes.push("MCP servers that come with Claude Code plugins are not started".to_owned());
+    }
+    Ok(launch)
+}
+
+/// Rewrites the agents on the command line that bring servers of their own.
+fn replace_inline_servers(
+    context: &Context<'_>,
+    parsed: &mut argv::Parsed,
+    gathered: &mut Gathered,
+) -> Result<(), AgentError> {
+    for (index, prefix) in parsed.agents.clone() {
+        let Some(word) = parsed.rest.get(index) else { continue };
+        let (option, value) = word.split_at(prefix.min(word.len()));
+        if value.trim().is_empty() {
+            continue;
+        }
+        let bridge = |id: &ServerId| Value::Object(bridge_entry(id, context));
+        let rewritten = format!("{option}{}", config::agents_value(context, value, gathered, bridge)?);
+        if let Some(word) = parsed.rest.get_mut(index) {
+            *word = rewritten;
+        }
+    }
+    Ok(())
+}
+
+fn bridges(context: &Context<'_>, options: &BTreeMap<ServerId, Map<String, Value>>) -> Map<String, Value> {
+    let entry = |(id, kept): (&ServerId, &Map<String, Value>)| {
+        let mut entry = bridge_entry(id, context);
+        entry.insert("type".to_owned(), "stdio".into());
+        entry.extend(kept.clone());
+        (id.0.clone(), Value::Object(entry))
+    };
+    options.iter().map(entry).collect()
+}
+
+fn render(value: &Value) -> Result<Vec<u8>, AgentError> {
+    serde_json::to_vec_pretty(value).map_err(|error| AgentError::Render { what: error.to_string() })
+}

@@ -1,0 +1,204 @@
+//! Codex. Its servers stand in layers of `config.toml`. An override on its command line is merged into them and
+//! cannot take a variable or a URL away, so the bridges stand in a private copy of the file instead, and the
+//! lists of all other layers are taken out.
+
+mod argv;
+mod config;
+mod home;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use super::{AgentError, Context, InjectedFile, Launch};
+use crate::types::ServerId;
+
+pub(super) const OWN_ENVIRONMENT: &[&str] = &["CODEX_*", "OPENAI_*", "RUST_LOG"];
+
+/// Members of an entry that say how to use a server, not how to start it.
+const KEPT: &[&str] = &[
+    "default_tools_approval_mode",
+    "disabled_tools",
+    "enabled_tools",
+    "required",
+    "startup_timeout_ms",
+    "startup_timeout_sec",
+    "supports_parallel_tool_calls",
+    "tool_timeout_sec",
+    "tools",
+];
+/// Most files with roles of agents that are looked at in one directory.
+const MOST_ROLES: usize = 64;
+
+pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
+    let (program, words) = context.argv.split_first().map_or((None, &[][..]), |(p, w)| (Some(p.clone()), w));
+    let parsed = argv::parse(words);
+    let codex_home = home::directory(context);
+    let layers = config::layers(context, &parsed, &codex_home, etc)?;
+    let mut launch = Launch::default();
+
+    let (mut gathered, merged) = config::servers(context, &layers)?;
+    gathered.notes.extend(layers.notes.iter().cloned());
+    gathered.finish(context, &mut launch);
+    refuse_names(&mut launch);
+    let servers = bridges(context, &launch, &merged)?;
+
+    let mut front = Vec::new();
+    if parsed.ignore_user_config {
+        for (name, entry) in &servers {
+            front.extend(["-c".to_owned(), format!("mcp_servers.{name}={entry}")]);
+        }
+    } else {
+        launch.files.push(private_config(context, &layers, &codex_home, servers)?);
+    }
+    cover_other_layers(&layers, &parsed, &codex_home, &mut launch)?;
+    cover_roles(context, &layers, &codex_home, &mut launch)?;
+
+    let effective = layers.effective();
+    match parsed.sandbox.as_deref() {
+        Some("danger-full-access") => {}
+        Some(chosen) => launch.notes.push(format!(
+            "Codex's own sandbox ({chosen}) cannot start inside agentsh: its commands may fail; leave the choice out"
+        )),
+        None => {
+            front.extend(["-c".to_owned(), "sandbox_mode=\"danger-full-access\"".to_owned()]);
+            launch.notes.push(
+                "Codex's own sandbox is off, because agentsh is the sandbox; its approval policy is unchanged".to_owned(),
+            );
+        }
+    }
+    launch.argv = program.into_iter().chain(front).chain(parsed.rest.iter().cloned()).collect();
+    if matches!(parsed.subcommand.as_deref(), Some("mcp" | "plugin" | "features" | "login" | "logout")) {
+        launch.notes.push("changes that `codex` makes to its configuration here are thrown away".to_owned());
+    }
+    launch.home_state = home::state(context, &codex_home);
+    home::model(context, &parsed, &effective, &codex_home, &mut launch)?;
+    Ok(launch)
+}
+
+/// Takes out the policy's servers that Codex would not start by their name.
+fn refuse_names(launch: &mut Launch) {
+    let refused: Vec<_> = launch
+        .servers
+        .keys()
+        .filter_map(|id| config::codex_name_problem(&id.0).map(|problem| (id.clone(), problem)))
+        .collect();
+    for (id, problem) in refused {
+        launch.servers.remove(&id);
+        launch.refused.push((id, problem));
+    }
+}
+
+fn bridges(
+    context: &Context<'_>,
+    launch: &Launch,
+    merged: &BTreeMap<ServerId, Table>,
+) -> Result<Table, AgentError> {
+    let mut servers = Table::new();
+    for id in launch.servers.keys() {
+        let bridge = super::servers::bridge_entry(id, context);
+        let mut entry =
+            Table::try_from(bridge).map_err(|error| AgentError::Render { what: error.to_string() })?;
+        let before = merged.get(id).into_iter().flatten();
+        entry.extend(
+            before
+                .filter(|(key, _)| KEPT.contains(&key.as_str()))
+                .map(|(key, value)| (key.clone(), value.clone())),
+        );
+        servers.insert(id.0.clone(), Value::Table(entry));
+    }
+    Ok(servers)
+}
+
+/// The user's `config.toml` with bridges for servers and without other projects.
+fn private_config(
+    context: &Context<'_>,
+    layers: &config::Layers,
+    codex_home: &Path,
+    servers: Table,
+) -> Result<InjectedFile, AgentError> {
+    let path = codex_home.join("config.toml");
+    let own = layers.user.iter().find(|layer| layer.path == path);
+    let mut table = own.map(|layer| layer.table.clone()).unwrap_or_default();
+    table.insert("mcp_servers".to_owned(), Value::Table(servers));
+    if let Some(Value::Table(projects)) = table.get_mut("projects") {
+        let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
+        projects.retain(|key, _| [context.project, context.cwd, &cwd].iter().any(|path| path.starts_with(key)));
+    }
+    Ok(InjectedFile { path, content: render(&table)?, mode: 0o600 })
+}
+
+/// Takes the servers out of every layer but the user's file.
+fn cover_other_layers(
+    layers: &config::Layers,
+    parsed: &argv::Parsed,
+    codex_home: &Path,
+    launch: &mut Launch,
+) -> Result<(), AgentError> {
+    let profile = parsed.profile.as_ref().map(|name| codex_home.join(format!("{name}.config.toml")));
+    let own = codex_home.join("config.toml");
+    for layer in layers.user.iter().chain(&layers.project).chain(&layers.managed) {
+        let mut table = layer.table.clone();
+        let had_servers = table.remove("mcp_servers").is_some();
+        if Some(&layer.path) == profile.as_ref() {
+            let content = render(&table)?;
+            launch.files.push(InjectedFile { path: layer.path.clone(), content, mode: 0o600 });
+        } else if had_servers && layer.path != own {
+            launch.replaced.push((layer.path.clone(), render(&table)?));
+        }
+    }
+    for path in &layers.unreadable {
+        launch.replaced.push((path.clone(), Vec::new()));
+    }
+    Ok(())
+}
+
+/// Roles of agents may bring servers of their own: the user's are copied without, the project's are covered.
+fn cover_roles(
+    context: &Context<'_>,
+    layers: &config::Layers,
+    codex_home: &Path,
+    launch: &mut Launch,
+) -> Result<(), AgentError> {
+    for path in role_files(&codex_home.join("agents")) {
+        match config::read_layer(&path, super::Scope::User) {
+            Ok(Some(mut layer)) => {
+                layer.table.remove("mcp_servers");
+                launch.files.push(InjectedFile { path, content: render(&layer.table)?, mode: 0o600 });
+            }
+            Ok(None) => {}
+            Err(error) => launch.notes.push(format!("{error}; this role is not passed to Codex")),
+        }
+    }
+    let mut directories: Vec<PathBuf> =
+        layers.project_directories.iter().map(|directory| directory.join(".codex/agents")).collect();
+    directories.push(context.project.join(".codex/agents"));
+    directories.sort();
+    directories.dedup();
+    for path in directories.iter().flat_map(|directory| role_files(directory)) {
+        match config::read_layer(&path, super::Scope::Project) {
+            Ok(Some(mut layer)) => {
+                if layer.table.remove("mcp_servers").is_some() {
+                    launch.replaced.push((path, render(&layer.table)?));
+                }
+            }
+            Ok(None) => {}
+            Err(_) => launch.replaced.push((path, Vec::new())),
+        }
+    }
+    Ok(())
+}
+
+fn role_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_role = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "toml") && path.is_file();
+    let mut files: Vec<PathBuf> = entries.filter(is_role).take(MOST_ROLES).collect();
+    files.sort();
+    files
+}
+
+fn render(table: &Table) -> Result<Vec<u8>, AgentError> {
+    let text = toml::to_string(table).map_err(|error| AgentError::Render { what: error.to_string() })?;
+    Ok(text.into_bytes())
+}

@@ -1,0 +1,37 @@
+//! From a base URL to the host, port and scheme that have to be reachable.
+
+use super::{Endpoint, Scheme};
+
+/// The endpoint of a base URL, or what is wrong with the URL.
+pub(super) fn parse(url: &str, why: &str) -> Result<Endpoint, String> {
+    let trimmed = url.trim();
+    let (scheme, rest) = match trimmed.split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (Scheme::Https, rest),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
+        _ => return Err(format!("{why}: the URL does not start with http:// or https://")),
+    };
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let host_port = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let default = if scheme == Scheme::Https { 443 } else { 80 };
+    let (host, port) = match host_port.strip_prefix('[') {
+        Some(bracketed) => match bracketed.split_once(']') {
+            Some((host, tail)) => (host, tail.strip_prefix(':').unwrap_or_default()),
+            None => return Err(format!("{why}: the URL has an unclosed [")),
+        },
+        None => host_port.split_once(':').unwrap_or((host_port, "")),
+    };
+    let port = match port {
+        "" => default,
+        digits => digits.parse().map_err(|_| format!("{why}: the URL has no valid port"))?,
+    };
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
+    if host.is_empty() || !host.chars().all(plain) {
+        return Err(format!("{why}: the URL has no valid host"));
+    }
+    Ok(Endpoint { scheme, host, port, why: why.to_owned() })
+}
+
+pub(super) fn https(host: &str, why: &str) -> Endpoint {
+    Endpoint { scheme: Scheme::Https, host: host.to_owned(), port: 443, why: why.to_owned() }
+}

@@ -1,0 +1,143 @@
+//! What goes into an adapter and what comes out: plain data.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::types::ServerId;
+
+/// Everything an adapter may look at. Paths are absolute, and the same inside and outside the sandbox.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The agent's whole command line, the program first.
+    pub argv: &'a [String],
+    /// The environment that agentsh was started with, unfiltered.
+    pub env: &'a BTreeMap<String, String>,
+    pub home: &'a Path,
+    pub project: &'a Path,
+    /// Where the agent will be started.
+    pub cwd: &'a Path,
+    /// Path of agentsh inside the sandbox.
+    pub bridge: &'a str,
+    /// Value of `AGENTSH_SOCKET` inside the sandbox.
+    pub socket: &'a str,
+    /// Directory inside the sandbox where injected files will stand.
+    pub inject_dir: &'a Path,
+    /// `agent.mcp_config` of the policy, expanded.
+    pub generic_config: Option<&'a Path>,
+    /// Servers of the policy that carry a command: they add to the agent's own or override them.
+    pub extra: &'a BTreeMap<ServerId, Declared>,
+}
+
+/// One MCP server as somebody declared it, variables expanded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    pub id: ServerId,
+    pub transport: Transport,
+    pub origin: Origin,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Stdio { command: String, args: Vec<String>, env: BTreeMap<String, String>, cwd: Option<String> },
+    Remote { url: String, kind: RemoteKind },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteKind {
+    Http,
+    Sse,
+}
+
+/// Where a declaration stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// A file, or `command line`.
+    pub file: PathBuf,
+    /// Line of the server's key, counted from 1; 0 on the command line.
+    pub line: u64,
+    pub scope: Scope,
+}
+
+/// Whose word a declaration is. A declaration to which the project contributed anything is `Project`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Came with the project: not the user's word.
+    Project,
+    User,
+    /// The user's, for this project alone.
+    Local,
+    CommandLine,
+    Policy,
+}
+
+/// How to launch the agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Launch {
+    /// The agent's command line, the program first, as it was typed.
+    pub argv: Vec<String>,
+    /// Variables to set in the agent's environment, whatever its filter says.
+    pub env: BTreeMap<String, String>,
+    /// Servers to start behind the bridges. All of them are stdio servers.
+    pub servers: BTreeMap<ServerId, Declared>,
+    /// Files to create inside the sandbox, missing parent directories too.
+    pub files: Vec<InjectedFile>,
+    /// What of the real home the agent sees. The rest of its home is empty and private.
+    pub home_state: Vec<HomeState>,
+    /// Files of the agent or the project that are covered by a read-only bind mount, and what stands there.
+    pub replaced: Vec<(PathBuf, Vec<u8>)>,
+    /// Where the agent's model is.
+    pub endpoints: Vec<Endpoint>,
+    /// Servers that are not passed to the agent, and why.
+    pub refused: Vec<(ServerId, String)>,
+    /// What the user should know, one line each.
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InjectedFile {
+    /// Absolute, inside the sandbox.
+    pub path: PathBuf,
+    pub content: Vec<u8>,
+    pub mode: u32,
+}
+
+/// One path of the real home that the agent sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HomeState {
+    /// Relative to the home; absolute when the agent's directory was moved out of it. It may be a symlink.
+    pub path: PathBuf,
+    pub kind: StateKind,
+    pub access: Access,
+    pub why: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateKind {
+    /// A directory with `ReadWrite` access may be missing: it is then created, mode 0700.
+    Dir,
+    /// Listed only when it exists.
+    File,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// A copy in the private home; changes are thrown away.
+    Private,
+    ReadWrite,
+    ReadOnly,
+}
+
+/// A host the agent's model is served from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    pub scheme: Scheme,
+    pub host: String,
+    pub port: u16,
+    pub why: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    Http,
+    Https,
+}
