@@ -1,0 +1,322 @@
+//! From a word and its arguments to what the kernel executes: wrappers, launchers and shebang lines are followed
+//! until a program with an entry file is left.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use super::context::{Context, Target};
+use super::file::{self, Role};
+use super::search::{self, Found};
+use super::tree::Selection;
+use super::{Launcher, MAX_INTERPRETERS, PinError, node, npx, package, python, python_env, runtimes, uv};
+
+/// The kernel reads no more of a shebang line.
+const SHEBANG_BYTES: u64 = 256;
+
+#[derive(Clone, Debug)]
+pub(super) struct Command {
+    pub word: OsString,
+    pub args: Vec<OsString>,
+    pub cwd: PathBuf,
+    pub path_env: OsString,
+    /// Interpreters that were followed so far.
+    pub depth: usize,
+}
+
+impl Command {
+    /// Another command in the same surroundings.
+    pub fn next(&self, word: impl Into<OsString>, args: Vec<OsString>) -> Self {
+        Self { word: word.into(), args, ..self.clone() }
+    }
+
+    pub fn find(&self) -> Result<Found, PinError> {
+        search::command(&self.word, &self.cwd, &self.path_env)
+    }
+
+    /// Argument as text; empty when there is none or it is not UTF-8.
+    pub fn arg(&self, index: usize) -> &str {
+        self.args.get(index).and_then(|arg| arg.to_str()).unwrap_or_default()
+    }
+}
+
+pub(super) fn resolve(context: &mut Context<'_>, command: Command) -> Result<Target, PinError> {
+    let mut found = command.find()?;
+    if let Some(real) = python_env::behind_shim(context, &found, &command)? {
+        found = real;
+    }
+    // The name that was asked for decides first: package managers hand themselves out as links to scripts.
+    if let Some(target) = launcher(context, &command, &found)? {
+        return Ok(target);
+    }
+    if let Some(line) = shebang_line(&found.real)? {
+        return script(context, &command, &found, &line);
+    }
+    program(context, &command, &found)
+}
+
+/// Programs that look for a package and start something of it.
+fn launcher(
+    context: &mut Context<'_>,
+    command: &Command,
+    found: &Found,
+) -> Result<Option<Target>, PinError> {
+    match search::file_name(&found.path) {
+        "npx" | "pnpx" | "bunx" | "npm" | "pnpm" | "yarn" => npx::resolve(context, command, found),
+        "bun" if command.arg(0) == "x" => npx::resolve(context, command, found),
+        "uvx" | "uv" => uv::resolve(context, command, found),
+        "pipx" => uv::resolve_pipx(context, command, found),
+        _ => Ok(None),
+    }
+}
+
+/// A program that the kernel runs itself.
+fn program(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
+    let is = |test: fn(&str) -> bool| found.names().into_iter().any(test);
+    if is(|name| name == "env") {
+        return env(context, command, found);
+    }
+    if is(|name| name == "node" || name == "nodejs") {
+        return node::resolve(context, command, found);
+    }
+    if is(python::is_python) {
+        return python::resolve(context, command, found);
+    }
+    if is(|name| name == "bun") {
+        return runtimes::bun(context, command, found);
+    }
+    if is(|name| name == "deno") {
+        return runtimes::deno(context, command, found);
+    }
+    if is(is_shell) {
+        return shell(context, command, found);
+    }
+    if is(|name| matches!(name, "docker" | "podman" | "nerdctl")) {
+        context.note("the container's image and all that runs inside it");
+    }
+    if is(|name| matches!(name, "volta-shim" | "mise" | "asdf" | "rustup" | "snap" | "proto")) {
+        let what = found.path.display();
+        context.note(format!("the program that {what} chooses to start"));
+    }
+    direct(context, command, found)
+}
+
+fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
+    context.file(&found.real, Role::Executable)?;
+    context.show(&found.real);
+    // A native program inside a package loads what the package brings along.
+    let mut identity = format!("file:{}", found.real.display());
+    if let Some(package) = package::enclosing(&found.real)?.filter(package::Package::is_installed) {
+        context.tree("package", &package.root, Selection::default())?;
+        identity = package.identity();
+    }
+    Ok(Target {
+        launcher: Launcher::Direct,
+        identity,
+        program: found.real.clone(),
+        argv: words(&found.path, &command.args),
+    })
+}
+
+pub(super) fn words(first: &Path, rest: &[OsString]) -> Vec<OsString> {
+    std::iter::once(first.as_os_str().to_owned()).chain(rest.iter().cloned()).collect()
+}
+
+/// `env [-i] [-u NAME] [-C DIR] [-S STRING] NAME=VALUE... COMMAND ARGS...`
+fn env(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
+    let unsupported = |what: &str| PinError::Unsupported {
+        what: format!("env {what}"),
+        instead: "write the variables into the server's `env` and name the command itself".to_owned(),
+    };
+    let mut next = deeper(command, &found.path)?;
+    let mut words = std::collections::VecDeque::from(command.args.clone());
+    while let Some(word) = words.pop_front() {
+        let text = word.to_str().unwrap_or_default();
+        match text {
+            "--" => {}
+            "-S" | "--split-string" => {
+                let string = words.pop_front().unwrap_or_default();
+                split(&string, &found.path)?.into_iter().rev().for_each(|word| words.push_front(word));
+            }
+            "-C" | "--chdir" => {
+                let directory = words.pop_front().unwrap_or_default();
+                next.cwd = search::absolute(&next.cwd, Path::new(&directory));
+                context.cwd = Some(next.cwd.clone());
+            }
+            _ if text.starts_with("-S") => {
+                let string = OsString::from(text.get(2..).unwrap_or_default());
+                split(&string, &found.path)?.into_iter().rev().for_each(|word| words.push_front(word));
+            }
+            _ if text.starts_with('-') => return Err(unsupported(text)),
+            _ => match text.split_once('=') {
+                Some(("", _)) => return Err(unsupported(text)),
+                Some((name, value)) => {
+                    if name == "PATH" {
+                        next.path_env = value.into();
+                    }
+                    context.env.insert(name.to_owned(), value.to_owned());
+                }
+                None => {
+                    next.word = word;
+                    next.args = words.into();
+                    return resolve(context, next);
+                }
+            },
+        }
+    }
+    Err(unsupported("without a command"))
+}
+
+/// `env -S`: blanks separate words, quotes group them. Escapes and `${NAME}` are refused rather than guessed.
+fn split(string: &OsStr, path: &Path) -> Result<Vec<OsString>, PinError> {
+    let bad = |why| PinError::BadScript { path: path.to_owned(), why };
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
+    for &byte in string.as_bytes() {
+        match (quote, byte) {
+            (Some(open), _) if open == byte => quote = None,
+            (_, b'\\' | b'$') => return Err(bad("`env -S` with an escape or a variable is not understood")),
+            (Some(_), _) => word.get_or_insert_default().push(byte),
+            (None, b'"' | b'\'') => {
+                quote = Some(byte);
+                word.get_or_insert_default();
+            }
+            (None, b' ' | b'\t') => words.extend(word.take()),
+            (None, _) => word.get_or_insert_default().push(byte),
+        }
+    }
+    if quote.is_some() {
+        return Err(bad("a quote of `env -S` is not closed"));
+    }
+    words.extend(word.take());
+    Ok(words.into_iter().map(OsString::from_vec).collect())
+}
+
+fn deeper(command: &Command, path: &Path) -> Result<Command, PinError> {
+    if command.depth >= MAX_INTERPRETERS {
+        return Err(PinError::TooManyInterpreters { path: path.to_owned() });
+    }
+    Ok(Command { depth: command.depth + 1, ..command.clone() })
+}
+
+#[derive(Debug)]
+pub(super) struct Shebang {
+    pub interpreter: PathBuf,
+    /// The rest of the line, one word for the kernel.
+    pub argument: Option<OsString>,
+    /// First bytes of the file.
+    pub head: Vec<u8>,
+}
+
+/// None when the file does not begin with `#!`.
+pub(super) fn shebang_line(path: &Path) -> Result<Option<Shebang>, PinError> {
+    let mut head = Vec::new();
+    let file = file::open(path)?;
+    file.take(SHEBANG_BYTES).read_to_end(&mut head).map_err(|source| PinError::io(path, source))?;
+    let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
+    let bad = |why| PinError::BadScript { path: path.to_owned(), why };
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let line = match line.iter().position(|&byte| byte == b'\n') {
+        Some(end) => line.get(..end).unwrap_or_default(),
+        None if head.len() as u64 == SHEBANG_BYTES => {
+            return Err(bad("its #! line is longer than the kernel reads"));
+        }
+        None => line,
+    };
+    let line = line.trim_ascii();
+    if line.contains(&0) {
+        return Err(bad("its #! line contains a zero byte"));
+    }
+    let end = line.iter().position(|byte| blank(byte)).unwrap_or(line.len());
+    let (interpreter, argument) = line.split_at(end);
+    if interpreter.is_empty() {
+        return Err(bad("its #! line names no interpreter"));
+    }
+    // A carriage return would be part of the interpreter's name.
+    if !interpreter.starts_with(b"/") {
+        return Err(bad("its #! line names an interpreter by a relative path"));
+    }
+    let argument = argument.trim_ascii();
+    Ok(Some(Shebang {
+        interpreter: PathBuf::from(OsStr::from_bytes(interpreter)),
+        argument: (!argument.is_empty()).then(|| OsStr::from_bytes(argument).to_owned()),
+        head,
+    }))
+}
+
+/// As the kernel would: the interpreter, its one argument, the script, the arguments.
+fn script(
+    context: &mut Context<'_>,
+    command: &Command,
+    found: &Found,
+    line: &Shebang,
+) -> Result<Target, PinError> {
+    let mut next = deeper(command, &found.real)?;
+    let script = found.real.as_os_str().to_owned();
+    if let Some(python) = python_env::behind_shell_header(&found.real, &line.head) {
+        // Installers write this header where a path is too long, or has a blank, for a #! line.
+        next.word = python.into_os_string();
+        next.args = std::iter::once(script).chain(command.args.iter().cloned()).collect();
+    } else {
+        next.word = line.interpreter.clone().into_os_string();
+        let argument = line.argument.iter().cloned();
+        next.args = argument.chain([script]).chain(command.args.iter().cloned()).collect();
+    }
+    let mut target = resolve(context, next)?;
+    target.launcher = Launcher::Shebang;
+    if !context.files.iter().any(|file| file.path == found.real) {
+        // An interpreter that is not known by name: its libraries are its own affair.
+        context.file(&found.real, Role::Entry)?;
+        context.show(&found.real);
+        let interpreter = target.program.display().to_string();
+        context.note(format!("what {interpreter} loads or starts on behalf of the script"));
+        target.identity = format!("file:{}", found.real.display());
+    }
+    Ok(target)
+}
+
+fn is_shell(name: &str) -> bool {
+    matches!(name, "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "fish" | "ash")
+}
+
+/// `sh -c TEXT` and `sh script`: what a shell starts cannot be known before it does.
+fn shell(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
+    let mut target = direct(context, command, found)?;
+    if let Some(file) = context.files.iter_mut().find(|file| file.path == found.real) {
+        file.role = Role::Interpreter;
+    }
+    let mut words = command.args.iter().enumerate();
+    while let Some((index, word)) = words.next() {
+        let text = word.to_str().unwrap_or_default();
+        let flags = text.strip_prefix(['-', '+']).filter(|flags| !flags.is_empty());
+        match flags {
+            Some(flags) if !flags.starts_with('-') && flags.contains('c') => {
+                // The text is the first word after the options, however many there are: all of it is covered.
+                for word in command.args.get(index..).unwrap_or_default() {
+                    context.inline(word.as_bytes());
+                }
+                target.identity = format!("inline-shell:{}", found.real.display());
+                context.note("what the inline shell text starts");
+                return Ok(target);
+            }
+            Some("o" | "O" | "-rcfile" | "-init-file") => {
+                words.next();
+            }
+            Some(_) => {}
+            None if text == "-" => break,
+            None => {
+                let script = search::file(&search::absolute(&command.cwd, Path::new(word)))?;
+                context.file(&script.real, Role::Entry)?;
+                context.show(&script.real);
+                target.identity = format!("file:{}", script.real.display());
+                if let Some(word) = target.argv.get_mut(index + 1) {
+                    *word = script.real.into_os_string();
+                }
+                context.note("what the shell script starts");
+                return Ok(target);
+            }
+        }
+    }
+    context.note("what the shell is told on its standard input");
+    Ok(target)
+}

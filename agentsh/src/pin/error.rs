@@ -1,0 +1,63 @@
+//! Why a command could not be resolved or is not what it was.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Every message fits after `error: ` and says what to do where the user can do something.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    #[error("{program}: no such command in PATH (only absolute directories of PATH are searched)")]
+    NotFound { program: String },
+    #[error("{}: is not executable; `chmod +x` it or name its interpreter", .path.display())]
+    NotExecutable { path: PathBuf },
+    #[error("{}: is a {kind}, not a regular file", .path.display())]
+    NotRegular { path: PathBuf, kind: &'static str },
+    #[error("{}: {source}", .path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{}: cannot be read, so it cannot be pinned: {source}", .path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{}: is a {kind} inside a program's tree; a tree holds only files, directories and links", .path.display())]
+    SpecialFile { path: PathBuf, kind: &'static str },
+    #[error(
+        "{}: the tree that this program can load from is too large to pin (more than {limit}); \
+         move the program to a directory of its own", .root.display()
+    )]
+    TooLarge { root: PathBuf, limit: &'static str },
+    #[error("{}: is being written while it is read; try again when it is at rest", .path.display())]
+    Changing { path: PathBuf },
+    #[error("{}: changed after it was verified", .path.display())]
+    ChangedSince { path: PathBuf },
+    #[error("{package} is not installed: {instead}")]
+    PackageNotInstalled { package: String, instead: String },
+    #[error("{}: {why}", .path.display())]
+    BadManifest { path: PathBuf, why: String },
+    #[error("{what} is code from the network, which cannot be pinned; download it and name the file")]
+    RemoteCode { what: String },
+    #[error("{what} cannot be pinned: {instead}")]
+    Unsupported { what: String, instead: String },
+    #[error("{}: more than {} interpreters stand between this script and a program", .path.display(), super::MAX_INTERPRETERS)]
+    TooManyInterpreters { path: PathBuf },
+    #[error("{}: {why}", .path.display())]
+    BadScript { path: PathBuf, why: &'static str },
+    #[error("no module named {module} (searched {searched})")]
+    ModuleNotFound { module: String, searched: String },
+    #[error("{}: is not an absolute path", .path.display())]
+    RelativeDirectory { path: PathBuf },
+}
+
+impl PinError {
+    pub(super) fn io(path: &Path, source: impl Into<io::Error>) -> Self {
+        let (path, source) = (path.to_owned(), source.into());
+        if source.kind() == io::ErrorKind::PermissionDenied {
+            Self::Unreadable { path, source }
+        } else {
+            Self::Io { path, source }
+        }
+    }
+
+    /// True when the path does not exist: the only failure after which another place may be tried.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self, Self::Io { source, .. }
+            if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory))
+    }
+}

@@ -1,0 +1,346 @@
+//! A directory whose files will be loaded: every file hashed, every link recorded, nothing followed blindly.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use sha2::{Digest, Sha256};
+
+use super::PinError;
+use super::file::{self, FileKey, Hasher, MAX_ENTRIES, Stamp, hex};
+
+/// Deeper than any package manager nests, shallow enough for the stack and the descriptor limit.
+const MAX_DEPTH: usize = 96;
+
+/// Where the versions in `packages` come from. The digest is always over the files themselves: what a lock file
+/// says pins nothing on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeSource {
+    NpmLock,
+    UvLock,
+    Files,
+}
+
+#[derive(Debug)]
+pub struct PinnedTree {
+    /// What the tree is to the program, independent of where it lies: `package`, `node_modules`, `venv`.
+    pub name: String,
+    /// Absolute, without links.
+    pub root: PathBuf,
+    /// `sha256:` over `manifest`.
+    pub digest: String,
+    /// Relative path to `sha256:HEX`, or to `link:TARGET`, followed by ` sha256:HEX` when the target is a file.
+    pub manifest: BTreeMap<PathBuf, String>,
+    pub source: TreeSource,
+    /// Names and versions of the packages inside, where a lock file or the installer's records tell them.
+    pub packages: BTreeMap<String, String>,
+    /// Links to directories outside the tree: the link's relative path, and the directory.
+    pub(super) outside: Vec<(PathBuf, PathBuf)>,
+    selection: Selection,
+    files: BTreeMap<PathBuf, (Stamp, [u8; 32])>,
+    links: BTreeMap<PathBuf, Link>,
+    directories: BTreeMap<PathBuf, Stamp>,
+}
+
+#[derive(Debug)]
+struct Link {
+    key: FileKey,
+    /// Where it leads; None when that is nowhere.
+    real: Option<PathBuf>,
+    /// The bytes there, when they are a file's.
+    bytes: Option<(Stamp, [u8; 32])>,
+}
+
+/// File name endings without the dot; None is every file.
+pub(super) type Suffixes = Option<&'static [&'static str]>;
+
+/// What of a directory belongs to the tree. `.git` and `__pycache__` never do.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selection {
+    /// Only these names of the root directory.
+    pub names: Option<BTreeSet<OsString>>,
+    /// Only files with these endings (without the dot).
+    pub suffixes: Suffixes,
+    /// Only the root directory itself.
+    pub shallow: bool,
+}
+
+impl Selection {
+    fn file(&self, relative: &Path) -> bool {
+        self.entry(relative)
+            && self.suffixes.is_none_or(|suffixes| {
+                relative
+                    .extension()
+                    .is_some_and(|suffix| suffixes.iter().any(|wanted| suffix == OsStr::new(wanted)))
+            })
+    }
+
+    fn directory(&self, relative: &Path) -> bool {
+        !self.shallow && self.entry(relative) && !relative.file_name().is_some_and(is_excluded)
+    }
+
+    fn entry(&self, relative: &Path) -> bool {
+        let at_root = relative.parent().is_none_or(|parent| parent.as_os_str().is_empty());
+        !at_root
+            || self
+                .names
+                .as_ref()
+                .is_none_or(|names| relative.file_name().is_some_and(|name| names.contains(name)))
+    }
+}
+
+fn is_excluded(name: &OsStr) -> bool {
+    name == ".git" || name == "__pycache__"
+}
+
+/// Hashes the selected part of `root`, which must be absolute and without links.
+pub(super) fn pin(
+    hasher: &mut Hasher<'_>,
+    name: &str,
+    root: &Path,
+    selection: Selection,
+) -> Result<PinnedTree, PinError> {
+    let tree = PinnedTree {
+        name: name.to_owned(),
+        root: root.to_owned(),
+        digest: String::new(),
+        manifest: BTreeMap::new(),
+        source: TreeSource::Files,
+        packages: BTreeMap::new(),
+        outside: Vec::new(),
+        selection,
+        files: BTreeMap::new(),
+        links: BTreeMap::new(),
+        directories: BTreeMap::new(),
+    };
+    let descriptor = open_directory(CWD, root, root)?;
+    let mut walk = Walk { hasher, tree };
+    walk.directory(descriptor, Path::new(""), 0)?;
+    let mut tree = walk.tree;
+    tree.digest = digest(&tree.manifest);
+    Ok(tree)
+}
+
+/// Every field is preceded by its length, so that no two manifests are the same text.
+fn digest(manifest: &BTreeMap<PathBuf, String>) -> String {
+    let mut hash = Sha256::new();
+    for (path, entry) in manifest {
+        for field in [path.as_os_str().as_bytes(), entry.as_bytes()] {
+            hash.update((field.len() as u64).to_be_bytes());
+            hash.update(field);
+        }
+    }
+    hex(&hash.finalize().into())
+}
+
+struct Walk<'a, 'b> {
+    hasher: &'a mut Hasher<'b>,
+    tree: PinnedTree,
+}
+
+impl Walk<'_, '_> {
+    fn directory(&mut self, descriptor: OwnedFd, relative: &Path, depth: usize) -> Result<(), PinError> {
+        let shown = self.tree.root.join(relative);
+        if depth > MAX_DEPTH {
+            return Err(PinError::TooLarge { root: self.tree.root.clone(), limit: "96 directories deep" });
+        }
+        // Before the names are read: what is added later has a later timestamp.
+        let stat = rustix::fs::fstat(&descriptor).map_err(|source| PinError::io(&shown, source))?;
+        self.tree.directories.insert(relative.to_owned(), Stamp::of(file::key_of(&stat)));
+        for name in names(&descriptor, &shown)? {
+            self.hasher.entries = self.hasher.entries.saturating_add(1);
+            if self.hasher.entries > MAX_ENTRIES {
+                return Err(PinError::TooLarge {
+                    root: self.tree.root.clone(),
+                    limit: "240000 directory entries",
+                });
+            }
+            self.entry(&descriptor, &relative.join(&name), Path::new(&name), depth)?;
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        parent: &OwnedFd,
+        relative: &Path,
+        name: &Path,
+        depth: usize,
+    ) -> Result<(), PinError> {
+        let shown = self.tree.root.join(relative);
+        let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|source| PinError::io(&shown, source))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory if self.tree.selection.directory(relative) => {
+                self.directory(open_directory(parent, name, &shown)?, relative, depth + 1)
+            }
+            FileType::Directory => Ok(()),
+            FileType::RegularFile if self.tree.selection.file(relative) => {
+                let file = file::open_at(parent, name, &shown)?;
+                let (digest, stamp) = self.hasher.hash_in_tree(&file, &shown, &self.tree.root)?;
+                self.tree.manifest.insert(relative.to_owned(), hex(&digest));
+                self.tree.files.insert(relative.to_owned(), (stamp, digest));
+                Ok(())
+            }
+            FileType::RegularFile => Ok(()),
+            FileType::Symlink => self.link(parent, relative, name, file::key_of(&stat)),
+            kind if self.tree.selection.file(relative) => {
+                Err(PinError::SpecialFile { path: shown, kind: file::kind_name(kind) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The target's name is recorded, and the bytes behind it: they may lie outside the tree, or in a part of
+    /// it that is not hashed. Directories outside are left to the caller, who knows what they are.
+    fn link(
+        &mut self,
+        parent: &OwnedFd,
+        relative: &Path,
+        name: &Path,
+        key: FileKey,
+    ) -> Result<(), PinError> {
+        let shown = self.tree.root.join(relative);
+        let target = rustix::fs::readlinkat(parent, name, Vec::new())
+            .map_err(|source| PinError::io(&shown, source))?;
+        let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+        // A link into its own tree by absolute path is the same link when the tree lies elsewhere.
+        let (prefix, rest) = match target.strip_prefix(&self.tree.root) {
+            Ok(inside) => ("link:{tree}/", inside),
+            Err(_) => ("link:", target.as_path()),
+        };
+        let mut entry = format!("{prefix}{}", rest.as_os_str().as_bytes().escape_ascii());
+        let mut bytes = None;
+        let real = std::fs::canonicalize(&shown).ok();
+        // A link that leads nowhere is recorded as that: the day it leads somewhere it has changed.
+        if let Some(real) = &real {
+            let stat = rustix::fs::lstat(real).map_err(|source| PinError::io(real, source))?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile if self.tree.selection.file(relative) => {
+                    let file = file::open(real)?;
+                    let (digest, stamp) = self.hasher.hash_in_tree(&file, real, &self.tree.root)?;
+                    entry.push(' ');
+                    entry.push_str(&hex(&digest));
+                    bytes = Some((stamp, digest));
+                }
+                FileType::Directory if self.tree.selection.directory(relative) => {
+                    let hashed = real.strip_prefix(&self.tree.root).is_ok_and(|inside| {
+                        self.tree.selection.names.is_none() && !inside.iter().any(is_excluded)
+                    });
+                    if !hashed {
+                        self.tree.outside.push((relative.to_owned(), real.clone()));
+                    }
+                }
+                FileType::RegularFile | FileType::Directory => return Ok(()),
+                kind if self.tree.selection.file(relative) => {
+                    return Err(PinError::SpecialFile { path: shown, kind: file::kind_name(kind) });
+                }
+                _ => return Ok(()),
+            }
+        } else if !self.tree.selection.file(relative) {
+            return Ok(());
+        }
+        self.tree.manifest.insert(relative.to_owned(), entry);
+        self.tree.links.insert(relative.to_owned(), Link { key, real, bytes });
+        Ok(())
+    }
+}
+
+impl PinnedTree {
+    /// Every file below `directory` that has one of `suffixes` is part of this tree.
+    pub(super) fn holds(&self, directory: &Path, suffixes: Suffixes) -> bool {
+        let own = &self.selection;
+        let whole = own.names.is_none() && !own.shallow;
+        whole
+            && (own.suffixes.is_none() || own.suffixes == suffixes)
+            && directory.strip_prefix(&self.root).is_ok_and(|inside| !inside.iter().any(is_excluded))
+    }
+
+    pub(super) fn suffixes(&self) -> Suffixes {
+        self.selection.suffixes
+    }
+
+    /// Looks at every file, link and directory again without reading bytes, except of files that were so young
+    /// when they were hashed that their timestamps prove nothing.
+    pub(super) fn unchanged_since(&self) -> Result<(), PinError> {
+        for (relative, (stamp, digest)) in &self.files {
+            let path = self.root.join(relative);
+            stamp.check(&path, &path, *digest)?;
+        }
+        for (relative, link) in &self.links {
+            let path = self.root.join(relative);
+            let same = rustix::fs::lstat(&path).is_ok_and(|stat| file::key_of(&stat) == link.key)
+                && std::fs::canonicalize(&path).ok() == link.real;
+            if !same {
+                return Err(PinError::ChangedSince { path });
+            }
+            if let (Some(real), Some((stamp, digest))) = (&link.real, &link.bytes) {
+                stamp.check(real, &path, *digest)?;
+            }
+        }
+        self.directories.iter().try_for_each(|(relative, stamp)| self.directory_unchanged(relative, stamp))
+    }
+
+    /// A directory may get new entries that do not belong to the tree: only then are its names compared.
+    fn directory_unchanged(&self, relative: &Path, stamp: &Stamp) -> Result<(), PinError> {
+        let path = self.root.join(relative);
+        let changed = |path: &Path| PinError::ChangedSince { path: path.to_owned() };
+        let stat = rustix::fs::lstat(&path).map_err(|_| changed(&path))?;
+        let key = file::key_of(&stat);
+        if (key.dev, key.ino) != (stamp.key.dev, stamp.key.ino) {
+            return Err(changed(&path));
+        }
+        if key == stamp.key && !stamp.racy {
+            return Ok(());
+        }
+        let descriptor = open_directory(CWD, &path, &path)?;
+        for name in names(&descriptor, &path)? {
+            let inside = relative.join(&name);
+            let known = self.files.contains_key(&inside)
+                || self.links.contains_key(&inside)
+                || self.directories.contains_key(&inside);
+            if known {
+                continue;
+            }
+            let stat = rustix::fs::statat(&descriptor, Path::new(&name), AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|_| changed(&path))?;
+            let belongs = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => self.selection.directory(&inside),
+                FileType::Symlink => self.selection.file(&inside) || self.selection.directory(&inside),
+                _ => self.selection.file(&inside),
+            };
+            if belongs {
+                return Err(changed(&self.root.join(inside)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open_directory(parent: impl AsFd, name: &Path, shown: &Path) -> Result<OwnedFd, PinError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(|source| PinError::io(shown, source))
+}
+
+/// Sorted, without `.` and `..`.
+fn names(descriptor: &OwnedFd, shown: &Path) -> Result<Vec<OsString>, PinError> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(descriptor).map_err(|source| PinError::io(shown, source))? {
+        let entry = entry.map_err(|source| PinError::io(shown, source))?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
+            if names.len() as u64 > MAX_ENTRIES {
+                return Err(PinError::TooLarge {
+                    root: shown.to_owned(),
+                    limit: "240000 directory entries",
+                });
+            }
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
