@@ -1,5 +1,31 @@
 //! What happened, on disk: one enum of events in a hash-chained, append-only SQLite journal, and the pins.
+//!
+//! Writers go through [`Journal`] (events) and [`PinStore`] (pins); everything that reads opens a [`Reader`].
 
+mod bound;
+mod chain;
+mod database;
+pub mod error;
+pub mod escape;
 pub mod event;
+pub mod journal;
+pub mod place;
+pub mod query;
+pub mod reader;
+pub mod record;
+pub mod summary;
+mod summary_text;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod verify;
+mod writer;
 
+pub use error::StoreError;
 pub use event::Event;
+pub use journal::Journal;
+pub use place::state_dir;
+pub use query::{Call, EventFilter, Server, Tool};
+pub use reader::Reader;
+pub use record::Record;
+pub use summary::Summary;
+pub use verify::Verification;

@@ -1,0 +1,422 @@
+//! What one session did, added up event by event. Pure: the same for a running session and for one read back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use super::record::{Record, text_of};
+use super::{Event, escape};
+use crate::types::{RuleRef, ServerId, SessionId};
+
+/// Most different entries of one kind. What comes after is counted in [`Summary::not_listed`]: names are made up
+/// by processes that are not trusted, and a summary must not grow with them.
+const MAX_ENTRIES: usize = 500;
+
+/// Longest text taken over from an event, in characters.
+const MAX_TEXT: usize = 300;
+
+/// Serialised as the list of its values, ordered by key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entries<K, V>(BTreeMap<K, V>);
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    pub session: SessionId,
+    pub started_at: Option<String>,
+    /// Time of the last event.
+    pub last_at: Option<String>,
+    /// `ended`, or `open` for a session that runs or was killed.
+    pub state: &'static str,
+    pub exit_code: Option<u8>,
+    pub duration_ms: Option<u64>,
+    pub verb: Option<String>,
+    pub version: Option<String>,
+    pub agent: Vec<String>,
+    pub project: Option<String>,
+    pub policy: Option<String>,
+    pub kernel: Option<String>,
+    pub uid: Option<u32>,
+    pub events: u64,
+    /// Events of types that this version does not know.
+    pub unknown_events: u64,
+    pub processes: Entries<(Option<ServerId>, String), Process>,
+    pub tools: Entries<(ServerId, String), ToolCalls>,
+    pub refused: Entries<(ServerId, String, String, String), Refusal>,
+    /// Layers that are not in force as asked.
+    pub not_enforced: Entries<(Option<ServerId>, String), Layer>,
+    pub rejected_messages: Entries<(ServerId, String, String), Rejected>,
+    pub mismatches: Entries<ServerId, Mismatch>,
+    pub crashes: Entries<ServerId, Crashes>,
+    pub timeouts: Entries<(ServerId, String), Timeouts>,
+    pub env_stripped: Entries<Option<ServerId>, Stripped>,
+    /// Entries that found no room in the lists above.
+    pub not_listed: u64,
+}
+
+/// One program of one sandbox; `server_id` is null for the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Process {
+    pub server_id: Option<ServerId>,
+    pub program: String,
+    pub hash: String,
+    pub starts: u64,
+    pub last_exit_code: Option<u8>,
+    pub last_cause: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ToolCalls {
+    pub server_id: ServerId,
+    pub tool_name: String,
+    pub allowed: u64,
+    pub alerted: u64,
+    pub blocked: u64,
+}
+
+/// Something that was refused, and the rule that refused it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// `call` or `server`.
+    pub what: &'static str,
+    pub server_id: ServerId,
+    pub tool_name: Option<String>,
+    pub reason: String,
+    pub detail: Option<String>,
+    pub rule: RuleRef,
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Layer {
+    pub server_id: Option<ServerId>,
+    pub layer: String,
+    pub asked: String,
+    pub got: String,
+    pub state: String,
+    pub why: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rejected {
+    pub server_id: ServerId,
+    /// `client` or `server`: who sent it.
+    pub from: String,
+    pub reason: String,
+    /// Of the last one.
+    pub detail: String,
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mismatch {
+    pub server_id: ServerId,
+    pub binary_path: String,
+    pub expected_hash: String,
+    pub actual_hash: String,
+    pub action: String,
+    pub changed: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Crashes {
+    pub server_id: ServerId,
+    pub last_exit_code: u8,
+    pub pending_calls: usize,
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Timeouts {
+    pub server_id: ServerId,
+    pub method: String,
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stripped {
+    pub server_id: Option<ServerId>,
+    pub names: BTreeSet<String>,
+}
+
+impl Summary {
+    #[must_use]
+    pub fn new(session: SessionId) -> Self {
+        Self {
+            session,
+            started_at: None,
+            last_at: None,
+            state: "open",
+            exit_code: None,
+            duration_ms: None,
+            verb: None,
+            version: None,
+            agent: Vec::new(),
+            project: None,
+            policy: None,
+            kernel: None,
+            uid: None,
+            events: 0,
+            unknown_events: 0,
+            processes: Entries::default(),
+            tools: Entries::default(),
+            refused: Entries::default(),
+            not_enforced: Entries::default(),
+            rejected_messages: Entries::default(),
+            mismatches: Entries::default(),
+            crashes: Entries::default(),
+            timeouts: Entries::default(),
+            env_stripped: Entries::default(),
+            not_listed: 0,
+        }
+    }
+
+    /// The summary of `session` from its records, oldest first. Records of other sessions are passed over.
+    #[must_use]
+    pub fn from_records<'a>(session: SessionId, records: impl IntoIterator<Item = &'a Record>) -> Self {
+        let mut summary = Self::new(session);
+        for record in records {
+            summary.add_record(record);
+        }
+        summary
+    }
+
+    pub(crate) fn add_record(&mut self, record: &Record) {
+        if record.session != self.session {
+            return;
+        }
+        match &record.event {
+            Some(event) => self.add(record.time, event),
+            None => {
+                self.note(record.time);
+                self.unknown_events += 1;
+            }
+        }
+    }
+
+    /// Adds one event, at constant cost.
+    pub fn add(&mut self, time: Timestamp, event: &Event) {
+        self.note(time);
+        self.add_lifecycle(event);
+        self.add_message(event);
+    }
+
+    fn note(&mut self, time: Timestamp) {
+        self.events += 1;
+        self.last_at = Some(text_of(time));
+        if self.started_at.is_none() {
+            self.started_at.clone_from(&self.last_at);
+        }
+    }
+
+    fn add_lifecycle(&mut self, event: &Event) {
+        let lost = &mut self.not_listed;
+        match event {
+            Event::SessionStarted { version, verb, agent, project, policy, kernel, uid } => {
+                self.version = Some(clip(version));
+                self.verb = Some(clip(verb));
+                self.agent = agent.iter().take(64).map(|part| clip(part)).collect();
+                self.project = Some(clip(project));
+                self.policy = Some(clip(policy));
+                self.kernel = Some(clip(kernel));
+                self.uid = Some(*uid);
+            }
+            Event::SessionEnded { exit_code, duration_ms } => {
+                self.state = "ended";
+                self.exit_code = Some(*exit_code);
+                self.duration_ms = Some(*duration_ms);
+            }
+            Event::Enforcement { server_id, layer, asked, got, state, why } if state != "enforced" => {
+                let key = (server_id.clone(), clip(layer));
+                self.not_enforced.put(key, lost, || Layer {
+                    server_id: server_id.clone(),
+                    layer: clip(layer),
+                    asked: clip(asked),
+                    got: clip(got),
+                    state: clip(state),
+                    why: clip(why),
+                });
+            }
+            Event::ProcessStarted { server_id, program, hash, .. } => {
+                let process = self.processes.put((server_id.clone(), clip(program)), lost, || Process {
+                    server_id: server_id.clone(),
+                    program: clip(program),
+                    hash: clip(hash),
+                    starts: 0,
+                    last_exit_code: None,
+                    last_cause: None,
+                });
+                if let Some(process) = process {
+                    process.starts += 1;
+                    process.hash = clip(hash);
+                }
+            }
+            Event::ProcessExited { server_id, exit_code, cause } => {
+                // The event does not say which program: a server has one at a time.
+                for process in self.processes.values_mut().filter(|process| process.server_id == *server_id) {
+                    process.last_exit_code = Some(*exit_code);
+                    process.last_cause = Some(clip(cause));
+                }
+            }
+            Event::McpServerEnvFiltered { server_id, stripped_vars, .. } if !stripped_vars.is_empty() => {
+                let entry = self.env_stripped.put(server_id.clone(), lost, || Stripped {
+                    server_id: server_id.clone(),
+                    names: BTreeSet::new(),
+                });
+                if let Some(entry) = entry {
+                    let room = MAX_ENTRIES.saturating_sub(entry.names.len());
+                    entry.names.extend(stripped_vars.iter().take(room).map(|name| clip(name)));
+                }
+            }
+            Event::McpServerBinaryMismatch {
+                server_id,
+                binary_path,
+                expected_hash,
+                actual_hash,
+                action,
+                changed,
+            } => {
+                self.mismatches.put(server_id.clone(), lost, || Mismatch {
+                    server_id: server_id.clone(),
+                    binary_path: clip(binary_path),
+                    expected_hash: clip(expected_hash),
+                    actual_hash: clip(actual_hash),
+                    action: clip(action),
+                    changed: changed.iter().take(20).map(|path| clip(path)).collect(),
+                });
+            }
+            Event::McpServerCrashed { server_id, exit_code, pending_calls, .. } => {
+                let entry = self.crashes.put(server_id.clone(), lost, || Crashes {
+                    server_id: server_id.clone(),
+                    last_exit_code: 0,
+                    pending_calls: 0,
+                    count: 0,
+                });
+                if let Some(entry) = entry {
+                    entry.count += 1;
+                    entry.last_exit_code = *exit_code;
+                    entry.pending_calls += pending_calls;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add_message(&mut self, event: &Event) {
+        let lost = &mut self.not_listed;
+        match event {
+            Event::McpToolCallIntercepted { server_id, tool_name, action, reason, rule, .. } => {
+                let entry = self.tools.put((server_id.clone(), clip(tool_name)), lost, || ToolCalls {
+                    server_id: server_id.clone(),
+                    tool_name: clip(tool_name),
+                    allowed: 0,
+                    alerted: 0,
+                    blocked: 0,
+                });
+                if let Some(entry) = entry {
+                    match action.as_str() {
+                        "allow" => entry.allowed += 1,
+                        "alert" => entry.alerted += 1,
+                        _ => entry.blocked += 1,
+                    }
+                }
+                if !matches!(action.as_str(), "allow" | "alert") {
+                    self.add_refusal("call", server_id, Some(tool_name), reason, None, rule);
+                }
+            }
+            Event::McpServerRefused { server_id, reason, detail, rule } => {
+                self.add_refusal("server", server_id, None, reason, Some(detail), rule);
+            }
+            Event::McpMessageRejected { server_id, from, reason, detail, .. } => {
+                let key = (server_id.clone(), clip(from), clip(reason));
+                let entry = self.rejected_messages.put(key, lost, || Rejected {
+                    server_id: server_id.clone(),
+                    from: clip(from),
+                    reason: clip(reason),
+                    detail: String::new(),
+                    count: 0,
+                });
+                if let Some(entry) = entry {
+                    entry.count += 1;
+                    entry.detail = clip(detail);
+                }
+            }
+            Event::McpRequestTimedOut { server_id, method, .. } => {
+                let entry = self.timeouts.put((server_id.clone(), clip(method)), lost, || Timeouts {
+                    server_id: server_id.clone(),
+                    method: clip(method),
+                    count: 0,
+                });
+                if let Some(entry) = entry {
+                    entry.count += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add_refusal(
+        &mut self,
+        what: &'static str,
+        server_id: &ServerId,
+        tool_name: Option<&str>,
+        reason: &str,
+        detail: Option<&str>,
+        rule: &RuleRef,
+    ) {
+        let key =
+            (server_id.clone(), tool_name.map(clip).unwrap_or_default(), clip(reason), rule.to_string());
+        let entry = self.refused.put(key, &mut self.not_listed, || Refusal {
+            what,
+            server_id: server_id.clone(),
+            tool_name: tool_name.map(clip),
+            reason: clip(reason),
+            detail: detail.map(clip),
+            rule: rule.clone(),
+            count: 0,
+        });
+        if let Some(entry) = entry {
+            entry.count += 1;
+        }
+    }
+}
+
+impl<K: Ord, V> Entries<K, V> {
+    pub fn values(&self) -> impl ExactSizeIterator<Item = &V> {
+        self.0.values()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.0.values_mut()
+    }
+
+    /// The entry of `key`, made when there is room for it; otherwise it is counted in `lost`.
+    fn put(&mut self, key: K, lost: &mut u64, make: impl FnOnce() -> V) -> Option<&mut V> {
+        if self.0.len() >= MAX_ENTRIES && !self.0.contains_key(&key) {
+            *lost += 1;
+            return None;
+        }
+        Some(self.0.entry(key).or_insert_with(make))
+    }
+}
+
+impl<K, V> Default for Entries<K, V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K, V: Serialize> Serialize for Entries<K, V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.values())
+    }
+}
+
+fn clip(text: &str) -> String {
+    escape::shorten(text, MAX_TEXT).into_owned()
+}

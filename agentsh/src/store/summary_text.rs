@@ -1,0 +1,262 @@
+//! A summary as text: whole for `agentsh report`, short for the end of a run. Everything in it is escaped.
+
+use std::fmt::Write;
+
+use super::escape::{line, shorten};
+use super::summary::{Mismatch, Refusal, Summary};
+use crate::types::ServerId;
+
+/// Most lines of [`Summary::render_short`].
+const SHORT_LINES: usize = 12;
+
+/// Lists in the whole text stop here and say how much more there is.
+const LIST_LINES: usize = 50;
+
+impl Summary {
+    /// The whole report, lines of at most `width` columns (at least 40).
+    #[must_use]
+    pub fn render_text(&self, width: usize) -> String {
+        let mut sections = vec![("session", self.head()), ("ran", self.ran()), ("calls", self.calls())];
+        sections.push(("refused", self.refusals()));
+        sections.push(("not enforced", self.layers()));
+        sections.push(("rejected messages", self.rejections()));
+        sections.push(("changed programs", self.mismatches.values().map(mismatch).collect()));
+        sections.push(("crashes and timeouts", self.failures()));
+        sections.push(("environment not passed on", self.stripped()));
+        let mut text = String::new();
+        for (title, lines) in sections {
+            if lines.is_empty() && !matches!(title, "calls" | "refused" | "not enforced") {
+                continue;
+            }
+            let _ = writeln!(text, "{title}");
+            push_lines(&mut text, &lines, width.max(40), LIST_LINES);
+        }
+        if self.unknown_events > 0 {
+            let _ = writeln!(
+                text,
+                "{} events were written by another version and are not counted here",
+                self.unknown_events
+            );
+        }
+        if self.not_listed > 0 {
+            let _ = writeln!(text, "{} more entries found no room in these lists", self.not_listed);
+        }
+        text
+    }
+
+    /// For the end of a run: at most 12 lines. What ran, what was refused and by which rule, what was not enforced.
+    #[must_use]
+    pub fn render_short(&self) -> String {
+        let (calls, blocked) = self.tools.values().fold((0, 0), |(calls, blocked), tool| {
+            (calls + tool.allowed + tool.alerted + tool.blocked, blocked + tool.blocked)
+        });
+        let mut servers: Vec<&ServerId> =
+            self.processes.values().filter_map(|process| process.server_id.as_ref()).collect();
+        servers.dedup();
+        let named: Vec<_> = servers.iter().take(5).map(|server| line(&server.0)).collect();
+        let more = if servers.len() > named.len() { ", …" } else { "" };
+        let list = if named.is_empty() { String::new() } else { format!(" ({}{more})", named.join(", ")) };
+        let mut lines = vec![format!(
+            "agentsh: session {}: {}{list}, {}, {blocked} refused",
+            self.session,
+            count(servers.len() as u64, "server"),
+            count(calls, "tool call"),
+        )];
+        let mut facts: Vec<String> = Vec::new();
+        facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
+        facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
+        facts.extend(self.layers().into_iter().map(|text| format!("not enforced: {text}")));
+        facts.extend(self.rejections().into_iter().map(|text| format!("rejected: {text}")));
+        facts.extend(self.failures());
+        let room = SHORT_LINES - 2;
+        let left_over = facts.len().saturating_sub(room);
+        lines.extend(facts.into_iter().take(room).map(|text| format!("  {}", shorten(&text, 300))));
+        if left_over > 0 {
+            lines.push(format!("  … and {left_over} more: agentsh report {}", self.session));
+        }
+        lines.join("\n") + "\n"
+    }
+
+    fn head(&self) -> Vec<String> {
+        let shown =
+            |text: &Option<String>| text.as_deref().map_or("unknown".into(), |text| line(text).into_owned());
+        let mut lines = vec![format!("id         {}", self.session)];
+        lines.push(format!("command    agentsh {} -- {}", shown(&self.verb), command(&self.agent)));
+        lines.push(format!("project    {}", shown(&self.project)));
+        lines.push(format!("policy     {}", shown(&self.policy)));
+        lines.push(format!("started    {}", shown(&self.started_at)));
+        match (self.exit_code, self.duration_ms) {
+            (Some(code), Some(duration)) => {
+                lines.push(format!("ended      exit status {code} after {duration} ms"));
+            }
+            _ => lines.push(format!(
+                "ended      no: it runs, or it was killed (last event {})",
+                shown(&self.last_at)
+            )),
+        }
+        lines.push(format!("recorded   {} by agentsh {}", count(self.events, "event"), shown(&self.version)));
+        lines
+    }
+
+    fn ran(&self) -> Vec<String> {
+        let lines = self.processes.values().map(|process| {
+            let exit = process
+                .last_exit_code
+                .map_or("running or killed".to_owned(), |code| format!("exit status {code}"));
+            let cause = process.last_cause.as_deref().filter(|cause| *cause != "exited");
+            let cause = cause.map_or(String::new(), |cause| format!(" ({})", line(cause)));
+            format!(
+                "{}: {} {}, {}, {exit}{cause}",
+                owner(process.server_id.as_ref()),
+                line(&process.program),
+                line(&process.hash),
+                count(process.starts, "start"),
+            )
+        });
+        lines.collect()
+    }
+
+    fn calls(&self) -> Vec<String> {
+        let lines = self.tools.values().map(|tool| {
+            format!(
+                "{}/{}: {} allowed, {} alerted, {} refused",
+                line(&tool.server_id.0),
+                line(&tool.tool_name),
+                tool.allowed,
+                tool.alerted,
+                tool.blocked
+            )
+        });
+        lines.collect()
+    }
+
+    fn refusals(&self) -> Vec<String> {
+        self.refused.values().map(refusal).collect()
+    }
+
+    fn layers(&self) -> Vec<String> {
+        let lines = self.not_enforced.values().map(|layer| {
+            format!(
+                "{} of {}: {}, asked {}, got {}: {}",
+                line(&layer.layer),
+                owner(layer.server_id.as_ref()),
+                line(&layer.state),
+                line(&layer.asked),
+                line(&layer.got),
+                line(&layer.why)
+            )
+        });
+        lines.collect()
+    }
+
+    fn rejections(&self) -> Vec<String> {
+        let lines = self.rejected_messages.values().map(|found| {
+            format!(
+                "{} from the {} of {}: {} ({})",
+                count(found.count, "message"),
+                line(&found.from),
+                line(&found.server_id.0),
+                line(&found.reason),
+                line(&found.detail)
+            )
+        });
+        lines.collect()
+    }
+
+    fn failures(&self) -> Vec<String> {
+        let crashes = self.crashes.values().map(|crash| {
+            format!(
+                "{} crashed {} (last exit status {}, {} unanswered)",
+                line(&crash.server_id.0),
+                count(crash.count, "time"),
+                crash.last_exit_code,
+                count(crash.pending_calls as u64, "call")
+            )
+        });
+        let timeouts = self.timeouts.values().map(|late| {
+            format!(
+                "{} did not answer {} {}",
+                line(&late.server_id.0),
+                line(&late.method),
+                count(late.count, "time")
+            )
+        });
+        crashes.chain(timeouts).collect()
+    }
+
+    fn stripped(&self) -> Vec<String> {
+        let lines = self.env_stripped.values().map(|entry| {
+            let names: Vec<_> = entry.names.iter().map(|name| line(name)).collect();
+            format!("{}: {}", owner(entry.server_id.as_ref()), names.join(" "))
+        });
+        lines.collect()
+    }
+}
+
+fn refusal(refusal: &Refusal) -> String {
+    let what = match &refusal.tool_name {
+        Some(tool) => format!("{}/{}", line(&refusal.server_id.0), line(tool)),
+        None => format!("server {}", line(&refusal.server_id.0)),
+    };
+    let times = if refusal.count > 1 { format!(" {} times", refusal.count) } else { String::new() };
+    let detail = refusal.detail.as_deref().filter(|detail| !detail.is_empty());
+    let detail = detail.map_or(String::new(), |detail| format!(" ({})", line(detail)));
+    let rule = refusal.rule.to_string();
+    format!("{what}{times}: {}{detail}, by {}", line(&refusal.reason), line(&rule))
+}
+
+fn mismatch(found: &Mismatch) -> String {
+    let files: Vec<_> = found.changed.iter().map(|path| line(path)).collect();
+    let files = if files.is_empty() { String::new() } else { format!(", changed: {}", files.join(", ")) };
+    format!(
+        "{}: {} ({}): expected {}, found {}{files}",
+        line(&found.server_id.0),
+        line(&found.binary_path),
+        line(&found.action),
+        line(&found.expected_hash),
+        line(&found.actual_hash)
+    )
+}
+
+fn owner(server: Option<&ServerId>) -> String {
+    server.map_or("the agent".to_owned(), |server| line(&server.0).into_owned())
+}
+
+fn command(words: &[String]) -> String {
+    let words: Vec<_> = words.iter().map(|word| line(word)).collect();
+    words.join(" ")
+}
+
+fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// Indented, wrapped at `width`, continuation lines indented further.
+fn push_lines(text: &mut String, lines: &[String], width: usize, most: usize) {
+    if lines.is_empty() {
+        text.push_str("  nothing\n");
+    }
+    for whole in lines.iter().take(most) {
+        let mut indent = 2;
+        let mut column = 0;
+        for word in whole.split(' ') {
+            let length = word.chars().count();
+            if column > 0 && indent + column + 1 + length > width {
+                text.push('\n');
+                (indent, column) = (6, 0);
+            }
+            if column == 0 {
+                text.extend(std::iter::repeat_n(' ', indent));
+            } else {
+                text.push(' ');
+                column += 1;
+            }
+            text.push_str(word);
+            column += length;
+        }
+        text.push('\n');
+    }
+    if lines.len() > most {
+        let _ = writeln!(text, "  … and {} more: --format json lists them all", lines.len() - most);
+    }
+}
