@@ -5,6 +5,8 @@
 //! Rooms on one floor do not import each other. `docs/ARCHITECTURE.md` draws the picture.
 
 pub mod guard;
+pub mod json;
+pub mod mcp;
 pub mod policy;
 pub mod store;
 pub mod types;
