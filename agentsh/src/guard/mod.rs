@@ -1,5 +1,13 @@
 //! The decision engine: pure. No input or output, no clock, no runtime; time comes in as a parameter.
 
+pub mod glob;
+pub mod interface;
+pub mod rate;
+pub mod server_policy;
+pub mod tool_policy;
 pub mod verdict;
 
+mod engine;
+
+pub use engine::Guard;
 pub use verdict::{Outcome, Reason, Verdict};

@@ -1,5 +1,7 @@
 //! A decision as a value: nothing downstream takes a `bool`.
 
+use std::time::Duration;
+
 use crate::types::RuleRef;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,39 @@ pub struct Verdict {
     pub outcome: Outcome,
     pub reason: Reason,
     pub rule: RuleRef,
+    /// With [`Reason::RateLimited`]: how long until the same call would pass. None: it never will.
+    pub retry_after: Option<Duration>,
+}
+
+impl Verdict {
+    /// A verdict that time does not change.
+    pub fn new(outcome: Outcome, reason: Reason, rule: RuleRef) -> Self {
+        Self { outcome, reason, rule, retry_after: None }
+    }
+
+    #[must_use]
+    pub fn is_block(&self) -> bool {
+        self.outcome == Outcome::Block
+    }
+
+    /// What the person who wrote the policy can do about it; empty when nothing was refused.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        match self.reason {
+            Reason::NoRule | Reason::ServerAllowed | Reason::ToolAllowed => String::new(),
+            Reason::ServerDenied => "to allow it, take the server out of denied_servers".to_owned(),
+            Reason::ServerNotAllowlisted => "to allow it, add the server to allowed_servers".to_owned(),
+            Reason::ToolDenied => "to allow it, take the tool out of denied_tools".to_owned(),
+            Reason::ToolNotAllowlisted => "to allow it, add the tool to allowed_tools".to_owned(),
+            Reason::UnknownTool => "with fail_closed a tool must have been listed by tools/list and stand in \
+                                    allowed_tools"
+                .to_owned(),
+            Reason::RateLimited => self.retry_after.map_or_else(
+                || "no further call is allowed".to_owned(),
+                |wait| format!("try again in {:.1} s", (wait.as_secs_f64() * 10.0).ceil() / 10.0),
+            ),
+        }
+    }
 }
 
 impl Outcome {

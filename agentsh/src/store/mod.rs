@@ -13,6 +13,7 @@ pub mod place;
 pub mod query;
 pub mod reader;
 pub mod record;
+pub mod recorder;
 pub mod summary;
 mod summary_text;
 #[cfg(test)]
@@ -27,5 +28,6 @@ pub use place::state_dir;
 pub use query::{Call, EventFilter, Server, Tool};
 pub use reader::Reader;
 pub use record::Record;
+pub use recorder::Recorder;
 pub use summary::Summary;
 pub use verify::Verification;

@@ -1,0 +1,191 @@
+//! What a tool's definition is: a canonical form that does not depend on how it was spelled, and its hash.
+//!
+//! Members are sorted by their unescaped names in UTF-16 order, strings escape only what they must, and a number is
+//! written as ECMAScript writes it, but with all of its digits: two definitions that differ in the 30th digit differ.
+
+use std::borrow::Cow;
+
+use sha2::{Digest, Sha256};
+
+use crate::json::{Json, unescape, write_text};
+
+/// `sha256:` and 64 hex digits over the canonical form.
+#[must_use]
+pub fn hash(definition: &Json<'_>) -> String {
+    use std::fmt::Write as _;
+    let mut hash = "sha256:".to_owned();
+    for byte in Sha256::digest(canonical(definition)) {
+        let _infallible = write!(hash, "{byte:02x}");
+    }
+    hash
+}
+
+/// The canonical form.
+#[must_use]
+pub fn canonical(value: &Json<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_canonical(value, &mut out);
+    out
+}
+
+fn write_canonical(value: &Json<'_>, out: &mut Vec<u8>) {
+    match value {
+        Json::Null | Json::Bool(_) => value.write(out),
+        Json::Number(raw) => out.extend_from_slice(canonical_number(raw).as_bytes()),
+        Json::String(raw) => write_canonical_text(raw, out),
+        Json::Array(items) => {
+            out.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_canonical(item, out);
+            }
+            out.push(b']');
+        }
+        Json::Object(members) => {
+            let mut sorted: Vec<(Cow<'_, str>, &str, &Json<'_>)> =
+                members.iter().map(|(raw, value)| (unescape(raw), *raw, value)).collect();
+            sorted.sort_by(|left, right| left.0.encode_utf16().cmp(right.0.encode_utf16()));
+            out.push(b'{');
+            for (index, (_, raw, value)) in sorted.into_iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_canonical_text(raw, out);
+                out.push(b':');
+                write_canonical(value, out);
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+/// A lone surrogate has no normal form: such text keeps its spelling, so that two of them never look alike.
+fn write_canonical_text(raw: &str, out: &mut Vec<u8>) {
+    if crate::json::has_lone_surrogate(raw) {
+        Json::String(raw).write(out);
+    } else {
+        write_text(&unescape(raw), out);
+    }
+}
+
+fn canonical_number(raw: &str) -> Cow<'_, str> {
+    let (sign, unsigned) = raw.strip_prefix('-').map_or(("", raw), |rest| ("-", rest));
+    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = [whole, fraction].concat();
+    let significant = digits.trim_start_matches('0');
+    if significant.is_empty() {
+        return Cow::Borrowed("0");
+    }
+    // The value is 0.DIGITS times ten to the power of `point`.
+    let leading_zeros = digits.len() - significant.len();
+    let point = exponent
+        .parse::<i64>()
+        .ok()
+        .and_then(|exponent| exponent.checked_add(i64::try_from(whole.len()).ok()?))
+        .and_then(|point| point.checked_sub(i64::try_from(leading_zeros).ok()?));
+    let Some(point) = point else { return Cow::Borrowed(raw) };
+    let significant = significant.trim_end_matches('0');
+    let count = i64::try_from(significant.len()).unwrap_or(i64::MAX);
+    let zeros = |count: i64| "0".repeat(usize::try_from(count).unwrap_or(0));
+    let shown = if (count..=count.max(21)).contains(&point) {
+        format!("{sign}{significant}{}", zeros(point - count))
+    } else if point > 0 && point < count {
+        let (whole, fraction) = significant.split_at(usize::try_from(point).unwrap_or(0));
+        format!("{sign}{whole}.{fraction}")
+    } else if (-5..=0).contains(&point) {
+        format!("{sign}0.{}{significant}", zeros(-point))
+    } else {
+        let (first, rest) = significant.split_at(1);
+        let dot = if rest.is_empty() { "" } else { "." };
+        let power = point - 1;
+        let plus = if power > 0 { "+" } else { "" };
+        format!("{sign}{first}{dot}{rest}e{plus}{power}")
+    };
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::json::read;
+
+    fn form(text: &str) -> String {
+        String::from_utf8(canonical(&read(text.as_bytes()).unwrap())).unwrap()
+    }
+
+    #[test]
+    fn numbers_have_one_spelling() {
+        for (spelled, expected) in [
+            ("0", "0"),
+            ("-0", "0"),
+            ("-0.0e5", "0"),
+            ("1.0", "1"),
+            ("1e2", "100"),
+            ("100E-2", "1"),
+            ("0.10", "0.1"),
+            ("-12.50", "-12.5"),
+            ("1e20", "100000000000000000000"),
+            ("1e21", "1e+21"),
+            ("1.5e300", "1.5e+300"),
+            ("0.000001", "0.000001"),
+            ("0.0000001", "1e-7"),
+            ("1.25e-7", "1.25e-7"),
+            ("123456789012345678901234567891", "123456789012345678901234567891"),
+            ("1e400", "1e+400"),
+            ("1e99999999999999999999", "1e99999999999999999999"),
+        ] {
+            assert_eq!(form(spelled), expected, "{spelled}");
+        }
+    }
+
+    #[test]
+    fn names_are_sorted_by_utf16_and_spelling_does_not_count() {
+        assert_eq!(form(r#"{ "b": 1, "a": "\u0041\/" }"#), r#"{"a":"A/","b":1}"#);
+        // U+FB33 sorts after the surrogates of U+1F600.
+        assert_eq!(form("{\"\u{fb33}\":1,\"\u{1f600}\":2}"), "{\"\u{1f600}\":2,\"\u{fb33}\":1}");
+        assert_eq!(form(r#""\u001f\u2028\n""#), "\"\\u001f\u{2028}\\n\"");
+    }
+
+    #[test]
+    fn a_private_key_of_a_library_is_a_key_like_any_other() {
+        assert_ne!(form(r#"{"$serde_json::private::Number":"5"}"#), form("5"));
+    }
+
+    #[test]
+    fn one_changed_character_changes_the_hash_and_order_does_not() {
+        let one = hash(&read(br#"{"name":"t","inputSchema":{"type":"object","x":1}}"#).unwrap());
+        let same = hash(&read(br#"{"inputSchema":{"x":1.0,"type":"object"},"name":"t"}"#).unwrap());
+        let other = hash(&read(br#"{"name":"t","inputSchema":{"type":"object","x":2}}"#).unwrap());
+        assert_eq!(one, same);
+        assert_ne!(one, other);
+        assert_eq!(one.len(), 71);
+        assert_eq!(hash(&Json::Null), "sha256:74234e98afe7498fb5daf1f36ac2d78acc339464f950703b8c019892f982b90b");
+    }
+
+    #[test]
+    fn lone_surrogates_stay_apart() {
+        assert_ne!(form(r#""\ud800""#), form(r#""\ud801""#));
+        assert_ne!(form(r#""\ud800""#), form("\"\u{fffd}\""));
+    }
+
+    proptest! {
+        #[test]
+        fn a_float_reads_back_as_itself(number in any::<f64>().prop_filter("finite", |n| n.is_finite())) {
+            let text = serde_json::to_string(&number).unwrap();
+            prop_assert_eq!(form(&text).parse::<f64>().unwrap(), number);
+        }
+
+        #[test]
+        fn the_form_is_its_own_form(text in r#"-?[1-9][0-9]{0,30}(\.[0-9]{1,30})?(e[+-]?[0-9]{1,3})?"#) {
+            let once = form(&text);
+            prop_assert_eq!(form(&once), once);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The client's messages, phase by phase: read, classify, identify, authorise, forward.
+
+use crate::json::{self, Json};
+use crate::store::{Event, Recorder};
+
+use super::connection::{Connection, Handshake, Phase, Side};
+use super::framing::Frame;
+use super::jsonrpc::{self, Id, Message, Shape};
+use super::pending::{Answer, InsertError, Kind, MAX_PENDING};
+use super::reject::Fault;
+use super::reply::{self, ErrorReply};
+
+impl<R: Recorder> Connection<R> {
+    pub async fn on_client_frame(&mut self, frame: Frame<'_>) {
+        if let Some(fault) = Fault::oversized(&frame, self.options.max_line_bytes) {
+            return self.reject(Side::Client, fault).await;
+        }
+        let Frame::Line(line) = frame else { return };
+        let tree = match json::read(line) {
+            Ok(tree) => tree,
+            Err(error) => return self.reject(Side::Client, Fault::unreadable(line, &error)).await,
+        };
+        match jsonrpc::classify(&tree) {
+            Err(error) => self.reject(Side::Client, Fault::envelope(line, error)).await,
+            Ok(Message::Request { id, method, params }) => {
+                self.client_request(line.len(), &tree, id, &method, params).await;
+            }
+            Ok(Message::Notification { method, params }) => {
+                self.client_notification(line.len(), &tree, &method, params).await;
+            }
+            Ok(Message::Response { id, .. }) => self.client_response(line.len(), &tree, id).await,
+        }
+    }
+
+    async fn client_request(
+        &mut self,
+        bytes: usize,
+        tree: &Json<'_>,
+        id: Id,
+        method: &str,
+        params: Option<&Json<'_>>,
+    ) {
+        match self.from_client.check(&id.key) {
+            Ok(()) => {}
+            Err(InsertError::Duplicate) => {
+                let detail = "a request with this id is still running".to_owned();
+                // Answered under the id that was sent, as JSON-RPC asks, though two requests share it.
+                let error = ErrorReply {
+                    code: reply::INVALID_REQUEST,
+                    message: format!("the message was not forwarded: {detail}"),
+                    reason: "duplicate-id",
+                    rule: None,
+                };
+                self.commit(Event::McpMessageRejected {
+                    server_id: self.options.server.clone(),
+                    from: Side::Client.as_str().to_owned(),
+                    reason: "duplicate-id".to_owned(),
+                    detail,
+                    bytes: bytes as u64,
+                })
+                .await;
+                return self.error_to_client(Some(&id.spelled), &error);
+            }
+            Err(InsertError::Full) => {
+                let error = ErrorReply {
+                    code: reply::TOO_MANY_REQUESTS,
+                    message: format!("{MAX_PENDING} requests are already running; wait for an answer"),
+                    reason: "too-many-requests",
+                    rule: None,
+                };
+                return self.error_to_client(Some(&id.spelled), &error);
+            }
+        }
+        if let Some(error) = self.store_error() {
+            return self.error_to_client(Some(&id.spelled), &error);
+        }
+        if method == "tools/call"
+            && let Err(error) = self.authorise_call(bytes, &id, params).await
+        {
+            return self.error_to_client(Some(&id.spelled), &error);
+        }
+        if let Some(error) = self.cannot_run() {
+            return self.error_to_client(Some(&id.spelled), &error);
+        }
+        let kind = match method {
+            "initialize" => {
+                let params = params.map(Json::to_compact);
+                self.handshake = Handshake { params, ..Handshake::default() };
+                Kind::Initialize
+            }
+            "tools/list" => Kind::ToolsList,
+            _ => Kind::Other,
+        };
+        // A subscription has no answer until it ends.
+        let deadline = self.deadline().filter(|_| method != "subscriptions/listen");
+        let token = deadline.and_then(|_| progress_token(params));
+        self.from_client.insert(id, method, kind, token.map(|token| token.key), deadline);
+        self.forward_to_server(tree);
+    }
+
+    async fn client_notification(
+        &mut self,
+        bytes: usize,
+        tree: &Json<'_>,
+        method: &str,
+        params: Option<&Json<'_>>,
+    ) {
+        match method {
+            // Some servers run it all the same, and nobody would be told of a refusal.
+            "tools/call" => {
+                let detail = "`tools/call` without an `id`".to_owned();
+                let fault = Fault::invalid(bytes, "invalid-request", detail, None, Shape::Request);
+                return self.reject(Side::Client, fault).await;
+            }
+            "notifications/initialized" => {
+                self.handshake.initialized = Some(tree.to_compact().into_bytes());
+            }
+            "notifications/cancelled" => {
+                if let Some(id) = cancelled_id(params) {
+                    self.from_client.cancel(&id.key);
+                }
+            }
+            _ => {}
+        }
+        // A server that does not run has nothing to be notified of.
+        if !matches!(self.phase, Phase::Idle | Phase::Refused(_) | Phase::Failed(_)) || !self.held.is_empty() {
+            self.forward_to_server(tree);
+        }
+    }
+
+    async fn client_response(&mut self, bytes: usize, tree: &Json<'_>, id: Option<Id>) {
+        let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_server.answer(&id.key));
+        match answer {
+            // Not held back: a server may wait for it before it answers the handshake.
+            Answer::Open(_) | Answer::Cancelled(_) if self.is_running() => {
+                self.to_server.push(|out| tree.write(out));
+            }
+            // The server can still be told that the client could not read one of its messages.
+            Answer::Unknown if id.is_none() && self.from_server.len() > 0 && self.is_running() => {
+                self.to_server.push(|out| tree.write(out));
+            }
+            Answer::Open(_) | Answer::Cancelled(_) | Answer::Expired => {}
+            Answer::Unknown => {
+                let detail = "an answer to a request that the server did not send".to_owned();
+                let fault = Fault::invalid(bytes, "unasked-response", detail, None, Shape::Response);
+                self.reject(Side::Client, fault).await;
+            }
+        }
+    }
+
+    /// Why no request can reach this server at all.
+    fn cannot_run(&self) -> Option<ErrorReply> {
+        match &self.phase {
+            Phase::Refused(verdict) => Some(ErrorReply {
+                code: reply::REFUSED,
+                message: format!(
+                    "server '{}' refused by {}; {}",
+                    self.options.server,
+                    verdict.rule,
+                    verdict.remedy()
+                ),
+                reason: verdict.reason.code(),
+                rule: Some(verdict.rule.to_string()),
+            }),
+            Phase::Failed(message) => Some(self.start_error(message)),
+            _ => None,
+        }
+    }
+
+    pub fn start_error(&self, message: &str) -> ErrorReply {
+        ErrorReply {
+            code: reply::SERVER_ENDED,
+            message: format!("server '{}' did not start: {message}", self.options.server),
+            reason: "server-not-started",
+            rule: None,
+        }
+    }
+}
+
+/// The id that `notifications/cancelled` names.
+pub(super) fn cancelled_id(params: Option<&Json<'_>>) -> Option<Id> {
+    params?.member("requestId").and_then(|id| Id::from_json(id).ok())
+}
+
+fn progress_token(params: Option<&Json<'_>>) -> Option<Id> {
+    params?.member("_meta")?.member("progressToken").and_then(|token| Id::from_json(token).ok())
+}

@@ -1,0 +1,33 @@
+//! MCP on the wire: between the agent's end of one server connection and the sandboxed server.
+//!
+//! `framing` cuts lines, [`crate::json`] reads them, `jsonrpc` tells what they are, the phases in `from_client` and
+//! `from_server` decide, and `outbox` writes what was inspected. `proxy` owns the input and output and the life of the
+//! server; `bridge` is what the agent starts in the server's place.
+
+pub mod bridge;
+pub mod bridge_accept;
+pub mod framing;
+pub mod jsonrpc;
+pub mod options;
+pub mod proxy;
+pub mod upstream;
+
+mod authorise;
+
+mod connection;
+mod from_client;
+mod from_server;
+mod lifecycle;
+mod outbox;
+mod pending;
+mod reject;
+mod reply;
+mod salvage;
+mod tools_list;
+
+pub use options::Options;
+pub use proxy::{Ended, serve};
+pub use upstream::{ExitInfo, Running, StartError, Upstream};
+
+#[cfg(test)]
+mod tests;

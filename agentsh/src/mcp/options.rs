@@ -1,0 +1,46 @@
+//! What one connection needs to know besides its streams.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::types::ServerId;
+
+/// Settings of one server connection.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub server: ServerId,
+    /// As `mcp_tool_seen` shows it.
+    pub server_type: String,
+    /// Longest line in either direction, in bytes.
+    pub max_line_bytes: usize,
+    /// How long a client's request may stay without an answer or progress; None leaves it to the client.
+    pub request_timeout: Option<Duration>,
+    /// How long a server may go on after its input was closed.
+    pub exit_grace: Duration,
+    /// Turns the JSON text of a call's arguments into what the event log may show.
+    pub redact: fn(&str) -> Value,
+    /// Hashes of tools that earlier sessions saw.
+    pub known: BTreeMap<String, String>,
+    /// The moment from which rate limits count: the same one for every connection of a session.
+    pub epoch: Instant,
+}
+
+impl Options {
+    /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, nothing known, arguments not shown.
+    #[must_use]
+    pub fn new(server: ServerId) -> Self {
+        Self {
+            server,
+            server_type: "stdio".to_owned(),
+            max_line_bytes: super::framing::DEFAULT_LIMIT,
+            request_timeout: None,
+            exit_grace: Duration::from_secs(2),
+            redact: |_| Value::Null,
+            known: BTreeMap::new(),
+            epoch: Instant::now(),
+        }
+    }
+}

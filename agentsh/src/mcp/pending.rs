@@ -1,0 +1,196 @@
+//! Requests of one direction that have no answer yet, and for a while those that will not get one.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use tokio::time::Instant;
+
+use super::jsonrpc::{Id, Key};
+
+/// Requests in flight in one direction.
+pub const MAX_PENDING: usize = 65_536;
+/// Requests that were given up and are still remembered.
+const MAX_CLOSED: usize = 4096;
+/// As much of a method's name as events and errors show.
+const MAX_METHOD: usize = 256;
+
+/// What has to be done with the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Initialize,
+    ToolsList,
+    Other,
+}
+
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub id: Id,
+    pub method: Box<str>,
+    pub kind: Kind,
+    token: Option<Key>,
+    deadline: Option<Deadline>,
+}
+
+type Deadline = (Instant, u64);
+
+/// What an answer belongs to.
+#[derive(Debug)]
+pub enum Answer {
+    Open(Entry),
+    /// The asking side cancelled it, but the answer was on its way: it may still be delivered.
+    Cancelled(Kind),
+    /// The asking side was already told that there is no answer.
+    Expired,
+    Unknown,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum InsertError {
+    Duplicate,
+    Full,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Closed {
+    Cancelled(Kind),
+    Expired,
+}
+
+#[derive(Debug, Default)]
+pub struct Pending {
+    open: HashMap<Key, Entry>,
+    deadlines: BTreeMap<Deadline, Key>,
+    tokens: HashMap<Key, Key>,
+    closed: HashMap<Key, Closed>,
+    closed_order: VecDeque<Key>,
+    serial: u64,
+}
+
+impl Pending {
+    /// Whether a request with this id could be added now.
+    pub fn check(&self, key: &Key) -> Result<(), InsertError> {
+        if self.open.contains_key(key) {
+            return Err(InsertError::Duplicate);
+        }
+        if self.open.len() >= MAX_PENDING { Err(InsertError::Full) } else { Ok(()) }
+    }
+
+    /// Adds a request; `token` is the progress token that extends `deadline`.
+    pub fn insert(&mut self, id: Id, method: &str, kind: Kind, token: Option<Key>, deadline: Option<Instant>) {
+        let key = id.key.clone();
+        // Whoever uses an id again means the new request.
+        self.closed.remove(&key);
+        let deadline = deadline.map(|at| self.add_deadline(at, &key));
+        if let Some(token) = &token {
+            self.tokens.insert(token.clone(), key.clone());
+        }
+        let method = method.chars().take(MAX_METHOD).collect::<String>().into();
+        self.open.insert(key, Entry { id, method, kind, token, deadline });
+    }
+
+    /// Takes the request that an answer belongs to.
+    pub fn answer(&mut self, key: &Key) -> Answer {
+        if let Some(entry) = self.take(key) {
+            return Answer::Open(entry);
+        }
+        match self.closed.remove(key) {
+            Some(Closed::Cancelled(kind)) => Answer::Cancelled(kind),
+            Some(Closed::Expired) => Answer::Expired,
+            None => Answer::Unknown,
+        }
+    }
+
+    /// The asking side does not want the answer any more.
+    pub fn cancel(&mut self, key: &Key) {
+        if let Some(entry) = self.take(key) {
+            self.close(key.clone(), Closed::Cancelled(entry.kind));
+        }
+    }
+
+    /// Gives a request up: its answer, should it come, is dropped.
+    pub fn give_up(&mut self, key: &Key) -> Option<Entry> {
+        let entry = self.take(key)?;
+        self.close(key.clone(), Closed::Expired);
+        Some(entry)
+    }
+
+    /// Gives every request up.
+    pub fn give_up_all(&mut self) -> Vec<Entry> {
+        let mut keys: Vec<Key> = self.open.keys().cloned().collect();
+        keys.sort();
+        keys.iter().filter_map(|key| self.give_up(key)).collect()
+    }
+
+    /// Takes every request out, and forgets those given up: the peer that could answer is gone.
+    pub fn take_all(&mut self) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = std::mem::take(self).open.into_values().collect();
+        entries.sort_by(|left, right| left.id.key.cmp(&right.id.key));
+        entries
+    }
+
+    pub fn is_open(&self, key: &Key) -> bool {
+        self.open.contains_key(key)
+    }
+
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The request in flight, when there is exactly one.
+    pub fn sole(&self) -> Option<Key> {
+        if self.open.len() == 1 { self.open.keys().next().cloned() } else { None }
+    }
+
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// One request whose time is over.
+    pub fn overdue(&self, now: Instant) -> Option<Key> {
+        self.deadlines.first_key_value().filter(|((at, _), _)| *at <= now).map(|(_, key)| key.clone())
+    }
+
+    /// Moves the deadline of the request that has this progress token.
+    pub fn extend_by_token(&mut self, token: &Key, deadline: Instant) {
+        if let Some(key) = self.tokens.get(token).cloned() {
+            self.extend(&key, deadline);
+        }
+    }
+
+    pub fn extend(&mut self, key: &Key, deadline: Instant) {
+        let Some(old) = self.open.get(key).and_then(|entry| entry.deadline) else { return };
+        self.deadlines.remove(&old);
+        let new = self.add_deadline(deadline, key);
+        if let Some(entry) = self.open.get_mut(key) {
+            entry.deadline = Some(new);
+        }
+    }
+
+    fn add_deadline(&mut self, at: Instant, key: &Key) -> Deadline {
+        self.serial += 1;
+        self.deadlines.insert((at, self.serial), key.clone());
+        (at, self.serial)
+    }
+
+    fn take(&mut self, key: &Key) -> Option<Entry> {
+        let entry = self.open.remove(key)?;
+        if let Some(deadline) = &entry.deadline {
+            self.deadlines.remove(deadline);
+        }
+        if let Some(token) = &entry.token
+            && self.tokens.get(token) == Some(key)
+        {
+            self.tokens.remove(token);
+        }
+        Some(entry)
+    }
+
+    fn close(&mut self, key: Key, how: Closed) {
+        self.closed_order.push_back(key.clone());
+        self.closed.insert(key, how);
+        while self.closed_order.len() > MAX_CLOSED {
+            if let Some(oldest) = self.closed_order.pop_front() {
+                self.closed.remove(&oldest);
+            }
+        }
+    }
+}

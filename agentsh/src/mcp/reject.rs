@@ -1,0 +1,142 @@
+//! Messages that are not forwarded: recorded first, then answered, so that nobody waits for an answer that
+//! cannot come.
+//!
+//! Whose request is it? A malformed request is answered to its sender. A malformed answer closes the request it
+//! belongs to, with an error to the side that asked. Where the id cannot be told and exactly one of the client's
+//! requests is in flight, a message-like line of the server closes that one; otherwise the request's timeout decides.
+
+use crate::json::JsonError;
+use crate::store::{Event, Recorder};
+
+use super::connection::{Connection, Phase, Side};
+use super::framing::Frame;
+use super::jsonrpc::{EnvelopeError, Id, Shape};
+use super::pending::Answer;
+use super::reply::{self, ErrorReply};
+use super::salvage::{self, Salvage};
+
+/// A message that cannot be forwarded.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub reason: &'static str,
+    pub detail: String,
+    pub bytes: u64,
+    pub id: Option<Id>,
+    pub shape: Shape,
+    /// Whether it looks like a message at all.
+    pub is_object: bool,
+    /// JSON-RPC code for the sender.
+    pub code: i32,
+}
+
+impl Fault {
+    pub fn unreadable(line: &[u8], error: &JsonError) -> Self {
+        let Salvage { id, shape, is_object } = salvage::from_line(line);
+        Self {
+            reason: error.kind.code(),
+            detail: error.to_string(),
+            bytes: line.len() as u64,
+            id,
+            shape,
+            is_object,
+            code: reply::PARSE_ERROR,
+        }
+    }
+
+    /// None for a frame that is not oversized.
+    pub fn oversized(frame: &Frame<'_>, limit: usize) -> Option<Self> {
+        let Frame::Oversized { bytes, head, tail } = frame else { return None };
+        let Salvage { id, shape, is_object } = salvage::from_ends(head, tail);
+        Some(Self {
+            reason: "oversized-line",
+            detail: format!("a line of {bytes} bytes; at most {limit} are allowed (sandbox.mcp.max_line_bytes)"),
+            bytes: *bytes,
+            id,
+            shape,
+            is_object,
+            code: reply::PARSE_ERROR,
+        })
+    }
+
+    pub fn envelope(line: &[u8], error: EnvelopeError) -> Self {
+        Self::invalid(line.len(), error.reason, error.detail.to_owned(), error.id, error.shape)
+    }
+
+    pub fn invalid(bytes: usize, reason: &'static str, detail: String, id: Option<Id>, shape: Shape) -> Self {
+        let is_object = reason != "batch";
+        Self { reason, detail, bytes: bytes as u64, id, shape, is_object, code: reply::INVALID_REQUEST }
+    }
+
+    fn to_sender(&self) -> ErrorReply {
+        ErrorReply {
+            code: self.code,
+            message: format!("the message was not forwarded: {}", self.detail),
+            reason: self.reason,
+            rule: None,
+        }
+    }
+
+    fn to_asker(&self, who: &str) -> ErrorReply {
+        ErrorReply {
+            code: reply::BAD_ANSWER,
+            message: format!("the answer of {who} was not forwarded: {}", self.detail),
+            reason: self.reason,
+            rule: None,
+        }
+    }
+}
+
+impl<R: Recorder> Connection<R> {
+    pub async fn reject(&mut self, from: Side, fault: Fault) {
+        self.commit(Event::McpMessageRejected {
+            server_id: self.options.server.clone(),
+            from: from.as_str().to_owned(),
+            reason: fault.reason.to_owned(),
+            detail: fault.detail.clone(),
+            bytes: fault.bytes,
+        })
+        .await;
+        match from {
+            Side::Client => self.answer_client_fault(&fault),
+            Side::Server => self.answer_server_fault(&fault),
+        }
+    }
+
+    fn answer_client_fault(&mut self, fault: &Fault) {
+        if fault.shape == Shape::Response {
+            if let Some(id) = &fault.id
+                && let Answer::Open(entry) = self.from_server.answer(&id.key)
+            {
+                self.error_to_server(Some(&entry.id.spelled), &fault.to_asker("the client"));
+            }
+            return;
+        }
+        // An id in flight belongs to another request, which still gets its own answer.
+        let id = fault.id.as_ref().filter(|id| !self.from_client.is_open(&id.key));
+        self.error_to_client(id.map(|id| &*id.spelled), &fault.to_sender());
+    }
+
+    fn answer_server_fault(&mut self, fault: &Fault) {
+        if fault.shape == Shape::Request {
+            if let Some(id) = fault.id.as_ref().filter(|id| !self.from_server.is_open(&id.key)) {
+                self.error_to_server(Some(&id.spelled), &fault.to_sender());
+            }
+            return;
+        }
+        if let (Phase::Replaying(replay), Some(id)) = (&self.phase, &fault.id)
+            && *replay == id.key
+        {
+            // The proxy bounds the handshake by time; nothing is to be answered here.
+            return;
+        }
+        let asked = match &fault.id {
+            Some(id) => self.from_client.is_open(&id.key).then(|| id.key.clone()),
+            None if fault.is_object => self.from_client.sole(),
+            None => None,
+        };
+        if let Some(entry) = asked.and_then(|key| self.from_client.give_up(&key)) {
+            let who = format!("server '{}'", self.options.server);
+            self.error_to_client(Some(&entry.id.spelled), &fault.to_asker(&who));
+        }
+    }
+}

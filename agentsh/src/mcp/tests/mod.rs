@@ -1,0 +1,8 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may stop at the first surprise")]
+
+mod hostile;
+mod lifetime;
+mod policy;
+mod rig;
+mod streams;
+mod wire;

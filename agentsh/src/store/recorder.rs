@@ -1,0 +1,35 @@
+//! What the rooms above need from the store: a place to put events, and the word that it failed.
+
+use std::future::Future;
+
+use super::Event;
+
+/// The journal of one session.
+pub trait Recorder {
+    /// Queues an event; it reaches the disk soon, in order.
+    fn record(&self, event: Event);
+
+    /// Returns when the event, and every event before it, is on disk. A refusal is committed before the refused side
+    /// hears of it.
+    ///
+    /// # Errors
+    /// The store's own message when the event could not be written.
+    fn commit(&self, event: Event) -> impl Future<Output = Result<(), String>>;
+
+    /// Why nothing can be recorded any more. While this is `Some`, nothing that needs a record may go on.
+    fn broken(&self) -> Option<String>;
+}
+
+impl<R: Recorder> Recorder for std::rc::Rc<R> {
+    fn record(&self, event: Event) {
+        (**self).record(event);
+    }
+
+    fn commit(&self, event: Event) -> impl Future<Output = Result<(), String>> {
+        (**self).commit(event)
+    }
+
+    fn broken(&self) -> Option<String> {
+        (**self).broken()
+    }
+}
