@@ -41,11 +41,31 @@ pub enum PinError {
     BadScript { path: PathBuf, why: &'static str },
     #[error("no module named {module} (searched {searched})")]
     ModuleNotFound { module: String, searched: String },
+    #[error("{0}")]
+    Internal(String),
     #[error("{}: is not an absolute path", .path.display())]
     RelativeDirectory { path: PathBuf },
 }
 
 impl PinError {
+    /// A failure of agentsh itself.
+    #[must_use]
+    pub fn internal(message: &str) -> Self {
+        Self::Internal(message.to_owned())
+    }
+
+    /// There is no such program: exit status 127 of a shell.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::NotFound { .. } | Self::PackageNotInstalled { .. } | Self::ModuleNotFound { .. }) || self.is_absent()
+    }
+
+    /// It is there and cannot be executed: exit status 126 of a shell.
+    #[must_use]
+    pub fn is_not_executable(&self) -> bool {
+        matches!(self, Self::NotExecutable { .. } | Self::NotRegular { .. } | Self::Unreadable { .. })
+    }
+
     pub(super) fn io(path: &Path, source: impl Into<io::Error>) -> Self {
         let (path, source) = (path.to_owned(), source.into());
         if source.kind() == io::ErrorKind::PermissionDenied {

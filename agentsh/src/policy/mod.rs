@@ -26,6 +26,7 @@ mod narrow_mcp;
 #[cfg(test)]
 mod narrow_tests;
 pub mod path;
+pub mod place;
 mod raw;
 mod read;
 mod read_later;

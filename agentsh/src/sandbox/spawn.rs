@@ -313,7 +313,7 @@ fn write_id_maps(pid: i32, identity: Identity) -> Result<(), StageError> {
 }
 
 #[expect(unsafe_code, reason = "tokio asks for the promise that the descriptor stays open while it is watched")]
-fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: `AsyncFd` owns the descriptor and hands out only shared references to it.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)
 }

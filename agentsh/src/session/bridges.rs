@@ -53,7 +53,7 @@ impl Bridges {
     async fn connection(&self, accepted: mcp::bridge_accept::Accepted) {
         let id = &accepted.header.server;
         let Some(declaration) = self.declared.get(id) else {
-            let shown = crate::store::escape::text(&id.0);
+            let shown = crate::store::escape::line(&id.0);
             self.session.note(&format!("the agent asked for a server '{shown}' that nobody declared"));
             return;
         };

@@ -49,6 +49,23 @@ impl Context {
     /// # Errors
     /// When there is no home or no directory that may be a project.
     pub fn find() -> Result<Self, ContextError> {
+        let context = Self::look()?;
+        check_project(&context.project, &context.home)?;
+        Ok(context)
+    }
+
+    /// As [`Context::find`], for a server that a client started wherever it liked: the flag says whether that
+    /// directory may be shown.
+    ///
+    /// # Errors
+    /// When there is no home or no current directory.
+    pub fn find_for_server() -> Result<(Self, bool), ContextError> {
+        let context = Self::look()?;
+        let shown = check_project(&context.project, &context.home).is_ok();
+        Ok((context, shown))
+    }
+
+    fn look() -> Result<Self, ContextError> {
         // A variable that is not UTF-8 cannot be filtered by name and value, so it is not passed at all.
         let env: BTreeMap<String, String> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -56,7 +73,6 @@ impl Context {
         let home = env.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let home = home.and_then(|home| home.canonicalize().ok()).ok_or(ContextError::NoHome)?;
         let project = std::env::current_dir().map_err(ContextError::NoDirectory)?;
-        check_project(&project, &home)?;
         let identity = identity(&env);
         let base = |name: &str, default: &str| {
             env.get(name).map(PathBuf::from).filter(|path| path.is_absolute()).unwrap_or_else(|| home.join(default))

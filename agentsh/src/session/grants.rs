@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::policy::{FilesystemPolicy, PathContext, Ruled, path};
+use crate::policy::{FilesystemPolicy, PathContext, Ruled, place};
 use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::Access;
 
@@ -58,7 +58,7 @@ fn matching(pattern: &str, context: &PathContext) -> Option<Vec<PathBuf>> {
         for entry in entries.flatten() {
             budget = budget.checked_sub(1)?;
             let path = entry.path();
-            if path::matches(pattern, &path, context) {
+            if place::matches(pattern, &path, context) {
                 found.push(path);
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 open.push(path);
@@ -70,7 +70,7 @@ fn matching(pattern: &str, context: &PathContext) -> Option<Vec<PathBuf>> {
 }
 
 fn absolute(text: &str, context: &PathContext) -> PathBuf {
-    path::resolve(text, context)
+    place::resolve(text, context)
 }
 
 /// Paths that stand as arguments on a server's command line, which the user therefore meant it to have.

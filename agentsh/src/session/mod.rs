@@ -16,7 +16,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::policy::{PathContext, Policy, ProcessPolicy, Search, search};
+use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
 use crate::sandbox::Enforcement;
 use crate::store::{Event, Journal, StoreError};
 use crate::types::{RuleRef, ServerId, SessionId};
@@ -68,7 +68,7 @@ impl Session {
     /// # Errors
     /// An unusable policy or store: nothing runs without a record.
     pub async fn open(context: Context, opening: Opening<'_>) -> Result<Self, SessionError> {
-        let policy = search::load(&Search {
+        let policy = policy::load(&Search {
             explicit: opening.policy,
             project: context.project.clone(),
             config_home: context.config.clone(),
@@ -187,7 +187,7 @@ impl Session {
             .exec
             .allow
             .iter()
-            .map(|entry| crate::policy::path::resolve(entry.value.trim_end_matches("/**"), &self.paths()))
+            .map(|entry| crate::policy::place::resolve(entry.value.trim_end_matches("/**"), &self.paths()))
             .chain([PathBuf::from("/lib64"), PathBuf::from("/lib")])
             .collect()
     }

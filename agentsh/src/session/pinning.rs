@@ -212,7 +212,7 @@ impl Progress {
         self.shown = true;
         let percent = (step.done * 100).checked_div(step.total).unwrap_or(100);
         let name = step.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let line = format!("checking {} ({percent} %)", crate::store::escape::text(&name));
+        let line = format!("checking {} ({percent} %)", crate::store::escape::line(&name));
         let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
     }
 

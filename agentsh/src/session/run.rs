@@ -141,7 +141,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, argv: &[String]) -> Result
 fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
     let context = &session.context;
     let paths = session.paths();
-    let config = session.policy.agent_mcp_config.as_ref().map(|ruled| policy::path::resolve(&ruled.value, &paths));
+    let config = session.policy.agent_mcp_config.as_ref().map(|ruled| policy::place::resolve(&ruled.value, &paths));
     let extra = policy_servers(session);
     let bridge = format!("{OWN_DIRECTORY}/agentsh");
     let socket = format!("{OWN_DIRECTORY}/bridge");
@@ -228,7 +228,7 @@ async fn start_agent(
     let (opened, names) = net::plan(&endpoints);
     let env = agent_environment(session, kind, launch, &pinned);
     let argv: Vec<String> = pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let limits = process.limits.clone().or(policy::limits_for_agent());
+    let limits = process.limits.clone().or(policy::limits::limits_for_agent());
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let start = Start {
         label: "agent",

@@ -57,7 +57,7 @@ impl Server {
     #[must_use]
     pub fn new(session: Rc<Session>, declaration: Declaration, error_output: ErrorOutput) -> Self {
         let process = session.policy.mcp.servers.get(&declaration.id).map_or_else(
-            || session.policy.server_process(&declaration.id),
+            ProcessPolicy::server_default,
             |server| server.process.clone(),
         );
         Self { session, declaration, process, error_output, starts: 0 }
@@ -105,7 +105,7 @@ impl Upstream for Server {
         let (stdout, stdout_inside) = pipe_out().map_err(|error| failed(id, &error))?;
         let (stderr, stderr_inside) = pipe_out().map_err(|error| failed(id, &error))?;
         let own_error = std::io::stderr();
-        let limits = self.process.limits.clone().or(policy::limits_for_server());
+        let limits = self.process.limits.clone().or(policy::limits::limits_for_server());
         let workdir = self.declaration.cwd.clone().or_else(|| resolved.cwd.clone()).unwrap_or_else(|| session.workdir());
         let argv = strings(&resolved)?;
         let start = Start {
@@ -240,7 +240,12 @@ async fn keep_tail(mut stderr: pipe::Receiver) -> String {
         let surplus = kept.len().saturating_sub(KEPT_BYTES);
         kept.drain(..surplus);
     }
-    crate::store::escape::text(String::from_utf8_lossy(&kept).trim_end())
+    String::from_utf8_lossy(&kept)
+        .trim_end()
+        .lines()
+        .map(|line| format!("  {}", crate::store::escape::line(line)))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A grant must not make the pinned program itself writable.

@@ -33,3 +33,17 @@ impl<R: Recorder> Recorder for std::rc::Rc<R> {
         (**self).broken()
     }
 }
+
+impl Recorder for super::Journal {
+    fn record(&self, event: Event) {
+        Self::record(self, event);
+    }
+
+    async fn commit(&self, event: Event) -> Result<(), String> {
+        Self::commit(self, event).await.map_err(|error| error.to_string())
+    }
+
+    fn broken(&self) -> Option<String> {
+        Self::broken(self)
+    }
+}

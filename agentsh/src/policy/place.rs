@@ -1,0 +1,37 @@
+//! Paths of a policy as paths of this host: the one meaning that the sandbox's plan and `explain` share.
+
+use std::path::{Path, PathBuf};
+
+use super::model::FilesystemPolicy;
+use super::path::{self, PathContext};
+
+/// `~`, the project and `..` resolved by their letters; a pattern keeps its stars.
+#[must_use]
+pub fn resolve(text: &str, context: &PathContext) -> PathBuf {
+    path::absolute(text, context).iter().collect()
+}
+
+/// Whether a pattern means this path.
+#[must_use]
+pub fn matches(pattern: &str, path: &Path, context: &PathContext) -> bool {
+    path::is(&path::absolute(pattern, context), &path::absolute(&path.to_string_lossy(), context))
+}
+
+impl FilesystemPolicy {
+    /// Whether a grant of `write` covers the path. Masks and read-only files are not asked.
+    #[must_use]
+    pub fn may_write(&self, path: &Path, context: &PathContext) -> bool {
+        covers(&self.write, path, context)
+    }
+
+    /// Whether a grant of `read` or `write` covers the path.
+    #[must_use]
+    pub fn may_read(&self, path: &Path, context: &PathContext) -> bool {
+        covers(&self.read, path, context) || covers(&self.write, path, context)
+    }
+}
+
+fn covers(list: &[super::Ruled<String>], path: &Path, context: &PathContext) -> bool {
+    let wanted = path::absolute(&path.to_string_lossy(), context);
+    list.iter().any(|entry| path::covers(&path::absolute(&entry.value, context), &wanted))
+}
