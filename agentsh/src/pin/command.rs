@@ -57,11 +57,7 @@ pub(super) fn resolve(context: &mut Context<'_>, command: Command) -> Result<Tar
 }
 
 /// Programs that look for a package and start something of it.
-fn launcher(
-    context: &mut Context<'_>,
-    command: &Command,
-    found: &Found,
-) -> Result<Option<Target>, PinError> {
+fn launcher(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Option<Target>, PinError> {
     match search::file_name(&found.path) {
         "npx" | "pnpx" | "bunx" | "npm" | "pnpm" | "yarn" => npx::resolve(context, command, found),
         "bun" if command.arg(0) == "x" => npx::resolve(context, command, found),

@@ -112,7 +112,8 @@ fn module(
     safe_path: bool,
 ) -> Result<bool, PinError> {
     let plain = |part: &str| {
-        !part.is_empty() && part.chars().all(|letter| letter.is_alphanumeric() || letter == '_' || letter == '-')
+        !part.is_empty()
+            && part.chars().all(|letter| letter.is_alphanumeric() || letter == '_' || letter == '-')
     };
     let parts: Vec<&str> = name.split('.').collect();
     if !parts.iter().all(|part| plain(part)) {

@@ -39,8 +39,7 @@ pub(super) fn pin(
     let prefix = found.real.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned();
     let minor = minor_version(&found.real, venv.as_deref().unwrap_or(&prefix));
     context.interpreter(found)?;
-    let mut installation =
-        Installation { program, minor, library: Vec::new(), sites: Vec::new() };
+    let mut installation = Installation { program, minor, library: Vec::new(), sites: Vec::new() };
     let mut system_sites = true;
     if let Some(venv) = &venv {
         let settings = search::text(&venv.join("pyvenv.cfg"), 1 << 16)?.unwrap_or_default();
@@ -156,7 +155,8 @@ fn versioned(lib: &Path, minor: Option<u32>, name: &str) -> Vec<PathBuf> {
 fn minor_version(interpreter: &Path, prefix: &Path) -> Option<u32> {
     let of = |path: &Path| search::file_name(path).strip_prefix("python3.")?.parse().ok();
     of(interpreter).or_else(|| {
-        let found: Vec<u32> = search::subdirectories(&prefix.join("lib")).iter().filter_map(|path| of(path)).collect();
+        let found: Vec<u32> =
+            search::subdirectories(&prefix.join("lib")).iter().filter_map(|path| of(path)).collect();
         match found.as_slice() {
             [one] => Some(*one),
             _ => None,
@@ -186,7 +186,12 @@ pub(super) fn behind_shell_header(script: &Path, head: &[u8]) -> Option<PathBuf>
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines();
     let shell = lines.next()?.trim_end();
-    let call = lines.next()?.strip_prefix("'''exec' ")?.split_once(" \"$0\"").filter(|_| shell.ends_with("/sh"))?.0;
+    let call = lines
+        .next()?
+        .strip_prefix("'''exec' ")?
+        .split_once(" \"$0\" \"$@\"")
+        .filter(|_| shell.ends_with("/sh"))?
+        .0;
     let python = match call.strip_prefix("\"$(dirname -- \"$(realpath -- \"$0\")\")\"/") {
         Some(name) => script.parent()?.join(name.trim_matches(['\'', '"'])),
         None if call.contains('$') => return None,
@@ -233,7 +238,8 @@ pub(super) fn behind_shim(
         };
         versions.sort_by_key(patch);
         if let Some(directory) = versions.pop()
-            && let Ok(found) = search::command(directory.join("bin").join(name).as_os_str(), root, "".as_ref())
+            && let Ok(found) =
+                search::command(directory.join("bin").join(name).as_os_str(), root, "".as_ref())
         {
             return Ok(Some(found));
         }

@@ -46,7 +46,10 @@ impl Spec {
                     .into_iter()
                     .find(|operator| part.starts_with(operator))
                     .ok_or_else(bad)?;
-                wanted.push((operator.to_owned(), part.get(operator.len()..).unwrap_or_default().trim().to_owned()));
+                wanted.push((
+                    operator.to_owned(),
+                    part.get(operator.len()..).unwrap_or_default().trim().to_owned(),
+                ));
             }
         }
         Ok(Self { name: normal(name), wanted })
@@ -66,7 +69,10 @@ impl Spec {
                 "<=" => have <= want,
                 ">" => have > want,
                 "<" => have < want,
-                "~=" => have >= want && have.starts_with(want.get(..want.len().saturating_sub(1)).unwrap_or_default()),
+                "~=" => {
+                    have >= want
+                        && have.starts_with(want.get(..want.len().saturating_sub(1)).unwrap_or_default())
+                }
                 _ => false,
             }
         })
@@ -113,15 +119,60 @@ struct Line {
 
 const SPECS: &[&str] = &["--from", "--with", "--spec", "-w"];
 const VALUED: &[&str] = &[
-    "--python", "-p", "--index-url", "-i", "--extra-index-url", "--index", "--default-index", "--prerelease",
-    "--extra", "--group", "--package", "--link-mode", "--color", "--pip-args", "--resolution", "--exclude-newer",
-    "--only-group", "--no-group", "--no-extra",
+    "--python",
+    "-p",
+    "--index-url",
+    "-i",
+    "--extra-index-url",
+    "--index",
+    "--default-index",
+    "--prerelease",
+    "--extra",
+    "--group",
+    "--package",
+    "--link-mode",
+    "--color",
+    "--pip-args",
+    "--resolution",
+    "--exclude-newer",
+    "--only-group",
+    "--no-group",
+    "--no-extra",
 ];
 const PLAIN: &[&str] = &[
-    "-q", "--quiet", "-v", "--verbose", "--offline", "--no-sync", "--frozen", "--locked", "--no-progress", "--no-dev",
-    "--all-extras", "--all-groups", "--no-env-file", "--native-tls", "--no-config", "--refresh", "--no-project",
-    "--no-cache", "-n", "--script", "-s", "--active", "--no-python-downloads", "--dev", "--no-editable", "-U", "--upgrade",
-    "--exact", "--isolated", "--no-build", "--no-default-groups", "--system-certs", "--managed-python",
+    "-q",
+    "--quiet",
+    "-v",
+    "--verbose",
+    "--offline",
+    "--no-sync",
+    "--frozen",
+    "--locked",
+    "--no-progress",
+    "--no-dev",
+    "--all-extras",
+    "--all-groups",
+    "--no-env-file",
+    "--native-tls",
+    "--no-config",
+    "--refresh",
+    "--no-project",
+    "--no-cache",
+    "-n",
+    "--script",
+    "-s",
+    "--active",
+    "--no-python-downloads",
+    "--dev",
+    "--no-editable",
+    "-U",
+    "--upgrade",
+    "--exact",
+    "--isolated",
+    "--no-build",
+    "--no-default-groups",
+    "--system-certs",
+    "--managed-python",
 ];
 
 fn line(launcher: &str, args: &[OsString], cwd: &Path) -> Result<Line, PinError> {
@@ -142,17 +193,22 @@ fn line(launcher: &str, args: &[OsString], cwd: &Path) -> Result<Line, PinError>
             _ => (text, None),
         };
         let mut take = || {
-            value.map(str::to_owned).or_else(|| {
-                index += 1;
-                args.get(index - 1).map(|word| word.to_string_lossy().into_owned())
-            }).unwrap_or_default()
+            value
+                .map(str::to_owned)
+                .or_else(|| {
+                    index += 1;
+                    args.get(index - 1).map(|word| word.to_string_lossy().into_owned())
+                })
+                .unwrap_or_default()
         };
         match name {
             _ if SPECS.contains(&name) => {
                 let spec = take();
-                for part in spec.split(',').filter(|_| name != "--spec" && name != "--from").chain(
-                    Some(spec.as_str()).filter(|_| name == "--spec" || name == "--from"),
-                ) {
+                for part in spec
+                    .split(',')
+                    .filter(|_| name != "--spec" && name != "--from")
+                    .chain(Some(spec.as_str()).filter(|_| name == "--spec" || name == "--from"))
+                {
                     line.specs.push(Spec::parse(part)?);
                 }
             }
@@ -170,7 +226,8 @@ fn line(launcher: &str, args: &[OsString], cwd: &Path) -> Result<Line, PinError>
             _ => {
                 return Err(PinError::Unsupported {
                     what: format!("{launcher} {name}"),
-                    instead: "this flag is not known; leave it out, or name the installed command itself".to_owned(),
+                    instead: "this flag is not known; leave it out, or name the installed command itself"
+                        .to_owned(),
                 });
             }
         }
@@ -233,7 +290,10 @@ fn tool(
     kind: Launcher,
 ) -> Result<Option<Target>, PinError> {
     let Some(word) = line.words.first().and_then(|word| word.to_str()) else {
-        return Err(PinError::Unsupported { what: format!("{launcher} without a command"), instead: "name one".to_owned() });
+        return Err(PinError::Unsupported {
+            what: format!("{launcher} without a command"),
+            instead: "name one".to_owned(),
+        });
     };
     let mut specs = line.specs;
     let name_end = word.find(['@', '=', '<', '>', '!', '~', '[']).unwrap_or(word.len());
@@ -246,11 +306,13 @@ fn tool(
     if !explicit {
         specs.insert(0, Spec::parse(word)?);
     }
-    let candidates = if kind == Launcher::Pipx { pipx_environments(context) } else { uv_environments(context) };
+    let candidates =
+        if kind == Launcher::Pipx { pipx_environments(context) } else { uv_environments(context) };
     let Some((environment, version)) = choose(&candidates, &specs, name) else {
         return missing(context, command, launcher, word);
     };
-    let mut target = start(context, command, &environment, name, line.words.get(1..), line.directory.as_deref())?;
+    let mut target =
+        start(context, command, &environment, name, line.words.get(1..), line.directory.as_deref())?;
     target.launcher = kind;
     let package = specs.first().map(|spec| spec.name.replace('_', "-")).unwrap_or_default();
     target.identity = format!("pypi:{package}@{version}");
@@ -321,7 +383,10 @@ fn run(context: &mut Context<'_>, command: &Command, line: Line) -> Result<Optio
     let environment = if own {
         let stem = normal(script.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default());
         let mut all = uv_environments(context);
-        all.retain(|path| normal(search::file_name(path)).starts_with(&format!("{stem}_")) && path.join("pyvenv.cfg").is_file());
+        all.retain(|path| {
+            normal(search::file_name(path)).starts_with(&format!("{stem}_"))
+                && path.join("pyvenv.cfg").is_file()
+        });
         all.into_iter().max_by_key(|path| std::fs::metadata(path).and_then(|data| data.modified()).ok())
     } else if !line.specs.is_empty() {
         let name = if is_script || line.module { "python" } else { word.as_str() };
@@ -421,7 +486,9 @@ fn pipx_environments(context: &Context<'_>) -> Vec<PathBuf> {
     };
     let mut found: Vec<PathBuf> = homes
         .iter()
-        .flat_map(|home| ["venvs", ".cache"].into_iter().flat_map(|part| search::subdirectories(&home.join(part))))
+        .flat_map(|home| {
+            ["venvs", ".cache"].into_iter().flat_map(|part| search::subdirectories(&home.join(part)))
+        })
         .collect();
     found.extend(search::subdirectories(&home.join(".cache/pipx")));
     found
