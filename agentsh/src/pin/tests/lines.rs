@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::node_line::{self, Program};
 use super::super::semver::{Range, Version};
-use super::super::{PinError, npx_line, python_line, uv};
+use super::super::{PinError, npx_line, python_line, uv_line};
 
 fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
@@ -104,11 +104,11 @@ fn package_words_are_split_at_the_right_place() {
     assert!(npx_line::parse("npm", &words("exec server --flag")).is_err(), "npm takes the flag for itself");
     assert!(npx_line::parse("npm", &words("install x")).unwrap().is_none());
 
-    let python = |text: &str, version: &str| uv::Spec::parse(text).unwrap().satisfied_by(version);
+    let python = |text: &str, version: &str| uv_line::Spec::parse(text).unwrap().satisfied_by(version);
     assert!(python("a==1.*", "1.2") && python("a~=1.4.2", "1.4.9") && !python("a~=1.4.2", "1.5"));
     assert!(python("a[x]>=1,<2", "1.9") && !python("a>=1,<2", "2.0") && python("a@latest", "9"));
     for bad in ["", "-a", "./dir", "a?1"] {
-        assert!(uv::Spec::parse(bad).is_err(), "{bad:?}");
+        assert!(uv_line::Spec::parse(bad).is_err(), "{bad:?}");
     }
 }
 
@@ -123,7 +123,7 @@ proptest! {
         }
         for word in &line {
             let text = word.to_str().unwrap();
-            let _ = uv::Spec::parse(text);
+            let _ = uv_line::Spec::parse(text);
             if let (Some(range), Some(version)) = (Range::parse(text), Version::parse("1.2.3")) {
                 let _ = range.matches(&version);
             }

@@ -301,3 +301,28 @@ fn shells_containers_and_env_say_what_is_not_pinned() {
     let path = format!("PATH={}", machine.at("other/bin").display());
     assert_eq!(machine.ok(&["env", &path, "node", "main.js"]).program, elsewhere);
 }
+
+#[test]
+fn programs_that_run_what_they_are_given_are_looked_through_or_named() {
+    let machine = Machine::new();
+    machine.program("opt/bin/npx", "#!/usr/bin/env node\n");
+    machine.package("project/node_modules", "tsx", "4.0.0");
+    let entry = machine.file("app/server.ts", "x");
+    let resolved = machine.ok(&["npx", "tsx", "../app/server.ts"]);
+    assert!(resolved.files.iter().any(|file| file.path == entry));
+    assert!(resolved.trees.iter().any(|tree| tree.root == machine.at("app")));
+    assert!(machine.ok(&["npx", "tsx", "absent.ts"]).unpinned.is_some());
+
+    machine.program("opt/bin/ruby", "\u{7f}ELF ruby");
+    machine.program("opt/bin/timeout", "\u{7f}ELF timeout");
+    let script = machine.program("app/server.rb", "#!/usr/bin/env ruby\n");
+    for line in [&["ruby", "-w", "../app/server.rb"][..], &["../app/server.rb"]] {
+        let resolved = machine.ok(line);
+        assert!(
+            resolved.files.iter().any(|file| file.path == script && file.role == Role::Entry),
+            "{line:?}"
+        );
+        assert!(resolved.unpinned.is_some(), "{line:?}");
+    }
+    assert!(machine.ok(&["timeout", "5", "node", "x.js"]).unpinned.unwrap().contains("timeout"));
+}

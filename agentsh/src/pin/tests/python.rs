@@ -208,3 +208,17 @@ fn a_version_shim_is_looked_through() {
     machine.file("home/.pyenv/versions", "no directory");
     assert!(machine.ok(&["python", "../tool/main.py"]).unpinned.is_some(), "an ordinary shell script");
 }
+
+#[test]
+fn an_environment_with_a_copied_interpreter_uses_the_library_of_the_original() {
+    let machine = Machine::new();
+    machine.venv("project/.venv", "server", "1.0.0", "server");
+    fs::remove_file(machine.at("project/.venv/bin/python")).unwrap();
+    let copy = machine.program("project/.venv/bin/python", "\u{7f}ELF python");
+    let settings = format!("home = {}\n", machine.at("opt/bin").display());
+    machine.file("project/.venv/pyvenv.cfg", &settings);
+    let resolved = machine.ok(&[".venv/bin/python", "-m", "server"]);
+    assert_eq!(resolved.program, copy);
+    assert!(resolved.trees.iter().any(|tree| tree.root == machine.at("opt/lib/python3.12")));
+    assert!(resolved.read_roots.contains(&machine.at("opt")));
+}
