@@ -57,11 +57,7 @@ pub(super) fn resolve(context: &mut Context<'_>, command: Command) -> Result<Tar
 }
 
 /// Programs that look for a package and start something of it.
-fn launcher(
-    context: &mut Context<'_>,
-    command: &Command,
-    found: &Found,
-) -> Result<Option<Target>, PinError> {
+fn launcher(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Option<Target>, PinError> {
     match search::file_name(&found.path) {
         "npx" | "pnpx" | "bunx" | "npm" | "pnpm" | "yarn" => npx::resolve(context, command, found),
         "bun" if command.arg(0) == "x" => npx::resolve(context, command, found),
@@ -99,7 +95,67 @@ fn program(context: &mut Context<'_>, command: &Command, found: &Found) -> Resul
         let what = found.path.display();
         context.note(format!("the program that {what} chooses to start"));
     }
+    if let Some(name) = found.names().into_iter().find(|name| OTHER_INTERPRETERS.contains(name)) {
+        return other_interpreter(context, command, found, name);
+    }
+    if let Some(name) = found.names().into_iter().find(|name| WRAPPERS.contains(name)) {
+        context.note(format!("the program that {name} starts (name it as the command itself)"));
+    }
     direct(context, command, found)
+}
+
+/// They run a file that stands among their arguments; what that file loads is not followed.
+const OTHER_INTERPRETERS: &[&str] = &[
+    "ruby", "perl", "php", "lua", "luajit", "java", "dotnet", "pypy", "pypy3", "Rscript", "julia", "tclsh",
+    "guile", "elixir", "escript", "wasmtime", "wasmer", "groovy", "scala", "racket", "awk", "gawk", "make",
+    "qjs",
+];
+/// They start another command.
+const WRAPPERS: &[&str] = &[
+    "timeout",
+    "nice",
+    "nohup",
+    "setsid",
+    "stdbuf",
+    "time",
+    "sudo",
+    "doas",
+    "xargs",
+    "xvfb-run",
+    "tini",
+    "dumb-init",
+    "poetry",
+    "pdm",
+    "hatch",
+    "rye",
+    "go",
+    "cargo",
+    "just",
+    "flatpak",
+    "nix",
+    "systemd-run",
+    "unshare",
+    "chroot",
+];
+
+fn other_interpreter(
+    context: &mut Context<'_>,
+    command: &Command,
+    found: &Found,
+    name: &str,
+) -> Result<Target, PinError> {
+    let mut target = direct(context, command, found)?;
+    for word in &command.args {
+        let path = search::absolute(&command.cwd, Path::new(word));
+        if let Ok(entry) = search::file(&path) {
+            context.file(&entry.real, Role::Entry)?;
+            context.show(&entry.real);
+            target.identity = format!("file:{}", entry.real.display());
+            break;
+        }
+    }
+    context.note(format!("what {name} loads beside the program text it is given"));
+    Ok(target)
 }
 
 fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
@@ -227,7 +283,7 @@ pub(super) fn shebang_line(path: &Path) -> Result<Option<Shebang>, PinError> {
     if line.contains(&0) {
         return Err(bad("its #! line contains a zero byte"));
     }
-    let end = line.iter().position(|byte| blank(byte)).unwrap_or(line.len());
+    let end = line.iter().position(blank).unwrap_or(line.len());
     let (interpreter, argument) = line.split_at(end);
     if interpreter.is_empty() {
         return Err(bad("its #! line names no interpreter"));
@@ -264,7 +320,8 @@ fn script(
     }
     let mut target = resolve(context, next)?;
     target.launcher = Launcher::Shebang;
-    if !context.files.iter().any(|file| file.path == found.real) {
+    let known = context.files.iter().any(|file| file.path == found.real && file.role == Role::Entry);
+    if !known {
         // An interpreter that is not known by name: its libraries are its own affair.
         context.file(&found.real, Role::Entry)?;
         context.show(&found.real);

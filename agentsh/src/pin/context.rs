@@ -50,7 +50,11 @@ impl<'a> Context<'a> {
 
     /// A variable as the process will see it.
     pub fn variable(&self, name: &str) -> Option<&str> {
-        self.env.get(name).or_else(|| self.request.env.get(name)).map(String::as_str).filter(|v| !v.is_empty())
+        self.env
+            .get(name)
+            .or_else(|| self.request.env.get(name))
+            .map(String::as_str)
+            .filter(|v| !v.is_empty())
     }
 
     /// Pins one file, once; `path` has no links in it.
@@ -108,15 +112,6 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Takes back a directory of which only single files are to be seen.
-    pub fn hide(&mut self, path: &Path) {
-        self.read_roots.remove(path);
-    }
-
-    pub fn shows(&self, path: &Path) -> bool {
-        self.read_roots.contains(path)
-    }
-
     /// A directory where unrelated things of a person lie side by side: never shown or pinned as a whole.
     pub fn is_personal(&self, directory: &Path) -> bool {
         let home = std::fs::canonicalize(self.request.home).unwrap_or_else(|_| self.request.home.to_owned());
@@ -129,7 +124,8 @@ impl<'a> Context<'a> {
     pub fn interpreter(&mut self, found: &Found) -> Result<(), PinError> {
         self.file(&found.real, Role::Interpreter)?;
         self.show(&found.real);
-        let binaries = found.real.parent().filter(|parent| parent.file_name().is_some_and(|name| name == "bin"));
+        let binaries =
+            found.real.parent().filter(|parent| parent.file_name().is_some_and(|name| name == "bin"));
         if let Some(prefix) = binaries.and_then(Path::parent)
             && !self.is_personal(prefix)
         {
@@ -154,9 +150,10 @@ impl<'a> Context<'a> {
     }
 
     pub fn finish(self, target: Target) -> Resolved {
-        let shown = self.read_roots.iter().filter(|root| {
-            !self.read_roots.iter().any(|other| other != *root && root.starts_with(other))
-        });
+        let shown = self
+            .read_roots
+            .iter()
+            .filter(|root| !self.read_roots.iter().any(|other| other != *root && root.starts_with(other)));
         let mut resolved = Resolved {
             launcher: target.launcher,
             identity: target.identity,

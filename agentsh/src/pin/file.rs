@@ -139,6 +139,8 @@ impl Stamp {
 pub(super) struct Hasher<'a> {
     cache: &'a mut dyn DigestCache,
     progress: &'a mut dyn FnMut(Progress<'_>),
+    /// Big files that were read already: an entry also stands in its tree.
+    read: std::collections::BTreeMap<FileKey, [u8; 32]>,
     files: u64,
     bytes: u64,
     pub entries: u64,
@@ -146,7 +148,7 @@ pub(super) struct Hasher<'a> {
 
 impl<'a> Hasher<'a> {
     pub fn new(cache: &'a mut dyn DigestCache, progress: &'a mut dyn FnMut(Progress<'_>)) -> Self {
-        Self { cache, progress, files: 0, bytes: 0, entries: 0 }
+        Self { cache, progress, read: std::collections::BTreeMap::new(), files: 0, bytes: 0, entries: 0 }
     }
 
     /// Opens `path`, which must have no link in it, and pins its bytes.
@@ -192,7 +194,9 @@ impl<'a> Hasher<'a> {
         if files.is_multiple_of(256) {
             (self.progress)(Progress { path, done: 0, total: before.size, files });
         }
-        if !racy && let Some(digest) = self.cache.lookup(&before) {
+        let known =
+            if racy { None } else { self.read.get(&before).copied().or_else(|| self.cache.lookup(&before)) };
+        if let Some(digest) = known {
             return Ok((digest, Stamp { key: before, racy }));
         }
         let progress = &mut *self.progress;
@@ -204,6 +208,9 @@ impl<'a> Hasher<'a> {
         }
         if !racy {
             self.cache.store(before, digest);
+            if before.size > CHUNK as u64 {
+                self.read.insert(before, digest);
+            }
         }
         Ok((digest, Stamp { key: before, racy }))
     }
@@ -226,8 +233,11 @@ pub(super) fn open_at(directory: impl AsFd, name: &Path, shown: &Path) -> Result
     regular(descriptor, shown)
 }
 
-const FLAGS: OFlags =
-    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
 
 fn regular(descriptor: OwnedFd, path: &Path) -> Result<File, PinError> {
     let stat = rustix::fs::fstat(&descriptor).map_err(|source| PinError::io(path, source))?;

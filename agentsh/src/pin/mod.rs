@@ -33,6 +33,7 @@ mod semver;
 mod status;
 mod tree;
 mod uv;
+mod uv_line;
 
 #[cfg(test)]
 mod tests;

@@ -40,7 +40,7 @@ pub(super) fn resolve(
             }
             let identity = node_tree::pin(context, &entry)?;
             argv.push(entry.into_os_string());
-            identity
+            behind_runner(context, command, &identity, &line.rest)?.unwrap_or(identity)
         }
         Program::Inline(text) => {
             context.inline(text.as_bytes());
@@ -60,6 +60,28 @@ pub(super) fn resolve(
     }
     argv.append(&mut line.rest);
     Ok(Target { launcher: Launcher::Node, identity, program: found.real.clone(), argv })
+}
+
+/// Packages that run the file they are given: a pin of `tsx` pins no more than a pin of `node`.
+fn behind_runner(
+    context: &mut Context<'_>,
+    command: &Command,
+    identity: &str,
+    rest: &[OsString],
+) -> Result<Option<String>, PinError> {
+    const RUNNERS: [&str; 7] = ["tsx", "ts-node", "nodemon", "esno", "babel-node", "vite-node", "jiti"];
+    let name = identity.strip_prefix("npm:").and_then(|name| name.split('@').next()).unwrap_or_default();
+    if !RUNNERS.contains(&name) {
+        return Ok(None);
+    }
+    for word in rest {
+        if let Ok(found) = search::file(&search::absolute(&command.cwd, Path::new(word))) {
+            context.file(&found.real, Role::Entry)?;
+            return node_tree::pin(context, &found.real).map(Some);
+        }
+    }
+    context.note(format!("what {name} starts"));
+    Ok(None)
 }
 
 /// The file that Node runs for the word `path`: itself, with an ending, or the main file of a directory. The

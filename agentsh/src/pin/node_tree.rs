@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::PinError;
 use super::context::Context;
 use super::package::{self, Package};
 use super::search;
 use super::tree::{Selection, TreeSource};
-use super::PinError;
 
 /// What Node, Bun and Deno load from beside a script that belongs to no package.
 pub(super) const SCRIPTS: &[&str] =
@@ -51,29 +51,27 @@ fn ancestors(context: &mut Context<'_>, directory: Option<&Path>, prefix: &str) 
     Ok(())
 }
 
-/// The loadable files in a script's directory and below. In a directory that holds a whole life (`~`, `/tmp`)
-/// only those beside the script.
+/// The loadable files in a script's directory and below. Of a directory that holds a whole life (`~`, `/tmp`)
+/// only the script itself is pinned, and only it is shown.
 pub(super) fn scripts(
     context: &mut Context<'_>,
     directory: &Path,
     entry: &Path,
     suffixes: &'static [&'static str],
 ) -> Result<(), PinError> {
-    let shallow = context.is_personal(directory);
-    let shown = context.shows(directory);
-    context.tree("script", directory, Selection { suffixes: Some(suffixes), shallow, ..Selection::default() })?;
-    if shallow {
-        if !shown {
-            context.hide(directory);
-        }
+    if context.is_personal(directory) {
         context.show(entry);
-        context.note(format!("what the script loads from directories below {}", directory.display()));
+        context.note(format!("what the script loads from {}", directory.display()));
+        return Ok(());
     }
-    Ok(())
+    context.tree("script", directory, Selection { suffixes: Some(suffixes), ..Selection::default() })
 }
 
 fn outermost_modules(path: &Path) -> Option<PathBuf> {
-    path.ancestors().filter(|part| part.file_name().is_some_and(|name| name == "node_modules")).last().map(Path::to_owned)
+    path.ancestors()
+        .filter(|part| part.file_name().is_some_and(|name| name == "node_modules"))
+        .last()
+        .map(Path::to_owned)
 }
 
 /// `PREFIX/lib/node_modules`: one directory of separate installations, each with its dependencies inside, not
@@ -105,9 +103,17 @@ fn global(context: &mut Context<'_>, modules: &Path, entry: &Path) -> Result<(),
         let label = if seen.len() == 1 { "package".to_owned() } else { format!("../{}", name.display()) };
         let before = context.trees.len();
         context.tree(&label, &root, Selection::default())?;
-        let manifests: Vec<PathBuf> = context.trees.iter().skip(before).flat_map(|tree| {
-            tree.manifest.keys().filter(|path| path.ends_with("package.json")).map(|path| tree.root.join(path))
-        }).collect();
+        let manifests: Vec<PathBuf> = context
+            .trees
+            .iter()
+            .skip(before)
+            .flat_map(|tree| {
+                tree.manifest
+                    .keys()
+                    .filter(|path| path.ends_with("package.json"))
+                    .map(|path| tree.root.join(path))
+            })
+            .collect();
         for manifest in manifests {
             // Packages carry broken manifests as test data; Node does not read those either.
             if let Some(Ok(Some(package))) = manifest.parent().map(package::read) {

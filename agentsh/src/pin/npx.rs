@@ -96,9 +96,12 @@ fn installed(
     let mut cached = Vec::new();
     for modules in cache_directories(context) {
         if let Some((package, entry)) = in_modules(&modules, line)? {
-            let asked = modules.parent().map(package::read).transpose()?.flatten().is_some_and(|holder| {
-                holder.requested.contains(&line.package.text())
-            });
+            let asked = modules
+                .parent()
+                .map(package::read)
+                .transpose()?
+                .flatten()
+                .is_some_and(|holder| holder.requested.contains(&line.package.text()));
             let version = package.version.as_deref().and_then(Version::parse);
             cached.push((version, asked, std::cmp::Reverse(modules), package, entry));
         }
@@ -180,9 +183,12 @@ fn global_directories(
         }
     }
     let node = search::command("node".as_ref(), &command.cwd, &command.path_env).ok();
-    for path in [Some(&found.path), Some(&found.real), node.as_ref().map(|node| &node.real)].into_iter().flatten() {
+    for path in
+        [Some(&found.path), Some(&found.real), node.as_ref().map(|node| &node.real)].into_iter().flatten()
+    {
         let above = path.ancestors().skip(1);
-        let binaries = above.filter(|part| part.file_name().is_some_and(|name| name == "bin" || name == "lib"));
+        let binaries =
+            above.filter(|part| part.file_name().is_some_and(|name| name == "bin" || name == "lib"));
         prefixes.extend(binaries.filter_map(Path::parent).map(Path::to_owned));
     }
     if found.path.starts_with("/usr") {
@@ -208,5 +214,9 @@ fn cache_directories(context: &Context<'_>) -> Vec<PathBuf> {
     for request in search::subdirectories(&cache.join("pnpm/dlx")) {
         directories.extend(search::subdirectories(&request));
     }
-    directories.into_iter().map(|directory| directory.join("node_modules")).filter(|path| path.is_dir()).collect()
+    directories
+        .into_iter()
+        .map(|directory| directory.join("node_modules"))
+        .filter(|path| path.is_dir())
+        .collect()
 }

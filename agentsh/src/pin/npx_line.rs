@@ -107,18 +107,23 @@ pub(super) fn parse(launcher: &str, args: &[OsString]) -> Result<Option<Line>, P
                 };
                 packages.push(Spec::parse(value)?);
             }
-            "-y" | "--yes" | "--no" | "--no-install" | "-q" | "--quiet" | "--silent" | "-s" | "--prefer-offline"
-            | "--offline" | "--prefer-online" | "--ignore-scripts" | "--bun" | "--verbose" | "-d"
-            | "--ignore-existing" => {}
+            "-y" | "--yes" | "--no" | "--no-install" | "-q" | "--quiet" | "--silent" | "-s"
+            | "--prefer-offline" | "--offline" | "--prefer-online" | "--ignore-scripts" | "--bun"
+            | "--verbose" | "-d" | "--ignore-existing" => {}
             "--registry" | "--loglevel" | "--cache" | "--userconfig" | "--prefix" => {
                 if matches!(name, "--prefix" | "--userconfig" | "--cache") {
                     return Err(unsupported(name, "set the place in npm's own configuration"));
                 }
                 index += usize::from(value.is_none());
             }
-            "-c" | "--call" => return Err(unsupported(name, "name the package's command instead of shell text")),
+            "-c" | "--call" => {
+                return Err(unsupported(name, "name the package's command instead of shell text"));
+            }
             _ if name.starts_with('-') => {
-                return Err(unsupported(name, "this flag is not known; leave it out or put it after the package"));
+                return Err(unsupported(
+                    name,
+                    "this flag is not known; leave it out or put it after the package",
+                ));
             }
             _ => break,
         }

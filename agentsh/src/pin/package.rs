@@ -53,7 +53,8 @@ impl Package {
         };
         // A manifest may not point out of its package.
         let inside = Path::new(file);
-        let leaves = inside.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir));
+        let leaves =
+            inside.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir));
         (!leaves).then(|| self.root.join(inside))
     }
 }
@@ -81,8 +82,7 @@ pub(super) fn read(directory: &Path) -> Result<Option<Package>, PinError> {
     let keys = ["dependencies", "optionalDependencies", "peerDependencies"];
     let dependencies = keys.iter().flat_map(|key| names(&object, key)).collect();
     let packages = object.get("_npx").and_then(|npx| npx.get("packages")).and_then(Value::as_array);
-    let requested =
-        packages.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    let requested = packages.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
     Ok(Some(Package {
         version: text("version"),
         main: text("main"),

@@ -21,8 +21,8 @@ const NO_CACHE: &str = "/dev/null/pycache";
 const SAFE_PATH_SINCE: u32 = 11;
 
 pub(super) fn is_python(name: &str) -> bool {
-    let rest = name.strip_prefix("python").or_else(|| name.strip_prefix("pypy"));
-    rest.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+    name.strip_prefix("python")
+        .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
 pub(super) fn resolve(
@@ -112,7 +112,8 @@ fn module(
     safe_path: bool,
 ) -> Result<bool, PinError> {
     let plain = |part: &str| {
-        !part.is_empty() && part.chars().all(|letter| letter.is_alphanumeric() || letter == '_' || letter == '-')
+        !part.is_empty()
+            && part.chars().all(|letter| letter.is_alphanumeric() || letter == '_' || letter == '-')
     };
     let parts: Vec<&str> = name.split('.').collect();
     if !parts.iter().all(|part| plain(part)) {

@@ -36,16 +36,27 @@ pub(super) fn pin(
         (Some(venv), Some(name)) => venv.join("bin").join(name),
         _ => found.real.clone(),
     };
-    let prefix = found.real.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned();
+    let settings = match &venv {
+        Some(venv) => search::text(&venv.join("pyvenv.cfg"), 1 << 16)?.unwrap_or_default(),
+        None => String::new(),
+    };
+    let settings = pyvenv_settings(&settings);
+    // An environment may hold a copy of the interpreter: the library is where the original is.
+    let copied = venv.as_ref().is_some_and(|venv| found.real.starts_with(venv));
+    let home = settings.get("home").filter(|_| copied).and_then(|home| search::directory(Path::new(home)));
+    let binaries = home.as_deref().or(found.real.parent());
+    let prefix = binaries.and_then(Path::parent).unwrap_or(Path::new("/")).to_owned();
     let minor = minor_version(&found.real, venv.as_deref().unwrap_or(&prefix));
+    if home.is_some() && !context.is_personal(&prefix) {
+        context.show(&prefix);
+    }
     context.interpreter(found)?;
-    let mut installation =
-        Installation { program, minor, library: Vec::new(), sites: Vec::new() };
+    let mut installation = Installation { program, minor, library: Vec::new(), sites: Vec::new() };
     let mut system_sites = true;
     if let Some(venv) = &venv {
-        let settings = search::text(&venv.join("pyvenv.cfg"), 1 << 16)?.unwrap_or_default();
-        let settings = pyvenv_settings(&settings);
-        system_sites = settings.get("include-system-site-packages").is_some_and(|word| word == "true");
+        system_sites = settings
+            .get("include-system-site-packages")
+            .is_some_and(|word| word.eq_ignore_ascii_case("true"));
         context.tree("venv", venv, Selection::default())?;
         installation.sites.extend(versioned(&venv.join("lib"), minor, "site-packages"));
     }
@@ -156,7 +167,8 @@ fn versioned(lib: &Path, minor: Option<u32>, name: &str) -> Vec<PathBuf> {
 fn minor_version(interpreter: &Path, prefix: &Path) -> Option<u32> {
     let of = |path: &Path| search::file_name(path).strip_prefix("python3.")?.parse().ok();
     of(interpreter).or_else(|| {
-        let found: Vec<u32> = search::subdirectories(&prefix.join("lib")).iter().filter_map(|path| of(path)).collect();
+        let found: Vec<u32> =
+            search::subdirectories(&prefix.join("lib")).iter().filter_map(|path| of(path)).collect();
         match found.as_slice() {
             [one] => Some(*one),
             _ => None,
@@ -177,7 +189,7 @@ pub(super) fn environment_of(path: &Path) -> Result<Option<PathBuf>, PinError> {
 
 fn pyvenv_settings(text: &str) -> BTreeMap<String, String> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
-    pairs.map(|(key, value)| (key.trim().to_lowercase(), value.trim().to_lowercase())).collect()
+    pairs.map(|(key, value)| (key.trim().to_lowercase(), value.trim().to_owned())).collect()
 }
 
 /// Installers write `#!/bin/sh` and a line that is shell and Python at once where the interpreter's path does not
@@ -186,7 +198,12 @@ pub(super) fn behind_shell_header(script: &Path, head: &[u8]) -> Option<PathBuf>
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines();
     let shell = lines.next()?.trim_end();
-    let call = lines.next()?.strip_prefix("'''exec' ")?.split_once(" \"$0\"").filter(|_| shell.ends_with("/sh"))?.0;
+    let call = lines
+        .next()?
+        .strip_prefix("'''exec' ")?
+        .split_once(" \"$0\" \"$@\"")
+        .filter(|_| shell.ends_with("/sh"))?
+        .0;
     let python = match call.strip_prefix("\"$(dirname -- \"$(realpath -- \"$0\")\")\"/") {
         Some(name) => script.parent()?.join(name.trim_matches(['\'', '"'])),
         None if call.contains('$') => return None,
@@ -233,7 +250,8 @@ pub(super) fn behind_shim(
         };
         versions.sort_by_key(patch);
         if let Some(directory) = versions.pop()
-            && let Ok(found) = search::command(directory.join("bin").join(name).as_os_str(), root, "".as_ref())
+            && let Ok(found) =
+                search::command(directory.join("bin").join(name).as_os_str(), root, "".as_ref())
         {
             return Ok(Some(found));
         }

@@ -92,7 +92,8 @@ fn cluster<'a>(
                 if value.as_bytes().starts_with(b"pycache_prefix") {
                     return Err(PinError::Unsupported {
                         what: "python -X pycache_prefix".to_owned(),
-                        instead: "leave it out: compiled modules are never read from a writable place".to_owned(),
+                        instead: "leave it out: compiled modules are never read from a writable place"
+                            .to_owned(),
                     });
                 }
                 line.flags.push(whole);

@@ -11,7 +11,8 @@ use super::{Launcher, PinError, node, node_tree, package};
 
 /// `bun [flags] [run] file args`.
 pub(super) fn bun(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
-    const VALUED: &[&str] = &["-r", "--preload", "--cwd", "-c", "--config", "--env-file", "--tsconfig-override"];
+    const VALUED: &[&str] =
+        &["-r", "--preload", "--cwd", "-c", "--config", "--env-file", "--tsconfig-override"];
     let mut line = words(command, "bun", VALUED)?;
     if line.subcommand.is_some_and(|word| word != "run") {
         context.note("what this subcommand of bun starts");
@@ -42,8 +43,20 @@ pub(super) fn bun(context: &mut Context<'_>, command: &Command, found: &Found) -
 
 /// `deno run [flags] file args`.
 pub(super) fn deno(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
-    const VALUED: &[&str] =
-        &["-c", "--config", "--import-map", "--cert", "-L", "--log-level", "--location", "--seed", "--env-file", "--preload", "--lock", "--ext"];
+    const VALUED: &[&str] = &[
+        "-c",
+        "--config",
+        "--import-map",
+        "--cert",
+        "-L",
+        "--log-level",
+        "--location",
+        "--seed",
+        "--env-file",
+        "--preload",
+        "--lock",
+        "--ext",
+    ];
     let mut line = words(command, "deno", VALUED)?;
     if line.subcommand.is_some_and(|word| word != "run") {
         context.note("what this subcommand of deno starts");
@@ -96,7 +109,8 @@ fn words<'a>(command: &'a Command, program: &str, valued: &[&'static str]) -> Re
                 return Err(unsupported(program, text));
             }
             line.before.push(word.clone());
-            let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+            let (name, value) =
+                text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
             if valued.contains(&name) {
                 let value = value.map(OsString::from).or_else(|| {
                     index += 1;

@@ -49,7 +49,10 @@ pub(super) fn command(word: &OsStr, cwd: &Path, path_env: &OsStr) -> Result<Foun
 }
 
 pub(super) fn path_directories(path_env: &OsStr) -> impl Iterator<Item = PathBuf> {
-    std::env::split_paths(path_env).filter(|directory| directory.is_absolute()).collect::<Vec<_>>().into_iter()
+    std::env::split_paths(path_env)
+        .filter(|directory| directory.is_absolute())
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 fn executable(path: &Path) -> Result<Found, PinError> {

@@ -75,13 +75,11 @@ pub fn compare(pinned: Option<&PinnedState>, resolved: &Resolved) -> Status {
             Some(_) => {}
         }
     }
-    now.keys().filter(|label| !pinned.manifest.contains_key(*label)).for_each(|label| add(label, ChangeKind::Added));
+    now.keys()
+        .filter(|label| !pinned.manifest.contains_key(*label))
+        .for_each(|label| add(label, ChangeKind::Added));
     changed.sort_by(|a, b| a.path.cmp(&b.path));
-    Status::Mismatch(Change {
-        expected: pinned.digest.clone(),
-        actual: resolved.digest.clone(),
-        changed,
-    })
+    Status::Mismatch(Change { expected: pinned.digest.clone(), actual: resolved.digest.clone(), changed })
 }
 
 /// The documented table: a match proceeds; the first sight is pinned under `auto_trust_first` and treated as a
@@ -138,9 +136,10 @@ impl Resolved {
 
     /// The inverse of `label`.
     fn place(&self, label: &str) -> PathBuf {
-        let tree = self.trees.iter().filter_map(|tree| {
-            Some((tree, label.strip_prefix(tree.name.as_str())?.strip_prefix(":/")?))
-        });
+        let tree = self
+            .trees
+            .iter()
+            .filter_map(|tree| Some((tree, label.strip_prefix(tree.name.as_str())?.strip_prefix(":/")?)));
         tree.max_by_key(|(tree, _)| tree.name.len())
             .map_or_else(|| PathBuf::from(label), |(tree, relative)| tree.root.join(relative))
     }

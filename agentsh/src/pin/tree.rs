@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use sha2::{Digest, Sha256};
@@ -64,8 +64,6 @@ pub(super) struct Selection {
     pub names: Option<BTreeSet<OsString>>,
     /// Only files with these endings (without the dot).
     pub suffixes: Suffixes,
-    /// Only the root directory itself.
-    pub shallow: bool,
 }
 
 impl Selection {
@@ -79,7 +77,7 @@ impl Selection {
     }
 
     fn directory(&self, relative: &Path) -> bool {
-        !self.shallow && self.entry(relative) && !relative.file_name().is_some_and(is_excluded)
+        self.entry(relative) && !relative.file_name().is_some_and(is_excluded)
     }
 
     fn entry(&self, relative: &Path) -> bool {
@@ -196,13 +194,7 @@ impl Walk<'_, '_> {
 
     /// The target's name is recorded, and the bytes behind it: they may lie outside the tree, or in a part of
     /// it that is not hashed. Directories outside are left to the caller, who knows what they are.
-    fn link(
-        &mut self,
-        parent: &OwnedFd,
-        relative: &Path,
-        name: &Path,
-        key: FileKey,
-    ) -> Result<(), PinError> {
+    fn link(&mut self, parent: &OwnedFd, relative: &Path, name: &Path, key: FileKey) -> Result<(), PinError> {
         let shown = self.tree.root.join(relative);
         let target = rustix::fs::readlinkat(parent, name, Vec::new())
             .map_err(|source| PinError::io(&shown, source))?;
@@ -219,6 +211,7 @@ impl Walk<'_, '_> {
         if let Some(real) = &real {
             let stat = rustix::fs::lstat(real).map_err(|source| PinError::io(real, source))?;
             match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile if self.is_hashed_target(&shown, &target, real) => {}
                 FileType::RegularFile if self.tree.selection.file(relative) => {
                     let file = file::open(real)?;
                     let (digest, stamp) = self.hasher.hash_in_tree(&file, real, &self.tree.root)?;
@@ -249,12 +242,38 @@ impl Walk<'_, '_> {
     }
 }
 
+impl Walk<'_, '_> {
+    /// The link names, without another link on the way, a file whose bytes the tree covers anyway. So a change
+    /// of that file is reported once, under its own name.
+    fn is_hashed_target(&self, link: &Path, target: &Path, real: &Path) -> bool {
+        let selection = &self.tree.selection;
+        let inside = real.strip_prefix(&self.tree.root).is_ok_and(|inside| {
+            selection.names.is_none() && selection.file(inside) && !inside.iter().any(is_excluded)
+        });
+        inside && link.parent().is_some_and(|parent| without_dots(&parent.join(target)) == real)
+    }
+}
+
+/// Resolves `.` and `..` by name alone.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                plain.pop();
+            }
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
 impl PinnedTree {
     /// Every file below `directory` that has one of `suffixes` is part of this tree.
     pub(super) fn holds(&self, directory: &Path, suffixes: Suffixes) -> bool {
         let own = &self.selection;
-        let whole = own.names.is_none() && !own.shallow;
-        whole
+        own.names.is_none()
             && (own.suffixes.is_none() || own.suffixes == suffixes)
             && directory.strip_prefix(&self.root).is_ok_and(|inside| !inside.iter().any(is_excluded))
     }
@@ -334,10 +353,7 @@ fn names(descriptor: &OwnedFd, shown: &Path) -> Result<Vec<OsString>, PinError> 
         if name != b"." && name != b".." {
             names.push(OsStr::from_bytes(name).to_owned());
             if names.len() as u64 > MAX_ENTRIES {
-                return Err(PinError::TooLarge {
-                    root: shown.to_owned(),
-                    limit: "240000 directory entries",
-                });
+                return Err(PinError::TooLarge { root: shown.to_owned(), limit: "240000 directory entries" });
             }
         }
     }

@@ -7,177 +7,8 @@ use super::command::{self, Command};
 use super::context::{Context, Target};
 use super::search::{self, Found};
 use super::tree::TreeSource;
+use super::uv_line::{self, Line, Spec, normal, numbers};
 use super::{Launcher, PinError};
-
-/// A Python package and the versions that will do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Spec {
-    /// Lower-case, every run of `-_.` one `_`.
-    pub name: String,
-    /// Operator and version; all must hold.
-    pub wanted: Vec<(String, String)>,
-}
-
-impl Spec {
-    pub fn parse(text: &str) -> Result<Self, PinError> {
-        let text = text.trim();
-        if text.contains("://") || text.starts_with("git+") {
-            return Err(PinError::RemoteCode { what: text.to_owned() });
-        }
-        let end = text.find(|letter: char| !(letter.is_ascii_alphanumeric() || "-_.".contains(letter)));
-        let (name, rest) = text.split_at(end.unwrap_or(text.len()));
-        let extras_end = rest.find(']').filter(|_| rest.starts_with('[')).map_or(0, |end| end + 1);
-        let rest = rest.get(extras_end..).unwrap_or_default().trim();
-        let bad = || PinError::Unsupported {
-            what: format!("the package {text:?}"),
-            instead: "write a name, with `==VERSION` if one is meant".to_owned(),
-        };
-        if name.is_empty() || name.starts_with(['.', '-']) {
-            return Err(bad());
-        }
-        let mut wanted = Vec::new();
-        if let Some(version) = rest.strip_prefix('@') {
-            if version.trim() != "latest" {
-                wanted.push(("==".to_owned(), version.trim().to_owned()));
-            }
-        } else {
-            for part in rest.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-                let operator = ["===", "==", ">=", "<=", "~=", "!=", ">", "<"]
-                    .into_iter()
-                    .find(|operator| part.starts_with(operator))
-                    .ok_or_else(bad)?;
-                wanted.push((operator.to_owned(), part.get(operator.len()..).unwrap_or_default().trim().to_owned()));
-            }
-        }
-        Ok(Self { name: normal(name), wanted })
-    }
-
-    pub fn satisfied_by(&self, version: &str) -> bool {
-        self.wanted.iter().all(|(operator, wanted)| {
-            let (have, want) = (numbers(version), numbers(wanted));
-            match operator.as_str() {
-                "==" => match wanted.strip_suffix(".*") {
-                    Some(prefix) => have.starts_with(&numbers(prefix)),
-                    None => version == wanted,
-                },
-                "===" => version == wanted,
-                "!=" => version != wanted,
-                ">=" => have >= want,
-                "<=" => have <= want,
-                ">" => have > want,
-                "<" => have < want,
-                "~=" => have >= want && have.starts_with(want.get(..want.len().saturating_sub(1)).unwrap_or_default()),
-                _ => false,
-            }
-        })
-    }
-
-    /// Name and version of the installed package in `environment` that satisfies this.
-    fn installed(&self, environment: &Path) -> Option<String> {
-        let sites = search::subdirectories(&environment.join("lib"));
-        let sites = sites.iter().filter(|path| search::file_name(path).starts_with("python3."));
-        let records = sites.flat_map(|python| search::subdirectories(&python.join("site-packages")));
-        records.into_iter().find_map(|record| {
-            let (name, version) = search::file_name(&record).strip_suffix(".dist-info")?.split_once('-')?;
-            (normal(name) == self.name && self.satisfied_by(version)).then(|| version.to_owned())
-        })
-    }
-}
-
-fn normal(name: &str) -> String {
-    let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());
-    parts.collect::<Vec<_>>().join("_").to_lowercase()
-}
-
-fn numbers(version: &str) -> Vec<u64> {
-    let parts = version.split('.').map(|part| {
-        let end = part.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(part.len());
-        part.get(..end).unwrap_or_default().parse().unwrap_or_default()
-    });
-    let mut numbers: Vec<u64> = parts.collect();
-    while numbers.last() == Some(&0) {
-        numbers.pop();
-    }
-    numbers
-}
-
-/// The words of a launcher up to its command.
-#[derive(Debug, Default)]
-struct Line {
-    specs: Vec<Spec>,
-    directory: Option<PathBuf>,
-    project: Option<PathBuf>,
-    module: bool,
-    words: Vec<OsString>,
-}
-
-const SPECS: &[&str] = &["--from", "--with", "--spec", "-w"];
-const VALUED: &[&str] = &[
-    "--python", "-p", "--index-url", "-i", "--extra-index-url", "--index", "--default-index", "--prerelease",
-    "--extra", "--group", "--package", "--link-mode", "--color", "--pip-args", "--resolution", "--exclude-newer",
-    "--only-group", "--no-group", "--no-extra",
-];
-const PLAIN: &[&str] = &[
-    "-q", "--quiet", "-v", "--verbose", "--offline", "--no-sync", "--frozen", "--locked", "--no-progress", "--no-dev",
-    "--all-extras", "--all-groups", "--no-env-file", "--native-tls", "--no-config", "--refresh", "--no-project",
-    "--no-cache", "-n", "--script", "-s", "--active", "--no-python-downloads", "--dev", "--no-editable", "-U", "--upgrade",
-    "--exact", "--isolated", "--no-build", "--no-default-groups", "--system-certs", "--managed-python",
-];
-
-fn line(launcher: &str, args: &[OsString], cwd: &Path) -> Result<Line, PinError> {
-    let mut line = Line::default();
-    let mut index = 0;
-    while let Some(word) = args.get(index) {
-        let text = word.to_str().unwrap_or_default();
-        if text == "--" {
-            index += 1;
-            break;
-        }
-        if !text.starts_with('-') || text == "-" {
-            break;
-        }
-        index += 1;
-        let (name, value) = match text.split_once('=') {
-            Some((name, value)) if name.starts_with("--") => (name, Some(value)),
-            _ => (text, None),
-        };
-        let mut take = || {
-            value.map(str::to_owned).or_else(|| {
-                index += 1;
-                args.get(index - 1).map(|word| word.to_string_lossy().into_owned())
-            }).unwrap_or_default()
-        };
-        match name {
-            _ if SPECS.contains(&name) => {
-                let spec = take();
-                for part in spec.split(',').filter(|_| name != "--spec" && name != "--from").chain(
-                    Some(spec.as_str()).filter(|_| name == "--spec" || name == "--from"),
-                ) {
-                    line.specs.push(Spec::parse(part)?);
-                }
-            }
-            "--directory" => line.directory = Some(search::absolute(cwd, Path::new(&take()))),
-            "--project" => line.project = Some(search::absolute(cwd, Path::new(&take()))),
-            "-m" | "--module" if launcher == "uv run" => {
-                line.module = true;
-                if let Some(value) = value {
-                    line.words.push(value.into());
-                }
-                break;
-            }
-            _ if VALUED.contains(&name) => drop(take()),
-            _ if PLAIN.contains(&name) => {}
-            _ => {
-                return Err(PinError::Unsupported {
-                    what: format!("{launcher} {name}"),
-                    instead: "this flag is not known; leave it out, or name the installed command itself".to_owned(),
-                });
-            }
-        }
-    }
-    line.words.extend(args.get(index..).unwrap_or_default().iter().cloned());
-    Ok(line)
-}
 
 /// None when the words start nothing.
 pub(super) fn resolve(
@@ -186,11 +17,11 @@ pub(super) fn resolve(
     found: &Found,
 ) -> Result<Option<Target>, PinError> {
     if search::file_name(&found.path) == "uvx" {
-        let line = line("uvx", &command.args, &command.cwd)?;
+        let line = uv_line::parse("uvx", &command.args, &command.cwd)?;
         return tool(context, command, line, "uvx", Launcher::Uvx);
     }
     // `uv [--directory D] run ...`: flags may stand on both sides of the subcommand.
-    let mut outer = line("uv", &command.args, &command.cwd)?;
+    let mut outer = uv_line::parse("uv", &command.args, &command.cwd)?;
     let first = |index: usize| outer.words.get(index).and_then(|word| word.to_str()).unwrap_or_default();
     let (kind, skip) = match (first(0), first(1)) {
         ("run", _) => ("uv run", 1),
@@ -202,7 +33,7 @@ pub(super) fn resolve(
     };
     let words = outer.words.split_off(skip);
     let base = outer.directory.clone().unwrap_or_else(|| command.cwd.clone());
-    let mut inner = line(kind, &words, &base)?;
+    let mut inner = uv_line::parse(kind, &words, &base)?;
     inner.directory = inner.directory.or(outer.directory);
     inner.project = inner.project.or(outer.project);
     if kind == "uv run" {
@@ -220,7 +51,7 @@ pub(super) fn resolve_pipx(
         context.note("what pipx starts");
         return Ok(None);
     }
-    let line = line("pipx run", command.args.get(1..).unwrap_or_default(), &command.cwd)?;
+    let line = uv_line::parse("pipx run", command.args.get(1..).unwrap_or_default(), &command.cwd)?;
     tool(context, command, line, "pipx run", Launcher::Pipx)
 }
 
@@ -233,7 +64,10 @@ fn tool(
     kind: Launcher,
 ) -> Result<Option<Target>, PinError> {
     let Some(word) = line.words.first().and_then(|word| word.to_str()) else {
-        return Err(PinError::Unsupported { what: format!("{launcher} without a command"), instead: "name one".to_owned() });
+        return Err(PinError::Unsupported {
+            what: format!("{launcher} without a command"),
+            instead: "name one".to_owned(),
+        });
     };
     let mut specs = line.specs;
     let name_end = word.find(['@', '=', '<', '>', '!', '~', '[']).unwrap_or(word.len());
@@ -246,11 +80,13 @@ fn tool(
     if !explicit {
         specs.insert(0, Spec::parse(word)?);
     }
-    let candidates = if kind == Launcher::Pipx { pipx_environments(context) } else { uv_environments(context) };
+    let candidates =
+        if kind == Launcher::Pipx { pipx_environments(context) } else { uv_environments(context) };
     let Some((environment, version)) = choose(&candidates, &specs, name) else {
         return missing(context, command, launcher, word);
     };
-    let mut target = start(context, command, &environment, name, line.words.get(1..), line.directory.as_deref())?;
+    let mut target =
+        start(context, command, &environment, name, line.words.get(1..), line.directory.as_deref())?;
     target.launcher = kind;
     let package = specs.first().map(|spec| spec.name.replace('_', "-")).unwrap_or_default();
     target.identity = format!("pypi:{package}@{version}");
@@ -321,7 +157,10 @@ fn run(context: &mut Context<'_>, command: &Command, line: Line) -> Result<Optio
     let environment = if own {
         let stem = normal(script.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default());
         let mut all = uv_environments(context);
-        all.retain(|path| normal(search::file_name(path)).starts_with(&format!("{stem}_")) && path.join("pyvenv.cfg").is_file());
+        all.retain(|path| {
+            normal(search::file_name(path)).starts_with(&format!("{stem}_"))
+                && path.join("pyvenv.cfg").is_file()
+        });
         all.into_iter().max_by_key(|path| std::fs::metadata(path).and_then(|data| data.modified()).ok())
     } else if !line.specs.is_empty() {
         let name = if is_script || line.module { "python" } else { word.as_str() };
@@ -421,7 +260,9 @@ fn pipx_environments(context: &Context<'_>) -> Vec<PathBuf> {
     };
     let mut found: Vec<PathBuf> = homes
         .iter()
-        .flat_map(|home| ["venvs", ".cache"].into_iter().flat_map(|part| search::subdirectories(&home.join(part))))
+        .flat_map(|home| {
+            ["venvs", ".cache"].into_iter().flat_map(|part| search::subdirectories(&home.join(part)))
+        })
         .collect();
     found.extend(search::subdirectories(&home.join(".cache/pipx")));
     found

@@ -1,0 +1,170 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::super::file::Hasher;
+use super::super::tree::{self, PinnedTree, Selection};
+use super::super::{NoCache, PinError, Progress};
+use super::{Machine, text};
+
+fn pin(root: &Path) -> Result<PinnedTree, PinError> {
+    let root = fs::canonicalize(root).unwrap();
+    tree::pin(&mut Hasher::new(&mut NoCache, &mut |_: Progress<'_>| ()), "t", &root, Selection::default())
+}
+
+#[test]
+fn links_are_recorded_with_what_stands_behind_them() {
+    let machine = Machine::new();
+    machine.file("tree/file", "x");
+    machine.file("outside", "secret");
+    machine.file("elsewhere/code.js", "x");
+    machine.link("tree/inside", "file");
+    machine.link("tree/absolute", machine.at("tree/file"));
+    machine.link("tree/out", "../outside");
+    machine.link("tree/nowhere", "missing");
+    machine.link("tree/there-and-back", "../elsewhere/back");
+    machine.link("elsewhere/back", "../tree/file");
+    machine.link("tree/loop", "loop");
+    machine.link("tree/self", ".");
+    machine.link("tree/directory", "../elsewhere");
+    let tree = pin(&machine.at("tree")).unwrap();
+    let entry = |name: &str| tree.manifest[Path::new(name)].clone();
+    assert_eq!([entry("inside"), entry("absolute")], ["link:file", "link:{tree}/file"]);
+    assert!(entry("there-and-back").starts_with("link:../elsewhere/back sha256:"));
+    assert!(entry("out").starts_with("link:../outside sha256:"));
+    assert_eq!([entry("nowhere"), entry("loop"), entry("self")], ["link:missing", "link:loop", "link:."]);
+    assert_eq!(tree.outside, [("directory".into(), machine.at("elsewhere"))]);
+    tree.unchanged_since().unwrap();
+    machine.file("outside", "tampered");
+    assert!(tree.unchanged_since().is_err());
+    assert_ne!(tree.digest, pin(&machine.at("tree")).unwrap().digest);
+    machine.file("outside", "secret");
+    machine.file("tree/missing", "now it leads somewhere");
+    assert!(pin(&machine.at("tree")).unwrap().manifest[Path::new("nowhere")] == "link:missing");
+    assert_eq!(pin(&machine.at("tree")).unwrap().manifest.len(), tree.manifest.len() + 1);
+}
+
+#[test]
+fn a_link_into_a_part_that_is_not_hashed_is_not_a_way_around() {
+    let machine = Machine::new();
+    machine.file("tree/.git/evil.js", "old");
+    machine.link("tree/index.js", ".git/evil.js");
+    machine.link("tree/lib", ".git");
+    let before = pin(&machine.at("tree")).unwrap();
+    assert_eq!(before.outside, [("lib".into(), machine.at("tree/.git"))]);
+    machine.file("tree/.git/evil.js", "new");
+    assert_ne!(before.digest, pin(&machine.at("tree")).unwrap().digest);
+}
+
+#[test]
+fn special_files_are_refused_by_name() {
+    let machine = Machine::new();
+    fs::create_dir_all(machine.at("tree")).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o644);
+    let fifo = machine.at("tree/pipe.js");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let error = pin(&machine.at("tree")).unwrap_err();
+    assert!(matches!(&error, PinError::SpecialFile { path, kind: "FIFO" } if *path == fifo), "{error}");
+    fs::remove_file(&fifo).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(machine.at("tree/socket")).unwrap();
+    assert!(matches!(pin(&machine.at("tree")), Err(PinError::SpecialFile { kind: "socket", .. })));
+}
+
+#[test]
+fn depth_is_bounded() {
+    let machine = Machine::new();
+    fs::create_dir_all(machine.at(&format!("tree/{}", "d/".repeat(200)))).unwrap();
+    assert!(matches!(pin(&machine.at("tree")), Err(PinError::TooLarge { .. })));
+}
+
+#[test]
+fn the_size_of_a_tree_is_bounded() {
+    let machine = Machine::new();
+    let path = machine.file("tree/huge", "");
+    fs::File::options().write(true).open(path).unwrap().set_len((2 << 30) + 1).unwrap();
+    let error = pin(&machine.at("tree")).unwrap_err();
+    assert!(matches!(error, PinError::TooLarge { limit: "2 GiB", .. }), "{error}");
+}
+
+#[test]
+fn names_that_are_not_text_stay_distinct() {
+    use std::os::unix::ffi::OsStrExt;
+    let machine = Machine::new();
+    machine.file("project/package.json", r#"{"name":"p"}"#);
+    machine.file("project/main.js", "x");
+    for name in [&b"\xff.js"[..], b"\xfe.js", b"\\xff.js", b"new\nline.js"] {
+        fs::write(machine.at("project").join(std::ffi::OsStr::from_bytes(name)), name).unwrap();
+    }
+    let state = machine.ok(&["node", "main.js"]).state();
+    assert_eq!(state.manifest.len(), 1 + 2 + 4, "{:?}", state.manifest);
+}
+
+#[test]
+fn linked_directories_are_trees_and_links_upwards_are_not() {
+    let machine = Machine::new();
+    machine.file("app/package.json", r#"{"name":"app"}"#);
+    machine.file("app/main.js", "x");
+    machine.file("library/index.js", "x");
+    machine.link("library/back", "../app");
+    machine.link("app/library", "../library");
+    machine.link("app/up", "..");
+    let resolved = machine.ok(&["node", &text(&machine.at("app/main.js"))]);
+    let names: Vec<&str> = resolved.trees.iter().map(|tree| tree.name.as_str()).collect();
+    assert_eq!(names, ["package", "package/library"]);
+    assert!(resolved.unpinned.unwrap().contains("package/up"));
+}
+
+fn build(root: &Path, files: &BTreeMap<String, Vec<u8>>, backwards: bool) {
+    let mut all: Vec<_> = files.iter().collect();
+    if backwards {
+        all.reverse();
+    }
+    for (name, bytes) in all {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        let _ = symlink(root.join(name), root.join(format!("{}.link", name.replace('/', "_"))));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_digest_depends_on_content_alone(
+        files in proptest::collection::btree_map("[a-d]{1,2}/[a-d]{1,3}", proptest::collection::vec(any::<u8>(), 0..40), 1..12),
+        place in "[a-z]{1,12}",
+        victim in any::<prop::sample::Index>(),
+    ) {
+        let one = tempfile::tempdir().unwrap();
+        let two = tempfile::tempdir().unwrap();
+        let (here, there) = (one.path().join("here"), two.path().join(place));
+        build(&fs::canonicalize(one.path()).unwrap().join("here"), &files, false);
+        build(&fs::canonicalize(two.path()).unwrap().join(there.file_name().unwrap()), &files, true);
+        let (first, second) = (pin(&here).unwrap(), pin(&there).unwrap());
+        prop_assert_eq!(&first.manifest, &second.manifest);
+        prop_assert_eq!(&first.digest, &second.digest);
+
+        let name = files.keys().nth(victim.index(files.len())).unwrap();
+        let mut bytes = files[name].clone();
+        bytes.push(1);
+        fs::write(here.join(name), bytes).unwrap();
+        prop_assert!(first.unchanged_since().is_err());
+        prop_assert_ne!(&pin(&here).unwrap().digest, &second.digest);
+    }
+}
+
+#[test]
+fn a_moved_installation_is_the_same_installation() {
+    let machine = Machine::new();
+    machine.program("opt/bin/npx", "#!/usr/bin/env node\n");
+    machine.package("home/.npm/_npx/aa/node_modules", "server", "1.0.0");
+    let before = machine.ok(&["npx", "server", "x"]);
+    fs::rename(machine.at("home/.npm/_npx/aa"), machine.at("home/.npm/_npx/bb")).unwrap();
+    let after = machine.resolve_in("home", &["npx", "server", "y"]).unwrap();
+    assert_ne!(before.argv, after.argv);
+    assert_eq!(before.digest, after.digest);
+}
