@@ -13,7 +13,8 @@ pub(super) struct Lookups {
 /// it is written; a value is never expanded twice.
 pub(super) fn braces(text: &str, env: &BTreeMap<String, String>, lookups: &mut Lookups) -> String {
     replace(text, |after| {
-        let name_length = after.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count();
+        let name_length =
+            after.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count();
         let (name, rest) = after.split_at(name_length);
         if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) {
             return None;

@@ -14,7 +14,17 @@ use crate::types::ServerId;
 
 /// Members of an entry that a bridge has no use for, or that would start something else.
 const DROPPED: &[&str] = &[
-    "args", "command", "cwd", "env", "envFile", "headers", "httpUrl", "serverUrl", "transport", "type", "url",
+    "args",
+    "command",
+    "cwd",
+    "env",
+    "envFile",
+    "headers",
+    "httpUrl",
+    "serverUrl",
+    "transport",
+    "type",
+    "url",
 ];
 
 pub(super) fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
@@ -22,7 +32,8 @@ pub(super) fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     let Some(path) = context.generic_config else {
         if !context.extra.is_empty() {
             launch.notes.push(
-                "the policy's MCP servers are not passed: name the agent's file in agent.mcp_config".to_owned(),
+                "the policy's MCP servers are not passed: name the agent's file in agent.mcp_config"
+                    .to_owned(),
             );
         }
         return Ok(launch);
@@ -39,7 +50,10 @@ pub(super) fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     let mut document = json::parse(&text, path)?;
     let key = match (document.get("mcpServers"), document.get("servers")) {
         (Some(_), Some(_)) => {
-            return Err(bad("both \"mcpServers\" and \"servers\"".to_owned(), "keep the one that the agent reads"));
+            return Err(bad(
+                "both \"mcpServers\" and \"servers\"".to_owned(),
+                "keep the one that the agent reads",
+            ));
         }
         (_, Some(_)) => "servers",
         _ => "mcpServers",
@@ -51,13 +65,14 @@ pub(super) fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     let entries = root.entry(key).or_insert_with(|| Value::Object(Map::new()));
     let mut gathered = Gathered::default();
     let place = Place { file: path, scope, lines: json::key_lines(&text, &[key]) };
-    let expand = |text: &str, lookups: &mut Lookups| expand::editor(text, context.env, &directories(context), lookups);
+    let expand =
+        |text: &str, lookups: &mut Lookups| expand::editor(text, context.env, &directories(context), lookups);
     gather(entries, &place, &[], expand, &mut gathered)?;
     refuse_prompted(&mut gathered);
     let wanted = gathered.finish(context, &mut launch);
     *entries = Value::Object(rewritten(entries, wanted.into_keys(), key, context));
-    let mut content =
-        serde_json::to_vec_pretty(&document).map_err(|error| AgentError::Render { what: error.to_string() })?;
+    let mut content = serde_json::to_vec_pretty(&document)
+        .map_err(|error| AgentError::Render { what: error.to_string() })?;
     content.push(b'\n');
     launch.replaced.push((path.to_owned(), content));
     Ok(launch)
@@ -102,7 +117,8 @@ fn refuse_prompted(gathered: &mut Gathered) {
         .collect();
     for id in prompted {
         gathered.found.remove(&id);
-        let reason = "it uses ${input:...} or ${command:...}, which only the editor knows; write the value out";
+        let reason =
+            "it uses ${input:...} or ${command:...}, which only the editor knows; write the value out";
         gathered.refused.push((id, reason.to_owned()));
     }
 }

@@ -21,7 +21,9 @@ pub(super) fn text(path: &Path, limit: u64) -> Result<Option<String>, AgentError
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path);
     let file = match opened {
         Ok(file) => file,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         // A socket cannot be opened at all.
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
             return Err(AgentError::NotAFile { path: path.to_owned() });

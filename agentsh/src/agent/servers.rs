@@ -115,7 +115,8 @@ impl Gathered {
 /// Why a name cannot be used. Names become one argument, one directory entry and one line of a report.
 pub(super) fn name_problem(name: &str) -> Option<String> {
     let spoofing = |c: char| {
-        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     if name.is_empty() {
         Some("its name is empty".to_owned())
@@ -167,8 +168,7 @@ fn gather_one(
         Some(problem) => Err(problem),
         None => transport(entry, &mut |text| expand(text, &mut lookups)),
     };
-    let credential =
-        if place.scope == Scope::Project { credential_problem(&lookups) } else { None };
+    let credential = if place.scope == Scope::Project { credential_problem(&lookups) } else { None };
     match (transport, credential) {
         (Ok(transport), None) => {
             into.note_lookups(&id, &origin, &lookups);
@@ -180,7 +180,9 @@ fn gather_one(
                 let what = format!("MCP server {name:?}: {problem}");
                 return Err(config_error(place, line, what, "correct or remove this entry"));
             }
-            into.refused.push((id, format!("{}:{line}: {problem}", place.file.display())));
+            // The name goes into reports as it is: what could move a cursor must not.
+            let shown = if name_problem(name).is_some() { name.escape_debug().to_string() } else { id.0 };
+            into.refused.push((ServerId(shown), format!("{}:{line}: {problem}", place.file.display())));
         }
     }
     Ok(())
@@ -193,8 +195,7 @@ impl Gathered {
             let names = list(&lookups.missing);
             self.notes.push(format!("{place}: server {id} uses variables that are not set: {names}"));
         }
-        let given: Vec<&str> =
-            lookups.used.difference(&lookups.missing).map(String::as_str).collect();
+        let given: Vec<&str> = lookups.used.difference(&lookups.missing).map(String::as_str).collect();
         if origin.scope == Scope::Project && !given.is_empty() {
             let names = given.join(", ");
             self.notes.push(format!("{place}: server {id} came with the project and is given: {names}"));
@@ -215,7 +216,10 @@ fn transport(entry: &Value, expand: &mut impl FnMut(&str) -> String) -> Result<T
         (None, Some(_)) if entry.contains_key("command") => {
             return Err("it has both a command and a URL".to_owned());
         }
-        (Some("http" | "streamable-http" | "streamableHttp" | "sse" | "ws" | "sse-ide" | "ws-ide" | "sdk"), _)
+        (
+            Some("http" | "streamable-http" | "streamableHttp" | "sse" | "ws" | "sse-ide" | "ws-ide" | "sdk"),
+            _,
+        )
         | (None, Some(_)) => {
             let kind = if kind == Some("sse") { RemoteKind::Sse } else { RemoteKind::Http };
             // Not expanded: the value would carry secrets and is not used.

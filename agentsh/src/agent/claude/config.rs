@@ -51,7 +51,8 @@ pub(super) fn sources(context: &Context<'_>) -> Result<Sources, AgentError> {
         context.home.join(".claude.json")
     };
     let state_text = read::text(&state_path, read::STATE_LIMIT)?.unwrap_or_default();
-    let state = if state_text.trim().is_empty() { None } else { Some(json::parse(&state_text, &state_path)?) };
+    let state =
+        if state_text.trim().is_empty() { None } else { Some(json::parse(&state_text, &state_path)?) };
     let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
     let project_key = repository(&cwd).unwrap_or_else(|| cwd.clone()).to_string_lossy().into_owned();
     let mut mcp_json: Vec<PathBuf> = cwd
@@ -92,7 +93,8 @@ pub(super) fn servers(
     for config in &parsed.configs {
         command_line_servers(context, config, &mut gathered)?;
     }
-    let switched_off = strings(at(sources.state.as_ref(), &["projects", &sources.project_key, "disabledMcpServers"]));
+    let switched_off =
+        strings(at(sources.state.as_ref(), &["projects", &sources.project_key, "disabledMcpServers"]));
     gathered.found.retain(|id, _| !switched_off.contains(&id.0));
     Ok(gathered)
 }
@@ -124,7 +126,8 @@ pub(super) fn agents_value(
     bridge: impl Fn(&ServerId) -> Value,
 ) -> Result<String, AgentError> {
     let path = Path::new(COMMAND_LINE);
-    let bad = |what: String| AgentError::CommandLine { what, fix: "correct the value of --agents".to_owned() };
+    let bad =
+        |what: String| AgentError::CommandLine { what, fix: "correct the value of --agents".to_owned() };
     let mut agents = json::parse(value, path).map_err(|error| bad(format!("--agents: {error}")))?;
     for agent in agents.as_object_mut().into_iter().flat_map(|agents| agents.values_mut()) {
         let Some(Value::Array(list)) = agent.get_mut("mcpServers") else {
@@ -136,16 +139,31 @@ pub(super) fn agents_value(
         for entries in list.iter_mut().filter(|entry| !entry.is_string()) {
             let mut inner = Gathered::default();
             let place = Place { file: path, scope: Scope::CommandLine, lines: Default::default() };
-            gather(entries, &place, KEPT, |text, lookups| expand::braces(text, context.env, lookups), &mut inner)?;
+            gather(
+                entries,
+                &place,
+                KEPT,
+                |text, lookups| expand::braces(text, context.env, lookups),
+                &mut inner,
+            )?;
             gathered.notes.append(&mut inner.notes);
             for (id, found) in inner.found {
-                if gathered.found.get(&id).is_some_and(|other| other.declared.transport != found.declared.transport)
+                if gathered
+                    .found
+                    .get(&id)
+                    .is_some_and(|other| other.declared.transport != found.declared.transport)
                 {
-                    return Err(bad(format!("--agents declares the MCP server {id}, and so does another place")));
+                    return Err(bad(format!(
+                        "--agents declares the MCP server {id}, and so does another place"
+                    )));
                 }
                 let remote = matches!(found.declared.transport, Transport::Remote { .. });
                 if let Some(entry) = entries.as_object_mut() {
-                    if remote { entry.shift_remove(&id.0) } else { entry.insert(id.0.clone(), bridge(&id)) };
+                    if remote {
+                        entry.shift_remove(&id.0)
+                    } else {
+                        entry.insert(id.0.clone(), bridge(&id))
+                    };
                 }
                 gathered.found.insert(id, found);
             }
@@ -243,7 +261,9 @@ fn project_servers(
     let listed = |names: &[String], id: &ServerId| names.iter().any(|name| plain(name) == plain(&id.0));
     for (id, Found { declared, kept }) in project.found {
         if listed(&settings.disabled, &id) {
-            project.notes.push(format!("server {id} of the project is switched off in Claude Code's settings"));
+            project
+                .notes
+                .push(format!("server {id} of the project is switched off in Claude Code's settings"));
             continue;
         }
         if !settings.approve_all && !listed(&settings.approved, &id) {

@@ -159,7 +159,8 @@ pub(super) fn endpoints(
                 add(found.map_err(|what| AgentError::CommandLine { what, fix })?);
             }
             (None, None) => launch.notes.push(
-                "Foundry: neither ANTHROPIC_FOUNDRY_BASE_URL nor ANTHROPIC_FOUNDRY_RESOURCE is set".to_owned(),
+                "Foundry: neither ANTHROPIC_FOUNDRY_BASE_URL nor ANTHROPIC_FOUNDRY_RESOURCE is set"
+                    .to_owned(),
             ),
         }
     } else {

@@ -5,7 +5,7 @@ mod argv;
 mod config;
 mod home;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -57,18 +57,23 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
     } else {
         config::servers(context, &parsed, &sources, &settings)?
     };
+    let shared: BTreeSet<ServerId> = gathered.found.keys().chain(context.extra.keys()).cloned().collect();
     if !is_managed {
         replace_inline_servers(context, &mut parsed, &mut gathered)?;
     }
     gathered.notes.extend(settings.notes.iter().cloned());
-    let options = gathered.finish(context, &mut launch);
+    let mut options = gathered.finish(context, &mut launch);
+    // A server that one agent brought along is that agent's alone.
+    options.retain(|id, _| shared.contains(id));
     let servers = bridges(context, &options);
 
     let list = context.inject_dir.join("mcp.json");
     let words = if is_managed {
         // Claude Code then refuses the options, and takes nothing but this file.
         launch.replaced.push((managed, render(&json!({"mcpServers": servers}))?));
-        launch.notes.push("Claude Code's servers are set by its administrator; no others are passed".to_owned());
+        launch
+            .notes
+            .push("Claude Code's servers are set by its administrator; no others are passed".to_owned());
         words.to_vec()
     } else {
         let content = render(&json!({"mcpServers": servers}))?;

@@ -27,6 +27,8 @@ const NOTHING: &str = "mcp_servers={}";
 pub(super) struct Parsed {
     /// The words after the program, without overrides of servers.
     pub(super) rest: Vec<String>,
+    /// Where in `rest` an override of servers was taken out and [`NOTHING`] stands.
+    pub(super) taken_out: Vec<usize>,
     /// Every `-c KEY=VALUE` in order.
     pub(super) overrides: Vec<(String, String)>,
     pub(super) profile: Option<String>,
@@ -101,6 +103,7 @@ impl Parsed {
         let first = key.split('.').next().unwrap_or_default();
         if first == "mcp_servers" {
             self.rest.extend(["-c".to_owned(), NOTHING.to_owned()]);
+            self.taken_out.push(self.rest.len() - 1);
         } else {
             self.rest.push(word.to_owned());
             if separate {

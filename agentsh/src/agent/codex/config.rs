@@ -41,7 +41,12 @@ pub(super) struct Layers {
 }
 
 /// Reads every layer.
-pub(super) fn layers(context: &Context<'_>, parsed: &Parsed, codex_home: &Path, etc: &Path) -> Result<Layers, AgentError> {
+pub(super) fn layers(
+    context: &Context<'_>,
+    parsed: &Parsed,
+    codex_home: &Path,
+    etc: &Path,
+) -> Result<Layers, AgentError> {
     let mut layers = Layers::default();
     layers.user.extend(read_layer(&etc.join("codex/config.toml"), Scope::User)?);
     if !parsed.ignore_user_config {
@@ -59,13 +64,18 @@ pub(super) fn layers(context: &Context<'_>, parsed: &Parsed, codex_home: &Path, 
     }
     let mut session = Table::new();
     for (key, raw) in &parsed.overrides {
-        let value = format!("value = {raw}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
+        let value =
+            format!("value = {raw}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
         if key.split('.').count() > DEEPEST {
             let what = "a -c option has too many dots".to_owned();
             return Err(AgentError::CommandLine { what, fix: "shorten it".to_owned() });
         }
         // What is not TOML is taken as it stands, like Codex does.
-        assign(&mut session, key, value.unwrap_or_else(|| Value::String(raw.trim_matches(['"', '\'']).to_owned())));
+        assign(
+            &mut session,
+            key,
+            value.unwrap_or_else(|| Value::String(raw.trim_matches(['"', '\'']).to_owned())),
+        );
     }
     layers.command_line.push(Layer {
         path: PathBuf::from(COMMAND_LINE),
@@ -74,7 +84,8 @@ pub(super) fn layers(context: &Context<'_>, parsed: &Parsed, codex_home: &Path, 
         lines: BTreeMap::new(),
     });
     layers.managed.extend(read_layer(&etc.join("codex/managed_config.toml"), Scope::User)?);
-    let cwd = parsed.directory.as_ref().map_or(context.cwd.to_owned(), |directory| context.cwd.join(directory));
+    let cwd =
+        parsed.directory.as_ref().map_or(context.cwd.to_owned(), |directory| context.cwd.join(directory));
     let cwd = std::fs::canonicalize(&cwd).unwrap_or(cwd);
     let root = cwd.ancestors().find(|part| part.join(".git").symlink_metadata().is_ok()).unwrap_or(&cwd);
     layers.trusted = parsed.trust || layers.trusts(&cwd) || layers.trusts(root);
@@ -109,7 +120,8 @@ impl Layers {
 
     fn trusts(&self, directory: &Path) -> bool {
         let effective = self.effective();
-        let project = effective.get("projects").and_then(|projects| projects.get(&*directory.to_string_lossy()));
+        let project =
+            effective.get("projects").and_then(|projects| projects.get(&*directory.to_string_lossy()));
         project.and_then(|project| project.get("trust_level")).and_then(Value::as_str) == Some("trusted")
     }
 }
@@ -125,7 +137,9 @@ pub(super) fn servers(
     if !layers.trusted {
         for layer in layers.project.iter().filter(|layer| layer.table.contains_key("mcp_servers")) {
             let path = layer.path.display();
-            gathered.notes.push(format!("{path}: the project is not trusted in Codex; its servers are not started"));
+            gathered
+                .notes
+                .push(format!("{path}: the project is not trusted in Codex; its servers are not started"));
         }
     }
     for layer in layers.user.iter().chain(project).chain(&layers.command_line).chain(&layers.managed) {
@@ -167,7 +181,12 @@ pub(super) fn servers(
                 gathered.found.insert(id, Found { declared, kept: Default::default() });
             }
             Err(problem) => {
-                let layer = Layer { path: origin.file, scope: origin.scope, table: Table::new(), lines: [(name.clone(), origin.line)].into() };
+                let layer = Layer {
+                    path: origin.file,
+                    scope: origin.scope,
+                    table: Table::new(),
+                    lines: [(name.clone(), origin.line)].into(),
+                };
                 layer.refuse(&mut gathered, &name, problem)?;
             }
         }
@@ -180,7 +199,11 @@ pub(super) fn codex_name_problem(name: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     name_problem(name).or_else(|| {
         let other = !name.chars().all(plain);
-        other.then(|| format!("its name {name:?} holds more than letters, digits, `-` and `_`, which Codex does not start"))
+        other.then(|| {
+            format!(
+                "its name {name:?} holds more than letters, digits, `-` and `_`, which Codex does not start"
+            )
+        })
     })
 }
 
@@ -229,7 +252,9 @@ impl Layer {
             return Err(self.error(name, format!("MCP server {name:?}: {problem}")));
         }
         let line = self.lines.get(name).copied().unwrap_or(0);
-        gathered.refused.push((ServerId(name.to_owned()), format!("{}:{line}: {problem}", self.path.display())));
+        let shown =
+            if name_problem(name).is_some() { name.escape_debug().to_string() } else { name.to_owned() };
+        gathered.refused.push((ServerId(shown), format!("{}:{line}: {problem}", self.path.display())));
         Ok(())
     }
 }
@@ -255,9 +280,12 @@ fn declared(
         (None, None) => return Err("it has neither a command nor a URL".to_owned()),
         (None, Some(url)) => Transport::Remote { url, kind: RemoteKind::Http },
         (Some(command), None) if command.is_empty() => return Err("its command is empty".to_owned()),
-        (Some(command), None) => {
-            Transport::Stdio { command, args: args(entry)?, env: env(context, entry, id, origin, notes)?, cwd: text("cwd")? }
-        }
+        (Some(command), None) => Transport::Stdio {
+            command,
+            args: args(entry)?,
+            env: env(context, entry, id, origin, notes)?,
+            cwd: text("cwd")?,
+        },
     };
     Ok(Declared { id: id.clone(), transport, origin: origin.clone() })
 }
@@ -305,7 +333,9 @@ fn env(
     }
     if let Some(own) = entry.get("env") {
         for (name, value) in own.as_table().ok_or("its env is not a table")? {
-            let value = value.as_str().ok_or_else(|| format!("its env gives {name:?} a value that is not a string"))?;
+            let value = value
+                .as_str()
+                .ok_or_else(|| format!("its env gives {name:?} a value that is not a string"))?;
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 return Err(format!("its env names a variable {name:?}"));
             }
@@ -331,15 +361,11 @@ fn merge_to(base: &mut Table, over: &Table, depth: usize) {
     }
 }
 
-/// Writes a value at a dotted path, as `-c` does: the path knows no quotes.
+/// Writes a value at a dotted path, as `-c` does: the path knows no quotes, and a later `-c` replaces what an
+/// earlier one put there. Only then are all of them merged into the files.
 fn assign(table: &mut Table, path: &str, value: Value) {
     let Some((first, rest)) = path.split_once('.') else {
-        match (table.get_mut(path), value) {
-            (Some(Value::Table(base)), Value::Table(over)) => merge(base, &over),
-            (_, value) => {
-                table.insert(path.to_owned(), value);
-            }
-        }
+        table.insert(path.to_owned(), value);
         return;
     };
     let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));

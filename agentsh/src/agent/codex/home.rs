@@ -106,7 +106,8 @@ pub(super) fn model(
         )),
     }
     for endpoint in found {
-        if !launch.endpoints.iter().any(|known| (&known.host, known.port) == (&endpoint.host, endpoint.port)) {
+        if !launch.endpoints.iter().any(|known| (&known.host, known.port) == (&endpoint.host, endpoint.port))
+        {
             launch.endpoints.push(endpoint);
         }
     }
@@ -118,7 +119,8 @@ fn openai(context: &Context<'_>, codex_home: &Path, launch: &mut Launch) -> Vec<
     let set = |name: &str| context.env.get(name).is_some_and(|value| !value.is_empty());
     let path = codex_home.join("auth.json");
     let login = read::text(&path, read::LIMIT).ok().flatten().and_then(|text| json::parse(&text, &path).ok());
-    let member = |name: &str| login.as_ref().and_then(|login| login.get(name)).is_some_and(|value| !value.is_null());
+    let member =
+        |name: &str| login.as_ref().and_then(|login| login.get(name)).is_some_and(|value| !value.is_null());
     let api = endpoint::https("api.openai.com", "OpenAI API");
     if set("CODEX_API_KEY") || member("OPENAI_API_KEY") {
         return vec![api];
@@ -138,7 +140,8 @@ fn openai(context: &Context<'_>, codex_home: &Path, launch: &mut Launch) -> Vec<
 
 /// Passes the variables from which a provider takes its key and headers.
 fn pass_variables(context: &Context<'_>, provider: &Table, launch: &mut Launch) {
-    let headers = provider.get("env_http_headers").and_then(Value::as_table).into_iter().flat_map(Table::values);
+    let headers =
+        provider.get("env_http_headers").and_then(Value::as_table).into_iter().flat_map(Table::values);
     for name in provider.get("env_key").into_iter().chain(headers).filter_map(Value::as_str) {
         if let Some(value) = context.env.get(name) {
             launch.env.insert(name.to_owned(), value.clone());

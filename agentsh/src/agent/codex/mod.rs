@@ -45,10 +45,14 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
     let servers = bridges(context, &launch, &merged)?;
 
     let mut front = Vec::new();
+    let mut rest = parsed.rest.clone();
     if parsed.ignore_user_config {
-        for (name, entry) in &servers {
-            front.extend(["-c".to_owned(), format!("mcp_servers.{name}={entry}")]);
+        // In front, and wherever one was taken out: the last `-c` of a key is the one that counts.
+        let ours = format!("mcp_servers={}", Value::Table(servers));
+        for at in &parsed.taken_out {
+            rest[*at].clone_from(&ours);
         }
+        front.extend(["-c".to_owned(), ours]);
     } else {
         launch.files.push(private_config(context, &layers, &codex_home, servers)?);
     }
@@ -68,7 +72,7 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
             );
         }
     }
-    launch.argv = program.into_iter().chain(front).chain(parsed.rest.iter().cloned()).collect();
+    launch.argv = program.into_iter().chain(front).chain(rest).collect();
     if matches!(parsed.subcommand.as_deref(), Some("mcp" | "plugin" | "features" | "login" | "logout")) {
         launch.notes.push("changes that `codex` makes to its configuration here are thrown away".to_owned());
     }
@@ -124,7 +128,8 @@ fn private_config(
     table.insert("mcp_servers".to_owned(), Value::Table(servers));
     if let Some(Value::Table(projects)) = table.get_mut("projects") {
         let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
-        projects.retain(|key, _| [context.project, context.cwd, &cwd].iter().any(|path| path.starts_with(key)));
+        projects
+            .retain(|key, _| [context.project, context.cwd, &cwd].iter().any(|path| path.starts_with(key)));
     }
     Ok(InjectedFile { path, content: render(&table)?, mode: 0o600 })
 }
@@ -192,7 +197,8 @@ fn cover_roles(
 
 fn role_files(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_role = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "toml") && path.is_file();
+    let is_role =
+        |path: &PathBuf| path.extension().is_some_and(|extension| extension == "toml") && path.is_file();
     let mut files: Vec<PathBuf> = entries.filter(is_role).take(MOST_ROLES).collect();
     files.sort();
     files
