@@ -24,7 +24,10 @@ pub enum Event {
         uid: u32,
     },
     /// Last event of a session that ended on its own terms.
-    SessionEnded { exit_code: u8, duration_ms: u64 },
+    SessionEnded {
+        exit_code: u8,
+        duration_ms: u64,
+    },
     /// One layer of one sandbox: what was asked, what the kernel gave.
     Enforcement {
         /// None: the agent.
@@ -54,7 +57,11 @@ pub enum Event {
         cause: String,
     },
     /// Names of variables that were not passed on.
-    McpServerEnvFiltered { server_id: Option<ServerId>, stripped_vars: Vec<String>, passed_count: usize },
+    McpServerEnvFiltered {
+        server_id: Option<ServerId>,
+        stripped_vars: Vec<String>,
+        passed_count: usize,
+    },
     McpServerBinaryMismatch {
         server_id: ServerId,
         binary_path: String,
@@ -65,9 +72,24 @@ pub enum Event {
         /// The files that changed, at most 20.
         changed: Vec<String>,
     },
-    McpServerBinaryNotPinned { server_id: ServerId, binary_path: String, actual_hash: String, action: String },
-    McpServerBinaryPinned { server_id: ServerId, binary_path: String, hash: String, files: u64 },
-    McpServerCrashed { server_id: ServerId, exit_code: u8, pending_calls: usize, restart_in_ms: u64 },
+    McpServerBinaryNotPinned {
+        server_id: ServerId,
+        binary_path: String,
+        actual_hash: String,
+        action: String,
+    },
+    McpServerBinaryPinned {
+        server_id: ServerId,
+        binary_path: String,
+        hash: String,
+        files: u64,
+    },
+    McpServerCrashed {
+        server_id: ServerId,
+        exit_code: u8,
+        pending_calls: usize,
+        restart_in_ms: u64,
+    },
     McpToolSeen {
         server_id: ServerId,
         server_type: String,
@@ -77,8 +99,15 @@ pub enum Event {
         /// `new` or `unchanged`.
         status: String,
     },
-    McpToolChanged { server_id: ServerId, tool_name: String, previous_hash: String, new_hash: String },
-    McpToolsListChanged { server_id: ServerId },
+    McpToolChanged {
+        server_id: ServerId,
+        tool_name: String,
+        previous_hash: String,
+        new_hash: String,
+    },
+    McpToolsListChanged {
+        server_id: ServerId,
+    },
     McpToolCalled {
         server_id: ServerId,
         tool_name: String,
@@ -109,7 +138,17 @@ pub enum Event {
         bytes: u64,
     },
     /// A request that was not answered in its time.
-    McpRequestTimedOut { server_id: ServerId, method: String, jsonrpc_id: Value, after_ms: u64 },
+    McpRequestTimedOut {
+        server_id: ServerId,
+        method: String,
+        jsonrpc_id: Value,
+        after_ms: u64,
+    },
     /// A server that is not started at all.
-    McpServerRefused { server_id: ServerId, reason: String, detail: String, rule: RuleRef },
+    McpServerRefused {
+        server_id: ServerId,
+        reason: String,
+        detail: String,
+        rule: RuleRef,
+    },
 }
