@@ -65,8 +65,7 @@ impl Guard {
             return verdict;
         }
         let Some(limit) = rate_of(&self.policy.rate_limits, server) else { return verdict };
-        let bucket =
-            self.buckets.entry(server.clone()).or_insert_with(|| Bucket::new(limit.value, now));
+        let bucket = self.buckets.entry(server.clone()).or_insert_with(|| Bucket::new(limit.value, now));
         match bucket.take(now) {
             Ok(()) => verdict,
             Err(retry_after) => Verdict {

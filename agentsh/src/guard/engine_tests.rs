@@ -1,4 +1,9 @@
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may stop at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may stop at the first surprise"
+)]
 
 use crate::policy::{ListMode, Rate, ToolRule};
 use crate::types::RuleRef;
@@ -133,8 +138,12 @@ fn fail_closed_wants_a_tool_that_is_listed_and_allowed() {
     assert_eq!(call(&policy, "x", "read", None), unknown);
     assert_eq!(call(&policy, "x", "write", Some(HASH)), unknown);
     assert_eq!(call(&policy, "x", "exec", Some(HASH)), (Outcome::Block, Reason::ToolDenied, 7));
-    let verdict =
-        Guard::new(&policy).judge_tool(Tool { server: &ServerId("x".into()), name: "w", hash: None, listed: false });
+    let verdict = Guard::new(&policy).judge_tool(Tool {
+        server: &ServerId("x".into()),
+        name: "w",
+        hash: None,
+        listed: false,
+    });
     assert_eq!(verdict.rule.to_string(), "policy.yaml (sandbox.mcp.fail_closed)");
 }
 
@@ -146,7 +155,10 @@ fn calls_are_limited_per_server_and_refusals_cost_nothing() {
         ..enforced()
     };
     policy.rate_limits.default = Some(at(Rate { calls_per_minute: 60, burst: 2 }, 50));
-    policy.rate_limits.per_server.insert(ServerId("slow".into()), at(Rate { calls_per_minute: 6, burst: 1 }, 51));
+    policy
+        .rate_limits
+        .per_server
+        .insert(ServerId("slow".into()), at(Rate { calls_per_minute: 6, burst: 1 }, 51));
     let mut guard = Guard::new(&policy);
     let mut call = |server: &str, tool: &str, ms: u64| {
         guard.judge_call(&ServerId(server.to_owned()), tool, None, false, Duration::from_millis(ms))
@@ -157,7 +169,10 @@ fn calls_are_limited_per_server_and_refusals_cost_nothing() {
     }
     assert_eq!(call("a", "read", 0).outcome, Outcome::Allow);
     let refused = call("a", "read", 0);
-    assert_eq!((refused.outcome, refused.reason, refused.rule.line), (Outcome::Block, Reason::RateLimited, 50));
+    assert_eq!(
+        (refused.outcome, refused.reason, refused.rule.line),
+        (Outcome::Block, Reason::RateLimited, 50)
+    );
     assert_eq!(refused.remedy(), "try again in 1.0 s");
     assert_eq!(call("b", "read", 0).outcome, Outcome::Allow);
     assert_eq!(call("slow", "read", 0).outcome, Outcome::Allow);

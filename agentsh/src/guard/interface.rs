@@ -166,7 +166,10 @@ mod tests {
         assert_eq!(one, same);
         assert_ne!(one, other);
         assert_eq!(one.len(), 71);
-        assert_eq!(hash(&Json::Null), "sha256:74234e98afe7498fb5daf1f36ac2d78acc339464f950703b8c019892f982b90b");
+        assert_eq!(
+            hash(&Json::Null),
+            "sha256:74234e98afe7498fb5daf1f36ac2d78acc339464f950703b8c019892f982b90b"
+        );
     }
 
     #[test]

@@ -56,9 +56,11 @@ impl Verdict {
             Reason::ServerNotAllowlisted => "to allow it, add the server to allowed_servers".to_owned(),
             Reason::ToolDenied => "to allow it, take the tool out of denied_tools".to_owned(),
             Reason::ToolNotAllowlisted => "to allow it, add the tool to allowed_tools".to_owned(),
-            Reason::UnknownTool => "with fail_closed a tool must have been listed by tools/list and stand in \
+            Reason::UnknownTool => {
+                "with fail_closed a tool must have been listed by tools/list and stand in \
                                     allowed_tools"
-                .to_owned(),
+                    .to_owned()
+            }
             Reason::RateLimited => self.retry_after.map_or_else(
                 || "no further call is allowed".to_owned(),
                 |wait| format!("try again in {:.1} s", (wait.as_secs_f64() * 10.0).ceil() / 10.0),

@@ -86,10 +86,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn nested(
-        &mut self,
-        read: fn(&mut Self) -> Result<Json<'a>, JsonError>,
-    ) -> Result<Json<'a>, JsonError> {
+    fn nested(&mut self, read: fn(&mut Self) -> Result<Json<'a>, JsonError>) -> Result<Json<'a>, JsonError> {
         if self.depth == MAX_DEPTH {
             return Err(self.error(JsonErrorKind::TooDeep));
         }

@@ -1,4 +1,9 @@
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may stop at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may stop at the first surprise"
+)]
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -83,10 +88,7 @@ fn a_duplicate_is_found_in_a_large_object_and_named_by_its_place() {
     text.insert(0, '{');
     let offset = text.len() + 1;
     text.push_str(r#""\u006b7":0}"#);
-    assert_eq!(
-        read(text.as_bytes()),
-        Err(JsonError { kind: JsonErrorKind::DuplicateKey, offset })
-    );
+    assert_eq!(read(text.as_bytes()), Err(JsonError { kind: JsonErrorKind::DuplicateKey, offset }));
 }
 
 #[test]

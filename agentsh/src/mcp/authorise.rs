@@ -96,7 +96,8 @@ impl<R: Recorder> Connection<R> {
 
 /// The one tool that every parser would call.
 fn tool_name<'a>(params: Option<&Json<'a>>) -> Result<Cow<'a, str>, &'static str> {
-    let members = params.and_then(Json::as_object).ok_or("`tools/call` needs `params` with the `name` of a tool")?;
+    let members =
+        params.and_then(Json::as_object).ok_or("`tools/call` needs `params` with the `name` of a tool")?;
     if members.iter().any(|(raw, _)| looks_like_name(raw)) {
         return Err("a member of `params` differs from `name` or `arguments` only in upper and lower case");
     }

@@ -31,9 +31,13 @@ const CHUNK: usize = 64 << 10;
 pub enum BridgeError {
     #[error("{SOCKET_VARIABLE} is not set; a bridge only works inside `agentsh run`, which sets it")]
     NoSocket,
-    #[error("cannot reach the session at {path}: {error}; it may have ended, start the agent again with `agentsh run`")]
+    #[error(
+        "cannot reach the session at {path}: {error}; it may have ended, start the agent again with `agentsh run`"
+    )]
     Connect { path: String, error: io::Error },
-    #[error("the session does not know server '{server}' or closed the connection; see `agentsh mcp servers`")]
+    #[error(
+        "the session does not know server '{server}' or closed the connection; see `agentsh mcp servers`"
+    )]
     NotServed { server: String },
     #[error("lost the session while copying for server '{server}': {error}")]
     Copy { server: String, error: io::Error },
@@ -120,17 +124,15 @@ fn wait_for_end(mut stream: UnixStream) -> io::Result<()> {
 }
 
 /// Copies both ways. The end of the input closes the sending half only; the end of the session ends the bridge.
-fn copy(
-    stream: UnixStream,
-    mut input: impl Read + Send + 'static,
-    mut output: impl Write,
-) -> io::Result<()> {
+fn copy(stream: UnixStream, mut input: impl Read + Send + 'static, mut output: impl Write) -> io::Result<()> {
     let mut to_session = stream.try_clone()?;
     // Not joined: it may wait for the agent's input for ever, and ends with the process.
-    std::thread::Builder::new().name("agent-to-session".to_owned()).stack_size(128 << 10).spawn(move || {
-        let _session_ended = transfer(&mut input, &mut to_session);
-        let _already_closed = to_session.shutdown(Shutdown::Write);
-    })?;
+    std::thread::Builder::new().name("agent-to-session".to_owned()).stack_size(128 << 10).spawn(
+        move || {
+            let _session_ended = transfer(&mut input, &mut to_session);
+            let _already_closed = to_session.shutdown(Shutdown::Write);
+        },
+    )?;
     let mut from_session = stream;
     match transfer(&mut from_session, &mut output) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),

@@ -9,7 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat};
-use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType, recvmsg, sockopt};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType, recvmsg, sockopt,
+};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::net::{UnixStream, unix};
@@ -56,7 +58,8 @@ pub struct Accepted {
 /// See [`AcceptError`]; the connection is to be dropped then.
 pub async fn accept(stream: UnixStream) -> Result<Accepted, AcceptError> {
     let (header, stdio) = accept_stdio(&stream).await?;
-    let streams = stdio.and_then(|(stdin, stdout)| Some((Receiver::new(stdin).ok()?, Sender::new(stdout).ok()?)));
+    let streams =
+        stdio.and_then(|(stdin, stdout)| Some((Receiver::new(stdin).ok()?, Sender::new(stdout).ok()?)));
     let taken = streams.is_some();
     if header.offers_stdio {
         let decision = [if taken { TAKEN } else { COPY }];
@@ -66,7 +69,9 @@ pub async fn accept(stream: UnixStream) -> Result<Accepted, AcceptError> {
     }
     let (read, write) = stream.into_split();
     let (input, output) = match streams {
-        Some((input, output)) => (Input::Taken { input, bridge: read }, Output::Taken { output, _bridge: write }),
+        Some((input, output)) => {
+            (Input::Taken { input, bridge: read }, Output::Taken { output, _bridge: write })
+        }
         None => (Input::Bridge(read), Output::Bridge(write)),
     };
     Ok(Accepted { header, input: ClientInput(input), output: ClientOutput(output) })
@@ -133,7 +138,7 @@ fn parse_header(line: &[u8]) -> Option<Header> {
     let known = members.len() == 1 + usize::from(offered.is_some());
     let offers_stdio = offered.as_deref() == Some("offered");
     (known && !server.is_empty() && offered.is_some() == offers_stdio)
-        .then(|| Header { server: ServerId(server), offers_stdio })
+        .then_some(Header { server: ServerId(server), offers_stdio })
 }
 
 /// A pipe or a connected unix stream socket: nothing that blocks, seeks, or means more than its bytes.
@@ -164,7 +169,10 @@ pub struct ClientOutput(Output);
 enum Input {
     Bridge(unix::OwnedReadHalf),
     /// The end of the bridge ends the connection, even while something else holds the agent's pipe open.
-    Taken { input: Receiver, bridge: unix::OwnedReadHalf },
+    Taken {
+        input: Receiver,
+        bridge: unix::OwnedReadHalf,
+    },
 }
 
 #[derive(Debug)]
@@ -230,7 +238,11 @@ fn own_description(descriptor: OwnedFd, access: OFlags) -> io::Result<OwnedFd> {
 }
 
 impl AsyncRead for ClientInput {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match &mut self.get_mut().0 {
             Input::Bridge(stream) => Pin::new(stream).poll_read(cx, buffer),
             Input::Taken { input, bridge } => {

@@ -20,7 +20,7 @@ const KEEP: usize = 1 << 20;
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     Line(&'a [u8]),
-    /// The line was over the limit and is gone.
+    /// The line was over the limit and is gone; `bytes` counts a `\r` at its end.
     Oversized {
         bytes: u64,
         head: Vec<u8>,
@@ -57,15 +57,7 @@ enum Found {
 impl<R: AsyncRead + Unpin> LineReader<R> {
     /// `limit` is the longest line in bytes, without its line end.
     pub fn new(source: R, limit: usize) -> Self {
-        Self {
-            source,
-            limit,
-            buffer: Vec::new(),
-            start: 0,
-            scanned: 0,
-            skipping: None,
-            ended: false,
-        }
+        Self { source, limit, buffer: Vec::new(), start: 0, scanned: 0, skipping: None, ended: false }
     }
 
     /// Waits for more bytes. False at the end of the stream; what is left is then a last line for
@@ -123,14 +115,14 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 skipped.add(&self.buffer[line]);
                 return Some(Found::Oversized(skipped));
             }
-            let line = line.start..line.start + without_return(&self.buffer[line]).len();
-            if line.len() > self.limit {
+            let content = line.start..line.start + without_return(&self.buffer[line.clone()]).len();
+            if content.len() > self.limit {
                 let mut skipped = Skipped::default();
                 skipped.add(&self.buffer[line]);
                 return Some(Found::Oversized(skipped));
             }
-            if !self.buffer[line.clone()].trim_ascii().is_empty() {
-                return Some(Found::Line(line));
+            if !self.buffer[content.clone()].trim_ascii().is_empty() {
+                return Some(Found::Line(content));
             }
         }
     }

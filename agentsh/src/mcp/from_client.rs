@@ -21,7 +21,7 @@ impl<R: Recorder> Connection<R> {
             Err(error) => return self.reject(Side::Client, Fault::unreadable(line, &error)).await,
         };
         match jsonrpc::classify(&tree) {
-            Err(error) => self.reject(Side::Client, Fault::envelope(line, error)).await,
+            Err(error) => self.reject(Side::Client, Fault::envelope(line, &tree, error)).await,
             Ok(Message::Request { id, method, params }) => {
                 self.client_request(line.len(), &tree, id, &method, params).await;
             }
@@ -123,7 +123,8 @@ impl<R: Recorder> Connection<R> {
             _ => {}
         }
         // A server that does not run has nothing to be notified of.
-        if !matches!(self.phase, Phase::Idle | Phase::Refused(_) | Phase::Failed(_)) || !self.held.is_empty() {
+        if !matches!(self.phase, Phase::Idle | Phase::Refused(_) | Phase::Failed(_)) || !self.held.is_empty()
+        {
             self.forward_to_server(tree);
         }
     }

@@ -40,7 +40,7 @@ impl<R: Recorder> Connection<R> {
         };
         let plan = match jsonrpc::classify(&tree) {
             Err(error) => {
-                let fault = Fault::envelope(line, error);
+                let fault = Fault::envelope(line, &tree, error);
                 self.reject(Side::Server, fault).await;
                 self.close_batched(&tree).await;
                 return Step::Done;
@@ -140,7 +140,8 @@ impl<R: Recorder> Connection<R> {
             let Some(Ok(id)) = member.member("id").map(Id::from_json) else { continue };
             if member.member("method").is_none() && self.from_client.is_open(&id.key) {
                 let detail = "it came in a batch".to_owned();
-                self.reject(Side::Server, Fault::invalid(0, "batch", detail, Some(id), Shape::Response)).await;
+                self.reject(Side::Server, Fault::invalid(0, "batch", detail, Some(id), Shape::Response))
+                    .await;
             }
         }
     }

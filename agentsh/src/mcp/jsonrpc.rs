@@ -89,7 +89,10 @@ pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeE
     let fail = |reason, detail| Err(EnvelopeError { reason, detail, id: known_id.clone(), shape });
 
     if members.iter().any(|(name, _)| looks_reserved(name)) {
-        return fail("ambiguous-key", "a member's name differs from a reserved one only in upper and lower case");
+        return fail(
+            "ambiguous-key",
+            "a member's name differs from a reserved one only in upper and lower case",
+        );
     }
     if tree.member("jsonrpc").and_then(Json::as_text).as_deref() != Some("2.0") {
         return fail("invalid-request", "`jsonrpc` must be \"2.0\"");

@@ -75,7 +75,14 @@ impl Pending {
     }
 
     /// Adds a request; `token` is the progress token that extends `deadline`.
-    pub fn insert(&mut self, id: Id, method: &str, kind: Kind, token: Option<Key>, deadline: Option<Instant>) {
+    pub fn insert(
+        &mut self,
+        id: Id,
+        method: &str,
+        kind: Kind,
+        token: Option<Key>,
+        deadline: Option<Instant>,
+    ) {
         let key = id.key.clone();
         // Whoever uses an id again means the new request.
         self.closed.remove(&key);

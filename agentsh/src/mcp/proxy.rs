@@ -183,7 +183,9 @@ impl<R: Recorder, U: Upstream + 'static> Proxy<R, U> {
             if self.connection.server_must_wait() {
                 return;
             }
-            let Some(frame) = self.live.as_mut().and_then(|live| live.stdout.as_mut()?.next_frame()) else { break };
+            let Some(frame) = self.live.as_mut().and_then(|live| live.stdout.as_mut()?.next_frame()) else {
+                break;
+            };
             match self.connection.on_server_frame(frame).await {
                 Step::Done => {}
                 Step::Replayed(true) => self.on_replayed(),
@@ -216,7 +218,10 @@ impl<R: Recorder, U: Upstream + 'static> Proxy<R, U> {
     }
 
     fn start_if_needed(&mut self) {
-        if matches!(self.connection.phase, Phase::Idle) && !self.connection.held.is_empty() && !self.client_gone {
+        if matches!(self.connection.phase, Phase::Idle)
+            && !self.connection.held.is_empty()
+            && !self.client_gone
+        {
             self.start();
         }
     }
@@ -364,7 +369,9 @@ impl<R: Recorder, U: Upstream + 'static> Proxy<R, U> {
 
     fn is_finished(&self) -> bool {
         let nothing_runs = self.live.is_none()
-            && (!matches!(self.launch, Launch::Starting(_)) || self.client_gone || self.connection.held.is_empty());
+            && (!matches!(self.launch, Launch::Starting(_))
+                || self.client_gone
+                || self.connection.held.is_empty());
         self.client_ended && nothing_runs && (self.client_gone || self.connection.to_client.is_idle())
     }
 
@@ -379,6 +386,15 @@ impl<I, O> Live<I, O> {
     fn limit_patience(&mut self, limit: Duration) {
         let at = Instant::now() + limit;
         self.stop_at = Some(self.stop_at.map_or(at, |sooner| sooner.min(at)));
+    }
+}
+
+/// A connection that is abandoned leaves no server behind.
+impl<I, O> Drop for Live<I, O> {
+    fn drop(&mut self) {
+        if self.exited.is_none() {
+            (self.kill)();
+        }
     }
 }
 

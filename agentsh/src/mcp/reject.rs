@@ -5,7 +5,7 @@
 //! belongs to, with an error to the side that asked. Where the id cannot be told and exactly one of the client's
 //! requests is in flight, a message-like line of the server closes that one; otherwise the request's timeout decides.
 
-use crate::json::JsonError;
+use crate::json::{Json, JsonError};
 use crate::store::{Event, Recorder};
 
 use super::connection::{Connection, Phase, Side};
@@ -23,8 +23,8 @@ pub(super) struct Fault {
     pub bytes: u64,
     pub id: Option<Id>,
     pub shape: Shape,
-    /// Whether it looks like a message at all.
-    pub is_object: bool,
+    /// It looks like a message, and nothing tells which request it belongs to.
+    pub could_answer_any: bool,
     /// JSON-RPC code for the sender.
     pub code: i32,
 }
@@ -38,7 +38,7 @@ impl Fault {
             bytes: line.len() as u64,
             id,
             shape,
-            is_object,
+            could_answer_any: is_object,
             code: reply::PARSE_ERROR,
         }
     }
@@ -46,25 +46,29 @@ impl Fault {
     /// None for a frame that is not oversized.
     pub fn oversized(frame: &Frame<'_>, limit: usize) -> Option<Self> {
         let Frame::Oversized { bytes, head, tail } = frame else { return None };
-        let Salvage { id, shape, is_object } = salvage::from_ends(head, tail);
+        let Salvage { id, shape, is_object } = salvage::from_ends(head, tail, *bytes);
         Some(Self {
             reason: "oversized-line",
-            detail: format!("a line of {bytes} bytes; at most {limit} are allowed (sandbox.mcp.max_line_bytes)"),
+            detail: format!(
+                "a line of {bytes} bytes; at most {limit} are allowed (sandbox.mcp.max_line_bytes)"
+            ),
             bytes: *bytes,
             id,
             shape,
-            is_object,
+            could_answer_any: is_object,
             code: reply::PARSE_ERROR,
         })
     }
 
-    pub fn envelope(line: &[u8], error: EnvelopeError) -> Self {
-        Self::invalid(line.len(), error.reason, error.detail.to_owned(), error.id, error.shape)
+    pub fn envelope(line: &[u8], tree: &Json<'_>, error: EnvelopeError) -> Self {
+        let could_answer_any = tree.as_object().is_some() && tree.member("id").is_none();
+        let detail = error.detail.to_owned();
+        Self { could_answer_any, ..Self::invalid(line.len(), error.reason, detail, error.id, error.shape) }
     }
 
     pub fn invalid(bytes: usize, reason: &'static str, detail: String, id: Option<Id>, shape: Shape) -> Self {
-        let is_object = reason != "batch";
-        Self { reason, detail, bytes: bytes as u64, id, shape, is_object, code: reply::INVALID_REQUEST }
+        let (bytes, code) = (bytes as u64, reply::INVALID_REQUEST);
+        Self { reason, detail, bytes, id, shape, could_answer_any: false, code }
     }
 
     fn to_sender(&self) -> ErrorReply {
@@ -131,7 +135,7 @@ impl<R: Recorder> Connection<R> {
         }
         let asked = match &fault.id {
             Some(id) => self.from_client.is_open(&id.key).then(|| id.key.clone()),
-            None if fault.is_object => self.from_client.sole(),
+            None if fault.could_answer_any => self.from_client.sole(),
             None => None,
         };
         if let Some(entry) = asked.and_then(|key| self.from_client.give_up(&key)) {

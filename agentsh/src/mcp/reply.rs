@@ -45,7 +45,9 @@ pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &ErrorReply) {
 
 /// Appends `notifications/cancelled`; `id` is JSON text.
 pub fn write_cancelled(out: &mut Vec<u8>, id: &str, reason: &str) {
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":");
+    out.extend_from_slice(
+        b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":",
+    );
     out.extend_from_slice(id.as_bytes());
     out.extend_from_slice(b",\"reason\":");
     write_text(&format!("agentsh: {reason}"), out);

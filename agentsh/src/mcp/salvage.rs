@@ -19,11 +19,11 @@ pub struct Salvage {
 
 /// From a line that is here as a whole.
 pub fn from_line(line: &[u8]) -> Salvage {
-    from_ends(&line[..line.len().min(HEAD)], &line[line.len().saturating_sub(TAIL)..])
+    from_ends(&line[..line.len().min(HEAD)], &line[line.len().saturating_sub(TAIL)..], line.len() as u64)
 }
 
-/// From the first and the last bytes of a line.
-pub fn from_ends(head: &[u8], tail: &[u8]) -> Salvage {
+/// From the first and the last bytes of a line that had `bytes` in all.
+pub fn from_ends(head: &[u8], tail: &[u8], bytes: u64) -> Salvage {
     let mut seen = Members::default();
     let is_object = head.trim_ascii_start().first() == Some(&b'{');
     if is_object {
@@ -35,7 +35,8 @@ pub fn from_ends(head: &[u8], tail: &[u8]) -> Salvage {
         _ => Shape::Unknown,
     };
     let id = match seen.ids {
-        0 if is_object => id_at_end(tail),
+        // Only where the scan has not already been there.
+        0 if is_object && bytes > head.len() as u64 => id_at_end(tail),
         1 => seen.id,
         _ => None,
     };

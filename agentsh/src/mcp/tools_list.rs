@@ -15,7 +15,8 @@ const MAX_DESCRIPTION: usize = 1024;
 impl<R: Recorder> Connection<R> {
     /// Records every tool of a `tools/list` answer and takes out those that must not be seen.
     pub fn inspect_tools(&mut self, answer: &mut Json<'_>) {
-        let Some(Json::Array(tools)) = answer.member_mut("result").and_then(|result| result.member_mut("tools"))
+        let Some(Json::Array(tools)) =
+            answer.member_mut("result").and_then(|result| result.member_mut("tools"))
         else {
             return;
         };

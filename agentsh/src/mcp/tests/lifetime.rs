@@ -8,7 +8,8 @@ use super::rig::{run, setup, within};
 use crate::mcp::{ExitInfo, StartError};
 use crate::store::Event;
 
-const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","x":1.0}}"#;
+const INITIALIZE: &str =
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","x":1.0}}"#;
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 #[test]
@@ -95,10 +96,14 @@ fn a_server_that_refuses_the_replayed_handshake_is_ended() {
         server.peer.send(r#"{"jsonrpc":"2.0","id":0,"result":{}}"#).await;
         rig.client.next().await.unwrap();
         server.exit(0);
+        rig.crash().await;
         rig.client.send(r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#).await;
         let mut server = rig.server().await;
         let id = server.peer.next_json().await["id"].clone();
-        server.peer.send(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": 1, "message": "no" } }).to_string()).await;
+        server
+            .peer
+            .send(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": 1, "message": "no" } }).to_string())
+            .await;
         server.peer.close();
         assert_eq!(rig.client.next_json().await["error"]["code"], -32002);
         assert!(server.killed.get());
@@ -238,5 +243,16 @@ fn progress_and_questions_to_the_client_extend_a_request() {
         let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
         server.peer.send(answer).await;
         assert_eq!(rig.client.next().await.unwrap(), answer);
+    });
+}
+
+#[test]
+fn a_connection_that_is_abandoned_leaves_no_server_behind() {
+    run(async || {
+        let mut rig = setup().open();
+        let server = rig.server().await;
+        rig.ended.abort();
+        assert!(rig.ended.await.unwrap_err().is_cancelled());
+        assert!(server.killed.get());
     });
 }

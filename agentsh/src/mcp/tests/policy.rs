@@ -29,7 +29,9 @@ fn denying(name: &str) -> McpPolicy {
 }
 
 fn call(id: u32, name: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{name}","arguments":{{"k":"secret"}}}}}}"#)
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{name}","arguments":{{"k":"secret"}}}}}}"#
+    )
 }
 
 fn listing(tools: &[&str]) -> String {
@@ -89,9 +91,11 @@ fn a_policy_that_is_not_enforced_lets_pass_and_records_an_alert() {
         assert_eq!(rig.client.next().await.unwrap(), listing(&[READ, WRITE]));
         rig.client.send(&call(5, "write")).await;
         assert_eq!(server.peer.next().await.unwrap(), call(5, "write"));
-        assert!(rig.journal.events.borrow().iter().any(
-            |event| matches!(event, Event::McpToolCallIntercepted { action, .. } if action == "alert")
-        ));
+        assert!(
+            rig.journal.events.borrow().iter().any(
+                |event| matches!(event, Event::McpToolCallIntercepted { action, .. } if action == "alert")
+            )
+        );
     });
 }
 
@@ -115,7 +119,9 @@ fn names_that_peers_read_differently_are_not_forwarded() {
             rig.client.send(&line).await;
             assert_eq!(rig.client.next_json().await["error"]["code"], -32602, "{params}");
         }
-        rig.client.send(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wr\u0069te"}}"#).await;
+        rig.client
+            .send(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wr\u0069te"}}"#)
+            .await;
         assert_eq!(rig.client.next_json().await["error"]["code"], -32001);
         rig.round_trip(&mut server, 2).await;
     });
@@ -134,7 +140,9 @@ fn denied_tools_vanish_and_everything_else_stays() {
         assert_eq!(rig.client.next().await.unwrap(), listing(&[READ]));
         // A cancelled listing is no way around.
         rig.client.send(LIST).await;
-        rig.client.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#).await;
+        rig.client
+            .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#)
+            .await;
         server.peer.next().await.unwrap();
         server.peer.next().await.unwrap();
         server.peer.send(&listing(&[WRITE])).await;
@@ -164,18 +172,25 @@ fn tools_are_recorded_as_new_unchanged_or_changed() {
             .iter()
             .map(|event| match event {
                 Event::McpToolSeen { tool_name, status, .. } => format!("{tool_name} {status}"),
-                Event::McpToolChanged { tool_name, previous_hash, .. } => format!("{tool_name} from {previous_hash}"),
+                Event::McpToolChanged { tool_name, previous_hash, .. } => {
+                    format!("{tool_name} from {previous_hash}")
+                }
                 other => serde_json::to_value(other).unwrap()["type"].as_str().unwrap().to_owned(),
             })
             .collect();
-        assert_eq!(shown, [
-            "read unchanged",
-            "write from sha256:old",
-            &format!("read from {hash}"),
-            "new new",
-            "mcp_tools_list_changed"
-        ]);
-        assert!(matches!(&events[0], Event::McpToolSeen { description: Some(text), tool_hash, .. } if text == "d" && *tool_hash == hash));
+        assert_eq!(
+            shown,
+            [
+                "read unchanged",
+                "write from sha256:old",
+                &format!("read from {hash}"),
+                "new new",
+                "mcp_tools_list_changed"
+            ]
+        );
+        assert!(
+            matches!(&events[0], Event::McpToolSeen { description: Some(text), tool_hash, .. } if text == "d" && *tool_hash == hash)
+        );
     });
 }
 

@@ -116,6 +116,20 @@ impl Rig {
         rejected.collect()
     }
 
+    /// Waits until the end of a server is on record.
+    pub async fn crash(&self) {
+        let recorded = || {
+            let committed = self.journal.committed.borrow();
+            committed.iter().any(|event| matches!(event, Event::McpServerCrashed { .. }))
+        };
+        within("a crash", async {
+            while !recorded() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    }
+
     pub async fn ended(self) -> Ended {
         drop(self.client);
         within("the connection to end", self.ended).await.unwrap()

@@ -41,7 +41,7 @@ fn lines_come_out_however_they_were_cut() {
             Ok(b"bb".to_vec()),
             Err((9000, 4096, 512)),
             Ok(b"12345678".to_vec()),
-            Err((9, 9, 9)),
+            Err((10, 10, 10)),
             Ok(b"last".to_vec()),
         ];
         for step in [1, 2, 3, 7, 100, 4096, 100_000] {
