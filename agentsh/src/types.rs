@@ -22,6 +22,19 @@ pub struct ToolId {
     pub tool: String,
 }
 
+/// Identity and version of a file as `stat` tells them. A change of content changes `ctime_ns`, which only root or
+/// a wrong clock can prevent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FileKey {
+    pub dev: u64,
+    pub ino: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Nanoseconds since 1970.
+    pub mtime_ns: i64,
+    pub ctime_ns: i64,
+}
+
 /// Where a rule stands: what every refusal shows to the person who wrote the rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RuleRef {

@@ -11,6 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use sha2::{Digest, Sha256};
 
 use super::PinError;
+pub use crate::types::FileKey;
 
 /// Files and bytes that one command may bring along, over all of its trees.
 pub const MAX_FILES: u64 = 60_000;
@@ -23,16 +24,6 @@ pub(super) const MAX_ENTRIES: u64 = 240_000;
 const RACY_NANOSECONDS: i64 = 2_000_000_000;
 const CHUNK: usize = 256 * 1024;
 const PROGRESS_BYTES: u64 = 8 << 20;
-
-/// Identity and version of a file as `stat` tells them. Times are nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileKey {
-    pub dev: u64,
-    pub ino: u64,
-    pub size: u64,
-    pub mtime_ns: i64,
-    pub ctime_ns: i64,
-}
 
 /// Remembers digests of files that did not change. Only keys whose ctime was more than 2 s old when the bytes
 /// were read are ever asked for or stored: a younger file could change again without a new timestamp.

@@ -193,7 +193,7 @@ fn clone_tree(path: &Path) -> Result<OwnedFd, StageError> {
 /// When the descriptor cannot be looked at.
 pub fn file_key(file: BorrowedFd<'_>) -> io::Result<FileKey> {
     let stat = rustix::fs::fstat(file)?;
-    let nanoseconds = |seconds: i64, rest: u64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+    let nanoseconds = |seconds: i64, rest: u64| seconds.saturating_mul(1_000_000_000).saturating_add_unsigned(rest);
     Ok(FileKey {
         dev: stat.st_dev,
         ino: stat.st_ino,

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::types::FileKey;
+
 /// Index into the descriptors that [`super::spawn`] passes beside the plan.
 pub type Descriptor = usize;
 
@@ -100,16 +102,6 @@ pub enum Access {
 pub enum Kind {
     Directory,
     File,
-}
-
-/// What identifies a file whose bytes were hashed: a change of content changes `ctime`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileKey {
-    pub dev: u64,
-    pub ino: u64,
-    pub size: u64,
-    pub mtime_ns: i128,
-    pub ctime_ns: i128,
 }
 
 /// Landlock grant over everything beneath a path inside the sandbox.

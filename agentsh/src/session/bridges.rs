@@ -73,7 +73,10 @@ impl Bridges {
         let mut options = Options::new(id);
         options.max_line_bytes = usize::try_from(policy.max_line_bytes).unwrap_or(usize::MAX);
         options.request_timeout = policy.request_timeout_s.map(Duration::from_secs);
-        options.redact = redact::arguments;
+        options.redact = |json| match serde_json::from_str(json) {
+            Ok(value) => redact::redact(&value),
+            Err(_) => serde_json::Value::Null,
+        };
         options.epoch = self.epoch;
         mcp::serve(input, output, server, Rc::clone(&self.guard), self.session.journal.clone(), options).await
     }

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
 use crate::sandbox::Enforcement;
+use crate::store::pins::PinStore;
 use crate::store::{Event, Journal, StoreError};
 use crate::types::{RuleRef, ServerId, SessionId};
 
@@ -39,6 +40,7 @@ pub struct Session {
     pub context: Context,
     pub policy: Policy,
     pub journal: Journal,
+    pub pins: PinStore,
     pub allow_degraded: bool,
     /// False where the current directory is no project (a client that starts its servers in `/`).
     pub project_shown: bool,
@@ -77,8 +79,10 @@ impl Session {
         .map_err(|error| SessionError::Policy(error.render()))?;
         let id = SessionId(uuid::Uuid::now_v7());
         let journal = Journal::open(&context.state, id).await?;
+        let pins = PinStore::new(&context.state);
         let session = Self {
             id,
+            pins,
             context,
             policy,
             journal,

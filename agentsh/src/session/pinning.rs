@@ -9,7 +9,10 @@ use crate::mcp::StartError;
 use crate::pin::{self, Action, PinError, PinnedState, Resolved, Status};
 use crate::sandbox::layout::{PinnedBytes, PinnedFile};
 use crate::sandbox::mount::file_key;
+use crate::types::FileKey;
+use sha2::{Digest, Sha256};
 use crate::store::Event;
+use crate::store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, Texts, TrustedBy};
 
 use super::Session;
 use super::server::Declaration;
@@ -54,9 +57,9 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
     let resolved = &pinned.resolved;
     let pinning = &session.policy.mcp.pinning;
     let scope = scope(session, declaration);
-    let pins = session.journal.pins();
+    let pins = &session.pins;
     let stored = pins.load(id, &scope).await.map_err(|error| refuse(format!("cannot read the pins: {error}")))?;
-    let known = stored.map(|pin| PinnedState { digest: pin.digest, program: pin.program_path, manifest: pin.manifest });
+    let known = stored.map(|pin| PinnedState { digest: pin.state.digest, program: pin.state.program, manifest: pin.state.manifest });
     let status = pin::compare(known.as_ref(), resolved);
     let action = pin::decide(&status, pinning);
     let binary_path = resolved.program.display().to_string();
@@ -65,13 +68,13 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
         (Status::Match, _) | (Status::NotPinned, Action::Proceed) => {}
         (_, Action::PinAndProceed) => {
             let files = resolved.state().manifest.len() as u64;
-            pins.trust(&candidate(resolved, id, &scope), crate::store::pins::TrustedBy::FirstUse)
+            pins.trust(&state(resolved, declaration, &scope), &texts(resolved), TrustedBy::FirstUse)
                 .await
                 .map_err(|error| refuse(format!("cannot store the pin of server '{id}': {error}")))?;
             session.journal.record(Event::McpServerBinaryPinned { server_id: id.clone(), binary_path, hash: actual_hash, files });
         }
         (Status::NotPinned, action) => {
-            pins.propose(&candidate(resolved, id, &scope)).await.map_err(|error| refuse(error.to_string()))?;
+            pins.refuse(&state(resolved, declaration, &scope), &texts(resolved)).await.map_err(|error| refuse(error.to_string()))?;
             let event = Event::McpServerBinaryNotPinned {
                 server_id: id.clone(),
                 binary_path,
@@ -89,7 +92,7 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
             session.journal.record(event);
         }
         (Status::Mismatch(change), action) => {
-            pins.propose(&candidate(resolved, id, &scope)).await.map_err(|error| refuse(error.to_string()))?;
+            pins.refuse(&state(resolved, declaration, &scope), &texts(resolved)).await.map_err(|error| refuse(error.to_string()))?;
             let changed: Vec<String> =
                 change.changed.iter().take(MOST_NAMED).map(|file| file.path.display().to_string()).collect();
             let event = Event::McpServerBinaryMismatch {
@@ -129,7 +132,7 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
 /// What `pin` says.
 pub async fn resolve(session: &Session, command: Command) -> Result<Pinned, PinError> {
     let home = session.context.home.clone();
-    let mut cache = session.journal.digest_cache().await;
+    let mut cache = Cache::load(session).await;
     let path = OsString::from(command.env.get("PATH").cloned().unwrap_or_default());
     let show = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let (resolved, cache) = tokio::task::spawn_blocking(move || {
@@ -149,7 +152,7 @@ pub async fn resolve(session: &Session, command: Command) -> Result<Pinned, PinE
     })
     .await
     .map_err(|error| PinError::internal(&error.to_string()))?;
-    cache.save().await;
+    cache.save(session).await;
     let resolved = resolved?;
     let (files, descriptors) = pinned_files(&resolved)?;
     Ok(Pinned { resolved, files, descriptors })
@@ -169,6 +172,68 @@ fn pinned_files(resolved: &Resolved) -> Result<(Vec<PinnedFile>, Vec<OwnedFd>), 
         files.push(PinnedFile { path: file.path.clone(), bytes, executable });
     }
     Ok((files, descriptors))
+}
+
+fn state(resolved: &Resolved, declaration: &Declaration, scope: &str) -> PinState {
+    let state = resolved.state();
+    PinState {
+        server_id: declaration.id.clone(),
+        scope: scope.to_owned(),
+        program: state.program,
+        identity: resolved.identity.clone(),
+        digest: state.digest,
+        manifest: state.manifest,
+    }
+}
+
+/// Small files of the pinned set, so that a later difference can be shown line by line. What cannot be read is
+/// left out: its hash still stands in the manifest.
+fn texts(resolved: &Resolved) -> Texts {
+    let in_trees = resolved.trees.iter().flat_map(|tree| tree.manifest.keys().map(|path| tree.root.join(path)));
+    let alone = resolved.files.iter().filter(|file| file.role == pin::Role::Entry).map(|file| file.path.clone());
+    let (mut texts, mut room) = (Texts::new(), MAX_TEXTS_BYTES);
+    for path in alone.chain(in_trees) {
+        let fits = std::fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() <= MAX_TEXT_BYTES as u64);
+        if !fits {
+            continue;
+        }
+        let Ok(content) = std::fs::read(&path) else { continue };
+        let Some(left) = room.checked_sub(content.len()) else { break };
+        room = left;
+        let hash = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        texts.insert(hash, content);
+    }
+    texts
+}
+
+/// Hashes of files that did not change, loaded whole: which files a program brings along is known only after
+/// looking at them.
+struct Cache {
+    known: BTreeMap<FileKey, [u8; 32]>,
+    fresh: Vec<(FileKey, [u8; 32])>,
+}
+
+impl Cache {
+    /// Without the cache everything is hashed again: slower, never wrong.
+    async fn load(session: &Session) -> Self {
+        Self { known: session.pins.all_digests().await.unwrap_or_default(), fresh: Vec::new() }
+    }
+
+    async fn save(&self, session: &Session) {
+        if !self.fresh.is_empty() {
+            let _ = session.pins.keep_digests(&self.fresh).await;
+        }
+    }
+}
+
+impl pin::DigestCache for Cache {
+    fn lookup(&mut self, key: &FileKey) -> Option<[u8; 32]> {
+        self.known.get(key).copied()
+    }
+
+    fn store(&mut self, key: FileKey, digest: [u8; 32]) {
+        self.fresh.push((key, digest));
+    }
 }
 
 /// A pin of the user's own server holds everywhere; one that came with a project holds in that project.
