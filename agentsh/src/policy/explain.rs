@@ -224,7 +224,9 @@ fn file(
             .find(|entry| path::covers(&path::written(entry), &wanted))
             .map(|entry| (*entry).to_owned())
     };
-    if let Some(private) = among(PRIVATE) {
+    // A project or a home below `/tmp` is this machine's, not the sandbox's.
+    let is_ours = [".", "~"].iter().any(|root| path::covers(&path::absolute(root, context), &wanted));
+    if let Some(private) = among(PRIVATE).filter(|_| !is_ours) {
         let text = format!("every sandbox has its own `{private}`: nothing of this machine is touched");
         return allowed(builtin("private"), text);
     }

@@ -45,5 +45,6 @@ pub use diagnostic::{Diagnostic, PolicyError};
 pub use explain::Answer;
 pub use model::*;
 pub use path::PathContext;
+pub use read_tests::{connect, tool};
 pub use resolve::parse;
-pub use search::{PROJECT_FILE, Search, load, load_file};
+pub use search::{Loaded, PROJECT_FILE, Search, find, find_file, load};
