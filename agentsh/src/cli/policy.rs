@@ -341,12 +341,13 @@ fn print_answer(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
     let word = if answer.allow { "allowed" } else { "denied" };
     writeln!(out, "{word}: {}", answer.text)?;
     writeln!(out, "  rule: {}", answer.rule)?;
+    let verb = if answer.allow { "to deny it" } else { "to allow it" };
     if let Some(change) = &answer.change {
-        let verb = if answer.allow { "to deny it" } else { "to allow it" };
-        writeln!(out, "  {verb}: {change}")?;
+        writeln!(out, "  {verb}, add: {change}")?;
+    } else if answer.rule.file.starts_with("built-in:") {
+        writeln!(out, "  {verb}, use a policy of your own without line {}", answer.rule.line)?;
     } else if answer.rule.line > 0 {
-        let verb = if answer.allow { "to deny it" } else { "to allow it" };
-        writeln!(out, "  {verb}: change {} line {}", answer.rule.file, answer.rule.line)?;
+        writeln!(out, "  {verb}, take out line {} of {}", answer.rule.line, answer.rule.file)?;
     }
     Ok(())
 }

@@ -94,22 +94,18 @@ fn show() {
         .unwrap();
     insta::assert_snapshot!(place.run("show"), @r#"
     # ROOT/home/.config/agentsh/policy.yaml, narrowed by ROOT/home/app/.agentsh.yaml
-    agent.network.allow: a.example     # ROOT/home/app/.agentsh.yaml:3 (agent.network.allow[0])
-    agent.filesystem.write: .          # default (agent.filesystem.write)
-    agent.limits.memory: 2900MiB       # default (agent.limits.memory)
-    agent.limits.pids: 512             # default (agent.limits.pids)
-    agent.limits.open_files: 4096      # default (agent.limits.open_files)
-    agent.limits.cpu: 400%             # default (agent.limits.cpu)
-    mcp.enforce_policy: false          # default (sandbox.mcp.enforce_policy)
-    mcp.fail_closed: false             # default (sandbox.mcp.fail_closed)
-    mcp.server_policy: none            # default (sandbox.mcp.server_policy)
-    mcp.tool_policy: none              # default (sandbox.mcp.tool_policy)
+    agent.network.allow: a.example  # ROOT/home/app/.agentsh.yaml:3 (agent.network.allow[0])
+    agent.filesystem.write: .       # default (agent.filesystem.write)
+    agent.limits.memory: 2900MiB    # default (agent.limits.memory)
+    agent.limits.pids: 512          # default (agent.limits.pids)
+    agent.limits.open_files: 4096   # default (agent.limits.open_files)
+    agent.limits.cpu: 400%          # default (agent.limits.cpu)
+    mcp.enforce_policy: false       # default (sandbox.mcp.enforce_policy)
+    mcp.fail_closed: false          # default (sandbox.mcp.fail_closed)
+    mcp.server_policy: none         # default (sandbox.mcp.server_policy)
+    mcp.tool_policy: none           # default (sandbox.mcp.tool_policy)
     mcp.version_pinning: enabled=true on_change=block auto_trust_first=true pin_binary=true  # default (sandbox.mcp.version_pinning)
-    mcp.max_line_bytes: 16MiB          # default (sandbox.mcp.max_line_bytes)
-    mcp.project.enforce_policy: false  # default (sandbox.mcp.enforce_policy)
-    mcp.project.fail_closed: false     # default (sandbox.mcp.fail_closed)
-    mcp.project.server_policy: none    # default (sandbox.mcp.server_policy)
-    mcp.project.tool_policy: none      # default (sandbox.mcp.tool_policy)
+    mcp.max_line_bytes: 16MiB       # default (sandbox.mcp.max_line_bytes)
     exit 0
     "#);
     let json = place.run("show --json");
@@ -128,25 +124,25 @@ fn explain() {
     insta::assert_snapshot!(place.run("explain --connect example.com:443"), @r#"
     denied: no rule names `example.com`
       rule: default (agent.network.allow)
-      to allow it: agent: {network: {allow: ["example.com"]}}
+      to allow it, add: agent: {network: {allow: ["example.com"]}}
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --agent claude --connect api.anthropic.com:443"), @r#"
     allowed: `api.anthropic.com` covers it
       rule: built-in:claude:7 (agent.network.allow[0])
-      to deny it: change built-in:claude line 7
+      to deny it, use a policy of your own without line 7
     exit 0
     "#);
     insta::assert_snapshot!(place.run("explain --read ~/.ssh/id_rsa"), @r#"
     denied: `~/.ssh` is never visible: SSH keys
-      rule: built-in (masks.~/.ssh)
-      to allow it: agent: {filesystem: {unmask: ["~/.ssh/id_rsa"], read: ["~/.ssh/id_rsa"]}}
+      rule: built-in (mask:~/.ssh)
+      to allow it, add: agent: {filesystem: {unmask: ["~/.ssh/id_rsa"], read: ["~/.ssh/id_rsa"]}}
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --write .git/hooks/pre-commit"), @r#"
     denied: `.git/hooks` stays read-only: git runs them
-      rule: built-in (read_only..git/hooks)
-      to allow it: agent: {filesystem: {unmask: [".git/hooks/pre-commit"], write: [".git/hooks/pre-commit"]}}
+      rule: built-in (read-only:.git/hooks)
+      to allow it, add: agent: {filesystem: {unmask: [".git/hooks/pre-commit"]}}
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --server fs --write src/x --json"), @r#"
@@ -156,13 +152,13 @@ fn explain() {
     insta::assert_snapshot!(place.run("explain --policy strict --tool fs/read_file"), @r#"
     denied: it is not in allowed_servers
       rule: built-in:strict:21 (sandbox.mcp.server_policy)
-      to allow it: sandbox: {mcp: {allowed_tools: [{server: "fs", tool: "read_file"}]}}
+      to allow it, add: sandbox: {mcp: {allowed_servers: [{id: "fs"}]}}
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --env LD_PRELOAD"), @r#"
     denied: it decides what programs load; only its full name in env_allow lets it pass
       rule: default (agent.env_loader)
-      to allow it: agent: {env_allow: ["LD_PRELOAD"]}
+      to allow it, add: agent: {env_allow: ["LD_PRELOAD"]}
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --connect example.com"), @r#"

@@ -433,11 +433,11 @@ fn broken_yaml_is_shown_where_it_breaks() {
       = help: write at least `version: 1`
     "#);
     insta::assert_snapshot!(bad("version: 1\n---\nversion: 1\n"), @r#"
-    error: the file is too large once it is expanded
-     --> policy.yaml:2:1
+    error: a policy is one YAML document
+     --> policy.yaml:3:1
       |
-    2 | ---
-      | ^^^
+    3 | version: 1
+      | ^
     "#);
 }
 
@@ -526,6 +526,8 @@ fn a_bomb_is_refused_quickly() {
     for text in ["[".repeat(100_000), "{a: ".repeat(100_000), "- ".repeat(100_000), "a:\n ".repeat(10_000)] {
         assert!(parse("p", &text).is_err());
     }
+    let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(500_000), "*a, ".repeat(900));
+    assert!(bad(&long).contains("too large"));
     let wide = format!("agent: {{env_allow: [{}]}}", "A,".repeat(200_000));
     assert!(parse("p", &wide).is_err());
 }

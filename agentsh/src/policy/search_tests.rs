@@ -91,7 +91,7 @@ fn a_policy_that_contradicts_its_tests_is_not_loaded() {
       |
     4 |   - {read: ~/.ssh/id, expect: allow}
       |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      = help: decided by built-in (masks.~/.ssh)
+      = help: decided by built-in (mask:~/.ssh)
     "#);
 }
 
