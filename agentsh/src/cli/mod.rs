@@ -1,40 +1,96 @@
-//! Verbs.
-pub fn main() -> std::process::ExitCode {
-    let arguments: Vec<String> = std::env::args().collect();
-    if arguments.get(1).is_some_and(|verb| verb == crate::sandbox::init::VERB) {
-        return crate::sandbox::init::main().into();
+//! The command line: one file per verb. Data goes to standard output, everything else to standard error.
+
+pub mod demo;
+pub mod doctor;
+pub mod exit;
+pub mod mcp;
+pub mod policy;
+pub mod run;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::sandbox;
+
+#[derive(Debug, Parser)]
+#[command(name = "agentsh", version, about = "Run AI agents and MCP servers that you do not trust")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run an agent and its MCP servers, each in a sandbox of its own
+    Run(run::RunArgs),
+    /// Run one MCP server, and ask what servers and tools did
+    Mcp(mcp::McpArgs),
+    /// Check, show, explain and test policies
+    Policy(policy::PolicyArgs),
+    /// Try every layer of protection on this machine, for real
+    Doctor(doctor::DoctorArgs),
+    /// Run a hostile server and a scripted agent under full protection: no key, no network
+    Demo(demo::DemoArgs),
+    /// The end of an MCP connection that an agent starts; not for people
+    #[command(hide = true)]
+    Bridge { id: String },
+}
+
+/// Reads the command line and runs the verb.
+#[must_use]
+pub fn main() -> ExitCode {
+    // The re-executed child of the sandbox comes first: it must not spend time on a command line.
+    let mut words = std::env::args_os().skip(1);
+    match words.next().as_deref().and_then(std::ffi::OsStr::to_str) {
+        Some(sandbox::init::VERB) => return sandbox::init::main().into(),
+        Some(demo::SERVER_VERB) => return demo::server().into(),
+        Some(demo::AGENT_VERB) => return demo::agent().into(),
+        _ => {}
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let code = runtime.block_on(debug(&arguments[2..]));
+    let arguments = Arguments::parse();
+    let code = match arguments.verb {
+        Verb::Bridge { id } => bridge(&id),
+        Verb::Policy(args) => policy_verb(&args),
+        Verb::Run(args) => on_one_thread(run::run(args)),
+        Verb::Mcp(args) => on_one_thread(mcp::run(args)),
+        Verb::Doctor(args) => on_one_thread(doctor::run(args)),
+        Verb::Demo(args) => on_one_thread(demo::run(args)),
+    };
     code.into()
 }
-async fn debug(argv: &[String]) -> u8 {
-    use crate::sandbox::plan::*;
-    use std::os::fd::AsFd;
-    let context = crate::session::Context::find().unwrap();
-    let policy = crate::policy::ProcessPolicy::default();
-    let ruled = |v: u64| Some(crate::policy::Ruled { value: v, rule: crate::types::RuleRef::default_rule("x") });
-    let limits = crate::policy::Limits { memory: ruled(2900 << 20), pids: ruled(512), open_files: ruled(4096), cpu_percent: ruled(400) };
-    let (i, o, e) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-    let env = vec![format!("HOME={}", context.home.display()), "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into(), "TERM=xterm".into()];
-    let start = crate::session::launch::Start {
-        label: "agent", policy: &policy, limits: &limits, for_agent: true, terminal: Terminal::Keep,
-        program: Program { path: argv[0].clone().into(), argv: argv.to_vec(), env, workdir: context.project.clone() },
-        pinned: vec![], program_roots: vec![], descriptors: vec![], project_access: Some(Access::ReadWrite), own_state: vec![], grants: vec![], denied: vec![],
-        unmasked: vec![], execute: vec![], files: vec![], extra: vec![], names: Default::default(), listen: vec![],
-        stdio: [i.as_fd(), o.as_fd(), e.as_fd()], allow_degraded: false,
-    };
-    let layout = crate::session::launch::prepare(&context, &start);
-    let _p = crate::session::placeholders::Placeholders::make(&context.state, &crate::session::placeholders::wanted(&layout.placeholders)).unwrap();
-    let t = std::time::Instant::now();
-    match crate::session::launch::start(&context, start, layout, &format!("agentsh-{}-0", std::process::id())).await {
-        Ok(mut running) => {
-            let t1 = t.elapsed();
-            let code = running.child.exit().await;
-            if std::env::var("DBG").is_ok() { eprintln!("{:?} total {:?} {:?}", t1, t.elapsed(), running.enforcement); }
-            if let Some(e) = running.child.execution_error() { eprintln!("{e}"); }
+
+/// Everything that waits runs on one thread: connections share state without locks.
+fn on_one_thread(verb: impl Future<Output = u8>) -> u8 {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let code = tokio::task::LocalSet::new().block_on(&runtime, verb);
+            // A thread that still reads a terminal must not keep the process alive.
+            runtime.shutdown_background();
             code
         }
-        Err(error) => { eprintln!("{error}"); 125 }
+        Err(error) => fail(&format!("cannot start the runtime: {error}")),
     }
+}
+
+fn bridge(id: &str) -> u8 {
+    match crate::mcp::bridge::run(id) {
+        Ok(()) => 0,
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+fn policy_verb(args: &policy::PolicyArgs) -> u8 {
+    match policy::Surroundings::here() {
+        Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut anstream::stderr()),
+        Err(error) => fail(&format!("cannot tell the current directory: {error}")),
+    }
+}
+
+/// Says what failed; the exit code is agentsh's own.
+fn fail(message: &str) -> u8 {
+    // A closed standard error is nobody's fault here.
+    let _ = writeln!(anstream::stderr(), "error: {message}");
+    exit::FAILED
 }

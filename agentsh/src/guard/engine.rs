@@ -27,21 +27,20 @@ impl Guard {
 
     /// May the server be started?
     pub fn judge_server(&self, server: &ServerId) -> Verdict {
-        self.as_enforced(server_policy::judge(&self.policy, server))
+        self.strictest(|layer| server_policy::judge(layer, server))
     }
 
     /// May the tool be seen in `tools/list`, and called as far as the lists say? Server first, then tool.
     pub fn judge_tool(&self, tool: Tool<'_>) -> Verdict {
-        let server = server_policy::judge(&self.policy, tool.server);
-        if server.is_block() {
-            return self.as_enforced(server);
-        }
-        let verdict = tool_policy::judge(&self.policy, tool);
-        // The rule that names something is the one to show.
-        if verdict.reason == Reason::NoRule && server.reason == Reason::ServerAllowed {
-            return self.as_enforced(server);
-        }
-        self.as_enforced(verdict)
+        self.strictest(|layer| {
+            let server = server_policy::judge(layer, tool.server);
+            if server.is_block() {
+                return server;
+            }
+            let verdict = tool_policy::judge(layer, tool);
+            // The rule that names something is the one to show.
+            if verdict.reason == Reason::NoRule && server.reason == Reason::ServerAllowed { server } else { verdict }
+        })
     }
 
     /// Whether `tools/list` may show a tool with this definition.
@@ -77,12 +76,28 @@ impl Guard {
         }
     }
 
-    fn as_enforced(&self, verdict: Verdict) -> Verdict {
-        if self.policy.enforce || verdict.outcome != Outcome::Block {
-            verdict
-        } else {
-            Verdict { outcome: Outcome::Alert, ..verdict }
-        }
+    /// The policy's own lists and those of the project, each as far as it is enforced: the stricter verdict wins.
+    fn strictest(&self, judge: impl Fn(&McpPolicy) -> Verdict) -> Verdict {
+        let own = as_enforced(&self.policy, judge(&self.policy));
+        let Some(project) = self.policy.narrowed_by.as_deref() else { return own };
+        let narrowed = as_enforced(project, judge(project));
+        if weight(narrowed.outcome) > weight(own.outcome) { narrowed } else { own }
+    }
+}
+
+fn as_enforced(layer: &McpPolicy, verdict: Verdict) -> Verdict {
+    if layer.enforce || verdict.outcome != Outcome::Block {
+        verdict
+    } else {
+        Verdict { outcome: Outcome::Alert, ..verdict }
+    }
+}
+
+fn weight(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Allow => 0,
+        Outcome::Alert => 1,
+        Outcome::Block => 2,
     }
 }
 

@@ -1,6 +1,5 @@
 //! The decision engine: pure. No input or output, no clock, no runtime; time comes in as a parameter.
 
-pub mod glob;
 pub mod interface;
 pub mod rate;
 pub mod server_policy;

@@ -1,16 +1,15 @@
 //! `server_policy`, `allowed_servers`, `denied_servers`.
 
-use crate::policy::{ListMode, McpPolicy, Ruled};
+use crate::policy::{self, ListMode, McpPolicy, Ruled};
 use crate::types::{RuleRef, ServerId};
 
-use super::glob;
 use super::verdict::{Outcome, Reason, Verdict};
 
 /// May this server run at all? The verdict of an enforced policy; the caller turns it into an alert when the policy
 /// is not enforced.
 pub fn judge(policy: &McpPolicy, server: &ServerId) -> Verdict {
     let named = |list: &[Ruled<String>]| {
-        list.iter().find(|entry| glob::matches(&entry.value, &server.0)).map(|entry| entry.rule.clone())
+        list.iter().find(|entry| policy::glob::matches(&entry.value, &server.0)).map(|entry| entry.rule.clone())
     };
     let mode_rule =
         || policy.server_policy_rule.clone().unwrap_or(RuleRef::default_rule("sandbox.mcp.server_policy"));

@@ -1,9 +1,9 @@
 //! `tool_policy`, `allowed_tools`, `denied_tools`, `fail_closed`.
 
-use crate::policy::{ListMode, McpPolicy, Ruled, ToolRule};
+use crate::policy::{ListMode, McpPolicy, ToolRule};
 use crate::types::{RuleRef, ServerId};
 
-use super::glob;
+use crate::policy::glob;
 use super::verdict::{Outcome, Reason, Verdict};
 
 /// A tool as far as it is known when it is judged.
@@ -23,7 +23,7 @@ pub fn judge(policy: &McpPolicy, tool: Tool<'_>) -> Verdict {
     let by_list = judge_lists(policy, tool);
     // A list that already refuses names a more exact rule.
     if policy.fail_closed && !by_list.is_block() && !(tool.listed && is_allowed_by_name(policy, tool)) {
-        return Verdict::new(Outcome::Block, Reason::UnknownTool, fail_closed_rule(policy));
+        return Verdict::new(Outcome::Block, Reason::UnknownTool, policy.place_of("fail_closed"));
     }
     by_list
 }
@@ -73,16 +73,4 @@ fn pinned_hash(rule: &ToolRule) -> Option<&str> {
 fn same_hash(left: &str, right: &str) -> bool {
     let digits = |hash: &str| hash.strip_prefix("sha256:").unwrap_or(hash).to_ascii_lowercase();
     digits(left) == digits(right)
-}
-
-/// The policy keeps no place for this key: its file is that of a neighbour.
-fn fail_closed_rule(policy: &McpPolicy) -> RuleRef {
-    let neighbours = [policy.tool_policy_rule.as_ref(), policy.server_policy_rule.as_ref()];
-    let first_tool = policy.allowed_tools.first().map(|entry: &Ruled<ToolRule>| &entry.rule);
-    let file = neighbours.into_iter().chain([first_tool]).flatten().next().map(|rule| rule.file.clone());
-    RuleRef {
-        id: "sandbox.mcp.fail_closed".to_owned(),
-        file: file.unwrap_or_else(|| "policy".to_owned()),
-        line: 0,
-    }
 }

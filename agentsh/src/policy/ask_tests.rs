@@ -81,17 +81,17 @@ fn files() {
         ("", write, "~/src/lib/x", false, "agent.filesystem.write"),
         ("", read, "/data/../etc/shadow", false, "agent.filesystem.read"),
         ("", read, "~/other", false, "agent.filesystem.read"),
-        ("", read, "~/.ssh/id_rsa", false, "masks.~/.ssh"),
-        ("", read, "/home/u/src/app/../../.ssh/id_rsa", false, "masks.~/.ssh"),
+        ("", read, "~/.ssh/id_rsa", false, "mask:~/.ssh"),
+        ("", read, "/home/u/src/app/../../.ssh/id_rsa", false, "mask:~/.ssh"),
         ("", read, "~/.ssh/known_hosts", false, "agent.filesystem.read"),
-        ("", write, ".git/hooks/pre-commit", false, "read_only..git/hooks"),
+        ("", write, ".git/hooks/pre-commit", false, "read-only:.git/hooks"),
         ("", read, ".git/hooks/pre-commit", true, "agent.filesystem.write[0]"),
         ("", write, ".git/index", true, "agent.filesystem.write[0]"),
-        ("", write, "a/b/c/d/e/.git/hooks/x", false, "read_only..git/hooks"),
-        ("", write, "~/out/repo/.git/config", false, "read_only..git/config"),
+        ("", write, "a/b/c/d/e/.git/hooks/x", false, "read-only:.git/hooks"),
+        ("", write, "~/out/repo/.git/config", false, "read-only:.git/config"),
         ("", write, ".envrc", true, "agent.filesystem.write[0]"),
         ("", write, "sub/.envrc", true, "agent.filesystem.write[0]"),
-        ("", write, ".mcp.json", false, "read_only..mcp.json"),
+        ("", write, ".mcp.json", false, "read-only:.mcp.json"),
         ("", write, "~/.bashrc", false, "agent.filesystem.write"),
         ("", read, "/usr/lib/x", true, "system_read"),
         ("", read, "/etc/passwd", true, "system_read"),
@@ -127,6 +127,16 @@ fn a_writable_home_does_not_give_away_what_it_guards() {
     }
     let all = parse("p", "agent: {filesystem: {write: [\"~\"], unmask: [\"~\", \"**\"]}}").unwrap();
     assert!(!all.ask(None, &Question::Read("~/.ssh/id".into()), &context()).allow);
+}
+
+#[test]
+fn a_project_below_tmp_is_not_the_sandboxs_own_tmp() {
+    let context = PathContext { home: "/home/u".into(), project: "/tmp/p".into() };
+    let policy = parse("p", "version: 1").unwrap();
+    let ask =
+        |from: Option<&ServerId>, path: &str| policy.ask(from, &Question::Write(path.into()), &context).allow;
+    let server = ServerId("s".into());
+    assert!(ask(None, "x") && !ask(Some(&server), "x") && ask(Some(&server), "/tmp/other"));
 }
 
 #[test]

@@ -14,6 +14,8 @@ pub struct Line {
     pub rule: RuleRef,
 }
 
+type Show<'f> = &'f dyn Fn(u64) -> String;
+
 #[derive(Default)]
 struct Lines(Vec<Line>);
 
@@ -27,7 +29,10 @@ impl Policy {
             lines.add("agent.mcp_config", &config.value, &config.rule);
         }
         lines.mcp("mcp", &self.mcp);
-        if let Some(project) = &self.mcp.narrowed_by {
+        let has_rules = |lists: &&McpPolicy| {
+            lists.server_policy != ListMode::None || lists.tool_policy != ListMode::None || lists.fail_closed
+        };
+        if let Some(project) = self.mcp.narrowed_by.as_deref().filter(has_rules) {
             lines.lists("mcp.project", project);
         }
         for (id, server) in &self.mcp.servers {
@@ -68,12 +73,13 @@ impl Lines {
         self.list(&key("env_deny"), &process.env.deny, Clone::clone);
         self.list(&key("env_never"), &process.env.never, Clone::clone);
         if process.env.inherit_all {
-            self.add(&key("env_inherit"), "all", &RuleRef::default_rule(&key("env_inherit")));
+            let default = || RuleRef::default_rule(&key("env_inherit"));
+            self.add(&key("env_inherit"), "all", &process.env.inherit_rule.clone().unwrap_or_else(default));
         }
         let limits = process.limits.clone().or(defaults);
         let percent = |value: u64| format!("{value}%");
         let plain = |value: u64| value.to_string();
-        let shown: [(&str, &Option<Ruled<u64>>, &dyn Fn(u64) -> String); 4] = [
+        let shown: [(&str, &Option<Ruled<u64>>, Show<'_>); 4] = [
             ("limits.memory", &limits.memory, &units::show_bytes),
             ("limits.pids", &limits.pids, &plain),
             ("limits.open_files", &limits.open_files, &plain),
@@ -107,14 +113,17 @@ impl Lines {
         for (id, limit) in &mcp.rate_limits.per_server {
             self.add(&format!("{name}.rate_limits.{id}"), rate(&limit.value), &limit.rule);
         }
-        let wire = |key: &str| RuleRef::default_rule(&format!("sandbox.mcp.{key}"));
         self.add(
             &format!("{name}.max_line_bytes"),
             units::show_bytes(mcp.max_line_bytes),
-            &wire("max_line_bytes"),
+            &mcp.place_of("max_line_bytes"),
         );
         if let Some(seconds) = mcp.request_timeout_s {
-            self.add(&format!("{name}.request_timeout"), format!("{seconds}s"), &wire("request_timeout"));
+            self.add(
+                &format!("{name}.request_timeout"),
+                format!("{seconds}s"),
+                &mcp.place_of("request_timeout"),
+            );
         }
         for rule in &mcp.not_enforced {
             self.add(&format!("{name}.not_enforced"), &rule.id, rule);
@@ -128,8 +137,8 @@ impl Lines {
             ListMode::Allowlist => "allowlist",
             ListMode::Denylist => "denylist",
         };
-        self.add(&format!("{name}.enforce_policy"), mcp.enforce.to_string(), &default("enforce_policy"));
-        self.add(&format!("{name}.fail_closed"), mcp.fail_closed.to_string(), &default("fail_closed"));
+        self.add(&format!("{name}.enforce_policy"), mcp.enforce.to_string(), &mcp.place_of("enforce_policy"));
+        self.add(&format!("{name}.fail_closed"), mcp.fail_closed.to_string(), &mcp.place_of("fail_closed"));
         let rule = mcp.server_policy_rule.clone().unwrap_or_else(|| default("server_policy"));
         self.add(&format!("{name}.server_policy"), mode(mcp.server_policy), &rule);
         self.list(&format!("{name}.allowed_servers"), &mcp.allowed_servers, Clone::clone);

@@ -128,7 +128,8 @@ impl EnvPolicy {
             };
         }
         if self.inherit_all {
-            return answer(true, "everything is passed on", default("env_inherit"));
+            let rule = self.inherit_rule.clone().unwrap_or_else(|| default("env_inherit"));
+            return answer(true, "everything is passed on", rule);
         }
         answer(false, "only standard variables are passed on", default("env_allow"))
     }

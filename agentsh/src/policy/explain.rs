@@ -70,8 +70,14 @@ impl Policy {
                 Answer { allow: true, rule: listed.rule, text: listed.why, change }
             }
             (false, true) => {
-                let refused_by_deny = listed.rule.id.contains("denied_");
-                let change = if refused_by_deny { None } else { change("allowed_tools") };
+                let by_tools = self.mcp.server_listed(server).allow;
+                let change = match (listed.rule.id.contains("denied_"), by_tools) {
+                    (true, _) => None,
+                    (false, true) => change("allowed_tools"),
+                    (false, false) => {
+                        Some(format!("sandbox: {{mcp: {{allowed_servers: [{{id: {:?}}}]}}}}", server.0))
+                    }
+                };
                 Answer { allow: false, rule: listed.rule, text: listed.why, change }
             }
             (false, false) => {
@@ -178,13 +184,27 @@ fn file(
         })
     };
     let quoted = path::show(&path::written(text));
-    let unmask = || asker.line(&format!("filesystem: {{unmask: [{quoted:?}], {key}: [{quoted:?}]}}"));
+    let write_grant = covering(&rules.write);
+    let grant = match access {
+        Access::Write => write_grant.clone(),
+        Access::Read => write_grant.clone().or_else(|| covering(&rules.read)),
+    };
+    // What is in force by default would be lost if the list were written without it.
+    let granting = {
+        let in_force = if access == Access::Read { &rules.read } else { &rules.write };
+        let defaults = in_force.iter().filter(|entry| entry.rule.line == 0).map(|entry| entry.value.as_str());
+        format!("{key}: {:?}", defaults.chain([quoted.as_str()]).collect::<Vec<_>>())
+    };
+    let unmask = || match &grant {
+        Some(_) => asker.line(&format!("filesystem: {{unmask: [{quoted:?}]}}")),
+        None => asker.line(&format!("filesystem: {{unmask: [{quoted:?}], {granting}}}")),
+    };
 
     let masks =
         HOME_MASKS.iter().map(|(mask, why)| (path::absolute(&format!("~/{mask}"), context), *mask, *why));
     for (mask, name, why) in masks {
         if path::covers(&mask, &wanted) && !lifted(&mask) {
-            let rule = builtin(&format!("masks.~/{name}"));
+            let rule = builtin(&format!("mask:~/{name}"));
             return Answer {
                 allow: false,
                 rule,
@@ -197,13 +217,12 @@ fn file(
         let text = format!("`{}` is denied", entry.value);
         return Answer { allow: false, rule: entry.rule, text, change: None };
     }
-    let write_grant = covering(&rules.write);
     if access == Access::Write
         && write_grant.is_some()
         && let Some((name, why, guarded)) = read_only(&wanted, context)
         && !lifted(&guarded)
     {
-        let rule = builtin(&format!("read_only.{name}"));
+        let rule = builtin(&format!("read-only:{name}"));
         return Answer {
             allow: false,
             rule,
@@ -211,10 +230,6 @@ fn file(
             change: unmask(),
         };
     }
-    let grant = match access {
-        Access::Write => write_grant,
-        Access::Read => write_grant.or_else(|| covering(&rules.read)),
-    };
     if let Some(entry) = grant {
         return allowed(entry.rule, format!("`{}` covers it", entry.value));
     }
@@ -224,7 +239,9 @@ fn file(
             .find(|entry| path::covers(&path::written(entry), &wanted))
             .map(|entry| (*entry).to_owned())
     };
-    if let Some(private) = among(PRIVATE) {
+    // A project or a home below `/tmp` is this machine's, not the sandbox's.
+    let is_ours = [".", "~"].iter().any(|root| path::covers(&path::absolute(root, context), &wanted));
+    if let Some(private) = among(PRIVATE).filter(|_| !is_ours) {
         let text = format!("every sandbox has its own `{private}`: nothing of this machine is touched");
         return allowed(builtin("private"), text);
     }
@@ -237,7 +254,7 @@ fn file(
         (Access::Write, Some(system), None) => format!("`{system}` is read-only"),
         _ => "nothing grants it".to_owned(),
     };
-    let change = asker.line(&format!("filesystem: {{{key}: [{quoted:?}]}}"));
+    let change = asker.line(&format!("filesystem: {{{granting}}}"));
     Answer { allow: false, rule: asker.default_rule(&format!("filesystem.{key}")), text, change }
 }
 

@@ -284,31 +284,161 @@ fn both_sections_are_merged() {
     );
     let ids: Vec<&str> = policy.mcp.denied_servers.iter().map(|entry| entry.rule.id.as_str()).collect();
     assert_eq!(ids, ["sandbox.mcp.denied_servers[0]", "mcp_rules.denied_servers[0]"]);
-    insta::assert_snapshot!(bad("sandbox:\n  mcp:\n    enforce_policy: true\nmcp_rules:\n  enforce_policy: false\n"), @"");
+    insta::assert_snapshot!(bad("sandbox:\n  mcp:\n    enforce_policy: true\nmcp_rules:\n  enforce_policy: false\n"), @r#"
+    error: `mcp_rules.enforce_policy` contradicts an earlier key
+     --> policy.yaml:5:3
+      |
+    5 |   enforce_policy: false
+      |   ^^^^^^^^^^^^^^^^^^^^^
+      = help: `sandbox.mcp.enforce_policy` in line 3 says something else; keep one
+    "#);
 }
 
 #[test]
 fn an_unknown_key_is_shown_where_it_stands() {
-    insta::assert_snapshot!(bad("sandbox:\n  mcp:\n    sever_policy: allowlist\n    colour: red\n"), @"");
+    insta::assert_snapshot!(bad("sandbox:\n  mcp:\n    sever_policy: allowlist\n    colour: red\n"), @r#"
+    error: unknown key `sever_policy`
+     --> policy.yaml:3:5
+      |
+    3 |     sever_policy: allowlist
+      |     ^^^^^^^^^^^^ not a key of `sandbox.mcp`
+      = help: did you mean `server_policy`?
+
+    error: unknown key `colour`
+     --> policy.yaml:4:5
+      |
+    4 |     colour: red
+      |     ^^^^^^ not a key of `sandbox.mcp`
+      = help: the keys here are `enforce_policy`, `fail_closed`, `server_policy`, `allowed_servers`, `denied_servers`, `tool_policy`, `allowed_tools`, `denied_tools`, `version_pinning`, `rate_limits`, `cross_server`, `detection`, `output_inspection`, `sampling`, `allowed_transports`, `servers`, `max_line_bytes` or `request_timeout`
+    "#);
 }
 
 #[test]
 fn wrong_types_are_shown_where_they_stand() {
-    insta::assert_snapshot!(bad("version: 2\nagent:\n  network: {allow: example.com}\n  env_allow: [1]\nsandbox:\n  mcp:\n    enforce_policy: yes\n    detection:\n    server_policy: allow-list\n"), @"");
+    insta::assert_snapshot!(bad("version: 2\nagent:\n  network: {allow: example.com}\n  env_allow: [1]\nsandbox:\n  mcp:\n    enforce_policy: yes\n    detection:\n    server_policy: allow-list\n"), @r#"
+    error: version 2 is not known
+     --> policy.yaml:1:10
+      |
+    1 | version: 2
+      |          ^
+      = help: this agentsh reads `version: 1`
+
+    error: `agent.network.allow` must be a list
+     --> policy.yaml:3:20
+      |
+    3 |   network: {allow: example.com}
+      |                    ^^^^^^^^^^^ found text
+      = help: put it in brackets: `[...]`
+
+    error: `agent.env_allow[0]` must be text
+     --> policy.yaml:4:15
+      |
+    4 |   env_allow: [1]
+      |               ^ found a whole number
+      = help: put it in quotes
+
+    error: `sandbox.mcp.enforce_policy` must be true or false
+     --> policy.yaml:7:21
+      |
+    7 |     enforce_policy: yes
+      |                     ^^^ found text
+      = help: write `true` or `false`
+
+    error: `sandbox.mcp.detection` must be a map
+     --> policy.yaml:8:14
+      |
+    8 |     detection:
+      |              ^ found nothing
+      = help: fill it in, or remove the key
+
+    error: unknown value `allow-list` for `sandbox.mcp.server_policy`
+     --> policy.yaml:9:20
+      |
+    9 |     server_policy: allow-list
+      |                    ^^^^^^^^^^
+      = help: did you mean `allowlist`?
+    "#);
 }
 
 #[test]
 fn network_names_are_explained() {
-    insta::assert_snapshot!(bad("agent:\n  network:\n    allow:\n      - https://example.com/x\n      - \"*\"\n      - {port: 1}\n      - {host: x.example, protocol: tcp}\n      - 127.0.0.1\n      - [a]\n"), @"");
+    insta::assert_snapshot!(bad("agent:\n  network:\n    allow:\n      - https://example.com/x\n      - \"*\"\n      - {port: 1}\n      - {host: x.example, protocol: tcp}\n      - 127.0.0.1\n      - [a]\n"), @r#"
+    error: `https://example.com/x` is a URL or a path; write the host alone, as `example.com`
+     --> policy.yaml:4:9
+      |
+    4 |       - https://example.com/x
+      |         ^^^^^^^^^^^^^^^^^^^^^
+
+    error: `*` would allow too much: a wildcard needs at least two labels after it
+     --> policy.yaml:5:9
+      |
+    5 |       - "*"
+      |         ^^^
+      = help: write `example.com`, `*.example.com` (one more label), `**.example.com` (any depth), or an address block; a port may follow as `:443`
+
+    error: this rule names no host
+     --> policy.yaml:6:9
+      |
+    6 |       - {port: 1}
+      |         ^
+      = help: add `host: example.com`
+
+    error: this rule opens any TCP on no particular port
+     --> policy.yaml:7:9
+      |
+    7 |       - {host: x.example, protocol: tcp}
+      |         ^
+      = help: without TLS and HTTP name checks a rule has to name its ports: add `port: 5432`
+
+    error: `127.0.0.1` is this machine; open one of its ports with `loopback: [PORT]`
+     --> policy.yaml:8:9
+      |
+    8 |       - 127.0.0.1
+      |         ^^^^^^^^^
+
+    error: `agent.network.allow[5]` must be a host such as `example.com`, or a map with `host`
+     --> policy.yaml:9:9
+      |
+    9 |       - [a]
+      |         ^ found a list
+    "#);
 }
 
 #[test]
 fn broken_yaml_is_shown_where_it_breaks() {
-    insta::assert_snapshot!(bad("version: 1\nagent: [\n"), @"");
-    insta::assert_snapshot!(bad("version: 1\nversion: 1\n"), @"");
-    insta::assert_snapshot!(bad("a: &a {x: 1}\nb:\n  <<: *a\n"), @"");
-    insta::assert_snapshot!(bad(""), @"");
-    insta::assert_snapshot!(bad("version: 1\n---\nversion: 1\n"), @"");
+    insta::assert_snapshot!(bad("version: 1\nagent: [\n"), @r#"
+    error: unclosed bracket '['
+     --> policy.yaml:2:8
+      |
+    2 | agent: [
+      |        ^
+    "#);
+    insta::assert_snapshot!(bad("version: 1\nversion: 1\n"), @r#"
+    error: the key `version` stands here twice
+     --> policy.yaml:2:1
+      |
+    2 | version: 1
+      | ^^^^^^^
+    "#);
+    insta::assert_snapshot!(bad("a: &a {x: 1}\nb:\n  <<: *a\n"), @r#"
+    error: merge keys (`<<`) are not supported
+     --> policy.yaml:3:3
+      |
+    3 |   <<: *a
+      |   ^^
+    "#);
+    insta::assert_snapshot!(bad(""), @r#"
+    error: the policy is empty
+     --> policy.yaml
+      = help: write at least `version: 1`
+    "#);
+    insta::assert_snapshot!(bad("version: 1\n---\nversion: 1\n"), @r#"
+    error: a policy is one YAML document
+     --> policy.yaml:3:1
+      |
+    3 | version: 1
+      | ^
+    "#);
 }
 
 #[test]
@@ -396,6 +526,8 @@ fn a_bomb_is_refused_quickly() {
     for text in ["[".repeat(100_000), "{a: ".repeat(100_000), "- ".repeat(100_000), "a:\n ".repeat(10_000)] {
         assert!(parse("p", &text).is_err());
     }
+    let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(500_000), "*a, ".repeat(900));
+    assert!(bad(&long).contains("too large"));
     let wide = format!("agent: {{env_allow: [{}]}}", "A,".repeat(200_000));
     assert!(parse("p", &wide).is_err());
 }

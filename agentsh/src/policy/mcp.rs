@@ -48,12 +48,19 @@ impl McpPolicy {
                 lists.answer("tool", lists.tool_policy, lists.tool_policy_rule.as_ref(), allowed, denied);
             if answer.allow && lists.fail_closed && !is_known {
                 let why = "fail_closed refuses a tool that no rule allows".to_owned();
-                let rule = RuleRef::default_rule("sandbox.mcp.fail_closed");
+                let rule = lists.place_of("fail_closed");
                 return ListAnswer { allow: false, why, rule, ..answer };
             }
             answer
         });
         if by_tool.allow && !by_server.allow { by_server } else { by_tool }
+    }
+
+    /// Where a key with a single value was written; its default when it was not.
+    #[must_use]
+    pub fn place_of(&self, key: &str) -> RuleRef {
+        let default = || RuleRef::default_rule(&format!("sandbox.mcp.{key}"));
+        self.written.get(key).cloned().unwrap_or_else(default)
     }
 
     /// The answer of these lists and of the project's: a refusal wins, an enforced one first.

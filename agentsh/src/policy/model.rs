@@ -82,6 +82,8 @@ pub struct EnvPolicy {
     pub deny: Vec<Ruled<String>>,
     /// `env_inherit: all`: with neither list, pass everything (except the loader variables).
     pub inherit_all: bool,
+    /// Where `env_inherit` was written.
+    pub inherit_rule: Option<RuleRef>,
     /// Never passed, whatever `allow` says: what a policy inside the project takes away.
     pub never: Vec<Ruled<String>>,
 }
@@ -127,6 +129,9 @@ pub struct McpPolicy {
     /// Seconds a request may stay unanswered before it is cancelled; None leaves it to the client.
     pub request_timeout_s: Option<u64>,
     pub servers: BTreeMap<ServerId, ServerPolicy>,
+    /// Where the keys with a single value were written: `enforce_policy`, `fail_closed`, `max_line_bytes`,
+    /// `request_timeout`.
+    pub written: BTreeMap<String, RuleRef>,
     /// Server and tool lists of a policy inside the project; its other fields are not used. A server or a call has
     /// to pass these as well as the lists above, each with its own `enforce` and `fail_closed`.
     pub narrowed_by: Option<Box<McpPolicy>>,

@@ -167,6 +167,7 @@ impl Narrowing<'_> {
                 self.refuse(&inherit.rule, "the environment is not passed on without this file");
             }
             base.inherit_all = inherit.value;
+            base.inherit_rule = Some(inherit.rule.clone());
         }
         if let Some(list) = &raw.env_allow {
             for entry in &list.value {

@@ -29,6 +29,7 @@ pub fn narrow(narrowing: &mut Narrowing<'_>, base: &mut McpPolicy, raw: &RawMcp)
             narrowing.refuse(&bytes.rule, "`max_line_bytes` is lower without this file");
         }
         base.max_line_bytes = bytes.value;
+        base.written.insert("max_line_bytes".to_owned(), bytes.rule.clone());
     }
     if let Some(timeout) = &raw.request_timeout {
         let seconds = timeout.value.div_ceil(1_000);
@@ -36,6 +37,7 @@ pub fn narrow(narrowing: &mut Narrowing<'_>, base: &mut McpPolicy, raw: &RawMcp)
             narrowing.refuse(&timeout.rule, "`request_timeout` is shorter without this file");
         }
         base.request_timeout_s = Some(seconds);
+        base.written.insert("request_timeout".to_owned(), timeout.rule.clone());
     }
 }
 
@@ -54,6 +56,7 @@ pub fn layer(base: &McpPolicy, own: McpPolicy) -> McpPolicy {
         tool_policy_rule: own.tool_policy_rule,
         allowed_tools: if borrows { base.allowed_tools.clone() } else { own.allowed_tools },
         denied_tools: own.denied_tools,
+        written: own.written,
         ..McpPolicy::default()
     }
 }

@@ -98,7 +98,14 @@ fn whatever_is_wider_is_refused() {
 #[test]
 fn the_mistake_names_its_line() {
     let project = "version: 1\nagent:\n  network:\n    allow:\n      - api.example.com\n      - evil.test\n";
-    insta::assert_snapshot!(narrowed(BASE, project).unwrap_err().render(), @"");
+    insta::assert_snapshot!(narrowed(BASE, project).unwrap_err().render(), @r#"
+    error: `evil.test` cannot be reached without this file
+     --> .agentsh.yaml:6:7
+      |
+    6 |       - evil.test
+      |       ^^^^^^^^^^^
+      = help: a policy inside the project can only narrow; put it in your own policy (~/.config/agentsh/policy.yaml, or `--policy FILE`)
+    "#);
 }
 
 #[test]

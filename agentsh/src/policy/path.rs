@@ -60,12 +60,12 @@ pub(super) fn absolute(text: &str, context: &PathContext) -> Written {
 
 /// Whether the pattern means the path or a directory above it.
 pub(super) fn covers(pattern: &[String], path: &[String]) -> bool {
-    run(pattern, path, true, |wanted, found| glob::matches(wanted, found))
+    run(pattern, path, true, glob::matches)
 }
 
 /// Whether the pattern means the path itself.
 pub(super) fn is(pattern: &[String], path: &[String]) -> bool {
-    run(pattern, path, false, |wanted, found| glob::matches(wanted, found))
+    run(pattern, path, false, glob::matches)
 }
 
 /// Whether everything that `inner` speaks about is spoken about by `outer` too. May say no where the answer is

@@ -6,7 +6,7 @@ use super::model::{Limits, NetworkRule, Ruled};
 use super::path;
 use super::raw::{RawPolicy, RawProcess};
 use super::read_mcp;
-use super::read_tests;
+use super::read_questions;
 use super::reader::{Fields, Here, List, Reader};
 use super::units;
 use super::yaml::{self, Value};
@@ -29,7 +29,7 @@ const MIN_MEMORY: u64 = 1 << 20;
 
 /// Reads one file. Every mistake that can be found in one go is reported.
 pub fn read(source: Source<'_>) -> Result<RawPolicy, Vec<Diagnostic>> {
-    let tree = yaml::parse(source).map_err(|problem| vec![problem])?;
+    let tree = yaml::parse(source).map_err(|problem| vec![*problem])?;
     let mut reader = Reader::new(source);
     let mut policy = RawPolicy::default();
     if let Some(fields) =
@@ -49,7 +49,7 @@ pub fn read(source: Source<'_>) -> Result<RawPolicy, Vec<Diagnostic>> {
             let rules = read_mcp::section(&mut reader, &here);
             read_mcp::merge(&mut reader, &mut policy.mcp, rules);
         }
-        policy.tests = read_tests::tests(&mut reader, fields.find("tests"));
+        policy.tests = read_questions::tests(&mut reader, fields.find("tests"));
     }
     policy.warnings = reader.finish()?;
     Ok(policy)

@@ -30,7 +30,7 @@ pub fn parse(name: &str, text: &str) -> Result<Policy, PolicyError> {
 pub(super) fn resolve(name: &str, raw: RawPolicy) -> Policy {
     let mut warnings = raw.warnings;
     warnings.extend(mcp_warnings(&raw.mcp));
-    let servers = raw.mcp.servers.iter().map(|(_, server)| &server.process);
+    let servers = raw.mcp.servers.values().map(|server| &server.process);
     for process in [&raw.agent].into_iter().chain(servers) {
         warnings.extend(unmask_warnings(process));
     }
@@ -47,6 +47,14 @@ pub(super) fn resolve(name: &str, raw: RawPolicy) -> Policy {
 /// The lists and switches of `sandbox.mcp`; what is missing has its default.
 pub(super) fn mcp(raw: RawMcp) -> McpPolicy {
     let rule = |ruled: &Option<Ruled<ListMode>>| ruled.as_ref().map(|mode| mode.rule.clone());
+    let places = [
+        ("enforce_policy", raw.enforce_policy.as_ref().map(|ruled| &ruled.rule)),
+        ("fail_closed", raw.fail_closed.as_ref().map(|ruled| &ruled.rule)),
+        ("max_line_bytes", raw.max_line_bytes.as_ref().map(|ruled| &ruled.rule)),
+        ("request_timeout", raw.request_timeout.as_ref().map(|ruled| &ruled.rule)),
+    ];
+    let written =
+        places.into_iter().filter_map(|(key, rule)| Some((key.to_owned(), rule?.clone()))).collect();
     McpPolicy {
         enforce: is_true(&raw.enforce_policy),
         fail_closed: is_true(&raw.fail_closed),
@@ -64,6 +72,7 @@ pub(super) fn mcp(raw: RawMcp) -> McpPolicy {
         max_line_bytes: raw.max_line_bytes.map_or(DEFAULT_MAX_LINE_BYTES, |bytes| bytes.value),
         request_timeout_s: raw.request_timeout.map(|ms| ms.value.div_ceil(1_000)),
         servers: raw.servers.into_iter().map(|(id, raw)| (id, server(raw))).collect(),
+        written,
         narrowed_by: None,
     }
 }
@@ -109,6 +118,7 @@ fn process(raw: RawProcess, section: &str, project: Grant) -> ProcessPolicy {
             allow: entries(raw.env_allow),
             deny: entries(raw.env_deny),
             inherit_all: is_true(&raw.env_inherit),
+            inherit_rule: raw.env_inherit.map(|ruled| ruled.rule),
             never: Vec::new(),
         },
         limits: raw.limits,

@@ -29,6 +29,15 @@ pub struct Search {
     pub agent: String,
 }
 
+/// A policy that was found and checked, with its text for messages. Its own tests have not run yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    pub policy: Policy,
+    /// The file that was read last: its tests are the policy's tests.
+    pub file: String,
+    text: String,
+}
+
 /// Finds, reads, checks and narrows the policy of a session, and runs its tests.
 ///
 /// What `--policy` names is the policy. Otherwise it is `policy.yaml` of the user, else the built-in of the agent,
@@ -38,39 +47,76 @@ pub struct Search {
 /// When a file is there and cannot be read or used, when a project asks for more than it has, and when a test of
 /// the policy fails.
 pub fn load(request: &Search) -> Result<Policy, PolicyError> {
-    if let Some(explicit) = &request.explicit {
-        return named(explicit, &request.project);
-    }
-    let base = user_policy(request)?;
-    let file = request.project.join(PROJECT_FILE);
-    let Some(text) = read_file(&file, Links::Refuse)? else { return Ok(base) };
-    let name = file.display().to_string();
-    let source = Source { name: &name, text: &text };
-    let raw = read::read(source).map_err(PolicyError::Invalid)?;
-    let policy = narrow::narrow(base, raw, source).map_err(PolicyError::Invalid)?;
-    tested(policy, source, &request.project)
+    find(request)?.tested(&request.project)
 }
 
-/// Reads and checks one file as a policy of the user's own, tests included.
+/// As [`load`], without running the tests of the file that was read last.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_file(file: &Path, project: &Path) -> Result<Policy, PolicyError> {
+pub fn find(request: &Search) -> Result<Loaded, PolicyError> {
+    if let Some(explicit) = &request.explicit {
+        return named(explicit);
+    }
+    let base = user_policy(request)?;
+    let path = request.project.join(PROJECT_FILE);
+    let Some(text) = read_file(&path, Links::Refuse)? else { return Ok(base) };
+    let base = base.tested(&request.project)?;
+    let file = path.display().to_string();
+    let source = Source { name: &file, text: &text };
+    let raw = read::read(source).map_err(PolicyError::Invalid)?;
+    let policy = narrow::narrow(base, raw, source).map_err(PolicyError::Invalid)?;
+    Ok(Loaded { policy, file, text })
+}
+
+/// Reads and checks one file as a policy of the user's own.
+///
+/// # Errors
+/// As [`load`].
+pub fn find_file(file: &Path) -> Result<Loaded, PolicyError> {
     match read_file(file, Links::Follow)? {
-        Some(text) => checked(&file.display().to_string(), &text, project),
+        Some(text) => checked(file.display().to_string(), text),
         None => Err(unreadable(file, "there is no such file")),
     }
 }
 
-fn named(name: &str, project: &Path) -> Result<Policy, PolicyError> {
+impl Loaded {
+    /// Where `~` and the project of its tests are. A built-in policy is tested in a place of its own: where it is
+    /// used must not decide whether it can be.
+    #[must_use]
+    pub fn test_context(&self, project: &Path) -> PathContext {
+        if self.file.starts_with(BUILT_IN) {
+            return PathContext { home: "/home/user".into(), project: "/home/user/src/project".into() };
+        }
+        let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/nonexistent"));
+        PathContext { home, project: project.to_owned() }
+    }
+
+    /// The policy, when all its tests have the answers that they expect.
+    ///
+    /// # Errors
+    /// [`PolicyError::Invalid`] with one mistake per failed test.
+    pub fn tested(self, project: &Path) -> Result<Policy, PolicyError> {
+        let failures = tests::run(&self.policy, &self.test_context(project));
+        if failures.is_empty() {
+            return Ok(self.policy);
+        }
+        let source = Source { name: &self.file, text: &self.text };
+        let diagnostics: Vec<Diagnostic> =
+            failures.iter().map(|failure| failure.diagnostic(source)).collect();
+        Err(PolicyError::Invalid(diagnostics))
+    }
+}
+
+const BUILT_IN: &str = "built-in:";
+
+fn named(name: &str) -> Result<Loaded, PolicyError> {
     if let Some(text) = builtin::text(name) {
-        return checked(&format!("built-in:{name}"), text, project);
+        return checked(format!("{BUILT_IN}{name}"), text.to_owned());
     }
     let file = Path::new(name);
-    let looks_like_file =
-        name.contains('/') || name.ends_with(".yaml") || name.ends_with(".yml") || file.exists();
-    if looks_like_file {
-        return load_file(file, project);
+    if name.contains('/') || name.ends_with(".yaml") || name.ends_with(".yml") || file.exists() {
+        return find_file(file);
     }
     let names: Vec<&str> = builtin::POLICIES.iter().map(|(known, _)| *known).collect();
     let help = match closest(name, &names) {
@@ -80,30 +126,18 @@ fn named(name: &str, project: &Path) -> Result<Policy, PolicyError> {
     Err(PolicyError::Unknown { name: name.chars().take(80).collect(), help })
 }
 
-fn user_policy(request: &Search) -> Result<Policy, PolicyError> {
+fn user_policy(request: &Search) -> Result<Loaded, PolicyError> {
     let file = request.config_home.join("agentsh").join("policy.yaml");
     if let Some(text) = read_file(&file, Links::Follow)? {
-        return checked(&file.display().to_string(), &text, &request.project);
+        return checked(file.display().to_string(), text);
     }
     let name = builtin::for_agent(&request.agent);
-    checked(&format!("built-in:{name}"), builtin::text(name).unwrap_or_default(), &request.project)
+    checked(format!("{BUILT_IN}{name}"), builtin::text(name).unwrap_or_default().to_owned())
 }
 
-fn checked(name: &str, text: &str, project: &Path) -> Result<Policy, PolicyError> {
-    let source = Source { name, text };
-    tested(resolve::parse(name, text)?, source, project)
-}
-
-fn tested(policy: Policy, source: Source<'_>, project: &Path) -> Result<Policy, PolicyError> {
-    // No answer about `~` depends on where it is, unless the project lies in it: then `~` has to be real.
-    let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/nonexistent"));
-    let context = PathContext { home, project: project.to_owned() };
-    let failures = tests::run(&policy, &context);
-    if failures.is_empty() {
-        return Ok(policy);
-    }
-    let diagnostics: Vec<Diagnostic> = failures.iter().map(|failure| failure.diagnostic(source)).collect();
-    Err(PolicyError::Invalid(diagnostics))
+fn checked(file: String, text: String) -> Result<Loaded, PolicyError> {
+    let policy = resolve::parse(&file, &text)?;
+    Ok(Loaded { policy, file, text })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

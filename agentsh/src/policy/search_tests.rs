@@ -85,7 +85,14 @@ fn a_policy_that_contradicts_its_tests_is_not_loaded() {
         "version: 1\ntests:\n  - {connect: \"example.com:443\", expect: deny}\n  - {read: ~/.ssh/id, expect: allow}\n",
     );
     let shown = place.error().render().replace(&place.directory.path().display().to_string(), "");
-    insta::assert_snapshot!(shown, @"");
+    insta::assert_snapshot!(shown, @r#"
+    error: this test expects `allow`, but read ~/.ssh/id is denied: `~/.ssh` is never visible: SSH keys
+     --> /config/agentsh/policy.yaml:4:3
+      |
+    4 |   - {read: ~/.ssh/id, expect: allow}
+      |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      = help: decided by built-in (mask:~/.ssh)
+    "#);
 }
 
 #[test]

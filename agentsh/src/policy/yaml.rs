@@ -11,6 +11,8 @@ use super::diagnostic::{Diagnostic, Place, Source};
 const MAX_DEPTH: usize = 32;
 /// Values and keys after aliases are expanded.
 const MAX_NODES: usize = 50_000;
+/// Text of all of them together.
+const MAX_SCALAR_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -37,21 +39,21 @@ pub struct Entry {
 }
 
 /// Reads one YAML document. Aliases are expanded within a budget, merge keys and duplicate keys are refused.
-pub fn parse(source: Source<'_>) -> Result<Node, Diagnostic> {
+pub fn parse(source: Source<'_>) -> Result<Node, Box<Diagnostic>> {
     if source.text.trim().is_empty() {
-        return Err(source.diagnostic(
+        return Err(Box::new(source.diagnostic(
             Place { line: 0, column: 0, width: 0 },
             "the policy is empty",
             "",
             Some("write at least `version: 1`".to_owned()),
-        ));
+        )));
     }
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_depth: MAX_DEPTH,
             max_nodes: MAX_NODES,
             max_events: 2 * MAX_NODES,
-            max_documents: 1,
+            max_total_scalar_bytes: MAX_SCALAR_BYTES,
             max_aliases: 1_000,
             max_anchors: 1_000,
         },
@@ -66,7 +68,7 @@ pub fn parse(source: Source<'_>) -> Result<Node, Diagnostic> {
         Err(error) => {
             let bare = error.without_snippet();
             let place = bare.location().map_or(Place { line: 0, column: 0, width: 0 }, place);
-            Err(source.diagnostic(place, message(bare), "", None))
+            Err(Box::new(source.diagnostic(place, message(bare), "", None)))
         }
     }
 }

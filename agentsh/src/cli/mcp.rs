@@ -1,0 +1,60 @@
+//! `agentsh mcp`: one server on our own standard input and output, and questions about what servers did.
+
+use clap::{Args, Subcommand};
+
+use crate::session::mcp_run;
+use crate::session::run::exit_code_of;
+
+use super::fail;
+use super::run::Network;
+
+#[derive(Debug, Args)]
+pub struct McpArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run one MCP server in a sandbox, policed, on standard input and output
+    Run(ServerArgs),
+}
+
+#[derive(Debug, Args)]
+struct ServerArgs {
+    /// Name of the server in policies, pins and records; by default taken from its command
+    #[arg(long)]
+    id: Option<String>,
+    /// A policy file, or the name of a built-in policy
+    #[arg(long, value_name = "FILE|NAME")]
+    policy: Option<String>,
+    /// How connections are policed
+    #[arg(long, value_enum, default_value = "auto")]
+    network: Network,
+    /// Start even if a layer of protection cannot be had here
+    #[arg(long)]
+    allow_degraded: bool,
+    /// The server's command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+pub async fn run(args: McpArgs) -> u8 {
+    match args.verb {
+        Verb::Run(args) => {
+            let request = mcp_run::Request {
+                id: args.id,
+                policy: args.policy,
+                allow_degraded: args.allow_degraded,
+                command: args.command,
+            };
+            match mcp_run::run(request).await {
+                Ok(code) => code,
+                Err(error) => {
+                    fail(&error.to_string());
+                    exit_code_of(&error)
+                }
+            }
+        }
+    }
+}

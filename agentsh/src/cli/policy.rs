@@ -1,0 +1,380 @@
+//! `agentsh policy check|show|explain|test`: what is written, what is in force, and why.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::policy::{
+    self, Answer, Diagnostic, Loaded, PathContext, PolicyError, PolicyTest, Question, Search, find,
+    find_file, tests,
+};
+use crate::types::ServerId;
+
+/// The policy is wrong, a test of it failed, or the answer is no.
+const NO: u8 = 1;
+/// agentsh could not do what was asked.
+const FAILED: u8 = 125;
+
+#[derive(Debug, Args)]
+pub struct PolicyArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Check policy files and run their tests; without FILE, what is in force here
+    Check {
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the policy that is in force here, and where each part of it comes from
+    Show {
+        #[command(flatten)]
+        which: Which,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say whether something is allowed, by which rule, and what would change it (exit 0: allowed, 1: denied)
+    Explain {
+        #[command(flatten)]
+        which: Which,
+        /// Ask for this MCP server instead of the agent
+        #[arg(long, value_name = "ID")]
+        server: Option<String>,
+        #[command(flatten)]
+        question: QuestionArgs,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run the `tests:` of a policy and print every answer
+    Test {
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// A policy file, or the name of a built-in policy
+    #[arg(long, value_name = "FILE|NAME")]
+    policy: Option<String>,
+    /// The agent whose built-in policy is the last resort
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    agent: String,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct QuestionArgs {
+    /// Open a connection
+    #[arg(long, value_name = "HOST:PORT")]
+    connect: Option<String>,
+    /// Read a file
+    #[arg(long, value_name = "PATH")]
+    read: Option<String>,
+    /// Write or create a file
+    #[arg(long, value_name = "PATH")]
+    write: Option<String>,
+    /// Execute a program
+    #[arg(long, value_name = "PATH")]
+    exec: Option<String>,
+    /// See an environment variable
+    #[arg(long, value_name = "NAME")]
+    env: Option<String>,
+    /// Call a tool
+    #[arg(long, value_name = "SERVER/TOOL")]
+    tool: Option<String>,
+}
+
+/// Where the command runs.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    pub project: PathBuf,
+    pub home: PathBuf,
+    /// `$XDG_CONFIG_HOME`, by default `~/.config`.
+    pub config_home: PathBuf,
+}
+
+impl Surroundings {
+    /// From the environment of this process.
+    ///
+    /// # Errors
+    /// When the working directory is gone.
+    pub fn here() -> io::Result<Self> {
+        let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/nonexistent"));
+        // The specification of XDG asks to ignore a path that is not absolute.
+        let configured =
+            std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let config_home = configured.unwrap_or_else(|| home.join(".config"));
+        Ok(Self { project: std::env::current_dir()?, home, config_home })
+    }
+
+    fn search(&self, explicit: Option<String>, agent: &str) -> Search {
+        Search {
+            explicit,
+            project: self.project.clone(),
+            config_home: self.config_home.clone(),
+            agent: agent.to_owned(),
+        }
+    }
+
+    fn context(&self) -> PathContext {
+        PathContext { home: self.home.clone(), project: self.project.clone() }
+    }
+}
+
+/// Runs the command; data goes to `out`, everything else to `err`. Returns the exit code: 0, 1 for "no", 125 when
+/// there is no answer.
+pub fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let done = match &args.verb {
+        Verb::Check { files, json } => check(files, *json, place, out, err),
+        Verb::Show { which, json } => show(which, *json, place, out, err),
+        Verb::Explain { which, server, question, json } => {
+            explain(which, server.as_deref(), question, *json, place, out, err)
+        }
+        Verb::Test { file, json } => test(file.as_deref(), *json, place, out, err),
+    };
+    match done {
+        Ok(code) => code,
+        // A reader that went away has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+        Err(error) => {
+            let _ = writeln!(err, "error: cannot write the answer: {error}");
+            FAILED
+        }
+    }
+}
+
+fn check(
+    files: &[PathBuf],
+    json: bool,
+    place: &Surroundings,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let found: Vec<(String, Result<Loaded, PolicyError>)> = if files.is_empty() {
+        vec![("the policy in force".to_owned(), find(&place.search(None, "default")))]
+    } else {
+        files.iter().map(|file| (file.display().to_string(), find_file(file))).collect()
+    };
+    let mut code = 0;
+    let mut reports = Vec::new();
+    for (name, found) in found {
+        match found.and_then(|found| found.tested(&place.project)) {
+            Ok(policy) => {
+                for warning in &policy.warnings {
+                    writeln!(err, "warning: {}: {}", warning.rule, warning.value)?;
+                }
+                let warnings: Vec<Value> =
+                    policy.warnings.iter().map(|w| json!({"text": w.value, "rule": w.rule})).collect();
+                reports.push(json!({"file": policy.source, "ok": true, "warnings": warnings}));
+                if !json {
+                    writeln!(out, "{}: ok, {}", policy.source, count(policy.tests.len(), "test"))?;
+                }
+            }
+            Err(error) => {
+                code = NO;
+                let mistakes: Vec<Value> = error.diagnostics().iter().map(diagnostic_json).collect();
+                let report =
+                    json!({"file": name, "ok": false, "error": error.to_string(), "mistakes": mistakes});
+                reports.push(report);
+                write!(err, "{}", error.render())?;
+            }
+        }
+    }
+    if json {
+        writeln!(out, "{}", Value::Array(reports))?;
+    }
+    Ok(code)
+}
+
+fn show(
+    which: &Which,
+    json: bool,
+    place: &Surroundings,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let policy = match policy::load(&place.search(which.policy.clone(), &which.agent)) {
+        Ok(policy) => policy,
+        Err(error) => return failed(&error, err),
+    };
+    let lines = policy.lines();
+    if json {
+        let parts: Vec<Value> = lines
+            .iter()
+            .map(|line| json!({"key": line.key, "value": line.value, "rule": line.rule}))
+            .collect();
+        let warnings: Vec<Value> =
+            policy.warnings.iter().map(|w| json!({"text": w.value, "rule": w.rule})).collect();
+        let whole = json!({"source": policy.source, "parts": parts, "warnings": warnings});
+        writeln!(out, "{whole}")?;
+        return Ok(0);
+    }
+    writeln!(out, "# {}", policy.source)?;
+    let width = lines.iter().map(|line| line.key.len() + line.value.len() + 2).filter(|w| *w < 60).max();
+    for line in &lines {
+        let part = format!("{}: {}", line.key, line.value);
+        writeln!(out, "{part:<width$}  # {}", line.rule, width = width.unwrap_or(0))?;
+    }
+    for warning in &policy.warnings {
+        writeln!(err, "warning: {}: {}", warning.rule, warning.value)?;
+    }
+    Ok(0)
+}
+
+fn explain(
+    which: &Which,
+    server: Option<&str>,
+    args: &QuestionArgs,
+    json: bool,
+    place: &Surroundings,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let (from, question) = match asked(server, args) {
+        Ok(asked) => asked,
+        Err(why) => {
+            writeln!(err, "error: {why}")?;
+            return Ok(FAILED);
+        }
+    };
+    let policy = match policy::load(&place.search(which.policy.clone(), &which.agent)) {
+        Ok(policy) => policy,
+        Err(error) => return failed(&error, err),
+    };
+    let answer = policy.ask(from.as_ref(), &question, &place.context());
+    if json {
+        let whole = json!({
+            "allow": answer.allow, "rule": answer.rule, "text": answer.text, "change": answer.change,
+            "policy": policy.source,
+        });
+        writeln!(out, "{whole}")?;
+    } else {
+        print_answer(&answer, out)?;
+    }
+    Ok(if answer.allow { 0 } else { NO })
+}
+
+fn test(
+    file: Option<&Path>,
+    json: bool,
+    place: &Surroundings,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let found = match file {
+        Some(file) => find_file(file),
+        None => find(&place.search(None, "default")),
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => {
+            write!(err, "{}", error.render())?;
+            return Ok(NO);
+        }
+    };
+    let context = found.test_context(&place.project);
+    let mut failed = 0;
+    let mut reports = Vec::new();
+    for test in &found.policy.tests {
+        let answer = found.policy.ask(test.from.as_ref(), &test.question, &context);
+        let ok = answer.allow == test.expect_allow;
+        failed += usize::from(!ok);
+        if json {
+            reports.push(test_json(test, &answer, ok));
+        } else {
+            let word = if ok { "ok    " } else { "FAILED" };
+            let got = if answer.allow { "allow" } else { "deny" };
+            let what = tests::describe(test);
+            writeln!(
+                out,
+                "{word} line {}: {what} -> {got}: {} [{}]",
+                test.rule.line, answer.text, answer.rule
+            )?;
+        }
+    }
+    if json {
+        writeln!(out, "{}", Value::Array(reports))?;
+    } else {
+        writeln!(out, "{}: {}, {failed} failed", found.file, count(found.policy.tests.len(), "test"))?;
+    }
+    Ok(if failed == 0 { 0 } else { NO })
+}
+
+/// Who asks, and what.
+fn asked(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>, Question), String> {
+    let from = server.map(|id| ServerId(id.to_owned()));
+    if let Some(text) = &args.tool {
+        return match (policy::tool(text), from) {
+            (Some((named, _)), Some(from)) if named != from => {
+                Err(format!("--server says `{from}`, but --tool says `{named}`"))
+            }
+            (Some((named, question)), _) => Ok((Some(named), question)),
+            (None, Some(from)) => Ok((Some(from), Question::Tool(text.clone()))),
+            (None, None) => Err(format!("which server's tool is `{text}`? write SERVER/TOOL")),
+        };
+    }
+    let question = match (&args.connect, &args.read, &args.write, &args.exec, &args.env) {
+        (Some(text), ..) => policy::connect(text)?,
+        (_, Some(text), ..) => Question::Read(text.clone()),
+        (_, _, Some(text), ..) => Question::Write(text.clone()),
+        (_, _, _, Some(text), _) => Question::Exec(text.clone()),
+        (.., Some(text)) => Question::Env(text.clone()),
+        _ => return Err("ask for something: --connect, --read, --write, --exec, --env or --tool".to_owned()),
+    };
+    Ok((from, question))
+}
+
+fn print_answer(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
+    let word = if answer.allow { "allowed" } else { "denied" };
+    writeln!(out, "{word}: {}", answer.text)?;
+    writeln!(out, "  rule: {}", answer.rule)?;
+    let verb = if answer.allow { "to deny it" } else { "to allow it" };
+    if let Some(change) = &answer.change {
+        writeln!(out, "  {verb}, add: {change}")?;
+    } else if answer.rule.file.starts_with("built-in:") {
+        writeln!(out, "  {verb}, use a policy of your own without line {}", answer.rule.line)?;
+    } else if answer.rule.line > 0 {
+        writeln!(out, "  {verb}, take out line {} of {}", answer.rule.line, answer.rule.file)?;
+    }
+    Ok(())
+}
+
+fn failed(error: &PolicyError, err: &mut dyn Write) -> io::Result<u8> {
+    write!(err, "{}", error.render())?;
+    Ok(FAILED)
+}
+
+fn diagnostic_json(diagnostic: &Diagnostic) -> Value {
+    json!({
+        "file": diagnostic.file, "line": diagnostic.line, "column": diagnostic.column,
+        "message": diagnostic.message, "help": diagnostic.help,
+    })
+}
+
+fn test_json(test: &PolicyTest, answer: &Answer, ok: bool) -> Value {
+    json!({
+        "ok": ok, "line": test.rule.line, "test": tests::describe(test), "expect_allow": test.expect_allow,
+        "allow": answer.allow, "rule": answer.rule, "text": answer.text,
+    })
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+#[cfg(test)]
+#[path = "policy_tests.rs"]
+mod policy_tests;

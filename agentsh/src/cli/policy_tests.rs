@@ -1,0 +1,215 @@
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may stop at the first surprise"
+)]
+
+use std::fs;
+
+use clap::Parser;
+
+use super::{PolicyArgs, Surroundings, run};
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: PolicyArgs,
+}
+
+struct Place {
+    directory: tempfile::TempDir,
+    here: Surroundings,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let here =
+            Surroundings { project: path("home/app"), home: path("home"), config_home: path("home/.config") };
+        fs::create_dir_all(&here.project).unwrap();
+        fs::create_dir_all(here.config_home.join("agentsh")).unwrap();
+        Self { directory, here }
+    }
+
+    /// Standard output, standard error and exit code in one text.
+    fn run(&self, line: &str) -> String {
+        let root = self.directory.path().display().to_string();
+        let line = line.replace("ROOT", &root);
+        let parsed = Line::try_parse_from(["policy"].into_iter().chain(line.split(' '))).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = run(&parsed.args, &self.here, &mut out, &mut err);
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        format!("{}{}exit {code}", text(out), text(err)).replace(&root, "ROOT")
+    }
+}
+
+#[test]
+fn check() {
+    let place = Place::new();
+    fs::write(place.here.home.join("good.yaml"), "mcp_rules:\n  tool_policy: allowlist\n").unwrap();
+    fs::write(place.here.home.join("bad.yaml"), "version: 1\nagents:\n  env_allow: []\n").unwrap();
+    insta::assert_snapshot!(place.run("check ROOT/home/good.yaml ROOT/home/bad.yaml"), @r#"
+    ROOT/home/good.yaml: ok, 0 tests
+    warning: ROOT/home/good.yaml:2 (mcp_rules.tool_policy): without `enforce_policy: true` the lists refuse nothing: they only record alerts
+    error: unknown key `agents`
+     --> ROOT/home/bad.yaml:2:1
+      |
+    2 | agents:
+      | ^^^^^^ not a key of a policy
+      = help: did you mean `agent`?
+    exit 1
+    "#);
+    insta::assert_snapshot!(place.run("check --json ROOT/home/good.yaml ROOT/home/bad.yaml"), @r#"
+    [{"file":"ROOT/home/good.yaml","ok":true,"warnings":[{"text":"without `enforce_policy: true` the lists refuse nothing: they only record alerts","rule":{"id":"mcp_rules.tool_policy","file":"ROOT/home/good.yaml","line":2}}]},{"file":"ROOT/home/bad.yaml","ok":false,"error":"ROOT/home/bad.yaml:2:1: unknown key `agents` (did you mean `agent`?)","mistakes":[{"file":"ROOT/home/bad.yaml","line":2,"column":1,"message":"unknown key `agents`","help":"did you mean `agent`?"}]}]
+    warning: ROOT/home/good.yaml:2 (mcp_rules.tool_policy): without `enforce_policy: true` the lists refuse nothing: they only record alerts
+    error: unknown key `agents`
+     --> ROOT/home/bad.yaml:2:1
+      |
+    2 | agents:
+      | ^^^^^^ not a key of a policy
+      = help: did you mean `agent`?
+    exit 1
+    "#);
+    insta::assert_snapshot!(place.run("check"), @r#"
+    built-in:default: ok, 20 tests
+    exit 0
+    "#);
+    insta::assert_snapshot!(place.run("check ROOT/none.yaml"), @r#"
+    error: cannot read the policy ROOT/none.yaml: there is no such file
+    exit 1
+    "#);
+}
+
+#[test]
+fn show() {
+    let place = Place::new();
+    fs::write(
+        place.here.config_home.join("agentsh/policy.yaml"),
+        "agent:\n  network:\n    allow: [a.example, b.example]\n",
+    )
+    .unwrap();
+    fs::write(place.here.project.join(".agentsh.yaml"), "agent:\n  network:\n    allow: [a.example]\n")
+        .unwrap();
+    insta::assert_snapshot!(place.run("show"), @r#"
+    # ROOT/home/.config/agentsh/policy.yaml, narrowed by ROOT/home/app/.agentsh.yaml
+    agent.network.allow: a.example  # ROOT/home/app/.agentsh.yaml:3 (agent.network.allow[0])
+    agent.filesystem.write: .       # default (agent.filesystem.write)
+    agent.limits.memory: 2900MiB    # default (agent.limits.memory)
+    agent.limits.pids: 512          # default (agent.limits.pids)
+    agent.limits.open_files: 4096   # default (agent.limits.open_files)
+    agent.limits.cpu: 400%          # default (agent.limits.cpu)
+    mcp.enforce_policy: false       # default (sandbox.mcp.enforce_policy)
+    mcp.fail_closed: false          # default (sandbox.mcp.fail_closed)
+    mcp.server_policy: none         # default (sandbox.mcp.server_policy)
+    mcp.tool_policy: none           # default (sandbox.mcp.tool_policy)
+    mcp.version_pinning: enabled=true on_change=block auto_trust_first=true pin_binary=true  # default (sandbox.mcp.version_pinning)
+    mcp.max_line_bytes: 16MiB       # default (sandbox.mcp.max_line_bytes)
+    exit 0
+    "#);
+    let json = place.run("show --json");
+    let value: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!(value["parts"][0]["rule"]["line"], 3);
+    assert!(place.run("show --policy strict").starts_with("# built-in:strict\n"));
+    insta::assert_snapshot!(place.run("show --policy srtict"), @r#"
+    error: there is no policy `srtict`: did you mean `strict`?
+    exit 125
+    "#);
+}
+
+#[test]
+fn explain() {
+    let place = Place::new();
+    insta::assert_snapshot!(place.run("explain --connect example.com:443"), @r#"
+    denied: no rule names `example.com`
+      rule: default (agent.network.allow)
+      to allow it, add: agent: {network: {allow: ["example.com"]}}
+    exit 1
+    "#);
+    insta::assert_snapshot!(place.run("explain --agent claude --connect api.anthropic.com:443"), @r#"
+    allowed: `api.anthropic.com` covers it
+      rule: built-in:claude:7 (agent.network.allow[0])
+      to deny it, use a policy of your own without line 7
+    exit 0
+    "#);
+    insta::assert_snapshot!(place.run("explain --read ~/.ssh/id_rsa"), @r#"
+    denied: `~/.ssh` is never visible: SSH keys
+      rule: built-in (mask:~/.ssh)
+      to allow it, add: agent: {filesystem: {unmask: ["~/.ssh/id_rsa"], read: ["~/.ssh/id_rsa"]}}
+    exit 1
+    "#);
+    insta::assert_snapshot!(place.run("explain --write .git/hooks/pre-commit"), @r#"
+    denied: `.git/hooks` stays read-only: git runs them
+      rule: built-in (read-only:.git/hooks)
+      to allow it, add: agent: {filesystem: {unmask: [".git/hooks/pre-commit"]}}
+    exit 1
+    "#);
+    insta::assert_snapshot!(place.run("explain --server fs --write src/x --json"), @r#"
+    {"allow":false,"rule":{"id":"sandbox.mcp.servers.filesystem.write","file":"default","line":0},"text":"`.` is granted for reading alone","change":"sandbox: {mcp: {servers: [{id: \"fs\", filesystem: {write: [\"src/x\"]}}]}}","policy":"built-in:default"}
+    exit 1
+    "#);
+    insta::assert_snapshot!(place.run("explain --policy strict --tool fs/read_file"), @r#"
+    denied: it is not in allowed_servers
+      rule: built-in:strict:21 (sandbox.mcp.server_policy)
+      to allow it, add: sandbox: {mcp: {allowed_servers: [{id: "fs"}]}}
+    exit 1
+    "#);
+    insta::assert_snapshot!(place.run("explain --env LD_PRELOAD"), @r#"
+    denied: it decides what programs load; only its full name in env_allow lets it pass
+      rule: default (agent.env_loader)
+      to allow it, add: agent: {env_allow: ["LD_PRELOAD"]}
+    exit 1
+    "#);
+    insta::assert_snapshot!(place.run("explain --connect example.com"), @r#"
+    error: the port is missing; write `host:port`, such as `example.com:443`
+    exit 125
+    "#);
+    insta::assert_snapshot!(place.run("explain --tool x"), @r#"
+    error: which server's tool is `x`? write SERVER/TOOL
+    exit 125
+    "#);
+    assert!(place.run("explain --exec /usr/bin/env").ends_with("exit 0"));
+}
+
+#[test]
+fn one_question_at_a_time() {
+    for line in [&["policy", "explain"][..], &["policy", "explain", "--read", "a", "--write", "b"]] {
+        assert!(Line::try_parse_from(line).is_err());
+    }
+}
+
+#[test]
+fn test() {
+    let place = Place::new();
+    let file = place.here.home.join("p.yaml");
+    fs::write(
+        &file,
+        "tests:\n  - {read: a, expect: allow}\n  - {connect: \"x.example:80\", expect: allow}\n",
+    )
+    .unwrap();
+    insta::assert_snapshot!(place.run("test ROOT/home/p.yaml"), @r#"
+    ok     line 2: read a -> allow: `.` covers it [default (agent.filesystem.write)]
+    FAILED line 3: connect x.example:80 -> deny: no rule names `x.example` [default (agent.network.allow)]
+    ROOT/home/p.yaml: 2 tests, 1 failed
+    exit 1
+    "#);
+    assert!(place.run("test").ends_with("0 failed\nexit 0"));
+    assert!(place.run("test --json").ends_with("exit 0"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    struct Closed;
+    impl std::io::Write for Closed {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let place = Place::new();
+    let parsed = Line::try_parse_from(["policy", "show"]).unwrap();
+    assert_eq!(run(&parsed.args, &place.here, &mut Closed, &mut Vec::new()), 0);
+}
