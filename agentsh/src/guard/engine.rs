@@ -39,7 +39,11 @@ impl Guard {
             }
             let verdict = tool_policy::judge(layer, tool);
             // The rule that names something is the one to show.
-            if verdict.reason == Reason::NoRule && server.reason == Reason::ServerAllowed { server } else { verdict }
+            if verdict.reason == Reason::NoRule && server.reason == Reason::ServerAllowed {
+                server
+            } else {
+                verdict
+            }
         })
     }
 

@@ -9,7 +9,9 @@ use super::verdict::{Outcome, Reason, Verdict};
 /// is not enforced.
 pub fn judge(policy: &McpPolicy, server: &ServerId) -> Verdict {
     let named = |list: &[Ruled<String>]| {
-        list.iter().find(|entry| policy::glob::matches(&entry.value, &server.0)).map(|entry| entry.rule.clone())
+        list.iter()
+            .find(|entry| policy::glob::matches(&entry.value, &server.0))
+            .map(|entry| entry.rule.clone())
     };
     let mode_rule =
         || policy.server_policy_rule.clone().unwrap_or(RuleRef::default_rule("sandbox.mcp.server_policy"));

@@ -3,8 +3,8 @@
 use crate::policy::{ListMode, McpPolicy, ToolRule};
 use crate::types::{RuleRef, ServerId};
 
-use crate::policy::glob;
 use super::verdict::{Outcome, Reason, Verdict};
+use crate::policy::glob;
 
 /// A tool as far as it is known when it is judged.
 #[derive(Clone, Copy, Debug)]

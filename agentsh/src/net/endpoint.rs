@@ -96,8 +96,11 @@ mod tests {
 
     #[test]
     fn names_get_addresses_of_their_own_and_loopback_stays_loopback() {
-        let (opened, names) =
-            plan(&[endpoint("api.example.com", 443), endpoint("127.0.0.1", 8080), endpoint("login.example.com", 443)]);
+        let (opened, names) = plan(&[
+            endpoint("api.example.com", 443),
+            endpoint("127.0.0.1", 8080),
+            endpoint("login.example.com", 443),
+        ]);
         let listens: Vec<String> = opened.iter().map(|open| open.listen.to_string()).collect();
         assert_eq!(listens, ["127.77.0.1:443", "127.0.0.1:8080", "127.77.0.2:443"]);
         assert_eq!(names.len(), 2);

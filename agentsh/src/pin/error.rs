@@ -57,7 +57,8 @@ impl PinError {
     /// There is no such program: exit status 127 of a shell.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        matches!(self, Self::NotFound { .. } | Self::PackageNotInstalled { .. } | Self::ModuleNotFound { .. }) || self.is_absent()
+        matches!(self, Self::NotFound { .. } | Self::PackageNotInstalled { .. } | Self::ModuleNotFound { .. })
+            || self.is_absent()
     }
 
     /// It is there and cannot be executed: exit status 126 of a shell.

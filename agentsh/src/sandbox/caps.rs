@@ -14,7 +14,9 @@ use super::stage::{At, StageError};
 pub fn drop_all() -> Result<(), StageError> {
     let empty = CapsHashSet::new();
     for capability in caps::runtime::procfs_all_supported(None).unwrap_or_else(|_| caps::all()) {
-        caps::drop(None, CapSet::Bounding, capability).map_err(to_io).on("drop bounding capability", capability)?;
+        caps::drop(None, CapSet::Bounding, capability)
+            .map_err(to_io)
+            .on("drop bounding capability", capability)?;
     }
     for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
         caps::set(None, set, &empty).map_err(to_io).on("drop capabilities", format_args!("{set:?}"))?;

@@ -60,13 +60,18 @@ impl Hierarchies {
             };
             match kind {
                 Some("cgroup2") => found.unified = place(""),
-                Some("cgroup") if options.split(',').any(|option| option == "memory") => found.memory = place("memory"),
-                Some("cgroup") if options.split(',').any(|option| option == "cpu") => found.cpu = place("cpu"),
+                Some("cgroup") if options.split(',').any(|option| option == "memory") => {
+                    found.memory = place("memory")
+                }
+                Some("cgroup") if options.split(',').any(|option| option == "cpu") => {
+                    found.cpu = place("cpu")
+                }
                 _ => {}
             }
         }
         found.unified_memory = found.unified.as_ref().is_some_and(|directory| {
-            fs::read_to_string(directory.join("cgroup.controllers")).is_ok_and(|list| list.split_whitespace().any(|c| c == "memory"))
+            fs::read_to_string(directory.join("cgroup.controllers"))
+                .is_ok_and(|list| list.split_whitespace().any(|c| c == "memory"))
         });
         found
     }
@@ -74,15 +79,21 @@ impl Hierarchies {
     /// Makes the cgroups of one sandbox. None of them is a failure: what is missing is told by the fields.
     #[must_use]
     pub fn create(&self, name: &str, quota: Quota) -> Cgroup {
-        let mut cgroup =
-            Cgroup { unified: None, legacy: Vec::new(), tasks: Vec::new(), memory_held: false, cpu_held: false };
+        let mut cgroup = Cgroup {
+            unified: None,
+            legacy: Vec::new(),
+            tasks: Vec::new(),
+            memory_held: false,
+            cpu_held: false,
+        };
         if let Some(parent) = &self.unified {
             if self.unified_memory {
                 enable_controllers(parent);
             }
             let directory = parent.join(name);
             if let Ok(descriptor) = make(&directory) {
-                cgroup.memory_held = write(&directory.join("memory.max"), &quota.memory_bytes.to_string()).is_ok();
+                cgroup.memory_held =
+                    write(&directory.join("memory.max"), &quota.memory_bytes.to_string()).is_ok();
                 if cgroup.memory_held {
                     // Without swap the limit is what it says; a host without swap accounting lacks the file.
                     let _ = write(&directory.join("memory.swap.max"), "0");
@@ -99,7 +110,10 @@ impl Hierarchies {
             cgroup.memory_held = cgroup.join_legacy(self.memory.as_deref(), name, &files);
         }
         if let (Some(percent), false) = (quota.cpu_percent, cgroup.cpu_held) {
-            let files = [("cpu.cfs_period_us", "100000".to_owned()), ("cpu.cfs_quota_us", (percent * 1000).to_string())];
+            let files = [
+                ("cpu.cfs_period_us", "100000".to_owned()),
+                ("cpu.cfs_quota_us", (percent * 1000).to_string()),
+            ];
             cgroup.cpu_held = cgroup.join_legacy(self.cpu.as_deref(), name, &files);
         }
         cgroup
@@ -141,8 +155,12 @@ impl Drop for Cgroup {
         if let Some((directory, _)) = &self.unified {
             let _ = write(&directory.join("cgroup.kill"), "1");
         }
-        let directories: Vec<PathBuf> =
-            self.unified.iter().map(|(directory, _)| directory.clone()).chain(self.legacy.drain(..)).collect();
+        let directories: Vec<PathBuf> = self
+            .unified
+            .iter()
+            .map(|(directory, _)| directory.clone())
+            .chain(self.legacy.drain(..))
+            .collect();
         // A killed process leaves its cgroup a moment after it is reaped; not worth making anyone wait for.
         std::thread::spawn(move || {
             for directory in directories {
@@ -165,8 +183,12 @@ pub fn sweep(hierarchies: &Hierarchies) {
         let Ok(entries) = fs::read_dir(parent) else { continue };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let owner = name.to_str().and_then(|name| name.strip_prefix("agentsh-")).and_then(|rest| rest.split('-').next());
-            let gone = owner.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists());
+            let owner = name
+                .to_str()
+                .and_then(|name| name.strip_prefix("agentsh-"))
+                .and_then(|rest| rest.split('-').next());
+            let gone =
+                owner.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists());
             if gone {
                 let _ = fs::remove_dir(entry.path());
             }

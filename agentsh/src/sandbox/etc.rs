@@ -12,7 +12,8 @@ use super::plan::Identity;
 pub fn passwd(identity: Identity, user: &str, home: &Path) -> Vec<u8> {
     let Identity { host_uid, host_gid, .. } = identity;
     // A name from the environment may hold what would start a new field or line.
-    let user: String = user.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')).collect();
+    let user: String =
+        user.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')).collect();
     let user = if user.is_empty() || user == "root" { "agent" } else { &user };
     let home = home.display();
     format!(

@@ -30,7 +30,8 @@ pub fn main() -> u8 {
         Err(error) => {
             let missing = error.source.kind() == io::ErrorKind::NotFound && error.stage == EXECUTE;
             // The session reports it; when the session is gone there is nobody to tell.
-            let _ = control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), missing }, &[]);
+            let _ =
+                control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), missing }, &[]);
             reaper::OWN_FAILURE
         }
     };
@@ -108,7 +109,8 @@ fn start(plan: &Plan, control: &OwnedFd, signals_before: &SigSet) -> Result<i32,
         ForkResult::Child => {
             let error = execute(plan, &prepared, signals_before);
             let missing = error.source.kind() == io::ErrorKind::NotFound;
-            let _ = control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), missing }, &[]);
+            let _ =
+                control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), missing }, &[]);
             std::process::exit(if missing { 127 } else { 126 });
         }
         ForkResult::Parent { child } => {
@@ -157,7 +159,11 @@ fn execute(plan: &Plan, prepared: &Prepared, signals_before: &SigSet) -> StageEr
             .map(|_| ())
             .on(EXECUTE, plan.program.path.display())
     };
-    attempt().err().unwrap_or(StageError { stage: EXECUTE, detail: String::new(), source: io::Error::other("returned") })
+    attempt().err().unwrap_or(StageError {
+        stage: EXECUTE,
+        detail: String::new(),
+        source: io::Error::other("returned"),
+    })
 }
 
 /// Everything from `first` on is closed at execve; until then the control socket can still carry the error.
@@ -170,7 +176,8 @@ fn close_from(first: u32) -> io::Result<()> {
 
 fn wait_for_go(control: &OwnedFd) -> Result<(), StageError> {
     let mut byte = [0];
-    let read = rustix::io::retry_on_intr(|| rustix::io::read(control, &mut byte)).at("wait for the session")?;
+    let read =
+        rustix::io::retry_on_intr(|| rustix::io::read(control, &mut byte)).at("wait for the session")?;
     if read == 1 && byte[0] == control::GO {
         return Ok(());
     }

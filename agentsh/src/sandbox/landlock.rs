@@ -7,8 +7,8 @@
 use std::io;
 
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, Scope,
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, Scope,
 };
 
 use super::plan::{LandlockAccess, LandlockRule};
@@ -71,7 +71,9 @@ fn describe(status: &LandlockStatus) -> Enforcement {
                 )
             }
         }
-        LandlockStatus::NotEnabled => absent(asked, "Landlock is built into this kernel but not enabled at boot (lsm=)"),
+        LandlockStatus::NotEnabled => {
+            absent(asked, "Landlock is built into this kernel but not enabled at boot (lsm=)")
+        }
         LandlockStatus::NotImplemented => absent(asked, "this kernel has no Landlock (needs 5.13 or later)"),
     }
 }

@@ -10,7 +10,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use super::etc;
-use super::plan::{Access, Descriptor, FileKey, Identity, Kind, LandlockAccess, LandlockRule, Mount, Source, What};
+use super::plan::{
+    Access, Descriptor, FileKey, Identity, Kind, LandlockAccess, LandlockRule, Mount, Source, What,
+};
 use crate::policy::builtin_paths::{self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY};
 
 /// Size of each private writable area; memory limits count it where a cgroup holds them.
@@ -161,7 +163,13 @@ impl Builder<'_> {
                 self.bind(&path, Access::Device, Kind::File);
             }
         }
-        for (link, to) in [("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx")] {
+        for (link, to) in [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ] {
             self.push(Path::new("/dev").join(link), What::Symlink { to: to.into() });
         }
         self.push("/dev/pts", What::Devpts);
@@ -230,7 +238,10 @@ impl Builder<'_> {
     /// On top of the grants: hook files read-only, secrets and denied paths hidden.
     fn guard(&mut self, grants: &BTreeMap<PathBuf, Access>) {
         let reach = |path: &Path| {
-            grants.iter().filter(|(grant, _)| path.starts_with(grant)).max_by_key(|(grant, _)| grant.as_os_str().len())
+            grants
+                .iter()
+                .filter(|(grant, _)| path.starts_with(grant))
+                .max_by_key(|(grant, _)| grant.as_os_str().len())
         };
         let home = self.request.home;
         for (path, _) in HOME_READ_ONLY {
@@ -240,12 +251,16 @@ impl Builder<'_> {
             }
         }
         for (grant, access) in grants {
-            if *access == Access::ReadWrite && self.host.look(grant) == Some(Found::Directory) && self.masked(grant).is_none() {
+            if *access == Access::ReadWrite
+                && self.host.look(grant) == Some(Found::Directory)
+                && self.masked(grant).is_none()
+            {
                 self.guard_project(grant);
             }
         }
         let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.lifted(mask));
-        let hidden: Vec<PathBuf> = masks.chain(self.request.denied.iter().cloned()).filter(|path| reach(path).is_some()).collect();
+        let hidden: Vec<PathBuf> =
+            masks.chain(self.request.denied.iter().cloned()).filter(|path| reach(path).is_some()).collect();
         for path in hidden {
             self.hide(&path);
         }
@@ -261,7 +276,10 @@ impl Builder<'_> {
             }
             if self.host.look(&path).is_some() {
                 self.read_only(&path);
-            } else if guarded.placeholder && directory == self.request.project && self.request.project_access.is_some() {
+            } else if guarded.placeholder
+                && directory == self.request.project
+                && self.request.project_access.is_some()
+            {
                 let kind = match guarded.kind {
                     builtin_paths::Kind::File => Kind::File,
                     builtin_paths::Kind::Dir => Kind::Directory,
@@ -328,7 +346,10 @@ impl Builder<'_> {
             }
         }
         for root in &self.request.program_roots {
-            if !is_system(root) && !root.starts_with(self.request.project) && self.host.look(root) == Some(Found::Directory) {
+            if !is_system(root)
+                && !root.starts_with(self.request.project)
+                && self.host.look(root) == Some(Found::Directory)
+            {
                 self.bind(root, Access::ReadOnly, Kind::Directory);
             }
         }
@@ -360,10 +381,14 @@ impl Builder<'_> {
         }
         if let Some((path, key)) = request.bridge {
             let source = Source::Path { path: path.to_owned(), expect: Some(key) };
-            self.push(Path::new(OWN_DIRECTORY).join("agentsh"), What::Bind { source, access: Access::ReadOnly, kind: Kind::File });
+            self.push(
+                Path::new(OWN_DIRECTORY).join("agentsh"),
+                What::Bind { source, access: Access::ReadOnly, kind: Kind::File },
+            );
         }
         for (host, inside) in &request.extra {
-            let kind = if self.host.look(host) == Some(Found::Directory) { Kind::Directory } else { Kind::File };
+            let kind =
+                if self.host.look(host) == Some(Found::Directory) { Kind::Directory } else { Kind::File };
             let source = Source::Path { path: host.clone(), expect: None };
             self.push(inside, What::Bind { source, access: Access::ReadOnly, kind });
         }
@@ -374,7 +399,11 @@ impl Builder<'_> {
 
     /// Read everywhere (the mounts decide what there is), write where a mount is writable.
     fn landlock(&mut self) {
-        let everywhere = if self.request.execute.is_empty() { LandlockAccess::Read } else { LandlockAccess::ReadNoExecute };
+        let everywhere = if self.request.execute.is_empty() {
+            LandlockAccess::Read
+        } else {
+            LandlockAccess::ReadNoExecute
+        };
         let mut rules = vec![LandlockRule { path: "/".into(), access: everywhere }];
         for path in &self.request.execute {
             rules.push(LandlockRule { path: path.clone(), access: LandlockAccess::Read });
@@ -396,7 +425,9 @@ impl Builder<'_> {
 
 /// System files that get generated content instead of the host's.
 fn is_generated(path: &Path) -> bool {
-    ["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf"].iter().any(|generated| path == Path::new(generated))
+    ["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf"]
+        .iter()
+        .any(|generated| path == Path::new(generated))
 }
 
 /// Shown to everybody anyway.

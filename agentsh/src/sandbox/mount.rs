@@ -11,7 +11,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags,
 };
 use sha2::{Digest, Sha256};
 
@@ -56,12 +57,14 @@ pub fn open_sources(mounts: &[Mount], passed: &mut [Option<OwnedFd>]) -> Result<
 /// The first step that failed, by name and path.
 pub fn build(mounts: &[Mount], mut sources: Sources, passed: &[Option<OwnedFd>]) -> Result<(), StageError> {
     let root = tmpfs(64 * 1024 * 1024, 0o755).at("make the root tmpfs")?;
-    let scaffold = rustix::fs::openat(CWD, SCAFFOLD, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .at("open the scaffold directory")?;
+    let scaffold =
+        rustix::fs::openat(CWD, SCAFFOLD, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .at("open the scaffold directory")?;
     attach(root.as_fd(), scaffold.as_fd()).at("mount the root tmpfs")?;
     // Opened after mounting: this descriptor is the new root, not the directory below it.
-    let root = rustix::fs::openat(CWD, SCAFFOLD, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .at("open the new root")?;
+    let root =
+        rustix::fs::openat(CWD, SCAFFOLD, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .at("open the new root")?;
     for (index, mount) in mounts.iter().enumerate() {
         make(root.as_fd(), mount, sources.0.remove(&index), passed)?;
     }
@@ -101,7 +104,9 @@ fn make(
         }
         What::Bind { kind, .. } => {
             let at = place(root, target, *kind, 0o755)?;
-            let tree = source.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).on("find", target.display())?;
+            let tree = source
+                .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+                .on("find", target.display())?;
             attach(tree.as_fd(), at.as_fd()).on("bind", target.display())?;
         }
         What::Copy { from, sha256, executable } => copy(root, target, passed, *from, sha256, *executable)?,
@@ -193,7 +198,8 @@ fn clone_tree(path: &Path) -> Result<OwnedFd, StageError> {
 /// When the descriptor cannot be looked at.
 pub fn file_key(file: BorrowedFd<'_>) -> io::Result<FileKey> {
     let stat = rustix::fs::fstat(file)?;
-    let nanoseconds = |seconds: i64, rest: u64| seconds.saturating_mul(1_000_000_000).saturating_add_unsigned(rest);
+    let nanoseconds =
+        |seconds: i64, rest: u64| seconds.saturating_mul(1_000_000_000).saturating_add_unsigned(rest);
     Ok(FileKey {
         dev: stat.st_dev,
         ino: stat.st_ino,
@@ -294,7 +300,10 @@ fn relative(path: &Path) -> &Path {
 
 fn tmpfs(bytes: u64, mode: u32) -> rustix::io::Result<OwnedFd> {
     // The inode limit keeps a flood of empty files from filling the kernel's memory.
-    filesystem(c"tmpfs", &[("size", &bytes.to_string()), ("mode", &format!("{mode:o}")), ("nr_inodes", "200000")])
+    filesystem(
+        c"tmpfs",
+        &[("size", &bytes.to_string()), ("mode", &format!("{mode:o}")), ("nr_inodes", "200000")],
+    )
 }
 
 fn filesystem(name: &CStr, options: &[(&str, &str)]) -> rustix::io::Result<OwnedFd> {

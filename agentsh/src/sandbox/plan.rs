@@ -68,15 +68,33 @@ pub struct Mount {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
-    Directory { mode: u32 },
-    Symlink { to: PathBuf },
+    Directory {
+        mode: u32,
+    },
+    Symlink {
+        to: PathBuf,
+    },
     /// Small generated file.
-    File { content: Vec<u8>, mode: u32 },
-    Tmpfs { bytes: u64, mode: u32 },
-    Bind { source: Source, access: Access, kind: Kind },
+    File {
+        content: Vec<u8>,
+        mode: u32,
+    },
+    Tmpfs {
+        bytes: u64,
+        mode: u32,
+    },
+    Bind {
+        source: Source,
+        access: Access,
+        kind: Kind,
+    },
     /// The bytes behind a descriptor, copied into memory and checked against their digest while copying, so
     /// that nobody can change them between check and use.
-    Copy { from: Descriptor, sha256: [u8; 32], executable: bool },
+    Copy {
+        from: Descriptor,
+        sha256: [u8; 32],
+        executable: bool,
+    },
     Proc,
     /// A pseudo-terminal directory of the sandbox's own.
     Devpts,

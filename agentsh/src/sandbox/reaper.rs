@@ -11,7 +11,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// Passed on to the program. The terminal's own signals reach the program without help.
-const FORWARDED: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGUSR2];
+const FORWARDED: [Signal; 5] =
+    [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGUSR2];
 /// pid 1 saw something it cannot act on: agentsh's own failure.
 pub const OWN_FAILURE: i32 = 125;
 

@@ -173,7 +173,8 @@ fn clone_init(launch: &Launch<'_>, control: &OwnedFd) -> Result<Born, StageError
     let mut placements = Vec::with_capacity(5 + launch.passed.len());
     let standard = launch.stdio.iter().enumerate().map(|(number, fd)| (*fd, number));
     let fixed = [(control.as_fd(), CONTROL as usize), (plan.as_fd(), PLAN as usize)];
-    let passed = launch.passed.iter().enumerate().map(|(index, fd)| (fd.as_fd(), FIRST_PASSED as usize + index));
+    let passed =
+        launch.passed.iter().enumerate().map(|(index, fd)| (fd.as_fd(), FIRST_PASSED as usize + index));
     for (descriptor, number) in standard.chain(fixed).chain(passed) {
         let parked = rustix::io::fcntl_dupfd_cloexec(descriptor, PARKING).at("park a descriptor")?;
         placements.push((parked, RawFd::try_from(number).unwrap_or(RawFd::MAX)));
@@ -205,7 +206,10 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
 
-#[expect(unsafe_code, reason = "clone3 has no safe wrapper: the child returns into a copy of this address space")]
+#[expect(
+    unsafe_code,
+    reason = "clone3 has no safe wrapper: the child returns into a copy of this address space"
+)]
 fn clone(ready: &Ready, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Born> {
     let mut pidfd: RawFd = -1;
     // SAFETY: `clone_args` is plain old data for which all zeroes is a valid value.
@@ -288,7 +292,14 @@ unsafe fn keep_capabilities() {
         libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr());
         for capability in 0..64_u32 {
             if data[(capability / 32) as usize].permitted & (1 << (capability % 32)) != 0 {
-                libc::syscall(libc::SYS_prctl, libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, capability, 0, 0);
+                libc::syscall(
+                    libc::SYS_prctl,
+                    libc::PR_CAP_AMBIENT,
+                    libc::PR_CAP_AMBIENT_RAISE,
+                    capability,
+                    0,
+                    0,
+                );
             }
         }
     }
@@ -312,7 +323,10 @@ fn write_id_maps(pid: i32, identity: Identity) -> Result<(), StageError> {
     write("gid_map", &format!("{host_gid} {host_gid} 1"))
 }
 
-#[expect(unsafe_code, reason = "tokio asks for the promise that the descriptor stays open while it is watched")]
+#[expect(
+    unsafe_code,
+    reason = "tokio asks for the promise that the descriptor stays open while it is watched"
+)]
 pub(crate) fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: `AsyncFd` owns the descriptor and hands out only shared references to it.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)

@@ -44,7 +44,9 @@ impl Bridges {
             tokio::task::spawn_local(async move {
                 match mcp::bridge_accept::accept(stream).await {
                     Ok(accepted) => bridges.connection(accepted).await,
-                    Err(error) => bridges.session.note(&format!("a connection from the agent was refused: {error}")),
+                    Err(error) => {
+                        bridges.session.note(&format!("a connection from the agent was refused: {error}"))
+                    }
                 }
             });
         }

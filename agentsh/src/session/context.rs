@@ -16,7 +16,9 @@ const UNPRIVILEGED_ID: u32 = 1_785_135_104;
 pub enum ContextError {
     #[error("cannot tell the current directory: {0}")]
     NoDirectory(std::io::Error),
-    #[error("HOME is not set to an absolute path that exists; agentsh needs it to know which secrets to hide")]
+    #[error(
+        "HOME is not set to an absolute path that exists; agentsh needs it to know which secrets to hide"
+    )]
     NoHome,
     #[error("cannot find agentsh's own executable: {0}")]
     NoExecutable(std::io::Error),
@@ -75,7 +77,10 @@ impl Context {
         let project = std::env::current_dir().map_err(ContextError::NoDirectory)?;
         let identity = identity(&env);
         let base = |name: &str, default: &str| {
-            env.get(name).map(PathBuf::from).filter(|path| path.is_absolute()).unwrap_or_else(|| home.join(default))
+            env.get(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+                .unwrap_or_else(|| home.join(default))
         };
         let (idmap, notes) = id_map(identity);
         Ok(Self {
@@ -103,10 +108,15 @@ fn check_project(project: &Path, home: &Path) -> Result<(), ContextError> {
     if home.starts_with(project) && home != project {
         return refuse("it contains your home directory");
     }
-    if crate::sandbox::layout::is_system(project) || ["/etc", "/proc", "/sys", "/dev", "/boot", "/run"].iter().any(|system| project.starts_with(system)) {
+    if crate::sandbox::layout::is_system(project)
+        || ["/etc", "/proc", "/sys", "/dev", "/boot", "/run"].iter().any(|system| project.starts_with(system))
+    {
         return refuse("it belongs to the system");
     }
-    if ["/tmp", "/var", "/var/tmp", "/home", "/mnt", "/media", "/srv"].iter().any(|shared| project == Path::new(shared)) {
+    if ["/tmp", "/var", "/var/tmp", "/home", "/mnt", "/media", "/srv"]
+        .iter()
+        .any(|shared| project == Path::new(shared))
+    {
         return refuse("it is shared by everybody");
     }
     Ok(())
@@ -118,7 +128,9 @@ fn identity(env: &BTreeMap<String, String>) -> Identity {
     if uid != 0 {
         return Identity { host_uid: uid, host_gid: gid, from_root: false };
     }
-    let number = |name: &str| env.get(name).and_then(|text| text.parse::<u32>().ok()).filter(|id| *id != 0 && *id != u32::MAX);
+    let number = |name: &str| {
+        env.get(name).and_then(|text| text.parse::<u32>().ok()).filter(|id| *id != 0 && *id != u32::MAX)
+    };
     let (host_uid, host_gid) = match (number("SUDO_UID"), number("SUDO_GID")) {
         (Some(uid), Some(gid)) => (uid, gid),
         _ => (UNPRIVILEGED_ID, UNPRIVILEGED_ID),

@@ -78,7 +78,11 @@ fn absolute(text: &str, context: &PathContext) -> PathBuf {
 /// `everywhere` is false for a declaration that came with the project: it may only name what is in the project.
 /// Options of the form `--dir=PATH` count. Whatever would open the whole machine does not.
 #[must_use]
-pub fn from_arguments(arguments: &[String], context: &PathContext, everywhere: bool) -> (Vec<Grant>, Vec<String>) {
+pub fn from_arguments(
+    arguments: &[String],
+    context: &PathContext,
+    everywhere: bool,
+) -> (Vec<Grant>, Vec<String>) {
     let (mut grants, mut refused) = (Vec::new(), Vec::new());
     for argument in arguments {
         let value = match argument.split_once('=') {
@@ -92,14 +96,20 @@ pub fn from_arguments(arguments: &[String], context: &PathContext, everywhere: b
         let named = absolute(value, context);
         let Ok(path) = named.canonicalize() else { continue };
         if named.starts_with(&context.project) && !path.starts_with(&context.project) {
-            refused.push(format!("{value}: a link in the project that leads out of it; name its target instead"));
+            refused.push(format!(
+                "{value}: a link in the project that leads out of it; name its target instead"
+            ));
         } else if path.starts_with(&context.project) && path != context.project && !everywhere {
             grants.push(Grant { path, access: Access::ReadWrite });
         } else if path == context.project {
             grants.push(Grant { path, access: Access::ReadWrite });
         } else if !everywhere {
-            refused.push(format!("{value}: a server that came with the project may only be given what is in the project"));
-        } else if path == Path::new("/") || ["/proc", "/sys", "/dev", "/run", "/boot"].iter().any(|root| path.starts_with(root)) {
+            refused.push(format!(
+                "{value}: a server that came with the project may only be given what is in the project"
+            ));
+        } else if path == Path::new("/")
+            || ["/proc", "/sys", "/dev", "/run", "/boot"].iter().any(|root| path.starts_with(root))
+        {
             refused.push(format!("{value}: part of the running system, never shown"));
         } else if crate::sandbox::layout::is_system(&path) || path.starts_with("/etc") {
             grants.push(Grant { path, access: Access::ReadOnly });

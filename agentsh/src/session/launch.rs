@@ -78,13 +78,25 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
 
 /// # Errors
 /// The step that failed; nothing is left running.
-pub async fn start(context: &Context, start: Start<'_>, layout: Layout, name: &str) -> Result<Running, SpawnError> {
+pub async fn start(
+    context: &Context,
+    start: Start<'_>,
+    layout: Layout,
+    name: &str,
+) -> Result<Running, SpawnError> {
     let mut enforcement = Vec::new();
-    let value = |limit: &Option<crate::policy::Ruled<u64>>, fallback| limit.as_ref().map_or(fallback, |ruled| ruled.value);
+    let value = |limit: &Option<crate::policy::Ruled<u64>>, fallback| {
+        limit.as_ref().map_or(fallback, |ruled| ruled.value)
+    };
     let memory = value(&start.limits.memory, u64::MAX);
     // A quota of more CPUs than there are would cost a cgroup and hold nothing.
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
-    let cpu = start.limits.cpu_percent.as_ref().map(|ruled| ruled.value).filter(|percent| *percent < processors * 100);
+    let cpu = start
+        .limits
+        .cpu_percent
+        .as_ref()
+        .map(|ruled| ruled.value)
+        .filter(|percent| *percent < processors * 100);
     let mut cgroup = context.hierarchies.create(name, Quota { memory_bytes: memory, cpu_percent: cpu });
     enforcement.extend(limits_report(&cgroup, memory, cpu));
 
@@ -135,7 +147,13 @@ fn limits_report(cgroup: &Cgroup, memory: u64, cpu: Option<u64>) -> Vec<Enforcem
         Enforcement::enforced("memory limit", format!("{asked}, by cgroup"))
     } else {
         let why = "no memory cgroup may be made here (needs root or a delegated cgroup)";
-        Enforcement::less("memory limit", &asked, "per process, and a watchdog over all", State::Degraded, why)
+        Enforcement::less(
+            "memory limit",
+            &asked,
+            "per process, and a watchdog over all",
+            State::Degraded,
+            why,
+        )
     });
     if let Some(percent) = cpu {
         let asked = format!("{percent} % of one CPU");
@@ -161,7 +179,11 @@ fn map_owned(
         let What::Bind { source, access, .. } = &mut mount.what else { continue };
         let Source::Path { path, expect } = source else { continue };
         let system = crate::sandbox::layout::is_system(path) || path.starts_with("/dev");
-        if system || expect.is_some() || *access == Access::Device || owner(path).is_none_or(|owner| owner != 0) {
+        if system
+            || expect.is_some()
+            || *access == Access::Device
+            || owner(path).is_none_or(|owner| owner != 0)
+        {
             continue;
         }
         match map.tree(path) {

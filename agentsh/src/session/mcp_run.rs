@@ -77,11 +77,18 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 
 /// A name that stays the same from start to start, since pins are kept by it: the package or the script.
 fn derive_id(command: &[String]) -> String {
-    let launcher = ["npx", "uvx", "pipx", "node", "python", "python3", "bun", "bunx", "deno", "uv", "run", "tool", "exec"];
+    let launcher = [
+        "npx", "uvx", "pipx", "node", "python", "python3", "bun", "bunx", "deno", "uv", "run", "tool", "exec",
+    ];
     let word = command
         .iter()
         .filter(|word| !word.starts_with('-'))
-        .map(|word| PathBuf::from(word).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default())
+        .map(|word| {
+            PathBuf::from(word)
+                .file_stem()
+                .map(|stem| stem.to_string_lossy().into_owned())
+                .unwrap_or_default()
+        })
         .find(|word| !launcher.contains(&word.as_str()))
         .or_else(|| command.first().cloned())
         .unwrap_or_default();
@@ -107,7 +114,11 @@ impl Standard {
 }
 
 impl AsyncRead for Standard {
-    fn poll_read(self: Pin<&mut Self>, poller: &mut Poller<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        poller: &mut Poller<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Thread(file) => Pin::new(file).poll_read(poller, buffer),
             Self::Watched(descriptor) => loop {

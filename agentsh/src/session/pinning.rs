@@ -9,10 +9,10 @@ use crate::mcp::StartError;
 use crate::pin::{self, Action, PinError, PinnedState, Resolved, Status};
 use crate::sandbox::layout::{PinnedBytes, PinnedFile};
 use crate::sandbox::mount::file_key;
-use crate::types::FileKey;
-use sha2::{Digest, Sha256};
 use crate::store::Event;
 use crate::store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, Texts, TrustedBy};
+use crate::types::FileKey;
+use sha2::{Digest, Sha256};
 
 use super::Session;
 use super::server::Declaration;
@@ -58,8 +58,13 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
     let pinning = &session.policy.mcp.pinning;
     let scope = scope(session, declaration);
     let pins = &session.pins;
-    let stored = pins.load(id, &scope).await.map_err(|error| refuse(format!("cannot read the pins: {error}")))?;
-    let known = stored.map(|pin| PinnedState { digest: pin.state.digest, program: pin.state.program, manifest: pin.state.manifest });
+    let stored =
+        pins.load(id, &scope).await.map_err(|error| refuse(format!("cannot read the pins: {error}")))?;
+    let known = stored.map(|pin| PinnedState {
+        digest: pin.state.digest,
+        program: pin.state.program,
+        manifest: pin.state.manifest,
+    });
     let status = pin::compare(known.as_ref(), resolved);
     let action = pin::decide(&status, pinning);
     let binary_path = resolved.program.display().to_string();
@@ -71,10 +76,17 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
             pins.trust(&state(resolved, declaration, &scope), &texts(resolved), TrustedBy::FirstUse)
                 .await
                 .map_err(|error| refuse(format!("cannot store the pin of server '{id}': {error}")))?;
-            session.journal.record(Event::McpServerBinaryPinned { server_id: id.clone(), binary_path, hash: actual_hash, files });
+            session.journal.record(Event::McpServerBinaryPinned {
+                server_id: id.clone(),
+                binary_path,
+                hash: actual_hash,
+                files,
+            });
         }
         (Status::NotPinned, action) => {
-            pins.refuse(&state(resolved, declaration, &scope), &texts(resolved)).await.map_err(|error| refuse(error.to_string()))?;
+            pins.refuse(&state(resolved, declaration, &scope), &texts(resolved))
+                .await
+                .map_err(|error| refuse(error.to_string()))?;
             let event = Event::McpServerBinaryNotPinned {
                 server_id: id.clone(),
                 binary_path,
@@ -92,7 +104,9 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
             session.journal.record(event);
         }
         (Status::Mismatch(change), action) => {
-            pins.refuse(&state(resolved, declaration, &scope), &texts(resolved)).await.map_err(|error| refuse(error.to_string()))?;
+            pins.refuse(&state(resolved, declaration, &scope), &texts(resolved))
+                .await
+                .map_err(|error| refuse(error.to_string()))?;
             let changed: Vec<String> =
                 change.changed.iter().take(MOST_NAMED).map(|file| file.path.display().to_string()).collect();
             let event = Event::McpServerBinaryMismatch {
@@ -162,7 +176,9 @@ fn pinned_files(resolved: &Resolved) -> Result<(Vec<PinnedFile>, Vec<OwnedFd>), 
     let (mut files, mut descriptors) = (Vec::new(), Vec::new());
     for file in &resolved.files {
         let bytes = if file.system_owned || file.size > LARGEST_COPY {
-            PinnedBytes::InPlace(file_key(file.file.as_fd()).map_err(|error| PinError::internal(&error.to_string()))?)
+            PinnedBytes::InPlace(
+                file_key(file.file.as_fd()).map_err(|error| PinError::internal(&error.to_string()))?,
+            )
         } else {
             let copy = file.file.try_clone().map_err(|error| PinError::internal(&error.to_string()))?;
             descriptors.push(OwnedFd::from(copy));
@@ -189,11 +205,14 @@ fn state(resolved: &Resolved, declaration: &Declaration, scope: &str) -> PinStat
 /// Small files of the pinned set, so that a later difference can be shown line by line. What cannot be read is
 /// left out: its hash still stands in the manifest.
 fn texts(resolved: &Resolved) -> Texts {
-    let in_trees = resolved.trees.iter().flat_map(|tree| tree.manifest.keys().map(|path| tree.root.join(path)));
-    let alone = resolved.files.iter().filter(|file| file.role == pin::Role::Entry).map(|file| file.path.clone());
+    let in_trees =
+        resolved.trees.iter().flat_map(|tree| tree.manifest.keys().map(|path| tree.root.join(path)));
+    let alone =
+        resolved.files.iter().filter(|file| file.role == pin::Role::Entry).map(|file| file.path.clone());
     let (mut texts, mut room) = (Texts::new(), MAX_TEXTS_BYTES);
     for path in alone.chain(in_trees) {
-        let fits = std::fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() <= MAX_TEXT_BYTES as u64);
+        let fits = std::fs::metadata(&path)
+            .is_ok_and(|found| found.is_file() && found.len() <= MAX_TEXT_BYTES as u64);
         if !fits {
             continue;
         }

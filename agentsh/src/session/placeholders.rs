@@ -37,7 +37,8 @@ impl Placeholders {
         for (path, is_directory) in wanted {
             let record = directory.join(format!("{}-{}", key(path), std::process::id()));
             // The record first: a stand-in without a record would never be removed.
-            let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&record)?;
+            let mut file =
+                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&record)?;
             file.write_all(path.as_os_str().as_bytes())?;
             placeholders.records.push(record);
             let made = if *is_directory {
@@ -47,7 +48,10 @@ impl Placeholders {
             };
             match made {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(io::Error::new(error.kind(), format!("cannot guard {}: {error}", path.display())));
+                    return Err(io::Error::new(
+                        error.kind(),
+                        format!("cannot guard {}: {error}", path.display()),
+                    ));
                 }
                 _ => {}
             }
@@ -91,7 +95,10 @@ fn sweep(directory: &Path) {
 fn give_up(record: &Path) {
     let content = fs::read(record).unwrap_or_default();
     let _ = fs::remove_file(record);
-    let (Some(directory), Some(name)) = (record.parent(), record.file_name().and_then(|name| name.to_str())) else { return };
+    let (Some(directory), Some(name)) = (record.parent(), record.file_name().and_then(|name| name.to_str()))
+    else {
+        return;
+    };
     let shared = name.split('-').next().unwrap_or(name);
     let others = fs::read_dir(directory).into_iter().flatten().flatten();
     if others.into_iter().any(|other| other.file_name().to_string_lossy().starts_with(shared)) {

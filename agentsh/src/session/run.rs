@@ -103,7 +103,9 @@ pub fn exit_code_of(error: &RunError) -> u8 {
 
 async fn supervise(session: &Rc<Session>, kind: Kind, argv: &[String]) -> Result<u8, RunError> {
     let io = |doing| move |source| RunError::Io { doing, source };
-    let sockets = RemoveOnDrop(socket_directory(&session.context, session.id).map_err(io("make the socket directory"))?);
+    let sockets = RemoveOnDrop(
+        socket_directory(&session.context, session.id).map_err(io("make the socket directory"))?,
+    );
     let (listener, socket) = bridges::listen(sockets.path()).map_err(io("make the bridge socket"))?;
     let launch = adapt(session, kind, argv)?;
     for (id, reason) in &launch.refused {
@@ -141,7 +143,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, argv: &[String]) -> Result
 fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
     let context = &session.context;
     let paths = session.paths();
-    let config = session.policy.agent_mcp_config.as_ref().map(|ruled| policy::place::resolve(&ruled.value, &paths));
+    let config =
+        session.policy.agent_mcp_config.as_ref().map(|ruled| policy::place::resolve(&ruled.value, &paths));
     let extra = policy_servers(session);
     let bridge = format!("{OWN_DIRECTORY}/agentsh");
     let socket = format!("{OWN_DIRECTORY}/bridge");
@@ -212,9 +215,15 @@ async fn start_agent(
     let paths = session.paths();
     let expanded = grants::expand(&process.filesystem, &paths);
     if let Some(rule) = expanded.incomplete.first() {
-        return Err(RunError::Refused(format!("the pattern of {rule} matches in too large a directory; name a narrower one")));
+        return Err(RunError::Refused(format!(
+            "the pattern of {rule} matches in too large a directory; name a narrower one"
+        )));
     }
-    let project_access = if process.filesystem.may_write(&paths.project, &paths) { Access::ReadWrite } else { Access::ReadOnly };
+    let project_access = if process.filesystem.may_write(&paths.project, &paths) {
+        Access::ReadWrite
+    } else {
+        Access::ReadOnly
+    };
     let (own_state, mut files) = home_state(session, launch)?;
     let state_paths: Vec<PathBuf> = own_state.iter().map(|grant| grant.path.clone()).collect();
     files.extend(launch.files.iter().map(|file| (file.path.clone(), file.content.clone(), file.mode)));
@@ -227,7 +236,8 @@ async fn start_agent(
         .collect();
     let (opened, names) = net::plan(&endpoints);
     let env = agent_environment(session, kind, launch, &pinned);
-    let argv: Vec<String> = pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let argv: Vec<String> =
+        pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let limits = process.limits.clone().or(policy::limits::limits_for_agent());
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let start = Start {
@@ -281,7 +291,12 @@ async fn start_agent(
     Ok((running, stand_ins))
 }
 
-fn agent_environment(session: &Session, kind: Kind, launch: &Launch, pinned: &Pinned) -> BTreeMap<String, String> {
+fn agent_environment(
+    session: &Session,
+    kind: Kind,
+    launch: &Launch,
+    pinned: &Pinned,
+) -> BTreeMap<String, String> {
     let context = &session.context;
     let filtered = environment::filter(&session.policy.agent.env, &context.env, environment::Asker::Agent);
     let mut env = filtered.passed;
@@ -321,7 +336,8 @@ fn home_state(session: &Session, launch: &Launch) -> Result<(Vec<Grant>, Files),
                 files.push((path, content, 0o600));
             }
             access => {
-                let access = if access == StateAccess::ReadWrite { Access::ReadWrite } else { Access::ReadOnly };
+                let access =
+                    if access == StateAccess::ReadWrite { Access::ReadWrite } else { Access::ReadOnly };
                 if access == Access::ReadWrite && state.kind == StateKind::Dir && !path.exists() {
                     use std::os::unix::fs::DirBuilderExt;
                     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(io)?;
@@ -365,7 +381,11 @@ async fn until_exit(session: &Session, running: Running) -> Result<u8, RunError>
     }
     drop(child);
     drop(cgroup);
-    session.journal.record(Event::ProcessExited { server_id: None, exit_code: code, cause: cause.to_owned() });
+    session.journal.record(Event::ProcessExited {
+        server_id: None,
+        exit_code: code,
+        cause: cause.to_owned(),
+    });
     Ok(code)
 }
 

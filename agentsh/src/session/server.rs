@@ -56,10 +56,12 @@ const KEPT_BYTES: usize = 4096;
 impl Server {
     #[must_use]
     pub fn new(session: Rc<Session>, declaration: Declaration, error_output: ErrorOutput) -> Self {
-        let process = session.policy.mcp.servers.get(&declaration.id).map_or_else(
-            ProcessPolicy::server_default,
-            |server| server.process.clone(),
-        );
+        let process = session
+            .policy
+            .mcp
+            .servers
+            .get(&declaration.id)
+            .map_or_else(ProcessPolicy::server_default, |server| server.process.clone());
         Self { session, declaration, process, error_output, starts: 0 }
     }
 
@@ -77,18 +79,23 @@ impl Upstream for Server {
         let session = Rc::clone(&self.session);
         let id = &self.declaration.id;
         let Pinned { resolved, files, descriptors } = self.pinned().await?;
-        let context = PathContext { home: session.context.home.clone(), project: session.context.project.clone() };
+        let context =
+            PathContext { home: session.context.home.clone(), project: session.context.project.clone() };
         let mut expanded = grants::expand(&self.process.filesystem, &context);
         if let Some(rule) = expanded.incomplete.first() {
-            return Err(permanent(format!("cannot start server '{id}': the pattern of {rule} matches in too large a directory; name a narrower one")));
+            return Err(permanent(format!(
+                "cannot start server '{id}': the pattern of {rule} matches in too large a directory; name a narrower one"
+            )));
         }
-        let (from_arguments, refused) = grants::from_arguments(&self.declaration.args, &context, self.declaration.users_word);
+        let (from_arguments, refused) =
+            grants::from_arguments(&self.declaration.args, &context, self.declaration.users_word);
         expanded.grants.extend(from_arguments.into_iter().filter(|grant| !covered(&resolved, &grant.path)));
         for line in refused {
             session.note(&format!("server '{id}' does not get {line}"));
         }
 
-        let filtered = environment::filter(&self.process.env, &session.context.env, environment::Asker::Server(id));
+        let filtered =
+            environment::filter(&self.process.env, &session.context.env, environment::Asker::Server(id));
         let mut env = filtered.passed;
         environment::overlay(&mut env, &self.declaration.env, &self.process.env, self.declaration.users_word);
         env.extend(resolved.env.clone());
@@ -106,7 +113,12 @@ impl Upstream for Server {
         let (stderr, stderr_inside) = pipe_out().map_err(|error| failed(id, &error))?;
         let own_error = std::io::stderr();
         let limits = self.process.limits.clone().or(policy::limits::limits_for_server());
-        let workdir = self.declaration.cwd.clone().or_else(|| resolved.cwd.clone()).unwrap_or_else(|| session.workdir());
+        let workdir = self
+            .declaration
+            .cwd
+            .clone()
+            .or_else(|| resolved.cwd.clone())
+            .unwrap_or_else(|| session.workdir());
         let argv = strings(&resolved)?;
         let start = Start {
             label: &id.0,
@@ -136,7 +148,11 @@ impl Upstream for Server {
             stdio: [
                 stdin_inside.as_fd(),
                 stdout_inside.as_fd(),
-                if self.error_output == ErrorOutput::Passed { own_error.as_fd() } else { stderr_inside.as_fd() },
+                if self.error_output == ErrorOutput::Passed {
+                    own_error.as_fd()
+                } else {
+                    stderr_inside.as_fd()
+                },
             ],
             allow_degraded: session.allow_degraded,
         };
@@ -144,10 +160,14 @@ impl Upstream for Server {
         for (path, why) in &layout.refused {
             session.note(&format!("server '{id}' does not get {}: {why}", path.display()));
         }
-        resolved.unchanged_since().map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
+        resolved
+            .unchanged_since()
+            .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
         self.starts += 1;
         let name = session.next_cgroup();
-        let running = launch::start(&session.context, start, layout, &name).await.map_err(|error| permanent(error.to_string()))?;
+        let running = launch::start(&session.context, start, layout, &name)
+            .await
+            .map_err(|error| permanent(error.to_string()))?;
         drop((stdin_inside, stdout_inside, stderr_inside));
 
         session.record_enforcement(Some(id), &running.enforcement);
@@ -197,12 +217,18 @@ fn supervised(
         let message = child.execution_error().map(|error| error.to_string());
         drop(child);
         drop(cgroup);
-        session.journal.record(Event::ProcessExited { server_id: Some(id.clone()), exit_code: code, cause: cause.to_owned() });
+        session.journal.record(Event::ProcessExited {
+            server_id: Some(id.clone()),
+            exit_code: code,
+            cause: cause.to_owned(),
+        });
         if let Some(message) = message {
             session.note(&message);
         } else if code != 0 && cause == "exited" {
             let tail = tokio::time::timeout(Duration::from_millis(100), tail).await;
-            if let Ok(Ok(text)) = tail && !text.is_empty() {
+            if let Ok(Ok(text)) = tail
+                && !text.is_empty()
+            {
                 session.note(&format!("server '{id}' said before it ended with exit code {code}:\n{text}"));
             }
         }
@@ -214,7 +240,10 @@ fn supervised(
         exit: Box::pin(async move {
             exit.await.unwrap_or_else(|_| ExitInfo { code: u8::MAX, cause: "killed".to_owned() })
         }),
-        kill: Box::new(move || drop(kill.send(()))),
+        // Nobody listens any more: the server has ended already.
+        kill: Box::new(move || {
+            let _ = kill.send(());
+        }),
     }
 }
 
@@ -250,13 +279,17 @@ async fn keep_tail(mut stderr: pipe::Receiver) -> String {
 
 /// A grant must not make the pinned program itself writable.
 fn covered(resolved: &Resolved, path: &std::path::Path) -> bool {
-    resolved.files.iter().any(|file| file.path == path) || resolved.trees.iter().any(|tree| path.starts_with(&tree.root))
+    resolved.files.iter().any(|file| file.path == path)
+        || resolved.trees.iter().any(|tree| path.starts_with(&tree.root))
 }
 
 fn strings(resolved: &Resolved) -> Result<Vec<String>, StartError> {
     let convert = |argument: &std::ffi::OsString| argument.clone().into_string();
     resolved.argv.iter().map(convert).collect::<Result<_, _>>().map_err(|argument| {
-        permanent(format!("argument {} is not UTF-8; agentsh passes only UTF-8 arguments", argument.to_string_lossy()))
+        permanent(format!(
+            "argument {} is not UTF-8; agentsh passes only UTF-8 arguments",
+            argument.to_string_lossy()
+        ))
     })
 }
 

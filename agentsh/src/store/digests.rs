@@ -45,7 +45,10 @@ impl PinStore {
     /// When the store cannot be read.
     pub async fn all_digests(&self) -> Result<BTreeMap<FileKey, [u8; 32]>, StoreError> {
         let mut open = self.connection().await?;
-        let rows = sqlx::query("SELECT * FROM digest_cache").fetch_all(open.get()?).await.map_err(|error| sql(&error))?;
+        let rows = sqlx::query("SELECT * FROM digest_cache")
+            .fetch_all(open.get()?)
+            .await
+            .map_err(|error| sql(&error))?;
         let mut known = BTreeMap::new();
         for row in &rows {
             known.extend(entry(row).map_err(|error| sql(&error))?);

@@ -215,7 +215,8 @@ mod tests {
             at += 1;
             steps += 1;
             assert!(steps < 60, "the search is not a tree");
-            let taken = |yes: bool| usize::from(if yes { instruction.jump_true } else { instruction.jump_false });
+            let taken =
+                |yes: bool| usize::from(if yes { instruction.jump_true } else { instruction.jump_false });
             match instruction.code {
                 LOAD_WORD => {
                     accumulator = match instruction.k {

@@ -17,14 +17,20 @@ use super::stage::{At, StageError};
 ///
 /// # Errors
 /// When the kernel refuses: nothing may then be executed.
-#[expect(unsafe_code, reason = "seccomp(2) takes a pointer to the program; no safe wrapper takes a prepared one")]
+#[expect(
+    unsafe_code,
+    reason = "seccomp(2) takes a pointer to the program; no safe wrapper takes a prepared one"
+)]
 pub fn install(program: &Program) -> Result<(), StageError> {
     let filter = libc::sock_fprog {
-        len: u16::try_from(program.0.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput)).at("size filter")?,
+        len: u16::try_from(program.0.len())
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+            .at("size filter")?,
         filter: program.0.as_ptr().cast_mut().cast(),
     };
     // SAFETY: `filter` points at `len` instructions of the kernel's layout (`Instruction` is `repr(C)` with the
     // fields of `sock_filter`), both outlive the call, and the kernel copies them without writing.
-    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
+    let result =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).at("install the system call filter") }
 }
