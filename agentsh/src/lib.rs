@@ -4,6 +4,7 @@
 //! `cli` > `session` > `agent mcp net sandbox pin` > `guard store` > `policy` > [`types`].
 //! Rooms on one floor do not import each other. `docs/ARCHITECTURE.md` draws the picture.
 
+pub mod cli;
 pub mod guard;
 pub mod policy;
 pub mod store;

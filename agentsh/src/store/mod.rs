@@ -5,14 +5,19 @@
 mod bound;
 mod chain;
 mod database;
+mod digests;
 pub mod error;
 pub mod escape;
 pub mod event;
 pub mod journal;
+mod pin_rows;
+pub mod pins;
 pub mod place;
 pub mod query;
 pub mod reader;
 pub mod record;
+pub mod redact;
+mod secrets;
 pub mod summary;
 mod summary_text;
 #[cfg(test)]
@@ -20,9 +25,11 @@ pub(crate) mod testing;
 pub mod verify;
 mod writer;
 
+pub use digests::FileKey;
 pub use error::StoreError;
 pub use event::Event;
 pub use journal::Journal;
+pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};
 pub use place::state_dir;
 pub use query::{Call, EventFilter, Server, Tool};
 pub use reader::Reader;

@@ -33,6 +33,14 @@ pub(crate) async fn write(state_dir: &std::path::Path, session: SessionId, event
     writer.close().await.unwrap();
 }
 
+/// Runs `statement` on a journal whose triggers are gone.
+pub(crate) async fn tamper(state_dir: &std::path::Path, statement: &'static str) {
+    let mut connection = super::database::open_writer(state_dir).await.unwrap();
+    let unlock = "DROP TRIGGER events_no_update; DROP TRIGGER events_no_delete;";
+    super::database::execute(&mut connection, unlock).await.unwrap();
+    super::database::execute(&mut connection, statement).await.unwrap();
+}
+
 /// A directory with one whole session in it.
 pub(crate) async fn one_session() -> TempDir {
     let dir = tempfile::tempdir().unwrap();

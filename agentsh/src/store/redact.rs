@@ -1,0 +1,260 @@
+//! What of a tool call's arguments may be stored: bounded, and without secrets. Pure.
+
+use serde_json::{Map, Value};
+
+use super::secrets::{self, REDACTED};
+
+/// Longest result of [`redact`], as JSON, in bytes.
+pub const MAX_BYTES: usize = 4096;
+
+/// Longest string that stays whole, in characters.
+const MAX_CHARS: usize = 200;
+
+/// Lists and objects deeper than this are left out.
+const MAX_DEPTH: usize = 16;
+
+/// Kept free in every open list or object for saying how much is left out, and its brackets.
+const RESERVE: usize = 64;
+
+/// How much of a string is looked at, in bytes: a secret that begins in what is kept must be seen whole.
+const WINDOW: usize = 8192;
+
+/// `value` with secrets replaced, strings cut at 200 characters and the whole at most [`MAX_BYTES`] of JSON.
+/// The work is bounded too, whatever the size of `value`.
+#[must_use]
+pub fn redact(value: &Value) -> Value {
+    let mut room = MAX_BYTES;
+    part(value, None, 0, &mut room).unwrap_or_else(|| Value::String("[left out]".to_owned()))
+}
+
+/// Command-line arguments: as text, and what follows `--token` or the like is a secret too.
+#[must_use]
+pub fn arguments(arguments: &[String]) -> Vec<String> {
+    let mut after_secret_name = false;
+    let shown = arguments.iter().map(|argument| {
+        let secret = after_secret_name && !argument.starts_with('-');
+        after_secret_name = argument
+            .strip_prefix('-')
+            .is_some_and(|name| !name.contains('=') && secrets::is_secret_name(name.trim_start_matches('-')));
+        if secret { REDACTED.to_owned() } else { text(argument) }
+    });
+    shown.collect()
+}
+
+/// One string: secrets replaced, at most 200 characters, then how many bytes were left out.
+#[must_use]
+pub fn text(text: &str) -> String {
+    let window = &text[..text.floor_char_boundary(WINDOW)];
+    let mut shown = secrets::replace(window, window.len() < text.len());
+    let cut = shown.char_indices().nth(MAX_CHARS).map(|(at, _)| at);
+    let left_out = text.len() - window.len() + cut.map_or(0, |at| shown.len() - at);
+    if left_out > 0 {
+        shown.truncate(cut.unwrap_or(shown.len()));
+        shown.push_str(&format!("… [{left_out} bytes left out]"));
+    }
+    shown
+}
+
+/// None: there is no room for it.
+fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut usize) -> Option<Value> {
+    let secret = name.is_some_and(secrets::is_secret_name);
+    match value {
+        Value::Null | Value::Bool(_) => scalar(value.clone(), room),
+        // `max_tokens` and the like are no secrets; a number called `password` or `token` may be one.
+        Value::Number(_)
+            if secret && !name.is_some_and(|name| name.to_ascii_lowercase().ends_with("tokens")) =>
+        {
+            scalar(REDACTED.into(), room)
+        }
+        _ if secret && !value.is_number() => scalar(REDACTED.into(), room),
+        Value::Number(number) => {
+            let digits = number.to_string().len();
+            if digits <= 40 {
+                scalar(value.clone(), room)
+            } else {
+                scalar(format!("[number of {digits} digits]").into(), room)
+            }
+        }
+        Value::String(string) => scalar(text(string).into(), room),
+        Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => {
+            scalar("[left out: too deep]".into(), room)
+        }
+        Value::Array(items) => list(items, depth, room),
+        Value::Object(fields) => object(fields, depth, room),
+    }
+}
+
+fn list(items: &[Value], depth: usize, room: &mut usize) -> Option<Value> {
+    take(room, RESERVE)?;
+    let mut kept = Vec::new();
+    for item in items {
+        match part(item, None, depth + 1, room) {
+            Some(item) => kept.push(item),
+            None => {
+                kept.push(format!("[{} more left out]", items.len() - kept.len()).into());
+                break;
+            }
+        }
+    }
+    Some(Value::Array(kept))
+}
+
+fn object(fields: &Map<String, Value>, depth: usize, room: &mut usize) -> Option<Value> {
+    take(room, RESERVE)?;
+    let pair_is_secret = fields.len() <= 8 && names_a_secret(fields);
+    let mut kept = Map::new();
+    for (at, (name, value)) in fields.iter().enumerate() {
+        let shown_name = text(name);
+        let secret = pair_is_secret && name.eq_ignore_ascii_case("value");
+        let before = *room;
+        let shown = take(room, json_length(&shown_name) + 1).and_then(|()| {
+            if secret { scalar(REDACTED.into(), room) } else { part(value, Some(name), depth + 1, room) }
+        });
+        match shown {
+            Some(value) => {
+                kept.insert(shown_name, value);
+            }
+            None => {
+                *room = before;
+                kept.insert("[left out]".to_owned(), (fields.len() - at).into());
+                break;
+            }
+        }
+    }
+    Some(Value::Object(kept))
+}
+
+/// `{"name": "Authorization", "value": …}`, as lists of headers and variables are written.
+fn names_a_secret(fields: &Map<String, Value>) -> bool {
+    fields.iter().any(|(name, value)| {
+        ["name", "key", "header", "variable"].iter().any(|title| name.eq_ignore_ascii_case(title))
+            && value.as_str().is_some_and(|value| value.len() <= 100 && secrets::is_secret_name(value))
+    })
+}
+
+fn scalar(value: Value, room: &mut usize) -> Option<Value> {
+    let length = match &value {
+        Value::String(string) => json_length(string),
+        other => other.to_string().len(),
+    };
+    take(room, length + 1)?;
+    Some(value)
+}
+
+fn take(room: &mut usize, bytes: usize) -> Option<()> {
+    *room = room.checked_sub(bytes)?;
+    Some(())
+}
+
+/// Of a string with its quotes and escapes.
+fn json_length(text: &str) -> usize {
+    let escaped = text.chars().map(|character| match character {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        control if u32::from(control) < 0x20 => 6,
+        other => other.len_utf8(),
+    });
+    escaped.sum::<usize>() + 2
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_under_secret_names_are_replaced() {
+        let shown = redact(&json!({
+            "apiKey": "short", "db_password": 123_456, "Authorization": ["Basic x"], "cookie": {"a": "b"},
+            "max_tokens": 100, "keyboard": "us", "path": "/etc/hosts", "secret": null,
+            "headers": [{"name": "X-Api-Key", "value": "abc"}, {"name": "Accept", "value": "*/*"}],
+        }));
+        assert_eq!(
+            shown,
+            json!({
+                "apiKey": REDACTED, "db_password": REDACTED, "Authorization": REDACTED, "cookie": REDACTED,
+                "max_tokens": 100, "keyboard": "us", "path": "/etc/hosts", "secret": null,
+                "headers": [{"name": "X-Api-Key", "value": REDACTED}, {"name": "Accept", "value": "*/*"}],
+            })
+        );
+    }
+
+    #[test]
+    fn long_strings_are_cut_between_characters() {
+        let shown = text(&"é ".repeat(300));
+        assert_eq!(shown, format!("{}… [600 bytes left out]", "é ".repeat(100)));
+        assert!(text(&"a b".repeat(5_000_000)).ends_with("… [14999800 bytes left out]"));
+    }
+
+    #[test]
+    fn a_secret_across_a_cut_leaves_nothing_behind() {
+        let token = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7";
+        for filler in (180..200).chain(WINDOW - 30..WINDOW) {
+            let shown = text(&format!("{}{token}", "- ".repeat(filler / 2)));
+            assert!(!shown.contains("aB3dE6"), "{filler}: {shown}");
+        }
+    }
+
+    #[test]
+    fn big_values_say_what_is_missing() {
+        let shown = redact(&Value::Array(vec!["word ".repeat(30).into(); 100]));
+        let last = shown.as_array().unwrap().last().unwrap();
+        assert!(last.as_str().unwrap().ends_with("more left out]"), "{last}");
+        let fields: Map<String, Value> = (0..5000).map(|n| (format!("n{n}"), n.into())).collect();
+        assert!(redact(&Value::Object(fields)).get("[left out]").is_some());
+        let mut deep = json!("bottom");
+        for _ in 0..100 {
+            deep = json!([deep]);
+        }
+        assert!(redact(&deep).to_string().contains("too deep"));
+    }
+
+    #[test]
+    fn arguments_hide_what_follows_a_secret_name() {
+        let words = ["--token", "abc", "--port", "80", "--password=x", "-v", "--api-key"].map(str::to_owned);
+        assert_eq!(
+            arguments(&words),
+            ["--token", REDACTED, "--port", "80", "--password=[redacted]", "-v", "--api-key"]
+        );
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<i64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+            "[\\x00-\\x1f\"\\\\]{0,400}".prop_map(Value::from),
+            "[A-Za-z0-9_+/=.:@ -]{0,300}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(20, 200, 30, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..30).prop_map(Value::Array),
+                prop::collection::vec((any::<String>(), inner), 0..30)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn the_result_is_bounded(value in any_value()) {
+            prop_assert!(redact(&value).to_string().len() <= MAX_BYTES);
+        }
+
+        #[test]
+        fn a_marked_token_never_survives(before in "[ -~]{0,60}", after in "[ -~]{0,60}") {
+            let token = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9";
+            let shown = text(&format!("{before} {token} {after}"));
+            prop_assert!(!shown.contains("aB3dE6gH9jK2"), "{}", shown);
+        }
+
+        #[test]
+        fn any_text_is_taken(string in any::<String>()) {
+            let _ = text(&string);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! What looks like a secret: by the name it goes under, or by itself. Linear in the length of the text.
+
+pub(super) const REDACTED: &str = "[redacted]";
+
+/// Anywhere in a name, once it is lower-case letters and digits only.
+const SECRET_PARTS: [&str; 14] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "signingkey",
+    "encryptionkey",
+    "authorization",
+    "credential",
+    "cookie",
+    "connectionstring",
+];
+
+/// Only as a whole word of a name: `keyboard` and `author` are none.
+const SECRET_WORDS: [&str; 10] = ["key", "keys", "auth", "pwd", "pass", "pin", "otp", "bearer", "jwt", "cvv"];
+
+/// A word that begins like this and goes on for a while is a key, whatever the rest looks like.
+const PREFIXES: [&str; 22] = [
+    "sk-",
+    "sk_",
+    "rk_",
+    "pk_live_",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "AKIA",
+    "ASIA",
+    "xox",
+    "AIza",
+    "ya29",
+    "npm_",
+    "pypi-",
+    "hf_",
+    "whsec_",
+    "dop_v1_",
+    "eyJ",
+];
+
+/// Shortest word with a known prefix, and shortest one that is judged by its looks, in bytes.
+const MIN_PREFIXED: usize = 16;
+const MIN_RANDOM: usize = 20;
+
+const PEM: &str = "-----BEGIN";
+
+/// Whether a value under this name is to be hidden: `apiKey`, `X-API-KEY`, `db_password`, `--token`.
+pub(super) fn is_secret_name(name: &str) -> bool {
+    if name.len() > 200 {
+        return true;
+    }
+    let plain: String = name
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|character| character.to_ascii_lowercase())
+        .collect();
+    SECRET_PARTS.iter().any(|part| plain.contains(part))
+        || words(name).iter().any(|word| SECRET_WORDS.contains(&word.as_str()))
+}
+
+/// `text` with every secret in it replaced. `cut`: the text goes on, so a word at its very end is not whole and is
+/// dropped.
+pub(super) fn replace(text: &str, cut: bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    // What the words before say about the next one: `Bearer x`, `password: x`.
+    let mut announced = false;
+    while !rest.is_empty() {
+        if rest.starts_with(PEM) {
+            let end = pem_length(rest);
+            shown.push_str(REDACTED);
+            rest = &rest[end..];
+            announced = false;
+            continue;
+        }
+        let length = rest.find(|character| !is_word(character)).unwrap_or(rest.len());
+        if length == 0 {
+            let step = rest.chars().next().map_or(1, char::len_utf8);
+            if rest.starts_with("://")
+                && let Some((length, user)) = userinfo(&rest[3..])
+            {
+                shown.push_str("://");
+                shown.push_str(&judged(user));
+                shown.push(':');
+                shown.push_str(REDACTED);
+                rest = &rest[3 + length..];
+                continue;
+            }
+            announced &= rest.starts_with([' ', ':', '"', '\'', '\t', '\\']);
+            shown.push_str(&rest[..step]);
+            rest = &rest[step..];
+            continue;
+        }
+        let (word, after) = split_pem(rest, length);
+        if cut && after.is_empty() {
+            return shown;
+        }
+        announced = push_word(&mut shown, word, announced, after);
+        rest = after;
+    }
+    shown
+}
+
+/// Appends `word` as it may be shown. True when it announces that the next one is a secret.
+fn push_word(shown: &mut String, word: &str, announced: bool, after: &str) -> bool {
+    if announced && !is_scheme(word) {
+        shown.push_str(REDACTED);
+        return false;
+    }
+    // `name=value`: the padding of Base64 has nothing behind it.
+    if let Some((name, value)) = word.split_once('=')
+        && !value.trim_matches('=').is_empty()
+    {
+        let secret = is_secret_name(name);
+        shown.push_str(&judged(name));
+        shown.push('=');
+        shown.push_str(&if secret { REDACTED.to_owned() } else { judged(value) });
+        return false;
+    }
+    shown.push_str(&judged(word));
+    let next = after.trim_start_matches(['"', '\'', '\\']);
+    if is_scheme(word) {
+        return next.starts_with(' ');
+    }
+    let name = word.trim_end_matches('=');
+    (next.starts_with(':') || name.len() < word.len()) && is_secret_name(name)
+}
+
+/// The scheme in front of credentials in an Authorization header.
+fn is_scheme(word: &str) -> bool {
+    ["bearer", "basic"].iter().any(|scheme| word.eq_ignore_ascii_case(scheme))
+}
+
+/// A word without `=` inside: whole when it looks random as a whole, otherwise piece by piece between slashes.
+fn judged(word: &str) -> String {
+    let has_all = has_class(word, |c| c.is_ascii_uppercase())
+        && has_class(word, |c| c.is_ascii_lowercase())
+        && has_class(word, |c| c.is_ascii_digit());
+    let slashed = word.contains('/') && !word.starts_with('/') && has_all;
+    // The secret half of a cloud access key is forty characters of plain Base64.
+    let forty = word.len() == 40 && !has_class(word, |c| matches!(c, '.' | '-' | '_' | '~' | '%' | '$'));
+    if slashed && (forty || word.len() >= 32 && run_length(word) < 2.3) {
+        return REDACTED.to_owned();
+    }
+    let pieces: Vec<&str> =
+        word.split('/').map(|piece| if is_secret(piece) { REDACTED } else { piece }).collect();
+    pieces.join("/")
+}
+
+fn is_secret(piece: &str) -> bool {
+    // A key keeps its shape behind a few letters of something else.
+    let known = PREFIXES.iter().any(|prefix| {
+        piece.find(prefix).is_some_and(|at| {
+            let rest = &piece[at..];
+            let bounded = at == 0 || !piece.as_bytes()[at - 1].is_ascii_alphanumeric();
+            bounded
+                && rest.len() >= MIN_PREFIXED
+                && has_class(rest, |c| c.is_ascii_digit() || c.is_ascii_uppercase())
+        })
+    });
+    if known {
+        return true;
+    }
+    let letters = has_class(piece, |c| c.is_ascii_alphabetic());
+    let mixed = letters && has_class(piece, |c| c.is_ascii_digit())
+        || has_class(piece, |c| c.is_ascii_lowercase()) && has_class(piece, |c| c.is_ascii_uppercase());
+    piece.len() >= MIN_RANDOM && mixed && !is_uuid(piece) && run_length(piece) < 2.6 && entropy(piece) > 3.0
+}
+
+fn has_class(text: &str, class: impl Fn(char) -> bool) -> bool {
+    text.chars().any(class)
+}
+
+/// Mean length of what reads as one unit: a word (with its capital), a number. Names have long ones.
+#[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^52")]
+fn run_length(text: &str) -> f64 {
+    let class = |byte: u8| match byte {
+        b'0'..=b'9' => 1,
+        b'a'..=b'z' => 2,
+        b'A'..=b'Z' => 3,
+        _ => 0,
+    };
+    let (mut runs, mut length, mut previous) = (0_usize, 0_usize, 0);
+    for now in text.bytes().map(class) {
+        if now != 0 {
+            length += 1;
+            runs += usize::from(now != previous && !(previous == 3 && now == 2));
+        }
+        previous = now;
+    }
+    length as f64 / runs.max(1) as f64
+}
+
+/// Shannon entropy in bits for each byte.
+#[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^52")]
+fn entropy(text: &str) -> f64 {
+    let mut counts = [0_usize; 256];
+    text.bytes().for_each(|byte| counts[usize::from(byte)] += 1);
+    let total = text.len() as f64;
+    let share = |count: usize| count as f64 / total;
+    counts.into_iter().filter(|count| *count > 0).map(|count| -share(count) * share(count).log2()).sum()
+}
+
+fn is_uuid(text: &str) -> bool {
+    uuid::Uuid::try_parse(text).is_ok() && text.len() == 36
+}
+
+fn is_word(character: char) -> bool {
+    character.is_ascii_alphanumeric()
+        || matches!(character, '_' | '+' | '/' | '=' | '-' | '.' | '~' | '%' | '$')
+}
+
+/// `user:password@`: where it ends in `text`, and the user.
+fn userinfo(text: &str) -> Option<(usize, &str)> {
+    let end = text.find(|c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\'' | '<' | '>'));
+    let authority = &text[..end.unwrap_or(text.len())];
+    let at = authority.rfind('@')?;
+    let colon = authority[..at].find(':')?;
+    Some((at, &authority[..colon]))
+}
+
+/// To the end of the last line of the block, or of the text when the block is not whole.
+fn pem_length(text: &str) -> usize {
+    let Some(end) = text.find("-----END") else { return text.len() };
+    let tail = &text[end + "-----END".len()..];
+    tail.find("-----").map_or(text.len(), |at| end + "-----END".len() + at + "-----".len())
+}
+
+/// A block may begin in the middle of a word (`x=-----BEGIN`).
+fn split_pem(text: &str, length: usize) -> (&str, &str) {
+    let length = text[..length].find(PEM).filter(|at| *at > 0).unwrap_or(length);
+    text.split_at(length)
+}
+
+/// The words of a name: at separators, and where a capital follows a small letter.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut after_small = false;
+    for character in name.chars() {
+        if !character.is_ascii_alphanumeric() || (character.is_ascii_uppercase() && after_small) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| character.is_ascii_alphanumeric()) {
+            word.push(character.to_ascii_lowercase());
+        }
+        after_small = character.is_ascii_lowercase();
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for name in
+            ["password", "X-Api-Key", "apiKey", "GITHUB_TOKEN", "key", "--auth", "Set-Cookie", "privateKey"]
+        {
+            assert!(is_secret_name(name), "{name}");
+        }
+        for name in ["keyboard", "author", "path", "monkey", "passage", "spinner", "content", ""] {
+            assert!(!is_secret_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_replaced() {
+        let pem = "-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----";
+        for (text, shown) in [
+            ("use sk-abc123def456ghi789 now", "use [redacted] now"),
+            ("AKIAIOSFODNN7EXAMPLE", "[redacted]"),
+            ("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "[redacted]"),
+            ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "[redacted]"),
+            ("xoxb-123456789012-abcdef", "[redacted]"),
+            ("postgres://me:hunter2@db.example.com/x", "postgres://me:[redacted]@db.example.com/x"),
+            ("https://ghp_aB3dE6gH9jK2mN5pQ8sT@github.com", "https://[redacted]@github.com"),
+            ("curl -H 'Authorization: Bearer abc' x", "curl -H 'Authorization: Bearer [redacted]' x"),
+            ("{\"password\": \"hunter2\"}", "{\"password\": \"[redacted]\"}"),
+            ("https://x.org/?q=1&token=abc&z=2", "https://x.org/?q=1&token=[redacted]&z=2"),
+            ("DB_PASSWORD=hunter2 run", "DB_PASSWORD=[redacted] run"),
+            ("da39a3ee5e6b4b0d3255bfef95601890afd80709", "[redacted]"),
+            (&format!("key {pem} end"), "key [redacted] end"),
+            ("cert=-----BEGIN CERT", "cert=[redacted]"),
+            ("x-----y-----BEGIN A KEY-----\nMIIB", "x-----y[redacted]"),
+            ("https://ghp_aB3dE6gH9jK2mN5pQ8sT:x@github.com", "https://[redacted]:[redacted]@github.com"),
+        ] {
+            assert_eq!(replace(text, false), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn paths_and_prose_stay() {
+        for text in [
+            "/home/user/projects/my-app/node_modules/@scope/package2/dist/index.js",
+            "/usr/lib/x86_64-linux-gnu/libc.so.6",
+            "src/components/MyVeryLongComponentName2/index.tsx",
+            "The quick brown fox: it jumps (over) 13 lazy dogs!",
+            "0198c0de-1234-7abc-8def-0123456789ab",
+            "https://example.com:8443/a/b?page=2#top",
+            "report-2024-final-version2.pdf",
+            "SELECT * FROM users WHERE id = 5",
+            "ünï→日本語",
+        ] {
+            assert_eq!(replace(text, false), text);
+        }
+    }
+}
