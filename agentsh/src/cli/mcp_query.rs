@@ -167,7 +167,7 @@ async fn servers(
         vec![
             server.server_id,
             server.last_status,
-            server.last_at,
+            server.last_at.unwrap_or_default(),
             server.calls.to_string(),
             server.refused.to_string(),
             server.program.unwrap_or_default(),
