@@ -161,6 +161,9 @@ impl Upstream for Server {
         for (path, why) in &layout.refused {
             session.note(&format!("server '{id}' does not get {}: {why}", path.display()));
         }
+        let wanted = placeholders::wanted(&layout.placeholders);
+        let stand_ins =
+            Placeholders::make(&session.context.state, &wanted).map_err(|error| failed(id, &error))?;
         resolved
             .unchanged_since()
             .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
