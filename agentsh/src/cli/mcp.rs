@@ -5,8 +5,8 @@ use clap::{Args, Subcommand};
 use crate::session::mcp_run;
 use crate::session::run::exit_code_of;
 
-use super::{fail, mcp_query, pins};
 use super::run::Network;
+use super::{fail, mcp_query, pins};
 
 #[derive(Debug, Args)]
 pub struct McpArgs {

@@ -64,8 +64,12 @@ pub fn main() -> ExitCode {
         Verb::Policy(args) => policy_verb(&args),
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
-        Verb::Report(args) => on_one_thread(report::run(args, &mut anstream::stdout(), &mut anstream::stderr())),
-        Verb::Events(args) => on_one_thread(events::run(args, &mut anstream::stdout(), &mut anstream::stderr())),
+        Verb::Report(args) => {
+            on_one_thread(report::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+        }
+        Verb::Events(args) => {
+            on_one_thread(events::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+        }
         Verb::Doctor(args) => on_one_thread(doctor::run(args)),
         Verb::Demo(args) => on_one_thread(demo::run(args)),
     };
