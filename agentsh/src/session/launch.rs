@@ -63,7 +63,10 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         grants: start
             .grants
             .iter()
-            .map(|grant| Grant { path: grant.path.clone(), access: as_the_user_may(&grant.path, grant.access) })
+            .map(|grant| Grant {
+                path: grant.path.clone(),
+                access: as_the_user_may(&grant.path, grant.access),
+            })
             .collect(),
         own_state: start.own_state.clone(),
         denied: start.denied.clone(),
