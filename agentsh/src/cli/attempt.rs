@@ -34,11 +34,19 @@ pub struct Try {
     /// Number of the system call that the filter was asked about, where that is the point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<i64>,
+    /// The rule that an answer named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 impl Try {
     pub fn new<T>(what: impl Into<String>, result: Result<T, Errno>) -> Self {
-        Self { what: what.into(), error: result.err().map(|errno| format!("{errno:?}")), call: None }
+        Self { what: what.into(), error: result.err().map(|errno| format!("{errno:?}")), call: None, rule: None }
+    }
+
+    /// An attempt whose answer did not come from the kernel.
+    pub fn answered(what: impl Into<String>, error: Option<String>, rule: Option<String>) -> Self {
+        Self { what: what.into(), error, call: None, rule }
     }
 
     fn of_call<T>(what: &str, number: c_long, result: Result<T, Errno>) -> Self {

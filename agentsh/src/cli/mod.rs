@@ -48,6 +48,7 @@ pub fn main() -> ExitCode {
     match words.next().as_deref().and_then(std::ffi::OsStr::to_str) {
         Some(sandbox::init::VERB) => return sandbox::init::main().into(),
         Some(doctor::PROBE_VERB) => return doctor::inside().into(),
+        Some(demo::SESSION_VERB) => return demo::session().into(),
         Some(demo::SERVER_VERB) => return demo::server().into(),
         Some(demo::AGENT_VERB) => return demo::agent().into(),
         _ => {}

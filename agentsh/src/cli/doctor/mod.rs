@@ -18,6 +18,7 @@ use self::layer::{Layer, State};
 use self::stage::Stage;
 use super::{exit, fail};
 
+const NO_SANDBOX: &str = "no sandbox can be started";
 /// The hidden verb of the inside.
 pub const PROBE_VERB: &str = "__probe";
 
@@ -84,11 +85,16 @@ async fn examine() -> Result<Vec<Layer>, String> {
         Ok(probed) => judge::ordinary(&judge::read(&probed.output), &probed.enforcement, &seen),
         Err(error) => not_started(error, &seen),
     };
-    layers.push(limit("memory-limit", memory, judge::memory));
-    layers.push(limit("process-limit", pids, judge::pids));
-    layers.push(limit("cpu-limit", cpu, judge::cpu));
-    layers.push(pinned(&ordinary, in_place, copied, &seen));
-    layers.push(death.unwrap_or_else(|error| untried("parent-death").because(error.to_string())));
+    if ordinary.is_ok() {
+        layers.push(limit("memory-limit", memory, judge::memory));
+        layers.push(limit("process-limit", pids, judge::pids));
+        layers.push(limit("cpu-limit", cpu, judge::cpu));
+        layers.push(pinned(&ordinary, in_place, copied, &seen));
+        layers.push(death.unwrap_or_else(|error| untried("parent-death").because(error.to_string())));
+    } else {
+        let rest = ["memory-limit", "process-limit", "cpu-limit", "pinned-execution", "parent-death"];
+        layers.extend(rest.map(|layer| untried(layer).because(NO_SANDBOX)));
+    }
     layers.extend([store, claude, codex]);
     layers.push(
         Layer::new("network-ebpf", "connections by name, refused in the kernel", "", State::NotBuilt)
@@ -131,7 +137,7 @@ fn not_started(error: &ProbeError, seen: &Host) -> Vec<Layer> {
             continue;
         }
         let blank = untried(&layer.layer);
-        let why = if layer.layer == culprit { message.clone() } else { "no sandbox can be started".to_owned() };
+        let why = if layer.layer == culprit { message.clone() } else { NO_SANDBOX.to_owned() };
         let remedy = if layer.layer == culprit { host::explain(&message) } else { String::new() };
         *layer = Layer { asked: std::mem::take(&mut layer.asked), ..blank }.because(why).remedy(remedy);
     }
