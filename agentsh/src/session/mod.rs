@@ -8,6 +8,7 @@ pub mod launch;
 pub mod mcp_run;
 pub mod pinning;
 pub mod placeholders;
+pub mod probe;
 pub mod run;
 pub mod server;
 
