@@ -41,7 +41,12 @@ pub struct Try {
 
 impl Try {
     pub fn new<T>(what: impl Into<String>, result: Result<T, Errno>) -> Self {
-        Self { what: what.into(), error: result.err().map(|errno| format!("{errno:?}")), call: None, rule: None }
+        Self {
+            what: what.into(),
+            error: result.err().map(|errno| format!("{errno:?}")),
+            call: None,
+            rule: None,
+        }
     }
 
     /// An attempt whose answer did not come from the kernel.
@@ -104,8 +109,7 @@ pub fn connect(address: SocketAddr) -> Result<(), Errno> {
 }
 
 pub fn send_datagram(to: SocketAddr) -> Result<(), Errno> {
-    let any: SocketAddr =
-        if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     UdpSocket::bind(any).and_then(|socket| socket.send_to(b"?", to)).map(drop).map_err(|error| errno(&error))
 }
 
@@ -136,10 +140,7 @@ pub fn forbidden_calls() -> Vec<Try> {
             [c_long::from(libc::AF_NETLINK), c_long::from(libc::SOCK_RAW), NETLINK_KOBJECT_UEVENT],
         ),
     ];
-    plain
-        .into_iter()
-        .map(|(what, number, words)| Try::of_call(what, number, call(number, words)))
-        .collect()
+    plain.into_iter().map(|(what, number, words)| Try::of_call(what, number, call(number, words))).collect()
 }
 
 /// Tries to type into a terminal: a byte that does nothing.
@@ -156,8 +157,7 @@ fn inject(terminal: std::os::fd::BorrowedFd<'_>, request: u64) -> Result<(), Err
     let byte = [0_u8; 8];
     // SAFETY: both requests read at most eight bytes from a buffer that outlives the call. The raw system call,
     // because the wrapper in libc would cut the request down to what it should be.
-    let result =
-        unsafe { libc::syscall(libc::SYS_ioctl, terminal.as_raw_fd(), request, byte.as_ptr()) };
+    let result = unsafe { libc::syscall(libc::SYS_ioctl, terminal.as_raw_fd(), request, byte.as_ptr()) };
     Errno::result(result).map(drop)
 }
 
@@ -250,6 +250,7 @@ pub fn in_child(work: impl FnOnce() -> i32) -> Result<Pid, Errno> {
 fn call(number: c_long, [first, second, third]: [c_long; 3]) -> Result<c_long, Errno> {
     // SAFETY: no caller passes an address, so the kernel can write into no memory of ours; all remaining
     // arguments are null.
-    let result = unsafe { libc::syscall(number, first, second, third, 0 as c_long, 0 as c_long, 0 as c_long) };
+    let result =
+        unsafe { libc::syscall(number, first, second, third, 0 as c_long, 0 as c_long, 0 as c_long) };
     Errno::result(result)
 }

@@ -119,7 +119,8 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
 }
 
 async fn perform() -> Result<(Vec<Row>, SessionId), String> {
-    let executable = std::env::current_exe().map_err(|error| format!("cannot find agentsh itself: {error}"))?;
+    let executable =
+        std::env::current_exe().map_err(|error| format!("cannot find agentsh itself: {error}"))?;
     let state = state_dir().map_err(|error| error.to_string())?;
     let place = Place::make(&executable).map_err(|error| format!("cannot prepare a place: {error}"))?;
     let words = run_to_end(&place, &executable, &state).map_err(|error| format!("cannot run: {error}"))?;

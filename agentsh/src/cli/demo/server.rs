@@ -39,9 +39,7 @@ pub fn serve(hostile: bool) -> io::Result<()> {
 }
 
 fn tools(hostile: bool) -> Value {
-    let tool = |name: &str, description: &str| {
-        json!({"name": name, "description": description, "inputSchema": {"type": "object"}})
-    };
+    let tool = |name: &str, description: &str| json!({"name": name, "description": description, "inputSchema": {"type": "object"}});
     if hostile {
         json!([
             tool("greet", "Says hello"),
@@ -91,7 +89,9 @@ fn misbehave(how: &str, id: &Value) -> io::Result<()> {
     match how {
         "oversized-line" => {
             let padding = "x".repeat(3 * LINE_BYTES);
-            say(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/demo","params":{{"word":"{marker}","padding":"{padding}"}}}}"#))
+            say(&format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/demo","params":{{"word":"{marker}","padding":"{padding}"}}}}"#
+            ))
         }
         "duplicate-key" => say(&format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/demo","params":{{"word":"nothing","word":"{marker}"}}}}"#

@@ -165,7 +165,9 @@ fn answers(tries: &[Try]) -> String {
     for error in tries.iter().filter_map(|attempt| attempt.error.as_deref()) {
         *counted.entry(error).or_default() += 1;
     }
-    let shown = |(error, count): (&str, usize)| if count > 1 { format!("{error} ({count}x)") } else { error.to_owned() };
+    let shown = |(error, count): (&str, usize)| {
+        if count > 1 { format!("{error} ({count}x)") } else { error.to_owned() }
+    };
     counted.into_iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
@@ -241,7 +243,9 @@ fn layer_of(attack: &str, attempt: &Try) -> String {
         (_, "ENOENT") => "mount tree: it is not there".to_owned(),
         (_, "EROFS") => "mount tree: read-only".to_owned(),
         (_, "EBUSY" | "EXDEV") => "mount tree: it is a mount point".to_owned(),
-        (_, "ENETUNREACH" | "ECONNREFUSED" | "EADDRNOTAVAIL") => "network namespace without a route".to_owned(),
+        (_, "ENETUNREACH" | "ECONNREFUSED" | "EADDRNOTAVAIL") => {
+            "network namespace without a route".to_owned()
+        }
         ("fork-bomb", "EAGAIN") => "process limit of the policy".to_owned(),
         ("hidden-tool", _) => "tools/list is filtered by sandbox.mcp.denied_tools".to_owned(),
         (_, other) => format!("the answer was {other}"),
@@ -277,9 +281,11 @@ pub fn render(rows: &[Row], width: u16) -> String {
     }
     let count = |outcome: Outcome| rows.iter().filter(|row| row.outcome == outcome).count();
     let mut line = format!("{} attacks refused", count(Outcome::Refused));
-    for (outcome, words) in
-        [(Outcome::Succeeded, "SUCCEEDED"), (Outcome::NotTried, "not tried"), (Outcome::Broken, "allowed things broken")]
-    {
+    for (outcome, words) in [
+        (Outcome::Succeeded, "SUCCEEDED"),
+        (Outcome::NotTried, "not tried"),
+        (Outcome::Broken, "allowed things broken"),
+    ] {
         if count(outcome) > 0 {
             line.push_str(&format!(", {} {words}", count(outcome)));
         }
