@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
@@ -94,6 +95,8 @@ fn make(
                 other => other.on("make symlink", target.display())?,
             }
         }
+        // A file of a bound directory is covered, never written: it is the host's.
+        What::File { content, mode } if open_in(root, target).is_ok() => cover(root, target, content, *mode)?,
         What::File { content, mode } => {
             write_file(root, target, content, *mode).on("write", target.display())?;
         }
@@ -146,13 +149,26 @@ fn copy(
         return Err(changed()).on("check the pinned bytes of", target.display());
     }
     drop(file);
-    let tree = rustix::mount::open_tree(
-        root,
-        relative(&copy),
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
-    )
-    .on("open the copy of", target.display())?;
-    restrict(tree.as_fd(), Access::ReadOnly, false).on("restrict", target.display())?;
+    bind_own(root, &copy, target, Access::ReadOnly)
+}
+
+/// Lays a file with this content over one that is there.
+fn cover(root: BorrowedFd<'_>, target: &Path, content: &[u8], mode: u32) -> Result<(), StageError> {
+    let directory = Path::new(COPIES).join("covers");
+    let name: String =
+        Sha256::digest(target.as_os_str().as_bytes()).iter().map(|b| format!("{b:02x}")).collect();
+    let file = directory.join(name);
+    write_file(root, &file, content, mode).on("write what covers", target.display())?;
+    let access = if mode & 0o200 == 0 { Access::ReadOnly } else { Access::ReadWrite };
+    bind_own(root, &file, target, access)
+}
+
+/// Binds a file of the new root over a path of it.
+fn bind_own(root: BorrowedFd<'_>, file: &Path, target: &Path, access: Access) -> Result<(), StageError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree =
+        rustix::mount::open_tree(root, relative(file), flags).on("open the copy of", target.display())?;
+    restrict(tree.as_fd(), access, false).on("restrict", target.display())?;
     let at = place(root, target, Kind::File, 0o755)?;
     attach(tree.as_fd(), at.as_fd()).on("bind", target.display())
 }
