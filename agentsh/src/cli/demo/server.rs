@@ -73,7 +73,10 @@ fn attack() -> io::Result<Vec<Report>> {
     reports.push(Report::new(
         HOSTILE,
         "own-program",
-        vec![Try::new("append to its own program", attempt::append(&own, "\0"))],
+        vec![
+            Try::new("append to it", attempt::append(&own, "\0")),
+            Try::new("put another file in its place", replace(&own)),
+        ],
     ));
     reports.push(Report::new(
         HOSTILE,
@@ -81,6 +84,13 @@ fn attack() -> io::Result<Vec<Report>> {
         vec![Try::new("create a file in the project", attempt::create(Path::new("by-server")))],
     ));
     Ok(reports)
+}
+
+fn replace(program: &Path) -> Result<(), nix::errno::Errno> {
+    let other = Path::new("/tmp/other");
+    std::fs::write(other, "#!/bin/sh\n")
+        .and_then(|()| std::fs::rename(other, program))
+        .map_err(|error| attempt::errno(&error))
 }
 
 /// Messages that must not arrive. Each carries the word that the agent looks for.

@@ -235,11 +235,12 @@ fn layer_of(attack: &str, attempt: &Try) -> String {
         return "system call filter".to_owned();
     }
     match (attack, error) {
-        ("env-file", "empty") => "mount tree: agent.filesystem.deny hides it".to_owned(),
+        ("env-file", "empty") => "mount tree: filesystem.deny hides it".to_owned(),
         ("env-file", _) => format!("file access ({error})"),
         (_, "ENOENT") if attack == "supervisor" => "pid namespace: no such process".to_owned(),
         (_, "ESRCH") => "pid namespace: no such process".to_owned(),
         ("supervisor", "EACCES" | "EPERM") => "pid 1 is closed to what it started".to_owned(),
+        ("own-program", "EACCES") => "file permissions".to_owned(),
         (_, "ENOENT") => "mount tree: it is not there".to_owned(),
         (_, "EROFS") => "mount tree: read-only".to_owned(),
         (_, "EBUSY" | "EXDEV") => "mount tree: it is a mount point".to_owned(),
@@ -262,6 +263,20 @@ fn filtered(attempt: &Try) -> bool {
 
 fn shown(tries: &[&Try]) -> String {
     tries.iter().map(|attempt| attempt.shown()).collect::<Vec<_>>().join("; ")
+}
+
+/// Layers of the run's sandboxes that were not as asked, each once.
+#[must_use]
+pub fn not_enforced(events: &[Event]) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for event in events {
+        let Event::Enforcement { layer, got, state, .. } = event else { continue };
+        let text = format!("{layer} ({state}: {got})");
+        if state != "enforced" && !found.contains(&text) {
+            found.push(text);
+        }
+    }
+    found
 }
 
 /// The table and a line that counts.

@@ -293,7 +293,7 @@ pub fn cpu(probed: &Probed) -> Layer {
             Layer::enforced(layer, &asked, format!("by cgroup: a busy loop was made to wait {times} times"))
         }
         (true, _) => Layer::new(layer, &asked, "the quota was accepted", State::Degraded)
-            .because("a busy loop of 250 ms was not slowed down")
+            .because("a busy loop was not slowed down")
             .remedy(REPORT),
         (false, _) => Layer::new(layer, &asked, "", State::Absent)
             .because("no CPU cgroup may be made here")
