@@ -130,11 +130,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
     Ok(outcome.exit_code)
 }
 
-<<<<<<< HEAD
-async fn perform() -> Result<(Vec<Row>, SessionId), String> {
-=======
 async fn perform() -> Result<Done, String> {
->>>>>>> doctor
     let executable =
         std::env::current_exe().map_err(|error| format!("cannot find agentsh itself: {error}"))?;
     let state = state_dir().map_err(|error| error.to_string())?;
