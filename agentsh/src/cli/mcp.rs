@@ -5,8 +5,8 @@ use clap::{Args, Subcommand};
 use crate::session::mcp_run;
 use crate::session::run::exit_code_of;
 
-use super::fail;
 use super::run::Network;
+use super::{fail, mcp_query, pins};
 
 #[derive(Debug, Args)]
 pub struct McpArgs {
@@ -18,6 +18,10 @@ pub struct McpArgs {
 enum Verb {
     /// Run one MCP server in a sandbox, policed, on standard input and output
     Run(ServerArgs),
+    /// List, trust, compare and forget the programs that servers are pinned to
+    Pins(pins::PinsArgs),
+    #[command(flatten)]
+    Query(mcp_query::Query),
 }
 
 #[derive(Debug, Args)]
@@ -41,6 +45,8 @@ struct ServerArgs {
 
 pub async fn run(args: McpArgs) -> u8 {
     match args.verb {
+        Verb::Pins(args) => pins::run(args, &mut anstream::stdout(), &mut anstream::stderr()).await,
+        Verb::Query(query) => mcp_query::run(query, &mut anstream::stdout(), &mut anstream::stderr()).await,
         Verb::Run(args) => {
             let request = mcp_run::Request {
                 id: args.id,

@@ -2,9 +2,14 @@
 
 pub mod demo;
 pub mod doctor;
+pub mod events;
 pub mod exit;
 pub mod mcp;
+mod mcp_query;
+mod output;
+mod pins;
 pub mod policy;
+pub mod report;
 pub mod run;
 
 use std::io::Write;
@@ -29,6 +34,10 @@ enum Verb {
     Mcp(mcp::McpArgs),
     /// Check, show, explain and test policies
     Policy(policy::PolicyArgs),
+    /// Say what a session ran, what was refused and by which rule, and what was not enforced
+    Report(report::ReportArgs),
+    /// Check the record of events
+    Events(events::EventsArgs),
     /// Try every layer of protection on this machine, for real
     Doctor(doctor::DoctorArgs),
     /// Run a hostile server and a scripted agent under full protection: no key, no network
@@ -55,6 +64,12 @@ pub fn main() -> ExitCode {
         Verb::Policy(args) => policy_verb(&args),
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
+        Verb::Report(args) => {
+            on_one_thread(report::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+        }
+        Verb::Events(args) => {
+            on_one_thread(events::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+        }
         Verb::Doctor(args) => on_one_thread(doctor::run(args)),
         Verb::Demo(args) => on_one_thread(demo::run(args)),
     };

@@ -274,9 +274,11 @@ impl Builder<'_> {
             if guarded.path.starts_with(".git/") || self.lifted(&path) {
                 continue;
             }
-            if self.host.look(&path).is_some() {
+            let exists = self.host.look(&path).is_some();
+            if exists {
                 self.read_only(&path);
-            } else if guarded.placeholder
+            }
+            if guarded.placeholder
                 && directory == self.request.project
                 && self.request.project_access.is_some()
             {
@@ -284,8 +286,11 @@ impl Builder<'_> {
                     builtin_paths::Kind::File => Kind::File,
                     builtin_paths::Kind::Dir => Kind::Directory,
                 };
+                // Also where something stands: it may be the stand-in of another run, which must outlive it.
                 self.layout.placeholders.push((path.clone(), kind));
-                self.bind(&path, Access::ReadOnly, kind);
+                if !exists {
+                    self.bind(&path, Access::ReadOnly, kind);
+                }
             }
         }
         match self.host.repositories(directory) {

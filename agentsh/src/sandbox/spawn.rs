@@ -74,8 +74,8 @@ pub async fn spawn(launch: Launch<'_>) -> Result<Child, SpawnError> {
         listeners: Vec::new(),
         enforcement: Vec::new(),
         label: label.clone(),
-        pidfd: watch(born.pidfd).at("watch pid 1").map_err(kernel)?,
-        control: watch(ours).at("watch the control socket").map_err(kernel)?,
+        pidfd: watch(born.pidfd, Interest::READABLE).at("watch pid 1").map_err(kernel)?,
+        control: watch(ours, Interest::READABLE).at("watch the control socket").map_err(kernel)?,
         ended: None,
     };
     write_id_maps(born.pid, launch.plan.identity).map_err(kernel)?;
@@ -327,9 +327,9 @@ fn write_id_maps(pid: i32, identity: Identity) -> Result<(), StageError> {
     unsafe_code,
     reason = "tokio asks for the promise that the descriptor stays open while it is watched"
 )]
-pub(crate) fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watch(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: `AsyncFd` owns the descriptor and hands out only shared references to it.
-    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)
+    unsafe { AsyncFd::register_with_interest(descriptor, interest) }.map_err(Into::into)
 }
 
 fn wait(pidfd: BorrowedFd<'_>) -> Option<u8> {

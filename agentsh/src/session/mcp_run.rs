@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as Poller, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::types::ServerId;
@@ -62,8 +62,10 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new());
     let server = Server::new(Rc::clone(&session), declaration, ErrorOutput::Passed);
     let io = |source| RunError::Io { doing: "use standard input and output", source };
-    let input = Standard::new(io::stdin().as_fd().try_clone_to_owned().map_err(io)?).map_err(io)?;
-    let output = Standard::new(io::stdout().as_fd().try_clone_to_owned().map_err(io)?).map_err(io)?;
+    let input = Standard::new(io::stdin().as_fd().try_clone_to_owned().map_err(io)?, Interest::READABLE)
+        .map_err(io)?;
+    let output = Standard::new(io::stdout().as_fd().try_clone_to_owned().map_err(io)?, Interest::WRITABLE)
+        .map_err(io)?;
     let listen = |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     let code = tokio::select! {
@@ -103,11 +105,11 @@ enum Standard {
 }
 
 impl Standard {
-    fn new(descriptor: OwnedFd) -> io::Result<Self> {
+    fn new(descriptor: OwnedFd, interest: Interest) -> io::Result<Self> {
         let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode);
         if matches!(kind, rustix::fs::FileType::Fifo | rustix::fs::FileType::Socket) {
             rustix::io::ioctl_fionbio(&descriptor, true)?;
-            return Ok(Self::Watched(crate::sandbox::spawn::watch(descriptor)?));
+            return Ok(Self::Watched(crate::sandbox::spawn::watch(descriptor, interest)?));
         }
         Ok(Self::Thread(tokio::fs::File::from_std(descriptor.into())))
     }

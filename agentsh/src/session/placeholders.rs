@@ -35,7 +35,10 @@ impl Placeholders {
         fs::create_dir_all(&directory)?;
         sweep(&directory);
         for (path, is_directory) in wanted {
-            let record = directory.join(format!("{}-{}", key(path), std::process::id()));
+            if fs::symlink_metadata(path).is_ok() && !is_stand_in(&directory, path) {
+                continue;
+            }
+            let record = directory.join(format!("{}-{}-{}", key(path), next(), std::process::id()));
             // The record first: a stand-in without a record would never be removed.
             let mut file =
                 fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&record)?;
@@ -66,6 +69,19 @@ impl Drop for Placeholders {
             give_up(record);
         }
     }
+}
+
+/// Whether what stands at the path is a stand-in: some run has a record of it.
+fn is_stand_in(directory: &Path, path: &Path) -> bool {
+    let key = key(path);
+    let records = fs::read_dir(directory).into_iter().flatten().flatten();
+    records.into_iter().any(|record| record.file_name().to_string_lossy().starts_with(&key))
+}
+
+/// Several sandboxes of one process may want the same stand-in, each with a record of its own.
+fn next() -> u32 {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
 /// As the session's set of wanted stand-ins: a directory is `true`.

@@ -14,11 +14,12 @@ use crate::pin::Resolved;
 use crate::policy::{self, PathContext, ProcessPolicy};
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::sandbox::watchdog;
-use crate::store::Event;
+use crate::store::{Event, redact};
 use crate::types::ServerId;
 
 use super::launch::{self, Start};
 use super::pinning::{self, Pinned};
+use super::placeholders::{self, Placeholders};
 use super::{Session, environment, grants};
 
 /// A server as the host's configuration (or the policy) declares it.
@@ -160,6 +161,9 @@ impl Upstream for Server {
         for (path, why) in &layout.refused {
             session.note(&format!("server '{id}' does not get {}: {why}", path.display()));
         }
+        let wanted = placeholders::wanted(&layout.placeholders);
+        let stand_ins =
+            Placeholders::make(&session.context.state, &wanted).map_err(|error| failed(id, &error))?;
         resolved
             .unchanged_since()
             .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
@@ -174,11 +178,11 @@ impl Upstream for Server {
         session.journal.record(Event::ProcessStarted {
             server_id: Some(id.clone()),
             program: resolved.program.display().to_string(),
-            args: argv.into_iter().skip(1).collect(),
+            args: redact::arguments(&argv[1.min(argv.len())..]),
             hash: resolved.digest.clone(),
             pid: running.child.pid,
         });
-        Ok(supervised(session, id.clone(), running, stdin, stdout, stderr))
+        Ok(supervised(session, id.clone(), (running, stand_ins), stdin, stdout, stderr))
     }
 }
 
@@ -186,7 +190,7 @@ impl Upstream for Server {
 fn supervised(
     session: Rc<Session>,
     id: ServerId,
-    running: launch::Running,
+    (running, stand_ins): (launch::Running, Placeholders),
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
     stderr: pipe::Receiver,
@@ -217,6 +221,7 @@ fn supervised(
         let message = child.execution_error().map(|error| error.to_string());
         drop(child);
         drop(cgroup);
+        drop(stand_ins);
         session.journal.record(Event::ProcessExited {
             server_id: Some(id.clone()),
             exit_code: code,

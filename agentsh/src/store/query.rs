@@ -11,8 +11,13 @@ use super::record::text_of;
 use super::{Event, Reader, Record, StoreError};
 use crate::types::{RuleRef, SessionId};
 
+/// Events about a server as such: few, however many calls there are.
+const LIFECYCLE: &str = "'process_started', 'process_exited', 'mcp_server_env_filtered', \
+    'mcp_server_binary_mismatch', 'mcp_server_binary_not_pinned', 'mcp_server_binary_pinned', 'mcp_server_crashed', \
+    'mcp_server_refused', 'mcp_tool_seen'";
+
 /// A verdict stands within this many events of its call in the same session.
-const VERDICT_DISTANCE: i64 = 4096;
+const VERDICT_DISTANCE: i64 = 1024;
 
 /// Everything that is set must match; names match exactly.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +59,8 @@ pub struct Server {
     pub refused: u64,
     /// `started`, `exited`, `crashed`, `refused`, `mismatch`, `not-pinned`, `seen`.
     pub last_status: String,
-    pub last_at: String,
+    /// Of the newest event about the server as such; null when only calls are in scope.
+    pub last_at: Option<String>,
 }
 
 /// A tool call and what was decided about it. A call without a verdict was under way when agentsh died.
@@ -79,8 +85,8 @@ impl EventFilter {
         i64::try_from(self.limit).unwrap_or(i64::MAX)
     }
 
-    /// Appends ` AND …` for everything that is set, the columns behind `prefix` (`e.`).
-    pub(super) fn push_to(&self, query: &mut QueryBuilder<'_, Sqlite>, prefix: &str) {
+    /// Appends ` AND …` for everything that is set.
+    pub(super) fn push_to(&self, query: &mut QueryBuilder<'_, Sqlite>) {
         let texts = [
             ("session", self.session.map(|session| session.to_string())),
             ("server_id", self.server.clone()),
@@ -91,11 +97,11 @@ impl EventFilter {
         ];
         for (column, value) in texts {
             if let Some(value) = value {
-                query.push(format!(" AND {prefix}{column} = ")).push_bind(value);
+                query.push(format!(" AND {column} = ")).push_bind(value);
             }
         }
         if let Some(since) = self.since {
-            query.push(format!(" AND {prefix}time >= ")).push_bind(text_of(since));
+            query.push(" AND time >= ").push_bind(text_of(since));
         }
     }
 }
@@ -128,7 +134,7 @@ impl Reader {
              FROM events WHERE type IN ('mcp_tool_seen', 'mcp_tool_changed') \
              AND server_id IS NOT NULL AND tool_name IS NOT NULL",
         );
-        scope.push_to(&mut query, "");
+        scope.push_to(&mut query);
         query.push(" GROUP BY server_id, tool_name ORDER BY server_id, tool_name LIMIT ");
         query.push_bind(filter.limit_i64());
         let sql = |error: sqlx::Error| StoreError::sql("reading tools", &error);
@@ -176,29 +182,23 @@ impl Reader {
         let scope = EventFilter { tool: None, ..scope_of(filter) };
         let mut query = QueryBuilder::new("SELECT ");
         query.push(Record::COLUMNS);
-        query.push(" FROM events WHERE id IN (SELECT max(id) FROM events WHERE server_id IS NOT NULL");
-        scope.push_to(&mut query, "");
+        query.push(
+            " FROM events WHERE id IN (SELECT max(id) FROM events WHERE server_id IS NOT NULL AND type IN (",
+        );
+        query.push(LIFECYCLE).push(")");
+        scope.push_to(&mut query);
         query.push(" GROUP BY server_id, type) ORDER BY id");
         let newest = self.records(query).await?;
         let mut servers: BTreeMap<String, Server> = BTreeMap::new();
         for record in newest {
             let Some(server_id) = record.body.get("server_id").and_then(Value::as_str) else { continue };
-            let server = servers.entry(server_id.to_owned()).or_insert_with(|| Server {
-                server_id: server_id.to_owned(),
-                program: None,
-                hash: None,
-                calls: 0,
-                refused: 0,
-                last_status: "seen".to_owned(),
-                last_at: String::new(),
-            });
+            let server = servers.entry(server_id.to_owned()).or_insert_with(|| Server::new(server_id));
             server.take_over(&record);
         }
         for ((server_id, _), (calls, blocked)) in self.counts(&scope).await? {
-            if let Some(server) = servers.get_mut(&server_id) {
-                server.calls += calls;
-                server.refused += blocked;
-            }
+            let server = servers.entry(server_id).or_insert_with_key(|server_id| Server::new(server_id));
+            server.calls += calls;
+            server.refused += blocked;
         }
         for (server_id, count) in self.refusals_to_start(&scope).await? {
             if let Some(server) = servers.get_mut(&server_id) {
@@ -219,10 +219,11 @@ impl Reader {
         let mut before = i64::MAX;
         while calls.len() < wanted {
             let mut query = QueryBuilder::new("SELECT ");
-            query.push(Record::COLUMNS).push(" FROM events WHERE type IN (");
-            // Only a verdict has an action, so a filter for it leaves the other type out by itself.
+            // Only a verdict has an action, so a filter for it leaves the other type out by itself. The `+` keeps
+            // SQLite from collecting and sorting every call there is.
+            query.push(Record::COLUMNS).push(" FROM events WHERE +type IN (");
             query.push("'mcp_tool_called', 'mcp_tool_call_intercepted') AND id < ").push_bind(before);
-            EventFilter { kind: None, ..filter.clone() }.push_to(&mut query, "");
+            EventFilter { kind: None, ..filter.clone() }.push_to(&mut query);
             query.push(" ORDER BY id DESC LIMIT 256");
             let page = self.records(query).await?;
             let Some(last) = page.last() else { break };
@@ -286,7 +287,7 @@ impl Reader {
              FROM events WHERE type IN ('mcp_tool_called', 'mcp_tool_call_intercepted') \
              AND server_id IS NOT NULL AND tool_name IS NOT NULL",
         );
-        scope.push_to(&mut query, "");
+        scope.push_to(&mut query);
         query.push(" GROUP BY server_id, tool_name");
         let sql = |error: sqlx::Error| StoreError::sql("counting calls", &error);
         let rows = query.build().fetch_all(&mut self.connection).await.map_err(sql)?;
@@ -303,7 +304,7 @@ impl Reader {
         let mut query = QueryBuilder::new(
             "SELECT server_id, count(*) FROM events WHERE type = 'mcp_server_refused' AND server_id IS NOT NULL",
         );
-        scope.push_to(&mut query, "");
+        scope.push_to(&mut query);
         query.push(" GROUP BY server_id");
         let sql = |error: sqlx::Error| StoreError::sql("counting refusals", &error);
         let rows = query.build().fetch_all(&mut self.connection).await.map_err(sql)?;
@@ -313,9 +314,21 @@ impl Reader {
 }
 
 impl Server {
+    fn new(server_id: &str) -> Self {
+        Self {
+            server_id: server_id.to_owned(),
+            program: None,
+            hash: None,
+            calls: 0,
+            refused: 0,
+            last_status: "seen".to_owned(),
+            last_at: None,
+        }
+    }
+
     /// Records come oldest first, the newest of each type.
     fn take_over(&mut self, record: &Record) {
-        self.last_at = text_of(record.time);
+        self.last_at = Some(text_of(record.time));
         let status = match &record.event {
             Some(Event::ProcessStarted { program, hash, .. }) => {
                 (self.program, self.hash) = (Some(program.clone()), Some(hash.clone()));

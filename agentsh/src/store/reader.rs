@@ -57,12 +57,10 @@ impl Reader {
     /// When the database cannot be read.
     pub async fn events(&mut self, filter: &EventFilter) -> Result<Vec<Record>, StoreError> {
         let mut query = QueryBuilder::new("SELECT ");
-        query.push(Record::COLUMNS).push(" FROM events WHERE 1");
-        filter.push_to(&mut query, "");
-        query.push(" ORDER BY id DESC LIMIT ").push_bind(filter.limit_i64());
-        let mut records = self.records(query).await?;
-        records.reverse();
-        Ok(records)
+        query.push(Record::COLUMNS).push(" FROM events WHERE id IN (SELECT id FROM events WHERE 1");
+        filter.push_to(&mut query);
+        query.push(" ORDER BY id DESC LIMIT ").push_bind(filter.limit_i64()).push(") ORDER BY id");
+        self.records(query).await
     }
 
     /// Everything `session` did, added up. Reads the whole session, page by page.
@@ -111,5 +109,61 @@ impl Reader {
         }
         let rows = statement.fetch_all(&mut self.connection).await.map_err(sql)?;
         rows.iter().map(|row| row.try_get(0).map_err(sql)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::store::testing::{events, one_session, session, write, write_bodies};
+
+    #[tokio::test]
+    async fn events_of_another_version_are_kept_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let future =
+            r#"{"type":"mcp_detection","server_id":"fs","severity":"high","big":123456789012345678}"#;
+        let wider = r#"{"type":"mcp_tools_list_changed","server_id":"fs","extra":[1]}"#;
+        write_bodies(dir.path(), session(1), vec![future.to_owned(), wider.to_owned()]).await;
+        let mut reader = Reader::open(dir.path()).await.unwrap().unwrap();
+        let high = EventFilter { severity: Some("high".to_owned()), ..EventFilter::default() };
+        let found = reader.events(&high).await.unwrap();
+        assert_eq!(
+            (found.len(), found[0].event.is_none(), found[0].body.to_string()),
+            (1, true, future.to_owned())
+        );
+        let all = reader.events(&EventFilter::default()).await.unwrap();
+        assert!(all[1].event.is_some() && all[1].to_json()["extra"][0] == 1, "{all:?}");
+        let summary = reader.summary(session(1)).await.unwrap();
+        assert_eq!((summary.events, summary.unknown_events), (2, 1));
+        assert!(reader.verify().await.unwrap().ok);
+    }
+
+    #[tokio::test]
+    async fn sessions_are_found_by_word_and_by_beginning() {
+        let dir = one_session().await;
+        write(dir.path(), session(0x12), events()).await;
+        let mut reader = Reader::open(dir.path()).await.unwrap().unwrap();
+        assert_eq!(reader.session("latest").await.unwrap(), session(0x12));
+        assert_eq!(reader.session(&session(1).to_string().to_uppercase()).await.unwrap(), session(1));
+        assert!(matches!(reader.session("0198").await, Err(StoreError::AmbiguousSession(_))));
+        for unknown in ["zz", "%", "0198'--"] {
+            assert!(matches!(reader.session(unknown).await, Err(StoreError::UnknownSession(_))), "{unknown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_summary_is_the_same_live_and_read_back() {
+        let dir = one_session().await;
+        let mut reader = Reader::open(dir.path()).await.unwrap().unwrap();
+        let records = reader.events(&EventFilter::default()).await.unwrap();
+        let mut live = Summary::new(session(1));
+        for record in &records {
+            live.add(record.time, record.event.as_ref().unwrap());
+        }
+        assert_eq!(reader.summary(session(1)).await.unwrap(), live);
+        assert_eq!(Summary::from_records(session(1), &records), live);
+        assert_eq!(Summary::from_records(session(2), &records).events, 0);
     }
 }

@@ -88,10 +88,11 @@ pub(super) fn replace(text: &str, cut: bool) -> String {
         if length == 0 {
             let step = rest.chars().next().map_or(1, char::len_utf8);
             if rest.starts_with("://")
-                && let Some((length, kept)) = userinfo(&rest[3..])
+                && let Some((length, user)) = userinfo(&rest[3..])
             {
                 shown.push_str("://");
-                shown.push_str(kept);
+                shown.push_str(&judged(user));
+                shown.push(':');
                 shown.push_str(REDACTED);
                 rest = &rest[3 + length..];
                 continue;
@@ -146,7 +147,10 @@ fn judged(word: &str) -> String {
     let has_all = has_class(word, |c| c.is_ascii_uppercase())
         && has_class(word, |c| c.is_ascii_lowercase())
         && has_class(word, |c| c.is_ascii_digit());
-    if word.contains('/') && !word.starts_with('/') && word.len() >= 32 && has_all && run_length(word) < 2.3 {
+    let slashed = word.contains('/') && !word.starts_with('/') && has_all;
+    // The secret half of a cloud access key is forty characters of plain Base64.
+    let forty = word.len() == 40 && !has_class(word, |c| matches!(c, '.' | '-' | '_' | '~' | '%' | '$'));
+    if slashed && (forty || word.len() >= 32 && run_length(word) < 2.3) {
         return REDACTED.to_owned();
     }
     let pieces: Vec<&str> =
@@ -217,13 +221,13 @@ fn is_word(character: char) -> bool {
         || matches!(character, '_' | '+' | '/' | '=' | '-' | '.' | '~' | '%' | '$')
 }
 
-/// `user:password@`, up to the password: how much of `text` it is, and what of it may be shown.
+/// `user:password@`: where it ends in `text`, and the user.
 fn userinfo(text: &str) -> Option<(usize, &str)> {
     let end = text.find(|c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\'' | '<' | '>'));
     let authority = &text[..end.unwrap_or(text.len())];
     let at = authority.rfind('@')?;
     let colon = authority[..at].find(':')?;
-    Some((at, &authority[..=colon]))
+    Some((at, &authority[..colon]))
 }
 
 /// To the end of the last line of the block, or of the text when the block is not whole.
@@ -235,8 +239,7 @@ fn pem_length(text: &str) -> usize {
 
 /// A block may begin in the middle of a word (`x=-----BEGIN`).
 fn split_pem(text: &str, length: usize) -> (&str, &str) {
-    let length =
-        text[..length].find("-----").filter(|at| *at > 0 && text[*at..].starts_with(PEM)).unwrap_or(length);
+    let length = text[..length].find(PEM).filter(|at| *at > 0).unwrap_or(length);
     text.split_at(length)
 }
 
@@ -290,6 +293,8 @@ mod tests {
             ("da39a3ee5e6b4b0d3255bfef95601890afd80709", "[redacted]"),
             (&format!("key {pem} end"), "key [redacted] end"),
             ("cert=-----BEGIN CERT", "cert=[redacted]"),
+            ("x-----y-----BEGIN A KEY-----\nMIIB", "x-----y[redacted]"),
+            ("https://ghp_aB3dE6gH9jK2mN5pQ8sT:x@github.com", "https://[redacted]:[redacted]@github.com"),
         ] {
             assert_eq!(replace(text, false), shown, "{text}");
         }

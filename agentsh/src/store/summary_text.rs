@@ -260,3 +260,45 @@ fn push_lines(text: &mut String, lines: &[String], width: usize, most: usize) {
         let _ = writeln!(text, "  … and {} more: --format json lists them all", lines.len() - most);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::store::testing::{START, events, session, verdict};
+
+    fn summary(events: &[crate::store::Event]) -> Summary {
+        let mut summary = Summary::new(session(1));
+        events.iter().for_each(|event| summary.add(START.parse().unwrap(), event));
+        summary
+    }
+
+    #[test]
+    fn the_short_form_names_refusals_and_their_rules() {
+        insta::assert_snapshot!("short", summary(&events()).render_short());
+        let nothing = summary(&[]).render_short();
+        assert!(
+            nothing.lines().count() == 1 && nothing.contains("0 servers, 0 tool calls, 0 refused"),
+            "{nothing}"
+        );
+    }
+
+    #[test]
+    fn names_without_end_do_not_grow_the_summary() {
+        let hostile: Vec<_> =
+            (0..5000).map(|id| verdict(&format!("{id}\u{1b}[2J{}", "x".repeat(5000)), id, "block")).collect();
+        let summary = summary(&hostile);
+        assert_eq!((summary.tools.values().len(), summary.not_listed), (500, 9000));
+        let short = summary.render_short();
+        assert!(short.lines().count() <= SHORT_LINES && short.len() < 5000, "{short}");
+        let text = summary.render_text(0);
+        assert!(!short.contains('\u{1b}') && !text.contains('\u{1b}') && text.len() < 200_000);
+    }
+
+    #[test]
+    fn lines_are_wrapped() {
+        let text = summary(&events()).render_text(60);
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+    }
+}

@@ -22,15 +22,29 @@ pub(crate) fn server(name: &str) -> ServerId {
 
 /// Writes `events` one second apart from [`START`] on.
 pub(crate) async fn write(state_dir: &std::path::Path, session: SessionId, events: Vec<Event>) {
+    let bodies = events.iter().map(|event| bound::encode(event).unwrap()).collect();
+    write_bodies(state_dir, session, bodies).await;
+}
+
+/// As [`write`], also for events that no version of agentsh makes.
+pub(crate) async fn write_bodies(state_dir: &std::path::Path, session: SessionId, bodies: Vec<String>) {
     let mut writer = Writer::open(state_dir, session).await.unwrap();
     let start: Timestamp = START.parse().unwrap();
-    let batch = events.iter().zip(0_i64..).map(|(event, second)| Pending {
+    let batch = bodies.into_iter().zip(0_i64..).map(|(body, second)| Pending {
         time: start + second.seconds(),
-        body: bound::encode(event).unwrap(),
-        ends: matches!(event, Event::SessionEnded { .. }),
+        ends: body.contains("session_ended"),
+        body,
     });
     writer.append(batch.collect(), true).await.unwrap();
     writer.close().await.unwrap();
+}
+
+/// Runs `statement` on a journal whose triggers are gone.
+pub(crate) async fn tamper(state_dir: &std::path::Path, statement: &'static str) {
+    let mut connection = super::database::open_writer(state_dir).await.unwrap();
+    let unlock = "DROP TRIGGER events_no_update; DROP TRIGGER events_no_delete;";
+    super::database::execute(&mut connection, unlock).await.unwrap();
+    super::database::execute(&mut connection, statement).await.unwrap();
 }
 
 /// A directory with one whole session in it.

@@ -1,0 +1,377 @@
+//! `agentsh mcp tools|servers|calls|events|detections`: what the journal knows.
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::output::{Context, Failure, OK, finish, json, table};
+use crate::store::{EventFilter, Reader, Record};
+
+/// Flatten this into the verbs of `agentsh mcp`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Query {
+    /// List the tools that servers offered
+    Tools(Filter),
+    /// List the servers that were started or refused
+    Servers(Filter),
+    /// List tool calls and what was decided about them
+    Calls(Filter),
+    /// List events
+    Events(Filter),
+    /// List findings in tool definitions and results
+    Detections(Filter),
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct Filter {
+    /// Only this session: an id, the beginning of one, or `latest`
+    #[arg(long, value_name = "SESSION")]
+    pub session: Option<String>,
+    /// Only this server
+    #[arg(long, value_name = "ID")]
+    pub server: Option<String>,
+    /// Only this tool
+    #[arg(long, value_name = "TOOL")]
+    pub tool: Option<String>,
+    /// Only events of this type, such as mcp_tool_changed
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// Only what was decided like this: allow, alert or block
+    #[arg(long, value_name = "ACTION")]
+    pub action: Option<String>,
+    /// Only this severity
+    #[arg(long, value_name = "SEVERITY")]
+    pub severity: Option<String>,
+    /// Only what is newer: 45s, 30m, 1h, 2d, 1w, or a time as in RFC 3339
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// At most this many, the newest ones
+    #[arg(long, value_name = "N", default_value_t = EventFilter::DEFAULT_LIMIT)]
+    pub limit: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Prints the answer; gives the exit status.
+pub async fn run(query: Query, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let result = match Context::of_process() {
+        Ok(context) => answer(&query, &context, out, err).await,
+        Err(failure) => Err(failure),
+    };
+    finish(result, err)
+}
+
+async fn answer(
+    query: &Query,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let (Query::Tools(filter)
+    | Query::Servers(filter)
+    | Query::Calls(filter)
+    | Query::Events(filter)
+    | Query::Detections(filter)) = query;
+    let mut reader = Reader::open(&context.state_dir).await?;
+    let wanted = resolve(filter, context.now, reader.as_mut()).await?;
+    match query {
+        Query::Tools(_) => tools(reader.as_mut(), &wanted, filter.json, context, out).await?,
+        Query::Servers(_) => servers(reader.as_mut(), &wanted, filter.json, context, out).await?,
+        Query::Calls(_) => calls(reader.as_mut(), &wanted, filter.json, context, out).await?,
+        Query::Events(_) => events(reader.as_mut(), &wanted, filter.json, context, out).await?,
+        Query::Detections(_) => {
+            if filter.json {
+                json(out, &Value::Array(Vec::new()))?;
+            }
+            writeln!(
+                err,
+                "no detections are recorded: this version does not scan definitions or results yet"
+            )?;
+        }
+    }
+    Ok(OK)
+}
+
+async fn resolve(
+    filter: &Filter,
+    now: Timestamp,
+    reader: Option<&mut Reader>,
+) -> Result<EventFilter, Failure> {
+    let session = match (&filter.session, reader) {
+        (Some(which), Some(reader)) => Some(reader.session(which).await?),
+        _ => None,
+    };
+    Ok(EventFilter {
+        session,
+        server: filter.server.clone(),
+        tool: filter.tool.clone(),
+        kind: filter.kind.clone(),
+        action: filter.action.clone(),
+        severity: filter.severity.clone(),
+        since: filter.since.as_deref().map(|text| since(text, now)).transpose()?,
+        limit: filter.limit,
+    })
+}
+
+async fn tools(
+    reader: Option<&mut Reader>,
+    filter: &EventFilter,
+    as_json: bool,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let tools = match reader {
+        Some(reader) => reader.tools(filter).await?,
+        None => Vec::new(),
+    };
+    if as_json {
+        return json(out, &tools);
+    }
+    let head =
+        ["server", "tool", "status", "calls", "blocked", "first_seen", "last_seen", "hash", "description"];
+    let rows = tools.into_iter().map(|tool| {
+        vec![
+            tool.server_id,
+            tool.tool_name,
+            tool.status,
+            tool.calls.to_string(),
+            tool.blocked.to_string(),
+            tool.first_seen,
+            tool.last_seen,
+            tool.tool_hash.unwrap_or_default(),
+            tool.description.unwrap_or_default(),
+        ]
+    });
+    table(out, context, &head, rows.collect())
+}
+
+async fn servers(
+    reader: Option<&mut Reader>,
+    filter: &EventFilter,
+    as_json: bool,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let servers = match reader {
+        Some(reader) => reader.servers(filter).await?,
+        None => Vec::new(),
+    };
+    if as_json {
+        return json(out, &servers);
+    }
+    let head = ["server", "status", "at", "calls", "refused", "program", "hash"];
+    let rows = servers.into_iter().map(|server| {
+        vec![
+            server.server_id,
+            server.last_status,
+            server.last_at.unwrap_or_default(),
+            server.calls.to_string(),
+            server.refused.to_string(),
+            server.program.unwrap_or_default(),
+            server.hash.unwrap_or_default(),
+        ]
+    });
+    table(out, context, &head, rows.collect())
+}
+
+async fn calls(
+    reader: Option<&mut Reader>,
+    filter: &EventFilter,
+    as_json: bool,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let calls = match reader {
+        Some(reader) => reader.calls(filter).await?,
+        None => Vec::new(),
+    };
+    if as_json {
+        return json(out, &calls);
+    }
+    let head = ["time", "server", "tool", "action", "reason", "rule", "input"];
+    let rows = calls.into_iter().map(|call| {
+        vec![
+            call.time,
+            call.server_id,
+            call.tool_name,
+            call.action.unwrap_or_else(|| "none".to_owned()),
+            call.reason.unwrap_or_default(),
+            call.rule.map(|rule| rule.to_string()).unwrap_or_default(),
+            call.input.map(|input| input.to_string()).unwrap_or_default(),
+        ]
+    });
+    table(out, context, &head, rows.collect())
+}
+
+async fn events(
+    reader: Option<&mut Reader>,
+    filter: &EventFilter,
+    as_json: bool,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let events = match reader {
+        Some(reader) => reader.events(filter).await?,
+        None => Vec::new(),
+    };
+    if as_json {
+        return json(out, &events.iter().map(Record::to_json).collect::<Vec<_>>());
+    }
+    let rows = events.iter().map(|record| {
+        let field = |name: &str| record.body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut rest = record.body.clone();
+        if let Some(fields) = rest.as_object_mut() {
+            fields.retain(|name, _| !matches!(name.as_str(), "type" | "server_id" | "tool_name"));
+        }
+        let time = format!("{:.6}", record.time);
+        vec![time, record.kind.clone(), field("server_id"), field("tool_name"), rest.to_string()]
+    });
+    table(out, context, &["time", "type", "server", "tool", "details"], rows.collect())
+}
+
+/// `1h` before `now`, or a point in time.
+fn since(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let wrong =
+        || Failure::Usage(format!("--since {text}: write 45s, 30m, 1h, 2d, 1w or 2026-01-31T12:00:00Z"));
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        'w' => 604_800,
+        _ => return Err(wrong()),
+    };
+    let number: i64 = text[..text.len() - 1].parse::<u32>().map_err(|_| wrong())?.into();
+    now.checked_sub(SignedDuration::from_secs(number * seconds)).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::store::testing::{START, called, one_session, session, verdict, write};
+    use std::path::Path;
+
+    fn context(state_dir: &Path, width: Option<u16>) -> Context {
+        Context { state_dir: state_dir.to_owned(), now: START.parse().unwrap(), width }
+    }
+
+    async fn ask(query: Query, state_dir: &Path, width: Option<u16>) -> (u8, String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let result = answer(&query, &context(state_dir, width), &mut out, &mut err).await;
+        let status = finish(result, &mut err);
+        (status, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    fn as_json() -> Filter {
+        Filter { json: true, limit: 100, ..Filter::default() }
+    }
+
+    async fn ask_json(query: Query, state_dir: &Path) -> Value {
+        let (status, out, err) = ask(query, state_dir, None).await;
+        assert_eq!((status, err.as_str()), (OK, ""));
+        serde_json::from_str(&out).unwrap()
+    }
+
+    #[tokio::test]
+    async fn json_shapes() {
+        let dir = one_session().await;
+        insta::assert_json_snapshot!("tools", ask_json(Query::Tools(as_json()), dir.path()).await);
+        insta::assert_json_snapshot!("servers", ask_json(Query::Servers(as_json()), dir.path()).await);
+        insta::assert_json_snapshot!("calls", ask_json(Query::Calls(as_json()), dir.path()).await);
+        insta::assert_json_snapshot!("events", ask_json(Query::Events(as_json()), dir.path()).await);
+    }
+
+    #[tokio::test]
+    async fn filters_narrow() {
+        let dir = one_session().await;
+        write(dir.path(), session(2), vec![called("x", 1), verdict("x", 1, "block"), called("read", 2)])
+            .await;
+        let count = async |query: Query| ask_json(query, dir.path()).await.as_array().unwrap().len();
+        let blocked = Filter { action: Some("block".into()), ..as_json() };
+        assert_eq!(count(Query::Calls(blocked.clone())).await, 2);
+        assert_eq!(
+            count(Query::Calls(Filter { session: Some("latest".into()), ..blocked.clone() })).await,
+            1
+        );
+        assert_eq!(count(Query::Calls(Filter { tool: Some("read".into()), ..as_json() })).await, 3);
+        assert_eq!(count(Query::Calls(Filter { limit: 2, ..as_json() })).await, 2);
+        assert_eq!(count(Query::Events(Filter { limit: 5, ..as_json() })).await, 5);
+        assert_eq!(
+            count(Query::Events(Filter { kind: Some("mcp_tool_changed".into()), ..as_json() })).await,
+            1
+        );
+        assert_eq!(count(Query::Events(Filter { server: Some("git".into()), ..as_json() })).await, 2);
+        assert_eq!(count(Query::Events(Filter { severity: Some("high".into()), ..as_json() })).await, 0);
+        assert_eq!(
+            count(Query::Events(Filter { since: Some("2026-01-02T03:04:24Z".into()), ..as_json() })).await,
+            2
+        );
+        assert_eq!(count(Query::Servers(Filter { session: Some("latest".into()), ..as_json() })).await, 1);
+        let last = ask_json(Query::Calls(as_json()), dir.path()).await;
+        assert_eq!(last.as_array().unwrap().last().unwrap()["action"], Value::Null);
+    }
+
+    #[tokio::test]
+    async fn hostile_text_does_not_reach_the_terminal() {
+        let dir = one_session().await;
+        for width in [None, Some(100)] {
+            for json in [true, false] {
+                let query = Query::Tools(Filter { json, ..as_json() });
+                let (_, out, _) = ask(query, dir.path(), width).await;
+                assert!(!out.contains('\u{1b}') && out.contains("[31"), "{out}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_tab_separated_away_from_a_terminal() {
+        let dir = one_session().await;
+        let (_, out, _) = ask(Query::Servers(Filter { json: false, ..as_json() }), dir.path(), None).await;
+        let lines: Vec<Vec<&str>> = out.lines().map(|line| line.split('\t').collect()).collect();
+        assert_eq!(lines[0][..3], ["server", "status", "at"]);
+        assert_eq!((lines[1][0], lines[1][1], lines[2][0], lines[2][1]), ("fs", "exited", "git", "refused"));
+    }
+
+    #[tokio::test]
+    async fn nothing_recorded_is_an_empty_answer_and_nothing_is_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let nowhere = dir.path().join("agentsh");
+        assert_eq!(ask_json(Query::Calls(as_json()), &nowhere).await, Value::Array(vec![]));
+        assert!(!nowhere.exists());
+        let (status, out, err) = ask(Query::Detections(as_json()), &nowhere, None).await;
+        assert_eq!((status, out.as_str()), (OK, "[]\n"));
+        assert!(err.contains("does not scan"), "{err}");
+    }
+
+    #[tokio::test]
+    async fn wrong_questions_are_refused() {
+        let dir = one_session().await;
+        for filter in [
+            Filter { session: Some("ffff".into()), ..as_json() },
+            Filter { since: Some("yesterday".into()), ..as_json() },
+            Filter { since: Some("5é".into()), ..as_json() },
+            Filter { since: Some(String::new()), ..as_json() },
+            Filter { since: Some("99999999999h".into()), ..as_json() },
+        ] {
+            let (status, out, err) = ask(Query::Events(filter), dir.path(), None).await;
+            assert_eq!((status, out.as_str()), (super::super::output::USAGE, ""), "{err}");
+            assert!(err.starts_with("error: "), "{err}");
+        }
+    }
+
+    #[test]
+    fn since_counts_back() {
+        let now: Timestamp = START.parse().unwrap();
+        assert_eq!(since("1h", now).unwrap().to_string(), "2026-01-02T02:04:05.000006Z");
+        assert_eq!(since("2d", now).unwrap().to_string(), "2025-12-31T03:04:05.000006Z");
+    }
+}

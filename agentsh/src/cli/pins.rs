@@ -1,0 +1,462 @@
+//! `agentsh mcp pins`: which programs are trusted, what changed in one that was refused, and accepting it.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use similar::TextDiff;
+
+use super::output::{Context, Failure, OK, finish, json, table};
+use crate::store::{Candidate, Pin, PinStore, TrustedBy, escape};
+use crate::types::ServerId;
+
+/// The comparison of two hostile files must end.
+const DIFF_TIME: Duration = Duration::from_millis(500);
+
+/// Lines shown of the difference of one file.
+const DIFF_LINES: usize = 400;
+
+#[derive(Clone, Debug, Args)]
+pub struct PinsArgs {
+    #[command(subcommand)]
+    pub verb: PinsVerb,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum PinsVerb {
+    /// List the pinned programs of servers
+    List(Which),
+    /// Accept the program of a server that was refused because it changed
+    Trust(Which),
+    /// Show what changed in the program of a server that was refused
+    Diff(Which),
+    /// Forget pins, so that the next start pins anew
+    Reset(Which),
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct Which {
+    /// Only this server
+    #[arg(long, value_name = "ID")]
+    pub server: Option<String>,
+    /// Only as configured by this project; empty for the user's own configuration
+    #[arg(long, value_name = "PROJECT")]
+    pub scope: Option<String>,
+    /// A pinned tool definition (not built yet)
+    #[arg(long, value_name = "TOOL")]
+    pub tool: Option<String>,
+    /// trust: only when the digest is this one
+    #[arg(long, value_name = "DIGEST")]
+    pub hash: Option<String>,
+    /// reset: all servers
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    server_id: &'a ServerId,
+    scope: &'a str,
+    program: &'a str,
+    identity: &'a str,
+    digest: &'a str,
+    files: usize,
+    trusted_at: &'a str,
+    trusted_by: TrustedBy,
+    /// Digest of the state that was refused since, if any.
+    refused_digest: Option<&'a str>,
+}
+
+/// From the pinned state to the refused one. Without a pin everything is added.
+#[derive(Debug, Serialize)]
+struct Difference {
+    server_id: ServerId,
+    scope: String,
+    program: String,
+    pinned_program: Option<String>,
+    identity: String,
+    pinned_identity: Option<String>,
+    digest: String,
+    pinned_digest: Option<String>,
+    refused_at: String,
+    changed: Vec<ChangedFile>,
+    added: BTreeMap<String, String>,
+    removed: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChangedFile {
+    path: String,
+    pinned_hash: String,
+    hash: String,
+    /// Unified; null when the content of either side is not kept.
+    diff: Option<String>,
+}
+
+/// Does what is asked; gives the exit status.
+pub async fn run(args: PinsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let result = match Context::of_process() {
+        Ok(context) => answer(&args.verb, &context, out).await,
+        Err(failure) => Err(failure),
+    };
+    finish(result, err)
+}
+
+async fn answer(verb: &PinsVerb, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
+    let (PinsVerb::List(which) | PinsVerb::Trust(which) | PinsVerb::Diff(which) | PinsVerb::Reset(which)) =
+        verb;
+    if which.tool.is_some() {
+        let text = "--tool: pins of tool definitions are not built yet; without it, this is about programs";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let store = PinStore::new(&context.state_dir);
+    match verb {
+        PinsVerb::List(_) => list(&store, which, context, out).await?,
+        PinsVerb::Trust(_) => trust(&store, which, out).await?,
+        PinsVerb::Diff(_) => diff(&store, which, out).await?,
+        PinsVerb::Reset(_) => reset(&store, which, out).await?,
+    }
+    Ok(OK)
+}
+
+async fn list(
+    store: &PinStore,
+    which: &Which,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let pins = store.list().await?;
+    let candidates = store.candidates(None).await?;
+    let listed: Vec<Listed<'_>> = pins
+        .iter()
+        .filter(|pin| which.names(&pin.state.server_id, &pin.state.scope))
+        .map(|pin| listed(pin, &candidates))
+        .collect();
+    if which.json {
+        return json(out, &listed);
+    }
+    let head =
+        ["server", "scope", "program", "identity", "files", "digest", "trusted_at", "trusted_by", "refused"];
+    let rows = listed.iter().map(|pin| {
+        let by = match pin.trusted_by {
+            TrustedBy::FirstUse => "first-use",
+            TrustedBy::User => "user",
+        };
+        vec![
+            pin.server_id.0.clone(),
+            pin.scope.to_owned(),
+            pin.program.to_owned(),
+            pin.identity.to_owned(),
+            pin.files.to_string(),
+            pin.digest.to_owned(),
+            pin.trusted_at.to_owned(),
+            by.to_owned(),
+            pin.refused_digest.unwrap_or_default().to_owned(),
+        ]
+    });
+    table(out, context, &head, rows.collect())
+}
+
+fn listed<'a>(pin: &'a Pin, candidates: &'a [Candidate]) -> Listed<'a> {
+    let state = &pin.state;
+    let refused = candidates.iter().find(|candidate| {
+        candidate.state.server_id == state.server_id && candidate.state.scope == state.scope
+    });
+    Listed {
+        server_id: &state.server_id,
+        scope: &state.scope,
+        program: &state.program,
+        identity: &state.identity,
+        digest: &state.digest,
+        files: state.manifest.len(),
+        trusted_at: &pin.trusted_at,
+        trusted_by: pin.trusted_by,
+        refused_digest: refused.map(|candidate| candidate.state.digest.as_str()),
+    }
+}
+
+async fn trust(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<(), Failure> {
+    let server = which.server.as_ref().ok_or_else(|| Failure::Usage("trust needs --server ID".to_owned()))?;
+    let found = candidates(store, which).await?;
+    let scope = match found.as_slice() {
+        [only] => only.state.scope.clone(),
+        [] => which.scope.clone().unwrap_or_default(),
+        several => {
+            let scopes: Vec<_> = several.iter().map(|one| format!("--scope '{}'", one.state.scope)).collect();
+            let text = format!("`{server}` was refused in more than one place: add {}", scopes.join(" or "));
+            return Err(Failure::Usage(text));
+        }
+    };
+    let pin = store.trust_candidate(&ServerId(server.clone()), &scope, which.hash.as_deref()).await?;
+    if which.json {
+        return json(out, &listed(&pin, &[]));
+    }
+    let program = escape::line(&pin.state.program);
+    writeln!(out, "trusted {}: {program} {}", escape::line(server), escape::line(&pin.state.digest))?;
+    Ok(())
+}
+
+async fn diff(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut differences = Vec::new();
+    for candidate in candidates(store, which).await? {
+        differences.push(difference(store, candidate).await?);
+    }
+    if which.json {
+        return json(out, &differences);
+    }
+    if differences.is_empty() {
+        writeln!(out, "no difference: nothing was refused")?;
+    }
+    for difference in &differences {
+        print(difference, out)?;
+    }
+    Ok(())
+}
+
+async fn reset(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<(), Failure> {
+    if which.server.is_none() && !which.all {
+        return Err(Failure::Usage("reset needs --server ID, or --all to forget every pin".to_owned()));
+    }
+    if which.server.is_some() && which.all {
+        return Err(Failure::Usage("reset takes --server ID or --all, not both".to_owned()));
+    }
+    let server = which.server.clone().map(ServerId);
+    let removed = store.reset(server.as_ref(), which.scope.as_deref()).await?;
+    if which.json {
+        return json(out, &serde_json::json!({"removed": removed}));
+    }
+    writeln!(out, "forgot {removed} {}", if removed == 1 { "pin" } else { "pins" })?;
+    Ok(())
+}
+
+async fn candidates(store: &PinStore, which: &Which) -> Result<Vec<Candidate>, Failure> {
+    let mut found = store.candidates(None).await?;
+    found.retain(|candidate| which.names(&candidate.state.server_id, &candidate.state.scope));
+    Ok(found)
+}
+
+async fn difference(store: &PinStore, candidate: Candidate) -> Result<Difference, Failure> {
+    let new = candidate.state;
+    let old = store.load(&new.server_id, &new.scope).await?.map(|pin| pin.state);
+    let nothing = BTreeMap::new();
+    let pinned = old.as_ref().map_or(&nothing, |old| &old.manifest);
+    let mut changed = Vec::new();
+    for (path, hash) in &new.manifest {
+        if let Some(pinned_hash) = pinned.get(path).filter(|pinned_hash| *pinned_hash != hash) {
+            let diff = match (store.text(pinned_hash).await?, store.text(hash).await?) {
+                (Some(before), Some(after)) => Some(unified(path, &before, &after)),
+                _ => None,
+            };
+            let (pinned_hash, hash) = (pinned_hash.clone(), hash.clone());
+            changed.push(ChangedFile { path: path.clone(), pinned_hash, hash, diff });
+        }
+    }
+    let only_in = |one: &BTreeMap<String, String>, other: &BTreeMap<String, String>| {
+        let missing = one.iter().filter(|(path, _)| !other.contains_key(*path));
+        missing.map(|(path, hash)| (path.clone(), hash.clone())).collect()
+    };
+    Ok(Difference {
+        added: only_in(&new.manifest, pinned),
+        removed: only_in(pinned, &new.manifest),
+        changed,
+        pinned_program: old.as_ref().map(|old| old.program.clone()),
+        pinned_identity: old.as_ref().map(|old| old.identity.clone()),
+        pinned_digest: old.map(|old| old.digest),
+        server_id: new.server_id,
+        scope: new.scope,
+        program: new.program,
+        identity: new.identity,
+        digest: new.digest,
+        refused_at: candidate.seen_at,
+    })
+}
+
+fn unified(path: &str, before: &str, after: &str) -> String {
+    let diff = TextDiff::configure().timeout(DIFF_TIME).diff_lines(before, after);
+    let text = diff.unified_diff().header(&format!("{path} (pinned)"), path).to_string();
+    let lines = text.lines().count();
+    if lines <= DIFF_LINES {
+        return text;
+    }
+    let kept: Vec<&str> = text.lines().take(DIFF_LINES).collect();
+    format!("{}\n… {} more lines\n", kept.join("\n"), lines - DIFF_LINES)
+}
+
+fn print(difference: &Difference, out: &mut dyn Write) -> Result<(), Failure> {
+    let line = |text: &str| escape::line(text).into_owned();
+    let pinned = |text: &Option<String>| text.as_deref().map_or("nothing".to_owned(), line);
+    let scope = if difference.scope.is_empty() { "the user's configuration" } else { &difference.scope };
+    writeln!(out, "server    {} of {}", line(&difference.server_id.0), line(scope))?;
+    writeln!(
+        out,
+        "program   {} (pinned: {})",
+        line(&difference.program),
+        pinned(&difference.pinned_program)
+    )?;
+    writeln!(
+        out,
+        "identity  {} (pinned: {})",
+        line(&difference.identity),
+        pinned(&difference.pinned_identity)
+    )?;
+    writeln!(out, "digest    {} (pinned: {})", line(&difference.digest), pinned(&difference.pinned_digest))?;
+    writeln!(out, "refused   {}", line(&difference.refused_at))?;
+    for (word, files) in [("added", &difference.added), ("removed", &difference.removed)] {
+        for (path, hash) in files {
+            writeln!(out, "{word:<9} {} {}", line(path), line(hash))?;
+        }
+    }
+    for file in &difference.changed {
+        writeln!(
+            out,
+            "changed   {} {} (pinned: {})",
+            line(&file.path),
+            line(&file.hash),
+            line(&file.pinned_hash)
+        )?;
+        match &file.diff {
+            Some(diff) => {
+                for text in diff.lines() {
+                    writeln!(out, "    {}", line(text))?;
+                }
+            }
+            None => writeln!(out, "    (its content is not kept: binary, or too big)")?,
+        }
+    }
+    writeln!(
+        out,
+        "accept    agentsh mcp pins trust --server {} --hash {}",
+        line(&difference.server_id.0),
+        line(&difference.digest)
+    )?;
+    Ok(())
+}
+
+impl Which {
+    fn names(&self, server: &ServerId, scope: &str) -> bool {
+        self.server.as_ref().is_none_or(|wanted| *wanted == server.0)
+            && self.scope.as_ref().is_none_or(|wanted| wanted == scope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::store::PinState;
+    use crate::store::testing::START;
+    use sha2::{Digest, Sha256};
+    use std::path::Path;
+
+    fn state(files: &[(&str, &[u8])]) -> (PinState, BTreeMap<String, Vec<u8>>) {
+        let hex =
+            |bytes: &[u8]| Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let manifest: BTreeMap<String, String> =
+            files.iter().map(|(path, content)| ((*path).to_owned(), hex(content))).collect();
+        let state = PinState {
+            server_id: ServerId("fs".to_owned()),
+            scope: String::new(),
+            program: "/usr/bin/node".to_owned(),
+            identity: "pkg@1.0.0".to_owned(),
+            digest: format!("sha256:{}", hex(format!("{manifest:?}").as_bytes())),
+            manifest,
+        };
+        (state, files.iter().map(|(_, content)| (hex(content), content.to_vec())).collect())
+    }
+
+    async fn changed_server(dir: &Path) -> PinState {
+        let store = PinStore::new(dir);
+        let (old, texts) =
+            state(&[("index.js", b"one\ntwo\nthree\n"), ("gone.js", b"x"), ("lib.node", &[0xff, 0xfe])]);
+        store.trust(&old, &texts, TrustedBy::FirstUse).await.unwrap();
+        let (new, texts) = state(&[
+            ("index.js", b"one\n\x1b[2Jevil\nthree\n"),
+            ("new.js", b"y"),
+            ("lib.node", &[0xff, 0xfd]),
+        ]);
+        store.refuse(&new, &texts).await.unwrap();
+        new
+    }
+
+    async fn ask(verb: PinsVerb, dir: &Path) -> (u8, String) {
+        let context = Context { state_dir: dir.to_owned(), now: START.parse().unwrap(), width: None };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let result = answer(&verb, &context, &mut out).await;
+        let status = finish(result, &mut err);
+        out.extend(err);
+        (status, String::from_utf8(out).unwrap())
+    }
+
+    fn fs() -> Which {
+        Which { server: Some("fs".to_owned()), ..Which::default() }
+    }
+
+    /// Times are not the same twice.
+    fn without_times(text: &str) -> serde_json::Value {
+        let mut value: serde_json::Value = serde_json::from_str(text).unwrap();
+        for entry in value.as_array_mut().unwrap() {
+            for name in ["trusted_at", "refused_at"] {
+                if let Some(time) = entry.get_mut(name) {
+                    assert!(time.as_str().unwrap().ends_with('Z'));
+                    *time = "(time)".into();
+                }
+            }
+        }
+        value
+    }
+
+    #[tokio::test]
+    async fn a_difference_is_shown_line_by_line_and_safely() {
+        let dir = tempfile::tempdir().unwrap();
+        changed_server(dir.path()).await;
+        let (status, text) = ask(PinsVerb::Diff(fs()), dir.path()).await;
+        assert_eq!(status, OK);
+        for expected in
+            ["    -two\n", "    +\\u{1b}[2Jevil\n", "removed   gone.js", "added     new.js", "not kept"]
+        {
+            assert!(text.contains(expected), "{expected:?} in {text}");
+        }
+        assert!(!text.contains('\u{1b}'));
+        let (_, text) = ask(PinsVerb::Diff(Which { json: true, ..fs() }), dir.path()).await;
+        insta::assert_json_snapshot!("pins_diff", without_times(&text));
+        let (_, text) = ask(PinsVerb::List(Which { json: true, ..fs() }), dir.path()).await;
+        insta::assert_json_snapshot!("pins_list", without_times(&text));
+    }
+
+    #[tokio::test]
+    async fn trust_takes_what_was_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = changed_server(dir.path()).await;
+        let other = Which { hash: Some("sha256:00".to_owned()), ..fs() };
+        let (status, text) = ask(PinsVerb::Trust(other), dir.path()).await;
+        assert!(status == 1 && text.contains("not sha256:00"), "{text}");
+        let same = Which { hash: Some(new.digest.clone()), ..fs() };
+        assert_eq!(ask(PinsVerb::Trust(same.clone()), dir.path()).await.0, OK);
+        assert_eq!(PinStore::new(dir.path()).load(&new.server_id, "").await.unwrap().unwrap().state, new);
+        assert_eq!(ask(PinsVerb::Trust(same), dir.path()).await.0, 1);
+        assert_eq!(ask(PinsVerb::Diff(fs()), dir.path()).await.1, "no difference: nothing was refused\n");
+        assert_eq!(ask(PinsVerb::Reset(fs()), dir.path()).await.1, "forgot 1 pin\n");
+    }
+
+    #[tokio::test]
+    async fn incomplete_and_unbuilt_questions_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let tool = Which { tool: Some("read".to_owned()), ..fs() };
+        for verb in [
+            PinsVerb::Trust(Which::default()),
+            PinsVerb::Reset(Which::default()),
+            PinsVerb::Reset(Which { all: true, ..fs() }),
+            PinsVerb::List(tool.clone()),
+            PinsVerb::Diff(tool),
+        ] {
+            let (status, text) = ask(verb, dir.path()).await;
+            assert!(status == 2 && text.starts_with("error: "), "{text}");
+        }
+    }
+}

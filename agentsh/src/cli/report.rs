@@ -1,0 +1,136 @@
+//! `agentsh report`: what one session did.
+
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::output::{Context, Failure, OK, finish, json};
+use crate::store::verify::SessionState;
+use crate::store::{Reader, StoreError, Summary};
+
+#[derive(Clone, Debug, Args)]
+pub struct ReportArgs {
+    /// A session id, the beginning of one, or `latest`
+    #[arg(default_value = "latest")]
+    pub session: String,
+    /// How to print it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+    Html,
+}
+
+/// What `--format json` and `agentsh run --report-json` write.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    #[serde(flatten)]
+    pub summary: Summary,
+    pub chain: Chain,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Chain {
+    /// Of this session.
+    pub state: SessionState,
+    /// In the whole journal.
+    pub problems: u64,
+}
+
+/// Prints the report; gives the exit status.
+pub async fn run(args: ReportArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let result = match Context::of_process() {
+        Ok(context) => report(&args, &context, out).await,
+        Err(failure) => Err(failure),
+    };
+    finish(result, err)
+}
+
+async fn report(args: &ReportArgs, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
+    if args.format == Format::Html {
+        return Err(Failure::Usage("--format html is not built yet: use text or json".to_owned()));
+    }
+    let mut reader = Reader::open(&context.state_dir).await?.ok_or(StoreError::NoSession)?;
+    let session = reader.session(&args.session).await?;
+    let summary = reader.summary(session).await?;
+    let checked = reader.verify().await?;
+    let id = session.to_string();
+    let found = checked.sessions.iter().find(|check| check.session == id);
+    let state = found.map_or(SessionState::Broken, |check| check.state);
+    let report = Report { summary, chain: Chain { state, problems: checked.problem_count } };
+    if args.format == Format::Json {
+        json(out, &report)?;
+        return Ok(OK);
+    }
+    let width = context.width.map_or(100, usize::from);
+    write!(out, "{}", report.summary.render_text(width))?;
+    writeln!(out, "chain\n  {}", report.chain.describe())?;
+    Ok(OK)
+}
+
+impl Chain {
+    fn describe(&self) -> String {
+        let own = match self.state {
+            SessionState::Ended => "whole",
+            SessionState::OpenOrKilled => "whole so far, without an end",
+            SessionState::Broken => "broken",
+        };
+        match self.problems {
+            0 => own.to_owned(),
+            problems => format!("{own}; {problems} problems in the journal: agentsh events verify"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::store::testing::{START, one_session, tamper};
+    use std::path::Path;
+
+    async fn ask(state_dir: &Path, session: &str, format: Format) -> (u8, String) {
+        let context = Context { state_dir: state_dir.to_owned(), now: START.parse().unwrap(), width: None };
+        let args = ReportArgs { session: session.to_owned(), format };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let result = report(&args, &context, &mut out).await;
+        let status = finish(result, &mut err);
+        out.extend(err);
+        (status, String::from_utf8(out).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_session_in_both_forms() {
+        let dir = one_session().await;
+        let (status, text) = ask(dir.path(), "latest", Format::Text).await;
+        assert_eq!(status, OK);
+        insta::assert_snapshot!("report", text);
+        let (_, text) = ask(dir.path(), "01980000", Format::Json).await;
+        insta::assert_json_snapshot!(
+            "report_json",
+            serde_json::from_str::<serde_json::Value>(&text).unwrap()
+        );
+        tamper(dir.path(), "DELETE FROM events WHERE id = 11").await;
+        let (status, text) = ask(dir.path(), "latest", Format::Text).await;
+        assert_eq!(status, OK);
+        assert!(text.contains("chain\n  broken; 2 problems"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_reported_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(
+            ask(dir.path(), "latest", Format::Text).await,
+            (1, "error: no session is recorded\n".to_owned())
+        );
+        let dir = one_session().await;
+        assert_eq!(ask(dir.path(), "latest", Format::Html).await.0, 2);
+        assert_eq!(ask(dir.path(), "beef", Format::Text).await.0, 2);
+    }
+}
