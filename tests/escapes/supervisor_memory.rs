@@ -21,7 +21,7 @@ fn the_first_process_is_closed() {
 #[test]
 fn the_session_cannot_be_seen() {
     everywhere(|sandbox| {
-        sandbox.holds(&[no("see __init"), no("see --quiet"), no("see mcp"), yes("signal-self")]);
+        sandbox.holds(&[no("see --quiet"), no("see mcp"), yes("see __init")]);
         let place = &sandbox.place;
         let own = std::process::id();
         assert_eq!(place.outside(&[&format!("see {}", "suite")]), ["DONE"]);

@@ -73,7 +73,7 @@ fn agent(place: &Place, lines: &[&str]) -> Vec<String> {
 
 fn server(place: &Place, lines: &[&str]) -> Vec<String> {
     let mut peer = Peer::ready(place, &[]);
-    lines
+    let answers = lines
         .iter()
         .map(|line| {
             let answer = peer.call("try", json!({"line": line}));
@@ -82,7 +82,9 @@ fn server(place: &Place, lines: &[&str]) -> Vec<String> {
                 None => format!("KILLED {}", answer["error"]["message"]),
             }
         })
-        .collect()
+        .collect();
+    peer.finish();
+    answers
 }
 
 /// The same attempt without a sandbox must work, unless this kernel lacks the feature.
