@@ -9,6 +9,7 @@ pub mod cli;
 pub mod guard;
 pub mod json;
 pub mod mcp;
+pub mod memory;
 pub mod net;
 pub mod pin;
 pub mod policy;

@@ -1,5 +1,6 @@
 //! The command line: one file per verb. Data goes to standard output, everything else to standard error.
 
+pub mod attempt;
 pub mod demo;
 pub mod doctor;
 pub mod events;
@@ -11,6 +12,7 @@ mod pins;
 pub mod policy;
 pub mod report;
 pub mod run;
+pub mod scratch;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -54,6 +56,8 @@ pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     match words.next().as_deref().and_then(std::ffi::OsStr::to_str) {
         Some(sandbox::init::VERB) => return sandbox::init::main().into(),
+        Some(doctor::PROBE_VERB) => return doctor::inside().into(),
+        Some(demo::SESSION_VERB) => return demo::session().into(),
         Some(demo::SERVER_VERB) => return demo::server().into(),
         Some(demo::AGENT_VERB) => return demo::agent().into(),
         _ => {}
@@ -101,6 +105,16 @@ fn policy_verb(args: &policy::PolicyArgs) -> u8 {
         Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut anstream::stderr()),
         Err(error) => fail(&format!("cannot tell the current directory: {error}")),
     }
+}
+
+/// Columns of the terminal on standard output; enough for a table where there is none.
+fn terminal_width() -> u16 {
+    const WITHOUT_TERMINAL: u16 = 160;
+    rustix::termios::tcgetwinsize(std::io::stdout())
+        .map(|size| size.ws_col)
+        .ok()
+        .filter(|columns| *columns >= 40)
+        .unwrap_or(WITHOUT_TERMINAL)
 }
 
 /// Says what failed; the exit code is agentsh's own.

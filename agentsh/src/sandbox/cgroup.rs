@@ -132,6 +132,16 @@ impl Cgroup {
         std::mem::take(&mut self.tasks)
     }
 
+    /// How often processes had to wait because the CPU quota of a period was used up; None without such a quota.
+    #[must_use]
+    pub fn times_throttled(&self) -> Option<u64> {
+        let unified = self.unified.iter().map(|(directory, _)| directory);
+        unified.chain(&self.legacy).find_map(|directory| {
+            let text = fs::read_to_string(directory.join("cpu.stat")).ok()?;
+            text.lines().find_map(|line| line.strip_prefix("nr_throttled ")?.parse().ok())
+        })
+    }
+
     fn join_legacy(&mut self, parent: Option<&Path>, name: &str, files: &[(&str, String)]) -> bool {
         let Some(directory) = parent.map(|parent| parent.join(name)) else { return false };
         if make(&directory).is_err() {

@@ -20,7 +20,8 @@ use super::stage::{At, StageError};
 pub const CONTROL: RawFd = 3;
 pub const PLAN: RawFd = 4;
 pub const FIRST_PASSED: RawFd = 5;
-/// Descriptors are first moved up here, so that placing one never overwrites another.
+/// Descriptors are first moved up here, so that placing one never overwrites another. In the child: growing the
+/// descriptor table of a process with threads waits for an RCU grace period, 20 ms.
 const PARKING: RawFd = 512;
 
 /// Everything one sandbox needs beside its plan.
@@ -165,28 +166,35 @@ struct Born {
 /// What the child needs, all made before the clone: afterwards it may only make system calls.
 struct Ready {
     executable: OwnedFd,
-    placements: Vec<(OwnedFd, RawFd)>,
+    placements: Vec<Placement>,
+}
+
+/// A descriptor and the number that it gets. The owners outlive the clone.
+struct Placement {
+    from: RawFd,
+    to: RawFd,
 }
 
 fn clone_init(launch: &Launch<'_>, control: &OwnedFd) -> Result<Born, StageError> {
     let plan = plan_file(launch.plan).at("write the plan")?;
-    let mut placements = Vec::with_capacity(5 + launch.passed.len());
-    let standard = launch.stdio.iter().enumerate().map(|(number, fd)| (*fd, number));
-    let fixed = [(control.as_fd(), CONTROL as usize), (plan.as_fd(), PLAN as usize)];
+    let standard = launch.stdio.iter().enumerate().map(|(number, fd)| (fd.as_raw_fd(), number));
+    let fixed = [(control.as_raw_fd(), CONTROL as usize), (plan.as_raw_fd(), PLAN as usize)];
     let passed =
-        launch.passed.iter().enumerate().map(|(index, fd)| (fd.as_fd(), FIRST_PASSED as usize + index));
-    for (descriptor, number) in standard.chain(fixed).chain(passed) {
-        let parked = rustix::io::fcntl_dupfd_cloexec(descriptor, PARKING).at("park a descriptor")?;
-        placements.push((parked, RawFd::try_from(number).unwrap_or(RawFd::MAX)));
-    }
+        launch.passed.iter().enumerate().map(|(index, fd)| (fd.as_raw_fd(), FIRST_PASSED as usize + index));
+    let placements = standard
+        .chain(fixed)
+        .chain(passed)
+        .map(|(from, to)| Placement { from, to: RawFd::try_from(to).unwrap_or(RawFd::MAX) })
+        .collect();
     let executable = rustix::fs::open(
         "/proc/self/exe",
         rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
     )
     .at("open agentsh's own executable")?;
-    let ready = Ready { executable, placements };
-    clone(&ready, launch.cgroup.and_then(Cgroup::unified)).at("clone3 (are user namespaces allowed here?)")
+    let mut ready = Ready { executable, placements };
+    clone(&mut ready, launch.cgroup.and_then(Cgroup::unified))
+        .at("clone3 (are user namespaces allowed here?)")
 }
 
 fn plan_file(plan: &Plan) -> io::Result<OwnedFd> {
@@ -210,7 +218,7 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     unsafe_code,
     reason = "clone3 has no safe wrapper: the child returns into a copy of this address space"
 )]
-fn clone(ready: &Ready, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Born> {
+fn clone(ready: &mut Ready, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Born> {
     let mut pidfd: RawFd = -1;
     // SAFETY: `clone_args` is plain old data for which all zeroes is a valid value.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
@@ -238,7 +246,7 @@ fn clone(ready: &Ready, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Born> {
 
 /// In the child: place descriptors, keep capabilities over the execve, execute agentsh again.
 #[expect(unsafe_code, reason = "between clone and execve only bare system calls are allowed")]
-fn child(ready: &Ready) -> ! {
+fn child(ready: &mut Ready) -> ! {
     const EMPTY: [*const libc::c_char; 1] = [std::ptr::null()];
     let name: &CStr = c"agentsh";
     let verb: &CStr = c"__init";
@@ -246,8 +254,11 @@ fn child(ready: &Ready) -> ! {
     // SAFETY: every call takes plain numbers or pointers to memory that lives on this stack or in `ready`;
     // none allocates, and `_exit` runs no destructors of the copied address space.
     unsafe {
-        for (from, to) in &ready.placements {
-            if libc::syscall(libc::SYS_dup3, from.as_raw_fd(), *to, 0) < 0 {
+        for placement in &mut ready.placements {
+            placement.from = libc::fcntl(placement.from, libc::F_DUPFD_CLOEXEC, PARKING);
+        }
+        for placement in &ready.placements {
+            if libc::syscall(libc::SYS_dup3, placement.from, placement.to, 0) < 0 {
                 libc::_exit(125);
             }
         }

@@ -59,8 +59,15 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         user: &context.user,
         home: &context.home,
         project: &context.project,
-        project_access: start.project_access,
-        grants: start.grants.clone(),
+        project_access: start.project_access.map(|access| as_the_user_may(&context.project, access)),
+        grants: start
+            .grants
+            .iter()
+            .map(|grant| Grant {
+                path: grant.path.clone(),
+                access: as_the_user_may(&grant.path, grant.access),
+            })
+            .collect(),
         own_state: start.own_state.clone(),
         denied: start.denied.clone(),
         unmasked: start.unmasked.clone(),
@@ -74,6 +81,11 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         execute: start.execute.clone(),
     };
     layout(&request, &RealHost)
+}
+
+/// What the invoking user may not write, the sandbox cannot either: shown as read-only, it needs no stand-ins.
+fn as_the_user_may(path: &Path, access: Access) -> Access {
+    if rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok() { access } else { Access::ReadOnly }
 }
 
 /// # Errors

@@ -8,12 +8,14 @@ pub mod launch;
 pub mod mcp_run;
 pub mod pinning;
 pub mod placeholders;
+pub mod probe;
 pub mod run;
 pub mod server;
 
 use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
@@ -40,7 +42,7 @@ pub struct Session {
     pub context: Context,
     pub policy: Policy,
     pub journal: Journal,
-    pub pins: PinStore,
+    pub pins: Arc<PinStore>,
     pub allow_degraded: bool,
     /// False where the current directory is no project (a client that starts its servers in `/`).
     pub project_shown: bool,
@@ -79,7 +81,7 @@ impl Session {
         .map_err(|error| SessionError::Policy(error.render()))?;
         let id = SessionId(uuid::Uuid::now_v7());
         let journal = Journal::open(&context.state, id).await?;
-        let pins = PinStore::new(&context.state);
+        let pins = Arc::new(PinStore::new(&context.state));
         let session = Self {
             id,
             pins,
@@ -158,6 +160,7 @@ impl Session {
     pub async fn close(&self, exit_code: u8) -> Result<(), StoreError> {
         let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.journal.record(Event::SessionEnded { exit_code, duration_ms });
+        self.pins.close().await;
         self.journal.close().await
     }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::mcp::StartError;
 use crate::pin::{self, Action, PinError, PinnedState, Resolved, Status};
 use crate::sandbox::layout::{PinnedBytes, PinnedFile};
 use crate::sandbox::mount::file_key;
 use crate::store::Event;
-use crate::store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, Texts, TrustedBy};
+use crate::store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, PinStore, Texts, TrustedBy};
 use crate::types::FileKey;
 use sha2::{Digest, Sha256};
 
@@ -146,7 +147,7 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
 /// What `pin` says.
 pub async fn resolve(session: &Session, command: Command) -> Result<Pinned, PinError> {
     let home = session.context.home.clone();
-    let mut cache = Cache::load(session).await;
+    let mut cache = Cache::new(session);
     let path = OsString::from(command.env.get("PATH").cloned().unwrap_or_default());
     let show = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let (resolved, cache) = tokio::task::spawn_blocking(move || {
@@ -166,7 +167,7 @@ pub async fn resolve(session: &Session, command: Command) -> Result<Pinned, PinE
     })
     .await
     .map_err(|error| PinError::internal(&error.to_string()))?;
-    cache.save(session).await;
+    cache.save().await;
     let resolved = resolved?;
     let (files, descriptors) = pinned_files(&resolved)?;
     Ok(Pinned { resolved, files, descriptors })
@@ -225,29 +226,44 @@ fn texts(resolved: &Resolved) -> Texts {
     texts
 }
 
-/// Hashes of files that did not change, loaded whole: which files a program brings along is known only after
-/// looking at them.
+/// Hashes of files that did not change. Which files a program brings along is known only after looking at them: the
+/// first few are asked for one by one, and with more everything is loaded at once.
 struct Cache {
-    known: BTreeMap<FileKey, [u8; 32]>,
+    store: Arc<PinStore>,
+    runtime: tokio::runtime::Handle,
+    asked: usize,
+    all: Option<BTreeMap<FileKey, [u8; 32]>>,
     fresh: Vec<(FileKey, [u8; 32])>,
 }
 
+/// Reading everything costs as much as about this many single questions.
+const SINGLE_QUESTIONS: usize = 24;
+
 impl Cache {
-    /// Without the cache everything is hashed again: slower, never wrong.
-    async fn load(session: &Session) -> Self {
-        Self { known: session.pins.all_digests().await.unwrap_or_default(), fresh: Vec::new() }
+    fn new(session: &Session) -> Self {
+        let (store, runtime) = (Arc::clone(&session.pins), tokio::runtime::Handle::current());
+        Self { store, runtime, asked: 0, all: None, fresh: Vec::new() }
     }
 
-    async fn save(&self, session: &Session) {
+    async fn save(&self) {
         if !self.fresh.is_empty() {
-            let _ = session.pins.keep_digests(&self.fresh).await;
+            // Without the cache everything is hashed again: slower, never wrong.
+            let _ = self.store.keep_digests(&self.fresh).await;
         }
     }
 }
 
 impl pin::DigestCache for Cache {
     fn lookup(&mut self, key: &FileKey) -> Option<[u8; 32]> {
-        self.known.get(key).copied()
+        if let Some(all) = &self.all {
+            return all.get(key).copied();
+        }
+        self.asked += 1;
+        if self.asked > SINGLE_QUESTIONS {
+            let all = self.runtime.block_on(self.store.all_digests()).unwrap_or_default();
+            return self.all.insert(all).get(key).copied();
+        }
+        self.runtime.block_on(self.store.digests(&[*key])).unwrap_or_default().get(key).copied()
     }
 
     fn store(&mut self, key: FileKey, digest: [u8; 32]) {

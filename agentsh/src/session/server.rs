@@ -182,6 +182,10 @@ impl Upstream for Server {
             hash: resolved.digest.clone(),
             pid: running.child.pid,
         });
+        // The manifest of a large tree is needed no more; the session lives on.
+        drop(resolved);
+        crate::memory::trim_heap();
+        crate::memory::forget_code();
         Ok(supervised(session, id.clone(), (running, stand_ins), stdin, stdout, stderr))
     }
 }

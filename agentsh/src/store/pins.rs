@@ -168,6 +168,16 @@ impl PinStore {
         pin_rows::text(self.connection().await?.get()?, hash).await
     }
 
+    /// Closes the connection. The last one to close folds the write-ahead log into the database; left to the end of
+    /// the process it would be read again at every start.
+    pub async fn close(&self) {
+        use sqlx::Connection;
+        if let Some(connection) = self.connection.lock().await.take() {
+            // Everything that was promised is on disk already.
+            let _ = connection.close().await;
+        }
+    }
+
     pub(super) async fn connection(&self) -> Result<Open<'_>, StoreError> {
         let mut guard = self.connection.lock().await;
         if guard.is_none() {

@@ -1,0 +1,200 @@
+//! `agentsh demo`: a scripted agent and a hostile server through the path of every run. No key, no network, nothing
+//! outside of a directory of its own, but for the record of the run.
+//!
+//! Three processes: this one plants, listens and judges; `__demo-session` is an ordinary run whose environment holds
+//! the planted secrets; inside it, agent and servers are agentsh again.
+
+mod agent;
+mod attacks;
+mod client;
+mod facts;
+mod server;
+mod setup;
+mod table;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::session::run::{Request, exit_code_of, run as run_session};
+use crate::store::{EventFilter, PinStore, Reader, state_dir};
+use crate::types::{ServerId, SessionId};
+
+use self::facts::{CLOCK, FACTS_FILE, Facts, HOSTILE, Report, VARIABLE};
+use self::setup::Place;
+use self::table::{Row, Seen};
+use super::{exit, fail, on_one_thread};
+
+pub const SERVER_VERB: &str = "__demo-server";
+pub const AGENT_VERB: &str = "__demo-agent";
+pub const SESSION_VERB: &str = "__demo-session";
+
+/// A demo that takes longer is ended, and shows what was not tried.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Events of one run; far more than there are.
+const MOST_EVENTS: u64 = 10_000;
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// The rows as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How the run ended, from the process that ran it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ended {
+    session: SessionId,
+    exit_code: u8,
+}
+
+pub async fn run(args: DemoArgs) -> u8 {
+    match perform().await {
+        Ok((rows, session)) => {
+            let text = match show(&args, &rows, session) {
+                Ok(text) => text,
+                Err(error) => return fail(&error.to_string()),
+            };
+            // A closed standard output is nobody's fault here.
+            let _ = anstream::stdout().write_all(text.as_bytes());
+            if rows.iter().all(|row| row.outcome.is_good()) { 0 } else { exit::NO }
+        }
+        Err(message) => fail(&message),
+    }
+}
+
+/// One of the bundled servers.
+#[must_use]
+pub fn server() -> u8 {
+    let hostile = std::env::args().nth(2).is_some_and(|name| name == HOSTILE);
+    told(server::serve(hostile))
+}
+
+/// The scripted agent.
+#[must_use]
+pub fn agent() -> u8 {
+    told(agent::run())
+}
+
+/// An ordinary run, in the environment and the directory that the demo prepared.
+#[must_use]
+pub fn session() -> u8 {
+    on_one_thread(async {
+        let root = std::env::args_os().nth(2).map(PathBuf::from).unwrap_or_default();
+        match run_prepared(&root).await {
+            Ok(code) => code,
+            Err((code, message)) => {
+                fail(&message);
+                code
+            }
+        }
+    })
+}
+
+async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
+    let io = |error: io::Error| (exit::FAILED, error.to_string());
+    let project = std::env::current_dir().map_err(io)?;
+    let mut facts = Facts::read(&project).map_err(io)?;
+    facts.supervisor = std::process::id().cast_signed();
+    let text = serde_json::to_vec(&facts).map_err(|error| io(error.into()))?;
+    std::fs::write(project.join(FACTS_FILE), text).map_err(io)?;
+    let executable = std::env::current_exe().map_err(io)?;
+    let request = Request {
+        policy: Some(root.join("policy.yaml").display().to_string()),
+        allow_degraded: true,
+        agent: vec![executable.display().to_string(), AGENT_VERB.to_owned()],
+        verb: "demo",
+    };
+    let outcome = run_session(request).await.map_err(|error| (exit_code_of(&error), error.to_string()))?;
+    let ended = Ended { session: outcome.session.id, exit_code: outcome.exit_code };
+    let text = serde_json::to_vec(&ended).map_err(|error| io(error.into()))?;
+    std::fs::write(root.join("ended.json"), text).map_err(io)?;
+    Ok(outcome.exit_code)
+}
+
+async fn perform() -> Result<(Vec<Row>, SessionId), String> {
+    let executable = std::env::current_exe().map_err(|error| format!("cannot find agentsh itself: {error}"))?;
+    let state = state_dir().map_err(|error| error.to_string())?;
+    let place = Place::make(&executable).map_err(|error| format!("cannot prepare a place: {error}"))?;
+    let words = run_to_end(&place, &executable, &state).map_err(|error| format!("cannot run: {error}"))?;
+    let read = |name: &str| std::fs::read_to_string(place.root().join(name)).unwrap_or_default();
+    let ended: Ended = serde_json::from_str(&read("ended.json"))
+        .map_err(|_| format!("the run did not come to its end: {}", words.trim_end()))?;
+
+    let output = read("agent.out");
+    let reports: Vec<Report> = output.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let (events, recorded) = events(&state, ended.session).await?;
+    let seen = Seen { events, checks: place.check(&(output + &words + &recorded)) };
+    forget_pins(&state, &place.project()).await;
+    Ok((table::rows(&reports, &seen), ended.session))
+}
+
+/// Runs the session process and gives back what it said on standard error.
+fn run_to_end(place: &Place, executable: &Path, state: &Path) -> io::Result<String> {
+    let (root, errors) = (place.root(), place.root().join("session.err"));
+    let mut session = Command::new(executable)
+        .arg(SESSION_VERB)
+        .arg(root)
+        .current_dir(place.project())
+        .env("HOME", root.join("home"))
+        .env("XDG_STATE_HOME", state.parent().unwrap_or(state))
+        .env_remove("XDG_CONFIG_HOME")
+        .env(VARIABLE, &place.secret)
+        // Standard input stays: with a terminal there, the agent gets it and tries to type into it.
+        .stdout(File::create(root.join("agent.out"))?)
+        .stderr(Stdio::from(File::create(&errors)?))
+        .spawn()?;
+    let started = Instant::now();
+    while session.try_wait()?.is_none() {
+        if started.elapsed() > PATIENCE {
+            session.kill()?;
+            session.wait()?;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::fs::read_to_string(errors)
+}
+
+/// The events of the run, and all of them as text.
+async fn events(state: &Path, session: SessionId) -> Result<(Vec<crate::store::Event>, String), String> {
+    let reader = Reader::open(state).await.map_err(|error| error.to_string())?;
+    let mut reader = reader.ok_or_else(|| "nothing was recorded".to_owned())?;
+    let filter = EventFilter { session: Some(session), limit: MOST_EVENTS, ..EventFilter::default() };
+    let records = reader.events(&filter).await.map_err(|error| error.to_string())?;
+    let text = records.iter().map(|record| record.body.to_string()).collect::<Vec<_>>().join("\n");
+    Ok((records.into_iter().filter_map(|record| record.event).collect(), text))
+}
+
+/// The servers of the demo are gone, so their pins are of no use to anyone.
+async fn forget_pins(state: &Path, project: &Path) {
+    let pins = PinStore::new(state);
+    let scope = project.display().to_string();
+    for id in [HOSTILE, CLOCK] {
+        // A pin that stays harms nobody: no other project has this path.
+        let _ = pins.reset(Some(&ServerId(id.to_owned())), Some(&scope)).await;
+    }
+}
+
+fn show(args: &DemoArgs, rows: &[Row], session: SessionId) -> serde_json::Result<String> {
+    if args.json {
+        let whole = json!({"session": session, "rows": rows});
+        return Ok(serde_json::to_string_pretty(&whole)? + "\n");
+    }
+    let table = table::render(rows, super::terminal_width());
+    Ok(format!(
+        "{table}All of it is recorded: `agentsh report {session}` (or `agentsh report latest`), `agentsh mcp calls`\n"
+    ))
+}
+
+fn told(result: io::Result<()>) -> u8 {
+    match result {
+        Ok(()) => 0,
+        Err(error) => fail(&error.to_string()),
+    }
+}

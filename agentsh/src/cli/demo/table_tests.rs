@@ -1,0 +1,112 @@
+use nix::errno::Errno;
+
+use super::*;
+use crate::types::{RuleRef, ServerId};
+
+fn all_refused() -> Vec<Report> {
+    let attack = |(by, attack, _): &(&str, &str, &str)| {
+        Report::new(by, attack, vec![Try::new("it", Err::<(), _>(Errno::EROFS))])
+    };
+    let work = |(by, attack, _): &(&str, &str, &str)| Report::new(by, attack, vec![Try::new("it", Ok::<_, Errno>(()))]);
+    ATTACKS.iter().map(attack).chain(WORKS.iter().map(work)).collect()
+}
+
+fn row<'a>(rows: &'a [Row], by: &str, attack: &str) -> &'a Row {
+    rows.iter().find(|row| row.by == by && row.attack == attack).unwrap_or(&rows[0])
+}
+
+#[test]
+fn refused_attacks_and_working_twins_are_good() {
+    let rows = rows(&all_refused(), &Seen::default());
+    assert!(rows.iter().all(|row| row.outcome.is_good()), "{rows:?}");
+    assert_eq!(rows.len(), ATTACKS.len() + WORKS.len());
+    assert!(render(&rows, 100).ends_with("30 attacks refused\n"));
+}
+
+#[test]
+fn what_was_not_reported_is_not_refused() {
+    let nothing = rows(&[], &Seen::default());
+    assert!(nothing.iter().all(|row| row.outcome == Outcome::NotTried));
+    let empty = [Report::new("agent", "ssh-key", Vec::new())];
+    assert_eq!(row(&rows(&empty, &Seen::default()), "agent", "ssh-key").outcome, Outcome::NotTried);
+    // The other side's report does not count for this one.
+    let mut reports = all_refused();
+    reports.retain(|report| report.by != HOSTILE || report.attack != "ssh-key");
+    let rows = rows(&reports, &Seen::default());
+    assert_eq!(row(&rows, HOSTILE, "ssh-key").outcome, Outcome::NotTried);
+    assert_eq!(row(&rows, "agent", "ssh-key").outcome, Outcome::Refused);
+}
+
+#[test]
+fn one_attempt_that_came_through_is_a_success_and_named() {
+    let mut reports = all_refused();
+    for report in &mut reports {
+        report.tries.push(Try::new("the other door", Ok::<_, Errno>(())));
+    }
+    let rows = rows(&reports, &Seen::default());
+    let attacks = rows.iter().filter(|row| !row.attack.starts_with("works"));
+    for row in attacks {
+        assert_eq!((row.outcome, row.happened.as_str()), (Outcome::Succeeded, "the other door: came through"));
+    }
+    assert!(render(&rows, 100).ends_with("0 attacks refused, 30 SUCCEEDED\n"));
+}
+
+#[test]
+fn what_the_host_saw_counts_more_than_what_the_inside_says() {
+    let mut seen = Seen::default();
+    seen.checks.insert("host-loopback", Err("1 connection arrived".to_owned()));
+    seen.checks.insert("git-hook", Ok("the file is unchanged".to_owned()));
+    let rows = rows(&all_refused(), &seen);
+    assert_eq!(row(&rows, "agent", "host-loopback").outcome, Outcome::Succeeded);
+    let hook = row(&rows, "agent", "git-hook");
+    assert_eq!((hook.outcome, hook.happened.as_str()), (Outcome::Refused, "EROFS; the file is unchanged"));
+}
+
+#[test]
+fn a_twin_that_is_refused_is_broken() {
+    let mut reports = all_refused();
+    reports.retain(|report| !report.attack.starts_with("works"));
+    reports.push(Report::new("agent", "works-tool", vec![Try::answered("call", Some("no".to_owned()), None)]));
+    let rows = rows(&reports, &Seen::default());
+    assert_eq!(row(&rows, "agent", "works-tool").outcome, Outcome::Broken);
+    assert_eq!(row(&rows, "agent", "works-project").outcome, Outcome::NotTried);
+}
+
+#[test]
+fn the_rule_comes_from_the_record_and_is_not_invented() {
+    let reports = [Report::new(
+        "agent",
+        "denied-tool",
+        vec![Try::answered("call it", Some("tool-denied".to_owned()), Some("p.yaml:3 (x)".to_owned()))],
+    )];
+    let without = rows(&reports, &Seen::default());
+    assert_eq!(row(&without, "agent", "denied-tool").refused_by, "p.yaml:3 (x)");
+    let event = Event::McpToolCallIntercepted {
+        server_id: ServerId(HOSTILE.to_owned()),
+        tool_name: "exfiltrate".to_owned(),
+        jsonrpc_id: 1.into(),
+        tool_hash: None,
+        action: "block".to_owned(),
+        reason: "tool-denied".to_owned(),
+        rule: RuleRef::default_rule("rule"),
+    };
+    let with = rows(&reports, &Seen { events: vec![event], ..Seen::default() });
+    assert!(row(&with, "agent", "denied-tool").refused_by.ends_with("recorded"));
+}
+
+#[test]
+fn only_answers_of_the_filter_are_called_the_filters() {
+    let call = |number, error: &str| Try { call: Some(number), ..Try::answered("c", Some(error.to_owned()), None) };
+    assert!(filtered(&call(libc::SYS_mount, "EPERM")));
+    assert!(filtered(&call(libc::SYS_io_uring_setup, "ENOSYS")));
+    assert!(!filtered(&call(libc::SYS_mount, "EFAULT")));
+    assert!(!filtered(&call(libc::SYS_read, "EPERM")));
+    assert_eq!(layer_of("internet", &Try::answered("c", Some("ETIMEDOUT".to_owned()), None)), "the answer was ETIMEDOUT");
+}
+
+#[test]
+fn the_json_has_a_stable_shape() {
+    let reports = [Report::new("agent", "ssh-key", vec![Try::new("read it", Err::<(), _>(Errno::ENOENT))])];
+    let rows = rows(&reports, &Seen::default());
+    insta::assert_snapshot!(serde_json::to_string(&rows[0]).unwrap_or_default(), @r#"{"by":"agent","attack":"ssh-key","attempted":"read the key in ~/.ssh","outcome":"refused","happened":"ENOENT","refused_by":"mount tree: it is not there","tries":[{"what":"read it","error":"ENOENT"}]}"#);
+}

@@ -1,0 +1,252 @@
+//! What is decided outside of a sandbox: what a killed supervisor leaves behind, the event store, the agents on
+//! PATH, and why user namespaces may be refused.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+
+use crate::sandbox::cgroup;
+use crate::sandbox::mount::file_key;
+use crate::session::Context;
+use crate::session::probe::{self, Probe};
+use crate::store::{Event, Journal, PinStore, Reader, StoreError};
+use crate::types::SessionId;
+
+use super::layer::{Layer, State};
+use super::probe::Facts;
+use super::{PROBE_VERB, stage};
+
+/// The first argument of the throw-away supervisor.
+pub const SUPERVISE: &str = "supervise";
+/// What a killed supervisor leaves has to be gone by then.
+const DEATH_LIMIT: Duration = Duration::from_millis(1000);
+const START_LIMIT: Duration = Duration::from_millis(2000);
+/// A journal that takes longer is not read to its end here.
+const VERIFY_LIMIT: Duration = Duration::from_millis(1500);
+
+/// Starts a supervisor with a sandbox below it, kills it with SIGKILL, and waits for the last process to go.
+///
+/// # Errors
+/// When it cannot be started.
+pub async fn parent_death(context: &Context, facts: &Facts) -> io::Result<Layer> {
+    let (layer, asked) = ("parent-death", "nothing outlives a killed agentsh");
+    let (mut held, inside) = probe::pipe()?;
+    let mut supervisor = Command::new(&context.executable.0)
+        .args([PROBE_VERB, SUPERVISE, &serde_json::to_string(facts)?])
+        .stdin(Stdio::null())
+        .stdout(inside)
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut heard = Vec::new();
+    let ready = async {
+        while !heard.contains(&b'\n') {
+            let mut buffer = [0; 1024];
+            match held.read(&mut buffer).await {
+                Ok(0) | Err(_) => return false,
+                Ok(read) => heard.extend_from_slice(&buffer[..read]),
+            }
+        }
+        true
+    };
+    let ready = tokio::time::timeout(START_LIMIT, ready).await.unwrap_or(false);
+    supervisor.kill()?;
+    supervisor.wait()?;
+    // The write end is in the hands of every process below the supervisor, and of nobody else.
+    let gone = probe::gone(held, DEATH_LIMIT).await;
+    cgroup::sweep(&context.hierarchies);
+    Ok(match (ready, gone) {
+        (false, _) => Layer::new(layer, asked, "not tried", State::Absent)
+            .because("the throw-away supervisor could not start its sandbox"),
+        (true, Some(after)) => {
+            let after = after.as_secs_f64() * 1000.0;
+            Layer::enforced(layer, asked, format!("program, daemon and grandchild gone {after:.1} ms after SIGKILL"))
+        }
+        (true, None) => Layer::new(layer, asked, "processes still run after a second", State::Absent)
+            .remedy("please report it, with the kernel's version"),
+    })
+}
+
+/// The throw-away supervisor: a sandbox whose program waits. Ends when it is killed.
+pub async fn supervise(facts: Facts) -> u8 {
+    let Some(directory) = facts.project.parent() else { return 1 };
+    let Ok(context) = stage::context(directory) else { return 1 };
+    let Ok(stdout) = io::stdout().as_fd().try_clone_to_owned() else { return 1 };
+    let arguments = stage::arguments(&facts, &["linger"]);
+    let probe = Probe { name: "supervise".to_owned(), arguments, ..Probe::default() };
+    match probe::start(&context, probe, stdout).await {
+        Ok(mut running) => running.child.exit().await,
+        Err(_) => 1,
+    }
+}
+
+/// The real store is opened and its chain checked; a throw-away one is written, checked, damaged and checked.
+pub async fn event_store(state: &Path, throw_away: &Path) -> Layer {
+    let (layer, asked) = ("event-store", "opens, and its hash chain holds");
+    let broken = |why: String, remedy: String| {
+        Layer::new(layer, asked, "", State::Absent).because(why).remedy(remedy)
+    };
+    match notices_damage(throw_away).await {
+        Ok(true) => {}
+        Ok(false) => return broken("a changed event was not noticed".to_owned(), "please report it".to_owned()),
+        Err(error) => return broken(format!("a throw-away store: {error}"), "look for a full disk".to_owned()),
+    }
+    let check = async {
+        Journal::open(state, SessionId(uuid::Uuid::now_v7())).await?.close().await?;
+        match Reader::open(state).await? {
+            Some(mut reader) => reader.verify().await.map(Some),
+            None => Ok(None),
+        }
+    };
+    let place = state.display();
+    match tokio::time::timeout(VERIFY_LIMIT, check).await {
+        Ok(Ok(None)) => Layer::enforced(layer, asked, format!("{place}: empty; damage is noticed")),
+        Ok(Ok(Some(found))) if found.ok => Layer::enforced(
+            layer,
+            asked,
+            format!("{place}: {} events in {} sessions; damage is noticed", found.events, found.sessions.len()),
+        ),
+        Ok(Ok(Some(found))) => {
+            let first = found.problems.first().map(|problem| problem.detail.clone()).unwrap_or_default();
+            let why = format!("{} problems in {place}, first: {first}", found.problem_count);
+            broken(why, "`agentsh events verify` shows them all; move the directory away to start anew".to_owned())
+        }
+        Ok(Err(error)) => broken(error.to_string(), format!("agentsh must be able to write in {place}")),
+        Err(_) => Layer::new(layer, asked, format!("{place}: opens"), State::Degraded)
+            .because("it is too large to be checked here")
+            .remedy("`agentsh events verify` reads it to its end"),
+    }
+}
+
+/// Whether one changed word in the file is found by the check.
+async fn notices_damage(state: &Path) -> Result<bool, StoreError> {
+    const WORD: &[u8] = b"doctor-marker";
+    let journal = Journal::open(state, SessionId(uuid::Uuid::now_v7())).await?;
+    journal
+        .commit(Event::ProcessExited { server_id: None, exit_code: 0, cause: "doctor-marker".to_owned() })
+        .await?;
+    journal.close().await?;
+    let verified = async || -> Result<bool, StoreError> {
+        match Reader::open(state).await? {
+            Some(mut reader) => Ok(reader.verify().await?.ok),
+            None => Ok(false),
+        }
+    };
+    if !verified().await? {
+        return Ok(false);
+    }
+    let mut changed = 0;
+    for entry in std::fs::read_dir(state).into_iter().flatten().flatten() {
+        let Ok(mut bytes) = std::fs::read(entry.path()) else { continue };
+        while let Some(at) = memchr::memmem::find(&bytes, WORD) {
+            bytes[at] = b'D';
+            changed += 1;
+        }
+        // A file that cannot be written back leaves the damage undone, and the check below says so.
+        let _ = std::fs::write(entry.path(), bytes);
+    }
+    Ok(changed > 0 && !verified().await.unwrap_or(false))
+}
+
+/// Whether an agent is on PATH. It is not executed; its hash is known if a run has computed it.
+pub async fn agent(name: &str, context: &Context) -> Layer {
+    let layer = format!("agent-{name}");
+    let asked = format!("`{name}` on PATH");
+    let Some(found) = on_path(name, context) else {
+        return Layer::new(&layer, &asked, "", State::NotFound)
+            .remedy("nothing, unless you want to run it: `agentsh run` works with any program");
+    };
+    let real = found.canonicalize().unwrap_or_else(|_| found.clone());
+    let key = File::open(&real).and_then(|file| file_key(file.as_fd()));
+    let known = PinStore::new(&context.state).all_digests().await.unwrap_or_default();
+    let digest = key.ok().and_then(|key| known.get(&key).copied());
+    let hash = match digest {
+        Some(bytes) => {
+            let hex: String = bytes.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+            format!("sha256 {hex}…")
+        }
+        None => "not hashed yet: its first run does it".to_owned(),
+    };
+    let leads = if real == found { String::new() } else { format!(" -> {}", real.display()) };
+    Layer::new(&layer, &asked, format!("{}{leads}; {hash}", found.display()), State::Found)
+}
+
+fn on_path(name: &str, context: &Context) -> Option<PathBuf> {
+    let path = context.env.get("PATH")?;
+    let is_program = |path: &PathBuf| {
+        path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+    };
+    std::env::split_paths(path).filter(|entry| entry.is_absolute()).map(|entry| entry.join(name)).find(is_program)
+}
+
+/// Why no sandbox could be started, and what to do about it.
+#[must_use]
+pub fn explain(message: &str) -> String {
+    let setting = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    remedies(
+        message,
+        &setting("/proc/sys/kernel/unprivileged_userns_clone"),
+        &setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
+        &setting("/proc/sys/user/max_user_namespaces"),
+        ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists()),
+    )
+}
+
+fn remedies(message: &str, clone: &str, apparmor: &str, most: &str, container: bool) -> String {
+    if clone == "0" {
+        return "this system keeps user namespaces for root; allow them with \
+                `sudo sysctl -w kernel.unprivileged_userns_clone=1`, or start agentsh as root"
+            .to_owned();
+    }
+    if most == "0" {
+        return "user namespaces are switched off; allow them with `sudo sysctl -w user.max_user_namespaces=15000`"
+            .to_owned();
+    }
+    if apparmor == "1" {
+        return "AppArmor keeps user namespaces for programs with a profile; give agentsh one with `userns,`, or \
+                `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or start agentsh as root"
+            .to_owned();
+    }
+    if container {
+        return "this is a container whose runtime refuses namespaces; start it with `--security-opt \
+                seccomp=unconfined --security-opt systempaths=unconfined`, or run agentsh outside of it"
+            .to_owned();
+    }
+    let mentioned = message.contains("clone3") || message.contains("uid_map");
+    if mentioned {
+        "allow user namespaces to this user (containers and hardened kernels often refuse them), or start agentsh as \
+         root"
+            .to_owned()
+    } else {
+        "the step that failed is named on the left; agentsh needs Linux 5.13 or later with namespaces".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn each_reason_for_refused_namespaces_has_its_remedy() {
+        assert!(remedies("", "0", "", "", false).contains("kernel.unprivileged_userns_clone=1"));
+        assert!(remedies("", "1", "1", "99", false).contains("apparmor_restrict_unprivileged_userns=0"));
+        assert!(remedies("", "", "", "0", true).contains("user.max_user_namespaces"));
+        assert!(remedies("", "", "", "", true).contains("container"));
+        assert!(remedies("clone3 (…): EPERM", "", "", "", false).contains("allow user namespaces"));
+    }
+
+    #[tokio::test]
+    async fn the_store_is_opened_and_damage_is_noticed() {
+        let place = tempfile::tempdir().unwrap();
+        let row = event_store(&place.path().join("state"), &place.path().join("throw-away")).await;
+        assert_eq!(row.state, State::Enforced, "{row:?}");
+        let row = event_store(Path::new("/proc/nowhere"), &place.path().join("other")).await;
+        assert_eq!(row.state, State::Absent, "{row:?}");
+    }
+}

@@ -1,0 +1,149 @@
+//! `agentsh doctor`: every layer, by really trying it in throw-away sandboxes that are started as every run starts
+//! them. Nothing is called enforced that was not attempted and refused.
+
+mod host;
+mod judge;
+mod layer;
+mod probe;
+mod stage;
+
+use std::io::Write;
+
+use clap::Args;
+
+use crate::session::probe::{ProbeError, Probed};
+
+use self::judge::Host;
+use self::layer::{Layer, State};
+use self::stage::Stage;
+use super::{exit, fail};
+
+const NO_SANDBOX: &str = "no sandbox can be started";
+/// The hidden verb of the inside.
+pub const PROBE_VERB: &str = "__probe";
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// The rows as a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+pub async fn run(args: DoctorArgs) -> u8 {
+    let layers = match examine().await {
+        Ok(layers) => layers,
+        Err(message) => return fail(&message),
+    };
+    let text = if args.json {
+        match layer::to_json(&layers) {
+            Ok(text) => text,
+            Err(error) => return fail(&error.to_string()),
+        }
+    } else {
+        layer::render(&layers, super::terminal_width())
+    };
+    // A closed standard output is nobody's fault here.
+    let _ = anstream::stdout().write_all(text.as_bytes());
+    if layers.iter().any(|layer| layer.state.is_wanting()) { exit::NO } else { 0 }
+}
+
+/// Inside a throw-away sandbox, or the supervisor that is to be killed.
+#[must_use]
+pub fn inside() -> u8 {
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    match words.as_slice() {
+        [verb, facts] if verb == host::SUPERVISE => match serde_json::from_str(facts) {
+            Ok(facts) => super::on_one_thread(host::supervise(facts)),
+            Err(_) => exit::FAILED,
+        },
+        [facts, names @ ..] => match serde_json::from_str(facts) {
+            Ok(facts) => probe::main(&facts, names),
+            Err(_) => exit::FAILED,
+        },
+        [] => exit::FAILED,
+    }
+}
+
+async fn examine() -> Result<Vec<Layer>, String> {
+    let stage = Stage::set().map_err(|error| format!("cannot prepare a place for the attempts: {error}"))?;
+    let context = stage::context(stage.directory()).map_err(|error| error.to_string())?;
+    let throw_away = stage.directory().join("state");
+    let (ordinary, memory, pids, cpu, in_place, copied, death, store, claude, codex) = tokio::join!(
+        stage.ordinary(&context),
+        stage.limited(&context, "memory"),
+        stage.limited(&context, "pids"),
+        stage.limited(&context, "cpu"),
+        stage.tampered(&context, false),
+        stage.tampered(&context, true),
+        host::parent_death(&context, &stage.facts),
+        host::event_store(&context.state, &throw_away),
+        host::agent("claude", &context),
+        host::agent("codex", &context),
+    );
+    let seen = stage.look();
+    let mut layers = match &ordinary {
+        Ok(probed) => judge::ordinary(&judge::read(&probed.output), &probed.enforcement, &seen),
+        Err(error) => not_started(error, &seen),
+    };
+    if ordinary.is_ok() {
+        layers.push(limit("memory-limit", memory, judge::memory));
+        layers.push(limit("process-limit", pids, judge::pids));
+        layers.push(limit("cpu-limit", cpu, judge::cpu));
+        layers.push(pinned(&ordinary, in_place, copied, &seen));
+        layers.push(death.unwrap_or_else(|error| untried("parent-death").because(error.to_string())));
+    } else {
+        let rest = ["memory-limit", "process-limit", "cpu-limit", "pinned-execution", "parent-death"];
+        layers.extend(rest.map(|layer| untried(layer).because(NO_SANDBOX)));
+    }
+    layers.extend([store, claude, codex]);
+    layers.push(
+        Layer::new("network-ebpf", "connections by name, refused in the kernel", "", State::NotBuilt)
+            .because("eBPF: not built yet; until then nothing but the model's own address is reachable"),
+    );
+    drop(context);
+    Ok(layers)
+}
+
+fn limit(layer: &str, probed: Result<Probed, ProbeError>, judge: impl Fn(&Probed) -> Layer) -> Layer {
+    match probed {
+        Ok(probed) => judge(&probed),
+        Err(error) => untried(layer).because(error.to_string()),
+    }
+}
+
+fn pinned(
+    ordinary: &Result<Probed, ProbeError>,
+    in_place: std::io::Result<Option<String>>,
+    copied: std::io::Result<Option<String>>,
+    seen: &Host,
+) -> Layer {
+    match (ordinary, in_place, copied) {
+        (Ok(probed), Ok(in_place), Ok(copied)) => {
+            judge::pinned(&judge::read(&probed.output), &[("in place", in_place), ("copied", copied)], seen)
+        }
+        (Err(error), ..) => untried("pinned-execution").because(error.to_string()),
+        (_, Err(error), _) | (_, _, Err(error)) => untried("pinned-execution").because(error.to_string()),
+    }
+}
+
+/// No sandbox at all: the row whose step failed says why, the others that they were not tried.
+fn not_started(error: &ProbeError, seen: &Host) -> Vec<Layer> {
+    let message = error.to_string();
+    let at_birth = ["clone3", "uid_map", "gid_map", "setgroups"].iter().any(|step| message.contains(step));
+    let culprit = if at_birth { "user-namespace" } else { "mount-tree" };
+    let mut layers = judge::ordinary(&judge::Answers::new(), &[], seen);
+    for layer in &mut layers {
+        if layer.state == State::NotNeeded {
+            continue;
+        }
+        let blank = untried(&layer.layer);
+        let why = if layer.layer == culprit { message.clone() } else { NO_SANDBOX.to_owned() };
+        let remedy = if layer.layer == culprit { host::explain(&message) } else { String::new() };
+        *layer = Layer { asked: std::mem::take(&mut layer.asked), ..blank }.because(why).remedy(remedy);
+    }
+    layers
+}
+
+fn untried(layer: &str) -> Layer {
+    Layer::new(layer, "", "not tried", State::Absent)
+}

@@ -1,0 +1,32 @@
+//! A directory of our own for one run of `doctor` or `demo`, gone afterwards.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use crate::session::RemoveOnDrop;
+
+/// Makes `$TMPDIR/agentsh-NAME-…`, for this user alone. Links on the way are resolved.
+///
+/// # Errors
+/// When there is no place for temporary files.
+pub fn make(name: &str) -> io::Result<RemoveOnDrop> {
+    let base = std::env::temp_dir().canonicalize()?;
+    let unique = uuid::Uuid::now_v7().simple().to_string();
+    let directory = base.join(format!("agentsh-{name}-{unique}"));
+    std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
+    Ok(RemoveOnDrop(directory))
+}
+
+/// Writes a file and the directories above it.
+///
+/// # Errors
+/// Those of the file system.
+pub fn plant(directory: &Path, path: &str, content: &str) -> io::Result<PathBuf> {
+    let path = directory.join(path);
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    std::fs::write(&path, content)?;
+    Ok(path)
+}

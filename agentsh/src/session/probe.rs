@@ -1,0 +1,200 @@
+//! A throw-away sandbox around agentsh's own executable, started as every agent is: how `doctor` asks the kernel
+//! instead of guessing.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+use crate::policy::{Limits, ProcessPolicy};
+use crate::sandbox::layout::{PinnedBytes, PinnedFile};
+use crate::sandbox::plan::{Access, Kind, Mount, Program, Source, Terminal, What};
+use crate::sandbox::{Enforcement, SpawnError};
+
+use super::Context;
+use super::launch::{self, Running, Start};
+use super::server::memory_exceeded;
+
+/// A sandbox that takes longer is killed.
+pub const PATIENCE: Duration = Duration::from_millis(2500);
+/// Most output that is read.
+const MOST_OUTPUT: u64 = 256 * 1024;
+
+/// Beneath no directory that Landlock lets anyone write to.
+pub const LANDLOCK_ONLY: &str = "/run/landlock-only";
+
+/// What is to run, and what is different from an ordinary agent.
+#[derive(Debug, Default)]
+pub struct Probe {
+    /// Name for messages and cgroups; unique in this process.
+    pub name: String,
+    /// After agentsh's own name.
+    pub arguments: Vec<String>,
+    pub limits: Limits,
+    pub pinned: Vec<PinnedFile>,
+    /// Descriptors that `pinned` refers to.
+    pub descriptors: Vec<OwnedFd>,
+    /// A directory that is shown writable at [`LANDLOCK_ONLY`], which no Landlock rule opens: whatever is refused
+    /// there is refused by Landlock.
+    pub landlock_only: Option<PathBuf>,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Probed {
+    pub output: String,
+    /// 128+n for signal n.
+    pub exit_code: u8,
+    pub enforcement: Vec<Enforcement>,
+    /// A cgroup holds memory; otherwise the watchdog and a limit per process.
+    pub memory_in_cgroup: bool,
+    pub cpu_in_cgroup: bool,
+    /// How often the cgroup made its processes wait for a processor; None without one.
+    pub throttled: Option<u64>,
+    pub ended: Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    ByItself,
+    ByTheMemoryWatchdog,
+    /// After [`PATIENCE`].
+    TooSlow,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error("cannot talk to the throw-away sandbox: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Starts the sandbox, reads what the program inside prints, and waits for its end.
+///
+/// # Errors
+/// When the program could not be started; nothing is left running.
+pub async fn run(context: &Context, probe: Probe) -> Result<Probed, ProbeError> {
+    let (stdout, inside) = pipe()?;
+    let running = start(context, probe, inside).await?;
+    let Running { mut child, cgroup, watched_memory, enforcement } = running;
+    let output = tokio::task::spawn_local(read(stdout));
+    let mut ended = Ended::ByItself;
+    let exit_code = {
+        let over = memory_exceeded(child.pid, watched_memory);
+        tokio::pin!(over);
+        tokio::select! {
+            code = child.exit() => code,
+            () = &mut over => {
+                ended = Ended::ByTheMemoryWatchdog;
+                child.kill();
+                child.exit().await
+            }
+            () = tokio::time::sleep(PATIENCE) => {
+                ended = Ended::TooSlow;
+                child.kill();
+                child.exit().await
+            }
+        }
+    };
+    if let Some(error) = child.execution_error() {
+        return Err(error.into());
+    }
+    let output = output.await.unwrap_or_default();
+    Ok(Probed {
+        output,
+        exit_code,
+        enforcement,
+        memory_in_cgroup: cgroup.memory_held,
+        cpu_in_cgroup: cgroup.cpu_held,
+        throttled: cgroup.times_throttled(),
+        ended,
+    })
+}
+
+/// Starts the sandbox with `stdout` as the only way out, and leaves it running.
+///
+/// # Errors
+/// The step that failed.
+pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<Running, ProbeError> {
+    let (executable, key) = &context.executable;
+    let nothing = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    let own = PinnedFile { path: executable.clone(), bytes: PinnedBytes::InPlace(*key), executable: true };
+    let words = std::iter::once("agentsh".to_owned()).chain(probe.arguments);
+    let policy = ProcessPolicy::default();
+    let limits = probe.limits.or(crate::policy::limits::limits_for_agent());
+    let start = Start {
+        label: &probe.name,
+        policy: &policy,
+        limits: &limits,
+        for_agent: true,
+        terminal: Terminal::NewSession,
+        program: Program {
+            path: executable.clone(),
+            argv: words.collect(),
+            env: vec![format!("HOME={}", context.home.display())],
+            workdir: context.project.clone(),
+        },
+        pinned: std::iter::once(own).chain(probe.pinned).collect(),
+        program_roots: Vec::new(),
+        descriptors: probe.descriptors,
+        project_access: Some(Access::ReadWrite),
+        grants: Vec::new(),
+        own_state: Vec::new(),
+        denied: Vec::new(),
+        unmasked: Vec::new(),
+        execute: Vec::new(),
+        files: Vec::new(),
+        extra: Vec::new(),
+        names: BTreeMap::new(),
+        listen: Vec::new(),
+        stdio: [nothing.as_fd(), stdout.as_fd(), nothing.as_fd()],
+        // What is missing is what is asked for here.
+        allow_degraded: true,
+    };
+    let mut layout = launch::prepare(context, &start);
+    if let Some(path) = probe.landlock_only {
+        let source = Source::Path { path, expect: None };
+        let what = What::Bind { source, access: Access::ReadWrite, kind: Kind::Directory };
+        layout.mounts.push(Mount { target: LANDLOCK_ONLY.into(), what });
+    }
+    // A stand-in would have to be made on disk; nothing here depends on one.
+    layout.mounts.retain(|mount| !layout.placeholders.iter().any(|(path, _)| *path == mount.target));
+    let cgroup = format!("agentsh-{}-{}", std::process::id(), probe.name);
+    Ok(launch::start(context, start, layout, &cgroup).await?)
+}
+
+/// Resolves to true when every process that holds the other end is gone.
+pub async fn gone(mut held: pipe::Receiver, patience: Duration) -> Option<Duration> {
+    let started = Instant::now();
+    let mut buffer = [0; 64];
+    loop {
+        let left = patience.checked_sub(started.elapsed())?;
+        match tokio::time::timeout(left, held.read(&mut buffer)).await {
+            Ok(Ok(0) | Err(_)) => return Some(started.elapsed()),
+            Ok(Ok(_)) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Our end to read from, and the end for the inside.
+///
+/// # Errors
+/// When there are no descriptors left.
+pub fn pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
+    let (ours, inside) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((pipe::Receiver::from_owned_fd(ours)?, inside))
+}
+
+async fn read(stdout: pipe::Receiver) -> String {
+    let mut bytes = Vec::new();
+    // What was read before an error is as true as without it.
+    let _ = stdout.take(MOST_OUTPUT).read_to_end(&mut bytes).await;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
