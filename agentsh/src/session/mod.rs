@@ -78,7 +78,11 @@ impl Session {
             config_home: context.config.clone(),
             agent: opening.agent.to_owned(),
         })
-        .map_err(|error| SessionError::Policy(error.render()))?;
+        .map_err(|error| {
+            // The first line gets its `error: ` where it is printed.
+            let text = error.render();
+            SessionError::Policy(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
+        })?;
         let id = SessionId(uuid::Uuid::now_v7());
         let journal = Journal::open(&context.state, id).await?;
         let pins = Arc::new(PinStore::new(&context.state));
