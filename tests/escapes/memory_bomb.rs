@@ -1,7 +1,7 @@
 //! Memory without end, in every shape: private, shared, in files that no process maps, in temporary directories.
 //! Stopped by: a cgroup, or else by rlimits and a watchdog.
 
-use crate::support::{everywhere, no, yes};
+use crate::support::{everywhere, known_failing, no, yes};
 
 const LIMIT: &str = "limits: {memory: 150MiB}";
 
@@ -40,12 +40,16 @@ fn shared_memory() {
 
 #[test]
 fn memory_that_nobody_maps() {
-    contained("memory-file 1200");
+    known_failing("without a cgroup nobody counts pages of memory files that no process maps", || {
+        contained("memory-file 1200");
+    });
 }
 
 #[test]
 fn temporary_files() {
-    contained("fill-file 600 /tmp/big");
+    known_failing("without a cgroup nobody counts pages of private directories", || {
+        contained("fill-file 600 /tmp/big");
+    });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::support::{everywhere, no, yes};
+use crate::support::{Mode, Outcome, Place, everywhere, known_failing, no, yes};
 
 const FILES: [&str; 9] = [
     ".git/hooks/pre-commit",
@@ -75,4 +75,59 @@ fn shell_files_of_a_writable_home_too() {
             yes(format!("append {home}/plain.txt")),
         ]);
     });
+}
+
+/// A file in a directory: whoever can rename the directory can make the file anew.
+#[test]
+fn parents_of_guarded_files_stay_where_they_are() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        place.write(".cargo/config.toml", "");
+        place.write(".cargo/other", "");
+        place.write("vendor/library/.git/hooks/pre-commit", "");
+        place.write("vendor/library/.git/config", "");
+        place.write("plain/file", "");
+        let project = place.project.display();
+        sandbox.holds(&[
+            no(format!("rename {project}/.cargo {project}/away")),
+            no(format!("rename {project}/vendor {project}/away")),
+            no(format!("rename {project}/vendor/library {project}/vendor/away")),
+            yes(format!("append {project}/.cargo/other")),
+            yes(format!("create {project}/vendor/library/new")),
+            yes(format!("rename {project}/plain {project}/away")),
+        ]);
+    });
+}
+
+/// With the home as the project: files that do not exist yet, and would run later.
+#[test]
+fn missing_ones_of_a_writable_home_are_not_made() {
+    known_failing("there are no stand-ins in a writable home", || {
+        everywhere(|sandbox| {
+            let place = &sandbox.place;
+            sandbox.policy("filesystem: {write: [\"~\"]}");
+            let home = place.home.display();
+            sandbox.holds(&[
+                no(format!("create {home}/.bash_profile")),
+                no(format!("create {home}/.zshenv")),
+                no(format!("mkdir {home}/.config/autostart")),
+                yes(format!("create {home}/plain.txt")),
+            ]);
+        });
+    });
+}
+
+/// With the home as the project: the policy in force for the next run.
+#[test]
+fn the_users_policy_is_not_made_from_inside() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let script =
+            "mkdir -p .config/agentsh && echo 'version: 1' > .config/agentsh/policy.yaml; echo ran > made";
+        let mut command = place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]);
+        Outcome::of(command.current_dir(&place.home));
+        assert!(place.home.join("made").exists());
+        assert!(!place.home.join(".config/agentsh/policy.yaml").exists(), "{mode:?}");
+    }
 }

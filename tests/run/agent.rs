@@ -146,7 +146,7 @@ fn calls_above_the_rate_are_refused() {
 fn closed_policies_refuse_tools_that_were_never_listed() {
     let place = Place::new(Mode::Invoker);
     three_servers(&place);
-    place.policy("sandbox: {mcp: {enforce_policy: true, fail_closed: true}}\n");
+    place.policy("sandbox: {mcp: {enforce_policy: true, fail_closed: true, tool_policy: allowlist, allowed_tools: [{server: alpha, tool: echo}]}}\n");
     let step = || call("alpha", "echo", json!({"text": "x"}));
     let answers = script(&place, &json!([step(), list("alpha"), step()]));
     assert!(answers.json[0].get("error").is_some(), "{}", answers.outcome);

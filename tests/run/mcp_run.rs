@@ -90,7 +90,10 @@ fn a_server_may_ask_the_client() {
 fn standard_error_and_the_exit_code_are_the_servers() {
     for mode in Mode::all() {
         let place = Place::new(mode);
-        let peer = Peer::server(&place, &["exit", "23"]);
+        let mut peer = Peer::server(&place, &["exit", "23"]);
+        // A server is started for the first message.
+        let id = peer.ask("ping", json!({}));
+        assert!(peer.answer(&id)["error"]["message"].as_str().unwrap().contains("exit code 23"));
         let (code, errors) = peer.finish();
         assert!(errors.contains("the fixture server was told to end"), "{mode:?} {errors}");
         assert_eq!(code, 23, "{mode:?} {errors}");
