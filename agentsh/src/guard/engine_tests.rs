@@ -131,9 +131,10 @@ fn fail_closed_wants_a_tool_that_is_listed_and_allowed() {
         tool_policy: ListMode::Denylist,
         denied_tools: vec![at(rule("*", "exec", None), 7)],
         allowed_tools: vec![at(rule("*", "read", None), 8)],
+        written: [("fail_closed".to_owned(), at((), 3).rule)].into(),
         ..enforced()
     };
-    let unknown = (Outcome::Block, Reason::UnknownTool, 0);
+    let unknown = (Outcome::Block, Reason::UnknownTool, 3);
     assert_eq!(call(&policy, "x", "read", Some(HASH)), (Outcome::Allow, Reason::NoRule, 2));
     assert_eq!(call(&policy, "x", "read", None), unknown);
     assert_eq!(call(&policy, "x", "write", Some(HASH)), unknown);
@@ -144,7 +145,7 @@ fn fail_closed_wants_a_tool_that_is_listed_and_allowed() {
         hash: None,
         listed: false,
     });
-    assert_eq!(verdict.rule.to_string(), "policy.yaml (sandbox.mcp.fail_closed)");
+    assert_eq!(verdict.rule.line, 3);
 }
 
 #[test]
@@ -189,4 +190,23 @@ fn a_rate_limit_counts_even_when_the_lists_are_not_enforced() {
     let server = ServerId("x".into());
     assert_eq!(guard.judge_call(&server, "t", None, false, Duration::ZERO).outcome, Outcome::Allow);
     assert_eq!(guard.judge_call(&server, "t", None, false, Duration::ZERO).outcome, Outcome::Block);
+}
+
+#[test]
+fn lists_of_the_project_narrow_and_never_widen() {
+    let project = McpPolicy {
+        tool_policy: ListMode::Denylist,
+        denied_tools: vec![at(rule("*", "write", None), 9)],
+        allowed_tools: vec![at(rule("*", "exec", None), 10)],
+        ..enforced()
+    };
+    let policy = McpPolicy {
+        tool_policy: ListMode::Denylist,
+        denied_tools: vec![at(rule("*", "exec", None), 7)],
+        narrowed_by: Some(Box::new(project)),
+        ..enforced()
+    };
+    assert_eq!(call(&policy, "x", "write", None), (Outcome::Block, Reason::ToolDenied, 9));
+    assert_eq!(call(&policy, "x", "exec", None), (Outcome::Block, Reason::ToolDenied, 7));
+    assert_eq!(call(&policy, "x", "read", None).0, Outcome::Allow);
 }

@@ -59,7 +59,9 @@ impl Hierarchies {
                 Some(Path::new(mount_point).join(own.trim_start_matches('/')))
             };
             match kind {
-                Some("cgroup2") => found.unified = place(""),
+                Some("cgroup2") => {
+                    found.unified = place("").map(|own| home_of_sandboxes(&own, Path::new(mount_point)))
+                }
                 Some("cgroup") if options.split(',').any(|option| option == "memory") => {
                     found.memory = place("memory")
                 }
@@ -108,6 +110,11 @@ impl Hierarchies {
         if !cgroup.memory_held {
             let files = [("memory.limit_in_bytes", quota.memory_bytes.to_string())];
             cgroup.memory_held = cgroup.join_legacy(self.memory.as_deref(), name, &files);
+            if let (true, Some(directory)) = (cgroup.memory_held, cgroup.legacy.last()) {
+                // Memory and swap together; a host without swap accounting lacks the file.
+                let _ =
+                    write(&directory.join("memory.memsw.limit_in_bytes"), &quota.memory_bytes.to_string());
+            }
         }
         if let (Some(percent), false) = (quota.cpu_percent, cgroup.cpu_held) {
             let files = [
@@ -165,25 +172,18 @@ impl Drop for Cgroup {
         if let Some((directory, _)) = &self.unified {
             let _ = write(&directory.join("cgroup.kill"), "1");
         }
-        let directories: Vec<PathBuf> = self
-            .unified
-            .iter()
-            .map(|(directory, _)| directory.clone())
-            .chain(self.legacy.drain(..))
-            .collect();
-        // A killed process leaves its cgroup a moment after it is reaped; not worth making anyone wait for.
-        std::thread::spawn(move || {
-            for directory in directories {
-                for _ in 0..50 {
-                    match fs::remove_dir(&directory) {
-                        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                            std::thread::sleep(std::time::Duration::from_millis(10));
-                        }
-                        _ => break,
+        for directory in self.unified.iter().map(|(directory, _)| directory).chain(&self.legacy) {
+            // A killed process leaves its cgroup a moment after it is reaped. What is still busy after that moment
+            // is swept by a later run.
+            for _ in 0..10 {
+                match fs::remove_dir(directory) {
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
                     }
+                    _ => break,
                 }
             }
-        });
+        }
     }
 }
 
@@ -203,6 +203,19 @@ pub fn sweep(hierarchies: &Hierarchies) {
                 let _ = fs::remove_dir(entry.path());
             }
         }
+    }
+}
+
+/// Where sandboxes get their cgroups: a cgroup that holds processes cannot hand controllers down, so beside our own
+/// one where its parent hands memory down, else below it.
+fn home_of_sandboxes(own: &Path, mount_point: &Path) -> PathBuf {
+    let hands_down = |directory: &Path| {
+        fs::read_to_string(directory.join("cgroup.subtree_control"))
+            .is_ok_and(|list| list.split_whitespace().any(|controller| controller == "memory"))
+    };
+    match own.parent() {
+        Some(parent) if own != mount_point && hands_down(parent) => parent.to_owned(),
+        _ => own.to_owned(),
     }
 }
 

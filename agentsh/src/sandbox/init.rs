@@ -155,6 +155,7 @@ fn execute(plan: &Plan, prepared: &Prepared, signals_before: &SigSet) -> StageEr
         }
         let workdir = &plan.program.workdir;
         nix::unistd::chdir(workdir).on("enter", workdir.display())?;
+        landlock::leave_pid_1_alone()?;
         signals_before.thread_set_mask().at("restore signals")?;
         close_from(3).at("close descriptors")?;
         nix::unistd::execve(&prepared.path, &prepared.argv, &prepared.env)

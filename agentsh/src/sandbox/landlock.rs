@@ -44,6 +44,22 @@ pub fn apply(rules: &[LandlockRule]) -> Result<Enforcement, StageError> {
     Ok(describe(&status.landlock))
 }
 
+/// A domain inside the first one, for the program alone: it can no longer signal pid 1, which stays outside.
+/// Kernels without signal scopes (before 6.12) leave it as it is; pid 1 ignores what it does not handle.
+///
+/// # Errors
+/// When the kernel refuses a ruleset that it knows.
+pub fn leave_pid_1_alone() -> Result<(), StageError> {
+    Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .scope(Scope::Signal)
+        .and_then(Ruleset::create)
+        .and_then(landlock::RulesetCreated::restrict_self)
+        .map(|_| ())
+        .map_err(to_io)
+        .at("separate the program from pid 1")
+}
+
 fn rights(access: LandlockAccess, all: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
     let read = AccessFs::from_read(ASKED);
     match access {

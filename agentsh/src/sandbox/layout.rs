@@ -104,6 +104,9 @@ pub struct Layout {
     pub unsearched: Vec<PathBuf>,
 }
 
+/// Descriptions of the invoking user's keys: shown to every process of the same user id.
+const HIDDEN_IN_PROC: [&str; 2] = ["keys", "key-users"];
+
 /// Where agentsh's own files stand inside an agent's sandbox.
 pub const OWN_DIRECTORY: &str = "/run/agentsh";
 
@@ -158,6 +161,9 @@ impl Builder<'_> {
 
     fn private(&mut self) {
         self.push("/proc", What::Proc);
+        for name in HIDDEN_IN_PROC {
+            self.hide(&Path::new("/proc").join(name));
+        }
         self.push("/dev", What::Directory { mode: 0o755 });
         for name in ["null", "zero", "full", "random", "urandom", "tty"] {
             let path = Path::new("/dev").join(name);

@@ -3,7 +3,7 @@
 //! Sources are opened first, while the host's tree can still be seen and with the launcher's own user id;
 //! then the new root is filled, entered, and the host's tree is gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -65,8 +65,10 @@ pub fn build(mounts: &[Mount], mut sources: Sources, passed: &[Option<OwnedFd>])
     let root =
         rustix::fs::openat(CWD, SCAFFOLD, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .at("open the new root")?;
+    // The file systems that die with the sandbox: the only ones that generated files may be written to.
+    let mut own = BTreeSet::from([device(root.as_fd()).at("look at the new root")?]);
     for (index, mount) in mounts.iter().enumerate() {
-        make(root.as_fd(), mount, sources.0.remove(&index), passed)?;
+        make(root.as_fd(), mount, sources.0.remove(&index), passed, &mut own)?;
     }
     restrict(root.as_fd(), Access::ReadOnly, false).at("make the root read-only")?;
     rustix::process::fchdir(&root).at("enter the new root")?;
@@ -81,6 +83,7 @@ fn make(
     mount: &Mount,
     source: Option<OwnedFd>,
     passed: &[Option<OwnedFd>],
+    own: &mut BTreeSet<u64>,
 ) -> Result<(), StageError> {
     let target = &mount.target;
     match &mount.what {
@@ -94,12 +97,11 @@ fn make(
                 other => other.on("make symlink", target.display())?,
             }
         }
-        What::File { content, mode } => {
-            write_file(root, target, content, *mode).on("write", target.display())?;
-        }
+        What::File { content, mode } => generate(root, target, content, *mode, own)?,
         What::Tmpfs { bytes, mode } => {
             let at = place(root, target, Kind::Directory, *mode)?;
             let tree = tmpfs(*bytes, *mode).on("make tmpfs", target.display())?;
+            own.insert(device(tree.as_fd()).on("look at", target.display())?);
             attach(tree.as_fd(), at.as_fd()).on("mount tmpfs", target.display())?;
         }
         What::Bind { kind, .. } => {
@@ -124,6 +126,40 @@ fn make(
     Ok(())
 }
 
+/// A generated file. Where the host has one it is covered, never written to; where it has none, it may only be made
+/// in a file system of the sandbox's own.
+fn generate(
+    root: BorrowedFd<'_>,
+    target: &Path,
+    content: &[u8],
+    mode: u32,
+    own: &BTreeSet<u64>,
+) -> Result<(), StageError> {
+    if let Ok(at) = open_in(root, target) {
+        let copy = Path::new(COPIES).join(format!("g{}", target.to_string_lossy().replace('/', "%")));
+        write_file(root, &copy, content, mode).on("write", target.display())?;
+        let tree = copied(root, &copy).on("open the copy of", target.display())?;
+        return attach(tree.as_fd(), at.as_fd()).on("cover", target.display());
+    }
+    let (parent, _) = parent_of(root, target)?;
+    if !own.contains(&device(parent.as_fd()).on("look at", target.display())?) {
+        return Err(io::Error::other("it would be made on the host")).on("write", target.display());
+    }
+    write_file(root, target, content, mode).on("write", target.display())
+}
+
+fn device(file: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(file)?.st_dev)
+}
+
+/// A read-only mount of a file that was just made below [`COPIES`].
+fn copied(root: BorrowedFd<'_>, copy: &Path) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = rustix::mount::open_tree(root, relative(copy), flags)?;
+    restrict(tree.as_fd(), Access::ReadOnly, false)?;
+    Ok(tree)
+}
+
 /// Copies the pinned bytes into memory and binds the copy, read-only, over the path.
 fn copy(
     root: BorrowedFd<'_>,
@@ -146,13 +182,7 @@ fn copy(
         return Err(changed()).on("check the pinned bytes of", target.display());
     }
     drop(file);
-    let tree = rustix::mount::open_tree(
-        root,
-        relative(&copy),
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
-    )
-    .on("open the copy of", target.display())?;
-    restrict(tree.as_fd(), Access::ReadOnly, false).on("restrict", target.display())?;
+    let tree = copied(root, &copy).on("open the copy of", target.display())?;
     let at = place(root, target, Kind::File, 0o755)?;
     attach(tree.as_fd(), at.as_fd()).on("bind", target.display())
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::cgroup::{Cgroup, Quota};
 use crate::sandbox::layout::{Grant, Layout, PinnedFile, RealHost, Request, layout};
+use crate::sandbox::mount::file_key;
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
 use crate::sandbox::{Child, Enforcement, Launch, SpawnError, State, spawn};
 
@@ -69,7 +70,8 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
             })
             .collect(),
         own_state: start.own_state.clone(),
-        denied: start.denied.clone(),
+        // The records of agentsh are nobody's business inside, wherever they were put.
+        denied: start.denied.iter().cloned().chain([context.state.clone()]).collect(),
         unmasked: start.unmasked.clone(),
         pinned: start.pinned.clone(),
         program_roots: start.program_roots.clone(),
@@ -191,18 +193,16 @@ fn map_owned(
         let What::Bind { source, access, .. } = &mut mount.what else { continue };
         let Source::Path { path, expect } = source else { continue };
         let system = crate::sandbox::layout::is_system(path) || path.starts_with("/dev");
-        if system
-            || expect.is_some()
-            || *access == Access::Device
-            || owner(path).is_none_or(|owner| owner != 0)
-        {
+        if system || *access == Access::Device || owner(path).is_none_or(|owner| owner != 0) {
             continue;
         }
         match map.tree(path) {
-            Ok(tree) => {
+            // A pinned file must still be the one that was hashed; the launch fails when init finds another.
+            Ok(tree) if expect.is_none_or(|key| file_key(tree.as_fd()).is_ok_and(|now| now == key)) => {
                 passed.push(tree);
                 *source = Source::Detached(passed.len() - 1);
             }
+            Ok(_) => {}
             Err(error) => enforcement.push(Enforcement::less(
                 "id map",
                 &format!("{} as the sandbox's own", path.display()),

@@ -110,6 +110,7 @@ impl Session {
         });
         session.record_enforcement(None, &session.context.notes);
         session.report_policy();
+        crate::sandbox::cgroup::sweep(&session.context.hierarchies);
         Ok(session)
     }
 

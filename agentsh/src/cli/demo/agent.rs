@@ -22,7 +22,10 @@ pub fn run() -> io::Result<()> {
     for report in attacks::common(AGENT, &facts) {
         tell(&report)?;
     }
-    let made = Try::new("write a file in the project", std::fs::write("notes.txt", "made by the agent\n").map_err(|error| attempt::errno(&error)));
+    let made = Try::new(
+        "write a file in the project",
+        std::fs::write("notes.txt", "made by the agent\n").map_err(|error| attempt::errno(&error)),
+    );
     tell(&Report::new(AGENT, "works-project", vec![made]))?;
     hostile_server()?;
     rate_limit()?;
@@ -40,8 +43,12 @@ fn hostile_server() -> io::Result<()> {
     let names: Vec<&str> =
         listed["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str()).collect();
     let hidden = !names.contains(&"exfiltrate");
-    let try_list = Try::answered("find a denied tool in tools/list", hidden.then(|| "not listed".to_owned()), None);
-    tell(&Report { detail: format!("listed: {}", names.join(", ")), ..Report::new(AGENT, "hidden-tool", vec![try_list]) })?;
+    let try_list =
+        Try::answered("find a denied tool in tools/list", hidden.then(|| "not listed".to_owned()), None);
+    tell(&Report {
+        detail: format!("listed: {}", names.join(", ")),
+        ..Report::new(AGENT, "hidden-tool", vec![try_list])
+    })?;
 
     let called = client.call("exfiltrate", &json!({"path": "~/.ssh/id_demo"}))?;
     let tries = vec![as_try("call it all the same", &called)];
@@ -64,7 +71,11 @@ fn hostile_server() -> io::Result<()> {
         let word = format!("smuggled-{how}");
         let arrived = client.stray.iter().any(|message| message.to_string().contains(&word))
             || answer.is_ok_and(|result| result.to_string().contains(&word));
-        let attempt = Try::answered("smuggle a message to the agent", (!arrived).then(|| "never arrived".to_owned()), None);
+        let attempt = Try::answered(
+            "smuggle a message to the agent",
+            (!arrived).then(|| "never arrived".to_owned()),
+            None,
+        );
         tell(&Report::new(HOSTILE, how, vec![attempt]))?;
     }
 
@@ -114,7 +125,8 @@ fn changed_program() -> io::Result<()> {
 fn as_try(what: &str, answer: &Result<Value, Value>) -> Try {
     let Err(error) = answer else { return Try::answered(what, None, None) };
     let field = |name: &str| error["data"][name].as_str().map(str::to_owned);
-    let reason = field("reason").unwrap_or_else(|| error["message"].as_str().unwrap_or("an error").to_owned());
+    let reason =
+        field("reason").unwrap_or_else(|| error["message"].as_str().unwrap_or("an error").to_owned());
     Try::answered(what, Some(reason), field("rule"))
 }
 

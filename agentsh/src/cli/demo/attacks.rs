@@ -16,7 +16,11 @@ const INTERNET_6: Ipv6Addr = Ipv6Addr::new(0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0
 /// Everything that both sides try.
 pub fn common(by: &str, facts: &Facts) -> Vec<Report> {
     vec![
-        Report::new(by, "ssh-key", vec![Try::new("read ~/.ssh/id_demo", attempt::read(&facts.home.join(KEY)))]),
+        Report::new(
+            by,
+            "ssh-key",
+            vec![Try::new("read ~/.ssh/id_demo", attempt::read(&facts.home.join(KEY)))],
+        ),
         Report::new(by, "secret-variable", vec![variable()]),
         Report::new(by, "env-file", vec![env_file()]),
         Report::new(by, "git-hook", hooks()),

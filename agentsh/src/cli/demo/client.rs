@@ -93,7 +93,10 @@ impl Client {
             }
             let mut message: Value = serde_json::from_str(&line)?;
             let is_ours = message["id"] == json!(id) && message.get("method").is_none();
-            match (message.get("error").is_some(), is_ours || message["id"].is_null() && message.get("method").is_none()) {
+            match (
+                message.get("error").is_some(),
+                is_ours || message["id"].is_null() && message.get("method").is_none(),
+            ) {
                 (false, true) if is_ours => return Ok(Ok(message["result"].take())),
                 (true, true) => return Ok(Err(message["error"].take())),
                 _ => self.stray.push(message),

@@ -54,16 +54,28 @@ struct Ended {
     exit_code: u8,
 }
 
+/// What there is to show.
+struct Done {
+    /// None, and why, when the run did not come to its end.
+    session: Result<SessionId, String>,
+    rows: Vec<Row>,
+    not_enforced: Vec<String>,
+}
+
 pub async fn run(args: DemoArgs) -> u8 {
     match perform().await {
-        Ok((rows, session)) => {
-            let text = match show(&args, &rows, session) {
+        Ok(done) => {
+            let text = match show(&args, &done) {
                 Ok(text) => text,
                 Err(error) => return fail(&error.to_string()),
             };
             // A closed standard output is nobody's fault here.
             let _ = anstream::stdout().write_all(text.as_bytes());
-            if rows.iter().all(|row| row.outcome.is_good()) { 0 } else { exit::NO }
+            if done.session.is_ok() && done.rows.iter().all(|row| row.outcome.is_good()) {
+                0
+            } else {
+                exit::NO
+            }
         }
         Err(message) => fail(&message),
     }
@@ -118,25 +130,39 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
     Ok(outcome.exit_code)
 }
 
-async fn perform() -> Result<(Vec<Row>, SessionId), String> {
-    let executable = std::env::current_exe().map_err(|error| format!("cannot find agentsh itself: {error}"))?;
+async fn perform() -> Result<Done, String> {
+    let executable =
+        std::env::current_exe().map_err(|error| format!("cannot find agentsh itself: {error}"))?;
     let state = state_dir().map_err(|error| error.to_string())?;
     let place = Place::make(&executable).map_err(|error| format!("cannot prepare a place: {error}"))?;
-    let words = run_to_end(&place, &executable, &state).map_err(|error| format!("cannot run: {error}"))?;
+    let words =
+        run_to_end(&place, &executable, &state).await.map_err(|error| format!("cannot run: {error}"))?;
     let read = |name: &str| std::fs::read_to_string(place.root().join(name)).unwrap_or_default();
-    let ended: Ended = serde_json::from_str(&read("ended.json"))
-        .map_err(|_| format!("the run did not come to its end: {}", words.trim_end()))?;
-
     let output = read("agent.out");
     let reports: Vec<Report> = output.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let (events, recorded) = events(&state, ended.session).await?;
+    let unfinished = || format!("the run did not come to its end: {}", words.trim_end());
+    let session = match serde_json::from_str::<Ended>(&read("ended.json")) {
+        Ok(ended) => Ok(ended.session),
+        Err(_) if reports.is_empty() => return Err(unfinished()),
+        Err(_) => Err(unfinished()),
+    };
+    let (events, recorded) = match &session {
+        Ok(session) => events(&state, *session).await?,
+        Err(_) => Default::default(),
+    };
     let seen = Seen { events, checks: place.check(&(output + &words + &recorded)) };
     forget_pins(&state, &place.project()).await;
-    Ok((table::rows(&reports, &seen), ended.session))
+    let mut rows = table::rows(&reports, &seen);
+    let root = format!("{}/", place.root().display());
+    for row in &mut rows {
+        // The policy of the demo is gone when this is read: its name is enough.
+        row.refused_by = row.refused_by.replace(&root, "");
+    }
+    Ok(Done { session, rows, not_enforced: table::not_enforced(&seen.events) })
 }
 
-/// Runs the session process and gives back what it said on standard error.
-fn run_to_end(place: &Place, executable: &Path, state: &Path) -> io::Result<String> {
+/// Runs the session process and gives back what it said on standard error. Interrupted, nothing is left either.
+async fn run_to_end(place: &Place, executable: &Path, state: &Path) -> io::Result<String> {
     let (root, errors) = (place.root(), place.root().join("session.err"));
     let mut session = Command::new(executable)
         .arg(SESSION_VERB)
@@ -150,13 +176,21 @@ fn run_to_end(place: &Place, executable: &Path, state: &Path) -> io::Result<Stri
         .stdout(File::create(root.join("agent.out"))?)
         .stderr(Stdio::from(File::create(&errors)?))
         .spawn()?;
+    let interrupt = tokio::signal::ctrl_c();
+    tokio::pin!(interrupt);
     let started = Instant::now();
     while session.try_wait()?.is_none() {
-        if started.elapsed() > PATIENCE {
+        let interrupted = tokio::select! {
+            _ = &mut interrupt => true,
+            () = tokio::time::sleep(Duration::from_millis(5)) => false,
+        };
+        if interrupted || started.elapsed() > PATIENCE {
             session.kill()?;
             session.wait()?;
         }
-        std::thread::sleep(Duration::from_millis(10));
+        if interrupted {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
     }
     std::fs::read_to_string(errors)
 }
@@ -181,15 +215,27 @@ async fn forget_pins(state: &Path, project: &Path) {
     }
 }
 
-fn show(args: &DemoArgs, rows: &[Row], session: SessionId) -> serde_json::Result<String> {
+fn show(args: &DemoArgs, done: &Done) -> serde_json::Result<String> {
+    let Done { session, rows, not_enforced } = done;
     if args.json {
-        let whole = json!({"session": session, "rows": rows});
+        let unfinished = session.as_ref().err();
+        let session = session.as_ref().ok();
+        let whole =
+            json!({"session": session, "unfinished": unfinished, "rows": rows, "not_enforced": not_enforced});
         return Ok(serde_json::to_string_pretty(&whole)? + "\n");
     }
-    let table = table::render(rows, super::terminal_width());
-    Ok(format!(
-        "{table}All of it is recorded: `agentsh report {session}` (or `agentsh report latest`), `agentsh mcp calls`\n"
-    ))
+    let mut text = table::render(rows, super::terminal_width());
+    if !not_enforced.is_empty() {
+        text.push_str(&format!(
+            "not fully enforced here: {}; see `agentsh doctor`\n",
+            not_enforced.join(", ")
+        ));
+    }
+    text.push_str(&match session {
+        Ok(session) => format!("the record: `agentsh report latest`, or `agentsh report {session}`\n"),
+        Err(unfinished) => format!("{unfinished}\n"),
+    });
+    Ok(text)
 }
 
 fn told(result: io::Result<()>) -> u8 {

@@ -77,13 +77,21 @@ impl Place {
         let hooks = std::fs::read_dir(project.join(".git/hooks")).into_iter().flatten().count();
         let hook = std::fs::read_to_string(project.join(HOOK)).unwrap_or_default();
         let leaked = output.contains(&self.secret);
-        let check = |good: bool, found: &str, trace: String| if good { Ok(found.to_owned()) } else { Err(trace) };
+        let check =
+            |good: bool, found: &str, trace: String| if good { Ok(found.to_owned()) } else { Err(trace) };
         let silent = || check(!leaked, "the key came out nowhere", "the planted secret came out".to_owned());
         BTreeMap::from([
-            ("host-loopback", check(reached == 0, "nothing arrived", format!("{reached} connections arrived"))),
+            (
+                "host-loopback",
+                check(reached == 0, "nothing arrived", format!("{reached} connections arrived")),
+            ),
             (
                 "git-hook",
-                check(hook == HOOK_TEXT && hooks == 1, "the hooks are unchanged", "the hooks were changed".to_owned()),
+                check(
+                    hook == HOOK_TEXT && hooks == 1,
+                    "the hooks are unchanged",
+                    "the hooks were changed".to_owned(),
+                ),
             ),
             (
                 "project-write",

@@ -165,7 +165,9 @@ fn answers(tries: &[Try]) -> String {
     for error in tries.iter().filter_map(|attempt| attempt.error.as_deref()) {
         *counted.entry(error).or_default() += 1;
     }
-    let shown = |(error, count): (&str, usize)| if count > 1 { format!("{error} ({count}x)") } else { error.to_owned() };
+    let shown = |(error, count): (&str, usize)| {
+        if count > 1 { format!("{error} ({count}x)") } else { error.to_owned() }
+    };
     counted.into_iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
@@ -233,15 +235,18 @@ fn layer_of(attack: &str, attempt: &Try) -> String {
         return "system call filter".to_owned();
     }
     match (attack, error) {
-        ("env-file", "empty") => "mount tree: agent.filesystem.deny hides it".to_owned(),
+        ("env-file", "empty") => "mount tree: filesystem.deny hides it".to_owned(),
         ("env-file", _) => format!("file access ({error})"),
         (_, "ENOENT") if attack == "supervisor" => "pid namespace: no such process".to_owned(),
         (_, "ESRCH") => "pid namespace: no such process".to_owned(),
         ("supervisor", "EACCES" | "EPERM") => "pid 1 is closed to what it started".to_owned(),
+        ("own-program", "EACCES") => "file permissions".to_owned(),
         (_, "ENOENT") => "mount tree: it is not there".to_owned(),
         (_, "EROFS") => "mount tree: read-only".to_owned(),
         (_, "EBUSY" | "EXDEV") => "mount tree: it is a mount point".to_owned(),
-        (_, "ENETUNREACH" | "ECONNREFUSED" | "EADDRNOTAVAIL") => "network namespace without a route".to_owned(),
+        (_, "ENETUNREACH" | "ECONNREFUSED" | "EADDRNOTAVAIL") => {
+            "network namespace without a route".to_owned()
+        }
         ("fork-bomb", "EAGAIN") => "process limit of the policy".to_owned(),
         ("hidden-tool", _) => "tools/list is filtered by sandbox.mcp.denied_tools".to_owned(),
         (_, other) => format!("the answer was {other}"),
@@ -258,6 +263,20 @@ fn filtered(attempt: &Try) -> bool {
 
 fn shown(tries: &[&Try]) -> String {
     tries.iter().map(|attempt| attempt.shown()).collect::<Vec<_>>().join("; ")
+}
+
+/// Layers of the run's sandboxes that were not as asked, each once.
+#[must_use]
+pub fn not_enforced(events: &[Event]) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for event in events {
+        let Event::Enforcement { layer, got, state, .. } = event else { continue };
+        let text = format!("{layer} ({state}: {got})");
+        if state != "enforced" && !found.contains(&text) {
+            found.push(text);
+        }
+    }
+    found
 }
 
 /// The table and a line that counts.
@@ -277,9 +296,11 @@ pub fn render(rows: &[Row], width: u16) -> String {
     }
     let count = |outcome: Outcome| rows.iter().filter(|row| row.outcome == outcome).count();
     let mut line = format!("{} attacks refused", count(Outcome::Refused));
-    for (outcome, words) in
-        [(Outcome::Succeeded, "SUCCEEDED"), (Outcome::NotTried, "not tried"), (Outcome::Broken, "allowed things broken")]
-    {
+    for (outcome, words) in [
+        (Outcome::Succeeded, "SUCCEEDED"),
+        (Outcome::NotTried, "not tried"),
+        (Outcome::Broken, "allowed things broken"),
+    ] {
         if count(outcome) > 0 {
             line.push_str(&format!(", {} {words}", count(outcome)));
         }

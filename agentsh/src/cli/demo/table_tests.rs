@@ -7,7 +7,9 @@ fn all_refused() -> Vec<Report> {
     let attack = |(by, attack, _): &(&str, &str, &str)| {
         Report::new(by, attack, vec![Try::new("it", Err::<(), _>(Errno::EROFS))])
     };
-    let work = |(by, attack, _): &(&str, &str, &str)| Report::new(by, attack, vec![Try::new("it", Ok::<_, Errno>(()))]);
+    let work = |(by, attack, _): &(&str, &str, &str)| {
+        Report::new(by, attack, vec![Try::new("it", Ok::<_, Errno>(()))])
+    };
     ATTACKS.iter().map(attack).chain(WORKS.iter().map(work)).collect()
 }
 
@@ -46,7 +48,10 @@ fn one_attempt_that_came_through_is_a_success_and_named() {
     let rows = rows(&reports, &Seen::default());
     let attacks = rows.iter().filter(|row| !row.attack.starts_with("works"));
     for row in attacks {
-        assert_eq!((row.outcome, row.happened.as_str()), (Outcome::Succeeded, "the other door: came through"));
+        assert_eq!(
+            (row.outcome, row.happened.as_str()),
+            (Outcome::Succeeded, "the other door: came through")
+        );
     }
     assert!(render(&rows, 100).ends_with("0 attacks refused, 30 SUCCEEDED\n"));
 }
@@ -66,7 +71,11 @@ fn what_the_host_saw_counts_more_than_what_the_inside_says() {
 fn a_twin_that_is_refused_is_broken() {
     let mut reports = all_refused();
     reports.retain(|report| !report.attack.starts_with("works"));
-    reports.push(Report::new("agent", "works-tool", vec![Try::answered("call", Some("no".to_owned()), None)]));
+    reports.push(Report::new(
+        "agent",
+        "works-tool",
+        vec![Try::answered("call", Some("no".to_owned()), None)],
+    ));
     let rows = rows(&reports, &Seen::default());
     assert_eq!(row(&rows, "agent", "works-tool").outcome, Outcome::Broken);
     assert_eq!(row(&rows, "agent", "works-project").outcome, Outcome::NotTried);
@@ -96,12 +105,16 @@ fn the_rule_comes_from_the_record_and_is_not_invented() {
 
 #[test]
 fn only_answers_of_the_filter_are_called_the_filters() {
-    let call = |number, error: &str| Try { call: Some(number), ..Try::answered("c", Some(error.to_owned()), None) };
+    let call =
+        |number, error: &str| Try { call: Some(number), ..Try::answered("c", Some(error.to_owned()), None) };
     assert!(filtered(&call(libc::SYS_mount, "EPERM")));
     assert!(filtered(&call(libc::SYS_io_uring_setup, "ENOSYS")));
     assert!(!filtered(&call(libc::SYS_mount, "EFAULT")));
     assert!(!filtered(&call(libc::SYS_read, "EPERM")));
-    assert_eq!(layer_of("internet", &Try::answered("c", Some("ETIMEDOUT".to_owned()), None)), "the answer was ETIMEDOUT");
+    assert_eq!(
+        layer_of("internet", &Try::answered("c", Some("ETIMEDOUT".to_owned()), None)),
+        "the answer was ETIMEDOUT"
+    );
 }
 
 #[test]

@@ -64,7 +64,11 @@ pub async fn parent_death(context: &Context, facts: &Facts) -> io::Result<Layer>
             .because("the throw-away supervisor could not start its sandbox"),
         (true, Some(after)) => {
             let after = after.as_secs_f64() * 1000.0;
-            Layer::enforced(layer, asked, format!("program, daemon and grandchild gone {after:.1} ms after SIGKILL"))
+            Layer::enforced(
+                layer,
+                asked,
+                format!("program, daemon and grandchild gone {after:.1} ms after SIGKILL"),
+            )
         }
         (true, None) => Layer::new(layer, asked, "processes still run after a second", State::Absent)
             .remedy("please report it, with the kernel's version"),
@@ -87,13 +91,16 @@ pub async fn supervise(facts: Facts) -> u8 {
 /// The real store is opened and its chain checked; a throw-away one is written, checked, damaged and checked.
 pub async fn event_store(state: &Path, throw_away: &Path) -> Layer {
     let (layer, asked) = ("event-store", "opens, and its hash chain holds");
-    let broken = |why: String, remedy: String| {
-        Layer::new(layer, asked, "", State::Absent).because(why).remedy(remedy)
-    };
+    let broken =
+        |why: String, remedy: String| Layer::new(layer, asked, "", State::Absent).because(why).remedy(remedy);
     match notices_damage(throw_away).await {
         Ok(true) => {}
-        Ok(false) => return broken("a changed event was not noticed".to_owned(), "please report it".to_owned()),
-        Err(error) => return broken(format!("a throw-away store: {error}"), "look for a full disk".to_owned()),
+        Ok(false) => {
+            return broken("a changed event was not noticed".to_owned(), "please report it".to_owned());
+        }
+        Err(error) => {
+            return broken(format!("a throw-away store: {error}"), "look for a full disk".to_owned());
+        }
     }
     let check = async {
         Journal::open(state, SessionId(uuid::Uuid::now_v7())).await?.close().await?;
@@ -108,12 +115,19 @@ pub async fn event_store(state: &Path, throw_away: &Path) -> Layer {
         Ok(Ok(Some(found))) if found.ok => Layer::enforced(
             layer,
             asked,
-            format!("{place}: {} events in {} sessions; damage is noticed", found.events, found.sessions.len()),
+            format!(
+                "{place}: {} events in {} sessions; damage is noticed",
+                found.events,
+                found.sessions.len()
+            ),
         ),
         Ok(Ok(Some(found))) => {
             let first = found.problems.first().map(|problem| problem.detail.clone()).unwrap_or_default();
             let why = format!("{} problems in {place}, first: {first}", found.problem_count);
-            broken(why, "`agentsh events verify` shows them all; move the directory away to start anew".to_owned())
+            broken(
+                why,
+                "`agentsh events verify` shows them all; move the directory away to start anew".to_owned(),
+            )
         }
         Ok(Err(error)) => broken(error.to_string(), format!("agentsh must be able to write in {place}")),
         Err(_) => Layer::new(layer, asked, format!("{place}: opens"), State::Degraded)
@@ -177,10 +191,12 @@ pub async fn agent(name: &str, context: &Context) -> Layer {
 
 fn on_path(name: &str, context: &Context) -> Option<PathBuf> {
     let path = context.env.get("PATH")?;
-    let is_program = |path: &PathBuf| {
-        path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
-    };
-    std::env::split_paths(path).filter(|entry| entry.is_absolute()).map(|entry| entry.join(name)).find(is_program)
+    let is_program =
+        |path: &PathBuf| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
+    std::env::split_paths(path)
+        .filter(|entry| entry.is_absolute())
+        .map(|entry| entry.join(name))
+        .find(is_program)
 }
 
 /// Why no sandbox could be started, and what to do about it.
@@ -222,7 +238,8 @@ fn remedies(message: &str, clone: &str, apparmor: &str, most: &str, container: b
          root"
             .to_owned()
     } else {
-        "the step that failed is named on the left; agentsh needs Linux 5.13 or later with namespaces".to_owned()
+        "the step that failed is named on the left; agentsh needs Linux 5.13 or later with namespaces"
+            .to_owned()
     }
 }
 

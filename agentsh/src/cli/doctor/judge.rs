@@ -53,7 +53,12 @@ pub fn ordinary(answers: &Answers, enforcement: &[Enforcement], host: &Host) -> 
         ),
         capabilities(answers.get("capabilities")),
         no_new_privileges(answers.get("no-new-privileges")),
-        by_tries("terminal-injection", "nothing types into your terminal", answers.get("terminal"), &["EPERM"]),
+        by_tries(
+            "terminal-injection",
+            "nothing types into your terminal",
+            answers.get("terminal"),
+            &["EPERM"],
+        ),
     ]
 }
 
@@ -82,7 +87,8 @@ fn by_tries(layer: &str, asked: &str, answer: Option<&Answer>, errors: &[&str]) 
         let why = format!("it refuses too much: {}", list(&too_much));
         return Layer::new(layer, asked, got, State::Degraded).because(why).remedy(REPORT);
     }
-    let mut distinct: Vec<&str> = answer.forbidden.iter().filter_map(|attempt| attempt.error.as_deref()).collect();
+    let mut distinct: Vec<&str> =
+        answer.forbidden.iter().filter_map(|attempt| attempt.error.as_deref()).collect();
     distinct.sort_unstable();
     distinct.dedup();
     Layer::enforced(layer, asked, format!("{got} ({})", distinct.join(", ")))
@@ -133,7 +139,12 @@ fn processes(answer: Option<&Answer>, host: &Host) -> Layer {
 
 fn network(answer: Option<&Answer>, host: &Host) -> Layer {
     let asked = "an own network namespace without a route";
-    let row = by_tries("network-namespace", asked, answer, &["ENETUNREACH", "ECONNREFUSED", "EADDRNOTAVAIL", "EPERM"]);
+    let row = by_tries(
+        "network-namespace",
+        asked,
+        answer,
+        &["ENETUNREACH", "ECONNREFUSED", "EADDRNOTAVAIL", "EPERM"],
+    );
     if host.reached > 0 {
         return Layer::new("network-namespace", asked, row.got, State::Absent)
             .because(format!("{} connections reached a listener on the host", host.reached))
@@ -145,22 +156,29 @@ fn network(answer: Option<&Answer>, host: &Host) -> Layer {
 fn identity(answer: Option<&Answer>, enforcement: &[Enforcement], host: &Host) -> Layer {
     let (layer, asked) = ("id-mapped-mounts", "files of root usable without being root");
     if host.uid != 0 {
-        return Layer::new(layer, asked, "", State::NotNeeded).because("your files are your own inside as well");
+        return Layer::new(layer, asked, "", State::NotNeeded)
+            .because("your files are your own inside as well");
     }
     let less = enforcement.iter().find(|got| got.layer == "id map" && got.state != Got::Enforced);
     if let Some(less) = less {
-        return Layer::new(layer, asked, &*less.got, State::Degraded)
-            .because(&*less.why)
-            .remedy("put the project on a file system that can be id-mapped (ext4, xfs, btrfs; tmpfs from Linux 6.3)");
+        return Layer::new(layer, asked, &*less.got, State::Degraded).because(&*less.why).remedy(
+            "put the project on a file system that can be id-mapped (ext4, xfs, btrfs; tmpfs from Linux 6.3)",
+        );
     }
-    let made = answer.is_some_and(|answer| !answer.allowed.is_empty() && answer.allowed.iter().all(|attempt| !attempt.is_refused()));
+    let made = answer.is_some_and(|answer| {
+        !answer.allowed.is_empty() && answer.allowed.iter().all(|attempt| !attempt.is_refused())
+    });
     let inside = answer.and_then(|answer| answer.facts.get("uid")).map(String::as_str).unwrap_or_default();
     match (made, host.made_by) {
-        (true, Some(0)) if inside != "0" => {
-            Layer::enforced(layer, asked, format!("a file made by id {inside} inside belongs to root on disk"))
+        (true, Some(0)) if inside != "0" => Layer::enforced(
+            layer,
+            asked,
+            format!("a file made by id {inside} inside belongs to root on disk"),
+        ),
+        (made, owner) => {
+            Layer::new(layer, asked, format!("file made: {made}, owner on disk: {owner:?}"), State::Absent)
+                .remedy(REPORT)
         }
-        (made, owner) => Layer::new(layer, asked, format!("file made: {made}, owner on disk: {owner:?}"), State::Absent)
-            .remedy(REPORT),
     }
 }
 
@@ -220,20 +238,33 @@ fn no_new_privileges(answer: Option<&Answer>) -> Layer {
 
 #[must_use]
 pub fn memory(probed: &Probed) -> Layer {
-    let (layer, asked) = ("memory-limit", format!("{} MiB together (three processes want 48 MiB each)", MEMORY_LIMIT >> 20));
+    let (layer, asked) =
+        ("memory-limit", format!("{} MiB together (three processes want 48 MiB each)", MEMORY_LIMIT >> 20));
     let answers = read(&probed.output);
-    let ended = answers.get("memory").map_or(0, |answer| answer.forbidden.iter().filter(|attempt| attempt.is_refused()).count());
+    let ended = answers
+        .get("memory")
+        .map_or(0, |answer| answer.forbidden.iter().filter(|attempt| attempt.is_refused()).count());
     let held_by_cgroup = probed.memory_in_cgroup && (ended > 0 || probed.exit_code == 137);
     match probed.ended {
-        Ended::ByItself if held_by_cgroup => Layer::enforced(layer, &asked, "by cgroup: what went over it was ended"),
-        Ended::ByTheMemoryWatchdog => Layer::new(layer, &asked, "ended by the watchdog, which looks every 50 ms", State::Degraded)
-            .because("no memory cgroup may be made here")
-            .remedy(cgroup_remedy()),
-        Ended::ByItself if ended > 0 => Layer::new(layer, &asked, "refused to each process alone", State::Degraded)
-            .because("no memory cgroup may be made here")
-            .remedy(cgroup_remedy()),
+        Ended::ByItself if held_by_cgroup => {
+            Layer::enforced(layer, &asked, "by cgroup: what went over it was ended")
+        }
+        Ended::ByTheMemoryWatchdog => {
+            Layer::new(layer, &asked, "ended by the watchdog, which looks every 50 ms", State::Degraded)
+                .because("no memory cgroup may be made here")
+                .remedy(cgroup_remedy())
+        }
+        Ended::ByItself if ended > 0 => {
+            Layer::new(layer, &asked, "refused to each process alone", State::Degraded)
+                .because("no memory cgroup may be made here")
+                .remedy(cgroup_remedy())
+        }
         _ => Layer::new(layer, &asked, "144 MiB were held", State::Absent)
-            .because(if probed.memory_in_cgroup { "the cgroup did not end anything; is there swap?" } else { "neither a cgroup nor the watchdog stopped it" })
+            .because(if probed.memory_in_cgroup {
+                "the cgroup did not end anything; is there swap?"
+            } else {
+                "neither a cgroup nor the watchdog stopped it"
+            })
             .remedy(cgroup_remedy()),
     }
 }
@@ -262,7 +293,7 @@ pub fn cpu(probed: &Probed) -> Layer {
             Layer::enforced(layer, &asked, format!("by cgroup: a busy loop was made to wait {times} times"))
         }
         (true, _) => Layer::new(layer, &asked, "the quota was accepted", State::Degraded)
-            .because("a busy loop of 250 ms was not slowed down")
+            .because("a busy loop was not slowed down")
             .remedy(REPORT),
         (false, _) => Layer::new(layer, &asked, "", State::Absent)
             .because("no CPU cgroup may be made here")
@@ -279,7 +310,8 @@ pub fn pinned(answers: &Answers, tampered: &[(&str, Option<String>)], host: &Hos
         return row;
     }
     if answers.get("pinned").and_then(|answer| answer.facts.get("bytes")) != Some(&host.pinned_text) {
-        return Layer::new(layer, asked, "other bytes than the checked ones inside", State::Absent).remedy(REPORT);
+        return Layer::new(layer, asked, "other bytes than the checked ones inside", State::Absent)
+            .remedy(REPORT);
     }
     for (what, message) in tampered {
         let why = match message {

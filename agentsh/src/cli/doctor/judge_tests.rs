@@ -6,7 +6,12 @@ use super::*;
 
 fn answer(forbidden: &[Result<(), Errno>], allowed: &[Result<(), Errno>]) -> Answer {
     let tries = |list: &[Result<(), Errno>]| list.iter().map(|result| Try::new("thing", *result)).collect();
-    Answer { probe: "p".to_owned(), forbidden: tries(forbidden), allowed: tries(allowed), facts: BTreeMap::new() }
+    Answer {
+        probe: "p".to_owned(),
+        forbidden: tries(forbidden),
+        allowed: tries(allowed),
+        facts: BTreeMap::new(),
+    }
 }
 
 fn state(answer: Option<&Answer>) -> State {
@@ -81,7 +86,8 @@ fn probed(output: &str, ended: Ended, cgroup: bool, code: u8) -> Probed {
 #[test]
 fn a_limit_counts_only_when_it_was_hit() {
     let held = r#"{"probe":"memory","forbidden":[{"what":"hold","error":null}],"allowed":[],"facts":{}}"#;
-    let ended = r#"{"probe":"memory","forbidden":[{"what":"hold","error":"ECANCELED"}],"allowed":[],"facts":{}}"#;
+    let ended =
+        r#"{"probe":"memory","forbidden":[{"what":"hold","error":"ECANCELED"}],"allowed":[],"facts":{}}"#;
     assert_eq!(memory(&probed(held, Ended::ByItself, true, 0)).state, State::Absent);
     assert_eq!(memory(&probed(held, Ended::ByItself, false, 0)).state, State::Absent);
     assert_eq!(memory(&probed("", Ended::TooSlow, true, 137)).state, State::Absent);

@@ -155,7 +155,10 @@ mod tests {
         for width in [60, 80, 200] {
             let text = render(&layers, width);
             let table = text.lines().take_while(|line| !line.starts_with("not fully"));
-            assert!(table.map(|line| line.chars().count()).all(|length| length <= usize::from(width)), "{text}");
+            assert!(
+                table.map(|line| line.chars().count()).all(|length| length <= usize::from(width)),
+                "{text}"
+            );
         }
     }
 }

@@ -30,7 +30,12 @@ pub struct DoctorArgs {
 }
 
 pub async fn run(args: DoctorArgs) -> u8 {
-    let layers = match examine().await {
+    let examined = tokio::select! {
+        examined = examine() => examined,
+        // What has been started is ended by being dropped.
+        _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
+    };
+    let layers = match examined {
         Ok(layers) => layers,
         Err(message) => return fail(&message),
     };

@@ -21,8 +21,11 @@ const MEMORY_PROCESSES: usize = 3;
 const MEMORY_HELD: Duration = Duration::from_millis(700);
 pub const PIDS_LIMIT: u64 = 24;
 const MOST_FORKS: usize = 100;
-pub const CPU_PERCENT: u64 = 20;
-const SPIN: Duration = Duration::from_millis(250);
+/// So little that even a busy machine gives a loop more than that.
+pub const CPU_PERCENT: u64 = 5;
+/// Processor time and time on the wall, whichever ends first.
+const SPIN_CPU: Duration = Duration::from_millis(15);
+const SPIN_WALL: Duration = Duration::from_millis(1200);
 /// The namespaces whose identity is compared with the host's.
 pub const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 
@@ -81,7 +84,10 @@ fn run(name: &str, facts: &Facts) -> Answer {
             forbidden: attempt::forbidden_calls(),
             allowed: vec![
                 Try::new("unshare(0)", nix::sched::unshare(nix::sched::CloneFlags::empty())),
-                Try::new("socket(AF_UNIX)", std::os::unix::net::UnixDatagram::unbound().map_err(|e| errno(&e))),
+                Try::new(
+                    "socket(AF_UNIX)",
+                    std::os::unix::net::UnixDatagram::unbound().map_err(|e| errno(&e)),
+                ),
             ],
             ..Answer::default()
         },
@@ -149,9 +155,14 @@ fn network(facts: &Facts) -> Answer {
         Try::new("connect to the host's loopback", attempt::connect(host)),
         Try::new("connect to the host's abstract socket", attempt::connect_abstract(&facts.abstract_name)),
     ];
-    let own = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr().map(|at| (listener, at)));
+    let own = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr().map(|at| (listener, at)));
     let own = own.map_err(|error| errno(&error)).and_then(|(_listener, at)| attempt::connect(at));
-    Answer { forbidden, allowed: vec![Try::new("connect to the sandbox's own loopback", own)], ..Answer::default() }
+    Answer {
+        forbidden,
+        allowed: vec![Try::new("connect to the sandbox's own loopback", own)],
+        ..Answer::default()
+    }
 }
 
 fn landlock() -> Answer {
@@ -159,7 +170,10 @@ fn landlock() -> Answer {
     let there = closed.join("there");
     Answer {
         forbidden: vec![
-            Try::new("create a file where only Landlock says no", attempt::create(&closed.join("made-inside"))),
+            Try::new(
+                "create a file where only Landlock says no",
+                attempt::create(&closed.join("made-inside")),
+            ),
             Try::new("append to a file where only Landlock says no", attempt::append(&there, "x")),
         ],
         allowed: vec![Try::new("read there", attempt::read(&there))],
@@ -206,23 +220,30 @@ fn terminal() -> Answer {
 
 fn identity(facts: &Facts) -> Answer {
     let made = attempt::create(&facts.project.join("owned"));
-    let mut answer = Answer { allowed: vec![Try::new("create a file in the project", made)], ..Answer::default() };
+    let mut answer =
+        Answer { allowed: vec![Try::new("create a file in the project", made)], ..Answer::default() };
     answer.facts.insert("uid".to_owned(), rustix::process::geteuid().as_raw().to_string());
     answer
 }
 
 fn pinned(facts: &Facts) -> Answer {
     let mut answer = Answer::default();
-    answer.forbidden.push(Try::new("change the pinned file from inside", attempt::append(&facts.pinned, "x")));
+    answer
+        .forbidden
+        .push(Try::new("change the pinned file from inside", attempt::append(&facts.pinned, "x")));
     let bytes = attempt::read(&facts.pinned);
-    answer.facts.insert("bytes".to_owned(), String::from_utf8_lossy(bytes.as_deref().unwrap_or_default()).into_owned());
+    answer.facts.insert(
+        "bytes".to_owned(),
+        String::from_utf8_lossy(bytes.as_deref().unwrap_or_default()).into_owned(),
+    );
     answer.allowed.push(Try::new("read the pinned file", bytes));
     answer
 }
 
 fn pids() -> Answer {
     let (made, refused) = attempt::fork_until_refused(MOST_FORKS);
-    let mut answer = Answer { forbidden: vec![Try::new("start one more process", refused)], ..Answer::default() };
+    let mut answer =
+        Answer { forbidden: vec![Try::new("start one more process", refused)], ..Answer::default() };
     answer.facts.insert("made".to_owned(), made.to_string());
     answer
 }
@@ -230,7 +251,7 @@ fn pids() -> Answer {
 fn cpu() -> Answer {
     let started = Instant::now();
     let mut turns = 0_u64;
-    while started.elapsed() < SPIN {
+    while started.elapsed() < SPIN_WALL && attempt::processor_time() < SPIN_CPU {
         turns = std::hint::black_box(turns.wrapping_add(1));
     }
     Answer::default()

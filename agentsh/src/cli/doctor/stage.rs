@@ -193,7 +193,10 @@ pub fn context(directory: &Path) -> Result<Context, crate::session::ContextError
 #[must_use]
 pub fn arguments(facts: &Facts, names: &[&str]) -> Vec<String> {
     let facts = serde_json::to_string(facts).unwrap_or_default();
-    [super::PROBE_VERB.to_owned(), facts].into_iter().chain(names.iter().map(|name| (*name).to_owned())).collect()
+    [super::PROBE_VERB.to_owned(), facts]
+        .into_iter()
+        .chain(names.iter().map(|name| (*name).to_owned()))
+        .collect()
 }
 
 fn copied(path: &Path) -> io::Result<(PinnedFile, OwnedFd)> {
