@@ -85,6 +85,9 @@ impl Session {
         })?;
         let id = SessionId(uuid::Uuid::now_v7());
         let journal = Journal::open(&context.state, id).await?;
+        // Something must stand here for the sandbox to cover: else an agent whose project is the home writes the
+        // next run's policy. Where we may not make it, it cannot either.
+        let _ = std::fs::create_dir_all(context.config.join("agentsh"));
         let pins = Arc::new(PinStore::new(&context.state));
         let session = Self {
             id,
