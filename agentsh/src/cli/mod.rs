@@ -62,7 +62,15 @@ pub fn main() -> ExitCode {
         Some(demo::AGENT_VERB) => return demo::agent().into(),
         _ => {}
     }
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // A closed standard error is nobody's fault here.
+            let _ = error.print();
+            // Not clap's 2, which would look like the agent's own exit code.
+            return if error.use_stderr() { exit::FAILED } else { 0 }.into();
+        }
+    };
     let code = match arguments.verb {
         Verb::Bridge { id } => bridge(&id),
         Verb::Policy(args) => policy_verb(&args),

@@ -60,7 +60,9 @@ pub fn find(request: &Search) -> Result<Loaded, PolicyError> {
     }
     let base = user_policy(request)?;
     let path = request.project.join(PROJECT_FILE);
-    let Some(text) = read_file(&path, Links::Refuse)? else { return Ok(base) };
+    // An empty file takes nothing away: it may be the stand-in of another run.
+    let text = read_file(&path, Links::Refuse)?.filter(|text| !text.trim().is_empty());
+    let Some(text) = text else { return Ok(base) };
     let base = base.tested(&request.project)?;
     let file = path.display().to_string();
     let source = Source { name: &file, text: &text };

@@ -4,7 +4,7 @@
 //! shortest path to the longest, and on top of them, so that no grant can undo it, the masks of secrets and the
 //! read-only hook files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ pub trait Host {
     fn link(&self, path: &Path) -> Option<PathBuf>;
     /// Git repositories below a directory, without the directory itself; None when there was too much to look at.
     fn repositories(&self, directory: &Path) -> Option<Vec<PathBuf>>;
+    /// Directories of submodules and linked working trees below a `.git`.
+    fn modules(&self, git: &Path) -> Vec<PathBuf>;
 }
 
 /// A path of the host that is shown at the same place.
@@ -198,10 +200,17 @@ impl Builder<'_> {
                 *entry = Access::ReadWrite;
             }
         }
+        let before = std::mem::take(&mut self.layout.mounts);
+        self.guard(&grants);
+        let guards = std::mem::replace(&mut self.layout.mounts, before);
+        let mut placed = grants.clone();
+        for path in self.held(&grants, &guards) {
+            placed.insert(path, Access::ReadWrite);
+        }
         // Shortest first, so that a longer path lies on top of a shorter one; the home is one of them.
         let home_granted = grants.contains_key(request.home);
         let mut placed_home = home_granted;
-        for (path, access) in &grants {
+        for (path, access) in &placed {
             if !placed_home && path.as_path() > request.home {
                 self.push(request.home, What::Tmpfs { bytes: PRIVATE_BYTES, mode: 0o700 });
                 placed_home = true;
@@ -211,7 +220,29 @@ impl Builder<'_> {
         if !placed_home {
             self.push(request.home, What::Tmpfs { bytes: PRIVATE_BYTES, mode: 0o700 });
         }
-        self.guard(&grants);
+        self.layout.mounts.extend(guards);
+    }
+
+    /// Directories between a writable grant and something guarded in it. As mount points they can be neither moved
+    /// nor removed; otherwise whoever renames the parent makes the guarded file anew.
+    fn held(&self, grants: &BTreeMap<PathBuf, Access>, guards: &[Mount]) -> BTreeSet<PathBuf> {
+        let targets: BTreeSet<&Path> = guards.iter().map(|mount| mount.target.as_path()).collect();
+        let writable = |path: &Path| {
+            let above = grants.iter().filter(|(grant, _)| path.starts_with(grant) && path != grant.as_path());
+            above
+                .max_by_key(|(grant, _)| grant.as_os_str().len())
+                .is_some_and(|(_, access)| *access == Access::ReadWrite)
+        };
+        targets
+            .iter()
+            .flat_map(|target| target.ancestors().skip(1).take_while(|above| writable(above)))
+            .filter(|above| {
+                !targets.contains(above)
+                    && !grants.contains_key(*above)
+                    && self.host.look(above) == Some(Found::Directory)
+            })
+            .map(Path::to_owned)
+            .collect()
     }
 
     fn grant(&mut self, path: &Path, access: Access) {
@@ -319,6 +350,26 @@ impl Builder<'_> {
         }
         for (path, _) in builtin_paths::NESTED_READ_ONLY {
             self.read_only(&directory.join(path));
+        }
+        self.guard_hooks(&git.join("hooks"));
+        // Submodules keep their hooks and configuration here, linked working trees the way back.
+        for inner in self.host.modules(&git) {
+            for name in ["hooks", "config", "config.worktree", "commondir", "gitdir"] {
+                self.read_only(&inner.join(name));
+            }
+            self.guard_hooks(&inner.join("hooks"));
+        }
+    }
+
+    /// A missing directory of hooks must not come into being either.
+    fn guard_hooks(&mut self, hooks: &Path) {
+        if self.lifted(hooks) {
+            return;
+        }
+        // Also where something stands: it may be the stand-in of another run, which must outlive it.
+        self.layout.placeholders.push((hooks.to_owned(), Kind::Directory));
+        if self.host.look(hooks).is_none() {
+            self.bind(hooks, Access::ReadOnly, Kind::Directory);
         }
     }
 
@@ -492,5 +543,24 @@ impl Host for RealHost {
         // Outer repositories first: an inner one is mounted on top.
         found.sort();
         Some(found)
+    }
+
+    fn modules(&self, git: &Path) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut open = vec![git.join("modules"), git.join("worktrees")];
+        while let Some(current) = open.pop() {
+            // Names of submodules may hold slashes, so that the directory of one may lie deeper.
+            if current.join("HEAD").exists() {
+                open.push(current.join("modules"));
+                open.push(current.join("worktrees"));
+                found.push(current);
+                continue;
+            }
+            let entries = std::fs::read_dir(&current).into_iter().flatten().flatten();
+            let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            open.extend(directories.map(|entry| entry.path()));
+        }
+        found.sort();
+        found
     }
 }

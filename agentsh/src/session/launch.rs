@@ -70,8 +70,13 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
             })
             .collect(),
         own_state: start.own_state.clone(),
-        // The records of agentsh are nobody's business inside, wherever they were put.
-        denied: start.denied.iter().cloned().chain([context.state.clone()]).collect(),
+        // The records and the policy of agentsh are nobody's business inside, wherever they were put.
+        denied: start
+            .denied
+            .iter()
+            .cloned()
+            .chain([context.state.clone(), context.config.join("agentsh")])
+            .collect(),
         unmasked: start.unmasked.clone(),
         pinned: start.pinned.clone(),
         program_roots: start.program_roots.clone(),

@@ -78,9 +78,16 @@ impl Session {
             config_home: context.config.clone(),
             agent: opening.agent.to_owned(),
         })
-        .map_err(|error| SessionError::Policy(error.render()))?;
+        .map_err(|error| {
+            // The first line gets its `error: ` where it is printed.
+            let text = error.render();
+            SessionError::Policy(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
+        })?;
         let id = SessionId(uuid::Uuid::now_v7());
         let journal = Journal::open(&context.state, id).await?;
+        // Something must stand here for the sandbox to cover: else an agent whose project is the home writes the
+        // next run's policy. Where we may not make it, it cannot either.
+        let _ = std::fs::create_dir_all(context.config.join("agentsh"));
         let pins = Arc::new(PinStore::new(&context.state));
         let session = Self {
             id,

@@ -208,8 +208,8 @@ fn state(resolved: &Resolved, declaration: &Declaration, scope: &str) -> PinStat
 fn texts(resolved: &Resolved) -> Texts {
     let in_trees =
         resolved.trees.iter().flat_map(|tree| tree.manifest.keys().map(|path| tree.root.join(path)));
-    let alone =
-        resolved.files.iter().filter(|file| file.role == pin::Role::Entry).map(|file| file.path.clone());
+    // Of every role: a script that the kernel starts by its first line is an executable.
+    let alone = resolved.files.iter().map(|file| file.path.clone());
     let (mut texts, mut room) = (Texts::new(), MAX_TEXTS_BYTES);
     for path in alone.chain(in_trees) {
         let fits = std::fs::metadata(&path)

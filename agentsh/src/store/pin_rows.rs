@@ -11,8 +11,8 @@ use crate::types::ServerId;
 
 /// Contents that no manifest names any more.
 const FORGET_CONTENTS: &str = "DELETE FROM blobs WHERE hash NOT IN (
-  SELECT value FROM pins, json_each(pins.manifest)
-  UNION SELECT value FROM candidates, json_each(candidates.manifest))";
+  SELECT replace(value, 'sha256:', '') FROM pins, json_each(pins.manifest)
+  UNION SELECT replace(value, 'sha256:', '') FROM candidates, json_each(candidates.manifest))";
 
 type Contents<'a> = [(&'a str, &'a [u8])];
 

@@ -165,7 +165,7 @@ impl PinStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn text(&self, hash: &str) -> Result<Option<String>, StoreError> {
-        pin_rows::text(self.connection().await?.get()?, hash).await
+        pin_rows::text(self.connection().await?.get()?, plain(hash)).await
     }
 
     /// Closes the connection. The last one to close folds the write-ahead log into the database; left to the end of
@@ -246,7 +246,7 @@ mod tests {
             program: "/usr/bin/node".to_owned(),
             identity: "pkg@1.0.0".to_owned(),
             digest: format!("sha256:{}", hex(hash.as_bytes())),
-            manifest: BTreeMap::from([("/opt/pkg/index.js".to_owned(), hash.clone())]),
+            manifest: BTreeMap::from([("/opt/pkg/index.js".to_owned(), format!("sha256:{hash}"))]),
         };
         (state, BTreeMap::from([(hash, content.as_bytes().to_vec())]))
     }

@@ -1,0 +1,18 @@
+//! The same numbers mean other calls in the 32-bit and x32 tables.
+//! Stopped by: the filter ends a process that calls by another door.
+
+use crate::support::{everywhere, no_with, yes};
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn other_doors_are_shut() {
+    everywhere(|sandbox| {
+        sandbox.holds(&[
+            no_with("int80", "KILLED SIGSYS"),
+            no_with("x32", "KILLED SIGSYS"),
+            no_with("personality 8", "REFUSED EPERM"),
+            yes("personality 0"),
+            yes("native-call"),
+        ]);
+    });
+}

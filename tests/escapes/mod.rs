@@ -1,0 +1,39 @@
+//! One file per way out of a sandbox. Each refusal stands beside a twin that is allowed, or that works without a
+//! sandbox, so that a broken probe cannot pass. `docs/escapes.md` lists them.
+
+mod abstract_socket;
+mod bpf;
+mod cgroup_write;
+mod clone3_namespaces;
+mod create_missing_hook_file;
+mod environment_secrets;
+mod foreign_abi;
+mod fork_bomb;
+mod host_uid;
+mod hostile_mcp_json;
+mod inherited_descriptor;
+mod io_uring;
+mod keyctl;
+mod loader_variables;
+mod memory_bomb;
+mod mount;
+mod nested_repository_hook;
+mod no_route;
+mod other_sandbox;
+mod path_socket;
+mod perf_event_open;
+mod project_policy_widening;
+mod ptrace;
+mod raw_socket;
+mod read_masked_secret;
+mod recreate_git;
+mod replace_binary;
+mod setns;
+mod shared_memory;
+mod supervisor_memory;
+mod surviving_daemon;
+mod symlink_out_of_project;
+mod terminal_injection;
+mod unshare_user;
+mod userfaultfd;
+mod write_hook_file;

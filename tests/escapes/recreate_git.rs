@@ -1,0 +1,65 @@
+//! Instead of writing a hook: move the whole `.git` away, and make a new one.
+//! Stopped by: `.git` is a mount point of its own, which can be neither moved nor removed.
+
+use crate::support::{everywhere, known_failing, no, yes};
+
+#[test]
+fn the_directory_cannot_be_replaced() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "[core]\n");
+        place.write(".git/hooks/pre-commit", "");
+        place.write("other/HEAD", "");
+        place.write("plain/file", "");
+        let project = place.project.display();
+        sandbox.holds(&[
+            no(format!("rename {project}/.git {project}/old")),
+            no(format!("exchange {project}/.git {project}/other")),
+            no(format!("rename {project}/other {project}/.git")),
+            no(format!("remove-tree {project}/.git/hooks")),
+            yes(format!("rename {project}/plain {project}/moved")),
+            yes(format!("exchange {project}/moved {project}/other")),
+        ]);
+        assert!(place.project.join(".git/hooks/pre-commit").exists());
+    });
+}
+
+/// A repository may say that its configuration stands somewhere else, where it can be written.
+#[test]
+fn git_is_not_sent_elsewhere_for_its_configuration() {
+    known_failing("an empty stand-in for .git/commondir would stop git itself", || {
+        everywhere(|sandbox| {
+            let place = &sandbox.place;
+            sandbox.policy("filesystem: {write: [\".\"]}");
+            place.write(".git/HEAD", "ref: refs/heads/main\n");
+            place.write(".git/config", "[core]\n");
+            place.write(".git/hooks/pre-commit", "");
+            let project = place.project.display();
+            sandbox.holds(&[
+                no(format!("create {project}/.git/commondir")),
+                yes(format!("create {project}/.git/index")),
+            ]);
+        });
+    });
+}
+
+#[test]
+fn a_repository_without_hooks_gets_none() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "[core]\n");
+        let project = place.project.display();
+        let answers = sandbox.answers(&[
+            &format!("mkdir {project}/.git/hooks"),
+            &format!("create {project}/.git/hooks/pre-commit"),
+            &format!("mkdir {project}/.git/objects"),
+        ]);
+        assert_ne!(answers[1], "DONE", "{:?} {:?}", place.mode, sandbox.kind);
+        assert_eq!(answers[2], "DONE");
+        assert!(!place.project.join(".git/hooks/pre-commit").exists());
+    });
+}

@@ -1,0 +1,58 @@
+//! A link inside the project that leads to a secret outside.
+//! Stopped by: what a link names does not exist in the sandbox; the mount follows no link out of the tree.
+
+use std::os::unix::fs::symlink;
+
+use crate::support::{everywhere, no, yes};
+
+#[test]
+fn links_lead_nowhere() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        let secret = place.write(place.home.join("secret.txt"), "TOPSECRET");
+        place.write("plain.txt", "PLAIN");
+        symlink(&secret, place.project.join("out")).unwrap();
+        symlink("../secret.txt", place.project.join("out-relative")).unwrap();
+        symlink(&place.home, place.project.join("home")).unwrap();
+        symlink("plain.txt", place.project.join("in")).unwrap();
+        for link in ["out", "out-relative", "home", "in"] {
+            place.own(&place.project.join(link));
+        }
+        let (project, secret) = (place.project.display(), secret.display());
+        sandbox.holds(&[
+            no(format!("read {project}/out TOPSECRET")),
+            no(format!("read {project}/out-relative TOPSECRET")),
+            no(format!("read {project}/home/secret.txt TOPSECRET")),
+            no(format!("append {project}/out")),
+            no(format!("link {secret} {project}/hard")),
+            yes(format!("symlink {secret} {project}/new")),
+            no(format!("read {project}/new TOPSECRET")),
+            no(format!("read /proc/1/root{secret} TOPSECRET")),
+            no(format!("read /proc/self/cwd/../secret.txt TOPSECRET")),
+            yes(format!("read {project}/in PLAIN")),
+        ]);
+        assert_eq!(place.outside(&[&format!("read {project}/out TOPSECRET")]), ["DONE"]);
+    });
+}
+
+/// A hook directory that is a link: neither followed nor replaced.
+#[test]
+fn a_hook_file_that_is_a_link_is_covered() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        place.write("hooks/pre-commit", "");
+        place.write(".git/HEAD", "");
+        place.write(".git/config", "");
+        symlink("../hooks", place.project.join(".git/hooks")).unwrap();
+        place.own(&place.project.join(".git/hooks"));
+        let project = place.project.display();
+        sandbox.holds(&[
+            no(format!("create {project}/.git/hooks/post-checkout")),
+            no(format!("remove {project}/.git/hooks")),
+            no(format!("rename {project}/.git/hooks {project}/.git/old")),
+            yes(format!("create {project}/hooks-notes")),
+        ]);
+    });
+}

@@ -1,0 +1,133 @@
+//! Files that somebody else runs later: git hooks, editor tasks, agent settings.
+//! Stopped by: read-only mounts inside the writable project.
+
+use std::fs;
+
+use crate::support::{Mode, Outcome, Place, everywhere, known_failing, no, yes};
+
+const FILES: [&str; 9] = [
+    ".git/hooks/pre-commit",
+    ".git/config",
+    ".mcp.json",
+    ".claude/settings.json",
+    ".vscode/tasks.json",
+    ".envrc",
+    ".gitmodules",
+    "CLAUDE.md",
+    ".cargo/config.toml",
+];
+
+#[test]
+fn existing_ones_stay_as_they_are() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        for file in FILES {
+            // JSON, because agents read some of them.
+            place.write(file, "{}");
+        }
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write("src/main.rs", "");
+        let project = place.project.display();
+        let mut expected = Vec::new();
+        for file in FILES {
+            expected.push(no(format!("append {project}/{file}")));
+            expected.push(no(format!("overwrite {project}/{file}")));
+            expected.push(no(format!("remove {project}/{file}")));
+            expected.push(no(format!("chmod {project}/{file}")));
+            expected.push(no(format!("rename {project}/{file} {project}/away")));
+            expected.push(no(format!("rename {project}/src/main.rs {project}/{file}")));
+            expected.push(no(format!("exchange {project}/src/main.rs {project}/{file}")));
+        }
+        expected.push(no(format!("create {project}/.git/hooks/post-checkout")));
+        expected.push(no(format!("create {project}/.claude/settings.local.json")));
+        expected.push(no(format!("rename {project}/.git/hooks {project}/.git/old")));
+        expected.push(no(format!("rename {project}/.vscode {project}/away")));
+        expected.push(no(format!("unmount {project}/.git/hooks")));
+        expected.push(yes(format!("append {project}/src/main.rs")));
+        expected.push(yes(format!("create {project}/.git/index")));
+        expected.push(yes(format!("mkdir {project}/.git/refs")));
+        sandbox.holds(&expected);
+        for file in FILES {
+            assert_eq!(fs::read_to_string(place.project.join(file)).unwrap(), "{}", "{file}");
+        }
+        assert!(fs::read_to_string(place.project.join("src/main.rs")).unwrap().contains("probe"));
+    });
+}
+
+#[test]
+fn shell_files_of_a_writable_home_too() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\"~\"]}");
+        let home = place.home.display();
+        for file in [".bashrc", ".profile", ".config/autostart/x.desktop", ".local/bin/tool", ".gitconfig"] {
+            place.write(place.home.join(file), "");
+        }
+        place.write(place.home.join("plain.txt"), "");
+        sandbox.holds(&[
+            no(format!("append {home}/.bashrc")),
+            no(format!("append {home}/.profile")),
+            no(format!("append {home}/.config/autostart/x.desktop")),
+            no(format!("append {home}/.local/bin/tool")),
+            no(format!("append {home}/.gitconfig")),
+            no(format!("rename {home}/.config {home}/away")),
+            yes(format!("append {home}/plain.txt")),
+        ]);
+    });
+}
+
+/// A file in a directory: whoever can rename the directory can make the file anew.
+#[test]
+fn parents_of_guarded_files_stay_where_they_are() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        place.write(".cargo/config.toml", "");
+        place.write(".cargo/other", "");
+        place.write("vendor/library/.git/hooks/pre-commit", "");
+        place.write("vendor/library/.git/config", "");
+        place.write("plain/file", "");
+        let project = place.project.display();
+        sandbox.holds(&[
+            no(format!("rename {project}/.cargo {project}/away")),
+            no(format!("rename {project}/vendor {project}/away")),
+            no(format!("rename {project}/vendor/library {project}/vendor/away")),
+            yes(format!("append {project}/.cargo/other")),
+            yes(format!("create {project}/vendor/library/new")),
+            yes(format!("rename {project}/plain {project}/away")),
+        ]);
+    });
+}
+
+/// With the home as the project: files that do not exist yet, and would run later.
+#[test]
+fn missing_ones_of_a_writable_home_are_not_made() {
+    known_failing("there are no stand-ins in a writable home", || {
+        everywhere(|sandbox| {
+            let place = &sandbox.place;
+            sandbox.policy("filesystem: {write: [\"~\"]}");
+            let home = place.home.display();
+            sandbox.holds(&[
+                no(format!("create {home}/.bash_profile")),
+                no(format!("create {home}/.zshenv")),
+                no(format!("mkdir {home}/.config/autostart")),
+                yes(format!("create {home}/plain.txt")),
+            ]);
+        });
+    });
+}
+
+/// With the home as the project: the policy in force for the next run.
+#[test]
+fn the_users_policy_is_not_made_from_inside() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let script =
+            "mkdir -p .config/agentsh && echo 'version: 1' > .config/agentsh/policy.yaml; echo ran > made";
+        let mut command = place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]);
+        Outcome::of(command.current_dir(&place.home));
+        assert!(place.home.join("made").exists());
+        assert!(!place.home.join(".config/agentsh/policy.yaml").exists(), "{mode:?}");
+    }
+}

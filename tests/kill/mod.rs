@@ -1,0 +1,154 @@
+//! `kill -9` of agentsh at any moment: nothing survives it, and nothing that was answered is forgotten.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::support::{Mode, Outcome, Peer, Place, eventually, processes, within};
+
+/// After this nothing may be left.
+const SOON: Duration = Duration::from_millis(100);
+
+fn end(child: &mut Child) {
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGKILL).unwrap();
+    child.wait().unwrap();
+}
+
+/// Unique to one test, and part of the arguments of whatever it starts.
+fn mark(place: &Place, name: &str) -> String {
+    format!("{}-{name}", place.path("x").parent().unwrap().file_name().unwrap().to_string_lossy())
+}
+
+#[track_caller]
+fn nothing_left(mark: &str) {
+    let gone = within(SOON, || processes::find(mark).is_empty());
+    let left: Vec<String> = processes::find(mark).into_iter().map(processes::arguments).collect();
+    assert!(gone, "still there after {SOON:?}: {left:?}");
+}
+
+fn agent(place: &Place, mark: &str) -> Child {
+    let mut command = place.agentsh(&["run", "--quiet", "--"]);
+    let daemon = format!("daemon {mark}-daemon");
+    command.arg(place.program("probe")).args([&daemon, "pause 60000", mark]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn an_agent_and_its_daemons_end() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mark = mark(&place, "idle");
+        let mut child = agent(&place, &mark);
+        assert!(eventually(|| processes::find(&format!("{mark}-daemon"))
+            .iter()
+            .any(|pid| processes::arguments(*pid).contains("--wait"))));
+        end(&mut child);
+        nothing_left(&mark);
+    }
+}
+
+/// At moments spread over the whole start, which takes some tens of milliseconds.
+#[test]
+fn at_any_moment_of_the_start() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        for step in 0..16_u64 {
+            let mark = mark(&place, &format!("start{step}"));
+            let mut child = agent(&place, &mark);
+            std::thread::sleep(Duration::from_micros(step * step * 500));
+            let below = processes::below(child.id());
+            end(&mut child);
+            nothing_left(&mark);
+            // Also what has not yet become the program.
+            let gone =
+                within(SOON, || below.iter().all(|pid| !processes::arguments(*pid).contains("__init")));
+            assert!(gone, "{mode:?} step {step}");
+        }
+        place.shell("exit 4").expect_code(4);
+        let verified = Outcome::of(&mut place.agentsh(&["events", "verify"]));
+        assert_eq!(verified.code, 0, "{mode:?} {verified}");
+    }
+}
+
+#[test]
+fn in_the_middle_of_a_call() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mark = mark(&place, "call");
+        let mut peer = Peer::ready(&place, &[&mark]);
+        peer.text("spawn", json!({"mark": format!("{mark}-child")}));
+        peer.ask("tools/call", json!({"name": "hang", "arguments": {}}));
+        peer.text("echo", json!({"text": "x"}));
+        assert!(eventually(|| processes::find(&format!("{mark}-child")).len() == 1));
+        end(&mut peer.child);
+        nothing_left(&mark);
+        let verified = Outcome::of(&mut place.agentsh(&["events", "verify"]));
+        assert_eq!(verified.code, 0, "{mode:?} {verified}");
+    }
+}
+
+#[test]
+fn with_an_agent_and_several_servers() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mark = mark(&place, "all");
+        let entry = |name: &str| json!({"command": place.program("fixture_server"), "args": [format!("{mark}-{name}")]});
+        let config =
+            json!({"mcpServers": {"one": entry("one"), "two": entry("two"), "three": entry("three")}});
+        place.write(place.home.join(".claude.json"), config.to_string());
+        let echo = |server: &str| json!({"server": server, "tool": "echo", "arguments": {"text": "x"}});
+        let steps = json!([echo("one"), echo("two"), echo("three"), {"touch": place.project.join("ready")}, {"pause": 60_000}, mark]);
+        let mut command = place.agentsh(&["run", "--quiet", "--"]);
+        command.arg(place.program("claude")).args(["-p", &steps.to_string()]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        assert!(within(Duration::from_secs(10), || place.project.join("ready").exists()));
+        assert!(processes::find(&mark).len() >= 5, "agentsh, the agent and three servers");
+        end(&mut child);
+        nothing_left(&mark);
+    }
+}
+
+/// The refusal was on disk before the client heard of it.
+#[test]
+fn an_answered_refusal_is_on_record() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("sandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: \"*\", tool: crash}]}}\n");
+        for round in 1..=3 {
+            let mut peer = Peer::ready(&place, &[]);
+            let answer = peer.call("crash", json!({}));
+            end(&mut peer.child);
+            assert!(answer["error"]["message"].as_str().unwrap().contains("policy.yaml:1"), "{answer}");
+            let words = ["mcp", "calls", "--action", "block", "--json"];
+            let recorded = Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+            let recorded: Vec<Value> = serde_json::from_str(&recorded.stdout).unwrap();
+            assert_eq!(recorded.len(), round, "{mode:?}");
+        }
+        Outcome::of(&mut place.agentsh(&["events", "verify"])).expect_code(0);
+    }
+}
+
+/// The other way round: an agent that is killed takes its servers with it, and agentsh says 137.
+#[test]
+fn a_killed_agent_is_an_exit_code() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mark = mark(&place, "agent");
+        let mut child = agent(&place, &mark);
+        let probe = || {
+            let all = processes::find(&mark);
+            all.into_iter().find(|pid| {
+                let line = processes::arguments(*pid);
+                line.starts_with(place.program("probe").to_str().unwrap())
+            })
+        };
+        let found = eventually(|| probe().is_some());
+        assert!(found, "{mode:?}");
+        kill(Pid::from_raw(probe().unwrap()), Signal::SIGKILL).unwrap();
+        assert_eq!(crate::support::outcome::wait(&mut child), 137, "{mode:?}");
+        nothing_left(&mark);
+    }
+}

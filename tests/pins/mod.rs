@@ -1,0 +1,227 @@
+//! The program of a server is what was agreed to, or it does not start.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::{Mode, Outcome, Peer, Place};
+
+/// A server that is a script: a copy of the shell as its interpreter, so that this test may change it too.
+struct Script {
+    interpreter: PathBuf,
+    entry: PathBuf,
+}
+
+const GREETING: &str = "echo hello-from-the-script >&2";
+
+impl Script {
+    fn new(place: &Place) -> Self {
+        let interpreter = place.home.join("tools/shell");
+        place.script(&interpreter, "");
+        std::fs::copy("/bin/sh", &interpreter).unwrap();
+        place.own(&interpreter);
+        let entry = place.home.join("tools/server");
+        let text = format!("#!{}\n{GREETING}\ncat >/dev/null\n", interpreter.display());
+        place.script(&entry, &text);
+        Self { interpreter, entry }
+    }
+}
+
+/// Starts the server, asks it something, and tells what came on standard error and as the answer.
+fn start(place: &Place, entry: &Path) -> (String, Option<Value>) {
+    let mut command = place.agentsh(&["mcp", "run", "--id", "pinned", "--"]);
+    let mut peer = Peer::start(command.arg(entry));
+    peer.ask("ping", json!({}));
+    let answer =
+        peer.line_within(std::time::Duration::from_millis(if place.mode == Mode::User { 400 } else { 400 }));
+    let answer = answer.map(|line| serde_json::from_slice(&line).unwrap());
+    (peer.finish().1, answer)
+}
+
+#[track_caller]
+fn runs(place: &Place, entry: &Path) {
+    let (errors, answer) = start(place, entry);
+    assert!(errors.contains("hello-from-the-script"), "{:?} {errors} {answer:?}", place.mode);
+}
+
+#[track_caller]
+fn refused(place: &Place, entry: &Path, names: &Path) -> String {
+    let (errors, answer) = start(place, entry);
+    assert!(!errors.contains("hello-from-the-script"), "{:?} it ran: {errors}", place.mode);
+    let answer = answer.unwrap_or_else(|| panic!("{:?} no answer: {errors}", place.mode));
+    let message = answer["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains(&names.display().to_string()), "{:?} {message}", place.mode);
+    assert!(message.contains("agentsh mcp pins trust --server pinned"), "{message}");
+    message
+}
+
+fn agentsh(place: &Place, words: &[&str]) -> Outcome {
+    Outcome::of(&mut place.agentsh(words))
+}
+
+#[test]
+fn the_first_use_pins_and_a_change_of_the_entry_is_refused() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let script = Script::new(&place);
+        runs(&place, &script.entry);
+        runs(&place, &script.entry);
+        let listed = agentsh(&place, &["mcp", "pins", "list", "--json"]).expect_code(0);
+        let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+        assert_eq!(
+            (&listed[0]["server_id"], &listed[0]["trusted_by"]),
+            (&json!("pinned"), &json!("first-use"))
+        );
+
+        let text = std::fs::read_to_string(&script.entry).unwrap();
+        place.script(&script.entry, &text.replace("cat >", "touch added-by-the-attacker\ncat >"));
+        refused(&place, &script.entry, &script.entry);
+        refused(&place, &script.entry, &script.entry);
+
+        let diff = agentsh(&place, &["mcp", "pins", "diff", "--server", "pinned"]);
+        assert!(diff.stdout.contains("+touch added-by-the-attacker"), "{diff}");
+        assert!(!diff.stdout.contains("+cat"), "{diff}");
+        agentsh(&place, &["mcp", "pins", "trust", "--server", "pinned"]).expect_code(0);
+        runs(&place, &script.entry);
+        let events = agentsh(&place, &["mcp", "events", "--type", "mcp_server_binary_mismatch", "--json"])
+            .expect_code(0);
+        let events: Vec<Value> = serde_json::from_str(&events.stdout).unwrap();
+        assert_eq!(events.len(), 2, "{events:?}");
+        agentsh(&place, &["events", "verify"]).expect_code(0);
+    }
+}
+
+#[test]
+fn a_change_of_the_interpreter_is_refused() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let script = Script::new(&place);
+        runs(&place, &script.entry);
+        let mut bytes = std::fs::read(&script.interpreter).unwrap();
+        bytes.push(0);
+        std::fs::write(&script.interpreter, bytes).unwrap();
+        refused(&place, &script.entry, &script.interpreter);
+    }
+}
+
+#[test]
+fn a_change_of_a_file_in_the_tree_is_refused() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        if !Path::new("/usr/bin/node").exists() {
+            return crate::support::skip("node is not installed");
+        }
+        let package = place.home.join("tools/package");
+        place.write(package.join("package.json"), r#"{"name": "p", "version": "1.0.0", "main": "index.js"}"#);
+        let library = place
+            .write(package.join("node_modules/dep/index.js"), "module.exports = 'hello-from-the-script';\n");
+        place.write(package.join("node_modules/dep/package.json"), r#"{"name": "dep", "version": "1.0.0"}"#);
+        let entry =
+            place.write(package.join("index.js"), "console.error(require('dep')); process.stdin.resume();\n");
+        let start = || {
+            let mut command = place.agentsh(&["mcp", "run", "--id", "pinned", "--", "node"]);
+            let mut peer = Peer::start(command.arg(&entry));
+            peer.ask("ping", json!({}));
+            let answer = peer.line_within(std::time::Duration::from_millis(1500));
+            (peer.finish().1, String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned())
+        };
+        let (errors, answer) = start();
+        assert!(errors.contains("hello-from-the-script"), "{mode:?} {errors} {answer}");
+        place.write(&library, "module.exports = 'evil-bytes';\n");
+        let (errors, answer) = start();
+        assert!(!errors.contains("evil-bytes"), "{mode:?} {errors}");
+        assert!(answer.contains("node_modules/dep/index.js"), "{mode:?} {errors} {answer}");
+    }
+}
+
+#[test]
+fn another_program_under_the_same_name_is_refused() {
+    let place = Place::new(Mode::Invoker);
+    let script = Script::new(&place);
+    runs(&place, &script.entry);
+    let other = place.script(
+        place.home.join("tools/other"),
+        "#!/bin/sh\necho hello-from-the-script >&2\ncat >/dev/null\n",
+    );
+    refused(&place, &other, &other);
+}
+
+#[test]
+fn on_change_alert_starts_it_and_says_so_and_allow_starts_it() {
+    for (word, said) in [("alert", true), ("allow", false)] {
+        let place = Place::new(Mode::Invoker);
+        let script = Script::new(&place);
+        place.policy(&format!(
+            "sandbox: {{mcp: {{version_pinning: {{enabled: true, on_change: {word}}}}}}}\n"
+        ));
+        runs(&place, &script.entry);
+        let text = std::fs::read_to_string(&script.entry).unwrap();
+        place.script(&script.entry, &(text + "# changed\n"));
+        let (errors, _) = start(&place, &script.entry);
+        assert!(errors.contains("hello-from-the-script"), "{word} {errors}");
+        assert_eq!(errors.contains("not the program that was pinned"), said, "{word} {errors}");
+        let events =
+            agentsh(&place, &["mcp", "events", "--type", "mcp_server_binary_mismatch"]).expect_code(0);
+        assert!(events.stdout.contains(word), "{events}");
+    }
+}
+
+#[test]
+fn nothing_is_trusted_on_first_use_when_policy_says_so() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let script = Script::new(&place);
+        place.policy("sandbox: {mcp: {version_pinning: {enabled: true, auto_trust_first: false}}}\n");
+        let (errors, answer) = start(&place, &script.entry);
+        assert!(!errors.contains("hello-from-the-script"), "{errors}");
+        let message = answer.unwrap()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("is not pinned") && message.contains("policy.yaml:1"), "{message}");
+        agentsh(&place, &["mcp", "pins", "trust", "--server", "pinned"]).expect_code(0);
+        runs(&place, &script.entry);
+    }
+}
+
+#[test]
+fn trust_is_for_what_was_looked_at() {
+    let place = Place::new(Mode::Invoker);
+    let script = Script::new(&place);
+    runs(&place, &script.entry);
+    let text = std::fs::read_to_string(&script.entry).unwrap();
+    place.script(&script.entry, &(text.clone() + "# first change\n"));
+    refused(&place, &script.entry, &script.entry);
+    let wrong = agentsh(&place, &["mcp", "pins", "trust", "--server", "pinned", "--hash", "sha256:00"]);
+    assert_ne!(wrong.code, 0, "{wrong}");
+    agentsh(&place, &["mcp", "pins", "trust", "--server", "pinned"]).expect_code(0);
+    // What was trusted is the refused program, not whatever stands there at the next start.
+    place.script(&script.entry, &(text + "# second change\n"));
+    refused(&place, &script.entry, &script.entry);
+}
+
+#[test]
+fn reset_forgets() {
+    let place = Place::new(Mode::Invoker);
+    let script = Script::new(&place);
+    runs(&place, &script.entry);
+    let text = std::fs::read_to_string(&script.entry).unwrap();
+    place.script(&script.entry, &(text + "# changed\n"));
+    refused(&place, &script.entry, &script.entry);
+    agentsh(&place, &["mcp", "pins", "reset", "--server", "pinned"]).expect_code(0);
+    runs(&place, &script.entry);
+}
+
+/// A server of one project is not the server of the same name in another.
+#[test]
+fn pins_of_project_servers_hold_in_that_project() {
+    use crate::support::sandbox::script;
+    let place = Place::new(Mode::Invoker);
+    let tool = place
+        .script("server", &format!("#!/bin/sh\nexec {} \"$@\"\n", place.program("fixture_server").display()));
+    let config = json!({"mcpServers": {"same": {"command": place.program("fixture_server")}}});
+    place.write(".mcp.json", config.to_string());
+    let echo = json!([{"server": "same", "tool": "echo", "arguments": {"text": "x"}}]);
+    assert_eq!(script(&place, &echo).text(0), "x");
+    drop(tool);
+    let listed = agentsh(&place, &["mcp", "pins", "list", "--json"]).expect_code(0);
+    let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!(listed[0]["scope"], place.project.to_str().unwrap(), "{listed}");
+}

@@ -1,0 +1,117 @@
+//! `agentsh policy`, with the files that people write.
+
+use crate::support::{Mode, Outcome, Place};
+
+/// Standard output, standard error and exit code, with this place's name taken out.
+fn policy(place: &Place, words: &[&str]) -> String {
+    let outcome = Outcome::of(place.agentsh(&["policy"]).args(words));
+    let root = place.path("x").parent().unwrap().display().to_string();
+    format!("{}{}exit {}", outcome.stdout, outcome.stderr, outcome.code).replace(&root, "ROOT")
+}
+
+#[test]
+fn mistakes_have_a_place_and_a_suggestion() {
+    let place = Place::new(Mode::Invoker);
+    let check = |text: &str| {
+        place.write("broken.yaml", text);
+        policy(&place, &["check", "broken.yaml"])
+    };
+    insta::assert_snapshot!(check("version: 1\nagents: {}\n"));
+    insta::assert_snapshot!(check("agent:\n  network:\n    alow: [a.example]\n"));
+    insta::assert_snapshot!(check("agent:\n  limits: {memory: lots}\n"));
+    insta::assert_snapshot!(check("agent:\n  env_allow: PATH\n"));
+    insta::assert_snapshot!(check("sandbox:\n  mcp:\n    tool_policy: allowlst\n"));
+    insta::assert_snapshot!(check("sandbox:\n  mcp:\n    denied_tools: [{tool: x}]\n"));
+    insta::assert_snapshot!(check("agent: [\n"));
+    insta::assert_snapshot!(check("version: 2\n"));
+    insta::assert_snapshot!(check("agent: {filesystem: {read: [a]}}\nagent: {}\n"));
+    insta::assert_snapshot!(check("sandbox: {mcp: {request_timeout: 10}}\n"));
+}
+
+#[test]
+fn a_broken_policy_starts_nothing() {
+    let place = Place::new(Mode::Invoker);
+    for text in ["agents: {}", "agent: [", "agent: {limits: {memory: lots}}", "\u{0}", "- a\n- b\n"] {
+        place.policy(text);
+        let outcome = place.shell("echo ran");
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{text} {outcome}");
+        assert!(outcome.stderr.contains("policy.yaml"), "{outcome}");
+    } // An empty policy is nobody's intention; an empty file in the project may be a stand-in.
+    place.policy("");
+    assert_eq!(place.shell("echo ran").code, 125);
+    place.policy("version: 1\n");
+    place.write(".agentsh.yaml", "");
+    assert_eq!(place.shell("echo ran").stdout, "ran\n");
+}
+
+/// The forms that people are told to write.
+const EXAMPLES: [&str; 8] = [
+    "version: 1\nagent:\n  network: {allow: [\"api.example.com\", \"*.githubusercontent.com\", {host: \"db.example.com\", port: 5432, protocol: tcp}], loopback: [5432]}\n",
+    "version: 1\nagent:\n  filesystem: {read: [\"~/src/lib\"], write: [\".\"], deny: [\"secrets/**\"]}\n  env_allow: [LANG, \"CI_*\"]\n",
+    "agent:\n  limits: {memory: 4GiB, pids: 512, open_files: 4096, cpu: 200%}\n  exec: {allow: [\"**\"]}\n",
+    "sandbox:\n  mcp:\n    enforce_policy: true\n    fail_closed: true\n    server_policy: allowlist\n    allowed_servers: [{id: github}, {id: \"db-*\"}]\n",
+    "mcp_rules:\n  enforce_policy: true\n  tool_policy: denylist\n  denied_tools:\n    - {server: \"*\", tool: \"exec_*\"}\n",
+    "sandbox:\n  mcp:\n    servers:\n      - {id: github, command: npx, args: [-y, \"@modelcontextprotocol/server-github\"], env_allow: [GITHUB_TOKEN], network: {allow: [\"api.github.com\"]}}\n",
+    "sandbox:\n  mcp:\n    rate_limits: {enabled: true, default_rpm: 60, default_burst: 10, per_server: {slow: {calls_per_minute: 6, burst: 1}}}\n    version_pinning: {enabled: true, on_change: block, auto_trust_first: false, pin_binary: true}\n",
+    "tests:\n  - {connect: \"api.github.com:443\", from: github, expect: deny}\n  - {read: \"~/.ssh/id_ed25519\", expect: deny}\n  - {write: src/x, expect: allow}\n",
+];
+
+#[test]
+fn the_examples_are_good() {
+    let place = Place::new(Mode::Invoker);
+    for text in EXAMPLES {
+        let file = place.policy(text);
+        let answer = policy(&place, &["check", file.to_str().unwrap()]);
+        assert!(answer.contains("policy.yaml: ok") && answer.ends_with("exit 0"), "{text}{answer}");
+        let answer = policy(&place, &["test", file.to_str().unwrap()]);
+        assert!(answer.ends_with("exit 0"), "{text}{answer}");
+        let outcome = place.shell("echo ran");
+        assert_eq!(outcome.stdout, "ran\n", "{text}{outcome}");
+    }
+}
+
+#[test]
+fn the_policies_that_ship_can_be_named() {
+    let place = Place::new(Mode::Invoker);
+    for name in ["default", "claude", "codex", "strict", "observe"] {
+        let shown = policy(&place, &["show", "--policy", name]);
+        assert!(shown.starts_with(&format!("# built-in:{name}\n")), "{shown}");
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--policy", name, "--", "echo", "ran"]));
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (0, "ran\n"), "{name} {outcome}");
+    }
+}
+
+/// What `explain` says and what the sandbox does are the same.
+#[test]
+fn explain_tells_what_happens() {
+    let place = Place::new(Mode::Invoker);
+    place.policy("agent:\n  filesystem: {write: [src], read: [docs], deny: [\"docs/secret*\"]}\n");
+    for (path, read, write) in [
+        ("src/main.rs", true, true),
+        ("docs/a.md", true, false),
+        ("docs/secret.md", false, false),
+        (".git/config", false, false),
+    ] {
+        place.write(path, "PLAIN");
+        let says = |verb: &str| policy(&place, &["explain", verb, path]).starts_with("allowed");
+        assert_eq!((says("--read"), says("--write")), (read, write), "{path}");
+        let real = place.shell(&format!("cat {path}; echo x >> {path}"));
+        let written = std::fs::read_to_string(place.project.join(path)).unwrap().ends_with("x\n");
+        let did = (real.stdout.contains("PLAIN"), written);
+        assert_eq!(did, (read, write), "{path} {real}");
+    }
+}
+
+#[test]
+fn the_line_that_explain_suggests_is_the_line_that_works() {
+    let place = Place::new(Mode::Invoker);
+    place.write(place.home.join("Documents/letter.txt"), "PLAIN");
+    let target = place.home.join("Documents/letter.txt");
+    let answer = policy(&place, &["explain", "--read", target.to_str().unwrap()]);
+    let line = answer.lines().find_map(|line| line.trim().strip_prefix("to allow it, add: "));
+    let root = place.path("x").parent().unwrap().display().to_string();
+    let line = line.unwrap_or_else(|| panic!("{answer}")).replace("ROOT", &root);
+    assert_eq!(place.shell("cat ~/Documents/letter.txt").stdout, "");
+    place.policy(&line);
+    assert_eq!(place.shell("cat ~/Documents/letter.txt").stdout, "PLAIN", "{line}");
+}

@@ -1,0 +1,79 @@
+//! What an agent finds around it.
+
+use crate::support::{Mode, Outcome, Place, known_failing};
+
+#[test]
+fn the_usual_variables_and_no_others() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut command = place.agentsh(&["run", "--quiet", "--", "sh", "-c", "env"]);
+        let outcome =
+            Outcome::of(command.env("COLORTERM", "truecolor").env("SOMETHING", "else")).expect_code(0);
+        let has = |line: &str| outcome.stdout.lines().any(|found| found == line);
+        assert!(has(&format!("HOME={}", place.home.display())), "{outcome}");
+        assert!(
+            has("USER=tester") && has("PATH=/usr/local/bin:/usr/bin:/bin") && has("LANG=C.UTF-8"),
+            "{outcome}"
+        );
+        assert!(has("COLORTERM=truecolor") && !outcome.stdout.contains("SOMETHING"), "{outcome}");
+    }
+}
+
+#[test]
+fn it_starts_in_the_project_and_writes_there() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let outcome =
+            place.shell("pwd; echo text > a/b 2>/dev/null || mkdir a; echo text > a/b; ln a/b c; cat c");
+        assert_eq!(outcome.stdout, format!("{}\ntext\n", place.project.display()), "{mode:?} {outcome}");
+        assert_eq!(std::fs::read_to_string(place.project.join("a/b")).unwrap(), "text\n");
+    }
+}
+
+#[test]
+fn home_and_tmp_are_private_and_thrown_away() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(place.home.join("letter"), "");
+        let script = "ls -A ~ | tr '\\n' ' '; echo x > ~/made && echo x > /tmp/made && echo x > /var/tmp/made && ls /tmp";
+        let outcome = place.shell(script).expect_code(0);
+        assert!(outcome.stdout.starts_with("project "), "{mode:?} {outcome}");
+        assert!(!place.home.join("made").exists() && !std::path::Path::new("/tmp/made").exists());
+        assert!(!place.shell("cat ~/made /tmp/made").stdout.contains('x'));
+    }
+}
+
+#[test]
+fn the_system_is_there_to_read() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let script = "test -r /usr/bin/env && test -c /dev/null && echo x > /dev/null && test -r /proc/self/status \
+            && ! echo x 2>/dev/null > /usr/bin/x && ! echo x 2>/dev/null > /etc/passwd && ! echo x 2>/dev/null > /x \
+            && head -c 4 /dev/urandom | wc -c && grep -c tester /etc/passwd && hostname 2>/dev/null || cat /proc/sys/kernel/hostname";
+        let outcome = place.shell(script);
+        assert!(outcome.stdout.starts_with("4\n1\nagentsh"), "{mode:?} {outcome}");
+        let devices = place.shell("ls /dev").stdout;
+        let devices: Vec<&str> = devices.split_whitespace().collect();
+        let expected = [
+            "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty",
+            "urandom", "zero",
+        ];
+        assert_eq!(devices, expected, "{mode:?}");
+    }
+}
+
+#[test]
+fn threads_pipes_and_locks_work() {
+    let place = Place::new(Mode::Invoker);
+    let script = "seq 1 1000 | sort -R | sort -n | tail -n 1; (flock 9; echo locked) 9> lock; date > /dev/null && echo ok";
+    assert_eq!(place.shell(script).stdout, "1000\nlocked\nok\n");
+}
+
+/// `env` is a launcher of servers; as an agent it is just a program.
+#[test]
+fn env_alone_runs() {
+    known_failing("the pin of an `env` without a command is refused", || {
+        let place = Place::new(Mode::Invoker);
+        Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "env"])).expect_code(0);
+    });
+}

@@ -1,0 +1,93 @@
+//! Exit codes: the agent's own, and those of agentsh.
+
+use crate::support::{Mode, Outcome, Place};
+
+#[test]
+fn the_agents_own_passes_through() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        for code in [0, 1, 3, 42, 124, 125, 255] {
+            let outcome = place.shell(&format!("exit {code}"));
+            assert_eq!(outcome.code, code, "{mode:?} {outcome}");
+        }
+        for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139), ("INT", 130)] {
+            assert_eq!(place.shell(&format!("kill -{signal} $$")).code, code, "{mode:?} {signal}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_or_cannot_be_executed() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("data.txt", "no program");
+        let code = |words: &[&str]| {
+            let outcome = Outcome::of(place.agentsh(&["run", "--"]).args(words));
+            assert!(outcome.stderr.starts_with("error: "), "{outcome}");
+            assert_eq!(outcome.stdout, "", "{outcome}");
+            outcome.code
+        };
+        assert_eq!(code(&["no-such-program-here"]), 127);
+        assert_eq!(code(&["./missing"]), 127);
+        assert_eq!(code(&["/nonexistent/program"]), 127);
+        assert_eq!(code(&["./data.txt"]), 126);
+        assert_eq!(code(&["/usr"]), 126);
+    }
+}
+
+#[test]
+fn an_interpreter_that_is_not_there() {
+    let place = Place::new(Mode::Invoker);
+    place.script("tool", "#!/nonexistent/interpreter\n");
+    let code = Outcome::of(&mut place.agentsh(&["run", "--", "./tool"])).code;
+    assert!(code == 126 || code == 127, "{code}");
+}
+
+#[test]
+fn agentsh_itself_failing_is_125() {
+    let place = Place::new(Mode::Invoker);
+    place.write("broken.yaml", "agent: [");
+    for words in [
+        &["run", "--policy", "no-such-policy", "--", "true"][..],
+        &["run", "--policy", "broken.yaml", "--", "true"],
+        &["mcp", "run", "--policy", "broken.yaml", "--", "cat"],
+    ] {
+        let outcome = Outcome::of(&mut place.agentsh(words));
+        assert_eq!(outcome.code, 125, "{words:?} {outcome}");
+        assert!(outcome.stderr.starts_with("error: "), "{outcome}");
+    }
+    let outcome = Outcome::of(place.agentsh(&["run", "--", "true"]).env_remove("HOME"));
+    assert_eq!(outcome.code, 125, "{outcome}");
+    assert!(outcome.stderr.contains("HOME"), "{outcome}");
+}
+
+/// 2 is what many programs say, so a wrong command line must be told apart from them.
+#[test]
+fn a_wrong_command_line_of_run_is_125() {
+    let place = Place::new(Mode::Invoker);
+    for words in [
+        &["run"][..],
+        &["run", "--nonsense", "--", "true"],
+        &["run", "--network", "none", "--", "true"],
+        &["mcp", "run"],
+    ] {
+        let outcome = Outcome::of(&mut place.agentsh(words));
+        assert_eq!(outcome.code, 125, "{words:?} {outcome}");
+    }
+}
+
+#[test]
+fn one_message_says_error_once() {
+    let place = Place::new(Mode::Invoker);
+    let outcome = Outcome::of(&mut place.agentsh(&["run", "--policy", "no-such-policy", "--", "true"]));
+    assert_eq!(outcome.stderr.matches("error: ").count(), 1, "{outcome}");
+}
+
+/// A state directory that cannot be written: nothing runs without a record.
+#[test]
+fn no_record_no_run() {
+    let place = Place::new(Mode::Invoker);
+    let file = place.write("a-file", "");
+    let outcome = Outcome::of(place.agentsh(&["run", "--", "echo", "ran"]).env("XDG_STATE_HOME", file));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{outcome}");
+}

@@ -1,0 +1,182 @@
+//! One server alone: `agentsh mcp run -- CMD`, for clients that agentsh did not start.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::{Mode, Outcome, Peer, Place};
+
+#[test]
+fn it_is_transparent() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut peer = Peer::server(&place, &[]);
+        let hello = peer.shake_hands();
+        assert_eq!(hello["result"]["serverInfo"]["name"], "fixture", "{mode:?} {hello}");
+        assert_eq!(hello["result"]["protocolVersion"], "2025-11-25");
+        let tools = peer.request("tools/list", json!({}));
+        assert_eq!(tools["result"]["tools"].as_array().unwrap().len(), 16);
+        assert_eq!(tools["result"]["tools"][1]["outputSchema"]["properties"]["sum"]["type"], "integer");
+        assert_eq!(peer.text("echo", json!({"text": "äöü \u{0} \u{1F600}"})), "äöü \u{0} \u{1F600}");
+        assert_eq!(peer.text("big", json!({"bytes": 2_000_000})).len(), 2_000_000);
+        let (code, errors) = peer.finish();
+        assert_eq!((code, errors.as_str()), (0, ""), "{mode:?}");
+    }
+}
+
+#[test]
+fn the_newer_handshake_works_as_well() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::server(&place, &[]);
+    let meta = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
+    let found = peer.request("server/discover", meta.clone());
+    assert_eq!(found["result"]["supportedVersions"], json!(["2026-07-28"]), "{found}");
+    assert_eq!(peer.request("tools/list", meta)["result"]["tools"].as_array().unwrap().len(), 16);
+    assert_eq!(peer.text("add", json!({"a": 1, "b": 2})), "3");
+}
+
+#[test]
+fn everything_that_a_server_says_arrives_in_order() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::ready(&place, &[]);
+    let id =
+        peer.ask("tools/call", json!({"name": "notify", "arguments": {}, "_meta": {"progressToken": "p-1"}}));
+    let mut methods = Vec::new();
+    loop {
+        let message = peer.next();
+        if message["id"] == id {
+            break;
+        }
+        if message["method"] == "notifications/progress" {
+            assert_eq!(message["params"]["progressToken"], "p-1");
+        }
+        methods.push(message["method"].as_str().unwrap().to_owned());
+    }
+    let expected = ["progress", "message", "tools/list_changed", "resources/updated"];
+    assert_eq!(methods, expected.map(|name| format!("notifications/{name}")));
+}
+
+#[test]
+fn a_server_may_ask_the_client() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::ready(&place, &[]);
+    for (method, params, result) in [
+        (
+            "sampling/createMessage",
+            json!({"messages": [], "maxTokens": 5}),
+            json!({"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"}),
+        ),
+        (
+            "elicitation/create",
+            json!({"message": "name?", "requestedSchema": {"type": "object"}}),
+            json!({"action": "decline"}),
+        ),
+        ("roots/list", json!({}), json!({"roots": [{"uri": "file:///x"}]})),
+        ("ping", json!({}), json!({})),
+    ] {
+        let call =
+            peer.ask("tools/call", json!({"name": "ask", "arguments": {"method": method, "params": params}}));
+        let asked = peer.next();
+        assert_eq!((&asked["method"], &asked["params"]), (&json!(method), &params));
+        peer.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": result}));
+        let answer = peer.answer(&call);
+        let heard: Value =
+            serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(heard["result"], result);
+    }
+}
+
+#[test]
+fn standard_error_and_the_exit_code_are_the_servers() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut peer = Peer::server(&place, &["exit", "23"]);
+        // A server is started for the first message.
+        let id = peer.ask("ping", json!({}));
+        assert!(peer.answer(&id)["error"]["message"].as_str().unwrap().contains("exit code 23"));
+        let (code, errors) = peer.finish();
+        assert!(errors.contains("the fixture server was told to end"), "{mode:?} {errors}");
+        assert_eq!(code, 23, "{mode:?} {errors}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_to_the_client() {
+    let place = Place::new(Mode::Invoker);
+    let mut command = place.agentsh(&["mcp", "run", "--", "no-such-server-here"]);
+    let mut peer = Peer::start(&mut command);
+    let id = peer
+        .ask("initialize", json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}));
+    let answer = peer.answer(&id);
+    assert!(answer["error"]["message"].as_str().unwrap().contains("no-such-server-here"), "{answer}");
+}
+
+#[test]
+fn in_a_directory_that_is_no_project_it_starts_without_one() {
+    let place = Place::new(Mode::Invoker);
+    let mut command = place.agentsh(&["mcp", "run", "--id", "x", "--"]);
+    command.arg(place.program("fixture_server")).current_dir("/");
+    let mut peer = Peer::start(&mut command);
+    peer.shake_hands();
+    assert_eq!(peer.text("echo", json!({"text": "x"})), "x");
+    assert_eq!(peer.text("try", json!({"line": "list / root"})), "REFUSED NotFound");
+}
+
+/// Paths on its command line are what the user wants it to have: writable, and nothing around them.
+#[test]
+fn its_arguments_are_granted() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let letter = place.write(place.home.join("Documents/letter.txt"), "PLAIN");
+        place.write(place.home.join("Music/song"), "TOPSECRET");
+        let mut peer = Peer::ready(&place, &[place.home.join("Documents").to_str().unwrap()]);
+        assert_eq!(peer.text("read_file", json!({"path": letter})), "PLAIN");
+        peer.text("write_file", json!({"path": letter, "text": "changed"}));
+        assert_eq!(std::fs::read_to_string(&letter).unwrap(), "changed", "{mode:?}");
+        assert_eq!(
+            peer.call("read_file", json!({"path": place.home.join("Music/song")}))["result"]["isError"],
+            true
+        );
+        let own = peer.call("write_file", json!({"path": place.project.join("x"), "text": ""}));
+        assert_eq!(own["result"]["isError"], true, "the project is only to be read");
+    }
+}
+
+#[test]
+fn it_ends_with_its_client() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::ready(&place, &[]);
+    peer.ask("tools/call", json!({"name": "hang", "arguments": {}}));
+    peer.text("echo", json!({"text": "x"}));
+    let start = std::time::Instant::now();
+    assert_eq!(peer.finish().0, 0);
+    assert!(start.elapsed() < Duration::from_secs(4));
+}
+
+#[test]
+fn a_terminal_or_file_as_standard_input_is_no_matter() {
+    let place = Place::new(Mode::Invoker);
+    let file = place.write("calls.jsonl", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n");
+    let mut command = place.agentsh(&["mcp", "run", "--id", "x", "--"]);
+    command.arg(place.program("fixture_server")).stdin(std::fs::File::open(file).unwrap());
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        text,
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn the_name_of_a_server_is_taken_from_its_command() {
+    let place = Place::new(Mode::Invoker);
+    let mut command = place.agentsh(&["mcp", "run", "--"]);
+    let mut peer = Peer::start(command.arg(place.program("fixture_server")));
+    peer.shake_hands();
+    peer.finish();
+    let servers = Outcome::of(&mut place.agentsh(&["mcp", "servers", "--json"])).expect_code(0);
+    let servers: Value = serde_json::from_str(&servers.stdout).unwrap();
+    assert_eq!(servers[0]["server_id"], "fixture_server", "{servers}");
+}

@@ -1,0 +1,12 @@
+//! `agentsh run` and `agentsh mcp run` as their users see them.
+
+mod agent;
+mod environment;
+mod exit;
+mod failures;
+mod mcp_run;
+mod project;
+mod report;
+mod sessions;
+mod streams;
+mod terminal;

@@ -1,0 +1,89 @@
+//! What is said after a run.
+
+use serde_json::Value;
+
+use crate::support::{Mode, Outcome, Place};
+
+#[test]
+fn a_summary_on_standard_error_unless_quiet() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "true"])).expect_code(0);
+        assert!(outcome.stderr.contains("0 servers, 0 tool calls, 0 refused"), "{outcome}");
+        assert_eq!(
+            outcome.stderr.contains("not enforced: memory limit"),
+            mode == Mode::User,
+            "{mode:?} {outcome}"
+        );
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "true"])).expect_code(0);
+        assert_eq!(outcome.stderr, "");
+    }
+}
+
+#[test]
+fn the_report_as_a_file() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let words = ["run", "--quiet", "--report-json", "report.json", "--", "sh", "-c", "exit 5"];
+        Outcome::of(&mut place.agentsh(&words)).expect_code(5);
+        let text = std::fs::read_to_string(place.project.join("report.json")).unwrap();
+        let report: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&report["exit_code"], &report["state"]), (&5.into(), &"ended".into()), "{text}");
+        assert_eq!(report["processes"][0]["last_exit_code"], 5);
+
+        let latest = Outcome::of(&mut place.agentsh(&["report", "--format", "json"])).expect_code(0);
+        let latest: Value = serde_json::from_str(&latest.stdout).unwrap();
+        assert_eq!(latest["session"], report["session"]);
+        let shown = Outcome::of(&mut place.agentsh(&["report"])).expect_code(0);
+        assert!(shown.stdout.contains(report["session"].as_str().unwrap()), "{shown}");
+    }
+}
+
+/// A report that cannot be written is said; the exit code stays the agent's.
+#[test]
+fn a_report_that_cannot_be_written() {
+    let place = Place::new(Mode::Invoker);
+    let words = ["run", "--quiet", "--report-json", "/nonexistent/report.json", "--", "sh", "-c", "exit 5"];
+    let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(5);
+    assert!(outcome.stderr.contains("cannot write the report"), "{outcome}");
+}
+
+#[test]
+fn the_chain_verifies_and_a_changed_record_does_not() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        for _ in 0..3 {
+            place.shell("true").expect_code(0);
+        }
+        let verify = || Outcome::of(&mut place.agentsh(&["events", "verify"]));
+        let outcome = verify().expect_code(0);
+        assert!(outcome.stdout.contains("3 sessions (3 ended, 0 open or killed, 0 broken)"), "{outcome}");
+
+        let database = place.home.join(".local/state/agentsh/agentsh.db");
+        let mut wal = database.clone().into_os_string();
+        wal.push("-wal");
+        let mut changed = false;
+        for file in [database.into_os_string(), wal] {
+            let bytes = std::fs::read(&file).unwrap_or_default();
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            if text.contains("\"verb\":\"run\"") {
+                let bytes = replace(&bytes, b"\"verb\":\"run\"", b"\"verb\":\"ran\"");
+                std::fs::write(&file, bytes).unwrap();
+                changed = true;
+            }
+        }
+        assert!(changed);
+        let outcome = verify();
+        assert_eq!(outcome.code, 1, "{mode:?} {outcome}");
+    }
+}
+
+fn replace(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut out = bytes.to_owned();
+    for at in 0..bytes.len().saturating_sub(from.len()) {
+        if &bytes[at..at + from.len()] == from {
+            out[at..at + to.len()].copy_from_slice(to);
+        }
+    }
+    out
+}

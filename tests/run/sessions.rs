@@ -1,0 +1,105 @@
+//! Several runs in one project, and what a run leaves behind.
+
+use std::process::{Child, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::support::outcome::wait;
+use crate::support::{Mode, Place, eventually};
+
+const STAND_INS: [&str; 4] = [".mcp.json", ".envrc", ".vscode", ".claude"];
+
+/// A run that waits for the file `go-NAME`.
+fn start(place: &Place, name: &str) -> Child {
+    let script =
+        format!(": > ready-{name}; while [ ! -e go-{name} ]; do sleep 0.02; done; rm ready-{name}; exit 4");
+    let mut command = place.agentsh(&["run", "--quiet", "--", "sh", "-c", &script]);
+    let child = command.stdin(Stdio::null()).spawn().unwrap();
+    assert!(eventually(|| place.project.join(format!("ready-{name}")).exists()));
+    child
+}
+
+fn present(place: &Place) -> usize {
+    STAND_INS.iter().filter(|name| place.project.join(name).exists()).count()
+}
+
+#[test]
+fn the_last_run_removes_the_stand_ins() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let (mut one, mut two) = (start(&place, "one"), start(&place, "two"));
+        assert_eq!(present(&place), STAND_INS.len(), "{mode:?}");
+        place.write("go-one", "");
+        assert_eq!(wait(&mut one), 4);
+        assert_eq!(present(&place), STAND_INS.len(), "{mode:?}: the other run still needs them");
+        // Still read-only for the one that is left.
+        assert!(place.project.join("ready-two").exists());
+        place.write("go-two", "");
+        assert_eq!(wait(&mut two), 4);
+        assert_eq!(present(&place), 0, "{mode:?}: {:?}", list(&place));
+    }
+}
+
+#[test]
+fn the_run_after_a_killed_one_removes_its_stand_ins() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut child = start(&place, "one");
+        kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGKILL).unwrap();
+        wait(&mut child);
+        assert_eq!(present(&place), STAND_INS.len(), "nobody could remove them");
+        place.shell("true").expect_code(0);
+        assert_eq!(present(&place), 0, "{mode:?}: {:?}", list(&place));
+        let run = std::fs::read_dir(place.path("run")).unwrap().count();
+        assert!(run <= 1, "{mode:?}: sockets of {run} sessions were left");
+    }
+}
+
+/// What the user makes during a run is not taken away with the stand-in.
+#[test]
+fn a_stand_in_that_the_user_fills_stays() {
+    let place = Place::new(Mode::Invoker);
+    let mut child = start(&place, "one");
+    std::fs::write(place.project.join(".envrc"), "export MINE=1\n").unwrap();
+    std::fs::write(place.project.join(".vscode/tasks.json"), "{}").unwrap();
+    place.write("go-one", "");
+    assert_eq!(wait(&mut child), 4);
+    assert_eq!(std::fs::read_to_string(place.project.join(".envrc")).unwrap(), "export MINE=1\n");
+    assert!(place.project.join(".vscode/tasks.json").exists() && !place.project.join(".mcp.json").exists());
+}
+
+/// Sockets and cgroups too.
+#[test]
+fn nothing_is_left_behind() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let before = list(&place);
+        place.shell("true").expect_code(0);
+        assert_eq!(list(&place), before, "{mode:?}");
+        assert_eq!(std::fs::read_dir(place.path("run")).unwrap().count(), 0, "{mode:?}");
+    }
+}
+
+fn list(place: &Place) -> Vec<std::ffi::OsString> {
+    let mut names: Vec<_> =
+        std::fs::read_dir(&place.project).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn many_runs_at_once_share_one_record() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        std::thread::scope(|scope| {
+            for code in 0..6 {
+                let place = &place;
+                scope.spawn(move || place.shell(&format!("exit {code}")).expect_code(code));
+            }
+        });
+        let outcome = crate::support::Outcome::of(&mut place.agentsh(&["events", "verify"])).expect_code(0);
+        assert!(outcome.stdout.contains("6 sessions (6 ended"), "{outcome}");
+        assert_eq!(present(&place), 0, "{mode:?}: {:?}", list(&place));
+    }
+}

@@ -1,0 +1,20 @@
+//! The black-box suite: starts the real binary as a user does, without network and without other programs than
+//! those that are built with it and a POSIX shell.
+//!
+//! `cargo test` builds the fixtures; to run this target alone, `cargo build --examples` first.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may stop at the first surprise, and says what it skips"
+)]
+
+mod escapes;
+mod kill;
+mod pins;
+mod policy;
+mod run;
+mod support;
+mod wire;

@@ -1,0 +1,56 @@
+//! What every test needs: a place of its own, the modes of this machine, and ways to talk to the binary.
+
+pub mod expect;
+pub mod outcome;
+pub mod peer;
+pub mod place;
+pub mod processes;
+pub mod programs;
+pub mod pty;
+pub mod sandbox;
+
+pub use expect::{no, no_with, yes};
+pub use outcome::Outcome;
+pub use peer::Peer;
+pub use place::{Mode, Place};
+pub use pty::Pty;
+pub use sandbox::everywhere;
+
+/// Says that something could not be tried here, and why. `cargo test -- --nocapture` shows it.
+pub fn skip(reason: &str) {
+    use std::io::Write;
+    let name = std::thread::current().name().unwrap_or("?").to_owned();
+    // Not through the captured stream: what was skipped must be seen.
+    let _ = writeln!(std::io::stderr(), "skipped part of {name}: {reason}");
+}
+
+/// True for root: some twins can only be done by it.
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Tries again until the condition holds or two seconds are over.
+pub fn eventually(condition: impl Fn() -> bool) -> bool {
+    within(std::time::Duration::from_secs(2), condition)
+}
+
+pub fn within(limit: std::time::Duration, condition: impl Fn() -> bool) -> bool {
+    let start = std::time::Instant::now();
+    while !condition() {
+        if start.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    true
+}
+
+/// A test that fails because of a known fault, which is said each time. Once it passes, it must leave this list.
+pub fn known_failing(why: &str, test: impl Fn() + std::panic::RefUnwindSafe) {
+    use std::io::Write;
+    let name = std::thread::current().name().unwrap_or("?").to_owned();
+    match std::panic::catch_unwind(&test) {
+        Ok(()) => panic!("it passes now: remove `known_failing` from {name}"),
+        Err(_) => drop(writeln!(std::io::stderr(), "known failing: {name}: {why}")),
+    }
+}

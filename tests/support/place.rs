@@ -1,0 +1,161 @@
+//! A machine of one's own, as far as a test can have one: a home, a project, and the user who works there.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+
+use super::outcome::Outcome;
+use super::programs::Programs;
+use super::{is_root, processes, skip};
+
+/// Who starts agentsh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Whoever runs the tests.
+    Invoker,
+    /// uid 1000, when root runs the tests.
+    User,
+}
+
+const USER: u32 = 1000;
+
+impl Mode {
+    /// The modes that can be had here. Names the missing one.
+    pub fn all() -> Vec<Self> {
+        if !is_root() {
+            skip("started by root: the tests are not run by root");
+            return vec![Self::Invoker];
+        }
+        if !user_namespaces() {
+            skip("started by an ordinary user: user namespaces are not allowed here");
+            return vec![Self::Invoker];
+        }
+        vec![Self::Invoker, Self::User]
+    }
+
+    pub fn is_root(self) -> bool {
+        self == Self::Invoker && is_root()
+    }
+}
+
+/// Whether an ordinary user may make a user namespace.
+fn user_namespaces() -> bool {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    *ALLOWED.get_or_init(|| {
+        let place = Place::new(Mode::User);
+        place.outside(&["unshare user"]) == ["DONE"]
+    })
+}
+
+pub struct Place {
+    pub mode: Mode,
+    directory: tempfile::TempDir,
+    pub home: PathBuf,
+    /// Below the home, as projects are.
+    pub project: PathBuf,
+    programs: Arc<Programs>,
+}
+
+impl Place {
+    pub fn new(mode: Mode) -> Self {
+        let directory = tempfile::Builder::new().prefix("agentsh-suite-").tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let home = directory.path().join("home");
+        let project = home.join("project");
+        let place = Self { mode, home, project, programs: Programs::shared(), directory };
+        place.make_directory(&place.project);
+        place.make_directory(&place.path("run"));
+        fs::set_permissions(place.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
+        place
+    }
+
+    /// Beside the home: outside of everything that a sandbox sees.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.programs.path(name)
+    }
+
+    /// Makes a directory, and the missing ones above it, for the user of this place.
+    pub fn make_directory(&self, path: &Path) {
+        if path.exists() {
+            return;
+        }
+        self.make_directory(path.parent().unwrap());
+        fs::create_dir(path).unwrap();
+        self.own(path);
+    }
+
+    /// Writes a file of the user. Relative paths are below the project.
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.project.join(path);
+        self.make_directory(path.parent().unwrap());
+        fs::write(&path, content).unwrap();
+        self.own(&path);
+        path
+    }
+
+    /// Writes an executable script.
+    pub fn script(&self, path: impl AsRef<Path>, content: &str) -> PathBuf {
+        let path = self.write(path, content);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    pub fn policy(&self, text: &str) -> PathBuf {
+        self.write(self.home.join(".config/agentsh/policy.yaml"), text)
+    }
+
+    /// Gives a path to the user of this place.
+    pub fn own(&self, path: &Path) {
+        if let Some(id) = self.user() {
+            std::os::unix::fs::lchown(path, Some(id), Some(id)).unwrap();
+        }
+    }
+
+    fn user(&self) -> Option<u32> {
+        (self.mode == Mode::User).then_some(USER)
+    }
+
+    /// A program started by the user of this place, in the project, with an environment like that after a login.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().current_dir(&self.project);
+        command.env("HOME", &self.home).env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
+        command.env("XDG_RUNTIME_DIR", self.path("run")).env("USER", "tester");
+        if let Some(id) = self.user() {
+            command.uid(id).gid(id);
+        }
+        command
+    }
+
+    pub fn agentsh(&self, words: &[&str]) -> Command {
+        let mut command = self.command(self.program("agentsh"));
+        command.args(words);
+        command
+    }
+
+    /// `agentsh run -- sh -c SCRIPT`
+    pub fn shell(&self, script: &str) -> Outcome {
+        Outcome::of(&mut self.agentsh(&["run", "--quiet", "--", "sh", "-c", script]))
+    }
+
+    /// What the probe says without any sandbox.
+    pub fn outside(&self, attempts: &[&str]) -> Vec<String> {
+        let outcome = Outcome::of(self.command(self.program("probe")).args(attempts));
+        outcome.stdout.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // After a failed test something may still run; it carries this place's name in its arguments.
+        let name = self.directory.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        processes::end(&name);
+    }
+}

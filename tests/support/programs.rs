@@ -1,0 +1,56 @@
+//! Copies of the binary and its fixtures at a place that every user may read and execute.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+
+pub struct Programs {
+    directory: tempfile::TempDir,
+}
+
+static SHARED: Mutex<Weak<Programs>> = Mutex::new(Weak::new());
+
+impl Programs {
+    /// The copies that running tests share; removed with the last of them.
+    pub fn shared() -> Arc<Self> {
+        let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(programs) = shared.upgrade() {
+            return programs;
+        }
+        let programs = Arc::new(Self::copy());
+        *shared = Arc::downgrade(&programs);
+        programs
+    }
+
+    /// Copies, not links: a new link changes the inode's `ctime`, which pins look at.
+    fn copy() -> Self {
+        let directory = tempfile::Builder::new().prefix("agentsh-suite-bin-").tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let examples = examples();
+        for (from, name) in [
+            (PathBuf::from(env!("CARGO_BIN_EXE_agentsh")), "agentsh"),
+            (examples.join("probe"), "probe"),
+            (examples.join("fixture_server"), "fixture_server"),
+            // The adapter goes by the name of the program.
+            (examples.join("fixture_agent"), "claude"),
+        ] {
+            let to = directory.path().join(name);
+            fs::copy(&from, &to).unwrap_or_else(|error| {
+                panic!("{}: {error}; run `cargo build --examples` first", from.display())
+            });
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Self { directory }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+/// Beside this test's own executable: `target/debug/deps/suite-HASH` and `target/debug/examples`.
+fn examples() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.parent().and_then(Path::parent).unwrap().join("examples")
+}

@@ -1,0 +1,111 @@
+//! A terminal whose other end is this test.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nix::pty::{Winsize, openpty};
+
+use super::outcome;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+pub struct Pty {
+    pub child: Child,
+    master: File,
+    screen: Arc<Mutex<Vec<u8>>>,
+    seen: usize,
+}
+
+nix::ioctl_write_ptr_bad!(set_size, libc::TIOCSWINSZ, Winsize);
+
+impl Pty {
+    /// Starts the command with the terminal as its standard streams and its controlling terminal.
+    #[allow(unsafe_code, reason = "a controlling terminal is taken between fork and exec")]
+    pub fn start(mut command: Command) -> Self {
+        let pty = openpty(&Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 }, None).unwrap();
+        for end in [&pty.master, &pty.slave] {
+            // Or the children of other tests hold the terminal open.
+            rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC).unwrap();
+        }
+        let slave = |pty: &OwnedFd| pty.try_clone().unwrap();
+        command.stdin(slave(&pty.slave)).stdout(slave(&pty.slave)).stderr(slave(&pty.slave));
+        // An ordinary user must be able to open it by name, as after a login.
+        if let Some(name) = terminal_name(&pty.slave) {
+            let _ = std::fs::set_permissions(name, std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        }
+        // SAFETY: setsid and ioctl neither allocate nor lock; descriptor 0 is the terminal.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let child = command.spawn().unwrap();
+        drop(pty.slave);
+        let master = File::from(pty.master);
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        let (mut reader, kept) = (master.try_clone().unwrap(), Arc::clone(&screen));
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(read) = reader.read(&mut buffer) {
+                if read == 0 {
+                    break;
+                }
+                kept.lock().unwrap().extend_from_slice(&buffer[..read]);
+            }
+        });
+        Self { child, master, screen, seen: 0 }
+    }
+
+    pub fn write(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).unwrap();
+    }
+
+    #[allow(unsafe_code, reason = "no safe wrapper sets the size of a terminal")]
+    pub fn resize(&self, rows: u16, columns: u16) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the descriptor is a terminal and the structure is valid.
+        unsafe { set_size(self.master.as_raw_fd(), &raw const size) }.unwrap();
+    }
+
+    /// Waits until the text appears after what was seen before.
+    #[track_caller]
+    pub fn expect(&mut self, text: &str) {
+        let start = Instant::now();
+        loop {
+            let screen = self.text();
+            if let Some(at) = screen.get(self.seen..).and_then(|rest| rest.find(text)) {
+                self.seen += at + text.len();
+                return;
+            }
+            assert!(start.elapsed() < LIMIT, "no `{text}` on the terminal: {screen}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.screen.lock().unwrap()).into_owned()
+    }
+
+    pub fn wait(&mut self) -> i32 {
+        outcome::wait(&mut self.child)
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn terminal_name(slave: &OwnedFd) -> Option<std::path::PathBuf> {
+    nix::unistd::ttyname(slave).ok()
+}
