@@ -50,14 +50,20 @@ pub fn apply(rules: &[LandlockRule]) -> Result<Enforcement, StageError> {
 /// # Errors
 /// When the kernel refuses a ruleset that it knows.
 pub fn leave_pid_1_alone() -> Result<(), StageError> {
-    Ruleset::default()
-        .set_compatibility(CompatLevel::BestEffort)
-        .scope(Scope::Signal)
-        .and_then(Ruleset::create)
-        .and_then(landlock::RulesetCreated::restrict_self)
-        .map(|_| ())
-        .map_err(to_io)
-        .at("separate the program from pid 1")
+    let apply = || -> io::Result<()> {
+        let root = PathFd::new("/").map_err(to_io)?;
+        Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            // A domain that does not speak of moves between directories forbids them all.
+            .handle_access(AccessFs::Refer)
+            .and_then(|ruleset| ruleset.scope(Scope::Signal))
+            .and_then(Ruleset::create)
+            .and_then(|ruleset| ruleset.add_rule(PathBeneath::new(root, AccessFs::Refer)))
+            .and_then(landlock::RulesetCreated::restrict_self)
+            .map(|_| ())
+            .map_err(to_io)
+    };
+    apply().at("separate the program from pid 1")
 }
 
 fn rights(access: LandlockAccess, all: BitFlags<AccessFs>) -> BitFlags<AccessFs> {

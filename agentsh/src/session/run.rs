@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
 
 use crate::agent::{self, Access as StateAccess, Kind, Launch, StateKind, Transport};
 use crate::net::{self, Endpoint};
@@ -131,11 +131,12 @@ async fn supervise(session: &Rc<Session>, kind: Kind, argv: &[String]) -> Result
             env: session.context.env.clone(),
         },
     )
-    .await?;
+    .await?; // Before the agent runs: a signal that came between its first step and ours would end us, and it with us.
+    let signals = Signals::listen()?;
     let (running, stand_ins) = start_agent(session, kind, &launch, pinned, &socket).await?;
     let bridges = Rc::new(Bridges::new(Rc::clone(session), declared));
     tokio::task::spawn_local(bridges.serve(listener));
-    let code = until_exit(session, running).await?;
+    let code = until_exit(session, running, signals).await?;
     drop(stand_ins);
     Ok(code)
 }
@@ -350,12 +351,30 @@ fn home_state(session: &Session, launch: &Launch) -> Result<(Vec<Grant>, Files),
     Ok((grants, files))
 }
 
+/// What may arrive while the agent runs.
+struct Signals {
+    interrupt: UnixSignal,
+    quit: UnixSignal,
+    terminate: UnixSignal,
+    hang_up: UnixSignal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, RunError> {
+        let listen =
+            |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            quit: listen(SignalKind::quit())?,
+            terminate: listen(SignalKind::terminate())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+}
+
 /// Waits for the agent; the terminal's signals are its business, ours are passed on.
-async fn until_exit(session: &Session, running: Running) -> Result<u8, RunError> {
+async fn until_exit(session: &Session, running: Running, mut signals: Signals) -> Result<u8, RunError> {
     let Running { mut child, cgroup, watched_memory, .. } = running;
-    let listen = |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });
-    let (mut interrupt, mut quit) = (listen(SignalKind::interrupt())?, listen(SignalKind::quit())?);
-    let (mut terminate, mut hang_up) = (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
     let pid = child.pid;
     let over = memory_exceeded(pid, watched_memory);
     tokio::pin!(over);
@@ -369,10 +388,10 @@ async fn until_exit(session: &Session, running: Running) -> Result<u8, RunError>
                 child.kill();
             }
             // From the terminal they reach the agent too, which decides what they mean.
-            _ = interrupt.recv() => {}
-            _ = quit.recv() => {}
-            _ = terminate.recv() => child.signal(Signal::TERM),
-            _ = hang_up.recv() => child.signal(Signal::HUP),
+            _ = signals.interrupt.recv() => {}
+            _ = signals.quit.recv() => {}
+            _ = signals.terminate.recv() => child.signal(Signal::TERM),
+            _ = signals.hang_up.recv() => child.signal(Signal::HUP),
         }
     };
     take_terminal_back();
