@@ -120,8 +120,6 @@ fn start(plan: &Plan, control: &OwnedFd, signals_before: &SigSet) -> Result<i32,
                 // The program alone holds the ends of its pipes: its exit must be an end of file.
                 let _ = nix::unistd::close(standard);
             }
-            crate::memory::forget_code();
-            crate::memory::trim_heap();
             Ok(reaper::run(child, control.as_fd(), plan.terminal == Terminal::NewSession))
         }
     }

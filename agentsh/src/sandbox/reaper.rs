@@ -16,6 +16,9 @@ const FORWARDED: [Signal; 5] =
 /// pid 1 saw something it cannot act on: agentsh's own failure.
 pub const OWN_FAILURE: i32 = 125;
 
+/// Milliseconds after which the program counts as one that stays, and pid 1 makes itself small.
+const SHORT_LIFE_MS: u16 = 500;
+
 /// Signals that must be blocked before the program is started, so that none is lost.
 #[must_use]
 pub fn awaited() -> SigSet {
@@ -33,13 +36,20 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, forward_terminal_signals: bool
     let Ok(signals) = SignalFd::with_flags(&awaited(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK) else {
         return OWN_FAILURE;
     };
+    // A program that ends at once should not wait for housekeeping.
+    let mut patience = PollTimeout::from(SHORT_LIFE_MS);
     loop {
         if let Some(status) = reap(program) {
             return status;
         }
         let mut wanted =
             [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(session, PollFlags::POLLIN)];
-        match poll(&mut wanted, PollTimeout::NONE) {
+        match poll(&mut wanted, patience) {
+            Ok(0) => {
+                crate::memory::forget_code();
+                crate::memory::trim_heap();
+                patience = PollTimeout::NONE;
+            }
             Ok(_) | Err(Errno::EINTR) => {}
             Err(_) => return OWN_FAILURE,
         }

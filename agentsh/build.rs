@@ -1,0 +1,60 @@
+//! Links the agentsh executable statically where the machine can: every sandbox re-executes it, and without a dynamic
+//! loader that takes half the time and works in an empty root.
+//!
+//! `crt-static` would do the same, but Cargo cannot set it for one target and still build procedural macros for the
+//! host without a `--target`, which would move the executable. So the linker is given what `crt-static` gives it:
+//! `-static-pie`, and linker scripts that name the archives in place of the shared objects.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the standard library asks for, and the archives that answer.
+const LIBRARIES: &[(&str, &[&str])] = &[
+    ("gcc_s", &["libgcc_eh.a", "libgcc.a"]),
+    ("c", &["libc.a", "libgcc_eh.a", "libgcc.a"]),
+    ("m", &["libm.a"]),
+    ("util", &[]),
+    ("rt", &[]),
+    ("pthread", &[]),
+    ("dl", &[]),
+];
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=AGENTSH_DYNAMIC");
+    let target = std::env::var("TARGET").unwrap_or_default();
+    let host = std::env::var("HOST").unwrap_or_default();
+    if target != "x86_64-unknown-linux-gnu" || host != target || std::env::var_os("AGENTSH_DYNAMIC").is_some()
+    {
+        return;
+    }
+    let Some(out) = std::env::var_os("OUT_DIR").map(PathBuf::from) else { return };
+    // Without the archives (a distribution that ships them apart) the executable is dynamic, and works the same.
+    if link_scripts(&out).is_none() {
+        println!(
+            "cargo:warning=no static C library here: agentsh is linked dynamically and starts a little slower"
+        );
+        return;
+    }
+    for argument in ["-static-pie".to_owned(), format!("-L{}", out.display())] {
+        println!("cargo:rustc-link-arg-bin=agentsh={argument}");
+    }
+}
+
+fn link_scripts(out: &Path) -> Option<()> {
+    for (name, archives) in LIBRARIES {
+        let mut script = String::from("/* GNU ld script */\n");
+        for archive in *archives {
+            script += &format!("GROUP ( {} )\n", place_of(archive)?);
+        }
+        std::fs::write(out.join(format!("lib{name}.so")), script).ok()?;
+    }
+    Some(())
+}
+
+/// The compiler driver answers with the bare name when it does not find the file.
+fn place_of(archive: &str) -> Option<String> {
+    let output = Command::new("cc").arg(format!("-print-file-name={archive}")).output().ok()?;
+    let place = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    place.contains('/').then_some(place)
+}
