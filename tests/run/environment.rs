@@ -23,10 +23,11 @@ fn the_usual_variables_and_no_others() {
 fn it_starts_in_the_project_and_writes_there() {
     for mode in Mode::all() {
         let place = Place::new(mode);
-        let outcome =
-            place.shell("pwd; echo text > a/b 2>/dev/null || mkdir a; echo text > a/b; ln a/b c; cat c");
+        let outcome = place.shell(
+            "pwd; mkdir a; echo text > a/b; ln a/b c; cat c; mv c a/d; mv a/d e; mkdir -p f/g; mv a f/g/",
+        );
         assert_eq!(outcome.stdout, format!("{}\ntext\n", place.project.display()), "{mode:?} {outcome}");
-        assert_eq!(std::fs::read_to_string(place.project.join("a/b")).unwrap(), "text\n");
+        assert_eq!(std::fs::read_to_string(place.project.join("f/g/a/b")).unwrap(), "text\n");
     }
 }
 
