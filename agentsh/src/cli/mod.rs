@@ -115,16 +115,6 @@ fn policy_verb(args: &policy::PolicyArgs) -> u8 {
     }
 }
 
-/// Columns of the terminal on standard output; enough for a table where there is none.
-fn terminal_width() -> u16 {
-    const WITHOUT_TERMINAL: u16 = 160;
-    rustix::termios::tcgetwinsize(std::io::stdout())
-        .map(|size| size.ws_col)
-        .ok()
-        .filter(|columns| *columns >= 40)
-        .unwrap_or(WITHOUT_TERMINAL)
-}
-
 /// Says what failed; the exit code is agentsh's own.
 fn fail(message: &str) -> u8 {
     // A closed standard error is nobody's fault here.

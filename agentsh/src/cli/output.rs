@@ -45,11 +45,7 @@ pub(super) enum Failure {
 
 impl Context {
     pub(super) fn of_process() -> Result<Self, Failure> {
-        let stdout = io::stdout();
-        let size = rustix::termios::isatty(&stdout).then(|| rustix::termios::tcgetwinsize(&stdout));
-        let width =
-            size.map(|size| size.ok().map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(80));
-        Ok(Self { state_dir: state_dir()?, now: Timestamp::now(), width })
+        Ok(Self { state_dir: state_dir()?, now: Timestamp::now(), width: terminal_width() })
     }
 }
 
@@ -82,24 +78,40 @@ pub(super) fn table(
     head: &[&str],
     rows: Vec<Vec<String>>,
 ) -> Result<(), Failure> {
-    let Some(width) = context.width else {
-        writeln!(out, "{}", head.join("\t"))?;
-        for row in rows {
-            let cells: Vec<_> = row.iter().map(|cell| escape::line(cell)).collect();
-            writeln!(out, "{}", cells.join("\t"))?;
-        }
-        return Ok(());
+    let shorten = |cell: String| escape::shorten(&escape::line(&cell), CELL).into_owned();
+    let rows = if context.width.is_none() {
+        rows
+    } else {
+        rows.into_iter().map(|row| row.into_iter().map(shorten).collect()).collect()
+    };
+    out.write_all(render_table(head, rows, context.width).as_bytes())?;
+    Ok(())
+}
+
+/// Columns without lines in a terminal of that width, tab-separated lines without one. Cells are escaped.
+#[must_use]
+pub(super) fn render_table(head: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> String {
+    let escaped = |row: Vec<String>| -> Vec<String> {
+        row.iter().map(|cell| escape::line(cell).into_owned()).collect()
+    };
+    let Some(width) = width else {
+        let rows = rows.into_iter().map(|row| escaped(row).join("\t") + "\n");
+        return std::iter::once(head.join("\t") + "\n").chain(rows).collect();
     };
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     table.set_header(head.iter().map(|title| title.to_uppercase()));
     for row in rows {
-        table.add_row(row.iter().map(|cell| escape::shorten(&escape::line(cell), CELL).into_owned()));
+        table.add_row(escaped(row));
     }
-    for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Columns of the terminal that standard output is; None when it is none.
+pub(super) fn terminal_width() -> Option<u16> {
+    let stdout = io::stdout();
+    let size = rustix::termios::isatty(&stdout).then(|| rustix::termios::tcgetwinsize(&stdout));
+    size.map(|size| size.ok().map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(80))
 }
 
 /// Pretty-printed, with nothing in it that a terminal would obey.

@@ -220,6 +220,10 @@ impl Builder<'_> {
         if !placed_home {
             self.push(request.home, What::Tmpfs { bytes: PRIVATE_BYTES, mode: 0o700 });
         }
+        if request.for_agent && request.project_access.is_none() {
+            // The agent starts there, even if it may see only parts of it.
+            self.push(request.project, What::Directory { mode: 0o755 });
+        }
         self.layout.mounts.extend(guards);
     }
 

@@ -221,9 +221,9 @@ async fn start_agent(
         )));
     }
     let project_access = if process.filesystem.may_write(&paths.project, &paths) {
-        Access::ReadWrite
+        Some(Access::ReadWrite)
     } else {
-        Access::ReadOnly
+        process.filesystem.may_read(&paths.project, &paths).then_some(Access::ReadOnly)
     };
     let (own_state, mut files) = home_state(session, launch)?;
     let state_paths: Vec<PathBuf> = own_state.iter().map(|grant| grant.path.clone()).collect();
@@ -256,7 +256,7 @@ async fn start_agent(
         pinned: pinned.files,
         program_roots: pinned.resolved.read_roots.clone(),
         descriptors: pinned.descriptors,
-        project_access: Some(project_access),
+        project_access,
         grants: expanded.grants,
         own_state,
         denied: expanded.denied,

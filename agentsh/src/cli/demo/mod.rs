@@ -224,7 +224,7 @@ fn show(args: &DemoArgs, done: &Done) -> serde_json::Result<String> {
             json!({"session": session, "unfinished": unfinished, "rows": rows, "not_enforced": not_enforced});
         return Ok(serde_json::to_string_pretty(&whole)? + "\n");
     }
-    let mut text = table::render(rows, super::terminal_width());
+    let mut text = table::render(rows, super::output::terminal_width());
     if !not_enforced.is_empty() {
         text.push_str(&format!(
             "not fully enforced here: {}; see `agentsh doctor`\n",

@@ -4,14 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{ContentArrangement, Table};
+use crate::cli::output;
 use serde::Serialize;
 
 use super::facts::{CLOCK, HOSTILE, Report, VARIABLE};
 use crate::cli::attempt::Try;
 use crate::sandbox::seccomp::{RULES, Verdict};
 use crate::store::Event;
-use crate::store::escape::line;
 
 /// Every attack, by whom, and in words. All of them must appear.
 pub const ATTACKS: &[(&str, &str, &str)] = &[
@@ -281,19 +280,17 @@ pub fn not_enforced(events: &[Event]) -> Vec<String> {
 
 /// The table and a line that counts.
 #[must_use]
-pub fn render(rows: &[Row], width: u16) -> String {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    table.set_header(["who", "attempted", "what happened", "which layer or rule"]);
-    for row in rows {
+pub fn render(rows: &[Row], width: Option<u16>) -> String {
+    let cells = |row: &Row| {
         let happened = match row.happened.as_str() {
             "" => row.outcome.words().to_owned(),
             happened => format!("{}: {happened}", row.outcome.words()),
         };
-        // Answers come from the inside: nothing in them may move a cursor.
-        table.add_row([line(&row.by), line(&row.attempted), line(&happened), line(&row.refused_by)]);
-    }
+        // Answers come from the inside: the table escapes them, so that nothing in them may move a cursor.
+        vec![row.by.clone(), row.attempted.clone(), happened, row.refused_by.clone()]
+    };
+    let head = ["who", "attempted", "what happened", "which layer or rule"];
+    let table = output::render_table(&head, rows.iter().map(cells).collect(), width);
     let count = |outcome: Outcome| rows.iter().filter(|row| row.outcome == outcome).count();
     let mut line = format!("{} attacks refused", count(Outcome::Refused));
     for (outcome, words) in [
@@ -305,7 +302,7 @@ pub fn render(rows: &[Row], width: u16) -> String {
             line.push_str(&format!(", {} {words}", count(outcome)));
         }
     }
-    format!("{table}\n{line}\n")
+    format!("{table}{line}\n")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One row of the answer, and the answer as text and as JSON.
 
-use comfy_table::{ContentArrangement, Table};
+use crate::cli::output;
 use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -79,18 +79,16 @@ impl State {
 
 /// The table and the last line.
 #[must_use]
-pub fn render(layers: &[Layer], width: u16) -> String {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    table.set_header(["layer", "asked", "got", "why", "what to do"]);
-    for layer in layers {
+pub fn render(layers: &[Layer], width: Option<u16>) -> String {
+    let row = |layer: &Layer| {
         let got = match layer.got.as_str() {
             "" => layer.state.words().to_owned(),
             got => format!("{}: {got}", layer.state.words()),
         };
-        table.add_row([&layer.layer, &layer.asked, &got, &layer.why, &layer.remedy]);
-    }
+        vec![layer.layer.clone(), layer.asked.clone(), got, layer.why.clone(), layer.remedy.clone()]
+    };
+    let head = ["layer", "asked", "got", "why", "what to do"];
+    let table = output::render_table(&head, layers.iter().map(row).collect(), width);
     let wanting: Vec<&str> =
         layers.iter().filter(|layer| layer.state.is_wanting()).map(|layer| layer.layer.as_str()).collect();
     let verdict = if wanting.is_empty() {
@@ -98,7 +96,7 @@ pub fn render(layers: &[Layer], width: u16) -> String {
     } else {
         format!("not fully enforced here: {}", wanting.join(", "))
     };
-    format!("{table}\n{verdict}\n")
+    format!("{table}{verdict}\n")
 }
 
 /// # Errors
@@ -141,10 +139,10 @@ mod tests {
 
     #[test]
     fn the_last_line_names_what_is_wanting_and_nothing_else() {
-        let text = render(&some(), 100);
+        let text = render(&some(), Some(100));
         assert!(text.ends_with("not fully enforced here: memory-limit\n"), "{text}");
         assert!(text.contains("enforced: 11 of 11") && text.contains("not built yet"), "{text}");
-        let text = render(&some()[..1], 100);
+        let text = render(&some()[..1], Some(100));
         assert!(text.ends_with("every layer that `agentsh run` needs is enforced\n"), "{text}");
     }
 
@@ -153,7 +151,7 @@ mod tests {
         let mut layers = some();
         layers[0].got = "words and more words ".repeat(40);
         for width in [60, 80, 200] {
-            let text = render(&layers, width);
+            let text = render(&layers, Some(width));
             let table = text.lines().take_while(|line| !line.starts_with("not fully"));
             assert!(
                 table.map(|line| line.chars().count()).all(|length| length <= usize::from(width)),

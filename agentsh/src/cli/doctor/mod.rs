@@ -45,7 +45,7 @@ pub async fn run(args: DoctorArgs) -> u8 {
             Err(error) => return fail(&error.to_string()),
         }
     } else {
-        layer::render(&layers, super::terminal_width())
+        layer::render(&layers, super::output::terminal_width())
     };
     // A closed standard output is nobody's fault here.
     let _ = anstream::stdout().write_all(text.as_bytes());
