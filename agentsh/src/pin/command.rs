@@ -221,7 +221,8 @@ fn env(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Ta
             },
         }
     }
-    Err(unsupported("without a command"))
+    // It starts nothing and shows what it was given.
+    direct(context, command, found)
 }
 
 /// `env -S`: blanks separate words, quotes group them. Escapes and `${NAME}` are refused rather than guessed.
