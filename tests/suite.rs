@@ -8,7 +8,8 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stderr,
-    reason = "a test may stop at the first surprise, and says what it skips"
+    clippy::disallowed_methods,
+    reason = "a test starts programs, may stop at the first surprise, and says what it skips"
 )]
 
 mod escapes;

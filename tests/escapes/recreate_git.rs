@@ -63,3 +63,21 @@ fn a_repository_without_hooks_gets_none() {
         assert!(!place.project.join(".git/hooks/pre-commit").exists());
     });
 }
+
+/// A directory that becomes a repository during the run: nobody could know it before.
+#[test]
+fn a_new_repository_brings_no_hooks() {
+    known_failing("what becomes a repository during the run is not guarded", || {
+        everywhere(|sandbox| {
+            let place = &sandbox.place;
+            sandbox.policy("filesystem: {write: [\".\"]}");
+            let project = place.project.display();
+            sandbox.holds(&[
+                yes(format!("mkdir {project}/new")),
+                yes(format!("mkdir {project}/new/.git")),
+                yes(format!("mkdir {project}/new/.git/hooks")),
+                no(format!("create {project}/new/.git/hooks/post-checkout")),
+            ]);
+        });
+    });
+}

@@ -44,7 +44,7 @@ fn other_bytes_never_run() {
                         }
                     }
                 });
-                for _ in 0..12 {
+                for _ in 0..6 {
                     let said = start(&place, &server);
                     assert!(!said.contains("evil-bytes-ran"), "{mode:?}, in place: {in_place}: {said}");
                 }

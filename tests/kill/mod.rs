@@ -55,10 +55,10 @@ fn an_agent_and_its_daemons_end() {
 fn at_any_moment_of_the_start() {
     for mode in Mode::all() {
         let place = Place::new(mode);
-        for step in 0..16_u64 {
+        for step in 0..12_u64 {
             let mark = mark(&place, &format!("start{step}"));
             let mut child = agent(&place, &mark);
-            std::thread::sleep(Duration::from_micros(step * step * 500));
+            std::thread::sleep(Duration::from_micros(step * step * 900));
             let below = processes::below(child.id());
             end(&mut child);
             nothing_left(&mark);

@@ -13,6 +13,9 @@ struct Script {
 }
 
 const GREETING: &str = "echo hello-from-the-script >&2";
+/// Answers one request and waits for the end.
+const ANSWER: &str =
+    "read -r line\nprintf '{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\\n'\ncat >/dev/null\n";
 
 impl Script {
     fn new(place: &Place) -> Self {
@@ -21,7 +24,7 @@ impl Script {
         std::fs::copy("/bin/sh", &interpreter).unwrap();
         place.own(&interpreter);
         let entry = place.home.join("tools/server");
-        let text = format!("#!{}\n{GREETING}\ncat >/dev/null\n", interpreter.display());
+        let text = format!("#!{}\n{GREETING}\n{ANSWER}", interpreter.display());
         place.script(&entry, &text);
         Self { interpreter, entry }
     }
@@ -32,8 +35,7 @@ fn start(place: &Place, entry: &Path) -> (String, Option<Value>) {
     let mut command = place.agentsh(&["mcp", "run", "--id", "pinned", "--"]);
     let mut peer = Peer::start(command.arg(entry));
     peer.ask("ping", json!({}));
-    let answer =
-        peer.line_within(std::time::Duration::from_millis(if place.mode == Mode::User { 400 } else { 400 }));
+    let answer = peer.line_within(std::time::Duration::from_secs(10));
     let answer = answer.map(|line| serde_json::from_slice(&line).unwrap());
     (peer.finish().1, answer)
 }
@@ -117,12 +119,12 @@ fn a_change_of_a_file_in_the_tree_is_refused() {
             .write(package.join("node_modules/dep/index.js"), "module.exports = 'hello-from-the-script';\n");
         place.write(package.join("node_modules/dep/package.json"), r#"{"name": "dep", "version": "1.0.0"}"#);
         let entry =
-            place.write(package.join("index.js"), "console.error(require('dep')); process.stdin.resume();\n");
+            place.write(package.join("index.js"), "console.error(require('dep')); console.log('{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}'); process.stdin.resume();\n");
         let start = || {
             let mut command = place.agentsh(&["mcp", "run", "--id", "pinned", "--", "node"]);
             let mut peer = Peer::start(command.arg(&entry));
             peer.ask("ping", json!({}));
-            let answer = peer.line_within(std::time::Duration::from_millis(1500));
+            let answer = peer.line_within(std::time::Duration::from_secs(10));
             (peer.finish().1, String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned())
         };
         let (errors, answer) = start();
@@ -139,10 +141,7 @@ fn another_program_under_the_same_name_is_refused() {
     let place = Place::new(Mode::Invoker);
     let script = Script::new(&place);
     runs(&place, &script.entry);
-    let other = place.script(
-        place.home.join("tools/other"),
-        "#!/bin/sh\necho hello-from-the-script >&2\ncat >/dev/null\n",
-    );
+    let other = place.script(place.home.join("tools/other"), &format!("#!/bin/sh\n{GREETING}\n{ANSWER}"));
     refused(&place, &other, &other);
 }
 

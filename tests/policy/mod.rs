@@ -81,6 +81,18 @@ fn the_policies_that_ship_can_be_named() {
     }
 }
 
+/// A policy that grants parts of the project: the rest is denied, says `explain`.
+#[test]
+fn what_is_not_granted_of_the_project_is_not_shown() {
+    let place = Place::new(Mode::Invoker);
+    place.policy("agent:\n  filesystem: {write: [src], read: [docs]}\n");
+    place.write("other/file", "PLAIN");
+    place.write("docs/file", "PLAIN");
+    assert!(policy(&place, &["explain", "--read", "other/file"]).starts_with("denied"));
+    assert_eq!(place.shell("cat docs/file").stdout, "PLAIN");
+    assert_eq!(place.shell("cat other/file").stdout, "");
+}
+
 /// What `explain` says and what the sandbox does are the same.
 #[test]
 fn explain_tells_what_happens() {

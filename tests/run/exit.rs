@@ -6,11 +6,11 @@ use crate::support::{Mode, Outcome, Place};
 fn the_agents_own_passes_through() {
     for mode in Mode::all() {
         let place = Place::new(mode);
-        for code in [0, 1, 3, 42, 124, 125, 255] {
+        for code in [0, 3, 125, 255] {
             let outcome = place.shell(&format!("exit {code}"));
             assert_eq!(outcome.code, code, "{mode:?} {outcome}");
         }
-        for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139), ("INT", 130)] {
+        for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139)] {
             assert_eq!(place.shell(&format!("kill -{signal} $$")).code, code, "{mode:?} {signal}");
         }
     }

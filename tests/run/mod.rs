@@ -1,6 +1,7 @@
 //! `agentsh run` and `agentsh mcp run` as their users see them.
 
 mod agent;
+mod doctor;
 mod environment;
 mod exit;
 mod failures;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -141,10 +141,7 @@ impl Peer {
 
     /// A message that comes within the time, if one does.
     pub fn line_within(&mut self, limit: Duration) -> Option<Vec<u8>> {
-        match self.lines.recv_timeout(limit) {
-            Ok(line) => Some(line),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.lines.recv_timeout(limit).ok()
     }
 
     pub fn errors(&self) -> String {

@@ -154,8 +154,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // After a failed test something may still run; it carries this place's name in its arguments.
+        // After a failed test something may still run, with this place in its arguments or as its directory.
         let name = self.directory.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
         processes::end(&name);
+        processes::end_below(self.directory.path());
     }
 }

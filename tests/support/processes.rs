@@ -1,6 +1,7 @@
 //! The host's processes, as the host sees them.
 
 use std::fs;
+use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,6 +15,15 @@ pub fn find(mark: &str) -> Vec<i32> {
 pub fn end(mark: &str) {
     for pid in find(mark) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
+/// Kills what has its current directory below a path.
+pub fn end_below(directory: &Path) {
+    for pid in pids() {
+        if fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(directory)) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
     }
 }
 

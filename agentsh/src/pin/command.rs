@@ -221,7 +221,7 @@ fn env(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Ta
             },
         }
     }
-    // Without a command it prints its variables, as any program may.
+    // It starts nothing and shows what it was given.
     direct(context, command, found)
 }
 

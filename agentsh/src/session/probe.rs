@@ -163,6 +163,8 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         layout.mounts.push(Mount { target: LANDLOCK_ONLY.into(), what });
     }
     // A stand-in would have to be made on disk; nothing here depends on one.
+    let stand_in = |path: &PathBuf| std::fs::symlink_metadata(path).is_err();
+    layout.placeholders.retain(|(path, _)| stand_in(path));
     layout.mounts.retain(|mount| !layout.placeholders.iter().any(|(path, _)| *path == mount.target));
     let cgroup = format!("agentsh-{}-{}", std::process::id(), probe.name);
     Ok(launch::start(context, start, layout, &cgroup).await?)

@@ -294,7 +294,8 @@ fn shells_containers_and_env_say_what_is_not_pinned() {
     let resolved = machine.ok(&["env", "A=1", "B=x=y", "node", "main.js"]);
     assert_eq!((resolved.env["A"].as_str(), resolved.env["B"].as_str()), ("1", "x=y"));
     assert_eq!(argv(&resolved)[1], text(&entry));
-    for bad in [&["env"][..], &["env", "-i", "node"], &["env", "-S", "\"node"], &["env", "-S", "$X"]] {
+    assert!(machine.ok(&["env"]).program.ends_with("env"), "alone it is just a program");
+    for bad in [&["env", "-i", "node"][..], &["env", "-S", "\"node"], &["env", "-S", "$X"]] {
         assert!(machine.resolve(bad).is_err(), "{bad:?}");
     }
     let elsewhere = machine.program("other/bin/node", "\u{7f}ELF other");

@@ -1,0 +1,51 @@
+//! `agentsh doctor` and `agentsh demo`: they try the real thing.
+
+use serde_json::Value;
+
+use crate::support::{Mode, Outcome, Place};
+
+#[test]
+fn every_layer_that_is_built_is_tried_and_holds() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let outcome = Outcome::of(&mut place.agentsh(&["doctor", "--json"]));
+        // 1 where this host gives less than everything.
+        assert!(outcome.code == 0 || outcome.code == 1, "{outcome}");
+        let layers: Vec<Value> = serde_json::from_str(&outcome.stdout).unwrap();
+        let state = |name: &str| {
+            let layer = layers.iter().find(|layer| layer["layer"] == name);
+            layer.unwrap_or_else(|| panic!("no {name}: {outcome}"))["state"].as_str().unwrap().to_owned()
+        };
+        for name in [
+            "user-namespace",
+            "mount-tree",
+            "process-namespaces",
+            "network-namespace",
+            "seccomp",
+            "capabilities",
+            "no-new-privs",
+            "terminal-injection",
+            "process-limit",
+            "pinned-execution",
+            "parent-death",
+            "event-store",
+        ] {
+            assert_eq!(state(name), "enforced", "{mode:?} {name} {outcome}");
+        }
+        if mode == Mode::User {
+            assert_eq!(state("memory-limit"), "degraded", "what is less than asked for is said");
+        }
+        assert_eq!(std::fs::read_dir(&place.project).unwrap().count(), 0, "{mode:?}");
+    }
+}
+
+#[test]
+fn the_demo_is_refused_everything_and_works() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let outcome = Outcome::of(&mut place.agentsh(&["demo"])).expect_code(0);
+        assert!(outcome.stdout.contains("attacks refused"), "{mode:?} {outcome}");
+        assert!(!outcome.stdout.contains("GOT THROUGH"), "{mode:?} {outcome}");
+        Outcome::of(&mut place.agentsh(&["events", "verify"])).expect_code(0);
+    }
+}
