@@ -151,11 +151,10 @@ pub fn claude_tampered(starter: Starter) {
     assert_eq!(place.ask(&["mcp", "calls", "--json"]).as_array().map(Vec::len), Some(1));
 }
 
-/// Replaces the file (it is a link to the installed one) by one that leaves a trace when it runs.
+/// Replaces the file by one that leaves a trace when it runs.
 fn tamper(place: &Place, path: &Path) {
     let original = std::fs::read_to_string(path).expect("the server's entry");
     let (first, rest) = original.split_once('\n').expect("a shebang line");
-    std::fs::remove_file(path).expect("our own link");
     place.write(
         path,
         &format!("{first}\nimport {{ writeFileSync }} from 'fs'; writeFileSync('ran', '');\n{rest}"),

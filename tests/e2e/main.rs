@@ -27,11 +27,7 @@ fn main() -> ExitCode {
     for starter in [Starter::Root, Starter::User] {
         let mut add = |name: &str, body: fn(Starter)| {
             let name = format!("{name}_as_{}", starter.word());
-            cases.push(Case {
-                name,
-                skipped: starter.unavailable(),
-                body: Box::new(move || body(starter)),
-            });
+            cases.push(Case { name, skipped: starter.unavailable(), body: Box::new(move || body(starter)) });
         };
         add("claude_reads_a_note_through_the_filesystem_server", agents::claude_reads);
         add("claude_does_not_see_a_denied_tool", agents::claude_denied);
@@ -50,6 +46,9 @@ fn main() -> ExitCode {
                 body: Box::new(move || clients::same(client, server, started)),
             });
         }
+    }
+    if started.unavailable().is_none() {
+        clients::prepare();
     }
     runner::run(cases)
 }

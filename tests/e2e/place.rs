@@ -91,8 +91,7 @@ impl Place {
         self.give(path);
     }
 
-    /// Installs the Node packages into the project, as links to the same bytes: whoever changes a file must
-    /// replace it.
+    /// Installs the Node packages into the project. Copies, since a link made elsewhere counts as a change.
     pub fn node_modules(&self) {
         let target = self.project.join("node_modules");
         std::fs::create_dir(&target).expect("a new directory");
@@ -105,8 +104,8 @@ impl Place {
             name != OsStr::new("@anthropic-ai") && name != OsStr::new("@openai")
         });
         let mut copy = Command::new("cp");
-        copy.arg("-al").args(wanted.map(|entry| entry.path())).arg(&target);
-        assert!(copy.status().expect("cp").success(), "cannot link the packages into the project");
+        copy.arg("-a").args(wanted.map(|entry| entry.path())).arg(&target);
+        assert!(copy.status().expect("cp").success(), "cannot copy the packages into the project");
     }
 
     /// A program in the project, as the starter, with nothing in its environment but what is said here.
