@@ -55,7 +55,7 @@ pub fn ensure() -> Result<()> {
 fn system_packages() -> Result<()> {
     let mut missing: Vec<&str> =
         PROGRAMS.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
-    if !has_venv() {
+    if python().is_none() {
         missing.push("python3-venv");
     }
     if missing.is_empty() {
@@ -82,8 +82,11 @@ fn system_packages() -> Result<()> {
     Ok(())
 }
 
-fn has_venv() -> bool {
-    succeed(Command::new("python3").args(["-c", "import ensurepip, venv"])).is_ok()
+/// The distribution's own Python where it has what we need, for it is the one that apt can complete.
+fn python() -> Option<&'static str> {
+    ["/usr/bin/python3", "python3"]
+        .into_iter()
+        .find(|python| succeed(Command::new(python).args(["-c", "import ensurepip, venv"])).is_ok())
 }
 
 fn node_packages(directory: &Path) -> Result<()> {
@@ -101,7 +104,8 @@ fn node_packages(directory: &Path) -> Result<()> {
 }
 
 fn python_environment(directory: &Path, requirements: &str) -> Result<()> {
-    succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(directory))?;
+    let python = python().context("no Python with venv (package python3-venv)")?;
+    succeed(Command::new(python).args(["-m", "venv", "--clear"]).arg(directory))?;
     succeed(
         Command::new(directory.join("bin/python3"))
             .args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "-r"])

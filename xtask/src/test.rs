@@ -1,12 +1,13 @@
 //! `cargo xtask test`: every check and every test, one line each, and a last line that counts.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
 use crate::install;
-use crate::run::{Captured, capture, cargo, find, is_root, say, succeed};
+use crate::run::{Captured, capture, cargo, is_root, repository, say, succeed, target};
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -209,23 +210,24 @@ fn end_to_end(steps: &mut Steps, offline: bool) {
     }
 }
 
-/// In a network namespace with nothing but loopback, where we may make one: nothing can leave the machine.
+/// As root in a network namespace with nothing but loopback, so that nothing can leave the machine, and with the
+/// installation at a place that an ordinary user can reach too, wherever the repository stands.
+const ISOLATE: &str = r#"ip link set lo up && mount --bind "$1" /mnt && shift && exec "$@""#;
+
 fn run_end_to_end() -> Result<Outcome> {
-    let arguments = ["test", "-p", "agentsh", "--locked", "--offline", "--no-fail-fast", "--test", "e2e"];
-    let plain = cargo(arguments);
-    let mut command = if is_root() {
-        if find("ip").is_none() {
-            bail!("`ip` is missing (package iproute2)");
-        }
-        let mut command = std::process::Command::new("unshare");
-        command.args(["--net", "sh", "-c", r#"ip link set lo up && exec "$@""#, "sh"]);
-        command.arg(plain.get_program()).args(plain.get_args());
-        command.current_dir(crate::run::repository());
-        command
-    } else {
-        plain
-    };
-    command.env("AGENTSH_E2E_DIR", install::directory());
+    let installation = install::directory();
+    let plain = cargo(["test", "-p", "agentsh", "--locked", "--offline", "--no-fail-fast", "--test", "e2e"]);
+    if !is_root() {
+        let mut command = plain;
+        return Ok(judge(capture(command.env("AGENTSH_E2E_DIR", installation))?));
+    }
+    let binary = installation.join("bin/agentsh");
+    std::fs::create_dir_all(installation.join("bin"))?;
+    std::fs::copy(target().join("debug/agentsh"), binary).context("cannot copy the binary under test")?;
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "sh", "-c", ISOLATE, "sh"]).arg(installation);
+    command.arg(plain.get_program()).args(plain.get_args()).current_dir(repository());
+    command.env("AGENTSH_E2E_DIR", "/mnt").env("AGENTSH_E2E_BINARY", "/mnt/bin/agentsh");
     Ok(judge(capture(&mut command)?))
 }
 
