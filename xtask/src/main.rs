@@ -1,5 +1,7 @@
 //! `cargo xtask`: tests, benchmarks and checks of agentsh. What it needs it installs itself.
 
+#![allow(clippy::disallowed_methods, reason = "this starts compilers and tests, not agents")]
+
 mod bench;
 mod install;
 mod run;
