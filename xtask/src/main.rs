@@ -1,1 +1,42 @@
-fn main() {}
+//! `cargo xtask`: tests, benchmarks and checks of agentsh. What it needs it installs itself.
+
+#![allow(clippy::disallowed_methods, reason = "this starts compilers and tests, not agents")]
+
+mod bench;
+mod install;
+mod run;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Tests, benchmarks and checks of agentsh")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Run the tests; the last line counts what passed, failed and was skipped
+    Test(test::Options),
+    /// Measure agentsh beside its peer or the bare floor, in one run (release build; never part of the tests)
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Test(options) => test::main(&options),
+        Task::Bench(options) => bench::main(&options),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            run::warn(&format!("error: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}

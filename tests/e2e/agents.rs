@@ -1,0 +1,258 @@
+//! Claude Code and Codex against a scripted model, with the real filesystem server.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::model::{FAREWELL, Model, Script, anthropic, openai};
+use crate::place::{Ended, Place, Starter, run};
+
+const NOTE: &str = "line one\n\ttabs, \"quotes\", \\ and ümläüts 🦀\nlast line without an end";
+const SERVER: &str = "@modelcontextprotocol/server-filesystem";
+const SERVER_ENTRY: &str = "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js";
+const DENY_WRITING: &str = "version: 1
+sandbox:
+  mcp:
+    enforce_policy: true
+    tool_policy: denylist
+    denied_tools: [{server: fs, tool: write_file}]
+";
+
+fn script() -> Script {
+    Script { server: "fs", tool: "read_text_file", arguments: json!({"path": "note.txt"}) }
+}
+
+/// A project with a note and the packages of the server, which `.mcp.json` names as its users write it.
+fn project(starter: Starter) -> Place {
+    let place = Place::new(starter);
+    place.node_modules();
+    place.write(&place.project.join("note.txt"), NOTE);
+    let configuration = json!({"mcpServers": {"fs": {"command": "npx", "args": ["-y", SERVER, "."]}}});
+    place.write(&place.project.join(".mcp.json"), &configuration.to_string());
+    place
+}
+
+fn claude_environment(command: &mut Command, model: &Model) {
+    command
+        .env("ANTHROPIC_BASE_URL", format!("http://{}", model.address))
+        .env("ANTHROPIC_API_KEY", "sk-test")
+        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+        .env("DISABLE_AUTOUPDATER", "1")
+        // The model is shown every tool at once, and not before the servers are connected.
+        .env("ENABLE_TOOL_SEARCH", "false")
+        .env("MCP_CONNECTION_NONBLOCKING", "false");
+}
+
+const CLAUDE: [&str; 7] = [
+    "claude",
+    "-p",
+    "read the note please",
+    "--allowedTools",
+    "mcp__fs__read_text_file",
+    "--output-format",
+    "json",
+];
+
+/// Claude Code as a user starts it who does not have agentsh.
+fn claude_alone(place: &Place, model: &Model) -> Ended {
+    let mut command = place.command(CLAUDE[0]);
+    command.args(&CLAUDE[1..]).args(["--strict-mcp-config", "--mcp-config", ".mcp.json"]);
+    claude_environment(&mut command, model);
+    run(&mut command)
+}
+
+fn claude_guarded(place: &Place, model: &Model, options: &[&str]) -> Ended {
+    let mut command = place.agentsh(["run"].iter().chain(options).chain(&["--"]).chain(&CLAUDE));
+    claude_environment(&mut command, model);
+    run(&mut command)
+}
+
+/// What the model heard about one server: every tool of it, and the last result.
+fn heard_by_claude(model: &Model) -> (Vec<Value>, Option<Value>) {
+    let conversation = model.conversation();
+    let tools = conversation.iter().flat_map(|body| body["tools"].as_array().into_iter().flatten());
+    let mut own: Vec<Value> = tools
+        .filter(|tool| tool["name"].as_str().is_some_and(|name| name.starts_with("mcp__")))
+        .cloned()
+        .collect();
+    own.sort_by_key(|tool| tool["name"].to_string());
+    own.dedup();
+    (own, anthropic::result(&conversation))
+}
+
+fn assert_finished(ended: &Ended) {
+    assert_eq!(ended.status, Some(0), "{}\n{}", ended.stdout, ended.stderr);
+    let said: Value = serde_json::from_str(ended.stdout.trim()).expect("the agent prints JSON");
+    assert_eq!(said["result"], FAREWELL, "{}\n{}", ended.stdout, ended.stderr);
+}
+
+pub fn claude_reads(starter: Starter) {
+    let place = project(starter);
+    let direct = anthropic::start(script());
+    assert_finished(&claude_alone(&place, &direct));
+    let guarded = anthropic::start(script());
+    let ended = claude_guarded(&place, &guarded, &[]);
+    assert_finished(&ended);
+
+    let (tools, result) = heard_by_claude(&guarded);
+    let result = result.unwrap_or_else(|| panic!("the tool was called: {}", ended.stderr));
+    assert!(result.to_string().contains("ümläüts 🦀"), "{result}");
+    assert!(result["is_error"] != true, "{result}");
+    let (tools_alone, result_alone) = heard_by_claude(&direct);
+    assert_eq!(tools, tools_alone, "the tools that the model is offered");
+    assert_eq!(Some(result), result_alone, "the result that the model receives");
+
+    let calls = place.ask(&["mcp", "calls", "--json"]);
+    let calls = calls.as_array().expect("a list");
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    assert_eq!(calls[0]["server_id"], "fs");
+    assert_eq!(calls[0]["tool_name"], "read_text_file");
+    assert_eq!(calls[0]["action"], "allow", "{calls:?}");
+    assert_eq!(calls[0]["input"]["path"], "note.txt", "{calls:?}");
+}
+
+pub fn claude_denied(starter: Starter) {
+    let place = project(starter);
+    let policy = place.home.join("policy.yaml");
+    place.write(&policy, DENY_WRITING);
+    // A model that insists on what it cannot see.
+    let model = anthropic::start(Script {
+        tool: "write_file",
+        arguments: json!({"path": "note.txt", "content": "changed"}),
+        ..script()
+    });
+    let ended = claude_guarded(&place, &model, &["--policy", &policy.display().to_string()]);
+    assert_finished(&ended);
+    let (tools, result) = heard_by_claude(&model);
+    let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert!(names.contains(&"mcp__fs__read_text_file"), "{names:?} {}", ended.stderr);
+    assert!(!names.contains(&"mcp__fs__write_file"), "{names:?}");
+    assert_eq!(result, None, "nothing was called");
+    assert_eq!(std::fs::read_to_string(place.project.join("note.txt")).unwrap(), NOTE);
+}
+
+pub fn claude_tampered(starter: Starter) {
+    let place = project(starter);
+    let model = anthropic::start(script());
+    assert_finished(&claude_guarded(&place, &model, &[]));
+    assert!(heard_by_claude(&model).1.is_some(), "the untouched server answers");
+    tamper(&place, &place.project.join(SERVER_ENTRY));
+
+    let model = anthropic::start(script());
+    let ended = claude_guarded(&place, &model, &[]);
+    assert_finished(&ended);
+    let (tools, result) = heard_by_claude(&model);
+    assert_eq!((tools, result), (Vec::new(), None), "the server is not there");
+    assert!(!place.project.join("ran").exists(), "the tampered server ran");
+    let events = place.ask(&["mcp", "events", "--json", "--type", "mcp_server_binary_mismatch"]);
+    assert!(events.to_string().contains("server-filesystem/dist/index.js"), "{events}");
+    assert!(ended.stderr.contains("server-filesystem/dist/index.js"), "says which file: {}", ended.stderr);
+    assert_eq!(place.ask(&["mcp", "calls", "--json"]).as_array().map(Vec::len), Some(1));
+}
+
+/// Replaces the file by one that leaves a trace when it runs.
+fn tamper(place: &Place, path: &Path) {
+    let original = std::fs::read_to_string(path).expect("the server's entry");
+    let (first, rest) = original.split_once('\n').expect("a shebang line");
+    place.write(
+        path,
+        &format!("{first}\nimport {{ writeFileSync }} from 'fs'; writeFileSync('ran', '');\n{rest}"),
+    );
+}
+
+pub fn claude_fails(starter: Starter) {
+    let place = Place::new(starter);
+    let arguments = ["claude", "--no-such-option"];
+    let alone = run(place.command(arguments[0]).args(&arguments[1..]));
+    assert!(alone.status.is_some_and(|status| status != 0), "{alone:?}");
+    let guarded = run(&mut place.agentsh(["run", "--"].iter().chain(&arguments)));
+    assert_eq!(guarded.status, alone.status, "{guarded:?}");
+    assert_eq!(guarded.stdout, alone.stdout);
+    assert!(guarded.stderr.contains(alone.stderr.trim()), "{}\n---\n{}", guarded.stderr, alone.stderr);
+}
+
+/// The model writes its address into Codex's own configuration, as users of another provider do.
+fn codex_configuration(place: &Place, model: &Model) {
+    let content = format!(
+        "model = \"scripted\"\nmodel_provider = \"scripted\"\n\n[model_providers.scripted]\nname = \"scripted\"\n\
+         base_url = \"http://{}/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\n\n[mcp_servers.fs]\n\
+         command = \"npx\"\nargs = [\"-y\", \"{SERVER}\", \".\"]\n",
+        model.address
+    );
+    place.write(&place.home.join(".codex/config.toml"), &content);
+}
+
+const CODEX: [&str; 5] = [
+    "codex",
+    "exec",
+    "--skip-git-repo-check",
+    "--dangerously-bypass-approvals-and-sandbox",
+    "read the note please",
+];
+
+fn codex_alone(place: &Place, model: &Model) -> Ended {
+    codex_configuration(place, model);
+    run(place.command(CODEX[0]).args(&CODEX[1..]).env("SCRIPTED_KEY", "sk-test"))
+}
+
+fn codex_guarded(place: &Place, model: &Model, options: &[&str]) -> Ended {
+    codex_configuration(place, model);
+    let mut command = place.agentsh(["run"].iter().chain(options).chain(&["--"]).chain(&CODEX));
+    run(command.env("SCRIPTED_KEY", "sk-test"))
+}
+
+fn heard_by_codex(model: &Model) -> (Vec<Value>, Option<Value>) {
+    let conversation = model.conversation();
+    let tools = conversation.last().and_then(|body| body["tools"].as_array().cloned()).unwrap_or_default();
+    let server = tools.into_iter().filter(|tool| tool["name"] == "mcp__fs").collect();
+    let output = openai::result(&conversation).map(|item| timeless(&item["output"]));
+    (server, output)
+}
+
+/// Codex puts the time that a call took before its result.
+fn timeless(output: &Value) -> Value {
+    match output.as_str() {
+        Some(text) => {
+            let lines = text.lines().filter(|line| !line.starts_with("Wall time"));
+            Value::from(lines.collect::<Vec<_>>().join("\n"))
+        }
+        None => output.clone(),
+    }
+}
+
+pub fn codex_reads(starter: Starter) {
+    let place = project(starter);
+    let direct = openai::start(script());
+    let ended = codex_alone(&place, &direct);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let guarded = openai::start(script());
+    let ended = codex_guarded(&place, &guarded, &[]);
+    assert_eq!(ended.status, Some(0), "{}\n{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
+
+    let (tools, result) = heard_by_codex(&guarded);
+    let result = result.unwrap_or_else(|| panic!("the tool was called: {}", ended.stderr));
+    assert!(result.to_string().contains("ümläüts 🦀"), "{result}");
+    let (tools_alone, result_alone) = heard_by_codex(&direct);
+    assert_eq!(tools, tools_alone, "the tools that the model is offered");
+    assert_eq!(Some(result), result_alone, "the result that the model receives");
+
+    let calls = place.ask(&["mcp", "calls", "--json"]);
+    let calls = calls.as_array().expect("a list");
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    assert_eq!((&calls[0]["server_id"], &calls[0]["tool_name"]), (&json!("fs"), &json!("read_text_file")));
+}
+
+pub fn codex_denied(starter: Starter) {
+    let place = project(starter);
+    let policy = place.home.join("policy.yaml");
+    place.write(&policy, DENY_WRITING);
+    let model = openai::start(script());
+    let ended = codex_guarded(&place, &model, &["--policy", &policy.display().to_string()]);
+    assert_eq!(ended.status, Some(0), "{}\n{}", ended.stdout, ended.stderr);
+    let conversation = model.conversation();
+    let offered = |tool| conversation.iter().any(|body| openai::tool(body, "fs", tool).is_some());
+    assert!(offered("read_text_file"), "{}", ended.stderr);
+    assert!(!offered("write_file"));
+}

@@ -1,0 +1,99 @@
+"""The official Python client, 1.x or 2.x: connects to the server that the task names, asks everything the task
+says, and prints what it saw as one JSON document."""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+
+import mcp
+from mcp import types
+
+try:
+    from mcp import Client
+except ImportError:
+    Client = None
+
+TASK = json.load(open(sys.argv[1], encoding="utf-8"))
+ASKED = []
+
+
+async def sample(_context, params):
+    ASKED.append({"method": "sampling/createMessage", "params": plain(params)})
+    text = types.TextContent(type="text", text="sampled")
+    return types.CreateMessageResult(role="assistant", content=text, model="scripted")
+
+
+async def elicit(_context, params):
+    ASKED.append({"method": "elicitation/create", "params": plain(params)})
+    return types.ElicitResult(action="decline")
+
+
+async def roots(_context):
+    ASKED.append({"method": "roots/list"})
+    return types.ListRootsResult(roots=[types.Root(uri="file:///nowhere", name="nowhere")])
+
+
+def plain(value):
+    dumped = value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    # A token of the client's own counts requests, which depends on timing.
+    (dumped.get("_meta") or {}).pop("progressToken", None)
+    return dumped
+
+
+async def attempt(question):
+    try:
+        return plain(await question)
+    except Exception as error:  # Whatever the client raises is what its user sees.
+        return {"error": type(error).__name__, "message": str(error)}
+
+
+@contextlib.asynccontextmanager
+async def connected(parameters):
+    callbacks = {"sampling_callback": sample, "elicitation_callback": elicit, "list_roots_callback": roots}
+    if Client is not None:
+        async with Client(parameters, **callbacks) as client:
+            session = client.session
+            yield session, {
+                "protocol": session.protocol_version,
+                "server": plain(session.server_info),
+                "capabilities": plain(session.server_capabilities),
+                "instructions": session.instructions,
+            }
+    else:
+        async with mcp.stdio_client(parameters) as (read, write):
+            async with mcp.ClientSession(read, write, **callbacks) as session:
+                yield session, plain(await session.initialize())
+
+
+async def main():
+    environment = {**os.environ, **TASK["env"]}
+    parameters = mcp.StdioServerParameters(command=TASK["command"], args=TASK["args"], env=environment)
+    async with connected(parameters) as (session, server):
+        # Servers add tools after they know what the client can do.
+        await asyncio.sleep(0.3)
+        seen = {"server": server, "calls": [], "asked": ASKED}
+        seen["lists"] = {
+            "tools": await attempt(session.list_tools()),
+            "prompts": await attempt(session.list_prompts()),
+            "resources": await attempt(session.list_resources()),
+            "templates": await attempt(session.list_resource_templates()),
+        }
+        for name, arguments in TASK["calls"]:
+            progress = []
+
+            async def step(done, total, message, progress=progress):
+                progress.append([done, total, message])
+
+            callback = step if name in TASK.get("progress", []) else None
+            result = await attempt(session.call_tool(name, arguments, progress_callback=callback))
+            seen["calls"].append({"name": name, "result": result, "progress": progress})
+        for name, arguments in TASK.get("prompts", []):
+            seen["calls"].append({"name": name, "result": await attempt(session.get_prompt(name, arguments))})
+        for uri in TASK.get("resources", []):
+            seen["calls"].append({"uri": uri, "result": await attempt(session.read_resource(uri))})
+    print(json.dumps(seen))
+
+
+asyncio.run(main())

@@ -1,0 +1,271 @@
+//! The official clients with real servers: what they see directly and through agentsh is the same.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::place::{Place, Starter, agentsh, installed, run};
+
+pub struct Client {
+    pub name: &'static str,
+    /// Below the installation.
+    interpreter: Option<&'static str>,
+    script: &'static str,
+    source: &'static str,
+}
+
+pub const CLIENTS: &[Client] = &[
+    Client {
+        name: "typescript_client",
+        interpreter: None,
+        // Beside `node_modules`, where Node looks for packages.
+        script: "npm/client.mjs",
+        source: include_str!("client.mjs"),
+    },
+    Client {
+        name: "python_client_1",
+        interpreter: Some("venv-mcp1/bin/python3"),
+        script: "client.py",
+        source: include_str!("client.py"),
+    },
+    Client {
+        name: "python_client_2",
+        interpreter: Some("venv-mcp2/bin/python3"),
+        script: "client.py",
+        source: include_str!("client.py"),
+    },
+];
+
+pub struct Server {
+    pub name: &'static str,
+    /// `{e2e}` stands for the installation.
+    command: &'static [&'static str],
+    env: &'static [(&'static str, &'static str)],
+    policy: Option<&'static str>,
+    /// What the client asks for, beside the lists.
+    task: fn(&Place) -> Value,
+}
+
+pub const SERVERS: &[Server] = &[
+    Server {
+        name: "filesystem",
+        command: &["npx", "-y", "@modelcontextprotocol/server-filesystem", "."],
+        env: &[],
+        policy: None,
+        task: |place| {
+            json!({"calls": [
+                ["list_allowed_directories", {}],
+                ["read_text_file", {"path": "note.txt"}],
+                ["read_text_file", {"path": "nowhere.txt"}],
+                ["read_text_file", {"path": "/etc/hostname"}],
+                ["write_file", {"path": "data/new.txt", "content": "written\n"}],
+                ["read_text_file", {"path": place.project.join("data/new.txt")}],
+                ["list_directory", {"path": "data"}],
+                ["no_such_tool", {}],
+            ]})
+        },
+    },
+    Server {
+        name: "memory",
+        command: &["npx", "-y", "@modelcontextprotocol/server-memory"],
+        env: &[("MEMORY_FILE_PATH", "data/memory.jsonl")],
+        policy: Some(
+            "version: 1\nsandbox:\n  mcp:\n    servers:\n      - {id: memory, env_allow: [MEMORY_FILE_PATH], \
+             filesystem: {write: [data]}}\n",
+        ),
+        task: |_| {
+            json!({"calls": [
+                ["create_entities", {"entities": [{"name": "Ada", "entityType": "person", "observations": ["wrote notes"]}]}],
+                ["read_graph", {}],
+                ["search_nodes", {"query": "notes"}],
+            ]})
+        },
+    },
+    Server {
+        name: "everything",
+        command: &["npx", "-y", "@modelcontextprotocol/server-everything"],
+        env: &[],
+        policy: None,
+        task: |_| {
+            json!({
+                "calls": [
+                    ["echo", {"message": "héllo \u{200b} 世界"}],
+                    ["get-sum", {"a": 1, "b": 2.5}],
+                    ["get-structured-content", {"location": "Chicago"}],
+                    ["get-tiny-image", {}],
+                    ["get-annotated-message", {"messageType": "error", "includeImage": true}],
+                    ["get-resource-links", {"count": 2}],
+                    ["trigger-long-running-operation", {"duration": 0.3, "steps": 3}],
+                    ["trigger-sampling-request", {"prompt": "hi", "maxTokens": 10}],
+                    ["trigger-elicitation-request", {}],
+                    ["echo", {"wrong": "argument"}],
+                ],
+                "progress": ["trigger-long-running-operation"],
+                "prompts": [["args-prompt", {"city": "X", "state": "Y"}]],
+                "resources": ["demo://resource/static/document/architecture.md", "demo://nowhere"],
+            })
+        },
+    },
+    Server {
+        name: "git",
+        command: &["{e2e}/venv-mcp2/bin/python3", "-m", "mcp_server_git", "--repository", "."],
+        env: &[],
+        policy: None,
+        task: |place| {
+            let repository = &place.project;
+            json!({"calls": [
+                ["git_status", {"repo_path": repository}],
+                ["git_log", {"repo_path": repository}],
+                ["git_show", {"repo_path": repository, "revision": "HEAD"}],
+                ["git_show", {"repo_path": repository, "revision": "nowhere"}],
+            ]})
+        },
+    },
+    Server {
+        name: "fetch",
+        command: &["{e2e}/venv-mcp2/bin/python3", "-m", "mcp_server_fetch"],
+        env: &[],
+        policy: None,
+        // Nobody listens there, so that it fails in the same way with and without a network.
+        task: |_| json!({"calls": [["fetch", {"url": "http://127.0.0.1:9/"}]]}),
+    },
+    Server {
+        name: "time",
+        command: &["{e2e}/venv-mcp2/bin/python3", "-m", "mcp_server_time", "--local-timezone", "UTC"],
+        env: &[],
+        policy: None,
+        task: |_| {
+            json!({"calls": [
+                ["convert_time", {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}],
+                ["convert_time", {"source_timezone": "nowhere", "time": "12:00", "target_timezone": "UTC"}],
+            ]})
+        },
+    },
+    Server {
+        name: "sqlite",
+        command: &["{e2e}/venv-mcp1/bin/mcp-server-sqlite", "--db-path", "data/test.db"],
+        env: &[],
+        policy: Some(
+            "version: 1\nsandbox:\n  mcp:\n    servers:\n      - {id: sqlite, filesystem: {write: [data]}}\n",
+        ),
+        task: |_| {
+            json!({"calls": [
+                ["create_table", {"query": "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)"}],
+                ["write_query", {"query": "INSERT INTO notes (text) VALUES ('ümläut'), ('two')"}],
+                ["read_query", {"query": "SELECT * FROM notes"}],
+                ["read_query", {"query": "SELECT * FROM nowhere"}],
+                ["list_tables", {}],
+            ]})
+        },
+    },
+];
+
+/// Puts the clients where they find their packages.
+pub fn prepare() {
+    for client in CLIENTS {
+        std::fs::write(installed(client.script), client.source).expect("the installation is ours");
+    }
+}
+
+pub fn same(client: &Client, server: &Server, starter: Starter) {
+    let place = Place::new(starter);
+    if server.command[0] == "npx" {
+        place.node_modules();
+    }
+    place.write(&place.project.join("note.txt"), "a note\n");
+    if server.name == "git" {
+        repository(&place);
+    }
+    let here = installed("").display().to_string();
+    let here = here.trim_end_matches('/');
+    let command: Vec<String> = server.command.iter().map(|word| word.replace("{e2e}", here)).collect();
+    let direct = ask(client, server, &place, &command);
+
+    let mut guarded = vec![agentsh().display().to_string()];
+    guarded.extend(["mcp", "run", "--id", server.name].map(str::to_owned));
+    if let Some(policy) = server.policy {
+        let path = place.home.join("policy.yaml");
+        place.write(&path, policy);
+        guarded.extend(["--policy".to_owned(), path.display().to_string()]);
+    }
+    guarded.push("--".to_owned());
+    guarded.extend(command);
+    let guarded = ask(client, server, &place, &guarded);
+
+    assert!(
+        direct["lists"]["tools"]["tools"].as_array().is_some_and(|tools| !tools.is_empty()),
+        "{direct:#}"
+    );
+    let differences = differences(&direct, &guarded);
+    assert!(differences.is_empty(), "directly and through agentsh:\n{}", differences.join("\n"));
+    let calls = place.ask(&["mcp", "calls", "--server", server.name, "--json"]);
+    assert!(calls.as_array().is_some_and(|calls| !calls.is_empty()), "{calls}");
+}
+
+/// What one client sees of one server, which starts with empty data.
+fn ask(client: &Client, server: &Server, place: &Place, command: &[String]) -> Value {
+    let _ = std::fs::remove_dir_all(place.project.join("data"));
+    place.write(&place.project.join("data/.keep"), "");
+    let mut task = (server.task)(place);
+    let mut env = serde_json::Map::new();
+    for (name, value) in server.env {
+        let value = if value.contains('/') {
+            place.project.join(value).display().to_string()
+        } else {
+            (*value).to_owned()
+        };
+        env.insert((*name).to_owned(), Value::from(value));
+    }
+    task["env"] = Value::Object(env);
+    task["command"] = Value::from(command[0].as_str());
+    task["args"] = Value::from(command[1..].to_vec());
+    let file = place.home.join("task.json");
+    place.write(&file, &task.to_string());
+    let interpreter = client.interpreter.map_or_else(|| PathBuf::from("node"), installed);
+    let ended = run(place.command(interpreter).arg(installed(client.script)).arg(file));
+    assert_eq!(ended.status, Some(0), "{command:?}\n{}\n{}", ended.stdout, ended.stderr);
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+}
+
+/// A repository with one commit that is the same every time.
+fn repository(place: &Place) {
+    let git = |arguments: &[&str]| {
+        let mut command: Command = place.command("git");
+        for (name, value) in [("NAME", "A"), ("EMAIL", "a@example.com"), ("DATE", "2026-01-01T00:00:00Z")] {
+            command.env(format!("GIT_AUTHOR_{name}"), value).env(format!("GIT_COMMITTER_{name}"), value);
+        }
+        let ended = run(command.args(arguments));
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+    };
+    git(&["init", "--quiet", "--initial-branch", "main"]);
+    place.write(&PathBuf::from(&place.project).join(".gitignore"), "data\n");
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "--message", "First"]);
+}
+
+/// Paths (RFC 6901) at which two documents differ, with both values.
+fn differences(left: &Value, right: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    compare(left, right, "", &mut found);
+    found
+}
+
+fn compare(left: &Value, right: &Value, path: &str, found: &mut Vec<String>) {
+    match (left, right) {
+        (Value::Object(a), Value::Object(b)) => {
+            for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
+                let missing = json!("(missing)");
+                let (a, b) = (a.get(key).unwrap_or(&missing), b.get(key).unwrap_or(&missing));
+                compare(a, b, &format!("{path}/{key}"), found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (index, (a, b)) in a.iter().zip(b).enumerate() {
+                compare(a, b, &format!("{path}/{index}"), found);
+            }
+        }
+        (a, b) if a == b => {}
+        (a, b) => found.push(format!("{path}:\n  {a}\n  {b}")),
+    }
+}

@@ -1,0 +1,55 @@
+//! Real agents, real servers and the official clients, under the real binary.
+//!
+//! `cargo xtask test e2e` installs them and starts this with `AGENTSH_E2E_DIR` set, in a network namespace that
+//! has nothing but loopback when started by root. Without that variable every case is skipped.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a test may stop at the first surprise, its report is its output, and it starts agentsh as people do"
+)]
+
+mod agents;
+mod clients;
+mod model;
+mod place;
+mod runner;
+
+use std::process::ExitCode;
+
+use place::Starter;
+use runner::Case;
+
+fn main() -> ExitCode {
+    let mut cases = Vec::new();
+    for starter in [Starter::Root, Starter::User] {
+        let mut add = |name: &str, body: fn(Starter)| {
+            let name = format!("{name}_as_{}", starter.word());
+            cases.push(Case { name, skipped: starter.unavailable(), body: Box::new(move || body(starter)) });
+        };
+        add("claude_reads_a_note_through_the_filesystem_server", agents::claude_reads);
+        add("claude_does_not_see_a_denied_tool", agents::claude_denied);
+        add("claude_does_not_get_a_tampered_server", agents::claude_tampered);
+        add("claude_exit_status_is_passed_through", agents::claude_fails);
+        add("codex_reads_a_note_through_the_filesystem_server", agents::codex_reads);
+        add("codex_does_not_see_a_denied_tool", agents::codex_denied);
+    }
+    let started = if place::is_root() { Starter::Root } else { Starter::User };
+    for client in clients::CLIENTS {
+        for server in clients::SERVERS {
+            let name = format!("{}_sees_no_difference_with_{}", client.name, server.name);
+            cases.push(Case {
+                name,
+                skipped: started.unavailable(),
+                body: Box::new(move || clients::same(client, server, started)),
+            });
+        }
+    }
+    if started.unavailable().is_none() {
+        clients::prepare();
+    }
+    runner::run(cases)
+}

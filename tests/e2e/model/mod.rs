@@ -1,0 +1,50 @@
+//! A model that says what the test tells it to: a loopback HTTP server that streams the real wire formats.
+
+pub mod anthropic;
+mod http;
+pub mod openai;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+pub use http::{Answer, Request};
+
+/// Speaks until the test process ends.
+pub struct Model {
+    pub address: SocketAddr,
+    received: Arc<Mutex<Vec<Value>>>,
+}
+
+/// The tool that the model asks for, once; after that it says [`FAREWELL`].
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub server: &'static str,
+    pub tool: &'static str,
+    pub arguments: Value,
+}
+
+pub const FAREWELL: &str = "The end.";
+
+impl Model {
+    fn start(answer: impl Fn(&Request, &Mutex<Vec<Value>>) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let (shared, answer) = (Arc::clone(&received), Arc::new(answer));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (shared, answer) = (Arc::clone(&shared), Arc::clone(&answer));
+                // A client that hangs up in the middle is the client's business.
+                std::thread::spawn(move || http::serve(&stream, |request| answer(request, &shared)));
+            }
+        });
+        Self { address, received }
+    }
+
+    /// Bodies of the conversation's requests so far, in order.
+    pub fn conversation(&self) -> Vec<Value> {
+        self.received.lock().expect("no thread panicked").clone()
+    }
+}

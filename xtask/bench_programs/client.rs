@@ -1,0 +1,135 @@
+//! An MCP client that does what the lines on its standard input say and answers each with one line of JSON.
+//!
+//! `client CMD ARGS...` starts that server; `client --config FILE` starts every server of an `mcpServers` file and
+//! calls the first one.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+pub fn main(words: &[String]) {
+    let mut servers = match words {
+        [flag, file] if flag == "--config" => {
+            let text = std::fs::read_to_string(file).unwrap();
+            let config: Value = serde_json::from_str(&text).unwrap();
+            config["mcpServers"].as_object().unwrap().values().map(Server::of_entry).collect()
+        }
+        [program, arguments @ ..] => vec![Server::start(Command::new(program).args(arguments))],
+        [] => panic!("no server"),
+    };
+    println!("{}", json!(servers.len()));
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |index: usize| words[index].parse::<usize>().unwrap();
+        let server = servers.first_mut().unwrap();
+        let answer = match words[0] {
+            // Microseconds of each call.
+            "calls" => json!((0..number(1)).map(|_| server.call(number(2))).collect::<Vec<f64>>()),
+            // Seconds for all of them.
+            "pipeline" => json!(server.pipeline(number(1), number(2))),
+            other => panic!("unknown order {other}"),
+        };
+        println!("{answer}");
+    }
+    for server in servers {
+        server.end();
+    }
+}
+
+struct Server {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    serial: u64,
+    line: Vec<u8>,
+}
+
+impl Server {
+    fn of_entry(entry: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let mut command = Command::new(text(&entry["command"]));
+        command.args(entry["args"].as_array().into_iter().flatten().map(text));
+        command.envs(entry["env"].as_object().into_iter().flatten().map(|(name, value)| (name, text(value))));
+        Self::start(&mut command)
+    }
+
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let output = BufReader::with_capacity(1 << 20, output);
+        let mut server = Self { child, input, output, serial: 0, line: Vec::new() };
+        let client = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}});
+        server.ask(&format!("\"method\":\"initialize\",\"params\":{client}"));
+        server.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
+        server.ask("\"method\":\"tools/list\"");
+        server
+    }
+
+    /// One call whose result holds `bytes` of text; microseconds from the first byte out to the last byte in.
+    fn call(&mut self, bytes: usize) -> f64 {
+        let started = Instant::now();
+        self.ask(&format!(
+            "\"method\":\"tools/call\",\"params\":{{\"name\":\"echo\",\"arguments\":{{\"bytes\":{bytes}}}}}"
+        ));
+        let time = started.elapsed().as_secs_f64() * 1e6;
+        assert!(self.line.len() > bytes, "{}", String::from_utf8_lossy(&self.line));
+        time
+    }
+
+    fn ask(&mut self, rest: &str) {
+        self.serial += 1;
+        let id = self.serial;
+        self.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{rest}}}\n"));
+        self.line.clear();
+        assert!(self.output.read_until(b'\n', &mut self.line).unwrap() > 0, "the server is gone");
+    }
+
+    fn send(&mut self, text: &str) {
+        self.input.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Seconds for `count` small calls of which `window` are on the way at once.
+    fn pipeline(&mut self, count: usize, window: usize) -> f64 {
+        let call = |id: u64| {
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"echo\",\"arguments\":{{\"bytes\":5}}}}}}\n"
+            )
+        };
+        let started = Instant::now();
+        let (mut sent, mut answered) = (0, 0);
+        let mut batch = String::new();
+        while answered < count {
+            while sent < count && sent - answered < window {
+                self.serial += 1;
+                batch.push_str(&call(self.serial));
+                sent += 1;
+            }
+            self.input.write_all(batch.as_bytes()).unwrap();
+            batch.clear();
+            // At least one answer, and all that came with it.
+            loop {
+                self.line.clear();
+                assert!(self.output.read_until(b'\n', &mut self.line).unwrap() > 0, "the server is gone");
+                assert!(
+                    self.line.windows(8).any(|part| part == b"\"result\""),
+                    "{}",
+                    String::from_utf8_lossy(&self.line)
+                );
+                answered += 1;
+                if !self.output.buffer().contains(&b'\n') {
+                    break;
+                }
+            }
+        }
+        started.elapsed().as_secs_f64()
+    }
+
+    fn end(self) {
+        let Self { mut child, input, output, .. } = self;
+        drop((input, output));
+        let _ = child.wait();
+    }
+}

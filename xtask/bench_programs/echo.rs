@@ -1,0 +1,43 @@
+//! An MCP server that costs as little as possible, so that what is measured is what stands before it.
+
+use std::io::{BufRead, BufReader, Write};
+
+pub fn main() {
+    let mut input = BufReader::with_capacity(1 << 20, std::io::stdin().lock());
+    let mut output = std::io::stdout().lock();
+    let (mut line, mut answers) = (String::new(), Vec::new());
+    while input.read_line(&mut line).is_ok_and(|read| read > 0) {
+        answer(&line, &mut answers);
+        line.clear();
+        // Whatever has arrived together is answered together.
+        if !input.buffer().contains(&b'\n') {
+            output.write_all(&answers).unwrap();
+            output.flush().unwrap();
+            answers.clear();
+        }
+    }
+}
+
+/// The client's messages have a known form: no parser, no allocation.
+fn answer(line: &str, into: &mut Vec<u8>) {
+    let Some(id) = number(line, "\"id\":") else { return };
+    let mut begin = |text: &str| write!(into, "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{text}");
+    let done = if line.contains("\"initialize\"") {
+        begin(
+            r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1"}}}"#,
+        )
+    } else if line.contains("\"tools/list\"") {
+        begin(r#"{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}}"#)
+    } else {
+        begin(r#"{"content":[{"type":"text","text":""#).unwrap();
+        let bytes = number(line, "\"bytes\":").unwrap_or(5);
+        into.resize(into.len() + bytes, b'x');
+        into.write_all(b"\"}]}}")
+    };
+    done.and_then(|()| into.write_all(b"\n")).unwrap();
+}
+
+fn number(line: &str, key: &str) -> Option<usize> {
+    let rest = line[line.find(key)? + key.len()..].trim_start();
+    rest[..rest.find(|letter: char| !letter.is_ascii_digit())?].parse().ok()
+}

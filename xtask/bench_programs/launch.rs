@@ -1,0 +1,107 @@
+//! Times three ways to run a program that does nothing, in turns: bare, in bubblewrap, and in the sandbox that
+//! agentsh makes for a server. Prints microseconds as JSON.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use agentsh::policy::{ProcessPolicy, limits};
+use agentsh::sandbox::layout::{PinnedBytes, PinnedFile};
+use agentsh::sandbox::plan::{Access, Program, Terminal};
+use agentsh::session::context::Context;
+use agentsh::session::launch::{self, Start};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+/// Arguments: rounds, a static program, the project that it stands in (also the current directory).
+pub fn main(words: &[String]) {
+    let [rounds, program, project] = words else { panic!("ROUNDS PROGRAM PROJECT") };
+    let (program, project) = (Path::new(program), Path::new(project));
+    let context = Context::find().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut times = [Vec::new(), Vec::new(), Vec::new()];
+    for round in 0..rounds.parse().unwrap() {
+        let started = Instant::now();
+        assert!(quiet(&mut Command::new(program)));
+        times[0].push(microseconds(started));
+        let started = Instant::now();
+        assert!(quiet(&mut bubblewrap(program, project)));
+        times[1].push(microseconds(started));
+        let started = Instant::now();
+        runtime.block_on(tokio::task::LocalSet::new().run_until(sandboxed(&context, program, round)));
+        times[2].push(microseconds(started));
+    }
+    println!("{}", json!({"bare": times[0], "bwrap": times[1], "agentsh": times[2]}));
+}
+
+fn microseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e6
+}
+
+fn quiet(command: &mut Command) -> bool {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap().success()
+}
+
+/// Mounts as in the sandbox of a server: the system and the project to read, the rest private.
+fn bubblewrap(program: &Path, project: &Path) -> Command {
+    let mut command = Command::new("bwrap");
+    command.args(["--unshare-all", "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"]);
+    for directory in ["/usr", "/etc", "/opt"] {
+        command.args(["--ro-bind-try", directory, directory]);
+    }
+    for link in ["bin", "sbin", "lib", "lib64"] {
+        command.args(["--symlink", &format!("usr/{link}"), &format!("/{link}")]);
+    }
+    let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+    command.args(["--tmpfs", "/tmp", "--tmpfs"]).arg(home);
+    command.arg("--ro-bind").args([project, project]).arg("--chdir").arg(project).arg(program);
+    command
+}
+
+/// Everything that a server's launch does after its files were hashed, to the end of the program.
+async fn sandboxed(context: &Context, program: &Path, round: u32) {
+    let bytes = std::fs::read(program).unwrap();
+    let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+    let policy = ProcessPolicy::server_default();
+    let limits = policy.limits.clone().or(limits::limits_for_server());
+    let pinned = PinnedFile {
+        path: program.to_owned(),
+        bytes: PinnedBytes::Copied { from: 0, sha256: Sha256::digest(&bytes).into() },
+        executable: true,
+    };
+    let start = Start {
+        label: "bench",
+        policy: &policy,
+        limits: &limits,
+        for_agent: false,
+        terminal: Terminal::NewSession,
+        program: Program {
+            path: program.to_owned(),
+            argv: vec!["true".to_owned()],
+            env: vec!["PATH=/usr/bin:/bin".to_owned()],
+            workdir: context.project.clone(),
+        },
+        pinned: vec![pinned],
+        program_roots: Vec::new(),
+        descriptors: vec![File::open(program).unwrap().into()],
+        project_access: Some(Access::ReadOnly),
+        grants: Vec::new(),
+        own_state: Vec::new(),
+        denied: Vec::new(),
+        unmasked: Vec::new(),
+        execute: Vec::new(),
+        files: Vec::new(),
+        extra: Vec::new(),
+        names: BTreeMap::new(),
+        listen: Vec::new(),
+        stdio: [null.as_fd(); 3],
+        allow_degraded: false,
+    };
+    let layout = launch::prepare(context, &start);
+    let name = format!("agentsh-{}-{round}", std::process::id());
+    let mut running = launch::start(context, start, layout, &name).await.unwrap();
+    assert_eq!(running.child.exit().await, 0, "{:?}", running.child.execution_error());
+}

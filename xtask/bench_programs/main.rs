@@ -1,0 +1,30 @@
+//! What `cargo xtask bench` measures with: one program, so that one link is enough.
+//!
+//! `launch ROUNDS TRUE PROJECT` times sandboxes, `echo` is a server that does nothing, `client` an agent that
+//! calls it on command.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a measurement may stop at the first surprise, its answers are its output, and it starts what it measures"
+)]
+
+mod client;
+mod echo;
+mod launch;
+
+fn main() -> std::process::ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
+        // Sandboxes re-execute the program that makes them.
+        Some(agentsh::sandbox::init::VERB) => return agentsh::sandbox::init::main().into(),
+        Some("launch") => launch::main(&words[1..]),
+        Some("echo") => echo::main(),
+        Some("client") => client::main(&words[1..]),
+        other => panic!("unknown task {other:?}"),
+    }
+    std::process::ExitCode::SUCCESS
+}

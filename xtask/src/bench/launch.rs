@@ -1,0 +1,65 @@
+//! How long it takes to start something.
+
+use std::process::Stdio;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use super::measure::{Bar, Report, Samples, milliseconds};
+use super::place::Place;
+use crate::run::succeed;
+
+/// A static `true`: bare, in bubblewrap, in the sandbox of a server.
+pub fn sandbox(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
+    let rounds = rounds.to_string();
+    let mut command = place.command(&place.bench);
+    let output = succeed(command.args(["launch", &rounds]).args([&place.nothing, &place.project]))?;
+    let last = output.lines().last().unwrap_or_default();
+    let times: serde_json::Value = serde_json::from_str(last).with_context(|| output.clone())?;
+    let samples = |name: &str| {
+        Samples::new(
+            times[name].as_array().into_iter().flatten().filter_map(serde_json::Value::as_f64).collect(),
+        )
+    };
+    let (bare, peer, own) = (samples("bare"), samples("bwrap"), samples("agentsh"));
+    report.line(
+        "launch true in a full server sandbox",
+        &format!(
+            "agentsh {}  bwrap {}  bare {}",
+            milliseconds(&own),
+            milliseconds(&peer),
+            milliseconds(&bare)
+        ),
+        ("ratio", own.median() / peer.median(), ""),
+        Bar::AtMost(1.0),
+    );
+    Ok(())
+}
+
+/// `agentsh run -- true` from the start of the process to its end.
+pub fn whole(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
+    let mut own = place.command(&place.agentsh);
+    own.args(["run", "--"]).arg(&place.nothing);
+    let mut bare = place.command(&place.nothing);
+    let (mut own_times, mut bare_times) = (Vec::new(), Vec::new());
+    for round in 0..=rounds {
+        for (command, times) in [(&mut bare, &mut bare_times), (&mut own, &mut own_times)] {
+            let started = Instant::now();
+            let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+            let time = started.elapsed().as_secs_f64() * 1e6;
+            ensure!(status.success(), "{command:?} failed: {status}");
+            // The first one makes the store.
+            if round > 0 {
+                times.push(time);
+            }
+        }
+    }
+    let (own, bare) = (Samples::new(own_times), Samples::new(bare_times));
+    report.line(
+        "agentsh run -- true, as a whole",
+        &format!("agentsh {}  bare {}", milliseconds(&own), milliseconds(&bare)),
+        ("median", own.median() / 1e3, "ms"),
+        Bar::AtMost(25.0),
+    );
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Resident memory of agentsh: with three servers, and after many calls.
+
+use anyhow::{Context, Result, ensure};
+
+use super::mcp::{Client, processes};
+use super::measure::{Bar, Report, shown};
+use super::place::Place;
+
+const CALLS: u32 = 100_000;
+/// What an allocator may round up to; growth with the number of calls would be far more.
+const NOISE_MIB: f64 = 2.0;
+
+pub fn measure(place: &Place, report: &mut Report) -> Result<()> {
+    let mut client = Client::start(place, &place.bridged("three.json"))?;
+    client.order("calls 2000 5")?;
+    let own = processes(&client, &place.agentsh)?;
+    ensure!(!own.is_empty(), "no process of agentsh found");
+    let sum = |key: &str| -> Result<f64> { own.iter().map(|pid| mebibytes(*pid, key)).sum() };
+    let (resident, share) = (sum("Rss")?, sum("Pss")?);
+    report.line(
+        "resident memory with three servers",
+        &format!(
+            "{} processes of agentsh, pages counted as often as they are mapped {},",
+            own.len(),
+            shown(resident, "MiB")
+        ),
+        ("counted once", share, "MiB"),
+        Bar::AtMost(25.0),
+    );
+    report.line(
+        "resident memory with three servers, mapped",
+        "sum over the processes,",
+        ("together", resident, "MiB"),
+        Bar::AtMost(25.0),
+    );
+    client.order(&format!("pipeline {CALLS} 64"))?;
+    let before = sum("Private_Dirty")?;
+    client.order(&format!("pipeline {CALLS} 64"))?;
+    let after = sum("Private_Dirty")?;
+    report.line(
+        &format!("memory after {CALLS} more calls"),
+        &format!("private {} before, {} after,", shown(before, "MiB"), shown(after, "MiB")),
+        ("grown by", after - before, "MiB"),
+        Bar::AtMost(NOISE_MIB),
+    );
+    Ok(())
+}
+
+/// One row of `smaps_rollup`.
+fn mebibytes(pid: u32, key: &str) -> Result<f64> {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let row = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    let number = row.and_then(|row| row.split_whitespace().next()?.parse::<f64>().ok());
+    Ok(number.with_context(|| format!("no {key} in {path}"))? / 1024.0)
+}

@@ -1,0 +1,60 @@
+//! `cargo xtask bench`: the release build beside its peer or the bare floor, in turns and in one run, with the
+//! bar that it has to hold. A busy machine makes times longer, ratios and differences less so.
+
+mod launch;
+mod mcp;
+mod measure;
+mod memory;
+mod place;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+use measure::Report;
+use place::Place;
+
+#[derive(Debug, Args)]
+pub struct Options {
+    /// What is measured
+    #[arg(value_enum, default_value = "all")]
+    part: Part,
+    /// How often each thing is done; more is steadier
+    #[arg(long, default_value_t = 200)]
+    rounds: u32,
+    /// Measure this binary instead of building one; it must be the same version
+    #[arg(long, value_name = "FILE")]
+    binary: Option<std::path::PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// A static `true` in the sandbox of a server, beside bubblewrap and bare
+    Launch,
+    /// `agentsh run -- true` as a whole
+    Run,
+    /// MCP calls through the proxy, beside a server without one
+    Mcp,
+    /// Resident memory with three servers, and after many calls
+    Memory,
+    All,
+}
+
+/// True when every bar was held.
+pub fn main(options: &Options) -> Result<bool> {
+    let place = Place::make(options.binary.as_deref())?;
+    let mut report = Report::default();
+    let wanted = |part| options.part == part || options.part == Part::All;
+    if wanted(Part::Launch) {
+        launch::sandbox(&place, options.rounds, &mut report)?;
+    }
+    if wanted(Part::Run) {
+        launch::whole(&place, options.rounds, &mut report)?;
+    }
+    if wanted(Part::Mcp) {
+        mcp::measure(&place, options.rounds, &mut report)?;
+    }
+    if wanted(Part::Memory) {
+        memory::measure(&place, &mut report)?;
+    }
+    Ok(report.all_held())
+}

@@ -1,0 +1,117 @@
+//! Where benchmarks run: the release binaries, and a home and a project of their own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use crate::run::{cargo, find, succeed, target};
+
+pub struct Place {
+    pub agentsh: PathBuf,
+    /// The measuring program, inside the project.
+    pub bench: PathBuf,
+    /// A static program that does nothing, inside the project.
+    pub nothing: PathBuf,
+    pub home: PathBuf,
+    pub project: PathBuf,
+}
+
+impl Place {
+    pub fn make(binary: Option<&Path>) -> Result<Self> {
+        for (program, package) in
+            [("cc", "gcc libc6-dev"), ("bwrap", "bubblewrap"), ("taskset", "util-linux")]
+        {
+            if find(program).is_none() {
+                bail!("`{program}` is missing; as root: apt-get install {package}");
+            }
+        }
+        succeed(&mut cargo([
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "agentsh",
+            "--bins",
+            "--example",
+            "bench",
+        ]))?;
+        let root = target().join("bench");
+        let _ = std::fs::remove_dir_all(&root);
+        let (home, project) = (root.join("home"), root.join("project"));
+        for directory in [&home, &project] {
+            std::fs::create_dir_all(directory)?;
+        }
+        let place = Self {
+            agentsh: root.join("agentsh"),
+            bench: project.join("bench"),
+            nothing: project.join("true"),
+            home,
+            project,
+        };
+        let built = target().join("release");
+        let copy = |from: &Path, to: &Path| {
+            std::fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))
+        };
+        copy(binary.unwrap_or(&built.join("agentsh")), &place.agentsh)?;
+        copy(&built.join("examples/bench"), &place.bench)?;
+        let source = place.project.join("true.c");
+        std::fs::write(&source, "int main(void) { return 0; }\n")?;
+        succeed(Command::new("cc").args(["-static", "-O2", "-o"]).arg(&place.nothing).arg(source))?;
+        place.configuration(1, "one.json")?;
+        place.configuration(3, "three.json")?;
+        Ok(place)
+    }
+
+    /// A program in the project, with the home of the benchmarks.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.project).env_clear().env("HOME", &self.home).env("PATH", "/usr/bin:/bin");
+        command
+    }
+
+    /// Servers for the client, and the policy that makes agentsh put bridges into that file.
+    fn configuration(&self, servers: usize, file: &str) -> Result<()> {
+        let entry = json!({"command": self.bench, "args": ["echo"]});
+        let names = (0..servers).map(|number| (format!("echo{number}"), entry.clone()));
+        let config = json!({"mcpServers": names.collect::<serde_json::Map<_, _>>()});
+        std::fs::write(self.home.join(file), config.to_string())?;
+        let policy = format!("version: 1\nagent: {{mcp_config: {}}}\n", self.home.join(file).display());
+        std::fs::write(self.home.join(file).with_extension("yaml"), policy)?;
+        Ok(())
+    }
+
+    /// The client under `agentsh run`, with its servers behind bridges.
+    pub fn bridged(&self, file: &str) -> Vec<String> {
+        let file = self.home.join(file);
+        let policy = file.with_extension("yaml");
+        let words = [
+            self.agentsh.as_path(),
+            Path::new("run"),
+            Path::new("--quiet"),
+            Path::new("--policy"),
+            &policy,
+            Path::new("--"),
+            &self.bench,
+            Path::new("client"),
+            Path::new("--config"),
+            &file,
+        ];
+        words.into_iter().map(|word| word.display().to_string()).collect()
+    }
+
+    /// The client with one server, directly.
+    pub fn direct(&self) -> Vec<String> {
+        let bench = self.bench.display().to_string();
+        vec![bench.clone(), "client".to_owned(), bench, "echo".to_owned()]
+    }
+
+    /// The client with one server behind `agentsh mcp run`.
+    pub fn proxied(&self) -> Vec<String> {
+        let bench = self.bench.display().to_string();
+        let agentsh = self.agentsh.display().to_string();
+        let rest = ["mcp", "run", "--id", "echo", "--", &bench, "echo"].map(str::to_owned);
+        [vec![bench.clone(), "client".to_owned(), agentsh], rest.to_vec()].concat()
+    }
+}

@@ -1,0 +1,134 @@
+//! What the end-to-end suite needs: distribution packages, and pinned agents, servers and clients under
+//! `target/e2e`. Everything comes through the package managers as they are configured on this machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::run::{self, find, is_root, repository, succeed};
+
+/// A program that must be on PATH, and the package of Debian and Ubuntu that brings it.
+const PROGRAMS: [(&str, &str); 7] = [
+    ("bwrap", "bubblewrap"),
+    ("git", "git"),
+    ("ip", "iproute2"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
+    ("python3", "python3"),
+    ("unshare", "util-linux"),
+];
+
+/// One Python environment for each generation of the official client.
+const ENVIRONMENTS: [(&str, &str); 2] =
+    [("venv-mcp1", "requirements-mcp1.txt"), ("venv-mcp2", "requirements-mcp2.txt")];
+
+/// Where everything is installed.
+pub fn directory() -> PathBuf {
+    run::target().join("e2e")
+}
+
+/// True when the last installation is still the one that the checked-in files ask for.
+pub fn is_current() -> bool {
+    wanted().is_ok_and(|wanted| std::fs::read_to_string(stamp()).is_ok_and(|found| found == wanted))
+}
+
+/// Installs whatever is missing.
+pub fn ensure() -> Result<()> {
+    system_packages()?;
+    if is_current() {
+        return Ok(());
+    }
+    let directory = directory();
+    std::fs::create_dir_all(&directory)?;
+    // A half-finished installation must not pass for a finished one.
+    let _ = std::fs::remove_file(stamp());
+    node_packages(&directory.join("npm")).context("cannot install the npm packages of tests/e2e")?;
+    for (name, requirements) in ENVIRONMENTS {
+        python_environment(&directory.join(name), requirements)
+            .with_context(|| format!("cannot install tests/e2e/{requirements}"))?;
+    }
+    std::fs::write(stamp(), wanted()?)?;
+    Ok(())
+}
+
+fn system_packages() -> Result<()> {
+    let mut missing: Vec<&str> =
+        PROGRAMS.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
+    if python().is_none() {
+        missing.push("python3-venv");
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    if find("apt-get").is_none() {
+        bail!("these are missing, and there is no apt-get to install them: {list}");
+    }
+    let apt = |arguments: &[&str]| {
+        let mut command = if is_root() {
+            Command::new("apt-get")
+        } else {
+            let mut sudo = Command::new("sudo");
+            sudo.args(["-n", "apt-get"]);
+            sudo
+        };
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        succeed(&mut command)
+    };
+    apt(&["update"])
+        .and_then(|_| apt(&[&["install", "-y", "--no-install-recommends"], missing.as_slice()].concat()))
+        .with_context(|| format!("cannot install {list}; as root: apt-get install {list}"))?;
+    Ok(())
+}
+
+/// The distribution's own Python where it has what we need, for it is the one that apt can complete.
+fn python() -> Option<&'static str> {
+    ["/usr/bin/python3", "python3"]
+        .into_iter()
+        .find(|python| succeed(Command::new(python).args(["-c", "import ensurepip, venv"])).is_ok())
+}
+
+fn node_packages(directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory)?;
+    for file in ["package.json", "package-lock.json"] {
+        std::fs::copy(sources().join(file), directory.join(file))?;
+    }
+    succeed(Command::new("npm").current_dir(directory).args([
+        "ci",
+        "--no-audit",
+        "--no-fund",
+        "--loglevel=error",
+    ]))?;
+    Ok(())
+}
+
+fn python_environment(directory: &Path, requirements: &str) -> Result<()> {
+    let python = python().context("no Python with venv (package python3-venv)")?;
+    succeed(Command::new(python).args(["-m", "venv", "--clear"]).arg(directory))?;
+    succeed(
+        Command::new(directory.join("bin/python3"))
+            .args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "-r"])
+            .arg(sources().join(requirements)),
+    )?;
+    Ok(())
+}
+
+fn sources() -> PathBuf {
+    repository().join("tests/e2e")
+}
+
+fn stamp() -> PathBuf {
+    directory().join("stamp")
+}
+
+/// The checked-in lists, and where the result stands: an environment of Python cannot be moved.
+fn wanted() -> Result<String> {
+    let mut text = format!("{}\n", directory().display());
+    let files = ["package.json", "package-lock.json"];
+    for file in files.into_iter().chain(ENVIRONMENTS.map(|(_, requirements)| requirements)) {
+        text += &std::fs::read_to_string(sources().join(file))
+            .with_context(|| format!("cannot read tests/e2e/{file}"))?;
+    }
+    Ok(text)
+}

@@ -1,0 +1,245 @@
+//! `cargo xtask test`: every check and every test, one line each, and a last line that counts.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+
+use crate::install;
+use crate::run::{Captured, capture, cargo, is_root, repository, say, succeed, target};
+
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Which part
+    #[arg(value_enum, default_value = "all")]
+    part: Part,
+    /// Download nothing: end-to-end tests whose packages are not installed yet are skipped
+    #[arg(long)]
+    offline: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Formatting, lints, and the tests inside the sources
+    Unit,
+    /// The black-box suite; started by root it runs as root and as an ordinary user
+    Root,
+    /// Real agents, real servers and the official clients
+    E2e,
+    All,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+/// How one step ended.
+struct Outcome {
+    count: Count,
+    /// Printed after the line: the output of a failed step, or why something was skipped.
+    note: String,
+}
+
+/// True when nothing failed.
+pub fn main(options: &Options) -> Result<bool> {
+    let mut steps = Steps { total: Count::default() };
+    if matches!(options.part, Part::Unit | Part::All) {
+        steps.run("formatting", || check(&["fmt", "--all", "--check"]));
+        steps.run("lints", || {
+            check(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"])
+        });
+        steps.run("lints, end to end", || {
+            check(&[
+                "clippy", "-p", "agentsh", "--test", "e2e", "--locked", "--quiet", "--", "-D", "warnings",
+            ])
+        });
+    }
+    if options.part != Part::E2e {
+        steps.run("build", || check(&["test", "--workspace", "--locked", "--no-run"]));
+    }
+    if matches!(options.part, Part::Unit | Part::All) {
+        steps.run("tests in the sources", || {
+            tests(&["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins"])
+        });
+        steps.run("examples in the documentation", || tests(&["test", "--workspace", "--locked", "--doc"]));
+    }
+    if matches!(options.part, Part::Root | Part::All) {
+        for target in black_box()? {
+            let name = if is_root() { "as root and as a user" } else { "as a user" };
+            steps.run(&format!("{target}, {name}"), || {
+                tests(&["test", "-p", "agentsh", "--locked", "--no-fail-fast", "--test", &target])
+            });
+        }
+    }
+    if matches!(options.part, Part::E2e | Part::All) {
+        end_to_end(&mut steps, options.offline);
+    }
+    let Count { passed, failed, skipped } = steps.total;
+    say(&format!("{passed} passed, {failed} failed, {skipped} skipped\n"));
+    Ok(failed == 0)
+}
+
+struct Steps {
+    total: Count,
+}
+
+impl Steps {
+    /// Runs one step and prints its line. True when it did not fail.
+    fn run(&mut self, name: &str, step: impl FnOnce() -> Result<Outcome>) -> bool {
+        say(&format!("{name:<38} "));
+        let started = Instant::now();
+        let outcome = step().unwrap_or_else(|error| Outcome {
+            count: Count { failed: 1, ..Count::default() },
+            note: format!("{error:#}"),
+        });
+        let count = outcome.count;
+        let word = match count {
+            Count { failed: 1.., .. } => "FAILED",
+            Count { passed: 0, skipped: 1.., .. } => "skipped",
+            _ => "ok",
+        };
+        let numbers = if count.passed + count.failed + count.skipped > 1 {
+            format!("  {} passed, {} failed, {} skipped", count.passed, count.failed, count.skipped)
+        } else {
+            String::new()
+        };
+        say(&format!("{word:<7} {:>7}{numbers}\n", seconds(started.elapsed())));
+        if !outcome.note.is_empty() {
+            say(&format!("{}\n", outcome.note.trim_end()));
+        }
+        self.total.passed += count.passed;
+        self.total.failed += count.failed;
+        self.total.skipped += count.skipped;
+        count.failed == 0
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+/// A step that is right or wrong as a whole.
+fn check(arguments: &[&str]) -> Result<Outcome> {
+    let Captured { status, output } = capture(&mut cargo(arguments))?;
+    Ok(if status.success() {
+        Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() }
+    } else {
+        Outcome { count: Count { failed: 1, ..Count::default() }, note: output }
+    })
+}
+
+/// A step that counts the cases in it.
+fn tests(arguments: &[&str]) -> Result<Outcome> {
+    Ok(judge(capture(&mut cargo(arguments))?))
+}
+
+fn judge(Captured { status, output }: Captured) -> Outcome {
+    let mut count = counted(&output);
+    // It did not build, or died before it could count.
+    if !status.success() && count.failed == 0 {
+        count.failed = 1;
+    }
+    let note = if count.failed > 0 { output } else { skips(&output) };
+    Outcome { count, note }
+}
+
+/// Sums the lines `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+fn counted(output: &str) -> Count {
+    let mut count = Count::default();
+    for line in output.lines().filter_map(|line| line.strip_prefix("test result: ")) {
+        let (_, numbers) = line.split_once(". ").unwrap_or_default();
+        for part in numbers.split("; ") {
+            let (number, what) = part.trim().split_once(' ').unwrap_or_default();
+            let number: u64 = number.parse().unwrap_or(0);
+            match what {
+                "passed" => count.passed += number,
+                "failed" => count.failed += number,
+                "ignored" => count.skipped += number,
+                _ => {}
+            }
+        }
+    }
+    count
+}
+
+/// The lines that name a skipped test and its reason.
+fn skips(output: &str) -> String {
+    let lines = output.lines().filter(|line| line.starts_with("test ") && line.contains("... ignored"));
+    lines.map(|line| format!("  {line}\n")).collect()
+}
+
+/// The integration tests that `cargo test` would run by itself.
+fn black_box() -> Result<Vec<String>> {
+    let text =
+        succeed(&mut cargo(["metadata", "--no-deps", "--format-version", "1", "--locked", "--quiet"]))?;
+    let metadata: serde_json::Value =
+        serde_json::from_str(&text).context("cannot understand cargo's metadata")?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages
+        .filter(|package| package["name"] == "agentsh")
+        .flat_map(|package| package["targets"].as_array().into_iter().flatten());
+    let own = targets.filter(|target| target["kind"][0] == "test" && target["test"] == true);
+    Ok(own.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect())
+}
+
+fn end_to_end(steps: &mut Steps, offline: bool) {
+    if offline && !install::is_current() {
+        steps.run("end to end", || {
+            Ok(Outcome {
+                count: Count { skipped: 1, ..Count::default() },
+                note: "  --offline, and the agents, servers and clients are not installed yet".to_owned(),
+            })
+        });
+        return;
+    }
+    let installed = offline
+        || steps.run("agents, servers and clients", || {
+            install::ensure()?;
+            Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
+        });
+    let built = installed
+        && steps.run("build, end to end", || {
+            check(&["test", "-p", "agentsh", "--locked", "--test", "e2e", "--no-run"])
+        });
+    if built {
+        steps.run("end to end", run_end_to_end);
+    }
+}
+
+/// As root in a network namespace with nothing but loopback, so that nothing can leave the machine, and with the
+/// installation at a place that an ordinary user can reach too, wherever the repository stands.
+const ISOLATE: &str = r#"ip link set lo up && mount --bind "$1" /mnt && shift && exec "$@""#;
+
+fn run_end_to_end() -> Result<Outcome> {
+    let installation = install::directory();
+    let plain = cargo(["test", "-p", "agentsh", "--locked", "--offline", "--no-fail-fast", "--test", "e2e"]);
+    if !is_root() {
+        let mut command = plain;
+        return Ok(judge(capture(command.env("AGENTSH_E2E_DIR", installation))?));
+    }
+    let binary = installation.join("bin/agentsh");
+    std::fs::create_dir_all(installation.join("bin"))?;
+    std::fs::copy(target().join("debug/agentsh"), binary).context("cannot copy the binary under test")?;
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "sh", "-c", ISOLATE, "sh"]).arg(installation);
+    command.arg(plain.get_program()).args(plain.get_args()).current_dir(repository());
+    command.env("AGENTSH_E2E_DIR", "/mnt").env("AGENTSH_E2E_BINARY", "/mnt/bin/agentsh");
+    Ok(judge(capture(&mut command)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_several_targets_are_summed() {
+        let output = "running 2 tests\ntest result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
+                      noise 7 passed\ntest result: FAILED. 3 passed; 4 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1s\n";
+        assert_eq!(counted(output), Count { passed: 5, failed: 4, skipped: 1 });
+        assert_eq!(counted("test result: "), Count::default());
+    }
+}
