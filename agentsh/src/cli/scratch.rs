@@ -10,6 +10,10 @@ use crate::session::RemoveOnDrop;
 ///
 /// # Errors
 /// When there is no place for temporary files.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the directory made in it has mode 0700 and an unguessable name"
+)]
 pub fn make(name: &str) -> io::Result<RemoveOnDrop> {
     let base = std::env::temp_dir().canonicalize()?;
     let unique = uuid::Uuid::now_v7().simple().to_string();

@@ -99,9 +99,7 @@ pub fn from_arguments(
             refused.push(format!(
                 "{value}: a link in the project that leads out of it; name its target instead"
             ));
-        } else if path.starts_with(&context.project) && path != context.project && !everywhere {
-            grants.push(Grant { path, access: Access::ReadWrite });
-        } else if path == context.project {
+        } else if path == context.project || path.starts_with(&context.project) && !everywhere {
             grants.push(Grant { path, access: Access::ReadWrite });
         } else if !everywhere {
             refused.push(format!(

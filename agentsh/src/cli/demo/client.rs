@@ -21,6 +21,10 @@ impl Client {
     ///
     /// # Errors
     /// When there is no such server, or it ends before it answers.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "runs inside the sandbox, as the agent that it plays would"
+    )]
     pub fn start(configuration: &Path, id: &str) -> io::Result<Self> {
         let document: Value = serde_json::from_slice(&std::fs::read(configuration)?)?;
         let entry = &document["mcpServers"][id];

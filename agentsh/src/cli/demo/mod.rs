@@ -162,6 +162,7 @@ async fn perform() -> Result<Done, String> {
 }
 
 /// Runs the session process and gives back what it said on standard error. Interrupted, nothing is left either.
+#[expect(clippy::disallowed_methods, reason = "agentsh itself, which makes the sandboxes")]
 async fn run_to_end(place: &Place, executable: &Path, state: &Path) -> io::Result<String> {
     let (root, errors) = (place.root(), place.root().join("session.err"));
     let mut session = Command::new(executable)

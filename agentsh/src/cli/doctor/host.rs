@@ -33,6 +33,7 @@ const VERIFY_LIMIT: Duration = Duration::from_millis(1500);
 ///
 /// # Errors
 /// When it cannot be started.
+#[expect(clippy::disallowed_methods, reason = "agentsh itself, which is to be killed")]
 pub async fn parent_death(context: &Context, facts: &Facts) -> io::Result<Layer> {
     let (layer, asked) = ("parent-death", "nothing outlives a killed agentsh");
     let (mut held, inside) = probe::pipe()?;
