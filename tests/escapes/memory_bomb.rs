@@ -47,9 +47,7 @@ fn memory_that_nobody_maps() {
 
 #[test]
 fn temporary_files() {
-    known_failing("without a cgroup nobody counts pages of private directories", || {
-        contained("fill-file 500 /tmp/big");
-    });
+    contained("fill-file 500 /tmp/big");
 }
 
 #[test]

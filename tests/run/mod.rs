@@ -7,6 +7,7 @@ mod exit;
 mod failures;
 mod mcp_run;
 mod project;
+mod readme;
 mod report;
 mod sessions;
 mod streams;

@@ -78,6 +78,16 @@ impl Hierarchies {
         found
     }
 
+    /// Whether a cgroup that holds memory can be made here, as far as permissions tell.
+    #[must_use]
+    pub fn may_hold_memory(&self) -> bool {
+        let unified = self.unified.as_ref().filter(|_| self.unified_memory);
+        [unified, self.memory.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|directory| rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok())
+    }
+
     /// Makes the cgroups of one sandbox. None of them is a failure: what is missing is told by the fields.
     #[must_use]
     pub fn create(&self, name: &str, quota: Quota) -> Cgroup {

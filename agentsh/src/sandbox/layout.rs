@@ -5,39 +5,15 @@
 //! read-only hook files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use super::etc;
+use super::host::{Found, Host};
 use super::plan::{
     Access, Descriptor, FileKey, Identity, Kind, LandlockAccess, LandlockRule, Mount, Source, What,
 };
 use crate::policy::builtin_paths::{self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY};
-
-/// Size of each private writable area; memory limits count it where a cgroup holds them.
-const PRIVATE_BYTES: u64 = 1 << 30;
-
-/// What the host says about a path, symlinks not followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    Directory,
-    File,
-    Symlink,
-    /// Sockets, devices, pipes.
-    Special,
-}
-
-/// Where the host is asked; a table in tests.
-pub trait Host {
-    fn look(&self, path: &Path) -> Option<Found>;
-    /// Target of a symlink as written.
-    fn link(&self, path: &Path) -> Option<PathBuf>;
-    /// Git repositories below a directory, without the directory itself; None when there was too much to look at.
-    fn repositories(&self, directory: &Path) -> Option<Vec<PathBuf>>;
-    /// Directories of submodules and linked working trees below a `.git`.
-    fn modules(&self, git: &Path) -> Vec<PathBuf>;
-}
 
 /// A path of the host that is shown at the same place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +55,8 @@ pub struct Request<'a> {
     pub pinned: Vec<PinnedFile>,
     /// Directories of the program itself, read-only.
     pub program_roots: Vec<PathBuf>,
+    /// Size of each private writable area.
+    pub private_bytes: u64,
     /// Generated files: inside path, content, mode.
     pub files: Vec<(PathBuf, Vec<u8>, u32)>,
     /// Host files bound at another place: (host, inside).
@@ -182,7 +160,7 @@ impl Builder<'_> {
         }
         self.push("/dev/pts", What::Devpts);
         for (path, mode) in [("/dev/shm", 0o1777), ("/tmp", 0o1777), ("/var/tmp", 0o1777)] {
-            self.push(path, What::Tmpfs { bytes: PRIVATE_BYTES, mode });
+            self.push(path, What::Tmpfs { bytes: self.request.private_bytes, mode });
         }
         self.push("/run", What::Directory { mode: 0o755 });
     }
@@ -212,13 +190,13 @@ impl Builder<'_> {
         let mut placed_home = home_granted;
         for (path, access) in &placed {
             if !placed_home && path.as_path() > request.home {
-                self.push(request.home, What::Tmpfs { bytes: PRIVATE_BYTES, mode: 0o700 });
+                self.push(request.home, What::Tmpfs { bytes: request.private_bytes, mode: 0o700 });
                 placed_home = true;
             }
             self.grant(path, *access);
         }
         if !placed_home {
-            self.push(request.home, What::Tmpfs { bytes: PRIVATE_BYTES, mode: 0o700 });
+            self.push(request.home, What::Tmpfs { bytes: request.private_bytes, mode: 0o700 });
         }
         if request.for_agent && request.project_access.is_none() {
             // The agent starts there, even if it may see only parts of it.
@@ -500,71 +478,4 @@ fn is_generated(path: &Path) -> bool {
 #[must_use]
 pub fn is_system(path: &Path) -> bool {
     builtin_paths::SYSTEM_READ.iter().any(|system| path.starts_with(system))
-}
-
-/// The real host, with bounded effort.
-pub struct RealHost;
-
-/// Directory entries looked at in search of repositories: about 100 ms on a cold disk.
-const MOST_ENTRIES: usize = 200_000;
-
-impl Host for RealHost {
-    fn look(&self, path: &Path) -> Option<Found> {
-        let kind = std::fs::symlink_metadata(path).ok()?.file_type();
-        Some(if kind.is_dir() {
-            Found::Directory
-        } else if kind.is_file() {
-            Found::File
-        } else if kind.is_symlink() {
-            Found::Symlink
-        } else {
-            Found::Special
-        })
-    }
-
-    fn link(&self, path: &Path) -> Option<PathBuf> {
-        std::fs::read_link(path).ok()
-    }
-
-    fn repositories(&self, directory: &Path) -> Option<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        let mut open = vec![directory.to_owned()];
-        let mut budget = MOST_ENTRIES;
-        while let Some(current) = open.pop() {
-            let Ok(entries) = std::fs::read_dir(&current) else { continue };
-            for entry in entries.flatten() {
-                budget = budget.checked_sub(1)?;
-                let name = entry.file_name();
-                if name == OsStr::new(".git") {
-                    if current != directory {
-                        found.push(current.clone());
-                    }
-                } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    open.push(entry.path());
-                }
-            }
-        }
-        // Outer repositories first: an inner one is mounted on top.
-        found.sort();
-        Some(found)
-    }
-
-    fn modules(&self, git: &Path) -> Vec<PathBuf> {
-        let mut found = Vec::new();
-        let mut open = vec![git.join("modules"), git.join("worktrees")];
-        while let Some(current) = open.pop() {
-            // Names of submodules may hold slashes, so that the directory of one may lie deeper.
-            if current.join("HEAD").exists() {
-                open.push(current.join("modules"));
-                open.push(current.join("worktrees"));
-                found.push(current);
-                continue;
-            }
-            let entries = std::fs::read_dir(&current).into_iter().flatten().flatten();
-            let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            open.extend(directories.map(|entry| entry.path()));
-        }
-        found.sort();
-        found
-    }
 }

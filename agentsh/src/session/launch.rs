@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::cgroup::{Cgroup, Quota};
-use crate::sandbox::layout::{Grant, Layout, PinnedFile, RealHost, Request, layout};
+use crate::sandbox::host::RealHost;
+use crate::sandbox::layout::{Grant, Layout, PinnedFile, Request, layout};
 use crate::sandbox::mount::file_key;
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
 use crate::sandbox::{Child, Enforcement, Launch, SpawnError, State, spawn};
@@ -80,6 +81,7 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         unmasked: start.unmasked.clone(),
         pinned: start.pinned.clone(),
         program_roots: start.program_roots.clone(),
+        private_bytes: private_bytes(context, start.limits),
         files: start.files.clone(),
         extra: start.extra.clone(),
         names: &start.names,
@@ -88,6 +90,16 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         execute: start.execute.clone(),
     };
     layout(&request, &RealHost)
+}
+
+/// Pages of a private directory belong to the sandbox's cgroup and count there. Where no cgroup holds memory nobody
+/// counts them, so the four directories together get as much as the limit.
+fn private_bytes(context: &Context, limits: &Limits) -> u64 {
+    const LARGEST: u64 = 1 << 30;
+    match &limits.memory {
+        Some(memory) if !context.hierarchies.may_hold_memory() => (memory.value / 4).min(LARGEST),
+        _ => LARGEST,
+    }
 }
 
 /// What the invoking user may not write, the sandbox cannot either: shown as read-only, it needs no stand-ins.

@@ -1,0 +1,39 @@
+//! The commands and the policy of the README, run as they stand there.
+
+use crate::support::{Mode, Outcome, Place};
+
+const README: &str = include_str!("../../README.md");
+
+/// Commands that need more than this machine: the end-to-end suite runs them with the real packages.
+const END_TO_END: &[&str] = &["agentsh mcp run -- npx"];
+/// The answer may be no.
+const ANSWERS: &[&str] = &["agentsh doctor", "agentsh policy explain"];
+
+#[test]
+fn every_command_works() {
+    let place = Place::new(Mode::Invoker);
+    let claude = place.script("bin/claude", "#!/bin/sh\nexit 0\n");
+    place.write(".git/hooks/pre-commit", "");
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_agentsh")).parent().unwrap().display();
+    let path = format!("{}:{binary}:/usr/bin:/bin", claude.parent().unwrap().display());
+    let mut run = 0;
+    for line in README.lines().filter_map(|line| line.strip_prefix("    agentsh ")) {
+        let command = format!("agentsh {}", line.split(" # ").next().unwrap().trim());
+        if END_TO_END.iter().any(|start| command.starts_with(start)) {
+            continue;
+        }
+        let outcome = Outcome::of(place.command("sh").arg("-c").arg(&command).env("PATH", &path));
+        let no = ANSWERS.iter().any(|start| command.starts_with(start));
+        assert!(outcome.code == 0 || no && outcome.code == 1, "{command}: {outcome}");
+        run += 1;
+    }
+    assert!(run >= 6, "the README names fewer commands than it did");
+}
+
+#[test]
+fn its_policy_is_good() {
+    let place = Place::new(Mode::Invoker);
+    let policy = README.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let file = place.policy(policy);
+    Outcome::of(&mut place.agentsh(&["policy", "check", file.to_str().unwrap()])).expect_code(0);
+}
