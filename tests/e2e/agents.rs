@@ -172,12 +172,12 @@ pub fn claude_fails(starter: Starter) {
     assert!(guarded.stderr.contains(alone.stderr.trim()), "{}\n---\n{}", guarded.stderr, alone.stderr);
 }
 
-/// The model writes its address into Codex's own configuration, as users of another provider do.
+/// Writes the model's address into Codex's own configuration, as users of another provider do.
 fn codex_configuration(place: &Place, model: &Model) {
     let content = format!(
         "model = \"scripted\"\nmodel_provider = \"scripted\"\n\n[model_providers.scripted]\nname = \"scripted\"\n\
          base_url = \"http://{}/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\n\n[mcp_servers.fs]\n\
-         command = \"npx\"\nargs = [\"-y\", \"{SERVER}\", \".\"]\n",
+         command = \"npx\"\nargs = [\"-y\", \"{SERVER}\", \".\"]\nrequired = true\nstartup_timeout_sec = 60\n",
         model.address
     );
     place.write(&place.home.join(".codex/config.toml"), &content);

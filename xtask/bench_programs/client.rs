@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -28,8 +28,8 @@ pub fn main(words: &[String]) {
         let answer = match words[0] {
             // Microseconds of each call.
             "calls" => json!((0..number(1)).map(|_| server.call(number(2))).collect::<Vec<f64>>()),
-            // Seconds for all of them.
-            "pipeline" => json!(server.pipeline(number(1), number(2))),
+            // Seconds for all of them, and how many were refused; 0 calls a second means as fast as possible.
+            "pipeline" => json!(server.pipeline(number(1), number(2), number(3))),
             other => panic!("unknown order {other}"),
         };
         println!("{answer}");
@@ -91,40 +91,39 @@ impl Server {
         self.input.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Seconds for `count` small calls of which `window` are on the way at once.
-    fn pipeline(&mut self, count: usize, window: usize) -> f64 {
-        let call = |id: u64| {
-            format!(
-                "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"echo\",\"arguments\":{{\"bytes\":5}}}}}}\n"
-            )
-        };
+    /// Sends `count` small calls, of which at most `window` are on the way at once and no more than `per_second`
+    /// leave in a second.
+    fn pipeline(&mut self, count: usize, window: usize, per_second: usize) -> (f64, usize) {
         let started = Instant::now();
-        let (mut sent, mut answered) = (0, 0);
+        let (mut sent, mut answered, mut refused) = (0, 0, 0);
         let mut batch = String::new();
         while answered < count {
             while sent < count && sent - answered < window {
                 self.serial += 1;
-                batch.push_str(&call(self.serial));
+                batch.push_str(&format!(
+                    "{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"tools/call\",\"params\":{{\"name\":\"echo\",\"arguments\":{{\"bytes\":5}}}}}}\n",
+                    self.serial
+                ));
                 sent += 1;
             }
-            self.input.write_all(batch.as_bytes()).unwrap();
+            if per_second > 0 {
+                let due = Duration::from_secs_f64(sent as f64 / per_second as f64);
+                std::thread::sleep(due.saturating_sub(started.elapsed()));
+            }
+            self.send(&batch);
             batch.clear();
             // At least one answer, and all that came with it.
             loop {
                 self.line.clear();
                 assert!(self.output.read_until(b'\n', &mut self.line).unwrap() > 0, "the server is gone");
-                assert!(
-                    self.line.windows(8).any(|part| part == b"\"result\""),
-                    "{}",
-                    String::from_utf8_lossy(&self.line)
-                );
                 answered += 1;
+                refused += usize::from(!self.line.windows(8).any(|part| part == b"\"result\""));
                 if !self.output.buffer().contains(&b'\n') {
                     break;
                 }
             }
         }
-        started.elapsed().as_secs_f64()
+        (started.elapsed().as_secs_f64(), refused)
     }
 
     fn end(self) {

@@ -143,13 +143,15 @@ fn judge(Captured { status, output }: Captured) -> Outcome {
     if !status.success() && count.failed == 0 {
         count.failed = 1;
     }
-    let note = if count.failed > 0 { output } else { skips(&output) };
+    let note =
+        if count.failed > 0 { output } else { skips(&output).map(|line| format!("  {line}\n")).collect() };
     Outcome { count, note }
 }
 
-/// Sums the lines `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+/// Sums the lines `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and what tests left out.
 fn counted(output: &str) -> Count {
-    let mut count = Count::default();
+    let left_out = skips(output).filter(|line| line.starts_with(SKIPPED_PART)).count();
+    let mut count = Count { skipped: left_out as u64, ..Count::default() };
     for line in output.lines().filter_map(|line| line.strip_prefix("test result: ")) {
         let (_, numbers) = line.split_once(". ").unwrap_or_default();
         for part in numbers.split("; ") {
@@ -166,11 +168,16 @@ fn counted(output: &str) -> Count {
     count
 }
 
-/// The lines that name a skipped test and its reason.
-fn skips(output: &str) -> String {
-    let lines = output.lines().filter(|line| line.starts_with("test ") && line.contains("... ignored"));
-    lines.map(|line| format!("  {line}\n")).collect()
+/// The lines that name what was skipped and why: whole tests, and parts that a test says it had to leave out.
+fn skips(output: &str) -> impl Iterator<Item = &str> {
+    output.lines().filter_map(|line| match line.find(SKIPPED_PART) {
+        Some(at) => line.get(at..),
+        None => (line.starts_with("test ") && line.contains("... ignored")).then_some(line),
+    })
 }
+
+/// How a test says on standard error that this machine cannot run a part of it.
+const SKIPPED_PART: &str = "skipped part of ";
 
 /// The integration tests that `cargo test` would run by itself.
 fn black_box() -> Result<Vec<String>> {
@@ -219,7 +226,7 @@ fn run_end_to_end() -> Result<Outcome> {
     let plain = cargo(["test", "-p", "agentsh", "--locked", "--offline", "--no-fail-fast", "--test", "e2e"]);
     if !is_root() {
         let mut command = plain;
-        return Ok(judge(capture(command.env("AGENTSH_E2E_DIR", installation))?));
+        return Ok(judge(capture(command.env("AGENTSH_E2E_DIR", installation).env("RUST_BACKTRACE", "0"))?));
     }
     let binary = installation.join("bin/agentsh");
     std::fs::create_dir_all(installation.join("bin"))?;
@@ -227,7 +234,10 @@ fn run_end_to_end() -> Result<Outcome> {
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "sh", "-c", ISOLATE, "sh"]).arg(installation);
     command.arg(plain.get_program()).args(plain.get_args()).current_dir(repository());
-    command.env("AGENTSH_E2E_DIR", "/mnt").env("AGENTSH_E2E_BINARY", "/mnt/bin/agentsh");
+    command
+        .env("AGENTSH_E2E_DIR", "/mnt")
+        .env("AGENTSH_E2E_BINARY", "/mnt/bin/agentsh")
+        .env("RUST_BACKTRACE", "0");
     Ok(judge(capture(&mut command)?))
 }
 
@@ -241,5 +251,14 @@ mod tests {
                       noise 7 passed\ntest result: FAILED. 3 passed; 4 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1s\n";
         assert_eq!(counted(output), Count { passed: 5, failed: 4, skipped: 1 });
         assert_eq!(counted("test result: "), Count::default());
+    }
+
+    #[test]
+    fn what_a_test_leaves_out_is_a_skip() {
+        let output = "skipped part of a::b: needs root\ntest a::b ... ok\ntest c ... ignored, slow\n\
+                      test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured\n";
+        assert_eq!(counted(output), Count { passed: 1, failed: 0, skipped: 2 });
+        let lines: Vec<&str> = skips(output).collect();
+        assert_eq!(lines, ["skipped part of a::b: needs root", "test c ... ignored, slow"]);
     }
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::measure::{Bar, Report, Samples, milliseconds, shown};
@@ -59,6 +59,13 @@ impl Client {
 
     fn times(&mut self, order: &str) -> Result<Vec<f64>> {
         Ok(self.order(order)?.as_array().into_iter().flatten().filter_map(Value::as_f64).collect())
+    }
+
+    /// Small calls, [`WINDOW`] of them on the way at once, `per_second` of them a second (0 for as many as
+    /// possible): seconds, and how many were refused.
+    pub fn pipeline(&mut self, calls: u32, per_second: u32) -> Result<(f64, u64)> {
+        let answer = self.order(&format!("pipeline {calls} {WINDOW} {per_second}"))?;
+        Ok((answer[0].as_f64().context("seconds")?, answer[1].as_u64().context("a number")?))
     }
 
     pub fn pid(&self) -> u32 {
@@ -124,13 +131,13 @@ fn in_turns(clients: &mut [&mut Client; 3], turns: u32, order: &str) -> Result<[
 
 /// Everything on one processor: how many calls a second, and how much of the processor agentsh itself took.
 fn pipelined(place: &Place, report: &mut Report) -> Result<()> {
-    const CALLS: u32 = 50_000;
+    const CALLS: u32 = 20_000;
     let on_one =
         |command: Vec<String>| [["taskset", "-c", "0"].map(str::to_owned).to_vec(), command].concat();
-    let order = format!("pipeline {CALLS} {WINDOW}");
     let rate = |client: &mut Client| -> Result<f64> {
-        client.order(&format!("pipeline 2000 {WINDOW}"))?;
-        Ok(f64::from(CALLS) / client.order(&order)?.as_f64().context("seconds")?)
+        let (seconds, refused) = client.pipeline(CALLS, 0)?;
+        ensure!(refused == 0, "{refused} calls were refused");
+        Ok(f64::from(CALLS) / seconds)
     };
     let direct = rate(&mut Client::start(place, &on_one(place.direct()))?)?;
     for (command, path) in [(place.proxied(), "mcp run"), (place.bridged("one.json"), "the bridge")] {
@@ -139,7 +146,7 @@ fn pipelined(place: &Place, report: &mut Report) -> Result<()> {
         let before: f64 = own.iter().map(|pid| processor_seconds(*pid)).sum();
         let through = rate(&mut client)?;
         let used = own.iter().map(|pid| processor_seconds(*pid)).sum::<f64>() - before;
-        let each = used * 1e6 / f64::from(CALLS + 2000);
+        let each = used * 1e6 / f64::from(CALLS);
         let numbers = format!(
             "agentsh {} with client and server  direct {}  agentsh's own time {} a call,",
             shown(through, "calls/s"),
