@@ -56,3 +56,22 @@ fn a_hook_file_that_is_a_link_is_covered() {
         ]);
     });
 }
+
+/// Instructions that are a link to another file of the project stay readable.
+#[test]
+fn a_guarded_link_inside_the_project_shows_its_file() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        place.write("AGENTS.md", "PLAIN");
+        symlink("AGENTS.md", place.project.join("CLAUDE.md")).unwrap();
+        place.own(&place.project.join("CLAUDE.md"));
+        let project = place.project.display();
+        sandbox.holds(&[
+            yes(format!("read {project}/CLAUDE.md PLAIN")),
+            no(format!("append {project}/CLAUDE.md")),
+            no(format!("remove {project}/CLAUDE.md")),
+            no(format!("append {project}/AGENTS.md")),
+        ]);
+    });
+}

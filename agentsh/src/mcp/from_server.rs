@@ -54,6 +54,7 @@ impl<R: Recorder> Connection<R> {
         };
         match plan {
             Plan::Request(id, method) => self.server_request(line.len(), &tree, id, &method).await,
+            Plan::Notification if is_progress(&tree) => self.to_client.push_progress(|out| tree.write(out)),
             Plan::Notification => self.to_client.push(|out| tree.write(out)),
             Plan::Answer(id, is_error) => {
                 return self.server_response(line.len(), &mut tree, id, is_error).await;
@@ -130,7 +131,7 @@ impl<R: Recorder> Connection<R> {
             Kind::Initialize => self.handshake.agreed = !is_error,
             Kind::Other => {}
         }
-        self.to_client.push(|out| tree.write(out));
+        self.to_client.push_answer(|out| tree.write(out));
         Step::Done
     }
 
@@ -145,4 +146,8 @@ impl<R: Recorder> Connection<R> {
             }
         }
     }
+}
+
+fn is_progress(tree: &Json<'_>) -> bool {
+    tree.member("method").and_then(Json::as_text).is_some_and(|method| method == "notifications/progress")
 }

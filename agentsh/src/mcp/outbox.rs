@@ -1,19 +1,33 @@
 //! Whole messages waiting to be written: everything that became ready in one turn leaves in one write.
 
+use std::collections::VecDeque;
 use std::io;
+use std::time::Duration;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, sleep_until};
 
 /// Above this many bytes the proxy stops reading from the other side.
 const HIGH: usize = 1 << 20;
 /// A buffer above this is given back once it is empty.
 const KEEP: usize = 1 << 20;
 
+/// Between a progress notification and an answer right behind it. The official TypeScript client forgets the
+/// listener of a request with its answer, and does not see progress that comes in the same read; servers leave a
+/// gap by themselves, which reading and writing in turns would close.
+const GAP: Duration = Duration::from_millis(1);
+
 #[derive(Debug, Default)]
 pub struct Outbox {
     buffer: Vec<u8>,
     written: usize,
     unflushed: bool,
+    /// When the last progress notification was appended.
+    progressed: Option<Instant>,
+    /// Places in `buffer` before which there is a gap.
+    gaps: VecDeque<usize>,
+    /// When the gap that writing has reached is over.
+    resume: Option<Instant>,
 }
 
 impl Outbox {
@@ -21,6 +35,20 @@ impl Outbox {
     pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.buffer);
         self.buffer.push(b'\n');
+    }
+
+    /// As `push`, for a progress notification.
+    pub fn push_progress(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.push(write);
+        self.progressed = Some(Instant::now());
+    }
+
+    /// As `push`, for an answer: not in one write with progress that came just before it.
+    pub fn push_answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.progressed.take().is_some_and(|progressed| progressed.elapsed() < GAP) {
+            self.gaps.push_back(self.buffer.len());
+        }
+        self.push(write);
     }
 
     /// Appends messages that already have their newlines.
@@ -47,8 +75,15 @@ impl Outbox {
 
     /// Writes as much as the sink takes in one go. Nothing is lost or sent twice when the future is dropped.
     pub async fn flush_some(&mut self, sink: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        if self.gaps.front() == Some(&self.written) {
+            let resume = *self.resume.get_or_insert_with(|| Instant::now() + GAP);
+            sleep_until(resume).await;
+            self.resume = None;
+            self.gaps.pop_front();
+        }
         if self.waiting() > 0 {
-            let count = sink.write(&self.buffer[self.written..]).await?;
+            let end = self.gaps.front().copied().unwrap_or(self.buffer.len());
+            let count = sink.write(&self.buffer[self.written..end]).await?;
             if count == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -56,7 +91,7 @@ impl Outbox {
             self.written += count;
             self.forget_written();
         }
-        if self.waiting() == 0 {
+        if self.waiting() == 0 || self.gaps.front() == Some(&self.written) {
             sink.flush().await?;
             self.unflushed = false;
         }
@@ -72,6 +107,9 @@ impl Outbox {
             }
         } else if self.written > self.buffer.len() / 2 {
             self.buffer.drain(..self.written);
+            for gap in &mut self.gaps {
+                *gap -= self.written;
+            }
             self.written = 0;
         }
     }

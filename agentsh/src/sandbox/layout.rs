@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::etc;
 use super::host::{Found, Host};
@@ -362,10 +362,27 @@ impl Builder<'_> {
         match self.host.look(path) {
             Some(Found::Directory) => self.bind(path, Access::ReadOnly, Kind::Directory),
             Some(Found::File) => self.bind(path, Access::ReadOnly, Kind::File),
-            // The link itself is covered with an empty file: it can neither be followed nor replaced.
-            Some(Found::Symlink | Found::Special) => self.hide(path),
+            // The link is covered, so that it cannot be replaced: with the file that it names, where that is part of
+            // the project (`CLAUDE.md` that leads to `AGENTS.md`), else with nothing that can be followed.
+            Some(Found::Symlink) => match self.named_file(path) {
+                Some(file) => {
+                    let source = Source::Path { path: file, expect: None };
+                    self.push(path, What::Bind { source, access: Access::ReadOnly, kind: Kind::File });
+                }
+                None => self.hide(path),
+            },
+            Some(Found::Special) => self.hide(path),
             None => {}
         }
+    }
+
+    /// The regular file of the project that a link names directly.
+    fn named_file(&self, link: &Path) -> Option<PathBuf> {
+        let to = self.host.link(link)?;
+        let plain = to.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let file = link.parent()?.join(to);
+        let inside = plain && file.starts_with(self.request.project);
+        (inside && self.host.look(&file) == Some(Found::File)).then_some(file)
     }
 
     fn hide(&mut self, path: &Path) {
@@ -373,10 +390,8 @@ impl Builder<'_> {
             Some(Found::Directory) => {
                 self.push(path, What::Tmpfs { bytes: 4096, mode: 0o555 });
             }
-            Some(_) => {
-                let source = Source::Path { path: "/dev/null".into(), expect: None };
-                self.push(path, What::Bind { source, access: Access::Device, kind: Kind::File });
-            }
+            // Without permissions: whoever opens it is told so, instead of finding it empty.
+            Some(_) => self.push(path, What::File { content: Vec::new(), mode: 0 }),
             None => {}
         }
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::cgroup::{Cgroup, Quota};
 use crate::sandbox::host::RealHost;
-use crate::sandbox::layout::{Grant, Layout, PinnedFile, Request, layout};
+use crate::sandbox::layout::{Grant, Layout, OWN_DIRECTORY, PinnedFile, Request, layout};
 use crate::sandbox::mount::file_key;
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
 use crate::sandbox::{Child, Enforcement, Launch, SpawnError, State, spawn};
@@ -148,9 +148,11 @@ pub async fn start(
             format!("{} holds too many files to be searched for nested repositories", directory.display()),
         ));
     }
+    let mut program = start.program;
+    mounts.extend(unlisted_stand_ins(&layout.placeholders, &mut program));
     let plan = Plan {
         label: start.label.to_owned(),
-        program: start.program,
+        program,
         identity: context.identity,
         terminal: start.terminal,
         mounts,
@@ -169,6 +171,27 @@ pub async fn start(
     enforcement.extend(child.enforcement.iter().cloned());
     let watched_memory = (!cgroup.memory_held).then_some(memory);
     Ok(Running { child, cgroup, watched_memory, enforcement })
+}
+
+/// Git inside the sandbox does not list the stand-ins among the untracked files: they are not the project's.
+fn unlisted_stand_ins(placeholders: &[(PathBuf, plan::Kind)], program: &mut Program) -> Option<plan::Mount> {
+    let empty =
+        |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0);
+    let names: Vec<String> = placeholders
+        .iter()
+        .filter(|(path, _)| empty(path))
+        .filter_map(|(path, _)| Some(path.file_name()?.to_str()?.to_owned() + "\n"))
+        .collect();
+    if names.is_empty() || program.env.iter().any(|variable| variable.starts_with("GIT_CONFIG_COUNT=")) {
+        return None;
+    }
+    let list = Path::new(OWN_DIRECTORY).join("gitignore");
+    program.env.extend([
+        "GIT_CONFIG_COUNT=1".to_owned(),
+        "GIT_CONFIG_KEY_0=core.excludesFile".to_owned(),
+        format!("GIT_CONFIG_VALUE_0={}", list.display()),
+    ]);
+    Some(plan::Mount { target: list, what: What::File { content: names.concat().into_bytes(), mode: 0o444 } })
 }
 
 fn limits_report(cgroup: &Cgroup, memory: u64, cpu: Option<u64>) -> Vec<Enforcement> {

@@ -332,9 +332,12 @@ fn home_state(session: &Session, launch: &Launch) -> Result<(Vec<Grant>, Files),
         let path = session.context.home.join(&state.path);
         let io = |source| RunError::Io { doing: "prepare the agent's own files", source };
         match state.access {
-            StateAccess::Private => {
+            StateAccess::Private if path.is_file() => {
                 let content = std::fs::read(&path).map_err(io)?;
                 files.push((path, content, 0o600));
+            }
+            StateAccess::Private => {
+                copy_private(&path, &mut files, &mut { MOST_COPIED_BYTES }).map_err(io)?;
             }
             access => {
                 let access =
@@ -349,6 +352,23 @@ fn home_state(session: &Session, launch: &Launch) -> Result<(Vec<Grant>, Files),
         }
     }
     Ok((grants, files))
+}
+
+/// Of a directory that the agent gets as a copy; the rest stays unseen.
+const MOST_COPIED_BYTES: u64 = 16 << 20;
+
+/// Plain files, recursively. Links are left out: they may lead anywhere.
+fn copy_private(path: &Path, files: &mut Files, room: &mut u64) -> std::io::Result<()> {
+    let found = std::fs::symlink_metadata(path)?;
+    if found.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            copy_private(&entry?.path(), files, room)?;
+        }
+    } else if found.is_file() && found.len() <= *room {
+        *room -= found.len();
+        files.push((path.to_owned(), std::fs::read(path)?, 0o600));
+    }
+    Ok(())
 }
 
 /// What may arrive while the agent runs.
