@@ -8,16 +8,9 @@ use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::exit::FAILED;
+pub(super) use super::exit::{NO, OK, USAGE};
 use crate::store::{StoreError, escape, state_dir};
-
-/// Nothing wrong, and what was asked for is there.
-pub(super) const OK: u8 = 0;
-/// The answer is no: a broken chain, nothing to trust.
-pub(super) const NO: u8 = 1;
-/// The question cannot be asked like this.
-pub(super) const USAGE: u8 = 2;
-/// agentsh itself failed.
-const FAILED: u8 = 125;
 
 /// Longest cell of a table, in characters.
 const CELL: usize = 120;

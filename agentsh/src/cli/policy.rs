@@ -6,16 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::exit::{FAILED, NO};
 use crate::policy::{
     self, Answer, Diagnostic, Loaded, PathContext, PolicyError, PolicyTest, Question, Search, find,
     find_file, tests,
 };
 use crate::types::ServerId;
-
-/// The policy is wrong, a test of it failed, or the answer is no.
-const NO: u8 = 1;
-/// agentsh could not do what was asked.
-const FAILED: u8 = 125;
 
 #[derive(Debug, Args)]
 pub struct PolicyArgs {

@@ -131,7 +131,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, argv: &[String]) -> Result
             env: session.context.env.clone(),
         },
     )
-    .await?; // Before the agent runs: a signal that came between its first step and ours would end us, and it with us.
+    .await?;
+    // Before the agent runs: a signal that came between its first step and ours would end us, and it with us.
     let signals = Signals::listen()?;
     let (running, stand_ins) = start_agent(session, kind, &launch, pinned, &socket).await?;
     let bridges = Rc::new(Bridges::new(Rc::clone(session), declared));
