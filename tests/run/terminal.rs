@@ -67,6 +67,9 @@ fn an_interactive_shell_has_job_control() {
         std::thread::sleep(std::time::Duration::from_millis(150));
         terminal.write("\x1a");
         terminal.expect("Stopped");
+        // bash does not wait for a job that it still holds for stopped, nor exit beside one.
+        terminal.write("bg\n");
+        terminal.expect("sleep 100 &");
         terminal.write("kill %1; wait; echo fin''ished\n");
         terminal.expect("finished");
         terminal.write("exit 6\n");

@@ -49,6 +49,11 @@ impl std::fmt::Display for Outcome {
 
 /// Waits for the end; a program that hangs is killed and fails the test.
 pub fn wait(child: &mut Child) -> i32 {
+    wait_or_say(child, String::new)
+}
+
+/// The same, with more to say about a program that hangs.
+pub fn wait_or_say(child: &mut Child, more: impl Fn() -> String) -> i32 {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -57,7 +62,7 @@ pub fn wait(child: &mut Child) -> i32 {
         if start.elapsed() > LIMIT {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!("the program did not end within {LIMIT:?}");
+            panic!("the program did not end within {LIMIT:?}{}", more());
         }
         std::thread::sleep(Duration::from_millis(2));
     }

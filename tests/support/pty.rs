@@ -95,7 +95,10 @@ impl Pty {
     }
 
     pub fn wait(&mut self) -> i32 {
-        outcome::wait(&mut self.child)
+        let screen = Arc::clone(&self.screen);
+        outcome::wait_or_say(&mut self.child, || {
+            format!("; on the terminal: {}", String::from_utf8_lossy(&screen.lock().unwrap()))
+        })
     }
 }
 
