@@ -176,6 +176,7 @@ impl<R: Recorder, U: Upstream + 'static> Proxy<R, U> {
         while self.takes_client_lines()
             && let Some(frame) = client.next_frame()
         {
+            self.connection.record.room().await;
             self.connection.on_client_frame(frame).await;
         }
         self.client_ended |= client.is_at_end();
@@ -186,6 +187,7 @@ impl<R: Recorder, U: Upstream + 'static> Proxy<R, U> {
             let Some(frame) = self.live.as_mut().and_then(|live| live.stdout.as_mut()?.next_frame()) else {
                 break;
             };
+            self.connection.record.room().await;
             match self.connection.on_server_frame(frame).await {
                 Step::Done => {}
                 Step::Replayed(true) => self.on_replayed(),

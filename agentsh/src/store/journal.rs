@@ -18,7 +18,12 @@ const FLUSH_AFTER: Duration = Duration::from_millis(50);
 /// The writer does not wait longer once this many events are queued.
 const FLUSH_EVENTS: usize = 4096;
 
-/// Beyond either of these the journal is broken: the disk is too slow, and an unrecorded call must not run.
+/// From here on [`Journal::room`] makes whoever records wait for the disk.
+const CROWDED_EVENTS: usize = 16_384;
+const CROWDED_BYTES: usize = 8 * 1024 * 1024;
+
+/// Beyond either of these the journal is broken: somebody records without waiting for room, and an unrecorded
+/// call must not run.
 const MAX_QUEUED_EVENTS: usize = 65_536;
 const MAX_QUEUED_BYTES: usize = 32 * 1024 * 1024;
 
@@ -41,6 +46,8 @@ struct Shared {
     queued: Notify,
     /// Somebody waits, or the queue is long: do not gather any more.
     urgent: Notify,
+    /// The queue was taken to the disk, or never will be.
+    emptied: Notify,
 }
 
 #[derive(Debug)]
@@ -91,6 +98,18 @@ impl Journal {
         written.await.unwrap_or_else(|_| Err(self.shared().fail("the writer stopped")))
     }
 
+    /// Returns once the disk has kept up so far. Whoever records on behalf of a peer that can send without end
+    /// waits here before it takes the next message, so that a fast peer slows down instead of breaking the journal.
+    pub async fn room(&self) {
+        loop {
+            let emptied = self.shared().emptied.notified();
+            if !self.shared().state().is_crowded() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
     /// Why nothing can be recorded any more, if so. Callers then refuse every further call: what cannot be
     /// recorded does not happen.
     #[must_use]
@@ -128,6 +147,13 @@ impl Journal {
     }
 }
 
+impl State {
+    fn is_crowded(&self) -> bool {
+        let crowded = self.batch.events.len() >= CROWDED_EVENTS || self.bytes >= CROWDED_BYTES;
+        crowded && self.broken.is_none() && !self.closing
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.state().closing = true;
@@ -145,7 +171,7 @@ impl Shared {
             finished: None,
             summary: Summary::new(session),
         };
-        Self { state: Mutex::new(state), queued: Notify::new(), urgent: Notify::new() }
+        Self { state: Mutex::new(state), queued: Notify::new(), urgent: Notify::new(), emptied: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -200,13 +226,16 @@ impl Shared {
 
     /// The first reason stays.
     fn fail(&self, why: &str) -> StoreError {
-        StoreError::Broken(self.state().broken.get_or_insert_with(|| why.to_owned()).clone())
+        let why = self.state().broken.get_or_insert_with(|| why.to_owned()).clone();
+        self.emptied.notify_waiters();
+        StoreError::Broken(why)
     }
 
     /// The queue, and whether it is the last one.
     fn take(&self) -> (Batch, bool) {
         let mut state = self.state();
         state.bytes = 0;
+        self.emptied.notify_waiters();
         (std::mem::take(&mut state.batch), state.closing)
     }
 }
@@ -221,6 +250,7 @@ impl Drop for Task {
             let why = state.broken.get_or_insert_with(|| "the writer stopped".to_owned()).clone();
             state.finished = Some(Err(StoreError::Broken(why)));
             state.batch = Batch::default();
+            self.0.emptied.notify_waiters();
         }
     }
 }
@@ -275,178 +305,5 @@ fn tell(waiters: Vec<oneshot::Sender<Result<(), StoreError>>>, result: &Result<(
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
-
-    use super::*;
-    use crate::store::testing::{called, session, verdict};
-    use crate::store::verify::SessionState;
-    use crate::store::{EventFilter, Reader};
-
-    async fn kinds(dir: &Path) -> Vec<String> {
-        let mut reader = Reader::open(dir).await.unwrap().unwrap();
-        let filter = EventFilter { limit: u64::MAX, ..EventFilter::default() };
-        reader.events(&filter).await.unwrap().into_iter().map(|record| record.kind).collect()
-    }
-
-    #[tokio::test]
-    async fn a_committed_event_brings_everything_before_it_to_the_disk() {
-        let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::open(dir.path(), session(1)).await.unwrap();
-        journal.record(called("a", 1));
-        journal.commit(verdict("a", 1, "block")).await.unwrap();
-        assert_eq!(kinds(dir.path()).await, ["mcp_tool_called", "mcp_tool_call_intercepted"]);
-        assert_eq!(journal.broken(), None);
-    }
-
-    #[tokio::test]
-    async fn a_recorded_event_follows_by_itself() {
-        let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::open(dir.path(), session(1)).await.unwrap();
-        journal.record(called("a", 1));
-        tokio::time::sleep(FLUSH_AFTER * 6).await;
-        assert_eq!(kinds(dir.path()).await, ["mcp_tool_called"]);
-    }
-
-    #[tokio::test]
-    async fn closing_writes_the_rest_and_ends_the_journal() {
-        let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::open(dir.path(), session(1)).await.unwrap();
-        journal.record(called("a", 1));
-        journal.record(Event::SessionEnded { exit_code: 0, duration_ms: 1 });
-        journal.close().await.unwrap();
-        journal.close().await.unwrap();
-        assert_eq!(kinds(dir.path()).await, ["mcp_tool_called", "session_ended"]);
-        let check = Reader::open(dir.path()).await.unwrap().unwrap().verify().await.unwrap();
-        assert!(check.ok && check.sessions[0].state == SessionState::Ended, "{check:?}");
-        journal.commit(called("late", 2)).await.unwrap_err();
-        assert!(journal.broken().unwrap().contains("closed"));
-    }
-
-    #[test]
-    fn a_killed_process_loses_nothing_that_was_committed() {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let journal = runtime.block_on(Journal::open(dir.path(), session(1))).unwrap();
-        runtime.block_on(async {
-            journal.commit(verdict("a", 1, "block")).await.unwrap();
-            journal.record(called("lost", 2));
-        });
-        drop(runtime);
-        assert!(matches!(
-            tokio::runtime::Builder::new_current_thread()
-                .build()
-                .unwrap()
-                .block_on(journal.commit(called("x", 3))),
-            Err(StoreError::Broken(_))
-        ));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            assert_eq!(kinds(dir.path()).await, ["mcp_tool_call_intercepted"]);
-            let check = Reader::open(dir.path()).await.unwrap().unwrap().verify().await.unwrap();
-            assert!(check.ok && check.sessions[0].state == SessionState::OpenOrKilled, "{check:?}");
-        });
-    }
-
-    #[tokio::test]
-    async fn sessions_write_side_by_side() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut tasks = Vec::new();
-        for number in 0..4 {
-            let path = dir.path().to_owned();
-            tasks.push(tokio::spawn(async move {
-                let journal = Journal::open(&path, session(number)).await.unwrap();
-                for id in 0..200 {
-                    journal.record(called("a", id));
-                    if id % 50 == 0 {
-                        journal.commit(verdict("a", id, "block")).await.unwrap();
-                    }
-                }
-                journal.close().await.unwrap();
-            }));
-        }
-        for task in tasks {
-            task.await.unwrap();
-        }
-        let check = Reader::open(dir.path()).await.unwrap().unwrap().verify().await.unwrap();
-        assert!(check.ok, "{:?}", check.problems);
-        assert_eq!((check.events, check.sessions.len()), (4 * 204, 4));
-    }
-
-    #[tokio::test]
-    async fn a_store_that_is_gone_breaks_the_journal() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = dir.path().join("agentsh");
-        let journal = Journal::open(&state, session(1)).await.unwrap();
-        journal.commit(called("a", 1)).await.unwrap();
-        std::fs::remove_dir_all(&state).unwrap();
-        let error = journal.commit(verdict("a", 1, "block")).await.unwrap_err();
-        assert!(matches!(error, StoreError::Moved { .. }), "{error}");
-        assert!(journal.broken().unwrap().contains("removed"));
-        journal.commit(called("b", 2)).await.unwrap_err();
-        journal.close().await.unwrap_err();
-    }
-
-    #[tokio::test]
-    async fn a_full_disk_breaks_the_journal() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut writer = Writer::open(dir.path(), session(1)).await.unwrap();
-        writer.make_disk_small().await.unwrap();
-        let shared = Arc::new(Shared::new(session(1)));
-        tokio::spawn(write_until_closed(writer, Arc::clone(&shared)));
-        let journal = Journal { handle: Arc::new(Handle { shared }) };
-        let mut failure = None;
-        for id in 0..50 {
-            failure = journal.commit(called(&"n".repeat(10_000), id)).await.err();
-            if failure.is_some() {
-                break;
-            }
-        }
-        let Some(StoreError::Sql { message, .. }) = failure else { panic!("{failure:?}") };
-        assert!(message.contains("full"), "{message}");
-        assert!(journal.broken().is_some());
-        let check = Reader::open(dir.path()).await.unwrap().unwrap().verify().await.unwrap();
-        assert!(check.ok && check.events > 0, "{check:?}");
-    }
-
-    #[tokio::test]
-    async fn a_queue_that_is_full_breaks_the_journal() {
-        let shared = Shared::new(session(1));
-        let big = called(&"n".repeat(60_000), 1);
-        let taken = (0..10_000).take_while(|_| shared.enqueue(&big, None).is_ok()).count();
-        assert!((500..600).contains(&taken), "{taken}");
-        assert!(shared.state().broken.is_some());
-        let shared = Shared::new(session(1));
-        let taken = (0..100_000).take_while(|_| shared.enqueue(&called("a", 1), None).is_ok()).count();
-        assert_eq!(taken, MAX_QUEUED_EVENTS);
-    }
-
-    #[tokio::test]
-    async fn places_that_cannot_be_used_are_named() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("agentsh.db"), "this is no database, however long it is ".repeat(100))
-            .unwrap();
-        let error = Journal::open(dir.path(), session(1)).await.unwrap_err();
-        assert!(
-            matches!(&error, StoreError::Damaged { message } if message.contains("agentsh.db")),
-            "{error}"
-        );
-        let error = Journal::open(std::path::Path::new("/proc/agentsh"), session(1)).await.unwrap_err();
-        assert!(error.to_string().contains("/proc/agentsh"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn a_newer_schema_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        Journal::open(dir.path(), session(1)).await.unwrap().close().await.unwrap();
-        let mut connection = crate::store::database::open_writer(dir.path()).await.unwrap();
-        crate::store::database::execute(&mut connection, "PRAGMA user_version = 99").await.unwrap();
-        drop(connection);
-        for error in [
-            Journal::open(dir.path(), session(2)).await.map(|_| ()).unwrap_err(),
-            Reader::open(dir.path()).await.map(|_| ()).unwrap_err(),
-        ] {
-            assert!(error.to_string().contains("newer agentsh (schema 99, this one knows 1)"), "{error}");
-        }
-    }
-}
+#[path = "journal_tests.rs"]
+mod tests;

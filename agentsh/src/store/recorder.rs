@@ -16,6 +16,9 @@ pub trait Recorder {
     /// The store's own message when the event could not be written.
     fn commit(&self, event: Event) -> impl Future<Output = Result<(), String>>;
 
+    /// Returns once the record has kept up: to be awaited before each message of a peer that can send without end.
+    fn room(&self) -> impl Future<Output = ()>;
+
     /// Why nothing can be recorded any more. While this is `Some`, nothing that needs a record may go on.
     fn broken(&self) -> Option<String>;
 }
@@ -27,6 +30,10 @@ impl<R: Recorder> Recorder for std::rc::Rc<R> {
 
     fn commit(&self, event: Event) -> impl Future<Output = Result<(), String>> {
         (**self).commit(event)
+    }
+
+    fn room(&self) -> impl Future<Output = ()> {
+        (**self).room()
     }
 
     fn broken(&self) -> Option<String> {
@@ -41,6 +48,10 @@ impl Recorder for super::Journal {
 
     async fn commit(&self, event: Event) -> Result<(), String> {
         Self::commit(self, event).await.map_err(|error| error.to_string())
+    }
+
+    async fn room(&self) {
+        Self::room(self).await;
     }
 
     fn broken(&self) -> Option<String> {

@@ -216,6 +216,8 @@ impl Recorder for Journal {
         self.broken.borrow().clone().map_or(Ok(()), Err)
     }
 
+    async fn room(&self) {}
+
     fn broken(&self) -> Option<String> {
         self.broken.borrow().clone()
     }
