@@ -196,9 +196,15 @@ fn a_server_that_is_not_there() {
     three_servers(&place);
     place.write(".mcp.json", json!({"mcpServers": {"gone": {"command": "no-such-server-here"}}}).to_string());
     let answers = script(&place, &json!([list("gone"), call("alpha", "echo", json!({"text": "fine"}))]));
-    let told = answers.json[0].to_string() + &answers.outcome.stderr;
+    let told = answers.json[0].to_string();
     assert!(told.contains("no-such-server-here"), "{}", answers.outcome);
     assert_eq!(answers.text(1), "fine");
+    assert!(answers.outcome.stderr.contains("cannot start server 'gone'"), "{}", answers.outcome);
+    let words = ["mcp", "events", "--type", "mcp_server_refused", "--json"];
+    let events = Outcome::of(&mut place.agentsh(&words)).expect_code(0).stdout;
+    let events: Value = serde_json::from_str(&events).unwrap();
+    assert_eq!(events[0]["reason"], "start-failed", "{events}");
+    assert_eq!(events[0]["server_id"], "gone", "{events}");
 }
 
 #[test]

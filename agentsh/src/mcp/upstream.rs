@@ -46,6 +46,8 @@ pub struct StartError {
     pub message: String,
     /// Trying again cannot help (a pin that does not match, a program that does not exist).
     pub permanent: bool,
+    /// The reason stands in the record already, as an event of its own.
+    pub recorded: bool,
 }
 
 /// How long to wait before a server that ended is started again.

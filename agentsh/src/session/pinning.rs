@@ -96,7 +96,7 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
             };
             if action == Action::Refuse {
                 commit(session, event).await?;
-                return Err(refuse(format!(
+                return Err(recorded(format!(
                     "server '{id}' is not pinned, and {} wants every server pinned first; look at it with \
                      `agentsh mcp pins diff --server {id}`, accept it with `agentsh mcp pins trust --server {id}`",
                     pinning.rule
@@ -122,7 +122,7 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
                 commit(session, event).await?;
                 let more = change.changed.len().saturating_sub(changed.len());
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                return Err(refuse(format!(
+                return Err(recorded(format!(
                     "server '{id}' is not the program that was pinned: {}{more} changed; refused by {}; see \
                      `agentsh mcp pins diff --server {id}`, accept with `agentsh mcp pins trust --server {id}`",
                     changed.join(", "),
@@ -289,7 +289,12 @@ async fn commit(session: &Session, event: Event) -> Result<(), StartError> {
 }
 
 fn refuse(message: String) -> StartError {
-    StartError { message, permanent: true }
+    StartError { message, permanent: true, recorded: false }
+}
+
+/// A refusal that the record holds as an event of its own.
+fn recorded(message: String) -> StartError {
+    StartError { recorded: true, ..refuse(message) }
 }
 
 /// One line on a terminal for hashing that takes longer than a second.

@@ -15,7 +15,7 @@ use crate::policy::{self, PathContext, ProcessPolicy};
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::sandbox::watchdog;
 use crate::store::{Event, redact};
-use crate::types::ServerId;
+use crate::types::{RuleRef, ServerId};
 
 use super::launch::{self, Start};
 use super::pinning::{self, Pinned};
@@ -77,6 +77,24 @@ impl Upstream for Server {
     type Stdout = pipe::Receiver;
 
     async fn start(&mut self) -> Result<Running<Self::Stdin, Self::Stdout>, StartError> {
+        let started = self.launch().await;
+        if let Err(error) = &started {
+            if !error.recorded {
+                self.session.journal.record(Event::McpServerRefused {
+                    server_id: self.declaration.id.clone(),
+                    reason: "start-failed".to_owned(),
+                    detail: error.message.clone(),
+                    rule: RuleRef::default_rule("server start"),
+                });
+            }
+            self.session.note(&error.message);
+        }
+        started
+    }
+}
+
+impl Server {
+    async fn launch(&mut self) -> Result<Running<pipe::Sender, pipe::Receiver>, StartError> {
         let session = Rc::clone(&self.session);
         let id = &self.declaration.id;
         let Pinned { resolved, files, descriptors } = self.pinned().await?;
@@ -319,9 +337,9 @@ fn nonblocking(descriptor: &std::os::fd::OwnedFd) -> std::io::Result<()> {
 }
 
 fn permanent(message: String) -> StartError {
-    StartError { message, permanent: true }
+    StartError { message, permanent: true, recorded: false }
 }
 
 fn failed(id: &ServerId, error: &std::io::Error) -> StartError {
-    StartError { message: format!("cannot start server '{id}': {error}"), permanent: false }
+    StartError { message: format!("cannot start server '{id}': {error}"), permanent: false, recorded: false }
 }

@@ -171,7 +171,12 @@ impl Shared {
             finished: None,
             summary: Summary::new(session),
         };
-        Self { state: Mutex::new(state), queued: Notify::new(), urgent: Notify::new(), emptied: Notify::new() }
+        Self {
+            state: Mutex::new(state),
+            queued: Notify::new(),
+            urgent: Notify::new(),
+            emptied: Notify::new(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

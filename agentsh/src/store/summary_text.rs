@@ -205,16 +205,17 @@ fn refusal(refusal: &Refusal) -> String {
     format!("{what}{times}: {}{detail}, by {}", line(&refusal.reason), line(&rule))
 }
 
+/// The changed files first: a long text is cut at its end.
 fn mismatch(found: &Mismatch) -> String {
     let files: Vec<_> = found.changed.iter().map(|path| line(path)).collect();
-    let files = if files.is_empty() { String::new() } else { format!(", changed: {}", files.join(", ")) };
+    let files = if files.is_empty() { line(&found.binary_path).into_owned() } else { files.join(", ") };
     format!(
-        "{}: {} ({}): expected {}, found {}{files}",
+        "{}: {files} changed ({}): expected {}, found {}, program {}",
         line(&found.server_id.0),
-        line(&found.binary_path),
         line(&found.action),
         line(&found.expected_hash),
-        line(&found.actual_hash)
+        line(&found.actual_hash),
+        line(&found.binary_path),
     )
 }
 
