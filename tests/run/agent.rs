@@ -189,6 +189,15 @@ fn a_hanging_server_is_given_up_after_the_time_of_the_policy() {
     assert_eq!(answers.text(1), "x");
 }
 
+/// The path of a unix socket has room for 107 bytes; a home directory may be longer.
+#[test]
+fn a_home_with_a_long_path() {
+    let place = Place::below(Mode::Invoker, &"d".repeat(120));
+    three_servers(&place);
+    let answers = script(&place, &json!([call("alpha", "echo", json!({"text": "fine"}))]));
+    assert_eq!(answers.text(0), "fine");
+}
+
 /// A server that cannot be found is told to the agent; the others work.
 #[test]
 fn a_server_that_is_not_there() {

@@ -53,6 +53,7 @@ fn user_namespaces() -> bool {
 pub struct Place {
     pub mode: Mode,
     directory: tempfile::TempDir,
+    base: PathBuf,
     pub home: PathBuf,
     /// Below the home, as projects are.
     pub project: PathBuf,
@@ -61,11 +62,17 @@ pub struct Place {
 
 impl Place {
     pub fn new(mode: Mode) -> Self {
+        Self::below(mode, "")
+    }
+
+    /// The same, with everything below one more directory.
+    pub fn below(mode: Mode, name: &str) -> Self {
         let directory = tempfile::Builder::new().prefix("agentsh-suite-").tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let home = directory.path().join("home");
+        let base = directory.path().join(name);
+        let home = base.join("home");
         let project = home.join("project");
-        let place = Self { mode, home, project, programs: Programs::shared(), directory };
+        let place = Self { mode, base, home, project, programs: Programs::shared(), directory };
         place.make_directory(&place.project);
         place.make_directory(&place.path("run"));
         fs::set_permissions(place.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -74,7 +81,7 @@ impl Place {
 
     /// Beside the home: outside of everything that a sandbox sees.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        self.base.join(name)
     }
 
     pub fn program(&self, name: &str) -> PathBuf {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -91,7 +92,9 @@ impl Bridges {
 pub fn listen(directory: &Path) -> std::io::Result<(UnixListener, PathBuf)> {
     use std::os::unix::fs::PermissionsExt;
     let path = directory.join("bridge");
-    let listener = UnixListener::bind(&path)?;
+    // By way of a descriptor: the path of a socket has room for 107 bytes, and the directory may be deep.
+    let opened = std::fs::File::open(directory)?;
+    let listener = UnixListener::bind(format!("/proc/self/fd/{}/bridge", opened.as_raw_fd()))?;
     // The directory is 0700 on the host; inside, the socket is bound alone and the sandbox may have another id.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
     Ok((listener, path))
