@@ -23,6 +23,15 @@ const fn guarded(path: &'static str, kind: Kind, placeholder: bool, why: &'stati
     ProjectReadOnly { path, why, kind, placeholder }
 }
 
+/// In a git directory: the file that names the directory with the shared configuration and hooks.
+pub const GIT_COMMON: &str = "commondir";
+
+/// What stands in a stand-in file. Most are empty; git reads its own, and a dot means that nothing stands elsewhere.
+#[must_use]
+pub fn stand_in_content(path: &std::path::Path) -> &'static [u8] {
+    if path.ends_with(GIT_COMMON) { b".\n" } else { b"" }
+}
+
 /// Below the home directory, never visible: secrets, and the accounts of other programs. A path and the reason.
 pub const HOME_MASKS: &[(&str, &str)] = &[
     (".ssh", "SSH keys"),
@@ -307,6 +316,7 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     guarded(".git/hooks", Kind::Dir, false, "git runs them"),
     guarded(".git/config", Kind::File, false, "names programs that git runs"),
     guarded(".git/config.worktree", Kind::File, false, "names programs that git runs"),
+    guarded(".git/commondir", Kind::File, false, "sends git elsewhere for its configuration and hooks"),
     guarded(".gitmodules", Kind::File, true, "names repositories that git fetches"),
     guarded(".mcp.json", Kind::File, true, "names programs that agents start"),
     guarded(".claude", Kind::Dir, true, "hooks and permissions of an agent"),
@@ -343,6 +353,7 @@ pub const NESTED_READ_ONLY: &[(&str, &str)] = &[
     (".git/hooks", "git runs them"),
     (".git/config", "names programs that git runs"),
     (".git/config.worktree", "names programs that git runs"),
+    (".git/commondir", "sends git elsewhere for its configuration and hooks"),
 ];
 
 /// Readable by everybody: programs, libraries, and the parts of `/etc` that programs need to start.

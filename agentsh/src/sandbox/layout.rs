@@ -334,12 +334,26 @@ impl Builder<'_> {
             self.read_only(&directory.join(path));
         }
         self.guard_hooks(&git.join("hooks"));
+        self.guard_common(&git);
         // Submodules keep their hooks and configuration here, linked working trees the way back.
         for inner in self.host.modules(&git) {
             for name in ["hooks", "config", "config.worktree", "commondir", "gitdir"] {
                 self.read_only(&inner.join(name));
             }
             self.guard_hooks(&inner.join("hooks"));
+            self.guard_common(&inner);
+        }
+    }
+
+    /// A missing `commondir` must not come into being: it would send git elsewhere for its configuration and hooks.
+    fn guard_common(&mut self, git: &Path) {
+        let common = git.join(builtin_paths::GIT_COMMON);
+        if self.lifted(&common) {
+            return;
+        }
+        self.layout.placeholders.push((common.clone(), Kind::File));
+        if self.host.look(&common).is_none() {
+            self.bind(&common, Access::ReadOnly, Kind::File);
         }
     }
 

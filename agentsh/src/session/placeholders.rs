@@ -1,5 +1,5 @@
-//! Stand-ins for files that must not come into being: a mount needs something to lie on, so an empty file or
-//! directory is made on disk for the time of the run and removed afterwards.
+//! Stand-ins for files that must not come into being: a mount needs something to lie on, so a file or directory
+//! that says nothing is made on disk for the time of the run and removed afterwards.
 //!
 //! Several runs may share a project: each keeps a record, and the last one removes the stand-in. Records of a
 //! killed run are swept by the next.
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::policy::builtin_paths::stand_in_content;
 use crate::sandbox::plan::Kind;
 
 /// The stand-ins of one run; dropping it gives them up.
@@ -44,11 +45,7 @@ impl Placeholders {
                 fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&record)?;
             file.write_all(path.as_os_str().as_bytes())?;
             placeholders.records.push(record);
-            let made = if *is_directory {
-                fs::create_dir(path)
-            } else {
-                fs::OpenOptions::new().write(true).create_new(true).open(path).map(drop)
-            };
+            let made = if *is_directory { fs::create_dir(path) } else { write_new(path) };
             match made {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(io::Error::new(
@@ -107,7 +104,18 @@ fn sweep(directory: &Path) {
     }
 }
 
-/// Removes the record, and the stand-in when no other record wants it and it is still empty.
+fn write_new(path: &Path) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(stand_in_content(path))
+}
+
+/// A run that was killed between making a stand-in and filling it leaves it empty.
+fn is_untouched(path: &Path, length: u64) -> bool {
+    let content = stand_in_content(path);
+    length == 0 || (length == content.len() as u64 && fs::read(path).is_ok_and(|found| found == content))
+}
+
+/// Removes the record, and the stand-in when no other record wants it and nobody has put anything into it.
 fn give_up(record: &Path) {
     let content = fs::read(record).unwrap_or_default();
     let _ = fs::remove_file(record);
@@ -126,7 +134,7 @@ fn give_up(record: &Path) {
     }
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => drop(fs::remove_dir(path)),
-        Ok(found) if found.is_file() && found.len() == 0 => drop(fs::remove_file(path)),
+        Ok(found) if found.is_file() && is_untouched(path, found.len()) => drop(fs::remove_file(path)),
         _ => {}
     }
 }
@@ -147,10 +155,13 @@ mod tests {
             (project.join(".mcp.json"), false),
             (project.join(".vscode"), true),
             (project.join("kept"), false),
+            (project.join("commondir"), false),
         ]);
         let made = Placeholders::make(&state, &wanted).unwrap();
         assert!(project.join(".mcp.json").is_file() && project.join(".vscode").is_dir());
+        assert_eq!(fs::read(project.join("commondir")).unwrap(), b".\n");
         drop(made);
+        assert!(!project.join("commondir").exists());
         assert!(!project.join(".mcp.json").exists() && !project.join(".vscode").exists());
         assert_eq!(fs::read(project.join("kept")).unwrap(), b"text");
     }
