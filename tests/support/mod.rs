@@ -34,8 +34,16 @@ pub fn eventually(condition: impl Fn() -> bool) -> bool {
     within(std::time::Duration::from_secs(2), condition)
 }
 
+/// A limit of time on a machine of ordinary speed, stretched where `AGENTSH_TEST_PATIENCE` says how many times slower
+/// this one is: an emulated processor is.
+pub fn patience(limit: std::time::Duration) -> std::time::Duration {
+    let factor = std::env::var("AGENTSH_TEST_PATIENCE").ok().and_then(|factor| factor.parse().ok());
+    limit.saturating_mul(factor.unwrap_or(1))
+}
+
 pub fn within(limit: std::time::Duration, condition: impl Fn() -> bool) -> bool {
     let start = std::time::Instant::now();
+    let limit = patience(limit);
     while !condition() {
         if start.elapsed() > limit {
             return false;

@@ -59,7 +59,7 @@ pub fn wait_or_say(child: &mut Child, more: impl Fn() -> String) -> i32 {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
         }
-        if start.elapsed() > LIMIT {
+        if start.elapsed() > super::patience(LIMIT) {
             child.kill().unwrap();
             child.wait().unwrap();
             panic!("the program did not end within {LIMIT:?}{}", more());

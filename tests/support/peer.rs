@@ -133,7 +133,7 @@ impl Peer {
     }
 
     pub fn next_line(&mut self) -> Vec<u8> {
-        match self.lines.recv_timeout(LIMIT) {
+        match self.lines.recv_timeout(super::patience(LIMIT)) {
             Ok(line) => line,
             Err(error) => panic!("no message: {error}\nstandard error:\n{}", self.errors()),
         }

@@ -85,7 +85,7 @@ impl Pty {
                 self.seen += at + text.len();
                 return;
             }
-            assert!(start.elapsed() < LIMIT, "no `{text}` on the terminal: {screen}");
+            assert!(start.elapsed() < super::patience(LIMIT), "no `{text}` on the terminal: {screen}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }

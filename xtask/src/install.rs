@@ -53,11 +53,18 @@ pub fn ensure() -> Result<()> {
 }
 
 fn system_packages() -> Result<()> {
-    let mut missing: Vec<&str> =
-        PROGRAMS.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
-    if python().is_none() {
-        missing.push("python3-venv");
-    }
+    programs(&PROGRAMS)?;
+    if python().is_none() { packages(&["python3-venv"]) } else { Ok(()) }
+}
+
+/// Installs the packages of those programs that are not on PATH.
+pub fn programs(wanted: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<&str> =
+        wanted.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
+    packages(&missing)
+}
+
+fn packages(missing: &[&str]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
@@ -77,7 +84,7 @@ fn system_packages() -> Result<()> {
         succeed(&mut command)
     };
     apt(&["update"])
-        .and_then(|_| apt(&[&["install", "-y", "--no-install-recommends"], missing.as_slice()].concat()))
+        .and_then(|_| apt(&[&["install", "-y", "--no-install-recommends"], missing].concat()))
         .with_context(|| format!("cannot install {list}; as root: apt-get install {list}"))?;
     Ok(())
 }

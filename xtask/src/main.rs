@@ -6,6 +6,7 @@ mod bench;
 mod install;
 mod run;
 mod test;
+mod vm;
 
 use std::process::ExitCode;
 

@@ -4,13 +4,13 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 /// What a program printed, both streams in the order in which they were written.
 pub struct Captured {
-    pub status: ExitStatus,
+    pub success: bool,
     pub output: String,
 }
 
@@ -28,15 +28,15 @@ pub fn capture(command: &mut Command) -> Result<Captured> {
     let mut bytes = Vec::new();
     file.rewind()?;
     file.read_to_end(&mut bytes)?;
-    Ok(Captured { status, output: String::from_utf8_lossy(&bytes).into_owned() })
+    Ok(Captured { success: status.success(), output: String::from_utf8_lossy(&bytes).into_owned() })
 }
 
 /// As [`capture`]; an unsuccessful program is an error that shows what it printed.
 pub fn succeed(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let captured = capture(command)?;
-    if !captured.status.success() {
-        bail!("{name} failed ({}):\n{}", captured.status, captured.output.trim_end());
+    if !captured.success {
+        bail!("{name} failed:\n{}", captured.output.trim_end());
     }
     Ok(captured.output)
 }

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::install;
 use crate::run::{Captured, capture, cargo, is_root, repository, say, succeed, target};
+use crate::vm;
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -27,6 +28,8 @@ enum Part {
     Root,
     /// Real agents, real servers and the official clients
     E2e,
+    /// The black-box suite on Debian's cloud kernels, in emulated machines: half an hour, and not part of `all`
+    Vm,
     All,
 }
 
@@ -58,7 +61,7 @@ pub fn main(options: &Options) -> Result<bool> {
             ])
         });
     }
-    if options.part != Part::E2e {
+    if !matches!(options.part, Part::E2e | Part::Vm) {
         steps.run("build", || check(&["test", "--workspace", "--locked", "--no-run"]));
     }
     if matches!(options.part, Part::Unit | Part::All) {
@@ -77,6 +80,9 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     if matches!(options.part, Part::E2e | Part::All) {
         end_to_end(&mut steps, options.offline);
+    }
+    if options.part == Part::Vm {
+        machines(&mut steps);
     }
     let Count { passed, failed, skipped } = steps.total;
     say(&format!("{passed} passed, {failed} failed, {skipped} skipped\n"));
@@ -124,8 +130,8 @@ fn seconds(time: Duration) -> String {
 
 /// A step that is right or wrong as a whole.
 fn check(arguments: &[&str]) -> Result<Outcome> {
-    let Captured { status, output } = capture(&mut cargo(arguments))?;
-    Ok(if status.success() {
+    let Captured { success, output } = capture(&mut cargo(arguments))?;
+    Ok(if success {
         Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() }
     } else {
         Outcome { count: Count { failed: 1, ..Count::default() }, note: output }
@@ -137,10 +143,10 @@ fn tests(arguments: &[&str]) -> Result<Outcome> {
     Ok(judge(capture(&mut cargo(arguments))?))
 }
 
-fn judge(Captured { status, output }: Captured) -> Outcome {
+fn judge(Captured { success, output }: Captured) -> Outcome {
     let mut count = counted(&output);
     // It did not build, or died before it could count.
-    if !status.success() && count.failed == 0 {
+    if !success && count.failed == 0 {
         count.failed = 1;
     }
     let note =
@@ -214,6 +220,33 @@ fn end_to_end(steps: &mut Steps, offline: bool) {
         });
     if built {
         steps.run("end to end", run_end_to_end);
+    }
+}
+
+/// What of the suite depends on the kernel.
+const KERNEL_SUITES: [&str; 6] =
+    ["escapes::", "kill::", "network::", "pins::", "run::environment", "run::exit"];
+
+fn machines(steps: &mut Steps) {
+    let mut bench = None;
+    let prepared = steps.run("build, for the machines", || {
+        check(&["build", "-p", "agentsh", "--locked", "--bins", "--examples"])
+    }) && steps.run("disks of the machines", || {
+        bench = Some(vm::prepare()?);
+        Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
+    });
+    let Some(bench) = bench.filter(|_| prepared) else { return };
+    for series in vm::SERIES {
+        steps.run(&format!("kernel {series}"), || {
+            let report = vm::test(&bench, series, &KERNEL_SUITES)?;
+            let mut outcome = judge(Captured { success: report.failure.is_none(), output: report.output });
+            if outcome.count.passed == 0 && outcome.count.failed == 0 {
+                outcome.count.failed = 1;
+            }
+            let why = report.failure.map(|why| format!("  {why}\n")).unwrap_or_default();
+            outcome.note = format!("  {}\n{why}{}", report.kernel, outcome.note);
+            Ok(outcome)
+        });
     }
 }
 
