@@ -1,7 +1,7 @@
 //! Memory without end, in every shape: private, shared, in files that no process maps, in temporary directories.
 //! Stopped by: a cgroup, or else by rlimits and a watchdog.
 
-use crate::support::{Mode, Place, everywhere, known_failing, no, yes};
+use crate::support::{Mode, Place, everywhere, no, yes};
 
 const LIMIT: &str = "limits: {memory: 150MiB}";
 
@@ -40,9 +40,7 @@ fn shared_memory() {
 
 #[test]
 fn memory_that_nobody_maps() {
-    known_failing("without a cgroup nobody counts pages of memory files that no process maps", || {
-        contained("memory-file 600");
-    });
+    contained("memory-file 600");
 }
 
 #[test]

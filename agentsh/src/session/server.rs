@@ -279,7 +279,7 @@ pub async fn memory_exceeded(pid: u32, limit: Option<u64>) {
     let Some(limit) = limit else { return std::future::pending().await };
     loop {
         tokio::time::sleep(watchdog::INTERVAL).await;
-        if watchdog::resident_bytes(pid) > limit {
+        if watchdog::used_bytes(pid) > limit {
             return;
         }
     }
