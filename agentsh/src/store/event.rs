@@ -144,6 +144,12 @@ pub enum Event {
         jsonrpc_id: Value,
         after_ms: u64,
     },
+    /// An answer for several servers was given without this one.
+    McpServerUnavailable {
+        server_id: ServerId,
+        method: String,
+        detail: String,
+    },
     /// A server that is not started at all.
     McpServerRefused {
         server_id: ServerId,
