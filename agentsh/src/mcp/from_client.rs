@@ -91,6 +91,7 @@ impl<R: Recorder> Connection<R> {
                 Kind::Initialize
             }
             "tools/list" => Kind::ToolsList,
+            "tools/call" => Kind::ToolCall(called_tool(params)),
             _ => Kind::Other,
         };
         // A subscription has no answer until it ends.
@@ -185,6 +186,12 @@ impl<R: Recorder> Connection<R> {
             rule: None,
         }
     }
+}
+
+/// The tool of a call that was authorised.
+fn called_tool(params: Option<&Json<'_>>) -> Box<str> {
+    let name = params.and_then(|params| params.member("name")?.as_text());
+    name.unwrap_or_default().into()
 }
 
 /// The id that `notifications/cancelled` names.

@@ -139,6 +139,11 @@ impl<R: Recorder> Connection<R> {
         match kind {
             Kind::ToolsList => self.inspect_tools(&mut tree),
             Kind::Initialize => self.handshake.agreed = !is_error,
+            Kind::ToolCall(tool) => {
+                let now = self.now();
+                let mut content = self.options.content.borrow_mut();
+                content.remember_result(&self.options.server, &tool, &tree, now);
+            }
             Kind::Other => {}
         }
         client.answer(id.as_ref(), tree);

@@ -28,6 +28,7 @@ mod salvage;
 mod tools_list;
 
 pub use options::Options;
+pub use reply::{ErrorReply, INVALID_PARAMS};
 pub use proxy::{Ended, serve};
 pub use upstream::{ExitInfo, Running, StartError, Upstream};
 

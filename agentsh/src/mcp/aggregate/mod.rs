@@ -12,8 +12,6 @@ pub mod names;
 mod owners;
 mod route;
 
-#[cfg(test)]
-mod tests;
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

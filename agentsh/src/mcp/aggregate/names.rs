@@ -1,6 +1,8 @@
 //! Names as the client sees them, and cursors that lead on through several servers at once.
 
 use crate::json::write_text;
+#[doc(inline)]
+pub use crate::policy::proxy_file::colliding;
 
 /// Between a server's id and the name of its tool or prompt.
 pub const SEPARATOR: &str = "__";
@@ -13,13 +15,6 @@ pub fn split<'n>(ids: &[String], shown: &'n str) -> Option<(usize, &'n str)> {
     ids.iter().enumerate().find_map(|(server, id)| {
         Some((server, shown.strip_prefix(id.as_str())?.strip_prefix(SEPARATOR)?))
     })
-}
-
-/// Whether a name of one server could be read as a name of the other one.
-#[must_use]
-pub fn colliding(left: &str, right: &str) -> bool {
-    let (left, right) = (format!("{left}{SEPARATOR}"), format!("{right}{SEPARATOR}"));
-    left.starts_with(&right) || right.starts_with(&left)
 }
 
 /// Appends a cursor as a JSON string: for every server that has more, its place and its own cursor as spelled.
