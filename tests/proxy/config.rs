@@ -9,7 +9,10 @@ fn mistakes_stop_the_start_with_their_line() {
     let place = Place::new(Mode::Invoker);
     for (text, parts) in [
         ("{", vec!["not valid JSON", "proxy.json:1"]),
-        ("{\"servers\":[],\n\"alowed_domains\":[]}", vec!["unknown key", "proxy.json:2:1", "allowed_domains"]),
+        (
+            "{\"servers\":[],\n\"alowed_domains\":[]}",
+            vec!["unknown key", "proxy.json:2:1", "allowed_domains"],
+        ),
         (
             "{\"servers\":[\n{\"id\":\"a\",\"command\":\"x\"},\n{\"id\":\"a__b\",\"command\":\"x\"}]}",
             vec!["cannot be told apart", "proxy.json:3"],

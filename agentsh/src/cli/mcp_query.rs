@@ -58,18 +58,13 @@ pub struct Filter {
 /// Prints the answer; gives the exit status.
 pub async fn run(query: Query, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let result = match Context::of_process() {
-        Ok(context) => answer(&query, &context, out, err).await,
+        Ok(context) => answer(&query, &context, out).await,
         Err(failure) => Err(failure),
     };
     finish(result, err)
 }
 
-async fn answer(
-    query: &Query,
-    context: &Context,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> Result<u8, Failure> {
+async fn answer(query: &Query, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
     let (Query::Tools(filter)
     | Query::Servers(filter)
     | Query::Calls(filter)

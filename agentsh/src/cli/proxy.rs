@@ -12,7 +12,7 @@ use super::run::Network;
 
 #[derive(Debug, Args)]
 pub struct ProxyArgs {
-    /// The servers, as JSON; without it the file that CANARY_MCP_PROXY_CONFIG names
+    /// The servers, as JSON; without it the file that CANARY_MCP_PROXY_CONFIG names, else only the proxy's own tools
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// A policy file, or the name of a built-in policy

@@ -156,8 +156,12 @@ impl<R: Recorder> Connection<R> {
             let Some(Ok(id)) = member.member("id").map(Id::from_json) else { continue };
             if member.member("method").is_none() && self.from_client.is_open(&id.key) {
                 let detail = "it came in a batch".to_owned();
-                self.reject(client, Side::Server, Fault::invalid(0, "batch", detail, Some(id), Shape::Response))
-                    .await;
+                self.reject(
+                    client,
+                    Side::Server,
+                    Fault::invalid(0, "batch", detail, Some(id), Shape::Response),
+                )
+                .await;
             }
         }
     }

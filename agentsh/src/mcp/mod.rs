@@ -28,8 +28,8 @@ mod salvage;
 mod tools_list;
 
 pub use options::Options;
-pub use reply::{ErrorReply, INVALID_PARAMS};
 pub use proxy::{Ended, serve};
+pub use reply::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
 pub use upstream::{ExitInfo, Running, StartError, Upstream};
 
 #[cfg(test)]

@@ -54,17 +54,23 @@ impl<'t> Places<'t> {
             Json::Null => (Value::Null, above),
             Json::Bool(value) => (Value::Bool(*value), above),
             Json::Number(raw) => {
-                let value = raw.parse().map_or_else(|_| Value::Float(raw.parse().unwrap_or(0.0)), Value::Integer);
+                let value =
+                    raw.parse().map_or_else(|_| Value::Float(raw.parse().unwrap_or(0.0)), Value::Integer);
                 (value, self.of(raw, 0))
             }
             Json::String(raw) => (Value::Text(json::unescape(raw).into_owned()), self.of(raw, 1)),
-            Json::Array(items) => {
-                (Value::List(items.iter().map(|item| self.node(item, first(self, item, above))).collect()), above)
-            }
+            Json::Array(items) => (
+                Value::List(items.iter().map(|item| self.node(item, first(self, item, above))).collect()),
+                above,
+            ),
             Json::Object(members) => {
                 let entries = members.iter().map(|(raw, value)| {
                     let key_place = self.of(raw, 1);
-                    Entry { key: json::unescape(raw).into_owned(), key_place, node: self.node(value, key_place) }
+                    Entry {
+                        key: json::unescape(raw).into_owned(),
+                        key_place,
+                        node: self.node(value, key_place),
+                    }
                 });
                 (Value::Map(entries.collect()), above)
             }

@@ -92,17 +92,10 @@ pub fn parse(name: &str, text: &str) -> Result<ProxyFile, PolicyError> {
     let mut reader = Reader::new(source);
     reader.root = "the proxy configuration";
     let root = Here::root(&tree);
-    let default = |id: &str| RuleRef { id: id.to_owned(), file: name.to_owned(), line: 0 };
-    let mut file = ProxyFile {
-        servers: Vec::new(),
-        allowed_domains: Vec::new(),
-        domains_rule: default("allowed_domains"),
-        allowed_tools: Vec::new(),
-        tools_rule: default("allowed_tools"),
-        auditors: Vec::new(),
-        audit_timeout: AuditTimeout::Block,
-        warnings: Vec::new(),
-    };
+    let mut file = ProxyFile::default();
+    for rule in [&mut file.domains_rule, &mut file.tools_rule] {
+        name.clone_into(&mut rule.file);
+    }
     let keys = ["servers", "allowed_domains", "allowed_tools", "auditors", "audit_timeout_action"];
     if let Some(fields) = reader.fields(&root, &keys) {
         match reader.list(fields.find("servers"), server) {
@@ -119,7 +112,9 @@ pub fn parse(name: &str, text: &str) -> Result<ProxyFile, PolicyError> {
             file.allowed_domains = domains.value;
         }
         let ids: Vec<String> = file.servers.iter().map(|server| server.value.id.clone()).collect();
-        if let Some(tools) = reader.list(fields.find("allowed_tools"), |reader, here| tool(reader, here, &ids)) {
+        if let Some(tools) =
+            reader.list(fields.find("allowed_tools"), |reader, here| tool(reader, here, &ids))
+        {
             file.tools_rule = tools.rule;
             file.allowed_tools = flatten(tools.value);
         }
@@ -134,6 +129,22 @@ pub fn parse(name: &str, text: &str) -> Result<ProxyFile, PolicyError> {
     }
     file.warnings = reader.finish().map_err(PolicyError::Invalid)?;
     Ok(file)
+}
+
+/// No servers, no destinations.
+impl Default for ProxyFile {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            allowed_domains: Vec::new(),
+            domains_rule: RuleRef::default_rule("allowed_domains"),
+            allowed_tools: Vec::new(),
+            tools_rule: RuleRef::default_rule("allowed_tools"),
+            auditors: Vec::new(),
+            audit_timeout: AuditTimeout::Block,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 impl ProxyFile {
@@ -213,8 +224,15 @@ fn judge_ids(reader: &mut Reader<'_>, servers: &[Ruled<ProxyServer>]) {
         let (message, help) = if other == id {
             (format!("two servers have the id `{id}`"), "give every server an id of its own".to_owned())
         } else {
-            let message = format!("the ids `{other}` and `{id}` cannot be told apart in names such as `{id}__tool`");
-            (message, format!("use ids of which none begins with another one and `_`, such as `{}`", id.replace("__", "-").trim_end_matches('_')))
+            let message =
+                format!("the ids `{other}` and `{id}` cannot be told apart in names such as `{id}__tool`");
+            (
+                message,
+                format!(
+                    "use ids of which none begins with another one and `_`, such as `{}`",
+                    id.replace("__", "-").trim_end_matches('_')
+                ),
+            )
         };
         reader.problem_of_rule(&server.rule, message, Some(help));
     }
@@ -239,7 +257,11 @@ fn allowed_domain(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRul
             Some(NetworkRule { host, ports: Vec::new(), any_tcp: false })
         }
         Err(error) => {
-            reader.problem(here, error.to_string(), Some("write `example.com` or `*.example.com`".to_owned()));
+            reader.problem(
+                here,
+                error.to_string(),
+                Some("write `example.com` or `*.example.com`".to_owned()),
+            );
             None
         }
     }
@@ -302,14 +324,17 @@ fn auditor(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Auditor> {
     let timeout_ms = reader.number(fields.find("timeout_ms"), 100, 600_000);
     let base_url = fields.find("base_url").and_then(|value| {
         let text = reader.text(&value)?;
-        if !text.starts_with("https://") && !text.starts_with("http://") || text.contains(['?', '#', ' ', '@']) {
+        if !text.starts_with("https://") && !text.starts_with("http://")
+            || text.contains(['?', '#', ' ', '@'])
+        {
             let help = "write `https://host/v1`, or `http://127.0.0.1:8080/v1` for a model on this machine";
             reader.problem(&value, "this is not the address of a model's API", Some(help.to_owned()));
         }
         Some(text.trim_end_matches('/').to_owned())
     });
     if api_key_env.is_none() && base_url.is_none() && fields.find("api_key_env").is_none() {
-        let help = "`api_key_env` names the variable that holds the key, such as `ANTHROPIC_API_KEY`".to_owned();
+        let help =
+            "`api_key_env` names the variable that holds the key, such as `ANTHROPIC_API_KEY`".to_owned();
         reader.problem(here, "an auditor needs `api_key_env`", Some(help));
     }
     Some(Auditor {
@@ -325,7 +350,8 @@ fn judge_auditors(reader: &mut Reader<'_>, auditors: &Ruled<Vec<Ruled<Auditor>>>
     match auditors.value.as_slice() {
         [] => {}
         [first, second] => {
-            if first.value.provider == second.value.provider && first.value.base_url == second.value.base_url {
+            if first.value.provider == second.value.provider && first.value.base_url == second.value.base_url
+            {
                 let text = "both auditors are of the same provider: what fools one of them fools the other";
                 reader.warn(auditors.rule.clone(), text);
             }

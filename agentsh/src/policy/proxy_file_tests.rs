@@ -51,10 +51,11 @@ fn every_documented_key_is_read_with_its_line() {
 
 #[test]
 fn mistakes_are_shown_where_they_are() {
-    let shown = errors("{\n  \"servers\": [{\"id\": \"fs\", \"comand\": \"x\"}],\n  \"allowd_tools\": \"fs__*\"\n}");
+    let shown =
+        errors("{\n  \"servers\": [{\"id\": \"fs\", \"comand\": \"x\"}],\n  \"allowd_tools\": \"fs__*\"\n}");
     for part in [
         "unknown key `comand`",
-        "proxy.json:2:31",
+        "proxy.json:2:28",
         "did you mean `command`?",
         "a server needs `command`",
         "unknown key `allowd_tools`",
@@ -83,7 +84,10 @@ fn what_cannot_be_meant_is_refused() {
         ("{\"servers\":[{\"id\":\"canary\",\"command\":\"x\"}]}".to_owned(), "reserved"),
         ("{\"servers\":[{\"id\":\"canary_\",\"command\":\"x\"}]}".to_owned(), "reserved"),
         ("{\"servers\":[{\"id\":\"fs\",\"command\":\"x\",\"args\":\"-y\"}]}".to_owned(), "must be a list"),
-        ("{\"servers\":[{\"id\":\"fs\",\"command\":\"x\",\"env\":{\"A\":1}}]}".to_owned(), "put it in quotes"),
+        (
+            "{\"servers\":[{\"id\":\"fs\",\"command\":\"x\",\"env\":{\"A\":1}}]}".to_owned(),
+            "put it in quotes",
+        ),
         (
             "{\"servers\":[{\"id\":\"a\",\"command\":\"x\"},{\"id\":\"a\",\"command\":\"x\"}]}".to_owned(),
             "two servers have the id `a`",

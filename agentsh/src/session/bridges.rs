@@ -31,7 +31,13 @@ impl Bridges {
     #[must_use]
     pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declaration>) -> Self {
         let guard = Rc::new(RefCell::new(Guard::new(&session.policy.mcp)));
-        Self { session, guard, epoch: Instant::now(), content: Rc::new(RefCell::new(NotConfigured)), declared }
+        Self {
+            session,
+            guard,
+            epoch: Instant::now(),
+            content: Rc::new(RefCell::new(NotConfigured)),
+            declared,
+        }
     }
 
     /// With somebody who looks into arguments and results.
@@ -91,7 +97,8 @@ impl Bridges {
         servers: Vec<(ServerId, Server)>,
         own: Box<dyn mcp::aggregate::Own>,
     ) {
-        let members = servers.into_iter().map(|(id, upstream)| Member { upstream, options: self.options(id) });
+        let members =
+            servers.into_iter().map(|(id, upstream)| Member { upstream, options: self.options(id) });
         let session = Rc::clone(&self.session);
         let front = Front {
             max_line_bytes: usize::try_from(session.policy.mcp.max_line_bytes).unwrap_or(usize::MAX),

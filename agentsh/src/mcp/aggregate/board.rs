@@ -35,6 +35,9 @@ pub struct Board {
     pub notes: Vec<String>,
     /// What the proxy adds to `tools/list`, as JSON texts.
     pub own_tools: Vec<String>,
+    own_names: Vec<String>,
+    /// The revision that the client asked for.
+    pub requested: Option<String>,
     /// Requests of servers, by the number that the client sees.
     asked: HashMap<u64, Asked>,
     asked_by: HashMap<(usize, Key), u64>,
@@ -116,7 +119,9 @@ impl Board {
             retries: Vec::new(),
             events: Vec::new(),
             notes: Vec::new(),
+            own_names: own_tools.iter().filter_map(|tool| name_of(tool)).collect(),
             own_tools,
+            requested: None,
             asked: HashMap::new(),
             asked_by: HashMap::new(),
             asked_tokens: HashMap::new(),
@@ -133,6 +138,10 @@ impl Board {
 
     pub fn id_of(&self, server: usize) -> ServerId {
         ServerId(self.ids.get(server).cloned().unwrap_or_default())
+    }
+
+    pub fn is_own(&self, tool: &str) -> bool {
+        self.own_names.iter().any(|own| own == tool)
     }
 
     pub fn add(&mut self, flight: Flight) {
@@ -193,7 +202,9 @@ impl Board {
         let due: Vec<Key> =
             self.deadlines.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
         for key in due {
-            let Some(Flight { way: Way::All(gather), method, .. }) = self.flights.get_mut(&key) else { continue };
+            let Some(Flight { way: Way::All(gather), method, .. }) = self.flights.get_mut(&key) else {
+                continue;
+            };
             let missing = std::mem::take(&mut gather.waiting);
             let (method, is_hello) = (method.to_string(), gather.what == What::Initialize);
             for server in missing {
@@ -259,14 +270,21 @@ impl Board {
         match what {
             What::Initialize => {
                 self.learn(&answers);
-                merge::write_hello(&self.ids, &answers, &mut out);
+                merge::write_hello(&self.ids, &answers, self.requested.as_deref(), &mut out);
             }
             What::Discover => {
                 if !merge::write_discovered(&self.ids, &answers, &mut out) || answers.is_empty() {
-                    let message = "the servers behind this proxy have no revision of the protocol in common".to_owned();
-                    let error =
-                        ErrorReply { code: METHOD_NOT_FOUND, message, reason: "no-common-revision", rule: None };
-                    return self.to_client.push_answer(|out| reply::write_error(out, Some(&id.spelled), &error));
+                    let message =
+                        "the servers behind this proxy have no revision of the protocol in common".to_owned();
+                    let error = ErrorReply {
+                        code: METHOD_NOT_FOUND,
+                        message,
+                        reason: "no-common-revision",
+                        rule: None,
+                    };
+                    return self
+                        .to_client
+                        .push_answer(|out| reply::write_error(out, Some(&id.spelled), &error));
                 }
                 self.learn(&answers);
             }
@@ -309,7 +327,8 @@ impl Board {
         let names = merge::announced(tree).unwrap_or_default();
         for list in ["tools", "prompts", "resources"] {
             if names.iter().any(|name| name == list) {
-                let text = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{list}/list_changed\"}}");
+                let text =
+                    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{list}/list_changed\"}}");
                 self.to_client.push(|out| out.extend_from_slice(text.as_bytes()));
             }
         }
@@ -421,7 +440,9 @@ impl Client for Seat<'_> {
                     );
                     let error =
                         ErrorReply { code: reply::BAD_ANSWER, message, reason: "duplicate-task", rule: None };
-                    return board.to_client.push_answer(|out| reply::write_error(out, Some(&id.spelled), &error));
+                    return board
+                        .to_client
+                        .push_answer(|out| reply::write_error(out, Some(&id.spelled), &error));
                 }
                 board.to_client.push_answer(|out| tree.write(out));
             }
@@ -498,6 +519,10 @@ fn task_of(tree: &Json<'_>) -> Option<String> {
         None => None,
     };
     task.and_then(Json::as_text).map(std::borrow::Cow::into_owned)
+}
+
+fn name_of(tool: &str) -> Option<String> {
+    Some(json::read(tool.as_bytes()).ok()?.member("name")?.as_text()?.into_owned())
 }
 
 fn number(key: &Key) -> Option<u64> {

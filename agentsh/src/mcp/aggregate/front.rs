@@ -60,6 +60,10 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             return self.refuse(&id, reply::TOO_MANY_REQUESTS, message, "too-many-requests");
         }
         let params = tree.member("params");
+        if method == "initialize" {
+            let version = params.and_then(|params| params.member("protocolVersion")?.as_text());
+            self.board.requested = version.map(std::borrow::Cow::into_owned);
+        }
         match route::find(&self.board, method, params) {
             Route::Here => {
                 self.board.to_client.push_answer(|out| {
@@ -90,7 +94,12 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             }
             Route::Try { mut servers, any_error } => {
                 let Some(current) = servers.pop_front() else {
-                    return self.refuse(&id, METHOD_NOT_FOUND, format!("no server knows '{method}'"), "no-server");
+                    return self.refuse(
+                        &id,
+                        METHOD_NOT_FOUND,
+                        format!("no server knows '{method}'"),
+                        "no-server",
+                    );
                 };
                 // Only where somebody else could still be asked.
                 let message = if servers.is_empty() { Vec::new() } else { tree.to_compact().into_bytes() };
@@ -147,9 +156,14 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         let mut seat = self.board.seat(server);
         let parked = self.parked.get(server).map_or(0, |lines| lines.iter().map(Vec::len).sum());
         if host.connection.to_server.waiting() + host.connection.held.len() + parked > MAX_BACKLOG {
-            let message = format!("server '{}' does not take its requests; try again later", seat.board.id_of(server));
-            let error =
-                ErrorReply { code: reply::TOO_MANY_REQUESTS, message, reason: "server-does-not-read", rule: None };
+            let message =
+                format!("server '{}' does not take its requests; try again later", seat.board.id_of(server));
+            let error = ErrorReply {
+                code: reply::TOO_MANY_REQUESTS,
+                message,
+                reason: "server-does-not-read",
+                rule: None,
+            };
             return seat.error(Some(&id), &error);
         }
         if host.is_dying() {
@@ -164,7 +178,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     /// Asks the next server wherever one did not know.
     pub(super) async fn try_next(&mut self) {
         while let Some(key) = self.board.retries.pop() {
-            let Some(Flight { way: Way::Try(attempt), id, method, .. }) = self.board.flights.get_mut(&key) else {
+            let Some(Flight { way: Way::Try(attempt), id, method, .. }) = self.board.flights.get_mut(&key)
+            else {
                 continue;
             };
             let Some(next) = attempt.rest.pop_front() else { continue };
@@ -196,7 +211,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             }
             "notifications/progress" => {
                 let token = params.and_then(|params| Id::from_json(params.member("progressToken")?).ok());
-                let Some((server, spelled)) = token.and_then(|token| self.board.asked_token(&token.key)) else {
+                let Some((server, spelled)) = token.and_then(|token| self.board.asked_token(&token.key))
+                else {
                     return;
                 };
                 let Ok(token) = json::read(spelled.as_bytes()) else { return };
@@ -235,7 +251,9 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             *place = spelled;
         }
         let Some(host) = self.hosts.get_mut(server) else { return };
-        host.connection.client_response(&mut self.board.seat(server), bytes, &tree, Some(asked.clone())).await;
+        host.connection
+            .client_response(&mut self.board.seat(server), bytes, &tree, Some(asked.clone()))
+            .await;
     }
 
     async fn call_own(&mut self, id: &Id, tool: &str, params: Option<&Json<'_>>) {

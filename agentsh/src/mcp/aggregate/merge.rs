@@ -75,7 +75,8 @@ pub fn write_list(
     out.extend_from_slice(b"\":[");
     let start = out.len();
     let mut more = Vec::new();
-    for (server, result) in trees.iter().filter_map(|(server, tree)| Some((*server, tree.member("result")?))) {
+    for (server, result) in trees.iter().filter_map(|(server, tree)| Some((*server, tree.member("result")?)))
+    {
         if let Some(Json::String(cursor)) = result.member("nextCursor") {
             more.push((server, (*cursor).to_owned()));
         }
@@ -149,16 +150,22 @@ fn write_item(
     out.push(b'}');
 }
 
-/// Appends the `result` of `initialize`.
-pub fn write_hello(ids: &[String], answers: &BTreeMap<usize, Vec<u8>>, out: &mut Vec<u8>) {
+/// Appends the `result` of `initialize`; `requested` is what a client without any server gets.
+pub fn write_hello(
+    ids: &[String],
+    answers: &BTreeMap<usize, Vec<u8>>,
+    requested: Option<&str>,
+    out: &mut Vec<u8>,
+) {
     let trees = results(answers);
     let versions = trees.iter().filter_map(|(_, tree)| tree.member("result")?.member("protocolVersion"));
     // Revisions are dates. A server of an older one is spoken to as one that ignores what it does not know.
-    let newest = versions.filter_map(|version| Some((version.as_text()?, version))).max_by(|a, b| a.0.cmp(&b.0));
+    let newest =
+        versions.filter_map(|version| Some((version.as_text()?, version))).max_by(|a, b| a.0.cmp(&b.0));
     out.extend_from_slice(b"{\"protocolVersion\":");
     match newest {
         Some((_, version)) => version.write(out),
-        None => out.extend_from_slice(b"\"2025-11-25\""),
+        None => write_text(requested.unwrap_or("2025-11-25"), out),
     }
     write_common(ids, &trees, out);
     write_rest(&trees, &["protocolVersion", "capabilities", "serverInfo", "instructions"], out);

@@ -12,7 +12,6 @@ pub mod names;
 mod owners;
 mod route;
 
-
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -87,6 +86,7 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
             aggregate.on_client_frame(frame).await;
         }
         if client.is_at_end() {
+            aggregate.ended = true;
             aggregate.hosts.iter_mut().for_each(Host::end_input);
         }
         aggregate.turn().await;
@@ -108,6 +108,8 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
             Event::Written(Err(_)) => {
                 hosts.iter_mut().for_each(Host::lose_client);
                 board.to_client.clear();
+                aggregate.ended = true;
+                aggregate.gone = true;
             }
             Event::Server(server, woke) => {
                 if let Some(host) = hosts.get_mut(server) {
@@ -125,6 +127,10 @@ struct Aggregate<R: Recorder, U: Upstream> {
     board: Board,
     record: R,
     front: Front,
+    /// The client will not send any more.
+    ended: bool,
+    /// The client does not read any more.
+    gone: bool,
 }
 
 enum Event<U: Upstream> {
@@ -149,6 +155,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             board: Board::new(ids, front.own.tools()),
             record,
             front,
+            ended: false,
+            gone: false,
         }
     }
 
@@ -180,12 +188,11 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     /// its requests are refused beyond a limit.
     fn takes_lines(&self) -> bool {
         const SLACK: usize = 4 << 20;
-        !self.hosts.first().is_some_and(Host::is_client_gone) && self.board.to_client.waiting() <= SLACK
+        !self.gone && self.board.to_client.waiting() <= SLACK
     }
 
     fn is_finished(&self) -> bool {
-        let is_gone = self.hosts.first().is_some_and(Host::is_client_gone);
-        self.hosts.iter().all(Host::is_done) && (is_gone || self.board.to_client.is_idle())
+        self.ended && self.hosts.iter().all(Host::is_done) && (self.gone || self.board.to_client.is_idle())
     }
 }
 

@@ -12,9 +12,9 @@ const CURSOR: &str = "agentsh1";
 /// The server (by its place among `ids`) and the name it knows. No id with its separator may start with another
 /// one's, so the answer is the only one; see [`colliding`].
 pub fn split<'n>(ids: &[String], shown: &'n str) -> Option<(usize, &'n str)> {
-    ids.iter().enumerate().find_map(|(server, id)| {
-        Some((server, shown.strip_prefix(id.as_str())?.strip_prefix(SEPARATOR)?))
-    })
+    ids.iter()
+        .enumerate()
+        .find_map(|(server, id)| Some((server, shown.strip_prefix(id.as_str())?.strip_prefix(SEPARATOR)?)))
 }
 
 /// Appends a cursor as a JSON string: for every server that has more, its place and its own cursor as spelled.

@@ -71,6 +71,9 @@ fn by_name(board: &Board, name: Option<&Json<'_>>, path: &'static [&'static str]
         return nobody(format!("the request needs the `name` of a {what}"));
     };
     let shown = unescape(raw);
+    if what == "tool" && board.is_own(&shown) {
+        return Route::Own(shown.into_owned());
+    }
     if let Some((server, rest)) = names::split(&board.ids, &shown) {
         // As it was spelled, unless the spelling of the prefix is an odd one.
         let spelled = raw.get(raw.len().saturating_sub(rest.len())..).filter(|tail| *tail == rest);
@@ -78,9 +81,6 @@ fn by_name(board: &Board, name: Option<&Json<'_>>, path: &'static [&'static str]
         let prefix = format!("{}{}", board.ids.get(server).map_or("", String::as_str), names::SEPARATOR);
         let exact = raw.strip_prefix(prefix.as_str()).map_or(exact, str::to_owned);
         return Route::One { server, name: Some((path, exact)) };
-    }
-    if what == "tool" && shown.strip_prefix(super::OWN_ID).is_some_and(|rest| rest.starts_with(names::SEPARATOR)) {
-        return Route::Own(shown.into_owned());
     }
     let shown: String = shown.chars().take(128).collect();
     nobody(format!("unknown {what} '{shown}': names are SERVER{}{}", names::SEPARATOR, what.to_uppercase()))

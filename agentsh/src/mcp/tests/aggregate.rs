@@ -45,7 +45,11 @@ impl Own for OneTool {
     }
 }
 
-fn open(ids: &[&str], factories: Vec<Factory>, policy: &McpPolicy) -> (Peer, Rc<Journal>, Rc<RefCell<Vec<String>>>, JoinHandle<()>) {
+fn open(
+    ids: &[&str],
+    factories: Vec<Factory>,
+    policy: &McpPolicy,
+) -> (Peer, Rc<Journal>, Rc<RefCell<Vec<String>>>, JoinHandle<()>) {
     let (client, (input, output)) = pair(64 << 10);
     let journal = Rc::new(Journal::default());
     let notes = Rc::new(RefCell::new(Vec::new()));
@@ -61,14 +65,8 @@ fn open(ids: &[&str], factories: Vec<Factory>, policy: &McpPolicy) -> (Peer, Rc<
         note: Box::new(move |note| heard.borrow_mut().push(note.to_owned())),
     };
     let guard = Rc::new(RefCell::new(Guard::new(policy)));
-    let ended = tokio::task::spawn_local(serve(
-        input,
-        output,
-        members.collect(),
-        guard,
-        journal.clone(),
-        front,
-    ));
+    let ended =
+        tokio::task::spawn_local(serve(input, output, members.collect(), guard, journal.clone(), front));
     (client, journal, notes, ended)
 }
 
@@ -98,7 +96,9 @@ impl Both {
     async fn shake_hands(&mut self, a: &str, b: &str) -> Value {
         let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{}}}"#;
         let answer = |capabilities: &str, version: &str| {
-            format!(r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"serverInfo":{{"name":"x"}},"instructions":"be \"kind\""}}"#)
+            format!(
+                r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"serverInfo":{{"name":"x"}},"instructions":"be \"kind\""}}"#
+            )
         };
         let heard = self.ask_all(hello, &answer(a, "2025-06-18"), &answer(b, "2024-11-05")).await;
         serde_json::from_str(&heard).unwrap()
@@ -114,7 +114,10 @@ fn the_handshake_is_one_for_all() {
     run(async || {
         let mut both = both().await;
         let hello = both
-            .shake_hands(r#"{"tools":{"listChanged":false,"x":1.50},"logging":{}}"#, r#"{"tools":{"listChanged":true},"prompts":{}}"#)
+            .shake_hands(
+                r#"{"tools":{"listChanged":false,"x":1.50},"logging":{}}"#,
+                r#"{"tools":{"listChanged":true},"prompts":{}}"#,
+            )
             .await;
         let result = &hello["result"];
         assert_eq!(result["protocolVersion"], "2025-06-18");
@@ -125,7 +128,9 @@ fn the_handshake_is_one_for_all() {
         );
         assert!(result["instructions"].as_str().unwrap().contains("be \"kind\""));
         // Only who can is asked.
-        both.client.send(r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}"#).await;
+        both.client
+            .send(r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}"#)
+            .await;
         assert_eq!(both.a.peer.next_json().await["method"], "logging/setLevel");
         both.a.peer.send(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).await;
         assert_eq!(both.client.next().await.unwrap(), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
@@ -143,15 +148,18 @@ fn lists_are_merged_page_by_page_and_lose_nothing() {
         let first = both
             .ask_all(
                 r#"{"jsonrpc":"2.0","id":"l","method":"tools/list"}"#,
-                &list("tools", r#"[{"title":"T","name":"x\u0079","big":1e400,"inputSchema":{"type":"object"}},{"name":7}]"#, r#","nextCursor":"p\"2\u0041","ttlMs":500,"resultType":"complete""#),
+                &list("tools", r#"[{"title":"T","name":"x\u0079","big":1.50e2,"inputSchema":{"type":"object"}},{"name":7}]"#, r#","nextCursor":"p\"2\u0041","ttlMs":500,"resultType":"complete""#),
                 &list("tools", r#"[{"name":"xy","inputSchema":{}}]"#, r#","ttlMs":20.5,"cacheScope":"private","new":[1.0]"#),
             )
             .await;
         assert_eq!(
             first.split(r#","nextCursor""#).next().unwrap(),
-            r#"{"jsonrpc":"2.0","id":"l","result":{"tools":[{"title":"T","name":"a__x\u0079","big":1e400,"inputSchema":{"type":"object"}},{"name":"b__xy","inputSchema":{}},{"name":"canary__get_report","inputSchema":{"type":"object"}}]"#
+            r#"{"jsonrpc":"2.0","id":"l","result":{"tools":[{"title":"T","name":"a__x\u0079","big":1.50e2,"inputSchema":{"type":"object"}},{"name":"b__xy","inputSchema":{}},{"name":"canary__get_report","inputSchema":{"type":"object"}}]"#
         );
-        assert!(first.ends_with(r#","ttlMs":20.5,"resultType":"complete","cacheScope":"private","new":[1.0]}}"#), "{first}");
+        assert!(
+            first.ends_with(r#","ttlMs":20.5,"resultType":"complete","cacheScope":"private","new":[1.0]}}"#),
+            "{first}"
+        );
         let cursor = serde_json::from_str::<Value>(&first).unwrap()["result"]["nextCursor"].clone();
         let next = json!({"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": {"cursor": cursor}});
         both.client.send(&next.to_string()).await;
@@ -163,7 +171,8 @@ fn lists_are_merged_page_by_page_and_lose_nothing() {
             r#"{"jsonrpc":"2.0","id":5,"result":{"tools":[{"name":"a__last"}]}}"#
         );
         for cursor in [json!("x"), json!(7), json!("agentsh1;9:1:x")] {
-            let wrong = json!({"jsonrpc": "2.0", "id": 6, "method": "tools/list", "params": {"cursor": cursor}});
+            let wrong =
+                json!({"jsonrpc": "2.0", "id": 6, "method": "tools/list", "params": {"cursor": cursor}});
             both.client.send(&wrong.to_string()).await;
             assert_eq!(both.client.next_json().await["error"]["code"], -32602);
         }
@@ -185,18 +194,32 @@ fn a_call_and_its_answer_change_only_their_name() {
         // The other server cannot speak for this request.
         both.a.peer.send(progress).await;
         both.a.peer.send(r#"{"jsonrpc":"2.0","id":"id","result":{"stolen":1}}"#).await;
-        both.a.peer.send(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}"#).await;
+        both.a
+            .peer
+            .send(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}"#)
+            .await;
         assert_eq!(both.client.next_json().await["method"], "notifications/message");
         both.b.peer.send(progress).await;
         assert_eq!(both.client.next().await.unwrap(), progress);
-        let answer = r#"{"result":{"content":[],"structuredContent":{"a":1.10}},"id":"i\u0064","jsonrpc":"2.0"}"#;
+        let answer =
+            r#"{"result":{"content":[],"structuredContent":{"a":1.10}},"id":"i\u0064","jsonrpc":"2.0"}"#;
         both.b.peer.send(answer).await;
         assert_eq!(both.client.next().await.unwrap(), answer);
         for name in ["\"c__t\"", "\"a_t\"", "7", "\"canary__other\""] {
-            both.client.send(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":{name}}}}}"#)).await;
+            both.client
+                .send(&format!(
+                    r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":{name}}}}}"#
+                ))
+                .await;
             assert_eq!(both.client.next_json().await["error"]["code"], -32602, "{name}");
         }
-        let rejected = both.journal.events.borrow().iter().filter(|event| matches!(event, Event::McpMessageRejected { .. })).count();
+        let rejected = both
+            .journal
+            .events
+            .borrow()
+            .iter()
+            .filter(|event| matches!(event, Event::McpMessageRejected { .. }))
+            .count();
         assert_eq!(rejected, 2);
     });
 }
@@ -219,8 +242,13 @@ fn requests_of_both_servers_reach_the_client_and_their_answers_return() {
             r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1.50}}"#
         );
         for (server, asked, id) in [(&mut both.b, &second, r#""1\/x""#), (&mut both.a, &first, "1")] {
-            both.client.send(&format!(r#"{{"jsonrpc":"2.0","result":{{"r":0.50}},"id":{}}}"#, asked["id"])).await;
-            assert_eq!(server.peer.next().await.unwrap(), format!(r#"{{"jsonrpc":"2.0","result":{{"r":0.50}},"id":{id}}}"#));
+            both.client
+                .send(&format!(r#"{{"jsonrpc":"2.0","result":{{"r":0.50}},"id":{}}}"#, asked["id"]))
+                .await;
+            assert_eq!(
+                server.peer.next().await.unwrap(),
+                format!(r#"{{"jsonrpc":"2.0","result":{{"r":0.50}},"id":{id}}}"#)
+            );
         }
         both.a.peer.send(r#"{"jsonrpc":"2.0","id":2,"method":"elicitation/create","params":{}}"#).await;
         let third = both.client.next_json().await["id"].clone();
@@ -239,7 +267,9 @@ fn resources_go_to_who_listed_them_and_else_to_who_knows_them() {
             &list("resources", r#"[{"uri":"x:2"}]"#, ""),
         )
         .await;
-        let read = |id: u32, uri: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"resources/read","params":{{"uri":"{uri}"}}}}"#);
+        let read = |id: u32, uri: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"resources/read","params":{{"uri":"{uri}"}}}}"#)
+        };
         both.client.send(&read(2, "x:2")).await;
         assert_eq!(both.b.peer.next().await.unwrap(), read(2, "x:2"));
         both.b.peer.send(r#"{"jsonrpc":"2.0","id":2,"result":{"contents":[]}}"#).await;
@@ -260,7 +290,10 @@ fn a_method_that_nobody_here_knows_is_tried_at_every_server() {
         both.client.send(r#"{"jsonrpc":"2.0","id":1,"method":"vendor/x","params":[1.0]}"#).await;
         assert_eq!(both.a.peer.next_json().await["method"], "vendor/x");
         both.a.peer.send(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"?"}}"#).await;
-        assert_eq!(both.b.peer.next().await.unwrap(), r#"{"jsonrpc":"2.0","id":1,"method":"vendor/x","params":[1.0]}"#);
+        assert_eq!(
+            both.b.peer.next().await.unwrap(),
+            r#"{"jsonrpc":"2.0","id":1,"method":"vendor/x","params":[1.0]}"#
+        );
         both.b.peer.send(r#"{"jsonrpc":"2.0","id":1,"result":5}"#).await;
         assert_eq!(both.client.next().await.unwrap(), r#"{"jsonrpc":"2.0","id":1,"result":5}"#);
     });
@@ -274,7 +307,8 @@ fn tasks_return_to_their_server_and_a_stolen_name_is_refused() {
             both.client.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{server}__t","task":{{}}}}}}"#)).await;
             let peer = if server == "a" { &mut both.a.peer } else { &mut both.b.peer };
             peer.next().await.unwrap();
-            peer.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"task":{{"taskId":"t1"}}}}}}"#)).await;
+            peer.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"task":{{"taskId":"t1"}}}}}}"#))
+                .await;
             assert_eq!(both.client.next_json().await["error"].is_null(), shown);
         }
         both.client.send(r#"{"jsonrpc":"2.0","id":3,"method":"tasks/get","params":{"taskId":"t1"}}"#).await;
@@ -305,7 +339,11 @@ fn the_newer_handshake_needs_all_servers_to_speak_it() {
     run(async || {
         let mut both = both().await;
         let discover = r#"{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{}}"#;
-        let answer = |versions: &str| format!(r#"{{"supportedVersions":{versions},"capabilities":{{"tools":{{}}}},"resultType":"complete"}}"#);
+        let answer = |versions: &str| {
+            format!(
+                r#"{{"supportedVersions":{versions},"capabilities":{{"tools":{{}}}},"resultType":"complete"}}"#
+            )
+        };
         let heard = both
             .ask_all(discover, &answer(r#"["2026-07-28","2025-11-25"]"#), &answer(r#"["2026-07-28"]"#))
             .await;
@@ -315,7 +353,10 @@ fn the_newer_handshake_needs_all_servers_to_speak_it() {
         both.client.send(discover).await;
         both.a.peer.next().await.unwrap();
         both.b.peer.next().await.unwrap();
-        both.a.peer.send(&format!(r#"{{"jsonrpc":"2.0","id":"d","result":{}}}"#, answer("[\"2026-07-28\"]"))).await;
+        both.a
+            .peer
+            .send(&format!(r#"{{"jsonrpc":"2.0","id":"d","result":{}}}"#, answer("[\"2026-07-28\"]")))
+            .await;
         both.b.peer.send(r#"{"jsonrpc":"2.0","id":"d","error":{"code":-32601,"message":"old"}}"#).await;
         assert_eq!(both.client.next_json().await["error"], json!({"code": -32601, "message": "old"}));
     });
@@ -381,10 +422,16 @@ fn tools_outside_of_the_list_are_hidden_and_refused() {
         let tools = list("tools", r#"[{"name":"one"},{"name":"two"}]"#, "");
         let heard = both.ask_all(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#, &tools, &tools).await;
         let heard: Value = serde_json::from_str(&heard).unwrap();
-        let names: Vec<&str> =
-            heard["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        let names: Vec<&str> = heard["result"]["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap())
+            .collect();
         assert_eq!(names, ["a__one", "canary__get_report"]);
-        both.client.send(r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b__one"}}"#).await;
+        both.client
+            .send(r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b__one"}}"#)
+            .await;
         let error = both.client.next_json().await["error"].clone();
         assert_eq!(error["data"]["rule"], "proxy.json:2 (allowed_tools)", "{error}");
         assert!(both.notes.borrow().is_empty());

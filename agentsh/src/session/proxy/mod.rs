@@ -3,6 +3,7 @@
 
 mod report;
 mod settings;
+mod standalone;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::rc::Rc;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::guard::{ContentGuard, NotConfigured};
+use crate::mcp::aggregate::Own;
 use crate::policy::PolicyError;
 use crate::policy::proxy_file::{self, ProxyFile};
 use crate::store::Event;
@@ -40,14 +42,14 @@ pub struct Request {
 /// to the client and the user, and the others go on.
 pub async fn run(request: Request) -> Result<u8, RunError> {
     let (context, project_shown) = Context::find_for_server().map_err(SessionError::from)?;
-    let settings =
-        Settings::read(&context.env).map_err(|error| RunError::Refused(error.to_string()))?;
-    let Some(path) = request.config.or_else(|| settings.config.clone()) else {
-        let message = "there is no configuration; name one with --config FILE or CANARY_MCP_PROXY_CONFIG";
-        return Err(RunError::Refused(message.to_owned()));
+    let settings = Settings::read(&context.env).map_err(|error| RunError::Refused(error.to_string()))?;
+    let path = request.config.or_else(|| settings.config.clone());
+    let file = match &path {
+        Some(path) => proxy_file::load(path).map_err(|error| RunError::Refused(shown(&error)))?,
+        None => ProxyFile::default(),
     };
-    let file = proxy_file::load(&path).map_err(|error| RunError::Refused(shown(&error)))?;
-    let command = ["--config".to_owned(), path.display().to_string()];
+    let command: Vec<String> =
+        path.iter().flat_map(|path| ["--config".to_owned(), path.display().to_string()]).collect();
     let mut session = Session::open(
         context,
         Opening {
@@ -70,7 +72,11 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let content: Rc<RefCell<dyn ContentGuard>> = Rc::new(RefCell::new(NotConfigured));
     // Nothing that the file or the environment asks for is dropped in silence.
     not_enforced(&session, &file, &settings);
-    let own = Box::new(report::Report::new(session.id, settings.key, Rc::clone(&content)));
+    let report = report::Report::new(session.id, settings.key, Rc::clone(&content));
+    let own: Box<dyn Own> = match path {
+        Some(_) => Box::new(report),
+        None => Box::new(standalone::Standalone::new(report, Rc::clone(&content))),
+    };
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_content(content);
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
@@ -113,7 +119,8 @@ fn not_enforced(session: &Session, file: &ProxyFile, settings: &Settings) {
     if !file.auditors.is_empty() || settings.webhook.is_some() || settings.persist_path.is_some() {
         session.note("auditors, the webhook and the persisted state are not in force in this version");
     }
-    session.note("arguments are not searched for data or destinations in this version; servers have no network");
+    session
+        .note("arguments are not searched for data or destinations in this version; servers have no network");
 }
 
 fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Server)> {

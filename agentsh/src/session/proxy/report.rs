@@ -36,8 +36,7 @@ impl Report {
     }
 
     fn content(&self) -> Value {
-        let mut report =
-            json!({"session_id": self.session, "created_at": self.created_at.to_string()});
+        let mut report = json!({"session_id": self.session, "created_at": self.created_at.to_string()});
         if let (Value::Object(report), Value::Object(found)) = (&mut report, self.content.borrow().report()) {
             report.extend(found);
         }
@@ -47,30 +46,44 @@ impl Report {
 
 impl Own for Report {
     fn tools(&self) -> Vec<String> {
+        vec![self.entry(NAME)]
+    }
+
+    fn call(&self, tool: &str, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
+        if tool != NAME {
+            let message = format!("unknown tool; the proxy's own one is {NAME}");
+            return Err(ErrorReply { code: INVALID_PARAMS, message, reason: "unknown-tool", rule: None });
+        }
+        self.answer(arguments)
+    }
+}
+
+impl Report {
+    /// Its entry of `tools/list`.
+    pub fn entry(&self, name: &str) -> String {
         let mut properties = json!({});
         if self.key.is_some() {
             properties["mgmt_key"] = json!({"type": "string", "description": "The operator's key"});
         }
         let required: &[&str] = if self.key.is_some() { &["mgmt_key"] } else { &[] };
         let tool = json!({
-            "name": NAME,
+            "name": name,
             "title": "Report of this session",
             "description": "What this session remembers and what was about to leave. For the operator.",
             "inputSchema": {"type": "object", "properties": properties, "required": required},
             "annotations": {"readOnlyHint": true, "openWorldHint": false},
         });
-        vec![tool.to_string()]
+        tool.to_string()
     }
 
-    fn call(&self, tool: &str, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
-        let refuse = |message: String, reason| {
-            Err(ErrorReply { code: INVALID_PARAMS, message, reason, rule: None })
-        };
-        if tool != NAME {
-            return refuse(format!("unknown tool; the proxy's own one is {NAME}"), "unknown-tool");
-        }
+    /// The `result` of a call.
+    ///
+    /// # Errors
+    /// A wrong or missing key.
+    pub fn answer(&self, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
         if !self.is_operator(arguments) {
-            return refuse("invalid or missing mgmt_key".to_owned(), "wrong-key");
+            let message = "invalid or missing mgmt_key".to_owned();
+            return Err(ErrorReply { code: INVALID_PARAMS, message, reason: "wrong-key", rule: None });
         }
         let content = self.content();
         Ok(json!({"content": [{"type": "text", "text": content.to_string()}]}).to_string())
