@@ -288,7 +288,7 @@ mod tests {
 
     async fn ask(query: Query, state_dir: &Path, width: Option<u16>) -> (u8, String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let result = answer(&query, &context(state_dir, width), &mut out, &mut err).await;
+        let result = answer(&query, &context(state_dir, width), &mut out).await;
         let status = finish(result, &mut err);
         (status, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
     }
