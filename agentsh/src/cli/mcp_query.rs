@@ -58,13 +58,18 @@ pub struct Filter {
 /// Prints the answer; gives the exit status.
 pub async fn run(query: Query, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let result = match Context::of_process() {
-        Ok(context) => answer(&query, &context, out).await,
+        Ok(context) => answer(&query, &context, out, err).await,
         Err(failure) => Err(failure),
     };
     finish(result, err)
 }
 
-async fn answer(query: &Query, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
+async fn answer(
+    query: &Query,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
     let (Query::Tools(filter)
     | Query::Servers(filter)
     | Query::Calls(filter)
@@ -77,7 +82,7 @@ async fn answer(query: &Query, context: &Context, out: &mut dyn Write) -> Result
         Query::Servers(_) => servers(reader.as_mut(), &wanted, filter.json, context, out).await?,
         Query::Calls(_) => calls(reader.as_mut(), &wanted, filter.json, context, out).await?,
         Query::Events(_) => events(reader.as_mut(), &wanted, filter.json, context, out).await?,
-        Query::Detections(_) => detections(reader.as_mut(), &wanted, filter.json, context, out).await?,
+        Query::Detections(_) => detections(reader.as_mut(), &wanted, filter.json, context, out, err).await?,
     }
     Ok(OK)
 }
@@ -225,6 +230,7 @@ async fn detections(
     as_json: bool,
     context: &Context,
     out: &mut dyn Write,
+    err: &mut dyn Write,
 ) -> Result<(), Failure> {
     let kind = filter.kind.clone().or_else(|| Some("mcp_exfil_detected".to_owned()));
     let filter = EventFilter { kind, ..filter.clone() };
@@ -232,6 +238,10 @@ async fn detections(
         Some(reader) => reader.events(&filter).await?,
         None => Vec::new(),
     };
+    if found.is_empty() {
+        // Nothing found where nobody searched is not a good sign.
+        writeln!(err, "no detections are recorded: this version does not scan definitions or results yet")?;
+    }
     if as_json {
         return json(out, &found.iter().map(Record::to_json).collect::<Vec<_>>());
     }
@@ -288,7 +298,7 @@ mod tests {
 
     async fn ask(query: Query, state_dir: &Path, width: Option<u16>) -> (u8, String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let result = answer(&query, &context(state_dir, width), &mut out).await;
+        let result = answer(&query, &context(state_dir, width), &mut out, &mut err).await;
         let status = finish(result, &mut err);
         (status, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
     }

@@ -27,6 +27,8 @@ struct Both {
     ended: JoinHandle<()>,
 }
 
+type Opened = (Peer, Rc<Journal>, Rc<RefCell<Vec<String>>>, JoinHandle<()>);
+
 struct OneTool;
 
 impl Own for OneTool {
@@ -45,11 +47,7 @@ impl Own for OneTool {
     }
 }
 
-fn open(
-    ids: &[&str],
-    factories: Vec<Factory>,
-    policy: &McpPolicy,
-) -> (Peer, Rc<Journal>, Rc<RefCell<Vec<String>>>, JoinHandle<()>) {
+fn open(ids: &[&str], factories: Vec<Factory>, policy: &McpPolicy) -> Opened {
     let (client, (input, output)) = pair(64 << 10);
     let journal = Rc::new(Journal::default());
     let notes = Rc::new(RefCell::new(Vec::new()));
