@@ -16,6 +16,7 @@ mod escapes;
 mod kill;
 mod pins;
 mod policy;
+mod proxy;
 mod run;
 mod support;
 mod wire;

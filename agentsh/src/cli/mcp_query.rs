@@ -82,15 +82,7 @@ async fn answer(
         Query::Servers(_) => servers(reader.as_mut(), &wanted, filter.json, context, out).await?,
         Query::Calls(_) => calls(reader.as_mut(), &wanted, filter.json, context, out).await?,
         Query::Events(_) => events(reader.as_mut(), &wanted, filter.json, context, out).await?,
-        Query::Detections(_) => {
-            if filter.json {
-                json(out, &Value::Array(Vec::new()))?;
-            }
-            writeln!(
-                err,
-                "no detections are recorded: this version does not scan definitions or results yet"
-            )?;
-        }
+        Query::Detections(_) => detections(reader.as_mut(), &wanted, filter.json, context, out, err).await?,
     }
     Ok(OK)
 }
@@ -230,6 +222,46 @@ async fn events(
         vec![time, record.kind.clone(), field("server_id"), field("tool_name"), rest.to_string()]
     });
     table(out, context, &["time", "type", "server", "tool", "details"], rows.collect())
+}
+
+async fn detections(
+    reader: Option<&mut Reader>,
+    filter: &EventFilter,
+    as_json: bool,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<(), Failure> {
+    let kind = filter.kind.clone().or_else(|| Some("mcp_exfil_detected".to_owned()));
+    let filter = EventFilter { kind, ..filter.clone() };
+    let found = match reader {
+        Some(reader) => reader.events(&filter).await?,
+        None => Vec::new(),
+    };
+    if found.is_empty() {
+        // Nothing found where nobody searched is not a good sign.
+        writeln!(err, "no detections are recorded: this version does not scan definitions or results yet")?;
+    }
+    if as_json {
+        return json(out, &found.iter().map(Record::to_json).collect::<Vec<_>>());
+    }
+    let head = ["time", "server", "tool", "action", "severity", "detector", "from", "to", "context"];
+    let rows = found.iter().map(|record| {
+        let field = |name: &str| record.body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let source = format!("{}/{}", field("source_server"), field("source_tool"));
+        vec![
+            format!("{:.6}", record.time),
+            field("server_id"),
+            field("tool_name"),
+            field("action"),
+            field("severity"),
+            field("detector"),
+            if source == "/" { String::new() } else { source },
+            field("destination"),
+            field("context"),
+        ]
+    });
+    table(out, context, &head, rows.collect())
 }
 
 /// `1h` before `now`, or a point in time.

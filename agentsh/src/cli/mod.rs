@@ -10,6 +10,7 @@ mod mcp_query;
 mod output;
 mod pins;
 pub mod policy;
+pub mod proxy;
 pub mod report;
 pub mod run;
 pub mod scratch;
@@ -34,6 +35,8 @@ enum Verb {
     Run(run::RunArgs),
     /// Run one MCP server, and ask what servers and tools did
     Mcp(mcp::McpArgs),
+    /// Run several MCP servers as one, on standard input and output
+    Proxy(proxy::ProxyArgs),
     /// Check, show, explain and test policies
     Policy(policy::PolicyArgs),
     /// Say what a session ran, what was refused and by which rule, and what was not enforced
@@ -76,6 +79,7 @@ pub fn main() -> ExitCode {
         Verb::Policy(args) => policy_verb(&args),
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
+        Verb::Proxy(args) => on_one_thread(proxy::run(args)),
         Verb::Report(args) => {
             on_one_thread(report::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }

@@ -80,12 +80,19 @@ impl Guard {
         }
     }
 
-    /// The policy's own lists and those of the project, each as far as it is enforced: the stricter verdict wins.
+    /// The policy's own lists and those of every layer below it, each as far as it is enforced: the strictest verdict
+    /// wins, of two that are equal the first.
     fn strictest(&self, judge: impl Fn(&McpPolicy) -> Verdict) -> Verdict {
-        let own = as_enforced(&self.policy, judge(&self.policy));
-        let Some(project) = self.policy.narrowed_by.as_deref() else { return own };
-        let narrowed = as_enforced(project, judge(project));
-        if weight(narrowed.outcome) > weight(own.outcome) { narrowed } else { own }
+        let mut strictest = as_enforced(&self.policy, judge(&self.policy));
+        let mut below = self.policy.narrowed_by.as_deref();
+        while let Some(layer) = below {
+            let narrowed = as_enforced(layer, judge(layer));
+            if weight(narrowed.outcome) > weight(strictest.outcome) {
+                strictest = narrowed;
+            }
+            below = layer.narrowed_by.as_deref();
+        }
+        strictest
     }
 }
 

@@ -1,5 +1,6 @@
 //! The decision engine: pure. No input or output, no clock, no runtime; time comes in as a parameter.
 
+pub mod content;
 pub mod interface;
 pub mod rate;
 pub mod server_policy;
@@ -8,5 +9,6 @@ pub mod verdict;
 
 mod engine;
 
+pub use content::{ContentGuard, Exfiltration, NotConfigured};
 pub use engine::Guard;
 pub use verdict::{Outcome, Reason, Verdict};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::guard::Verdict;
+use crate::guard::{Exfiltration, Verdict};
 use crate::json::{Json, folds_to, has_lone_surrogate, unescape};
 use crate::store::{Event, Recorder};
 
@@ -28,8 +28,8 @@ impl<R: Recorder> Connection<R> {
             Ok(tool) => tool,
             Err(detail) => return Err(self.unidentified(bytes, detail).await),
         };
-        let arguments = params.and_then(|params| params.member("arguments"));
-        let arguments = arguments.map_or_else(|| "null".to_owned(), Json::to_compact);
+        let content = params.and_then(|params| params.member("arguments"));
+        let arguments = content.map_or_else(|| "null".to_owned(), Json::to_compact);
         self.record.record(Event::McpToolCalled {
             server_id: self.options.server.clone(),
             tool_name: tool.to_string(),
@@ -59,6 +59,41 @@ impl<R: Recorder> Connection<R> {
             return Err(self.refusal(&tool, &verdict));
         }
         self.record.record(intercepted);
+        self.judge_content(id, &tool, content).await
+    }
+
+    /// What the arguments would carry out.
+    async fn judge_content(
+        &self,
+        id: &Id,
+        tool: &str,
+        arguments: Option<&Json<'_>>,
+    ) -> Result<(), ErrorReply> {
+        let server = &self.options.server;
+        let found = self.options.content.borrow_mut().judge_arguments(server, tool, arguments, self.now());
+        let Some(Exfiltration { verdict, detector, severity, source, destination, context }) = found else {
+            return Ok(());
+        };
+        let (source_server, source_tool) = source.map(|source| (source.server, source.tool)).unzip();
+        let event = Event::McpExfilDetected {
+            server_id: server.clone(),
+            tool_name: tool.to_owned(),
+            jsonrpc_id: id.to_value(),
+            detector,
+            action: verdict.outcome.as_str().to_owned(),
+            severity,
+            reason: verdict.reason.code().to_owned(),
+            rule: verdict.rule.clone(),
+            source_server,
+            source_tool,
+            destination,
+            context,
+        };
+        if verdict.is_block() {
+            self.commit(event).await;
+            return Err(self.refusal(tool, &verdict));
+        }
+        self.record.record(event);
         Ok(())
     }
 

@@ -1,4 +1,5 @@
-//! The state of one server connection. It does no input or output: lines go in, messages collect in two outboxes.
+//! The state of one server connection. It does no input or output: lines go in, messages go to
+//! the client and collect in an outbox for the server.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use crate::guard::{Guard, Verdict};
 use crate::json::Json;
 use crate::store::{Event, Recorder};
 
+use super::client::Client;
 use super::jsonrpc::Key;
 use super::options::Options;
 use super::outbox::Outbox;
@@ -22,7 +24,6 @@ pub(super) struct Connection<R> {
     pub guard: Rc<RefCell<Guard>>,
     pub record: R,
     pub phase: Phase,
-    pub to_client: Outbox,
     pub to_server: Outbox,
     /// Messages for a server that is not ready yet, each with its newline.
     pub held: Vec<u8>,
@@ -85,7 +86,6 @@ impl<R: Recorder> Connection<R> {
             guard,
             record,
             phase: Phase::Idle,
-            to_client: Outbox::default(),
             to_server: Outbox::default(),
             held: Vec::new(),
             from_client: Pending::default(),
@@ -97,15 +97,15 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// Whether the client has to wait: the server does not read, or the client does not read our answers.
-    pub fn client_must_wait(&self) -> bool {
+    pub fn client_must_wait(&self, client: &impl Client) -> bool {
         const SLACK: usize = 4 << 20;
-        self.to_server.is_full() || self.held.len() > (1 << 20) || self.to_client.waiting() > SLACK
+        self.to_server.is_full() || self.held.len() > (1 << 20) || client.waiting() > SLACK
     }
 
     /// Whether the server has to wait, for the same reasons.
-    pub fn server_must_wait(&self) -> bool {
+    pub fn server_must_wait(&self, client: &impl Client) -> bool {
         const SLACK: usize = 4 << 20;
-        self.to_client.is_full() || self.to_server.waiting() > SLACK
+        client.is_full() || self.to_server.waiting() > SLACK
     }
 
     pub fn is_running(&self) -> bool {
@@ -136,10 +136,6 @@ impl<R: Recorder> Connection<R> {
                 self.held.push(b'\n');
             }
         }
-    }
-
-    pub fn error_to_client(&mut self, id: Option<&str>, error: &ErrorReply) {
-        self.to_client.push(|out| reply::write_error(out, id, error));
     }
 
     pub fn error_to_server(&mut self, id: Option<&str>, error: &ErrorReply) {

@@ -3,6 +3,7 @@
 use crate::json::{self, Json};
 use crate::store::{Event, Recorder};
 
+use super::client::Client;
 use super::connection::{Connection, Handshake, Phase, Side};
 use super::framing::Frame;
 use super::jsonrpc::{self, Id, Message, Shape};
@@ -11,29 +12,30 @@ use super::reject::Fault;
 use super::reply::{self, ErrorReply};
 
 impl<R: Recorder> Connection<R> {
-    pub async fn on_client_frame(&mut self, frame: Frame<'_>) {
+    pub async fn on_client_frame(&mut self, client: &mut impl Client, frame: Frame<'_>) {
         if let Some(fault) = Fault::oversized(&frame, self.options.max_line_bytes) {
-            return self.reject(Side::Client, fault).await;
+            return self.reject(client, Side::Client, fault).await;
         }
         let Frame::Line(line) = frame else { return };
         let tree = match json::read(line) {
             Ok(tree) => tree,
-            Err(error) => return self.reject(Side::Client, Fault::unreadable(line, &error)).await,
+            Err(error) => return self.reject(client, Side::Client, Fault::unreadable(line, &error)).await,
         };
         match jsonrpc::classify(&tree) {
-            Err(error) => self.reject(Side::Client, Fault::envelope(line, &tree, error)).await,
+            Err(error) => self.reject(client, Side::Client, Fault::envelope(line, &tree, error)).await,
             Ok(Message::Request { id, method, params }) => {
-                self.client_request(line.len(), &tree, id, &method, params).await;
+                self.client_request(client, line.len(), &tree, id, &method, params).await;
             }
             Ok(Message::Notification { method, params }) => {
-                self.client_notification(line.len(), &tree, &method, params).await;
+                self.client_notification(client, line.len(), &tree, &method, params).await;
             }
-            Ok(Message::Response { id, .. }) => self.client_response(line.len(), &tree, id).await,
+            Ok(Message::Response { id, .. }) => self.client_response(client, line.len(), &tree, id).await,
         }
     }
 
-    async fn client_request(
+    pub async fn client_request(
         &mut self,
+        client: &mut impl Client,
         bytes: usize,
         tree: &Json<'_>,
         id: Id,
@@ -59,7 +61,7 @@ impl<R: Recorder> Connection<R> {
                     bytes: bytes as u64,
                 })
                 .await;
-                return self.error_to_client(Some(&id.spelled), &error);
+                return client.error(Some(&id), &error);
             }
             Err(InsertError::Full) => {
                 let error = ErrorReply {
@@ -68,19 +70,19 @@ impl<R: Recorder> Connection<R> {
                     reason: "too-many-requests",
                     rule: None,
                 };
-                return self.error_to_client(Some(&id.spelled), &error);
+                return client.error(Some(&id), &error);
             }
         }
         if let Some(error) = self.store_error() {
-            return self.error_to_client(Some(&id.spelled), &error);
+            return client.error(Some(&id), &error);
         }
         if method == "tools/call"
             && let Err(error) = self.authorise_call(bytes, &id, params).await
         {
-            return self.error_to_client(Some(&id.spelled), &error);
+            return client.error(Some(&id), &error);
         }
         if let Some(error) = self.cannot_run() {
-            return self.error_to_client(Some(&id.spelled), &error);
+            return client.error(Some(&id), &error);
         }
         let kind = match method {
             "initialize" => {
@@ -89,6 +91,7 @@ impl<R: Recorder> Connection<R> {
                 Kind::Initialize
             }
             "tools/list" => Kind::ToolsList,
+            "tools/call" => Kind::ToolCall(called_tool(params)),
             _ => Kind::Other,
         };
         // A subscription has no answer until it ends.
@@ -98,8 +101,9 @@ impl<R: Recorder> Connection<R> {
         self.forward_to_server(tree);
     }
 
-    async fn client_notification(
+    pub async fn client_notification(
         &mut self,
+        client: &mut impl Client,
         bytes: usize,
         tree: &Json<'_>,
         method: &str,
@@ -110,7 +114,7 @@ impl<R: Recorder> Connection<R> {
             "tools/call" => {
                 let detail = "`tools/call` without an `id`".to_owned();
                 let fault = Fault::invalid(bytes, "invalid-request", detail, None, Shape::Request);
-                return self.reject(Side::Client, fault).await;
+                return self.reject(client, Side::Client, fault).await;
             }
             "notifications/initialized" => {
                 self.handshake.initialized = Some(tree.to_compact().into_bytes());
@@ -129,7 +133,13 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    async fn client_response(&mut self, bytes: usize, tree: &Json<'_>, id: Option<Id>) {
+    pub async fn client_response(
+        &mut self,
+        client: &mut impl Client,
+        bytes: usize,
+        tree: &Json<'_>,
+        id: Option<Id>,
+    ) {
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_server.answer(&id.key));
         match answer {
             // Not held back: a server may wait for it before it answers the handshake.
@@ -144,7 +154,7 @@ impl<R: Recorder> Connection<R> {
             Answer::Unknown => {
                 let detail = "an answer to a request that the server did not send".to_owned();
                 let fault = Fault::invalid(bytes, "unasked-response", detail, None, Shape::Response);
-                self.reject(Side::Client, fault).await;
+                self.reject(client, Side::Client, fault).await;
             }
         }
     }
@@ -178,11 +188,17 @@ impl<R: Recorder> Connection<R> {
     }
 }
 
+/// The tool of a call that was authorised.
+fn called_tool(params: Option<&Json<'_>>) -> Box<str> {
+    let name = params.and_then(|params| params.member("name")?.as_text());
+    name.unwrap_or_default().into()
+}
+
 /// The id that `notifications/cancelled` names.
 pub(super) fn cancelled_id(params: Option<&Json<'_>>) -> Option<Id> {
     params?.member("requestId").and_then(|id| Id::from_json(id).ok())
 }
 
-fn progress_token(params: Option<&Json<'_>>) -> Option<Id> {
+pub(super) fn progress_token(params: Option<&Json<'_>>) -> Option<Id> {
     params?.member("_meta")?.member("progressToken").and_then(|token| Id::from_json(token).ok())
 }

@@ -1,8 +1,11 @@
 //! The server's messages, phase by phase: read, classify, match with what was asked, inspect, forward.
 
+use std::borrow::Cow;
+
 use crate::json::{self, Json};
 use crate::store::{Event, Recorder};
 
+use super::client::Client;
 use super::connection::{Connection, Phase, Side};
 use super::framing::Frame;
 use super::from_client::cancelled_id;
@@ -18,52 +21,58 @@ pub(super) enum Step {
     Replayed(bool),
 }
 
-enum Plan {
+enum Plan<'a> {
     Request(Id, String),
-    Notification,
+    Notification(Cow<'a, str>),
     Answer(Option<Id>, bool),
 }
 
 impl<R: Recorder> Connection<R> {
-    pub async fn on_server_frame(&mut self, frame: Frame<'_>) -> Step {
+    pub async fn on_server_frame(&mut self, client: &mut impl Client, frame: Frame<'_>) -> Step {
         if let Some(fault) = Fault::oversized(&frame, self.options.max_line_bytes) {
-            self.reject(Side::Server, fault).await;
+            self.reject(client, Side::Server, fault).await;
             return Step::Done;
         }
         let Frame::Line(line) = frame else { return Step::Done };
-        let mut tree = match json::read(line) {
+        let tree = match json::read(line) {
             Ok(tree) => tree,
             Err(error) => {
-                self.reject(Side::Server, Fault::unreadable(line, &error)).await;
+                self.reject(client, Side::Server, Fault::unreadable(line, &error)).await;
                 return Step::Done;
             }
         };
         let plan = match jsonrpc::classify(&tree) {
             Err(error) => {
                 let fault = Fault::envelope(line, &tree, error);
-                self.reject(Side::Server, fault).await;
-                self.close_batched(&tree).await;
+                self.reject(client, Side::Server, fault).await;
+                self.close_batched(client, &tree).await;
                 return Step::Done;
             }
             Ok(Message::Request { id, method, .. }) => Plan::Request(id, method.into_owned()),
             Ok(Message::Notification { method, params }) => {
                 self.note_notification(&method, params);
-                Plan::Notification
+                Plan::Notification(method)
             }
             Ok(Message::Response { id, is_error }) => Plan::Answer(id, is_error),
         };
         match plan {
-            Plan::Request(id, method) => self.server_request(line.len(), &tree, id, &method).await,
-            Plan::Notification if is_progress(&tree) => self.to_client.push_progress(|out| tree.write(out)),
-            Plan::Notification => self.to_client.push(|out| tree.write(out)),
+            Plan::Request(id, method) => self.server_request(client, line.len(), tree, id, &method).await,
+            Plan::Notification(method) => client.notification(&method, tree),
             Plan::Answer(id, is_error) => {
-                return self.server_response(line.len(), &mut tree, id, is_error).await;
+                return self.server_response(client, line.len(), tree, id, is_error).await;
             }
         }
         Step::Done
     }
 
-    async fn server_request(&mut self, bytes: usize, tree: &Json<'_>, id: Id, method: &str) {
+    async fn server_request(
+        &mut self,
+        client: &mut impl Client,
+        bytes: usize,
+        tree: Json<'_>,
+        id: Id,
+        method: &str,
+    ) {
         if let Some(error) = self.store_error() {
             return self.error_to_server(Some(&id.spelled), &error);
         }
@@ -74,10 +83,10 @@ impl<R: Recorder> Connection<R> {
             };
             // With the id of a running request, so the answer cannot be matched by mistake: it has no id.
             let fault = Fault::invalid(bytes, reason, detail.to_owned(), Some(id), Shape::Request);
-            return self.reject(Side::Server, fault).await;
+            return self.reject(client, Side::Server, fault).await;
         }
-        self.from_server.insert(id, method, Kind::Other, None, None);
-        self.to_client.push(|out| tree.write(out));
+        self.from_server.insert(id.clone(), method, Kind::Other, None, None);
+        client.request(&id, tree);
     }
 
     fn note_notification(&mut self, method: &str, params: Option<&Json<'_>>) {
@@ -102,8 +111,9 @@ impl<R: Recorder> Connection<R> {
 
     async fn server_response(
         &mut self,
+        client: &mut impl Client,
         bytes: usize,
-        tree: &mut Json<'_>,
+        mut tree: Json<'_>,
         id: Option<Id>,
         is_error: bool,
     ) -> Step {
@@ -122,32 +132,37 @@ impl<R: Recorder> Connection<R> {
             Answer::Unknown => {
                 let detail = "an answer to a request that the client did not send".to_owned();
                 let fault = Fault::invalid(bytes, "unasked-response", detail, id, Shape::Response);
-                self.reject(Side::Server, fault).await;
+                self.reject(client, Side::Server, fault).await;
                 return Step::Done;
             }
         };
         match kind {
-            Kind::ToolsList => self.inspect_tools(tree),
+            Kind::ToolsList => self.inspect_tools(&mut tree),
             Kind::Initialize => self.handshake.agreed = !is_error,
+            Kind::ToolCall(tool) => {
+                let now = self.now();
+                let mut content = self.options.content.borrow_mut();
+                content.remember_result(&self.options.server, &tool, &tree, now);
+            }
             Kind::Other => {}
         }
-        self.to_client.push_answer(|out| tree.write(out));
+        client.answer(id.as_ref(), tree);
         Step::Done
     }
 
     /// A batch was refused as a whole: the requests that its members would have answered are closed.
-    async fn close_batched(&mut self, tree: &Json<'_>) {
+    async fn close_batched(&mut self, client: &mut impl Client, tree: &Json<'_>) {
         for member in tree.as_array().unwrap_or_default() {
             let Some(Ok(id)) = member.member("id").map(Id::from_json) else { continue };
             if member.member("method").is_none() && self.from_client.is_open(&id.key) {
                 let detail = "it came in a batch".to_owned();
-                self.reject(Side::Server, Fault::invalid(0, "batch", detail, Some(id), Shape::Response))
-                    .await;
+                self.reject(
+                    client,
+                    Side::Server,
+                    Fault::invalid(0, "batch", detail, Some(id), Shape::Response),
+                )
+                .await;
             }
         }
     }
-}
-
-fn is_progress(tree: &Json<'_>) -> bool {
-    tree.member("method").and_then(Json::as_text).is_some_and(|method| method == "notifications/progress")
 }

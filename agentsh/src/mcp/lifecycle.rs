@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use crate::store::{Event, Recorder};
 
+use super::client::Client;
 use super::connection::{Connection, Phase};
 use super::jsonrpc::Key;
 use super::reply::{self, ErrorReply};
@@ -55,17 +56,17 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// The server did not start: whoever waits for it is told why.
-    pub fn on_start_failed(&mut self, message: String, permanent: bool) {
+    pub fn on_start_failed(&mut self, client: &mut impl Client, message: String, permanent: bool) {
         let error = self.start_error(&message);
         for entry in self.from_client.take_all() {
-            self.error_to_client(Some(&entry.id.spelled), &error);
+            client.error(Some(&entry.id), &error);
         }
         self.held = Vec::new();
         self.phase = if permanent { Phase::Failed(message) } else { Phase::Idle };
     }
 
     /// The server is gone: its calls get an error, its own requests are withdrawn.
-    pub async fn on_server_ended(&mut self, exit: &ExitInfo, restart_in_ms: u64) {
+    pub async fn on_server_ended(&mut self, client: &mut impl Client, exit: &ExitInfo, restart_in_ms: u64) {
         let calls = self.from_client.take_all();
         self.commit(Event::McpServerCrashed {
             server_id: self.options.server.clone(),
@@ -89,11 +90,11 @@ impl<R: Recorder> Connection<R> {
             rule: None,
         };
         for entry in calls {
-            self.error_to_client(Some(&entry.id.spelled), &error);
+            client.error(Some(&entry.id), &error);
         }
         for entry in self.from_server.give_up_all() {
             let reason = format!("server '{}' ended", self.options.server);
-            self.to_client.push(|out| reply::write_cancelled(out, &entry.id.spelled, &reason));
+            client.withdraw(&entry.id, &reason);
         }
         self.to_server.clear();
         self.held = Vec::new();
@@ -102,7 +103,7 @@ impl<R: Recorder> Connection<R> {
 
     /// Ends requests whose time is over. While the server itself waits for the client (a question to the user, a
     /// model call), the client's requests get another term.
-    pub async fn expire_requests(&mut self) {
+    pub async fn expire_requests(&mut self, client: &mut impl Client) {
         let now = Instant::now();
         while let Some(key) = self.from_client.overdue(now) {
             let Some(timeout) = self.timeout() else { return };
@@ -125,7 +126,7 @@ impl<R: Recorder> Connection<R> {
                 self.options.server, entry.method
             );
             let error = ErrorReply { code: reply::TIMED_OUT, message, reason: "timed-out", rule: None };
-            self.error_to_client(Some(&entry.id.spelled), &error);
+            client.error(Some(&entry.id), &error);
             if entry.method.as_ref() != "initialize" {
                 let cancelled = &entry.id.spelled;
                 match self.phase {

@@ -4,6 +4,7 @@
 //! `from_server` decide, and `outbox` writes what was inspected. `proxy` owns the input and output and the life of the
 //! server; `bridge` is what the agent starts in the server's place.
 
+pub mod aggregate;
 pub mod bridge;
 pub mod bridge_accept;
 pub mod framing;
@@ -13,10 +14,11 @@ pub mod proxy;
 pub mod upstream;
 
 mod authorise;
-
+mod client;
 mod connection;
 mod from_client;
 mod from_server;
+mod host;
 mod lifecycle;
 mod outbox;
 mod pending;
@@ -27,6 +29,7 @@ mod tools_list;
 
 pub use options::Options;
 pub use proxy::{Ended, serve};
+pub use reply::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
 pub use upstream::{ExitInfo, Running, StartError, Upstream};
 
 #[cfg(test)]

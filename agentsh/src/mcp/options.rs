@@ -1,11 +1,14 @@
 //! What one connection needs to know besides its streams.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::guard::{ContentGuard, NotConfigured};
 use crate::types::ServerId;
 
 /// Settings of one server connection.
@@ -26,10 +29,13 @@ pub struct Options {
     pub known: BTreeMap<String, String>,
     /// The moment from which rate limits count: the same one for every connection of a session.
     pub epoch: Instant,
+    /// Looks into arguments and results: the same one for every connection of a session.
+    pub content: Rc<RefCell<dyn ContentGuard>>,
 }
 
 impl Options {
-    /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, nothing known, arguments not shown.
+    /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, nothing known, arguments not shown, and
+    /// nobody who looks into them.
     #[must_use]
     pub fn new(server: ServerId) -> Self {
         Self {
@@ -41,6 +47,7 @@ impl Options {
             redact: |_| Value::Null,
             known: BTreeMap::new(),
             epoch: Instant::now(),
+            content: Rc::new(RefCell::new(NotConfigured)),
         }
     }
 }

@@ -14,10 +14,12 @@ const MAX_CLOSED: usize = 4096;
 const MAX_METHOD: usize = 256;
 
 /// What has to be done with the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Initialize,
     ToolsList,
+    /// With the name of the tool.
+    ToolCall(Box<str>),
     Other,
 }
 
@@ -49,7 +51,7 @@ pub enum InsertError {
     Full,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Closed {
     Cancelled(Kind),
     Expired,

@@ -8,6 +8,7 @@
 use crate::json::{Json, JsonError};
 use crate::store::{Event, Recorder};
 
+use super::client::Client;
 use super::connection::{Connection, Phase, Side};
 use super::framing::Frame;
 use super::jsonrpc::{EnvelopeError, Id, Shape};
@@ -71,7 +72,7 @@ impl Fault {
         Self { reason, detail, bytes, id, shape, could_answer_any: false, code }
     }
 
-    fn to_sender(&self) -> ErrorReply {
+    pub fn to_sender(&self) -> ErrorReply {
         ErrorReply {
             code: self.code,
             message: format!("the message was not forwarded: {}", self.detail),
@@ -80,7 +81,7 @@ impl Fault {
         }
     }
 
-    fn to_asker(&self, who: &str) -> ErrorReply {
+    pub fn to_asker(&self, who: &str) -> ErrorReply {
         ErrorReply {
             code: reply::BAD_ANSWER,
             message: format!("the answer of {who} was not forwarded: {}", self.detail),
@@ -91,7 +92,7 @@ impl Fault {
 }
 
 impl<R: Recorder> Connection<R> {
-    pub async fn reject(&mut self, from: Side, fault: Fault) {
+    pub async fn reject(&mut self, client: &mut impl Client, from: Side, fault: Fault) {
         self.commit(Event::McpMessageRejected {
             server_id: self.options.server.clone(),
             from: from.as_str().to_owned(),
@@ -101,12 +102,12 @@ impl<R: Recorder> Connection<R> {
         })
         .await;
         match from {
-            Side::Client => self.answer_client_fault(&fault),
-            Side::Server => self.answer_server_fault(&fault),
+            Side::Client => self.answer_client_fault(client, &fault),
+            Side::Server => self.answer_server_fault(client, &fault),
         }
     }
 
-    fn answer_client_fault(&mut self, fault: &Fault) {
+    fn answer_client_fault(&mut self, client: &mut impl Client, fault: &Fault) {
         if fault.shape == Shape::Response {
             if let Some(id) = &fault.id
                 && let Answer::Open(entry) = self.from_server.answer(&id.key)
@@ -117,10 +118,10 @@ impl<R: Recorder> Connection<R> {
         }
         // An id in flight belongs to another request, which still gets its own answer.
         let id = fault.id.as_ref().filter(|id| !self.from_client.is_open(&id.key));
-        self.error_to_client(id.map(|id| &*id.spelled), &fault.to_sender());
+        client.error(id, &fault.to_sender());
     }
 
-    fn answer_server_fault(&mut self, fault: &Fault) {
+    fn answer_server_fault(&mut self, client: &mut impl Client, fault: &Fault) {
         if fault.shape == Shape::Request {
             if let Some(id) = fault.id.as_ref().filter(|id| !self.from_server.is_open(&id.key)) {
                 self.error_to_server(Some(&id.spelled), &fault.to_sender());
@@ -140,7 +141,7 @@ impl<R: Recorder> Connection<R> {
         };
         if let Some(entry) = asked.and_then(|key| self.from_client.give_up(&key)) {
             let who = format!("server '{}'", self.options.server);
-            self.error_to_client(Some(&entry.id.spelled), &fault.to_asker(&who));
+            client.error(Some(&entry.id), &fault.to_asker(&who));
         }
     }
 }

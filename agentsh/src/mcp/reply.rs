@@ -5,6 +5,7 @@ use crate::json::write_text;
 pub const PARSE_ERROR: i32 = -32700;
 pub const INVALID_REQUEST: i32 = -32600;
 pub const INVALID_PARAMS: i32 = -32602;
+pub const INTERNAL_ERROR: i32 = -32603;
 /// Policy says no.
 pub const REFUSED: i32 = -32001;
 /// The server ended, or did not start.

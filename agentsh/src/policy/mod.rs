@@ -18,6 +18,7 @@ pub mod explain;
 #[cfg(test)]
 mod file_tests;
 pub mod glob;
+mod json_nodes;
 pub mod limits;
 pub mod mcp;
 mod model;
@@ -27,6 +28,9 @@ mod narrow_mcp;
 mod narrow_tests;
 pub mod path;
 pub mod place;
+pub mod proxy_file;
+#[cfg(test)]
+mod proxy_file_tests;
 mod raw;
 mod read;
 mod read_later;

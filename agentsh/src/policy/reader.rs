@@ -17,6 +17,8 @@ pub type List<T> = Option<Ruled<Vec<Ruled<T>>>>;
 
 pub struct Reader<'t> {
     pub source: Source<'t>,
+    /// What the outermost map is called.
+    pub root: &'static str,
     problems: Vec<Diagnostic>,
     pub warnings: Vec<Ruled<String>>,
 }
@@ -61,7 +63,7 @@ impl<'n> Fields<'n> {
 
 impl<'t> Reader<'t> {
     pub fn new(source: Source<'t>) -> Self {
-        Self { source, problems: Vec::new(), warnings: Vec::new() }
+        Self { source, root: "a policy", problems: Vec::new(), warnings: Vec::new() }
     }
 
     /// All mistakes so far, or none.
@@ -97,7 +99,7 @@ impl<'t> Reader<'t> {
         for entry in fields.entries {
             if !keys.contains(&entry.key.as_str()) {
                 let place =
-                    if here.path.is_empty() { "a policy".to_owned() } else { format!("`{}`", here.path) };
+                    if here.path.is_empty() { self.root.to_owned() } else { format!("`{}`", here.path) };
                 let help = match closest(&entry.key, keys) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("the keys here are {}", one_of(keys)),
@@ -244,7 +246,7 @@ impl<'t> Reader<'t> {
             }
             _ => None,
         };
-        let name = if here.path.is_empty() { "a policy".to_owned() } else { format!("`{}`", here.path) };
+        let name = if here.path.is_empty() { self.root.to_owned() } else { format!("`{}`", here.path) };
         let label = format!("found {}", found.kind());
         self.problem_at(here.node.place, format!("{name} must be {wanted}"), label, help);
     }

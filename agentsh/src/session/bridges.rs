@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
-use crate::guard::Guard;
+use crate::guard::{ContentGuard, Guard, NotConfigured};
+use crate::mcp::aggregate::{Front, Member};
 use crate::mcp::{self, Options};
 use crate::store::redact;
 use crate::types::ServerId;
@@ -23,6 +24,7 @@ pub struct Bridges {
     session: Rc<Session>,
     guard: Rc<RefCell<Guard>>,
     epoch: Instant,
+    content: Rc<RefCell<dyn ContentGuard>>,
     declared: BTreeMap<ServerId, Declaration>,
 }
 
@@ -30,7 +32,19 @@ impl Bridges {
     #[must_use]
     pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declaration>) -> Self {
         let guard = Rc::new(RefCell::new(Guard::new(&session.policy.mcp)));
-        Self { session, guard, epoch: Instant::now(), declared }
+        Self {
+            session,
+            guard,
+            epoch: Instant::now(),
+            content: Rc::new(RefCell::new(NotConfigured)),
+            declared,
+        }
+    }
+
+    /// With somebody who looks into arguments and results.
+    #[must_use]
+    pub fn with_content(self, content: Rc<RefCell<dyn ContentGuard>>) -> Self {
+        Self { content, ..self }
     }
 
     /// Accepts bridges until dropped.
@@ -72,6 +86,31 @@ impl Bridges {
         server: Server,
         id: ServerId,
     ) -> mcp::Ended {
+        let options = self.options(id);
+        mcp::serve(input, output, server, Rc::clone(&self.guard), self.session.journal.clone(), options).await
+    }
+
+    /// Serves one client with several servers as one, until it closes its end.
+    pub async fn aggregate(
+        &self,
+        input: impl tokio::io::AsyncRead + Unpin,
+        output: impl tokio::io::AsyncWrite + Unpin,
+        servers: Vec<(ServerId, Server)>,
+        own: Box<dyn mcp::aggregate::Own>,
+    ) {
+        let members =
+            servers.into_iter().map(|(id, upstream)| Member { upstream, options: self.options(id) });
+        let session = Rc::clone(&self.session);
+        let front = Front {
+            max_line_bytes: usize::try_from(session.policy.mcp.max_line_bytes).unwrap_or(usize::MAX),
+            own,
+            note: Box::new(move |message| session.note(&crate::store::escape::line(message))),
+        };
+        let record = self.session.journal.clone();
+        mcp::aggregate::serve(input, output, members.collect(), Rc::clone(&self.guard), record, front).await;
+    }
+
+    fn options(&self, id: ServerId) -> Options {
         let policy = &self.session.policy.mcp;
         let mut options = Options::new(id);
         options.max_line_bytes = usize::try_from(policy.max_line_bytes).unwrap_or(usize::MAX);
@@ -81,7 +120,8 @@ impl Bridges {
             Err(_) => serde_json::Value::Null,
         };
         options.epoch = self.epoch;
-        mcp::serve(input, output, server, Rc::clone(&self.guard), self.session.journal.clone(), options).await
+        options.content = Rc::clone(&self.content);
+        options
     }
 }
 

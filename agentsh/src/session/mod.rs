@@ -9,8 +9,10 @@ pub mod mcp_run;
 pub mod pinning;
 pub mod placeholders;
 pub mod probe;
+pub mod proxy;
 pub mod run;
 pub mod server;
+pub mod standard;
 
 use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write};

@@ -144,6 +144,31 @@ pub enum Event {
         jsonrpc_id: Value,
         after_ms: u64,
     },
+    /// A call would have carried out what another one brought in, or to where it must not go. Never the value.
+    McpExfilDetected {
+        server_id: ServerId,
+        tool_name: String,
+        jsonrpc_id: Value,
+        /// Stable code of what found it.
+        detector: String,
+        /// `allow`, `alert` or `block`.
+        action: String,
+        /// `low`, `medium`, `high` or `critical`.
+        severity: String,
+        reason: String,
+        rule: RuleRef,
+        source_server: Option<ServerId>,
+        source_tool: Option<String>,
+        destination: Option<String>,
+        /// Redacted.
+        context: String,
+    },
+    /// An answer for several servers was given without this one.
+    McpServerUnavailable {
+        server_id: ServerId,
+        method: String,
+        detail: String,
+    },
     /// A server that is not started at all.
     McpServerRefused {
         server_id: ServerId,

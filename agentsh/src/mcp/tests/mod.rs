@@ -5,6 +5,7 @@
     reason = "a test may stop at the first surprise"
 )]
 
+mod aggregate;
 mod hostile;
 mod lifetime;
 mod policy;

@@ -46,7 +46,7 @@ pub struct Journal {
     pub broken: RefCell<Option<String>>,
 }
 
-struct Factory {
+pub struct Factory {
     servers: mpsc::UnboundedSender<Server>,
     failures: VecDeque<StartError>,
     starts: Rc<Cell<usize>>,
@@ -70,6 +70,19 @@ pub fn setup() -> Setup {
 pub fn run(test: impl AsyncFnOnce()) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async { test().await });
+}
+
+impl Factory {
+    /// A factory whose servers arrive at the receiver.
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<Server>) {
+        let (sender, servers) = mpsc::unbounded_channel();
+        (Self { servers: sender, failures: VecDeque::new(), starts: Rc::default() }, servers)
+    }
+
+    pub fn failing(message: &str) -> Self {
+        let failure = StartError { message: message.to_owned(), permanent: true };
+        Self { failures: VecDeque::from([failure]), ..Self::new().0 }
+    }
 }
 
 impl Setup {
@@ -224,7 +237,7 @@ impl Recorder for Journal {
 }
 
 /// A peer, and the (read, write) ends for what talks to it.
-fn pair(size: usize) -> (Peer, (DuplexStream, DuplexStream)) {
+pub fn pair(size: usize) -> (Peer, (DuplexStream, DuplexStream)) {
     let (there_write, here_read) = duplex(size);
     let (here_write, there_read) = duplex(size);
     (Peer { read: BufReader::new(here_read), write: Some(here_write) }, (there_read, there_write))

@@ -1,0 +1,39 @@
+//! `agentsh proxy`: several MCP servers as one, on our own standard input and output.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::session::proxy;
+use crate::session::run::exit_code_of;
+
+use super::fail;
+use super::run::Network;
+
+#[derive(Debug, Args)]
+pub struct ProxyArgs {
+    /// The servers, as JSON; without it the file that CANARY_MCP_PROXY_CONFIG names, else only the proxy's own tools
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A policy file, or the name of a built-in policy
+    #[arg(long, value_name = "FILE|NAME")]
+    policy: Option<String>,
+    /// How connections are policed
+    #[arg(long, value_enum, default_value = "auto")]
+    network: Network,
+    /// Start even if a layer of protection cannot be had here
+    #[arg(long)]
+    allow_degraded: bool,
+}
+
+pub async fn run(args: ProxyArgs) -> u8 {
+    let request =
+        proxy::Request { config: args.config, policy: args.policy, allow_degraded: args.allow_degraded };
+    match proxy::run(request).await {
+        Ok(code) => code,
+        Err(error) => {
+            fail(&error.to_string());
+            exit_code_of(&error)
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What the arguments of a call would carry out, and what results brought in.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::json::Json;
+use crate::types::{ServerId, ToolId};
+
+use super::verdict::Verdict;
+
+/// Looks into what is called and what comes back. Time is counted as in [`super::Guard::judge_call`].
+pub trait ContentGuard: Debug {
+    /// What is about to leave, judged; None when nothing was found. Called after the lists and rates let the call
+    /// pass, before it is forwarded.
+    fn judge_arguments(
+        &mut self,
+        server: &ServerId,
+        tool: &str,
+        arguments: Option<&Json<'_>>,
+        now: Duration,
+    ) -> Option<Exfiltration>;
+
+    /// Remembers what a call brought in. `answer` is the whole message: a result or an error.
+    fn remember_result(&mut self, server: &ServerId, tool: &str, answer: &Json<'_>, now: Duration);
+
+    /// What is remembered and what was found, without any value: `tracking`, `tokens`, `leakage_events`.
+    fn report(&self) -> Value;
+}
+
+/// Something that is about to leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exfiltration {
+    pub verdict: Verdict,
+    /// Stable code of what found it.
+    pub detector: String,
+    /// `low`, `medium`, `high` or `critical`.
+    pub severity: String,
+    /// Where it came in.
+    pub source: Option<ToolId>,
+    /// Where it would go, if that is known.
+    pub destination: Option<String>,
+    /// What stands around it: redacted, at most 50 characters on each side.
+    pub context: String,
+}
+
+/// Nobody looks: nothing is found because nothing is searched, and the report says so.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NotConfigured;
+
+impl ContentGuard for NotConfigured {
+    fn judge_arguments(
+        &mut self,
+        _: &ServerId,
+        _: &str,
+        _: Option<&Json<'_>>,
+        _: Duration,
+    ) -> Option<Exfiltration> {
+        None
+    }
+
+    fn remember_result(&mut self, _: &ServerId, _: &str, _: &Json<'_>, _: Duration) {}
+
+    fn report(&self) -> Value {
+        json!({"tracking": "not configured", "tokens": [], "leakage_events": []})
+    }
+}

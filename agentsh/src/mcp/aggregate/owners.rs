@@ -1,0 +1,129 @@
+//! Which server a resource or a task belongs to, as far as the servers said so.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+/// Addresses that are remembered; a further one is asked for at every server.
+const MAX_URIS: usize = 65_536;
+/// Longest address or task id that is remembered, in bytes.
+const MAX_TEXT: usize = 8192;
+/// Templates that are remembered.
+const MAX_TEMPLATES: usize = 4096;
+/// Tasks that are remembered: the oldest ones go first.
+const MAX_TASKS: usize = 65_536;
+
+#[derive(Debug, Default)]
+pub struct Owners {
+    uris: HashMap<Box<str>, BTreeSet<usize>>,
+    templates: Vec<(usize, Box<str>)>,
+    tasks: HashMap<Box<str>, usize>,
+    task_order: VecDeque<Box<str>>,
+}
+
+impl Owners {
+    /// A server listed this address.
+    pub fn note_uri(&mut self, server: usize, uri: &str) {
+        if uri.len() > MAX_TEXT {
+            return;
+        }
+        if let Some(servers) = self.uris.get_mut(uri) {
+            servers.insert(server);
+        } else if self.uris.len() < MAX_URIS {
+            self.uris.insert(uri.into(), BTreeSet::from([server]));
+        }
+    }
+
+    /// A server listed this template.
+    pub fn note_template(&mut self, server: usize, template: &str) {
+        let is_known =
+            self.templates.iter().any(|(owner, known)| *owner == server && known.as_ref() == template);
+        if !is_known && template.len() <= MAX_TEXT && self.templates.len() < MAX_TEMPLATES {
+            self.templates.push((server, template.into()));
+        }
+    }
+
+    /// A server made this task. False when another server's task has the same name.
+    pub fn note_task(&mut self, server: usize, task: &str) -> bool {
+        if let Some(owner) = self.tasks.get(task) {
+            return *owner == server;
+        }
+        if task.len() > MAX_TEXT {
+            return true;
+        }
+        self.tasks.insert(task.into(), server);
+        self.task_order.push_back(task.into());
+        if self.task_order.len() > MAX_TASKS
+            && let Some(oldest) = self.task_order.pop_front()
+        {
+            self.tasks.remove(&oldest);
+        }
+        true
+    }
+
+    pub fn of_task(&self, task: &str) -> Option<usize> {
+        self.tasks.get(task).copied()
+    }
+
+    /// The servers that listed the address, else those with a template for it, in the order of the servers; empty
+    /// when nobody named it.
+    pub fn of_uri(&self, uri: &str) -> BTreeSet<usize> {
+        match self.uris.get(uri) {
+            Some(servers) => servers.clone(),
+            None => self
+                .templates
+                .iter()
+                .filter(|(_, template)| template.as_ref() == uri || fits(template, uri))
+                .map(|(server, _)| *server)
+                .collect(),
+        }
+    }
+}
+
+/// Whether the address could have been made from the template: its fixed parts occur in their order, the first one
+/// at the start and the last one at the end.
+fn fits(template: &str, uri: &str) -> bool {
+    let mut parts = template.split('{').map(|part| part.split_once('}').map_or(part, |(_, fixed)| fixed));
+    let Some(mut rest) = parts.next().and_then(|first| uri.strip_prefix(first)) else { return false };
+    let Some(mut last) = parts.next() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(last) else { return false };
+        rest = rest.get(at + last.len()..).unwrap_or_default();
+        last = part;
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_match_by_their_fixed_parts() {
+        for (template, uri, expected) in [
+            ("file:///{path}", "file:///a/b", true),
+            ("file:///{path}", "https://a", false),
+            ("x://{a}/y/{b}.txt", "x://1/y/2.txt", true),
+            ("x://{a}/y/{b}.txt", "x://1/z/2.txt", false),
+            ("x://{a}/y/{b}.txt", "x://1/y/2.md", false),
+            ("x://fixed", "x://fixed", true),
+            ("x://fixed", "x://fixed/more", false),
+            ("{+all}", "anything", true),
+            ("x:{broken", "x:y", false),
+        ] {
+            assert_eq!(fits(template, uri), expected, "{template} {uri}");
+        }
+    }
+
+    #[test]
+    fn who_listed_an_address_is_asked_and_a_task_has_one_owner() {
+        let mut owners = Owners::default();
+        owners.note_uri(2, "x:1");
+        owners.note_uri(0, "x:1");
+        owners.note_template(1, "x:{id}");
+        assert_eq!(owners.of_uri("x:1"), BTreeSet::from([0, 2]));
+        assert_eq!(owners.of_uri("x:7"), BTreeSet::from([1]));
+        assert_eq!(owners.of_uri("y:7"), BTreeSet::new());
+        assert!(owners.note_task(0, "t") && owners.note_task(0, "t"));
+        assert!(!owners.note_task(1, "t"));
+        assert_eq!(owners.of_task("t"), Some(0));
+    }
+}

@@ -1,0 +1,130 @@
+//! Which servers a request of the client is for.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::json::{Json, unescape};
+
+use super::board::{Board, What};
+use super::merge::List;
+use super::names;
+
+/// Where a request goes.
+#[derive(Debug, PartialEq)]
+pub enum Route {
+    /// The proxy answers with an empty result.
+    Here,
+    /// A tool of the proxy itself.
+    Own(String),
+    /// One server, which knows the name that stands at the path under `name`, if there is one.
+    One { server: usize, name: Option<(&'static [&'static str], String)> },
+    /// These, one after another.
+    Try { servers: VecDeque<usize>, any_error: bool },
+    /// All of these at once; those that are named with a cursor of their own.
+    All { what: What, servers: Vec<usize>, cursors: BTreeMap<usize, String> },
+    /// Nobody: why, and whether it is the method that is unknown.
+    Nobody { why: String, unknown_method: bool },
+}
+
+const NAME: &[&str] = &["params", "name"];
+const REFERENCE: &[&str] = &["params", "ref", "name"];
+
+/// Decides by the method, then by what it names.
+pub fn find(board: &Board, method: &str, params: Option<&Json<'_>>) -> Route {
+    let everybody = || (0..board.ids.len()).collect::<Vec<_>>();
+    let text = |name: &str| params.and_then(|params| params.member(name)).and_then(Json::as_text);
+    match method {
+        "ping" => Route::Here,
+        "initialize" => all(What::Initialize, everybody()),
+        "server/discover" => all(What::Discover, everybody()),
+        "logging/setLevel" => all(What::Any, able(board, "logging")),
+        "subscriptions/listen" => all(What::Any, everybody()),
+        "tools/call" => by_name(board, params.and_then(|params| params.member("name")), NAME, "tool"),
+        "prompts/get" => by_name(board, params.and_then(|params| params.member("name")), NAME, "prompt"),
+        "completion/complete" => completion(board, params),
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+            by_uri(board, text("uri").as_deref())
+        }
+        "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/update" => {
+            match text("taskId").and_then(|task| board.owners.of_task(&task)) {
+                Some(server) => Route::One { server, name: None },
+                None => Route::Try { servers: everybody().into(), any_error: true },
+            }
+        }
+        _ => match List::of(method) {
+            Some(list) => page(board, list, params),
+            None => Route::Try { servers: everybody().into(), any_error: false },
+        },
+    }
+}
+
+fn all(what: What, servers: Vec<usize>) -> Route {
+    Route::All { what, servers, cursors: BTreeMap::new() }
+}
+
+fn able(board: &Board, capability: &str) -> Vec<usize> {
+    (0..board.ids.len()).filter(|server| board.may_have(*server, capability)).collect()
+}
+
+fn by_name(board: &Board, name: Option<&Json<'_>>, path: &'static [&'static str], what: &str) -> Route {
+    let nobody = |why: String| Route::Nobody { why, unknown_method: false };
+    let Some(Json::String(raw)) = name else {
+        return nobody(format!("the request needs the `name` of a {what}"));
+    };
+    let shown = unescape(raw);
+    if what == "tool" && board.is_own(&shown) {
+        return Route::Own(shown.into_owned());
+    }
+    if let Some((server, rest)) = names::split(&board.ids, &shown) {
+        // As it was spelled, unless the spelling of the prefix is an odd one.
+        let spelled = raw.get(raw.len().saturating_sub(rest.len())..).filter(|tail| *tail == rest);
+        let exact = spelled.map_or_else(|| spell(rest), str::to_owned);
+        let prefix = format!("{}{}", board.ids.get(server).map_or("", String::as_str), names::SEPARATOR);
+        let exact = raw.strip_prefix(prefix.as_str()).map_or(exact, str::to_owned);
+        return Route::One { server, name: Some((path, exact)) };
+    }
+    let shown: String = shown.chars().take(128).collect();
+    nobody(format!("unknown {what} '{shown}': names are SERVER{}{}", names::SEPARATOR, what.to_uppercase()))
+}
+
+/// Between the quotes of a JSON string.
+fn spell(text: &str) -> String {
+    let mut out = Vec::new();
+    crate::json::write_text(text, &mut out);
+    String::from_utf8(out).map(|quoted| quoted.trim_matches('"').to_owned()).unwrap_or_default()
+}
+
+fn by_uri(board: &Board, uri: Option<&str>) -> Route {
+    let owners = uri.map(|uri| board.owners.of_uri(uri)).unwrap_or_default();
+    let servers: VecDeque<usize> =
+        if owners.is_empty() { able(board, "resources").into() } else { owners.into_iter().collect() };
+    if servers.is_empty() {
+        return Route::Nobody { why: "no server has resources".to_owned(), unknown_method: true };
+    }
+    Route::Try { servers, any_error: true }
+}
+
+fn completion(board: &Board, params: Option<&Json<'_>>) -> Route {
+    let reference = params.and_then(|params| params.member("ref"));
+    let Some(reference) = reference else {
+        return Route::Nobody { why: "the request needs a `ref`".to_owned(), unknown_method: false };
+    };
+    if reference.member("uri").is_some() {
+        return by_uri(board, reference.member("uri").and_then(Json::as_text).as_deref());
+    }
+    by_name(board, reference.member("name"), REFERENCE, "prompt")
+}
+
+fn page(board: &Board, list: List, params: Option<&Json<'_>>) -> Route {
+    match params.and_then(|params| params.member("cursor")) {
+        None => all(What::List(list, true), able(board, list.capability())),
+        Some(cursor) => {
+            let more = cursor.as_text().and_then(|text| names::read_cursor(&text, board.ids.len()));
+            let Some(more) = more else {
+                let why = "the cursor is none that this proxy gave".to_owned();
+                return Route::Nobody { why, unknown_method: false };
+            };
+            let servers = more.iter().map(|(server, _)| *server).collect();
+            Route::All { what: What::List(list, false), servers, cursors: more.into_iter().collect() }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The side that asks: what a server connection hands to it. For one server this is the outbox of the client's
+//! stream; where several servers share a client, it decides first whose answer that is.
+
+use crate::json::Json;
+
+use super::jsonrpc::Id;
+use super::outbox::Outbox;
+use super::reply::{self, ErrorReply};
+
+pub(super) trait Client {
+    /// A request of the server.
+    fn request(&mut self, id: &Id, tree: Json<'_>);
+
+    fn notification(&mut self, method: &str, tree: Json<'_>);
+
+    /// The answer to a request; without an id it is an error that belongs to none.
+    fn answer(&mut self, id: Option<&Id>, tree: Json<'_>);
+
+    /// As `answer`, in our own words.
+    fn error(&mut self, id: Option<&Id>, error: &ErrorReply);
+
+    /// A request of the server that needs no answer any more.
+    fn withdraw(&mut self, id: &Id, reason: &str);
+
+    /// Bytes that the client has not taken yet.
+    fn waiting(&self) -> usize;
+
+    /// Whether the server has to wait for the client.
+    fn is_full(&self) -> bool;
+}
+
+impl Client for Outbox {
+    fn request(&mut self, _: &Id, tree: Json<'_>) {
+        self.push(|out| tree.write(out));
+    }
+
+    fn notification(&mut self, method: &str, tree: Json<'_>) {
+        if method == "notifications/progress" {
+            self.push_progress(|out| tree.write(out));
+        } else {
+            self.push(|out| tree.write(out));
+        }
+    }
+
+    fn answer(&mut self, _: Option<&Id>, tree: Json<'_>) {
+        self.push_answer(|out| tree.write(out));
+    }
+
+    fn error(&mut self, id: Option<&Id>, error: &ErrorReply) {
+        self.push(|out| reply::write_error(out, id.map(|id| &*id.spelled), error));
+    }
+
+    fn withdraw(&mut self, id: &Id, reason: &str) {
+        self.push(|out| reply::write_cancelled(out, &id.spelled, reason));
+    }
+
+    fn waiting(&self) -> usize {
+        Outbox::waiting(self)
+    }
+
+    fn is_full(&self) -> bool {
+        Outbox::is_full(self)
+    }
+}

@@ -1,0 +1,151 @@
+//! `agentsh proxy`: several servers as one, on our own standard input and output. Every server is pinned, sandboxed,
+//! policed and recorded as if it were alone.
+
+mod report;
+mod settings;
+mod standalone;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::guard::{ContentGuard, NotConfigured};
+use crate::mcp::aggregate::Own;
+use crate::policy::PolicyError;
+use crate::policy::proxy_file::{self, ProxyFile};
+use crate::store::Event;
+use crate::types::ServerId;
+
+use super::bridges::Bridges;
+use super::context::Context;
+use super::run::RunError;
+use super::server::{Declaration, ErrorOutput, Server};
+use super::{Opening, Session, SessionError, standard};
+
+pub use settings::{ResponseMode, Settings, SettingsError};
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// None: the file that the environment names.
+    pub config: Option<PathBuf>,
+    pub policy: Option<String>,
+    pub allow_degraded: bool,
+}
+
+/// Serves until the client closes our standard input. Must be called inside a `LocalSet`.
+///
+/// # Errors
+/// A configuration that cannot be used, or a session that cannot be opened. A server that cannot be started is told
+/// to the client and the user, and the others go on.
+pub async fn run(request: Request) -> Result<u8, RunError> {
+    let (context, project_shown) = Context::find_for_server().map_err(SessionError::from)?;
+    let settings = Settings::read(&context.env).map_err(|error| RunError::Refused(error.to_string()))?;
+    let path = request.config.or_else(|| settings.config.clone());
+    let file = match &path {
+        Some(path) => proxy_file::load(path).map_err(|error| RunError::Refused(shown(&error)))?,
+        None => ProxyFile::default(),
+    };
+    let command: Vec<String> =
+        path.iter().flat_map(|path| ["--config".to_owned(), path.display().to_string()]).collect();
+    let mut session = Session::open(
+        context,
+        Opening {
+            verb: "proxy",
+            command: &command,
+            agent: "generic",
+            policy: request.policy,
+            allow_degraded: request.allow_degraded,
+            project_shown,
+            hold_messages: false,
+        },
+    )
+    .await?;
+    session.policy.mcp = file.narrow(&session.policy.mcp);
+    let session = Rc::new(session);
+    for warning in &file.warnings {
+        session.note(&format!("{}: {}", warning.rule, warning.value));
+    }
+    let servers = servers(&session, &file);
+    let content: Rc<RefCell<dyn ContentGuard>> = Rc::new(RefCell::new(NotConfigured));
+    // Nothing that the file or the environment asks for is dropped in silence.
+    not_enforced(&session, &file, &settings);
+    let report = report::Report::new(session.id, settings.key, Rc::clone(&content));
+    let own: Box<dyn Own> = match path {
+        Some(_) => Box::new(report),
+        None => Box::new(standalone::Standalone::new(report, Rc::clone(&content))),
+    };
+    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_content(content);
+    let io = |doing| move |source| RunError::Io { doing, source };
+    let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for signals"))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(io("listen for signals"))?;
+    let code = tokio::select! {
+        () = bridges.aggregate(input, output, servers, own) => 0,
+        _ = interrupt.recv() => 130,
+        _ = terminate.recv() => 143,
+    };
+    session.close(code).await?;
+    Ok(code)
+}
+
+/// Says what was asked for and has no engine here, on record and to the user.
+fn not_enforced(session: &Session, file: &ProxyFile, settings: &Settings) {
+    let mut asked = vec![
+        ("allowed_domains", file.domains_rule.to_string()),
+        ("response mode", format!("{:?}", settings.mode).to_lowercase()),
+    ];
+    if !file.auditors.is_empty() {
+        asked.push(("auditors", "two auditors".to_owned()));
+    }
+    if settings.webhook.is_some() {
+        asked.push(("alert webhook", "a message for every detection".to_owned()));
+    }
+    if settings.persist_path.is_some() {
+        asked.push(("persistence", "CANARY_MCP_PERSIST_PATH".to_owned()));
+    }
+    for (layer, asked) in asked {
+        session.journal.record(Event::Enforcement {
+            server_id: None,
+            layer: layer.to_owned(),
+            asked,
+            got: "nothing".to_owned(),
+            state: "absent".to_owned(),
+            why: "this version does not look into arguments and results yet".to_owned(),
+        });
+    }
+    if !file.auditors.is_empty() || settings.webhook.is_some() || settings.persist_path.is_some() {
+        session.note("auditors, the webhook and the persisted state are not in force in this version");
+    }
+    session
+        .note("arguments are not searched for data or destinations in this version; servers have no network");
+}
+
+fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Server)> {
+    let each = file.servers.iter().map(|server| {
+        let server = server.value.clone();
+        let id = ServerId(server.id);
+        let declaration = Declaration {
+            id: id.clone(),
+            command: server.command,
+            args: server.args,
+            env: server.env,
+            cwd: None,
+            // Whoever names the file means what it says.
+            users_word: true,
+        };
+        (id, Server::new(Rc::clone(session), declaration, ErrorOutput::Passed))
+    });
+    each.collect()
+}
+
+/// Every mistake with its line; the first one gets its `error: ` where it is printed.
+fn shown(error: &PolicyError) -> String {
+    if let PolicyError::Unreadable { file, why } = error {
+        return format!("cannot read the proxy configuration {file}: {why}");
+    }
+    let text = error.render();
+    text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()
+}

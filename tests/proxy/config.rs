@@ -1,0 +1,57 @@
+//! Configurations that cannot be meant: the proxy does not start, and says where and what to do.
+
+use serde_json::json;
+
+use crate::support::{Mode, Outcome, Place};
+
+#[test]
+fn mistakes_stop_the_start_with_their_line() {
+    let place = Place::new(Mode::Invoker);
+    for (text, parts) in [
+        ("{", vec!["not valid JSON", "proxy.json:1"]),
+        (
+            "{\"servers\":[],\n\"alowed_domains\":[]}",
+            vec!["unknown key", "proxy.json:2:1", "allowed_domains"],
+        ),
+        (
+            "{\"servers\":[\n{\"id\":\"a\",\"command\":\"x\"},\n{\"id\":\"a__b\",\"command\":\"x\"}]}",
+            vec!["cannot be told apart", "proxy.json:3"],
+        ),
+        ("{\"servers\":[{\"id\":\"canary\",\"command\":\"x\"}]}", vec!["reserved", "canary__get_report"]),
+        (
+            "{\"servers\":[{\"id\":\"a\",\"command\":\"x\"}],\"allowed_tools\":\"a__*\"}",
+            vec!["must be a list", "put it in brackets"],
+        ),
+        (
+            "{\"servers\":[],\"auditors\":[{\"provider\":\"openai\",\"model\":\"m\",\"api_key_env\":\"K\"}]}",
+            vec!["two auditors"],
+        ),
+    ] {
+        let config = place.write("proxy.json", text);
+        let outcome = Outcome::of(&mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{text}");
+        for part in parts {
+            assert!(outcome.stderr.contains(part), "{part}\n{}", outcome.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_file_or_setting_that_cannot_be_used_is_named() {
+    let place = Place::new(Mode::Invoker);
+    let refused = |command: &mut std::process::Command, part: &str| {
+        let outcome = Outcome::of(command);
+        assert_eq!(outcome.code, 125, "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(part), "{part}\n{}", outcome.stderr);
+    };
+    refused(&mut place.agentsh(&["proxy", "--config", "missing.json"]), "missing.json");
+    let config = place.write("proxy.json", json!({"servers": []}).to_string());
+    for (name, value, part) in [
+        ("CANARY_MCP_RESPONSE_MODE", "off", "log, halt or alert"),
+        ("CANARY_MCP_TOKEN_TTL", "10", "60 to 86400"),
+        ("CANARY_MCP_RESPONSE_MODE", "alert", "CANARY_MCP_ALERT_WEBHOOK"),
+    ] {
+        let mut command = place.agentsh(&["proxy", "--config", config.to_str().unwrap()]);
+        refused(command.env(name, value), part);
+    }
+}

@@ -1,0 +1,4 @@
+//! `agentsh proxy`: several servers as one, started the real way.
+
+mod config;
+mod servers;

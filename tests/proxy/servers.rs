@@ -1,0 +1,162 @@
+//! Two servers with the same tools, told apart by their names.
+
+use serde_json::{Value, json};
+
+use crate::support::{Mode, Peer, Place};
+
+fn config(place: &Place, rest: &Value) -> String {
+    let server = place.program("fixture_server");
+    let mut file = json!({"servers": [
+        {"id": "one", "command": server, "env": {"WHO": "one"}},
+        {"id": "two", "command": server, "args": [], "env": {"WHO": "two"}},
+    ]});
+    for (key, value) in rest.as_object().unwrap() {
+        file[key] = value.clone();
+    }
+    place.write("proxy.json", file.to_string()).to_str().unwrap().to_owned()
+}
+
+fn start(place: &Place, rest: &Value) -> Peer {
+    let config = config(place, rest);
+    Peer::start(&mut place.agentsh(&["proxy", "--config", &config]))
+}
+
+fn names(peer: &mut Peer) -> Vec<String> {
+    let tools = peer.request("tools/list", json!({}));
+    let tools = tools["result"]["tools"].as_array().unwrap().clone();
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn both_are_there_and_each_is_itself() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut peer = start(&place, &json!({}));
+        let hello = peer.shake_hands();
+        assert_eq!(hello["result"]["serverInfo"]["name"], "agentsh", "{mode:?} {hello}");
+        assert_eq!(hello["result"]["capabilities"]["logging"], json!({}));
+        let names = names(&mut peer);
+        assert_eq!(names.len(), 33, "{names:?}");
+        assert_eq!((names[0].as_str(), names[16].as_str()), ("one__echo", "two__echo"));
+        assert_eq!(peer.text("one__env", json!({"name": "WHO"})), "one");
+        assert_eq!(peer.text("two__env", json!({"name": "WHO"})), "two");
+        let sum = peer.call("two__add", json!({"a": 1, "b": 2}));
+        assert_eq!(sum["result"]["structuredContent"]["sum"], 3, "{sum}");
+        assert_eq!(peer.text("one__big", json!({"bytes": 2_000_000})).len(), 2_000_000);
+        let report = peer.text("canary__get_report", json!({}));
+        assert!(serde_json::from_str::<Value>(&report).unwrap()["leakage_events"].is_array(), "{report}");
+        let (code, errors) = peer.finish();
+        assert_eq!(code, 0, "{mode:?}");
+        // What this version does not do is said, and nothing else.
+        assert_eq!(errors.lines().count(), 1, "{mode:?} {errors}");
+        assert!(errors.contains("arguments are not searched"), "{errors}");
+    }
+}
+
+#[test]
+fn the_environment_names_the_file_as_well() {
+    let place = Place::new(Mode::Invoker);
+    let config = config(&place, &json!({}));
+    let mut command = place.agentsh(&["proxy"]);
+    let mut peer = Peer::start(command.env("CANARY_MCP_PROXY_CONFIG", config));
+    peer.shake_hands();
+    assert_eq!(peer.text("two__echo", json!({"text": "x"})), "x");
+}
+
+#[test]
+fn servers_ask_and_tell_the_client() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = start(&place, &json!({}));
+    peer.shake_hands();
+    let ask = |server: &str| json!({"name": format!("{server}__ask"), "arguments": {"method": "roots/list", "params": {}}});
+    let (first, second) = (peer.ask("tools/call", ask("one")), peer.ask("tools/call", ask("two")));
+    let asked = [peer.next(), peer.next()];
+    assert_ne!(asked[0]["id"], asked[1]["id"]);
+    for request in &asked {
+        peer.send(&json!({"jsonrpc": "2.0", "id": request["id"], "result": {"roots": []}}));
+    }
+    for call in [first, second] {
+        let text = peer.answer(&call)["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        let heard: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&heard["id"], &heard["result"]), (&json!("ask-1"), &json!({"roots": []})));
+    }
+    let id = peer
+        .ask("tools/call", json!({"name": "two__notify", "arguments": {}, "_meta": {"progressToken": 7}}));
+    let mut heard = Vec::new();
+    loop {
+        let message = peer.next();
+        if message["id"] == id {
+            break;
+        }
+        heard.push(message["method"].as_str().unwrap().replace("notifications/", ""));
+    }
+    assert_eq!(heard, ["progress", "message", "tools/list_changed", "resources/updated"]);
+}
+
+#[test]
+fn a_crash_of_one_leaves_the_other_and_is_repaired() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = start(&place, &json!({}));
+    peer.shake_hands();
+    let crash = peer.call("one__crash", json!({"code": 3}));
+    assert!(crash["error"]["message"].as_str().unwrap().contains("exit code 3"), "{crash}");
+    assert_eq!(peer.text("two__echo", json!({"text": "x"})), "x");
+    assert_eq!(peer.text("one__echo", json!({"text": "again"})), "again");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_missing_and_the_others_work() {
+    let place = Place::new(Mode::Invoker);
+    let server = place.program("fixture_server");
+    let file =
+        json!({"servers": [{"id": "gone", "command": "no-such-server"}, {"id": "here", "command": server}]});
+    let config = place.write("proxy.json", file.to_string());
+    let mut peer = Peer::start(&mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
+    peer.shake_hands();
+    assert_eq!(names(&mut peer)[0], "here__echo");
+    let refused = peer.call("gone__x", json!({}));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("no-such-server"), "{refused}");
+    let (code, errors) = peer.finish();
+    assert_eq!(code, 0);
+    assert!(errors.contains("server 'gone' is missing from the answer to initialize"), "{errors}");
+}
+
+#[test]
+fn tools_outside_of_the_list_are_hidden_and_refused_by_their_line() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = start(&place, &json!({"allowed_tools": ["one__echo", "two__e*"]}));
+    peer.shake_hands();
+    assert_eq!(names(&mut peer), ["one__echo", "two__echo", "two__env", "canary__get_report"]);
+    let refused = peer.call("one__env", json!({"name": "HOME"}));
+    assert_eq!(refused["error"]["data"]["reason"], "tool-not-allowlisted", "{refused}");
+    assert!(
+        refused["error"]["message"].as_str().unwrap().contains("proxy.json:1 (allowed_tools)"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn the_report_needs_the_operators_key() {
+    let place = Place::new(Mode::Invoker);
+    let config = config(&place, &json!({}));
+    let mut command = place.agentsh(&["proxy", "--config", &config]);
+    let mut peer = Peer::start(command.env("CANARY_MCP_MGMT_KEY", "opensesame"));
+    peer.shake_hands();
+    let refused = peer.call("canary__get_report", json!({"mgmt_key": "x"}));
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    assert!(peer.text("canary__get_report", json!({"mgmt_key": "opensesame"})).contains("session_id"));
+    // The key is nobody else's.
+    assert_eq!(peer.text("one__env", json!({"name": "CANARY_MCP_MGMT_KEY"})), "(not set)");
+}
+
+#[test]
+fn without_a_configuration_the_own_tools_are_there_and_call_nothing_clean() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
+    assert_eq!(peer.shake_hands()["result"]["protocolVersion"], "2025-11-25");
+    assert_eq!(names(&mut peer), ["wrap_content", "check_leakage", "scan_outbound", "get_report"]);
+    let refused = peer.call("scan_outbound", json!({"data": "x"}));
+    assert_eq!(refused["error"]["data"]["reason"], "not-configured", "{refused}");
+    let (code, _) = peer.finish();
+    assert_eq!(code, 0);
+}
