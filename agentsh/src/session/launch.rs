@@ -1,7 +1,5 @@
 //! From what a process is (the agent, or one server) to its running sandbox.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -37,8 +35,7 @@ pub struct Start<'a> {
     pub execute: Vec<PathBuf>,
     pub files: Vec<(PathBuf, Vec<u8>, u32)>,
     pub extra: Vec<(PathBuf, PathBuf)>,
-    pub names: BTreeMap<String, IpAddr>,
-    pub listen: Vec<SocketAddr>,
+    pub network: plan::Network,
     pub stdio: [BorrowedFd<'a>; 3],
     pub allow_degraded: bool,
 }
@@ -84,7 +81,6 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         private_bytes: private_bytes(context, start.limits),
         files: start.files.clone(),
         extra: start.extra.clone(),
-        names: &start.names,
         for_agent: start.for_agent,
         bridge: start.for_agent.then_some((context.executable.0.as_path(), context.executable.1)),
         execute: start.execute.clone(),
@@ -162,7 +158,7 @@ pub async fn start(
             open_files: value(&start.limits.open_files, 1024),
             data: (!cgroup.memory_held).then_some(memory),
         },
-        listen: start.listen,
+        network: start.network,
         join,
         passed: passed.len(),
         allow_degraded: start.allow_degraded,

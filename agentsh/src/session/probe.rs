@@ -150,8 +150,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         execute: Vec::new(),
         files: Vec::new(),
         extra: Vec::new(),
-        names: BTreeMap::new(),
-        listen: Vec::new(),
+        network: Network::Closed,
         stdio: [nothing.as_fd(), stdout.as_fd(), nothing.as_fd()],
         // What is missing is what is asked for here.
         allow_degraded: true,
