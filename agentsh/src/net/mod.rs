@@ -3,6 +3,15 @@
 //! Until network enforcement by name is built, a sandbox reaches only the [`endpoint`]s that agentsh itself opens
 //! for the agent: its model. Everything else ends at a network namespace without a route.
 
+pub mod allow;
+pub mod dial;
+pub mod dns;
+pub mod dns_server;
 pub mod endpoint;
+pub mod http_host;
+pub mod pool;
+pub mod resolve;
+pub mod tls_sni;
+pub mod vet;
 
 pub use endpoint::{Endpoint, Opened, plan, relay};

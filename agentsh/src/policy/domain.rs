@@ -62,7 +62,7 @@ pub fn normalise(host: &str) -> Result<Host, HostError> {
 /// Says what is wrong with it.
 pub fn parse_rule(text: &str) -> Result<NetworkRule, HostError> {
     let (host, port) = split_port(text)?;
-    Ok(NetworkRule { host: parse_pattern(host)?, ports: port.into_iter().collect(), any_tcp: false })
+    Ok(NetworkRule::plain(parse_pattern(host)?, port.into_iter().collect()))
 }
 
 /// `host:port`, with `[...]` around an IPv6 address that is followed by a port.
@@ -164,6 +164,12 @@ impl HostPattern {
 }
 
 impl NetworkRule {
+    /// A rule without any of the extra conditions.
+    #[must_use]
+    pub fn plain(host: HostPattern, ports: Vec<u16>) -> Self {
+        Self { host, ports, any_tcp: false, inspect: false, requests: Vec::new(), addresses: Vec::new() }
+    }
+
     /// The ports it opens.
     #[must_use]
     pub fn ports(&self) -> &[u16] {

@@ -25,6 +25,7 @@ mod narrow;
 mod narrow_mcp;
 #[cfg(test)]
 mod narrow_tests;
+mod network;
 pub mod path;
 pub mod place;
 mod raw;

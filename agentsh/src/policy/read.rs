@@ -185,7 +185,7 @@ fn network_map(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> 
     }
     ports.sort_unstable();
     ports.dedup();
-    Some(NetworkRule { host: pattern, ports, any_tcp })
+    Some(NetworkRule { any_tcp, ..NetworkRule::plain(pattern, ports) })
 }
 
 fn host_result<T>(reader: &mut Reader<'_>, here: &Here<'_>, parsed: Result<T, HostError>) -> Option<T> {
