@@ -22,7 +22,7 @@ pub struct Traffic {
 pub const IDLE: Duration = Duration::from_secs(3600);
 
 /// A direction that moved this many bytes gets a pipe of its own.
-const LARGE: u64 = 256 * 1024;
+pub(super) const LARGE: u64 = 256 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 const PIPE_BYTES: usize = 1 << 20;
 /// Pipes at a time; beyond that large streams are copied too.

@@ -1,6 +1,6 @@
 //! What one sandbox may reach, who hears of it, and how often the same refusal is written down.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::allow::Allowlist;
 use super::pool::Pool;
-use super::resolve::Resolver;
+use super::resolve::{ResolveError, Resolver};
 use crate::policy::NetworkPolicy;
 use crate::store::Event;
 use crate::types::{RuleRef, ServerId};
@@ -41,6 +41,25 @@ pub struct Refusal {
     pub rule: RuleRef,
     /// The piece of policy that would allow it.
     pub change: Option<String>,
+    /// The same as an entry of `network.allow` alone.
+    pub entry: Option<String>,
+}
+
+/// The host's resolver, set up when the first name is needed.
+#[derive(Default)]
+pub struct LazyResolver(OnceCell<Result<Resolver, ResolveError>>);
+
+impl LazyResolver {
+    pub(super) async fn resolve(
+        &self,
+        name: &str,
+        permitted: &[ipnet::IpNet],
+    ) -> Result<Vec<std::net::IpAddr>, ResolveError> {
+        match self.0.get_or_init(Resolver::system) {
+            Ok(resolver) => resolver.resolve(name, permitted).await,
+            Err(error) => Err(error.clone()),
+        }
+    }
 }
 
 /// How the backend tells where a connection wanted to go.
@@ -126,7 +145,7 @@ pub struct Gate<W> {
     pub network: NetworkPolicy,
     pub allow: Allowlist,
     pub pool: Mutex<Pool>,
-    pub resolver: Rc<Resolver>,
+    pub resolver: Rc<LazyResolver>,
     pub origin: Origin,
     pub room: Rc<Room>,
     pub witness: Rc<W>,
@@ -152,7 +171,7 @@ impl<W: Witness> Gate<W> {
     pub fn new(
         server: Option<ServerId>,
         network: NetworkPolicy,
-        resolver: Rc<Resolver>,
+        resolver: Rc<LazyResolver>,
         origin: Origin,
         room: Rc<Room>,
         witness: Rc<W>,
@@ -193,9 +212,15 @@ impl<W: Witness> Gate<W> {
         Some(due)
     }
 
-    /// What policy says about this host and port to the people who may change it.
-    pub(super) fn change(&self, host: &str, port: u16) -> Option<String> {
-        crate::policy::connect_answer(&self.network, self.server.as_ref(), host, port).change
+    /// What policy would have to say to allow this host and port: the whole piece, and the entry alone.
+    pub(super) fn change(&self, host: &str, port: u16) -> (Option<String>, Option<String>) {
+        let answer = crate::policy::ask_connect(&self.network, self.server.as_ref(), host, port);
+        (answer.change, crate::policy::allow_entry(host, port))
+    }
+
+    /// As [`Gate::change`], for an entry of `network.allow` that is more than a host and a port.
+    pub(super) fn change_to(&self, entry: &str) -> (Option<String>, Option<String>) {
+        (Some(crate::policy::allow_line(self.server.as_ref(), entry)), Some(entry.to_owned()))
     }
 
     /// Records a refused connection; it is on disk when this returns.

@@ -18,7 +18,6 @@ pub enum Farewell {
 
 pub const ACCESS_DENIED: u8 = 49;
 pub const UNRECOGNIZED_NAME: u8 = 112;
-pub const INTERNAL_ERROR: u8 = 80;
 
 /// How long a program may take to read the answer.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -44,7 +44,7 @@ mod yaml;
 
 pub use describe::Line;
 pub use diagnostic::{Diagnostic, PolicyError};
-pub use explain::Answer;
+pub use explain::{Answer, allow_entry, allow_line, ask_connect};
 pub use model::*;
 pub use path::PathContext;
 pub use read_questions::{connect, tool};

@@ -48,6 +48,8 @@ pub struct Running {
     /// Memory that the watchdog must hold because no cgroup does.
     pub watched_memory: Option<u64>,
     pub enforcement: Vec<Enforcement>,
+    /// Serves the sandbox's connections while it lives.
+    pub way_out: Option<crate::net::Service<super::Session>>,
 }
 
 /// The mounts of a start, as data: what `start` would do and the stand-ins that it needs.
@@ -166,7 +168,7 @@ pub async fn start(
     let child = spawn(Launch { plan: &plan, stdio: start.stdio, passed, cgroup: Some(&cgroup) }).await?;
     enforcement.extend(child.enforcement.iter().cloned());
     let watched_memory = (!cgroup.memory_held).then_some(memory);
-    Ok(Running { child, cgroup, watched_memory, enforcement })
+    Ok(Running { child, cgroup, watched_memory, enforcement, way_out: None })
 }
 
 /// Git inside the sandbox does not list the stand-ins among the untracked files: they are not the project's.
