@@ -57,6 +57,7 @@ pub struct Place {
     /// Below the home, as projects are.
     pub project: PathBuf,
     programs: Arc<Programs>,
+    online: bool,
 }
 
 impl Place {
@@ -65,11 +66,17 @@ impl Place {
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let home = directory.path().join("home");
         let project = home.join("project");
-        let place = Self { mode, home, project, programs: Programs::shared(), directory };
+        let place = Self { mode, home, project, programs: Programs::shared(), directory, online: false };
         place.make_directory(&place.project);
         place.make_directory(&place.path("run"));
         fs::set_permissions(place.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
         place
+    }
+
+    /// On a machine whose only network is the small internet of the fixture.
+    pub fn online(mut self) -> Self {
+        self.online = true;
+        self
     }
 
     /// Beside the home: outside of everything that a sandbox sees.
@@ -135,9 +142,28 @@ impl Place {
     }
 
     pub fn agentsh(&self, words: &[&str]) -> Command {
+        if self.online {
+            return self.on_the_internet(words);
+        }
         let mut command = self.command(self.program("agentsh"));
         command.args(words);
         command
+    }
+
+    fn on_the_internet(&self, words: &[&str]) -> Command {
+        let mut command = self.command(self.program("internet"));
+        let uid = self.user().unwrap_or_else(|| nix::unistd::getuid().as_raw());
+        if is_root() {
+            // It makes the namespaces as root and starts agentsh as the user.
+            command.uid(0).gid(0);
+        }
+        command.arg(self.internet_log()).arg(uid.to_string()).arg(self.program("agentsh")).args(words);
+        command
+    }
+
+    /// What the small internet heard: one line for each question and connection.
+    pub fn internet_log(&self) -> PathBuf {
+        self.path("internet.log")
     }
 
     /// `agentsh run -- sh -c SCRIPT`

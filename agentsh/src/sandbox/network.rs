@@ -92,8 +92,10 @@ fn no_such_family(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
 }
 
+/// # Errors
+/// When the namespace is not ours.
 #[expect(unsafe_code, reason = "interface flags are set by an ioctl that no dependency wraps")]
-fn loopback_up() -> io::Result<()> {
+pub fn loopback_up() -> io::Result<()> {
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
     // SAFETY: `ifreq` is plain old data for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
