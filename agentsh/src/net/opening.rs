@@ -92,6 +92,10 @@ fn judge(hello: &Hello, wanted: Wanted<'_>) -> Option<Closed> {
         Some(Closed::Refused { protocol: Some("tls"), reason, detail, farewell: Farewell::Alert(alert) })
     };
     match hello {
+        // What it hides may name another host behind the same address.
+        Hello::Name { ech: true, .. } | Hello::NoName { ech: true } => {
+            refused("encrypted-client-hello", "TLS with an encrypted server name".to_owned(), ACCESS_DENIED)
+        }
         Hello::Name { name, .. } if name != wanted.host && !wanted.is_address => refused(
             "server-name-mismatch",
             format!("TLS for '{name}' on a connection to '{}'", wanted.host),
@@ -103,8 +107,8 @@ fn judge(hello: &Hello, wanted: Wanted<'_>) -> Option<Closed> {
             UNRECOGNIZED_NAME,
         ),
         Hello::Name { .. } => None,
-        Hello::NoName if wanted.is_address => None,
-        Hello::NoName => {
+        Hello::NoName { .. } if wanted.is_address => None,
+        Hello::NoName { .. } => {
             refused("no-server-name", "TLS without a server name".to_owned(), UNRECOGNIZED_NAME)
         }
         Hello::Bad(code) => refused(code, "a TLS hello that is not let through".to_owned(), ACCESS_DENIED),
