@@ -8,6 +8,7 @@ pub mod dial;
 pub mod dns;
 pub mod dns_server;
 pub mod endpoint;
+mod http_head;
 pub mod http_host;
 pub mod pool;
 pub mod resolve;

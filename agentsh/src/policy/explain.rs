@@ -140,12 +140,10 @@ fn connect(process: &ProcessPolicy, asker: &Asker<'_>, host: &str, port: u16) ->
         Host::Name(name) => name.clone(),
         Host::Address(address) => address.to_string(),
     };
-    let by_host: Vec<_> =
-        process.network.allow.iter().filter(|rule| rule.value.host.matches_host(&normal)).collect();
-    if let Some(rule) = by_host.iter().find(|rule| rule.value.ports().contains(&port)) {
+    if let Some(rule) = process.network.rule_for(&normal, port) {
         return allowed(rule.rule.clone(), format!("`{}` covers it", rule.value));
     }
-    let (rule, text) = match by_host.first() {
+    let (rule, text) = match process.network.rule_for_host(&normal) {
         Some(near) => (near.rule.clone(), format!("`{}` does not name port {port}", near.value)),
         None => (asker.default_rule("network.allow"), format!("no rule names `{shown}`")),
     };
