@@ -184,3 +184,89 @@ fn plain(outcome: Permission, rule: RuleRef, reason: Reason) -> Decision {
 fn refused(id: &str, reason: Reason) -> Decision {
     plain(Permission::Refused, RuleRef::default_rule(id), reason)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
+    use super::*;
+    use crate::policy::domain::normalise;
+
+    fn allowlist(network: &str) -> Allowlist {
+        let policy = crate::policy::parse("p.yaml", &format!("agent: {{network: {{{network}}}}}"));
+        Allowlist::new(&policy.unwrap_or_else(|error| panic!("{}", error.render())).agent.network)
+    }
+
+    const NETWORK: &str = r#"allow: [api.example.com, "*.one.test:8443", {host: db.test, port: 5432, protocol: tcp,
+        addresses: [10.0.0.0/8]}, 192.0.2.0/24, {host: in.test, inspect: true, allow: ["GET /x"]}], loopback: [6379]"#;
+
+    fn ask(host: &str, port: u16) -> Decision {
+        allowlist(NETWORK).decide(&normalise(host).unwrap(), port)
+    }
+
+    #[test]
+    fn decisions() {
+        for (host, port, reason) in [
+            ("api.example.com", 443, "name-allowed"),
+            ("API.example.com.", 80, "name-allowed"),
+            ("api.example.com", 22, "port-not-allowed"),
+            ("a.one.test", 8443, "name-allowed"),
+            ("a.one.test", 443, "port-not-allowed"),
+            ("one.test", 8443, "name-not-allowed"),
+            ("192.0.2.9", 443, "address-allowed"),
+            ("::ffff:192.0.2.9", 443, "address-allowed"),
+            ("192.0.2.9", 53, "port-not-allowed"),
+            ("192.0.3.1", 443, "address-not-allowed"),
+            ("0.0.0.0", 6379, "address-not-allowed"),
+            ("::", 6379, "address-not-allowed"),
+            ("127.0.0.1", 6379, "loopback-port-open"),
+            ("::1", 6379, "loopback-port-open"),
+            ("localhost", 6379, "loopback-port-open"),
+            ("x.localhost", 22, "loopback-port-not-open"),
+            ("127.8.8.8", 443, "loopback-port-not-open"),
+        ] {
+            let decision = ask(host, port);
+            assert_eq!(decision.reason.code(), reason, "{host}:{port}");
+            let is_allowed = reason.ends_with("-allowed") && !reason.contains("-not-")
+                || reason.ends_with("-open") && !reason.contains("-not-");
+            assert_eq!(decision.outcome == Permission::Allowed, is_allowed);
+        }
+    }
+
+    #[test]
+    fn conditions_come_with_the_decision() {
+        let database = ask("db.test", 5432);
+        assert!(database.any_tcp && !database.inspect);
+        assert_eq!(database.permitted[0].to_string(), "10.0.0.0/8");
+        assert_eq!(database.rule.id, "agent.network.allow[2]");
+        let inspected = ask("in.test", 443);
+        assert!(inspected.inspect && inspected.requests[0].value.matches("GET", "/x"));
+        // A refusal gives nothing away.
+        assert!(!ask("db.test", 22).any_tcp && ask("db.test", 22).permitted.is_empty());
+    }
+
+    #[test]
+    fn lists() {
+        let allow = allowlist(NETWORK);
+        assert_eq!(allow.ports().into_iter().collect::<Vec<_>>(), [80, 443, 5432, 6379, 8443]);
+        assert_eq!(allow.exact_names().collect::<Vec<_>>(), ["api.example.com", "db.test", "in.test"]);
+        assert_eq!(
+            allow.nets().map(|(address, prefix, _)| (address.to_string(), prefix)).next(),
+            Some(("192.0.2.0".to_owned(), 24))
+        );
+        assert_eq!(allow.loopback().map(|(port, _)| port).collect::<Vec<_>>(), [6379]);
+        assert!(
+            allow.name("A.ONE.test.").is_some()
+                && allow.name("192.0.2.9").is_none()
+                && allow.name("").is_none()
+        );
+        let more = Ruled {
+            value: crate::policy::domain::parse_rule("model.test:8080").unwrap(),
+            rule: RuleRef::default_rule("agent.model"),
+        };
+        let allow = Allowlist::default()
+            .with(more)
+            .with_loopback(Ruled { value: 9, rule: RuleRef::default_rule("x") });
+        assert_eq!(allow.decide(&normalise("model.test").unwrap(), 8080).rule.id, "agent.model");
+        assert_eq!(allow.ports().into_iter().collect::<Vec<_>>(), [9, 8080]);
+    }
+}

@@ -132,7 +132,8 @@ mod tests {
         run(async {
             let (_full, _held, silent) = silent().await;
             let Ok(listener) = TcpListener::bind((v4(2), silent.port())).await else { return };
-            let timeouts = Timeouts { attempt_delay: Duration::from_millis(20), total: Duration::from_secs(5) };
+            let timeouts =
+                Timeouts { attempt_delay: Duration::from_millis(20), total: Duration::from_secs(5) };
             let stream = dial(&[silent.ip(), v4(2)], silent.port(), timeouts).await.unwrap();
             assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
         });
@@ -142,7 +143,8 @@ mod tests {
     fn nothing_answers() {
         run(async {
             let (_full, _held, silent) = silent().await;
-            let timeouts = Timeouts { attempt_delay: Duration::from_millis(5), total: Duration::from_millis(60) };
+            let timeouts =
+                Timeouts { attempt_delay: Duration::from_millis(5), total: Duration::from_millis(60) };
             let error = dial(&[silent.ip()], silent.port(), timeouts).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
             let error = dial(&[], 1, timeouts).await.unwrap_err();

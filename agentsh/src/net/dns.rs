@@ -192,7 +192,9 @@ fn shown(name: &Name) -> String {
         }
         for byte in label {
             match byte.to_ascii_lowercase() {
-                plain if plain.is_ascii_alphanumeric() || b"-_*".contains(&plain) => text.push(char::from(plain)),
+                plain if plain.is_ascii_alphanumeric() || b"-_*".contains(&plain) => {
+                    text.push(char::from(plain))
+                }
                 odd => {
                     text.push_str("\\");
                     text.push_str(&format!("{odd:03}"));

@@ -11,6 +11,7 @@ pub mod dial;
 pub mod dns;
 pub mod dns_server;
 pub mod gate;
+mod http_head;
 pub mod http_host;
 pub mod opening;
 pub mod pool;

@@ -91,15 +91,19 @@ impl Resolver {
         if slot.as_ref().is_none_or(|(then, _)| *then != now) {
             let mut hosts = Hosts::default();
             if now.is_some() {
-                let text = std::fs::read(&self.hosts_file).map_err(|error| cannot_read(&self.hosts_file, &error))?;
-                hosts.read_hosts_conf(text.as_slice()).map_err(|error| cannot_read(&self.hosts_file, &error))?;
+                let text =
+                    std::fs::read(&self.hosts_file).map_err(|error| cannot_read(&self.hosts_file, &error))?;
+                hosts
+                    .read_hosts_conf(text.as_slice())
+                    .map_err(|error| cannot_read(&self.hosts_file, &error))?;
             }
             *slot = Some((now, hosts));
         }
         let Some((_, hosts)) = slot.as_ref() else { return Ok(Vec::new()) };
         let of = |rtype| {
             let lookup = hosts.lookup_static_host(&Query::query(name.clone(), rtype));
-            lookup.map(|lookup| hickory_resolver::lookup_ip::LookupIp::from(lookup).iter().collect::<Vec<_>>())
+            lookup
+                .map(|lookup| hickory_resolver::lookup_ip::LookupIp::from(lookup).iter().collect::<Vec<_>>())
         };
         Ok([RecordType::AAAA, RecordType::A].into_iter().filter_map(of).flatten().collect())
     }
@@ -128,7 +132,8 @@ impl Resolver {
             }
             None => NO_CONFIGURATION.to_vec(),
         };
-        let (config, options) = parse_resolv_conf(&text).map_err(|error| cannot_read(&self.servers_file, &error))?;
+        let (config, options) =
+            parse_resolv_conf(&text).map_err(|error| cannot_read(&self.servers_file, &error))?;
         let servers = built(config, options)?;
         *slot = Some((now, servers.clone()));
         Ok(servers)

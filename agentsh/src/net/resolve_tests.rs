@@ -39,7 +39,10 @@ fn only_public_addresses_are_left_and_the_families_take_turns() {
 fn what_is_not_public_needs_a_block_of_the_policy() {
     let found = addresses(&["169.254.169.254", "10.1.2.3"]);
     let why = vetted(found.clone(), &blocks(&["192.168.0.0/16"])).unwrap_err();
-    assert!(why.to_string().starts_with("the name leads to 169.254.169.254, which is not public (cloud"), "{why}");
+    assert!(
+        why.to_string().starts_with("the name leads to 169.254.169.254, which is not public (cloud"),
+        "{why}"
+    );
     assert_eq!(vetted(found, &blocks(&["10.0.0.0/8"])).unwrap(), addresses(&["10.1.2.3"]));
     assert!(vetted(addresses(&["::ffff:10.1.2.3"]), &[]).is_err());
     assert_eq!(

@@ -15,8 +15,11 @@ use super::*;
 /// A hello as a real client writes it.
 fn real(name: &str, tls12_only: bool, alpn: &[&str]) -> Vec<u8> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let versions: &[_] =
-        if tls12_only { &[&rustls::version::TLS12] } else { &[&rustls::version::TLS13, &rustls::version::TLS12] };
+    let versions: &[_] = if tls12_only {
+        &[&rustls::version::TLS12]
+    } else {
+        &[&rustls::version::TLS13, &rustls::version::TLS12]
+    };
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .unwrap()
@@ -118,8 +121,14 @@ fn records_of_any_size() {
 
 #[test]
 fn what_is_no_tls() {
-    for bytes in [b"GET / HTTP/1.1\r\n".as_slice(), b"SSH-2.0-x", b"\x16\x02", b"\x80\x2e\x01\x03\x01", b"\0", b"\x17\x03"]
-    {
+    for bytes in [
+        b"GET / HTTP/1.1\r\n".as_slice(),
+        b"SSH-2.0-x",
+        b"\x16\x02",
+        b"\x80\x2e\x01\x03\x01",
+        b"\0",
+        b"\x17\x03",
+    ] {
         assert_eq!(read(bytes), Hello::NotTls, "{bytes:?}");
     }
 }

@@ -26,14 +26,18 @@ mod narrow_mcp;
 #[cfg(test)]
 mod narrow_tests;
 mod network;
+#[cfg(test)]
+mod network_tests;
 pub mod path;
 pub mod place;
 mod raw;
 mod read;
 mod read_later;
 mod read_mcp;
+mod read_network;
 mod read_questions;
 mod reader;
+mod request;
 mod resolve;
 mod search;
 #[cfg(test)]

@@ -21,6 +21,43 @@ impl NetworkPolicy {
     }
 }
 
+impl NetworkPolicy {
+    /// Whether everything that `inner` opens is open, under the rules that decide about it here.
+    pub(super) fn permits(&self, inner: &NetworkRule) -> bool {
+        inner.ports().iter().all(|port| {
+            let outer =
+                deciding(&self.allow, |rule| rule.host.covers(&inner.host) && rule.ports().contains(port));
+            outer.is_some_and(|outer| outer.value.permits_conditions_of(inner))
+        })
+    }
+
+    /// Puts `list`, every entry of which is permitted, in place of the rules. A rule that is more precise than an
+    /// entry and stricter stays: without it the entry would open more.
+    pub(super) fn narrow(&mut self, list: &[Ruled<NetworkRule>]) {
+        let is_lost = |rule: &NetworkRule| {
+            let is_inside = |entry: &&Ruled<NetworkRule>| {
+                entry.value.host != rule.host
+                    && entry.value.host.covers(&rule.host)
+                    && entry.value.ports().iter().any(|port| rule.ports().contains(port))
+            };
+            list.iter().filter(is_inside).any(|entry| !rule.permits_conditions_of(&entry.value))
+        };
+        let is_listed = |rule: &NetworkRule, port: &u16| {
+            list.iter().any(|entry| entry.value.host == rule.host && entry.value.ports().contains(port))
+        };
+        let mut kept = Vec::new();
+        for rule in self.allow.iter().filter(|rule| is_lost(&rule.value)) {
+            let mut rule = rule.clone();
+            let ports = rule.value.ports().iter().filter(|port| !is_listed(&rule.value, port));
+            rule.value.ports = ports.copied().collect();
+            if !rule.value.ports.is_empty() {
+                kept.push(rule);
+            }
+        }
+        self.allow = list.iter().cloned().chain(kept).collect();
+    }
+}
+
 /// The most precise of the rules that `means` picks.
 pub(super) fn deciding(
     rules: &[Ruled<NetworkRule>],
