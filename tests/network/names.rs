@@ -52,7 +52,8 @@ fn a_name_that_leads_inside_is_refused() {
             no("http private.test:80 private.test"),
             no("http metadata.test:80 metadata.test"),
             no("http mapped.test:80 mapped.test"),
-            no("http mixed.test:80 mixed.test"),
+            // By its public address alone.
+            yes("http mixed.test:80 mixed.test"),
             yes("http rebind.test:80 rebind.test"),
             no("http rebind.test:80 rebind.test"),
         ]);
