@@ -63,7 +63,8 @@ fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_lines() {
         let mut command = place.agentsh(&["run", "--network-learn", "--report-json", "report.json", "--"]);
         let outcome = Outcome::of(command.arg(&probe).args(attempts)).expect_code(0);
         assert!(!outcome.stdout.contains("DONE"), "{outcome}");
-        let told = outcome.stderr.lines().filter(|line| line.contains("the name 'one.test' is refused")).count();
+        let told =
+            outcome.stderr.lines().filter(|line| line.contains("the name 'one.test' is refused")).count();
         assert_eq!(told, 1, "{outcome}");
         let line = "to allow it: agent: {network: {allow: [\"one.test\"]}}";
         assert!(outcome.stderr.contains(line), "{outcome}");

@@ -93,15 +93,17 @@ async fn connection<W: Witness>(gate: &Gate<W>, stream: TcpStream) {
 }
 
 /// What is asked for, from the address alone.
-fn permit<W: Witness>(gate: &Gate<W>, stream: &TcpStream) -> Result<Permit, Refusal> {
-    let plain = |host: String, port, reason, detail: &str| Refusal {
-        host,
-        port,
-        reason,
-        detail: detail.to_owned(),
-        rule: RuleRef::default_rule("network.allow"),
-        change: None,
-        entry: None,
+fn permit<W: Witness>(gate: &Gate<W>, stream: &TcpStream) -> Result<Permit, Box<Refusal>> {
+    let plain = |host: String, port, reason, detail: &str| {
+        Box::new(Refusal {
+            host,
+            port,
+            reason,
+            detail: detail.to_owned(),
+            rule: RuleRef::default_rule("network.allow"),
+            change: None,
+            entry: None,
+        })
     };
     let Some(destination) = gate.origin.destination(stream) else {
         let detail = "a connection to the listener itself, which nothing redirected";
@@ -130,7 +132,8 @@ fn permit<W: Witness>(gate: &Gate<W>, stream: &TcpStream) -> Result<Permit, Refu
     }
     let (change, entry) = gate.change(&shown, port);
     let reason = decision.reason.code();
-    Err(Refusal { host: shown, port, reason, detail: String::new(), rule: decision.rule, change, entry })
+    let detail = String::new();
+    Err(Box::new(Refusal { host: shown, port, reason, detail, rule: decision.rule, change, entry }))
 }
 
 type Change = (Option<String>, Option<String>);
@@ -334,4 +337,3 @@ async fn copy_all(inside: &TcpStream, outside: &TcpStream, first: First, traffic
         First::Read(Opening::Http(http)) => requests::both_ways(inside, outside, *http, traffic).await,
     }
 }
-

@@ -74,11 +74,7 @@ impl<W> Drop for Service<W> {
     }
 }
 
-fn observe<W: Witness>(
-    gate: &Gate<W>,
-    questions: &RefCell<BTreeSet<(String, String)>>,
-    answered: &Answered,
-) {
+fn observe<W: Witness>(gate: &Gate<W>, questions: &RefCell<BTreeSet<(String, String)>>, answered: &Answered) {
     let (name, query_type) = match &answered.asked {
         Some(Asked { name, rtype }) => (name.clone(), rtype.to_string()),
         None => (String::new(), String::new()),
@@ -86,8 +82,8 @@ fn observe<W: Witness>(
     match &answered.outcome {
         Outcome::Answered(..) | Outcome::Empty => {
             let mut questions = questions.borrow_mut();
-            let is_new = questions.len() < MOST_QUESTIONS
-                && questions.insert((name.clone(), query_type.clone()));
+            let is_new =
+                questions.len() < MOST_QUESTIONS && questions.insert((name.clone(), query_type.clone()));
             if !is_new {
                 return;
             }

@@ -77,7 +77,8 @@ fn listen_everywhere(port: u16) -> Result<OwnedFd, StageError> {
 }
 
 fn listen_on(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { rustix::net::AddressFamily::INET } else { rustix::net::AddressFamily::INET6 };
+    let family =
+        if address.is_ipv4() { rustix::net::AddressFamily::INET } else { rustix::net::AddressFamily::INET6 };
     let listener = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&listener, true)?;
     if address.is_ipv6() {

@@ -48,15 +48,8 @@ const MOST_WANTED: usize = 200;
 
 /// Where the model of a user may be: what the user wrote as its address counts, also inside a private network. Not
 /// among them: the addresses at which clouds keep their credentials.
-const MODEL_NETWORKS: [&str; 7] = [
-    "10.0.0.0/8",
-    "100.64.0.0/10",
-    "127.0.0.0/8",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "::1/128",
-    "fc00::/7",
-];
+const MODEL_NETWORKS: [&str; 7] =
+    ["10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7"];
 
 impl Network {
     #[must_use]
@@ -111,7 +104,10 @@ pub fn learned(session: &Session) -> String {
 pub fn plan(policy: &NetworkPolicy) -> Result<plan::Network, String> {
     let ports = Allowlist::new(policy).ports();
     if ports.len() > MOST_PORTS {
-        return Err(format!("its network rules name {} ports; at most {MOST_PORTS} can be opened", ports.len()));
+        return Err(format!(
+            "its network rules name {} ports; at most {MOST_PORTS} can be opened",
+            ports.len()
+        ));
     }
     if ports.is_empty() {
         return Ok(plan::Network::Closed);
@@ -150,8 +146,7 @@ pub fn with_endpoints(policy: &NetworkPolicy, endpoints: &[agent::Endpoint]) -> 
         }
         let Ok(pattern) = domain::parse_pattern(&endpoint.host) else { continue };
         let mut value = NetworkRule::plain(pattern, vec![endpoint.port]);
-        value.addresses =
-            blocks.iter().map(|block| Ruled { value: *block, rule: rule.clone() }).collect();
+        value.addresses = blocks.iter().map(|block| Ruled { value: *block, rule: rule.clone() }).collect();
         policy.allow.insert(0, Ruled { value, rule });
     }
     policy

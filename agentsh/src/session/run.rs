@@ -233,8 +233,8 @@ async fn start_agent(
     files.extend(launch.replaced.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)));
 
     let rules = network::with_endpoints(&process.network, &launch.endpoints);
-    let plan = network::plan(&rules)
-        .map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
+    let plan =
+        network::plan(&rules).map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
     let enforcement = network::enforcement(session.backend, &plan);
     let env = agent_environment(session, kind, launch, &pinned);
     let argv: Vec<String> =
@@ -277,7 +277,8 @@ async fn start_agent(
     pinned.resolved.unchanged_since()?;
     let name = session.next_cgroup();
     let mut running = launch::start(context, start, layout, &name).await?;
-    running.way_out = running.child.sockets.take().map(|sockets| network::serve(session, None, rules, sockets));
+    running.way_out =
+        running.child.sockets.take().map(|sockets| network::serve(session, None, rules, sockets));
     running.enforcement.push(enforcement);
     session.record_enforcement(None, &running.enforcement);
     session.journal.record(Event::ProcessStarted {

@@ -122,8 +122,8 @@ impl Upstream for Server {
             .unwrap_or_else(|| session.workdir());
         let argv = strings(&resolved)?;
         let rules = self.process.network.clone();
-        let plan = network::plan(&rules)
-            .map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
+        let plan =
+            network::plan(&rules).map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
         let enforcement = network::enforcement(session.backend, &plan);
         let start = Start {
             label: &id.0,

@@ -436,7 +436,16 @@ impl Summary {
                 }
             }
             Event::NetConnectBlocked {
-                server_id, name, address, port, reason, detail, rule, change, count, ..
+                server_id,
+                name,
+                address,
+                port,
+                reason,
+                detail,
+                rule,
+                change,
+                count,
+                ..
             } => {
                 let host = name.as_ref().or(address.as_ref()).map_or("unknown", String::as_str);
                 self.add_refused_connection(RefusedConnection {
