@@ -14,6 +14,7 @@
 
 mod escapes;
 mod kill;
+mod network;
 mod pins;
 mod policy;
 mod proxy;

@@ -58,6 +58,7 @@ pub struct Place {
     /// Below the home, as projects are.
     pub project: PathBuf,
     programs: Arc<Programs>,
+    online: bool,
 }
 
 impl Place {
@@ -72,11 +73,17 @@ impl Place {
         let base = directory.path().join(name);
         let home = base.join("home");
         let project = home.join("project");
-        let place = Self { mode, base, home, project, programs: Programs::shared(), directory };
+        let place = Self { mode, base, home, project, programs: Programs::shared(), directory, online: false };
         place.make_directory(&place.project);
         place.make_directory(&place.path("run"));
         fs::set_permissions(place.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
         place
+    }
+
+    /// On a machine whose only network is the small internet of the fixture.
+    pub fn online(mut self) -> Self {
+        self.online = true;
+        self
     }
 
     /// Beside the home: outside of everything that a sandbox sees.
@@ -142,9 +149,28 @@ impl Place {
     }
 
     pub fn agentsh(&self, words: &[&str]) -> Command {
+        if self.online {
+            return self.on_the_internet(words);
+        }
         let mut command = self.command(self.program("agentsh"));
         command.args(words);
         command
+    }
+
+    fn on_the_internet(&self, words: &[&str]) -> Command {
+        let mut command = self.command(self.program("internet"));
+        let uid = self.user().unwrap_or_else(|| nix::unistd::getuid().as_raw());
+        if is_root() {
+            // It makes the namespaces as root and starts agentsh as the user.
+            command.uid(0).gid(0);
+        }
+        command.arg(self.internet_log()).arg(uid.to_string()).arg(self.program("agentsh")).args(words);
+        command
+    }
+
+    /// What the small internet heard: one line for each question and connection.
+    pub fn internet_log(&self) -> PathBuf {
+        self.path("internet.log")
     }
 
     /// `agentsh run -- sh -c SCRIPT`

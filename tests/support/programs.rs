@@ -31,6 +31,7 @@ impl Programs {
         for (from, name) in [
             (PathBuf::from(env!("CARGO_BIN_EXE_agentsh")), "agentsh"),
             (examples.join("probe"), "probe"),
+            (examples.join("internet"), "internet"),
             (examples.join("fixture_server"), "fixture_server"),
             // The adapter goes by the name of the program.
             (examples.join("fixture_agent"), "claude"),

@@ -1,7 +1,6 @@
 //! Times three ways to run a program that does nothing, in turns: bare, in bubblewrap, and in the sandbox that
 //! agentsh makes for a server. Prints microseconds as JSON.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -95,8 +94,7 @@ async fn sandboxed(context: &Context, program: &Path, round: u32) {
         execute: Vec::new(),
         files: Vec::new(),
         extra: Vec::new(),
-        names: BTreeMap::new(),
-        listen: Vec::new(),
+        network: agentsh::sandbox::plan::Network::Closed,
         stdio: [null.as_fd(); 3],
         allow_degraded: false,
     };

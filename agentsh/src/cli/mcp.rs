@@ -35,6 +35,9 @@ struct ServerArgs {
     /// How connections are policed
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
+    /// Print at the end the lines of policy that would allow what was refused; nothing is allowed meanwhile
+    #[arg(long)]
+    network_learn: bool,
     /// Start even if a layer of protection cannot be had here
     #[arg(long)]
     allow_degraded: bool,
@@ -52,6 +55,8 @@ pub async fn run(args: McpArgs) -> u8 {
                 id: args.id,
                 policy: args.policy,
                 allow_degraded: args.allow_degraded,
+                backend: args.network.into(),
+                learn: args.network_learn,
                 command: args.command,
             };
             match mcp_run::run(request).await {

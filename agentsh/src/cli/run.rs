@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::session::network::{self, Backend};
 use crate::session::run::{Outcome, Request, exit_code_of, run as run_session};
 use crate::store::Reader;
 
@@ -18,6 +19,9 @@ pub struct RunArgs {
     /// How connections are policed
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
+    /// Print at the end the lines of policy that would allow what was refused; nothing is allowed meanwhile
+    #[arg(long)]
+    network_learn: bool,
     /// Start even if a layer of protection cannot be had here
     #[arg(long)]
     allow_degraded: bool,
@@ -32,21 +36,41 @@ pub struct RunArgs {
     agent: Vec<String>,
 }
 
-/// Both policed backends come with network enforcement. Until then every choice gives a namespace without a
-/// route, which lets through less than either, and the report says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Network {
+    /// The strongest that can be had here
     Auto,
+    /// Refused in the kernel, with the process behind each connection on record; needs privileges
     Ebpf,
+    /// Refused by agentsh; needs no privileges
     Userns,
 }
 
+impl From<Network> for Backend {
+    fn from(network: Network) -> Self {
+        match network {
+            Network::Auto => Self::Auto,
+            Network::Ebpf => Self::Ebpf,
+            Network::Userns => Self::Userns,
+        }
+    }
+}
+
 pub async fn run(args: RunArgs) -> u8 {
-    let request =
-        Request { policy: args.policy, allow_degraded: args.allow_degraded, agent: args.agent, verb: "run" };
+    let request = Request {
+        policy: args.policy,
+        allow_degraded: args.allow_degraded,
+        backend: args.network.into(),
+        agent: args.agent,
+        verb: "run",
+    };
     match run_session(request).await {
         Ok(outcome) => {
             report(&outcome, args.quiet, args.report_json.as_deref()).await;
+            if args.network_learn {
+                outcome.session.note(&network::learned(&outcome.session));
+                outcome.session.release_notes();
+            }
             outcome.exit_code
         }
         Err(error) => {

@@ -1,8 +1,28 @@
 //! Connections out of a sandbox.
 //!
-//! Until network enforcement by name is built, a sandbox reaches only the [`endpoint`]s that agentsh itself opens
-//! for the agent: its model. Everything else ends at a network namespace without a route.
+//! Every sandbox has a network namespace of its own without a route to the outside. What its program connects to
+//! arrives at listeners that were born inside and are served here, by the session: [`allow`] says what policy
+//! says, [`pool`] which name an address stands for, [`opening`] whether the first bytes name the same, [`resolve`]
+//! and [`vet`] where the name really leads; [`relay`] brings them together and [`copy`] carries the bytes.
 
-pub mod endpoint;
+pub mod allow;
+pub mod copy;
+pub mod dial;
+pub mod dns;
+pub mod dns_server;
+pub mod gate;
+mod http_head;
+pub mod http_host;
+pub mod opening;
+pub mod pool;
+pub mod refuse;
+pub mod relay;
+pub mod requests;
+pub mod resolve;
+pub mod service;
+pub mod tls_sni;
+pub mod vet;
 
-pub use endpoint::{Endpoint, Opened, plan, relay};
+pub use allow::Allowlist;
+pub use gate::{Gate, LazyResolver, Origin, Refusal, Room, Witness};
+pub use service::{Service, serve};

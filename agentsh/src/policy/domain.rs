@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 use idna::AsciiDenyList;
 use idna::uts46::{DnsLength, Hyphens, Uts46};
+use ipnet::IpNet;
 
-use super::model::{HostPattern, NetworkRule};
+use super::model::{HostPattern, NetworkRule, RequestRule};
 
 /// Ports of a rule that names none.
 pub const DEFAULT_PORTS: [u16; 2] = [443, 80];
@@ -62,7 +63,7 @@ pub fn normalise(host: &str) -> Result<Host, HostError> {
 /// Says what is wrong with it.
 pub fn parse_rule(text: &str) -> Result<NetworkRule, HostError> {
     let (host, port) = split_port(text)?;
-    Ok(NetworkRule { host: parse_pattern(host)?, ports: port.into_iter().collect(), any_tcp: false })
+    Ok(NetworkRule::plain(parse_pattern(host)?, port.into_iter().collect()))
 }
 
 /// `host:port`, with `[...]` around an IPv6 address that is followed by a port.
@@ -164,6 +165,12 @@ impl HostPattern {
 }
 
 impl NetworkRule {
+    /// A rule without any of the extra conditions.
+    #[must_use]
+    pub fn plain(host: HostPattern, ports: Vec<u16>) -> Self {
+        Self { host, ports, any_tcp: false, inspect: false, requests: Vec::new(), addresses: Vec::new() }
+    }
+
     /// The ports it opens.
     #[must_use]
     pub fn ports(&self) -> &[u16] {
@@ -180,7 +187,27 @@ impl NetworkRule {
     pub fn covers(&self, inner: &Self) -> bool {
         self.host.covers(&inner.host)
             && inner.ports().iter().all(|port| self.ports().contains(port))
-            && (self.any_tcp || !inner.any_tcp)
+            && self.permits_conditions_of(inner)
+    }
+
+    /// Whether whatever passes the conditions of `inner`, host and ports aside, passes the ones here too.
+    #[must_use]
+    pub fn permits_conditions_of(&self, inner: &Self) -> bool {
+        let any_request = self.requests.is_empty();
+        let is_listed = |request: &RequestRule| self.requests.iter().any(|own| own.value.covers(request));
+        let requests = any_request
+            || (!inner.requests.is_empty() && inner.requests.iter().all(|request| is_listed(&request.value)));
+        let is_permitted = |block: &IpNet| self.addresses.iter().any(|own| own.value.contains(block));
+        (self.any_tcp || !inner.any_tcp)
+            && (inner.inspect || !self.inspect)
+            && requests
+            && inner.addresses.iter().all(|block| is_permitted(&block.value))
+    }
+
+    /// Whether the conditions are the same, host and ports aside.
+    #[must_use]
+    pub fn has_conditions_of(&self, other: &Self) -> bool {
+        self.permits_conditions_of(other) && other.permits_conditions_of(self)
     }
 }
 
@@ -205,7 +232,21 @@ impl fmt::Display for NetworkRule {
             [port] => write!(f, "{}:{port}", self.host)?,
             ports => write!(f, "{} ports {ports:?}", self.host)?,
         }
-        if self.any_tcp { f.write_str(" (any TCP)") } else { Ok(()) }
+        if self.any_tcp {
+            f.write_str(" (any TCP)")?;
+        }
+        if self.inspect {
+            f.write_str(" (inspected")?;
+            for (at, request) in self.requests.iter().enumerate() {
+                write!(f, "{} {}", if at == 0 { ":" } else { "," }, request.value)?;
+            }
+            f.write_str(")")?;
+        }
+        if !self.addresses.is_empty() {
+            let blocks: Vec<String> = self.addresses.iter().map(|block| block.value.to_string()).collect();
+            write!(f, " (may lead to {})", blocks.join(", "))?;
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use super::builtin_paths::{
     HOME_MASKS, HOME_READ_ONLY, NESTED_READ_ONLY, PRIVATE, PROJECT_READ_ONLY, SYSTEM_READ,
 };
 use super::domain::{self, Host};
-use super::model::{FilesystemPolicy, Policy, ProcessPolicy, Question, Ruled};
+use super::model::{FilesystemPolicy, NetworkPolicy, Policy, ProcessPolicy, Question, Ruled};
 use super::path::{self, PathContext};
 use crate::types::{RuleRef, ServerId};
 
@@ -42,7 +42,7 @@ impl Policy {
             }
         };
         match question {
-            Question::Connect(host, port) => connect(process, &asker, host, *port),
+            Question::Connect(host, port) => connect(&process.network, &asker, host, *port),
             Question::Read(text) => file(&process.filesystem, &asker, text, Access::Read, context),
             Question::Write(text) => file(&process.filesystem, &asker, text, Access::Write, context),
             Question::Exec(text) => exec(process, &asker, text, context),
@@ -112,7 +112,35 @@ impl Asker<'_> {
     }
 }
 
-fn connect(process: &ProcessPolicy, asker: &Asker<'_>, host: &str, port: u16) -> Answer {
+/// Whether these rules of the agent (`from` is None) or of a server let a connection out.
+#[must_use]
+pub fn ask_connect(network: &NetworkPolicy, from: Option<&ServerId>, host: &str, port: u16) -> Answer {
+    connect(network, &Asker { server: from }, host, port)
+}
+
+/// One entry of `network.allow` for a host and a port; None for what is no host.
+#[must_use]
+pub fn allow_entry(host: &str, port: u16) -> Option<String> {
+    // This machine is opened by port alone.
+    let shown = domain::parse_pattern(host).ok()?.to_string();
+    Some(format!("{:?}", entry(shown, port)))
+}
+
+/// One line of policy that adds an entry to `network.allow`.
+#[must_use]
+pub fn allow_line(from: Option<&ServerId>, entry: &str) -> String {
+    Asker { server: from }.line(&format!("network: {{allow: [{entry}]}}")).unwrap_or_default()
+}
+
+fn entry(shown: String, port: u16) -> String {
+    match (domain::DEFAULT_PORTS.contains(&port), shown.contains(':')) {
+        (true, _) => shown,
+        (false, true) => format!("[{shown}]:{port}"),
+        (false, false) => format!("{shown}:{port}"),
+    }
+}
+
+fn connect(network: &NetworkPolicy, asker: &Asker<'_>, host: &str, port: u16) -> Answer {
     let normal = match domain::normalise(host) {
         Ok(normal) => normal,
         Err(error) => {
@@ -125,7 +153,7 @@ fn connect(process: &ProcessPolicy, asker: &Asker<'_>, host: &str, port: u16) ->
         Host::Name(name) => name == "localhost" || name.ends_with(".localhost"),
     };
     if local {
-        let open = process.network.loopback.iter().find(|open| open.value == port);
+        let open = network.loopback.iter().find(|open| open.value == port);
         return match open {
             Some(open) => allowed(open.rule.clone(), "this port of the machine is open"),
             None => Answer {
@@ -140,20 +168,14 @@ fn connect(process: &ProcessPolicy, asker: &Asker<'_>, host: &str, port: u16) ->
         Host::Name(name) => name.clone(),
         Host::Address(address) => address.to_string(),
     };
-    let by_host: Vec<_> =
-        process.network.allow.iter().filter(|rule| rule.value.host.matches_host(&normal)).collect();
-    if let Some(rule) = by_host.iter().find(|rule| rule.value.ports().contains(&port)) {
+    if let Some(rule) = network.rule_for(&normal, port) {
         return allowed(rule.rule.clone(), format!("`{}` covers it", rule.value));
     }
-    let (rule, text) = match by_host.first() {
+    let (rule, text) = match network.rule_for_host(&normal) {
         Some(near) => (near.rule.clone(), format!("`{}` does not name port {port}", near.value)),
         None => (asker.default_rule("network.allow"), format!("no rule names `{shown}`")),
     };
-    let entry = match (domain::DEFAULT_PORTS.contains(&port), shown.contains(':')) {
-        (true, _) => shown,
-        (false, true) => format!("[{shown}]:{port}"),
-        (false, false) => format!("{shown}:{port}"),
-    };
+    let entry = entry(shown, port);
     Answer { allow: false, rule, text, change: asker.line(&format!("network: {{allow: [{entry:?}]}}")) }
 }
 

@@ -26,6 +26,9 @@ mod narrow;
 mod narrow_mcp;
 #[cfg(test)]
 mod narrow_tests;
+mod network;
+#[cfg(test)]
+mod network_tests;
 pub mod path;
 pub mod place;
 pub mod proxy_file;
@@ -35,8 +38,10 @@ mod raw;
 mod read;
 mod read_later;
 mod read_mcp;
+mod read_network;
 mod read_questions;
 mod reader;
+mod request;
 mod resolve;
 mod search;
 #[cfg(test)]
@@ -47,7 +52,7 @@ mod yaml;
 
 pub use describe::Line;
 pub use diagnostic::{Diagnostic, PolicyError};
-pub use explain::Answer;
+pub use explain::{Answer, allow_entry, allow_line, ask_connect};
 pub use model::*;
 pub use path::PathContext;
 pub use read_questions::{connect, tool};

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ipnet::IpNet;
+
 use crate::types::{RuleRef, ServerId};
 
 /// A value and the rule that says it.
@@ -50,6 +52,21 @@ pub struct NetworkRule {
     pub ports: Vec<u16>,
     /// `protocol: tcp`: anything over TCP, without the TLS and HTTP name checks.
     pub any_tcp: bool,
+    /// `inspect: true`: TLS ends at agentsh, so that single requests can be judged.
+    pub inspect: bool,
+    /// `allow`: the requests that are let through. Empty means every request. Only with `inspect`.
+    pub requests: Vec<Ruled<RequestRule>>,
+    /// `addresses`: blocks of addresses that are not public and that this name may nevertheless resolve to.
+    pub addresses: Vec<Ruled<IpNet>>,
+}
+
+/// One entry of a rule's `allow`: `GET /repos/**`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestRule {
+    /// Glob of names over the method: `GET`, `*`.
+    pub method: String,
+    /// Glob over the components of the path: `*` stays inside one, `**` is any number of them.
+    pub path: String,
 }
 
 /// Matching is on labels, never on substrings. Lower-case, IDNA-mapped, no trailing dot.

@@ -107,14 +107,14 @@ impl Narrowing<'_> {
     fn network(&mut self, base: &mut NetworkPolicy, raw: &RawProcess) {
         if let Some(list) = &raw.network_allow {
             for entry in &list.value {
-                if !base.allow.iter().any(|outer| outer.value.covers(&entry.value)) {
+                if !base.permits(&entry.value) {
                     self.refuse(
                         &entry.rule,
                         format!("`{}` cannot be reached without this file", entry.value),
                     );
                 }
             }
-            base.allow.clone_from(&list.value);
+            base.narrow(&list.value);
         }
         if let Some(list) = &raw.loopback {
             for entry in &list.value {

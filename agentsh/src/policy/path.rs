@@ -74,6 +74,11 @@ pub(super) fn covers_pattern(outer: &[String], inner: &[String]) -> bool {
     run(outer, inner, true, |wanted, found| found != "**" && glob::covers(wanted, found))
 }
 
+/// Whether everything that `inner` means itself is meant by `outer` itself. May say no where the answer is yes.
+pub(super) fn is_pattern_covered(outer: &[String], inner: &[String]) -> bool {
+    run(outer, inner, false, |wanted, found| found != "**" && glob::covers(wanted, found))
+}
+
 /// For people: `~/x` and `x` rather than absolute paths where that is shorter.
 pub(super) fn show(path: &[String]) -> String {
     match path.split_first() {

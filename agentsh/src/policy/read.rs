@@ -1,11 +1,11 @@
 //! The tree to a [`RawPolicy`]: the top level, and what one process may touch.
 
 use super::diagnostic::{Diagnostic, Source};
-use super::domain::{self, HostError};
-use super::model::{Limits, NetworkRule, Ruled};
+use super::model::{Limits, Ruled};
 use super::path;
 use super::raw::{RawPolicy, RawProcess};
 use super::read_mcp;
+use super::read_network;
 use super::read_questions;
 use super::reader::{Fields, Here, List, Reader};
 use super::units;
@@ -63,11 +63,8 @@ pub fn process(reader: &mut Reader<'_>, fields: &Fields<'_>) -> RawProcess {
         env_inherit: reader.word(fields.find("env_inherit"), &[("all", true), ("none", false)]),
         ..RawProcess::default()
     };
-    if let Some(here) = fields.find("network")
-        && let Some(network) = reader.fields(&here, &["allow", "loopback"])
-    {
-        process.network_allow = reader.list(network.find("allow"), network_rule);
-        process.loopback = reader.list(network.find("loopback"), |reader, here| port(reader, here));
+    if let Some(here) = fields.find("network") {
+        read_network::section(reader, &here, &mut process);
     }
     if let Some(here) = fields.find("filesystem")
         && let Some(files) = reader.fields(&here, &["read", "write", "deny", "unmask"])
@@ -143,79 +140,6 @@ fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> Li
         }
         Some(name)
     })
-}
-
-fn network_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> {
-    match &here.node.value {
-        Value::Text(_) => {
-            let text = reader.text(here)?;
-            let parsed = domain::parse_rule(&text);
-            host_result(reader, here, parsed)
-        }
-        Value::Map(_) => network_map(reader, here),
-        other => {
-            reader.wrong_type(here, "a host such as `example.com`, or a map with `host`", other);
-            None
-        }
-    }
-}
-
-fn network_map(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> {
-    let fields = reader.fields(here, &["host", "port", "ports", "protocol"])?;
-    let any_tcp = reader.word(fields.find("protocol"), &[("tcp", true)]).is_some_and(|word| word.value);
-    let mut ports = Vec::new();
-    if let Some(one) = fields.find("port") {
-        ports.push(port(reader, &one)?);
-    }
-    if let Some(many) = reader.list(fields.find("ports"), |reader, here| port(reader, here)) {
-        ports.extend(many.value.iter().map(|port| port.value));
-    }
-    let Some(host) = fields.find("host") else {
-        reader.problem(here, "this rule names no host", Some("add `host: example.com`".to_owned()));
-        return None;
-    };
-    let text = reader.text(&host)?;
-    let parsed = domain::parse_pattern(&text);
-    let pattern = host_result(reader, &host, parsed)?;
-    if any_tcp && ports.is_empty() {
-        let help =
-            "without TLS and HTTP name checks a rule has to name its ports: add `port: 5432`".to_owned();
-        reader.problem(here, "this rule opens any TCP on no particular port", Some(help));
-        return None;
-    }
-    ports.sort_unstable();
-    ports.dedup();
-    Some(NetworkRule { host: pattern, ports, any_tcp })
-}
-
-fn host_result<T>(reader: &mut Reader<'_>, here: &Here<'_>, parsed: Result<T, HostError>) -> Option<T> {
-    match parsed {
-        Ok(value) => Some(value),
-        Err(error) => {
-            let help = "write `example.com`, `*.example.com` (one more label), `**.example.com` (any depth), \
-                        or an address block; a port may follow as `:443`";
-            let is_unclear =
-                matches!(error, HostError::Invalid(_) | HostError::Wildcard(_) | HostError::TooWide(_));
-            reader.problem(here, error.to_string(), is_unclear.then(|| help.to_owned()));
-            None
-        }
-    }
-}
-
-fn port(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<u16> {
-    match &here.node.value {
-        Value::Integer(value) => match u16::try_from(*value) {
-            Ok(port) if port > 0 => Some(port),
-            _ => {
-                reader.problem(here, format!("{value} is not a port; ports are 1 to 65535"), None);
-                None
-            }
-        },
-        other => {
-            reader.wrong_type(here, "a port number", other);
-            None
-        }
-    }
 }
 
 pub fn path_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {

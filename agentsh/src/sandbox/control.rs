@@ -18,8 +18,10 @@ use super::report::Enforcement;
 pub const GO: u8 = b'g';
 /// A message larger than this cannot be init's.
 const LARGEST_MESSAGE: usize = 64 * 1024;
-/// Listeners for a few dozen names and two address families.
-const MOST_DESCRIPTORS: usize = 64;
+/// The kernel takes no more in one message. A policy names fewer ports: see [`MOST_PORTS`].
+const MOST_DESCRIPTORS: usize = 253;
+/// Each port of a sandbox is one listener; the resolver has two sockets.
+pub const MOST_PORTS: usize = 200;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {

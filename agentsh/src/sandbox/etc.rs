@@ -1,8 +1,5 @@
-//! The few generated files of `/etc`: one user, one group, loopback names.
+//! The few generated files of `/etc`: one user, one group, where names are resolved.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::net::IpAddr;
 use std::path::Path;
 
 use super::plan::Identity;
@@ -28,13 +25,24 @@ pub fn group(identity: Identity) -> Vec<u8> {
     format!("root:x:0:\nagent:x:{}:\nnogroup:x:65534:\n", identity.host_gid).into_bytes()
 }
 
-/// `hosts(5)`: localhost and the names that the session answers itself.
+/// `hosts(5)`: localhost. Every other name is the resolver's.
 #[must_use]
-pub fn hosts(names: &BTreeMap<String, IpAddr>) -> Vec<u8> {
-    let mut text = String::from("127.0.0.1 localhost agentsh\n::1 localhost ip6-localhost\n");
-    for (name, address) in names {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{address} {name}");
-    }
-    text.into_bytes()
+pub fn hosts() -> Vec<u8> {
+    b"127.0.0.1 localhost agentsh\n::1 localhost ip6-localhost ip6-loopback\n".to_vec()
+}
+
+/// `resolv.conf(5)`: the resolver of the sandbox, no search list (a name means itself), and little patience, since
+/// an answer never waits for a network.
+#[must_use]
+pub fn resolv_conf() -> Vec<u8> {
+    let address = super::network::RESOLVER.ip();
+    format!("nameserver {address}\nsearch .\noptions ndots:0 timeout:2 attempts:2\n").into_bytes()
+}
+
+/// `nsswitch.conf(5)`: the host's may ask services that do not exist inside.
+#[must_use]
+pub fn nsswitch_conf() -> Vec<u8> {
+    b"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\n\
+      services: files\nethers: files\nrpc: files\n"
+        .to_vec()
 }

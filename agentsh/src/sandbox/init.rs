@@ -70,14 +70,14 @@ fn descend(control: &OwnedFd) -> Result<i32, StageError> {
     mount::build(&plan.mounts, sources, &passed)?;
     drop(passed);
     nix::unistd::sethostname("agentsh").at("set the host name")?;
-    let listeners = network::prepare(&plan.listen)?;
+    let sockets = network::prepare(&plan.network)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
 
     // From here on only restrictions: each one binds pid 1 as well as the program.
     limits::apply(&plan.limits)?;
     let enforcement = restrict(&plan)?;
-    control::send(control.as_fd(), &Answer::Ready { enforcement }, &listeners).at("tell the session")?;
-    drop(listeners);
+    control::send(control.as_fd(), &Answer::Ready { enforcement }, &sockets).at("tell the session")?;
+    drop(sockets);
 
     let signals = reaper::awaited();
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;

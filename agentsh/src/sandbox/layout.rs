@@ -5,7 +5,6 @@
 //! read-only hook files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
 use super::etc;
@@ -61,7 +60,6 @@ pub struct Request<'a> {
     pub files: Vec<(PathBuf, Vec<u8>, u32)>,
     /// Host files bound at another place: (host, inside).
     pub extra: Vec<(PathBuf, PathBuf)>,
-    pub names: &'a BTreeMap<String, IpAddr>,
     /// The agent keeps its terminal; a server has none.
     pub for_agent: bool,
     /// agentsh's own executable, shown to the agent as its bridge.
@@ -447,8 +445,9 @@ impl Builder<'_> {
         for (path, content) in [
             ("/etc/passwd", passwd),
             ("/etc/group", etc::group(request.identity)),
-            ("/etc/hosts", etc::hosts(request.names)),
-            ("/etc/resolv.conf", Vec::new()),
+            ("/etc/hosts", etc::hosts()),
+            ("/etc/resolv.conf", etc::resolv_conf()),
+            ("/etc/nsswitch.conf", etc::nsswitch_conf()),
         ] {
             self.push(path, What::File { content, mode: 0o644 });
         }
@@ -498,7 +497,7 @@ impl Builder<'_> {
 
 /// System files that get generated content instead of the host's.
 fn is_generated(path: &Path) -> bool {
-    ["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf"]
+    ["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf"]
         .iter()
         .any(|generated| path == Path::new(generated))
 }

@@ -21,8 +21,7 @@ pub struct Plan {
     pub mounts: Vec<Mount>,
     pub landlock: Vec<LandlockRule>,
     pub limits: Limits,
-    /// Sockets that init makes inside the network namespace and hands back, in this order.
-    pub listen: Vec<SocketAddr>,
+    pub network: Network,
     /// cgroup v1 `tasks` files that init joins by writing `0`: moving oneself is the one move that does not
     /// take the kernel's global cgroup lock.
     pub join: Vec<Descriptor>,
@@ -30,6 +29,19 @@ pub struct Plan {
     pub passed: usize,
     /// A layer that the kernel lacks stops the launch unless this is set.
     pub allow_degraded: bool,
+}
+
+/// What the network namespace is made of beside loopback and the resolver. Its sockets are made inside by init,
+/// handed to the session and served there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Network {
+    /// No route and no listener: every connection that leaves the sandbox's own loopback fails.
+    Closed,
+    /// Every address is local, and these ports listen on all of them: the address that a program asked for is the
+    /// one at which it arrives.
+    AnyIp { ports: Vec<u16> },
+    /// No route; the kernel sends connections that policy names to these listeners.
+    Redirected { listeners: Vec<SocketAddr> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,6 @@
 
 use std::ffi::CStr;
 use std::io::{self, Write};
-use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
@@ -12,6 +11,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::cgroup::Cgroup;
 use super::control::{self, Answer};
+use super::network::Sockets;
 use super::plan::{Identity, Plan};
 use super::report::Enforcement;
 use super::stage::{At, StageError};
@@ -48,7 +48,8 @@ pub enum SpawnError {
 #[derive(Debug)]
 pub struct Child {
     pub pid: u32,
-    pub listeners: Vec<TcpListener>,
+    /// Taken by whoever serves them; unserved, every connection waits in vain.
+    pub sockets: Option<Sockets>,
     pub enforcement: Vec<Enforcement>,
     label: String,
     pidfd: AsyncFd<OwnedFd>,
@@ -72,7 +73,7 @@ pub async fn spawn(launch: Launch<'_>) -> Result<Child, SpawnError> {
         .map_err(kernel)?;
     let mut child = Child {
         pid: born.pid.unsigned_abs(),
-        listeners: Vec::new(),
+        sockets: None,
         enforcement: Vec::new(),
         label: label.clone(),
         pidfd: watch(born.pidfd, Interest::READABLE).at("watch pid 1").map_err(kernel)?,
@@ -84,7 +85,7 @@ pub async fn spawn(launch: Launch<'_>) -> Result<Child, SpawnError> {
     match child.answer().await.at("hear from pid 1").map_err(kernel)? {
         Some((Answer::Ready { enforcement }, sockets)) => {
             child.enforcement = enforcement;
-            child.listeners = sockets.into_iter().map(TcpListener::from).collect();
+            child.sockets = Sockets::from_descriptors(sockets);
             Ok(child)
         }
         Some((Answer::Failed { message, missing }, _)) => {

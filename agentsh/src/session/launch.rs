@@ -1,7 +1,5 @@
 //! From what a process is (the agent, or one server) to its running sandbox.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -37,8 +35,7 @@ pub struct Start<'a> {
     pub execute: Vec<PathBuf>,
     pub files: Vec<(PathBuf, Vec<u8>, u32)>,
     pub extra: Vec<(PathBuf, PathBuf)>,
-    pub names: BTreeMap<String, IpAddr>,
-    pub listen: Vec<SocketAddr>,
+    pub network: plan::Network,
     pub stdio: [BorrowedFd<'a>; 3],
     pub allow_degraded: bool,
 }
@@ -51,6 +48,8 @@ pub struct Running {
     /// Memory that the watchdog must hold because no cgroup does.
     pub watched_memory: Option<u64>,
     pub enforcement: Vec<Enforcement>,
+    /// Serves the sandbox's connections while it lives.
+    pub way_out: Option<crate::net::Service<super::Session>>,
 }
 
 /// The mounts of a start, as data: what `start` would do and the stand-ins that it needs.
@@ -84,7 +83,6 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         private_bytes: private_bytes(context, start.limits),
         files: start.files.clone(),
         extra: start.extra.clone(),
-        names: &start.names,
         for_agent: start.for_agent,
         bridge: start.for_agent.then_some((context.executable.0.as_path(), context.executable.1)),
         execute: start.execute.clone(),
@@ -162,7 +160,7 @@ pub async fn start(
             open_files: value(&start.limits.open_files, 1024),
             data: (!cgroup.memory_held).then_some(memory),
         },
-        listen: start.listen,
+        network: start.network,
         join,
         passed: passed.len(),
         allow_degraded: start.allow_degraded,
@@ -170,7 +168,7 @@ pub async fn start(
     let child = spawn(Launch { plan: &plan, stdio: start.stdio, passed, cgroup: Some(&cgroup) }).await?;
     enforcement.extend(child.enforcement.iter().cloned());
     let watched_memory = (!cgroup.memory_held).then_some(memory);
-    Ok(Running { child, cgroup, watched_memory, enforcement })
+    Ok(Running { child, cgroup, watched_memory, enforcement, way_out: None })
 }
 
 /// Git inside the sandbox does not list the stand-ins among the untracked files: they are not the project's.

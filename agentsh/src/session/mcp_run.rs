@@ -11,6 +11,7 @@ use crate::types::ServerId;
 
 use super::bridges::Bridges;
 use super::context::Context;
+use super::network::{self, Backend};
 use super::run::RunError;
 use super::server::{Declaration, ErrorOutput, Server};
 use super::standard;
@@ -21,6 +22,9 @@ pub struct Request {
     pub id: Option<String>,
     pub policy: Option<String>,
     pub allow_degraded: bool,
+    pub backend: Backend,
+    /// Print at the end what would have to be allowed.
+    pub learn: bool,
     pub command: Vec<String>,
 }
 
@@ -39,6 +43,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             agent: "generic",
             policy: request.policy,
             allow_degraded: request.allow_degraded,
+            backend: request.backend,
             project_shown,
             hold_messages: false,
         },
@@ -66,6 +71,9 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         _ = interrupt.recv() => 130,
         _ = terminate.recv() => 143,
     };
+    if request.learn {
+        session.note(&network::learned(&session));
+    }
     session.close(code).await?;
     Ok(code)
 }

@@ -6,6 +6,7 @@ pub mod environment;
 pub mod grants;
 pub mod launch;
 pub mod mcp_run;
+pub mod network;
 pub mod pinning;
 pub mod placeholders;
 pub mod probe;
@@ -46,6 +47,9 @@ pub struct Session {
     pub journal: Journal,
     pub pins: Arc<PinStore>,
     pub allow_degraded: bool,
+    /// Which backend polices connections, as asked.
+    pub backend: network::Backend,
+    pub network: network::Network,
     /// False where the current directory is no project (a client that starts its servers in `/`).
     pub project_shown: bool,
     started: Instant,
@@ -63,6 +67,7 @@ pub struct Opening<'a> {
     pub agent: &'a str,
     pub policy: Option<String>,
     pub allow_degraded: bool,
+    pub backend: network::Backend,
     pub project_shown: bool,
     /// Messages wait for the end: the program draws on this terminal.
     pub hold_messages: bool,
@@ -98,6 +103,8 @@ impl Session {
             policy,
             journal,
             allow_degraded: opening.allow_degraded,
+            backend: opening.backend,
+            network: network::Network::new(),
             project_shown: opening.project_shown,
             started: Instant::now(),
             sandboxes: Cell::new(0),

@@ -1,7 +1,6 @@
 //! A throw-away sandbox around agentsh's own executable, started as every agent is: how `doctor` asks the kernel
 //! instead of guessing.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -12,7 +11,7 @@ use tokio::net::unix::pipe;
 
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::layout::{PinnedBytes, PinnedFile};
-use crate::sandbox::plan::{Access, Kind, Mount, Program, Source, Terminal, What};
+use crate::sandbox::plan::{Access, Kind, Mount, Network, Program, Source, Terminal, What};
 use crate::sandbox::{Enforcement, SpawnError};
 
 use super::Context;
@@ -81,7 +80,7 @@ pub enum ProbeError {
 pub async fn run(context: &Context, probe: Probe) -> Result<Probed, ProbeError> {
     let (stdout, inside) = pipe()?;
     let running = start(context, probe, inside).await?;
-    let Running { mut child, cgroup, watched_memory, enforcement } = running;
+    let Running { mut child, cgroup, watched_memory, enforcement, .. } = running;
     let output = tokio::task::spawn_local(read(stdout));
     let mut ended = Ended::ByItself;
     let exit_code = {
@@ -150,8 +149,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         execute: Vec::new(),
         files: Vec::new(),
         extra: Vec::new(),
-        names: BTreeMap::new(),
-        listen: Vec::new(),
+        network: Network::Closed,
         stdio: [nothing.as_fd(), stdout.as_fd(), nothing.as_fd()],
         // What is missing is what is asked for here.
         allow_degraded: true,

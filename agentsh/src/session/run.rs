@@ -9,7 +9,6 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
 
 use crate::agent::{self, Access as StateAccess, Kind, Launch, StateKind, Transport};
-use crate::net::{self, Endpoint};
 use crate::policy;
 use crate::sandbox::SpawnError;
 use crate::sandbox::layout::{Grant, OWN_DIRECTORY};
@@ -23,13 +22,14 @@ use super::launch::{self, Running, Start};
 use super::pinning::{self, Command, Pinned};
 use super::placeholders::{self, Placeholders};
 use super::server::{Declaration, memory_exceeded};
-use super::{Opening, RemoveOnDrop, Session, SessionError, environment, grants, socket_directory};
+use super::{Opening, RemoveOnDrop, Session, SessionError, environment, grants, network, socket_directory};
 
 /// The command line of `run`.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub policy: Option<String>,
     pub allow_degraded: bool,
+    pub backend: network::Backend,
     pub agent: Vec<String>,
     /// `run`, or `demo`.
     pub verb: &'static str,
@@ -74,6 +74,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
             agent: agent_name(kind),
             policy: request.policy.clone(),
             allow_degraded: request.allow_degraded,
+            backend: request.backend,
             project_shown: true,
             hold_messages: true,
         },
@@ -231,12 +232,10 @@ async fn start_agent(
     files.extend(launch.files.iter().map(|file| (file.path.clone(), file.content.clone(), file.mode)));
     files.extend(launch.replaced.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)));
 
-    let endpoints: Vec<Endpoint> = launch
-        .endpoints
-        .iter()
-        .map(|endpoint| Endpoint { host: endpoint.host.clone(), port: endpoint.port })
-        .collect();
-    let (opened, names) = net::plan(&endpoints);
+    let rules = network::with_endpoints(&process.network, &launch.endpoints);
+    let plan =
+        network::plan(&rules).map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
+    let enforcement = network::enforcement(session.backend, &plan);
     let env = agent_environment(session, kind, launch, &pinned);
     let argv: Vec<String> =
         pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
@@ -265,8 +264,7 @@ async fn start_agent(
         execute: session.executable_paths(process),
         files,
         extra: vec![(socket.to_owned(), Path::new(OWN_DIRECTORY).join("bridge"))],
-        names,
-        listen: opened.iter().map(|open| open.listen).collect(),
+        network: plan,
         stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
         allow_degraded: session.allow_degraded,
     };
@@ -279,9 +277,9 @@ async fn start_agent(
     pinned.resolved.unchanged_since()?;
     let name = session.next_cgroup();
     let mut running = launch::start(context, start, layout, &name).await?;
-    for (listener, open) in running.child.listeners.drain(..).zip(opened) {
-        tokio::task::spawn_local(net::relay(listener, open.endpoint));
-    }
+    running.way_out =
+        running.child.sockets.take().map(|sockets| network::serve(session, None, rules, sockets));
+    running.enforcement.push(enforcement);
     session.record_enforcement(None, &running.enforcement);
     session.journal.record(Event::ProcessStarted {
         server_id: None,
@@ -395,7 +393,7 @@ impl Signals {
 
 /// Waits for the agent; the terminal's signals are its business, ours are passed on.
 async fn until_exit(session: &Session, running: Running, mut signals: Signals) -> Result<u8, RunError> {
-    let Running { mut child, cgroup, watched_memory, .. } = running;
+    let Running { mut child, cgroup, watched_memory, way_out, .. } = running;
     let pid = child.pid;
     let over = memory_exceeded(pid, watched_memory);
     tokio::pin!(over);
@@ -421,6 +419,9 @@ async fn until_exit(session: &Session, running: Running, mut signals: Signals) -
     }
     drop(child);
     drop(cgroup);
+    if let Some(way_out) = way_out {
+        way_out.finish(network::LAST_WORDS).await;
+    }
     session.journal.record(Event::ProcessExited {
         server_id: None,
         exit_code: code,

@@ -20,7 +20,7 @@ use crate::types::{RuleRef, ServerId};
 use super::launch::{self, Start};
 use super::pinning::{self, Pinned};
 use super::placeholders::{self, Placeholders};
-use super::{Session, environment, grants};
+use super::{Session, environment, grants, network};
 
 /// A server as the host's configuration (or the policy) declares it.
 #[derive(Clone, Debug)]
@@ -139,6 +139,10 @@ impl Server {
             .or_else(|| resolved.cwd.clone())
             .unwrap_or_else(|| session.workdir());
         let argv = strings(&resolved)?;
+        let rules = self.process.network.clone();
+        let plan =
+            network::plan(&rules).map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
+        let enforcement = network::enforcement(session.backend, &plan);
         let start = Start {
             label: &id.0,
             policy: &self.process,
@@ -162,8 +166,7 @@ impl Server {
             execute: session.executable_paths(&self.process),
             files: Vec::new(),
             extra: Vec::new(),
-            names: BTreeMap::new(),
-            listen: Vec::new(),
+            network: plan,
             stdio: [
                 stdin_inside.as_fd(),
                 stdout_inside.as_fd(),
@@ -187,11 +190,14 @@ impl Server {
             .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
         self.starts += 1;
         let name = session.next_cgroup();
-        let running = launch::start(&session.context, start, layout, &name)
+        let mut running = launch::start(&session.context, start, layout, &name)
             .await
             .map_err(|error| permanent(error.to_string()))?;
         drop((stdin_inside, stdout_inside, stderr_inside));
 
+        let sockets = running.child.sockets.take();
+        running.way_out = sockets.map(|sockets| network::serve(&session, Some(id.clone()), rules, sockets));
+        running.enforcement.push(enforcement);
         session.record_enforcement(Some(id), &running.enforcement);
         session.journal.record(Event::ProcessStarted {
             server_id: Some(id.clone()),
@@ -220,7 +226,7 @@ fn supervised(
     let (kill, mut killed) = tokio::sync::mpsc::unbounded_channel::<()>();
     let tail = tokio::task::spawn_local(keep_tail(stderr));
     let exit = tokio::task::spawn_local(async move {
-        let launch::Running { mut child, cgroup, watched_memory, .. } = running;
+        let launch::Running { mut child, cgroup, watched_memory, way_out, .. } = running;
         let pid = child.pid;
         let mut cause = "exited";
         let code = {
@@ -244,6 +250,9 @@ fn supervised(
         drop(child);
         drop(cgroup);
         drop(stand_ins);
+        if let Some(way_out) = way_out {
+            way_out.finish(network::LAST_WORDS).await;
+        }
         session.journal.record(Event::ProcessExited {
             server_id: Some(id.clone()),
             exit_code: code,

@@ -176,4 +176,71 @@ pub enum Event {
         detail: String,
         rule: RuleRef,
     },
+    /// A connection that left a sandbox, or tried to: once when it ends, and once before when it lasts for more than
+    /// a second.
+    McpNetworkConnection {
+        /// None: the agent.
+        server_id: Option<ServerId>,
+        /// Number of the connection in its session.
+        connection: u64,
+        /// What the program asked for; None for an address.
+        name: Option<String>,
+        /// The one that was dialled; None when there was none.
+        address: Option<String>,
+        port: u16,
+        /// `tls`, `http`, `tcp`.
+        protocol: String,
+        action: String,
+        /// `open`, `closed`, `failed`.
+        state: String,
+        /// Why it failed; empty otherwise.
+        detail: String,
+        rule: RuleRef,
+        /// Where the kernel tells them.
+        pid: Option<u32>,
+        comm: Option<String>,
+        bytes_sent: u64,
+        bytes_received: u64,
+        duration_ms: u64,
+    },
+    /// A connection that was refused.
+    NetConnectBlocked {
+        server_id: Option<ServerId>,
+        name: Option<String>,
+        /// As the program asked for it; None when the name says it all.
+        address: Option<String>,
+        port: u16,
+        protocol: Option<String>,
+        action: String,
+        /// Stable code, such as `server-name-mismatch`.
+        reason: String,
+        detail: String,
+        rule: RuleRef,
+        /// The piece of policy that would allow it.
+        change: Option<String>,
+        /// Equal refusals that this event stands for: not every one of many is written down.
+        count: u64,
+        pid: Option<u32>,
+        comm: Option<String>,
+    },
+    /// A name that was looked up and may be reached: once for each name and type of question.
+    DnsQuery {
+        server_id: Option<ServerId>,
+        name: String,
+        query_type: String,
+        action: String,
+        rule: RuleRef,
+    },
+    /// A name that was looked up and may not be reached: once for each name.
+    DnsBlocked {
+        server_id: Option<ServerId>,
+        name: String,
+        query_type: String,
+        action: String,
+        reason: String,
+        rule: RuleRef,
+        change: Option<String>,
+        /// As in `net_connect_blocked`.
+        count: u64,
+    },
 }

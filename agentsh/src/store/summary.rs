@@ -50,6 +50,8 @@ pub struct Summary {
     pub crashes: Entries<ServerId, Crashes>,
     pub timeouts: Entries<(ServerId, String), Timeouts>,
     pub env_stripped: Entries<Option<ServerId>, Stripped>,
+    pub connections: Entries<(Option<ServerId>, String, u16), Connections>,
+    pub refused_connections: Entries<(Option<ServerId>, String, u16, String), RefusedConnection>,
     /// Entries that found no room in the lists above.
     pub not_listed: u64,
 }
@@ -139,6 +141,37 @@ pub struct Stripped {
     pub names: BTreeSet<String>,
 }
 
+/// Connections to one destination.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Connections {
+    pub server_id: Option<ServerId>,
+    /// A name, or an address that policy names as such.
+    pub host: String,
+    pub port: u16,
+    pub protocol: String,
+    pub rule: RuleRef,
+    pub closed: u64,
+    pub failed: u64,
+    /// Why the last one failed.
+    pub detail: String,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+}
+
+/// A destination that was refused: a connection, or a name that was looked up (port 0).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedConnection {
+    pub server_id: Option<ServerId>,
+    pub host: String,
+    pub port: u16,
+    pub reason: String,
+    pub detail: String,
+    pub rule: RuleRef,
+    /// The piece of policy that would allow it.
+    pub change: Option<String>,
+    pub count: u64,
+}
+
 impl Summary {
     #[must_use]
     pub fn new(session: SessionId) -> Self {
@@ -167,6 +200,8 @@ impl Summary {
             crashes: Entries::default(),
             timeouts: Entries::default(),
             env_stripped: Entries::default(),
+            connections: Entries::default(),
+            refused_connections: Entries::default(),
             not_listed: 0,
         }
     }
@@ -199,6 +234,7 @@ impl Summary {
         self.note(time);
         self.add_lifecycle(event);
         self.add_message(event);
+        self.add_connection(event);
     }
 
     fn note(&mut self, time: Timestamp) {
@@ -352,6 +388,98 @@ impl Summary {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn add_connection(&mut self, event: &Event) {
+        let lost = &mut self.not_listed;
+        match event {
+            Event::McpNetworkConnection {
+                server_id,
+                name,
+                address,
+                port,
+                protocol,
+                state,
+                detail,
+                rule,
+                bytes_sent,
+                bytes_received,
+                ..
+            } => {
+                let host = clip(name.as_ref().or(address.as_ref()).map_or("unknown", String::as_str));
+                let entry =
+                    self.connections.put((server_id.clone(), host.clone(), *port), lost, || Connections {
+                        server_id: server_id.clone(),
+                        host,
+                        port: *port,
+                        protocol: clip(protocol),
+                        rule: rule.clone(),
+                        closed: 0,
+                        failed: 0,
+                        detail: String::new(),
+                        bytes_sent: 0,
+                        bytes_received: 0,
+                    });
+                let Some(entry) = entry else { return };
+                match state.as_str() {
+                    "closed" => {
+                        entry.closed += 1;
+                        entry.bytes_sent += bytes_sent;
+                        entry.bytes_received += bytes_received;
+                    }
+                    "failed" => {
+                        entry.failed += 1;
+                        entry.detail = clip(detail);
+                    }
+                    _ => {}
+                }
+            }
+            Event::NetConnectBlocked {
+                server_id,
+                name,
+                address,
+                port,
+                reason,
+                detail,
+                rule,
+                change,
+                count,
+                ..
+            } => {
+                let host = name.as_ref().or(address.as_ref()).map_or("unknown", String::as_str);
+                self.add_refused_connection(RefusedConnection {
+                    server_id: server_id.clone(),
+                    host: clip(host),
+                    port: *port,
+                    reason: clip(reason),
+                    detail: clip(detail),
+                    rule: rule.clone(),
+                    change: change.as_deref().map(clip),
+                    count: *count,
+                });
+            }
+            Event::DnsBlocked { server_id, name, reason, rule, change, count, .. } => {
+                self.add_refused_connection(RefusedConnection {
+                    server_id: server_id.clone(),
+                    host: clip(name),
+                    port: 0,
+                    reason: clip(reason),
+                    detail: String::new(),
+                    rule: rule.clone(),
+                    change: change.as_deref().map(clip),
+                    count: *count,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn add_refused_connection(&mut self, new: RefusedConnection) {
+        let key = (new.server_id.clone(), new.host.clone(), new.port, new.reason.clone());
+        let (count, new) = (new.count, RefusedConnection { count: 0, ..new });
+        if let Some(entry) = self.refused_connections.put(key, &mut self.not_listed, || new) {
+            entry.count = entry.count.saturating_add(count);
         }
     }
 

@@ -17,7 +17,9 @@ impl Summary {
     #[must_use]
     pub fn render_text(&self, width: usize) -> String {
         let mut sections = vec![("session", self.head()), ("ran", self.ran()), ("calls", self.calls())];
-        sections.push(("refused", self.refusals()));
+        let refused = self.refusals().into_iter().chain(self.refused_connections()).collect();
+        sections.push(("refused", refused));
+        sections.push(("connections", self.connections()));
         sections.push(("not enforced", self.layers()));
         sections.push(("rejected messages", self.rejections()));
         sections.push(("changed programs", self.mismatches.values().map(mismatch).collect()));
@@ -64,6 +66,7 @@ impl Summary {
         )];
         let mut facts: Vec<String> = Vec::new();
         facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
+        facts.extend(self.refused_connections().into_iter().map(|text| format!("refused: {text}")));
         facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
         facts.extend(self.layers().into_iter().map(|text| format!("not enforced: {text}")));
         facts.extend(self.rejections().into_iter().map(|text| format!("rejected: {text}")));
@@ -132,6 +135,47 @@ impl Summary {
 
     fn refusals(&self) -> Vec<String> {
         self.refused.values().map(refusal).collect()
+    }
+
+    fn refused_connections(&self) -> Vec<String> {
+        let lines = self.refused_connections.values().map(|found| {
+            let port = if found.port == 0 { String::new() } else { format!(":{}", found.port) };
+            let times = if found.count > 1 { format!(" {} times", found.count) } else { String::new() };
+            let detail =
+                if found.detail.is_empty() { String::new() } else { format!(" ({})", line(&found.detail)) };
+            let rule = found.rule.to_string();
+            let change = found.change.as_deref();
+            let change = change.map_or(String::new(), |change| format!("; to allow it: {}", line(change)));
+            format!(
+                "{} to {}{port}{times}: {}{detail}, by {}{change}",
+                owner(found.server_id.as_ref()),
+                line(&found.host),
+                line(&found.reason),
+                line(&rule),
+            )
+        });
+        lines.collect()
+    }
+
+    fn connections(&self) -> Vec<String> {
+        let lines = self.connections.values().map(|found| {
+            let failed = match found.failed {
+                0 => String::new(),
+                failed => format!(", {failed} failed ({})", line(&found.detail)),
+            };
+            format!(
+                "{} to {}:{} ({}): {}, {} bytes sent, {} received{failed}, by {}",
+                owner(found.server_id.as_ref()),
+                line(&found.host),
+                found.port,
+                line(&found.protocol),
+                count(found.closed, "connection"),
+                found.bytes_sent,
+                found.bytes_received,
+                line(&found.rule.to_string()),
+            )
+        });
+        lines.collect()
     }
 
     fn layers(&self) -> Vec<String> {

@@ -120,6 +120,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
     let request = Request {
         policy: Some(root.join("policy.yaml").display().to_string()),
         allow_degraded: true,
+        backend: crate::session::network::Backend::Auto,
         agent: vec![executable.display().to_string(), AGENT_VERB.to_owned()],
         verb: "demo",
     };

@@ -1,0 +1,272 @@
+//! The allowlist of one sandbox, ready to be asked. Pure.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::policy::domain::Host;
+use crate::policy::{HostPattern, NetworkPolicy, NetworkRule, RequestRule, Ruled};
+use crate::types::RuleRef;
+
+/// Where one sandbox may connect to.
+#[derive(Clone, Debug, Default)]
+pub struct Allowlist {
+    policy: NetworkPolicy,
+}
+
+/// What the allowlist says about one destination, and by which rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub outcome: Permission,
+    pub rule: RuleRef,
+    pub reason: Reason,
+    /// Anything over TCP: no TLS or HTTP name checks.
+    pub any_tcp: bool,
+    /// TLS ends at agentsh.
+    pub inspect: bool,
+    /// Only these requests; empty means every request.
+    pub requests: Vec<Ruled<RequestRule>>,
+    /// Blocks of addresses that are not public and that the name may nevertheless resolve to.
+    pub permitted: Vec<IpNet>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    Allowed,
+    Refused,
+}
+
+/// Why a name or a destination is allowed or refused. The codes are stable: scripts read them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    NameAllowed,
+    AddressAllowed,
+    LoopbackPortOpen,
+    NameNotAllowed,
+    PortNotAllowed,
+    AddressNotAllowed,
+    LoopbackPortNotOpen,
+    /// A name with labels that no host has.
+    NameNotValid,
+    /// More names were asked for under wildcards than there are addresses in the pool.
+    NamePoolFull,
+    /// A question of another class than IN.
+    ClassNotAllowed,
+}
+
+impl Reason {
+    /// Kebab-case, stable.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::NameAllowed => "name-allowed",
+            Self::AddressAllowed => "address-allowed",
+            Self::LoopbackPortOpen => "loopback-port-open",
+            Self::NameNotAllowed => "name-not-allowed",
+            Self::PortNotAllowed => "port-not-allowed",
+            Self::AddressNotAllowed => "address-not-allowed",
+            Self::LoopbackPortNotOpen => "loopback-port-not-open",
+            Self::NameNotValid => "name-not-valid",
+            Self::NamePoolFull => "name-pool-full",
+            Self::ClassNotAllowed => "class-not-allowed",
+        }
+    }
+}
+
+impl Allowlist {
+    #[must_use]
+    pub fn new(policy: &NetworkPolicy) -> Self {
+        Self { policy: policy.clone() }
+    }
+
+    /// One rule more, such as the address of the agent's model. It counts as written before all others.
+    #[must_use]
+    pub fn with(mut self, rule: Ruled<NetworkRule>) -> Self {
+        self.policy.allow.insert(0, rule);
+        self
+    }
+
+    /// One port of the host's loopback more.
+    #[must_use]
+    pub fn with_loopback(mut self, port: Ruled<u16>) -> Self {
+        self.policy.loopback.push(port);
+        self
+    }
+
+    /// Every port that any rule names, those of the host's loopback included.
+    #[must_use]
+    pub fn ports(&self) -> BTreeSet<u16> {
+        let named = self.policy.allow.iter().flat_map(|rule| rule.value.ports().iter().copied());
+        named.chain(self.loopback().map(|(port, _)| port)).collect()
+    }
+
+    /// The most precise rule that means this name on any port. The name may be in any spelling.
+    #[must_use]
+    pub fn name(&self, name: &str) -> Option<&Ruled<NetworkRule>> {
+        match crate::policy::domain::normalise(name) {
+            Ok(host @ Host::Name(_)) => self.policy.rule_for_host(&host),
+            _ => None,
+        }
+    }
+
+    /// Names that stand in the policy as such, without wildcards, in the order in which they are written.
+    pub fn exact_names(&self) -> impl Iterator<Item = &str> {
+        self.policy.allow.iter().filter_map(|rule| match &rule.value.host {
+            HostPattern::Exact(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// What happens to a connection to this host and port.
+    #[must_use]
+    pub fn decide(&self, host: &Host, port: u16) -> Decision {
+        if is_local(host) {
+            return match self.loopback().find(|(open, _)| *open == port) {
+                Some((_, rule)) => plain(Permission::Allowed, rule.clone(), Reason::LoopbackPortOpen),
+                None => refused("network.loopback", Reason::LoopbackPortNotOpen),
+            };
+        }
+        let (yes, no) = match host {
+            Host::Name(_) => (Reason::NameAllowed, Reason::NameNotAllowed),
+            Host::Address(_) => (Reason::AddressAllowed, Reason::AddressNotAllowed),
+        };
+        if let Some(Ruled { value, rule }) = self.policy.rule_for(host, port) {
+            return Decision {
+                any_tcp: value.any_tcp,
+                inspect: value.inspect,
+                requests: value.requests.clone(),
+                permitted: value.addresses.iter().map(|block| block.value).collect(),
+                ..plain(Permission::Allowed, rule.clone(), yes)
+            };
+        }
+        match self.policy.rule_for_host(host) {
+            Some(near) => plain(Permission::Refused, near.rule.clone(), Reason::PortNotAllowed),
+            None => refused("network.allow", no),
+        }
+    }
+
+    /// Blocks of addresses that are allowed as such: network address, prefix length, ports.
+    pub fn nets(&self) -> impl Iterator<Item = (IpAddr, u8, &[u16])> {
+        self.policy.allow.iter().filter_map(|rule| match rule.value.host {
+            HostPattern::Net(address, prefix) => Some((address, prefix, rule.value.ports())),
+            _ => None,
+        })
+    }
+
+    /// Ports of the host's own loopback.
+    pub fn loopback(&self) -> impl Iterator<Item = (u16, &RuleRef)> {
+        self.policy.loopback.iter().map(|port| (port.value, &port.rule))
+    }
+}
+
+/// Whether a host is this machine itself.
+#[must_use]
+pub fn is_local(host: &Host) -> bool {
+    match host {
+        Host::Address(address) => address.is_loopback(),
+        Host::Name(name) => name == "localhost" || name.ends_with(".localhost"),
+    }
+}
+
+fn plain(outcome: Permission, rule: RuleRef, reason: Reason) -> Decision {
+    Decision {
+        outcome,
+        rule,
+        reason,
+        any_tcp: false,
+        inspect: false,
+        requests: Vec::new(),
+        permitted: Vec::new(),
+    }
+}
+
+fn refused(id: &str, reason: Reason) -> Decision {
+    plain(Permission::Refused, RuleRef::default_rule(id), reason)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
+    use super::*;
+    use crate::policy::domain::normalise;
+
+    fn allowlist(network: &str) -> Allowlist {
+        let policy = crate::policy::parse("p.yaml", &format!("agent: {{network: {{{network}}}}}"));
+        Allowlist::new(&policy.unwrap_or_else(|error| panic!("{}", error.render())).agent.network)
+    }
+
+    const NETWORK: &str = r#"allow: [api.example.com, "*.one.test:8443", {host: db.test, port: 5432, protocol: tcp,
+        addresses: [10.0.0.0/8]}, 192.0.2.0/24, {host: in.test, inspect: true, allow: ["GET /x"]}], loopback: [6379]"#;
+
+    fn ask(host: &str, port: u16) -> Decision {
+        allowlist(NETWORK).decide(&normalise(host).unwrap(), port)
+    }
+
+    #[test]
+    fn decisions() {
+        for (host, port, reason) in [
+            ("api.example.com", 443, "name-allowed"),
+            ("API.example.com.", 80, "name-allowed"),
+            ("api.example.com", 22, "port-not-allowed"),
+            ("a.one.test", 8443, "name-allowed"),
+            ("a.one.test", 443, "port-not-allowed"),
+            ("one.test", 8443, "name-not-allowed"),
+            ("192.0.2.9", 443, "address-allowed"),
+            ("::ffff:192.0.2.9", 443, "address-allowed"),
+            ("192.0.2.9", 53, "port-not-allowed"),
+            ("192.0.3.1", 443, "address-not-allowed"),
+            ("0.0.0.0", 6379, "address-not-allowed"),
+            ("::", 6379, "address-not-allowed"),
+            ("127.0.0.1", 6379, "loopback-port-open"),
+            ("::1", 6379, "loopback-port-open"),
+            ("localhost", 6379, "loopback-port-open"),
+            ("x.localhost", 22, "loopback-port-not-open"),
+            ("127.8.8.8", 443, "loopback-port-not-open"),
+        ] {
+            let decision = ask(host, port);
+            assert_eq!(decision.reason.code(), reason, "{host}:{port}");
+            let is_allowed = reason.ends_with("-allowed") && !reason.contains("-not-")
+                || reason.ends_with("-open") && !reason.contains("-not-");
+            assert_eq!(decision.outcome == Permission::Allowed, is_allowed);
+        }
+    }
+
+    #[test]
+    fn conditions_come_with_the_decision() {
+        let database = ask("db.test", 5432);
+        assert!(database.any_tcp && !database.inspect);
+        assert_eq!(database.permitted[0].to_string(), "10.0.0.0/8");
+        assert_eq!(database.rule.id, "agent.network.allow[2]");
+        let inspected = ask("in.test", 443);
+        assert!(inspected.inspect && inspected.requests[0].value.matches("GET", "/x"));
+        // A refusal gives nothing away.
+        assert!(!ask("db.test", 22).any_tcp && ask("db.test", 22).permitted.is_empty());
+    }
+
+    #[test]
+    fn lists() {
+        let allow = allowlist(NETWORK);
+        assert_eq!(allow.ports().into_iter().collect::<Vec<_>>(), [80, 443, 5432, 6379, 8443]);
+        assert_eq!(allow.exact_names().collect::<Vec<_>>(), ["api.example.com", "db.test", "in.test"]);
+        assert_eq!(
+            allow.nets().map(|(address, prefix, _)| (address.to_string(), prefix)).next(),
+            Some(("192.0.2.0".to_owned(), 24))
+        );
+        assert_eq!(allow.loopback().map(|(port, _)| port).collect::<Vec<_>>(), [6379]);
+        assert!(
+            allow.name("A.ONE.test.").is_some()
+                && allow.name("192.0.2.9").is_none()
+                && allow.name("").is_none()
+        );
+        let more = Ruled {
+            value: crate::policy::domain::parse_rule("model.test:8080").unwrap(),
+            rule: RuleRef::default_rule("agent.model"),
+        };
+        let allow = Allowlist::default()
+            .with(more)
+            .with_loopback(Ruled { value: 9, rule: RuleRef::default_rule("x") });
+        assert_eq!(allow.decide(&normalise("model.test").unwrap(), 8080).rule.id, "agent.model");
+        assert_eq!(allow.ports().into_iter().collect::<Vec<_>>(), [9, 8080]);
+    }
+}

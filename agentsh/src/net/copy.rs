@@ -1,0 +1,278 @@
+//! Both ways between two connections until both have ended: a shared buffer for the many small ones, splice(2)
+//! through a pipe for the few large ones.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::pipe::SpliceFlags;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// Bytes that went through one connection, as the sandbox sees it.
+#[derive(Debug)]
+pub struct Traffic {
+    pub sent: Cell<u64>,
+    pub received: Cell<u64>,
+    last: Cell<Instant>,
+}
+
+/// A connection over which nothing goes for this long is closed.
+pub const IDLE: Duration = Duration::from_secs(3600);
+
+/// A direction that moved this many bytes gets a pipe of its own.
+pub(super) const LARGE: u64 = 256 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
+const PIPE_BYTES: usize = 1 << 20;
+/// Pipes at a time; beyond that large streams are copied too.
+const MOST_PIPES: usize = 128;
+
+thread_local! {
+    /// Empty between two turns of any connection, so one serves all of them.
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER_BYTES].into_boxed_slice());
+    static PIPES: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self { sent: Cell::new(0), received: Cell::new(0), last: Cell::new(Instant::now()) }
+    }
+}
+
+impl Traffic {
+    pub(super) fn moved(&self, counter: &Cell<u64>, bytes: usize) {
+        counter.set(counter.get() + bytes as u64);
+        self.last.set(Instant::now());
+    }
+
+    /// Returns when nothing has moved for `limit`.
+    pub(super) async fn idle(&self, limit: Duration) {
+        loop {
+            let left = limit.saturating_sub(self.last.get().elapsed());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
+    }
+}
+
+/// Copies both ways with half-close. An end with an error, or by idleness, resets both sides.
+///
+/// # Errors
+/// The first error of either side; `TimedOut` for an idle connection.
+pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, traffic: &Traffic) -> io::Result<()> {
+    let both = async {
+        tokio::try_join!(
+            one_way(inside, outside, traffic, &traffic.sent),
+            one_way(outside, inside, traffic, &traffic.received)
+        )
+    };
+    let result = tokio::select! {
+        result = both => result.map(|_| ()),
+        () = traffic.idle(IDLE) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    if result.is_err() {
+        reset_when_dropped(inside);
+        reset_when_dropped(outside);
+    }
+    result
+}
+
+/// One direction to its end; the end is passed on.
+///
+/// # Errors
+/// The error of either side.
+pub async fn one_way(
+    from: &TcpStream,
+    to: &TcpStream,
+    traffic: &Traffic,
+    counter: &Cell<u64>,
+) -> io::Result<()> {
+    let mut way = Way::default();
+    loop {
+        from.readable().await?;
+        match way.turn(from, to, counter.get() > LARGE).await? {
+            None => {}
+            Some(0) => break,
+            Some(moved) => traffic.moved(counter, moved),
+        }
+        // One stream at full speed must not keep the others waiting.
+        tokio::task::coop::consume_budget().await;
+    }
+    shut(to);
+    Ok(())
+}
+
+/// One direction of a connection.
+#[derive(Default)]
+pub(super) struct Way {
+    pipe: Option<Pipe>,
+}
+
+impl Way {
+    /// Moves what is there: 0 bytes at the end, None when there was nothing after all.
+    pub(super) async fn turn(
+        &mut self,
+        from: &TcpStream,
+        to: &TcpStream,
+        large: bool,
+    ) -> io::Result<Option<usize>> {
+        if large && self.pipe.is_none() {
+            self.pipe = Pipe::new();
+        }
+        let moved = match &self.pipe {
+            None => copy_some(from, to).await,
+            Some(pipe) => splice_some(from, to, pipe).await,
+        };
+        match moved {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            moved => moved.map(Some),
+        }
+    }
+}
+
+/// Closes the sending side. A connection that is gone already needs no end.
+pub fn shut(stream: &TcpStream) {
+    let _ = rustix::net::shutdown(stream, rustix::net::Shutdown::Write);
+}
+
+/// Closing then sends a reset instead of an end, which says that something went wrong.
+pub fn reset_when_dropped(stream: &TcpStream) {
+    let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
+}
+
+/// # Errors
+/// The connection's own.
+pub async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        to.writable().await?;
+        match to.try_write(bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads once and writes all of it.
+async fn copy_some(from: &TcpStream, to: &TcpStream) -> io::Result<usize> {
+    let (read, left) = BUFFER.with_borrow_mut(|buffer| -> io::Result<(usize, Vec<u8>)> {
+        let read = from.try_read(buffer)?;
+        let bytes = buffer.get(..read).unwrap_or_default();
+        if read == 0 {
+            return Ok((0, Vec::new()));
+        }
+        let written = match to.try_write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            written => written?,
+        };
+        // Only a peer that does not keep up costs memory, and no more than this until it does.
+        Ok((read, bytes.get(written..).unwrap_or_default().to_vec()))
+    })?;
+    write_all(to, &left).await?;
+    Ok(read)
+}
+
+async fn splice_some(from: &TcpStream, to: &TcpStream, pipe: &Pipe) -> io::Result<usize> {
+    let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+    let filled = from.try_io(Interest::READABLE, || {
+        Ok(rustix::pipe::splice(from, None, &pipe.enter, None, PIPE_BYTES, flags)?)
+    })?;
+    let mut left = filled;
+    while left > 0 {
+        let emptied = to
+            .async_io(Interest::WRITABLE, || {
+                Ok(rustix::pipe::splice(&pipe.leave, None, to, None, left, flags)?)
+            })
+            .await?;
+        left = left.saturating_sub(emptied);
+    }
+    Ok(filled)
+}
+
+struct Pipe {
+    leave: OwnedFd,
+    enter: OwnedFd,
+}
+
+impl Pipe {
+    /// None when there are enough, or no descriptors: the stream is copied then.
+    fn new() -> Option<Self> {
+        if PIPES.get() >= MOST_PIPES {
+            return None;
+        }
+        let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
+        let (leave, enter) = rustix::pipe::pipe_with(flags).ok()?;
+        // A user's pipes may be limited: a small one is slower and works.
+        let _ = rustix::pipe::fcntl_setpipe_size(&enter, PIPE_BYTES);
+        PIPES.set(PIPES.get() + 1);
+        Some(Self { leave, enter })
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        PIPES.set(PIPES.get().saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn both_directions_half_close_and_every_byte_is_counted() {
+        let (mut program, inside) = connected().await;
+        let (outside, mut server) = connected().await;
+        let (up, down) = (300_000_usize, 3_000_000_usize);
+        let relay = async {
+            let traffic = Traffic::default();
+            both_ways(&inside, &outside, &traffic).await.unwrap();
+            (traffic.sent.get(), traffic.received.get())
+        };
+        let program = async {
+            program.write_all(&vec![7; up]).await.unwrap();
+            program.shutdown().await.unwrap();
+            let mut got = Vec::new();
+            program.read_to_end(&mut got).await.unwrap();
+            got
+        };
+        let server = async {
+            let mut got = Vec::new();
+            server.read_to_end(&mut got).await.unwrap();
+            let answer: Vec<u8> = (0..down).map(|at| u8::try_from(at % 251).unwrap()).collect();
+            server.write_all(&answer).await.unwrap();
+            drop(server);
+            (got, answer)
+        };
+        let (counts, got, (asked, answer)) = tokio::join!(relay, program, server);
+        assert_eq!(counts, (up as u64, down as u64));
+        assert_eq!(asked.len(), up);
+        assert!(got == answer);
+    }
+
+    #[tokio::test]
+    async fn a_reset_is_passed_on() {
+        let (program, inside) = connected().await;
+        let (outside, mut server) = connected().await;
+        reset_when_dropped(&program);
+        drop(program);
+        assert!(both_ways(&inside, &outside, &Traffic::default()).await.is_err());
+        drop((inside, outside));
+        let error = server.read_to_end(&mut Vec::new()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+}

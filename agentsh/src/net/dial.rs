@@ -1,0 +1,160 @@
+//! One connection to the first of several addresses that answers (RFC 8305).
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
+
+/// More addresses than this are not tried: a name must not turn one connection into a scan.
+pub const MAX_ADDRESSES: usize = 8;
+
+/// How long to wait for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Head start of one address before the next.
+    pub attempt_delay: Duration,
+    /// All addresses together.
+    pub total: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { attempt_delay: Duration::from_millis(250), total: Duration::from_secs(10) }
+    }
+}
+
+/// Connects to the first address that answers. The addresses must have been vetted; they are tried in their order,
+/// the first [`MAX_ADDRESSES`] of them.
+///
+/// # Errors
+/// The error of the last address that failed, `TimedOut`, or `AddrNotAvailable` when there is none.
+pub async fn dial(addresses: &[IpAddr], port: u16, timeouts: Timeouts) -> io::Result<TcpStream> {
+    match timeout(timeouts.total, race(addresses, port, timeouts.attempt_delay)).await {
+        Ok(done) => done,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+
+async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<TcpStream> {
+    let mut waiting = addresses.iter().take(MAX_ADDRESSES).map(|address| SocketAddr::new(*address, port));
+    let mut running: Vec<Attempt> = Vec::new();
+    let mut next_start: Pin<Box<Sleep>> = Box::pin(sleep(Duration::ZERO));
+    let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    poll_fn(|context| {
+        loop {
+            let mut failed = false;
+            let mut index = 0;
+            while let Some(attempt) = running.get_mut(index) {
+                match attempt.as_mut().poll(context) {
+                    Poll::Ready(Ok(stream)) => return Poll::Ready(Ok(stream)),
+                    Poll::Ready(Err(error)) => {
+                        last_error = error;
+                        failed = true;
+                        drop(running.swap_remove(index));
+                    }
+                    Poll::Pending => index += 1,
+                }
+            }
+            // The next address starts when the one before it failed or had its head start.
+            if !failed && next_start.as_mut().poll(context).is_pending() && !running.is_empty() {
+                return Poll::Pending;
+            }
+            match waiting.next() {
+                Some(address) => {
+                    running.push(Box::pin(TcpStream::connect(address)));
+                    next_start.set(sleep_until(Instant::now() + delay));
+                }
+                None if running.is_empty() => {
+                    let error = std::mem::replace(&mut last_error, io::ErrorKind::Other.into());
+                    return Poll::Ready(Err(error));
+                }
+                None => return Poll::Pending,
+            }
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+    use tokio::net::TcpListener;
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+    }
+
+    fn v4(last: u8) -> IpAddr {
+        Ipv4Addr::new(127, 0, 0, last).into()
+    }
+
+    /// A listener whose queue is full: connecting to it neither works nor fails.
+    async fn silent() -> (std::net::TcpListener, Vec<TcpStream>, SocketAddr) {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.9:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap().into_std().unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut held = Vec::new();
+        for _ in 0..8 {
+            match timeout(Duration::from_millis(30), TcpStream::connect(address)).await {
+                Ok(stream) => held.push(stream.unwrap()),
+                Err(_) => break,
+            }
+        }
+        (listener, held, address)
+    }
+
+    #[test]
+    fn a_refused_address_is_followed_by_the_next_at_once() {
+        run(async {
+            let listener = TcpListener::bind((v4(2), 0)).await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let began = Instant::now();
+            let timeouts = Timeouts { attempt_delay: Duration::from_secs(5), total: Duration::from_secs(9) };
+            let order = [Ipv6Addr::LOCALHOST.into(), v4(3), v4(4), v4(2)];
+            let stream = dial(&order, port, timeouts).await.unwrap();
+            assert_eq!(stream.peer_addr().unwrap().ip(), v4(2));
+            assert!(began.elapsed() < Duration::from_secs(2));
+        });
+    }
+
+    #[test]
+    fn a_silent_address_gets_its_head_start_only() {
+        run(async {
+            let (_full, _held, silent) = silent().await;
+            let Ok(listener) = TcpListener::bind((v4(2), silent.port())).await else { return };
+            let timeouts =
+                Timeouts { attempt_delay: Duration::from_millis(20), total: Duration::from_secs(5) };
+            let stream = dial(&[silent.ip(), v4(2)], silent.port(), timeouts).await.unwrap();
+            assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
+        });
+    }
+
+    #[test]
+    fn nothing_answers() {
+        run(async {
+            let (_full, _held, silent) = silent().await;
+            let timeouts =
+                Timeouts { attempt_delay: Duration::from_millis(5), total: Duration::from_millis(60) };
+            let error = dial(&[silent.ip()], silent.port(), timeouts).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            let error = dial(&[], 1, timeouts).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+            let port = {
+                let listener = TcpListener::bind((v4(7), 0)).await.unwrap();
+                listener.local_addr().unwrap().port()
+            };
+            let error = dial(&[v4(7)], port, Timeouts::default()).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        });
+    }
+}

@@ -1,0 +1,249 @@
+//! Names inside a sandbox: one question in, one answer out. Pure, and nothing is ever asked elsewhere.
+//!
+//! A name that is not allowed does not exist: with NXDOMAIN every resolver gives up at once, while REFUSED makes
+//! some of them ask again until they run out of time. The whole name that was asked for is matched, so search
+//! domains and `ndots` only produce more names that do not exist.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, ResponseCode};
+use hickory_proto::rr::rdata::{A, AAAA, PTR};
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+
+use super::allow::{Allowlist, Reason};
+use super::pool::Pool;
+use crate::types::RuleRef;
+
+/// Seconds for which a program may keep an answer. A pair never changes its name, so this only bounds how soon a
+/// refusal is seen again in the journal.
+pub const TTL: u32 = 30;
+/// Longest message that is read, in bytes. A question with every option in use is far shorter.
+pub const MAX_QUERY: usize = 4096;
+/// Longest answer over UDP for those who do not say that they take more.
+const PLAIN_UDP: usize = 512;
+/// What agentsh takes and sends over UDP without fragments.
+const OUR_UDP: u16 = 1232;
+/// Bytes of the header: shorter messages have no id to answer to.
+const HEADER: usize = 12;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    Tcp,
+}
+
+/// What one message got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The message to send back; None for what must not be answered at all.
+    pub response: Option<Vec<u8>>,
+    /// The question, as far as it could be read.
+    pub asked: Option<Asked>,
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Lower case, without the trailing dot; bytes that no host name has are escaped.
+    pub name: String,
+    pub rtype: RecordType,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The pair that stands for the name, whichever of the two was asked for.
+    Answered(Ipv4Addr, Ipv6Addr),
+    /// An allowed name, and a type of record that agentsh does not give.
+    Empty,
+    Refused {
+        rule: RuleRef,
+        reason: Reason,
+    },
+    /// Not a question that can be read; the text says why.
+    Malformed(&'static str),
+}
+
+/// Answers one message.
+#[must_use]
+pub fn answer(query: &[u8], over: Transport, allow: &Allowlist, pool: &mut Pool) -> Answered {
+    let Some(id) = query.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes)) else {
+        return silent("too-short");
+    };
+    let (Some(flags), true) = (query.get(2), query.len() >= HEADER) else { return silent("too-short") };
+    // A response to a response is how two resolvers talk for ever.
+    if flags & 0x80 != 0 {
+        return silent("not-a-query");
+    }
+    let op_code = OpCode::from_u8((flags >> 3) & 0x0f);
+    if op_code != OpCode::Query {
+        return bare(id, op_code, ResponseCode::NotImp, "operation-not-known");
+    }
+    if query.len() > MAX_QUERY {
+        return bare(id, op_code, ResponseCode::FormErr, "too-long");
+    }
+    if query.get(4..6) != Some(&[0, 1]) {
+        return bare(id, op_code, ResponseCode::FormErr, "not-one-question");
+    }
+    match Message::from_vec(query) {
+        Ok(message) => question(&message, over, allow, pool),
+        Err(_) => bare(id, op_code, ResponseCode::FormErr, "not-readable"),
+    }
+}
+
+/// What the only question of a message gets.
+struct Reply {
+    code: ResponseCode,
+    records: Vec<RData>,
+    outcome: Outcome,
+}
+
+fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut Pool) -> Answered {
+    let [query] = message.queries.as_slice() else {
+        return bare(message.metadata.id, OpCode::Query, ResponseCode::FormErr, "not-one-question");
+    };
+    let asked = Asked { name: shown(query.name()), rtype: query.query_type() };
+    let reply = if message.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
+        Reply {
+            code: ResponseCode::BADVERS,
+            records: Vec::new(),
+            outcome: Outcome::Malformed("edns-version-not-known"),
+        }
+    } else if query.query_class() != DNSClass::IN {
+        refused(ResponseCode::Refused, RuleRef::default_rule("network.allow"), Reason::ClassNotAllowed)
+    } else {
+        look_up(query.name(), query.query_type(), allow, pool)
+    };
+    let response = encode(message, over, &reply);
+    Answered { response, asked: Some(asked), outcome: reply.outcome }
+}
+
+fn look_up(name: &Name, rtype: RecordType, allow: &Allowlist, pool: &mut Pool) -> Reply {
+    let no = |rule, reason| refused(ResponseCode::NXDomain, rule, reason);
+    let default = || RuleRef::default_rule("network.allow");
+    let Some(host) = host_name(name) else { return no(default(), Reason::NameNotValid) };
+    if host == "localhost" || host.ends_with(".localhost") {
+        return addresses(rtype, (Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST));
+    }
+    if let Some(named) = reverse(&host, name, pool) {
+        return Reply {
+            code: ResponseCode::NoError,
+            records: if rtype == RecordType::PTR { vec![RData::PTR(PTR(named))] } else { Vec::new() },
+            outcome: Outcome::Empty,
+        };
+    }
+    let Some(rule) = allow.name(&host) else { return no(default(), Reason::NameNotAllowed) };
+    if !matches!(rtype, RecordType::A | RecordType::AAAA) {
+        return Reply { code: ResponseCode::NoError, records: Vec::new(), outcome: Outcome::Empty };
+    }
+    match pool.address_of(&host) {
+        Some(pair) => addresses(rtype, pair),
+        None => no(rule.rule.clone(), Reason::NamePoolFull),
+    }
+}
+
+fn addresses(rtype: RecordType, (v4, v6): (Ipv4Addr, Ipv6Addr)) -> Reply {
+    let record = match rtype {
+        RecordType::A => RData::A(A(v4)),
+        RecordType::AAAA => RData::AAAA(AAAA(v6)),
+        _ => return Reply { code: ResponseCode::NoError, records: Vec::new(), outcome: Outcome::Empty },
+    };
+    Reply { code: ResponseCode::NoError, records: vec![record], outcome: Outcome::Answered(v4, v6) }
+}
+
+fn refused(code: ResponseCode, rule: RuleRef, reason: Reason) -> Reply {
+    Reply { code, records: Vec::new(), outcome: Outcome::Refused { rule, reason } }
+}
+
+/// The name behind an address of the pool, when `host` is such an address backwards.
+fn reverse(host: &str, name: &Name, pool: &Pool) -> Option<Name> {
+    if !host.ends_with(".arpa") {
+        return None;
+    }
+    let block = name.parse_arpa_name().ok()?;
+    if block.prefix_len() != block.max_prefix_len() {
+        return None;
+    }
+    let mut named = Name::from_ascii(pool.name_of(block.addr())?).ok()?;
+    named.set_fqdn(true);
+    Some(named)
+}
+
+/// Lower case, without the trailing dot; None when a label has bytes that no host name has.
+fn host_name(name: &Name) -> Option<String> {
+    let mut host = String::new();
+    for label in name.iter() {
+        if !label.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte)) {
+            return None;
+        }
+        if !host.is_empty() {
+            host.push('.');
+        }
+        host.extend(label.iter().map(|byte| char::from(byte.to_ascii_lowercase())));
+    }
+    (!host.is_empty()).then_some(host)
+}
+
+/// As [`host_name`], for people: any name at all. A dot inside a label is escaped like any other odd byte.
+fn shown(name: &Name) -> String {
+    let mut text = String::new();
+    for label in name.iter() {
+        if !text.is_empty() {
+            text.push('.');
+        }
+        for byte in label {
+            match byte.to_ascii_lowercase() {
+                plain if plain.is_ascii_alphanumeric() || b"-_*".contains(&plain) => {
+                    text.push(char::from(plain))
+                }
+                odd => {
+                    text.push_str("\\");
+                    text.push_str(&format!("{odd:03}"));
+                }
+            }
+        }
+    }
+    if text.is_empty() { ".".to_owned() } else { text }
+}
+
+/// The question goes back byte for byte as it came, whatever its letters' case.
+fn encode(message: &Message, over: Transport, reply: &Reply) -> Option<Vec<u8>> {
+    let mut response = Message::response(message.metadata.id, OpCode::Query);
+    response.metadata = Metadata::response_from_request(&message.metadata);
+    response.metadata.recursion_available = true;
+    response.metadata.authentic_data = false;
+    response.metadata.response_code = reply.code;
+    for query in &message.queries {
+        response.add_query(query.clone());
+        for record in &reply.records {
+            response.add_answer(Record::from_rdata(query.name().clone(), TTL, record.clone()));
+        }
+    }
+    if let Some(theirs) = &message.edns {
+        let mut edns = Edns::new();
+        edns.set_max_payload(OUR_UDP).set_version(0).set_dnssec_ok(theirs.flags().dnssec_ok);
+        edns.set_rcode_high(reply.code.high());
+        response.set_edns(edns);
+    }
+    let bytes = response.to_vec().ok()?;
+    let limit = match (over, &message.edns) {
+        (Transport::Tcp, _) => usize::from(u16::MAX),
+        (Transport::Udp, None) => PLAIN_UDP,
+        (Transport::Udp, Some(edns)) => usize::from(edns.max_payload().clamp(512, OUR_UDP)),
+    };
+    if bytes.len() <= limit { Some(bytes) } else { response.truncate().to_vec().ok() }
+}
+
+fn silent(why: &'static str) -> Answered {
+    Answered { response: None, asked: None, outcome: Outcome::Malformed(why) }
+}
+
+/// A header without a question, for what cannot be read further.
+fn bare(id: u16, op_code: OpCode, code: ResponseCode, why: &'static str) -> Answered {
+    let mut response = Message::new(id, MessageType::Response, op_code);
+    response.metadata.response_code = code;
+    Answered { response: response.to_vec().ok(), asked: None, outcome: Outcome::Malformed(why) }
+}
+
+#[cfg(test)]
+#[path = "dns_tests.rs"]
+mod tests;

@@ -1,0 +1,253 @@
+//! What one sandbox may reach, who hears of it, and how often the same refusal is written down.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Mutex;
+
+use tokio::net::TcpStream;
+
+use super::allow::Allowlist;
+use super::pool::Pool;
+use super::resolve::{ResolveError, Resolver};
+use crate::policy::NetworkPolicy;
+use crate::store::Event;
+use crate::types::{RuleRef, ServerId};
+
+/// What the ways out of all sandboxes of a session share.
+pub trait Witness: 'static {
+    /// Queues an event.
+    fn record(&self, event: Event);
+
+    /// Returns when the event is on disk; false when it cannot be.
+    fn commit(&self, event: Event) -> impl Future<Output = bool>;
+
+    /// Hears of every refusal that differs from those before it in its sandbox.
+    fn refused(&self, server: Option<&ServerId>, refusal: &Refusal);
+}
+
+/// Why a connection, or a name, is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub host: String,
+    /// 0 for a name that was looked up.
+    pub port: u16,
+    /// Kebab-case, stable.
+    pub reason: &'static str,
+    /// For people; may be empty.
+    pub detail: String,
+    pub rule: RuleRef,
+    /// The piece of policy that would allow it.
+    pub change: Option<String>,
+    /// The same as an entry of `network.allow` alone.
+    pub entry: Option<String>,
+}
+
+/// The host's resolver, set up when the first name is needed.
+#[derive(Default)]
+pub struct LazyResolver(OnceCell<Result<Resolver, ResolveError>>);
+
+impl LazyResolver {
+    pub(super) async fn resolve(
+        &self,
+        name: &str,
+        permitted: &[ipnet::IpNet],
+    ) -> Result<Vec<std::net::IpAddr>, ResolveError> {
+        match self.0.get_or_init(Resolver::system) {
+            Ok(resolver) => resolver.resolve(name, permitted).await,
+            Err(error) => Err(error.clone()),
+        }
+    }
+}
+
+/// How the backend tells where a connection wanted to go.
+pub enum Origin {
+    /// Every address is local: where it arrived is where it wanted to go.
+    Arrival,
+    /// The kernel keeps the destination for the program's end of the connection.
+    Kernel(Rc<dyn Fn(SocketAddr) -> Option<SocketAddr>>),
+}
+
+impl Origin {
+    /// None for a connection that nobody redirected.
+    #[must_use]
+    pub fn destination(&self, stream: &TcpStream) -> Option<SocketAddr> {
+        let address = match self {
+            Self::Arrival => stream.local_addr().ok()?,
+            Self::Kernel(original) => original(stream.peer_addr().ok()?)?,
+        };
+        Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
+    }
+}
+
+/// How many connections a session carries at a time, and the number of the next one.
+#[derive(Debug)]
+pub struct Room {
+    pub most: usize,
+    live: Cell<usize>,
+    next: Cell<u64>,
+}
+
+/// More connections than this are refused, whatever the descriptors would allow.
+const MOST_CONNECTIONS: usize = 10_000;
+/// Descriptors that are kept for everything else.
+const KEPT_DESCRIPTORS: u64 = 256;
+
+impl Room {
+    /// As much room as the limit on descriptors gives, which is raised to where it may be raised.
+    #[must_use]
+    pub fn new() -> Self {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        let descriptors = match getrlimit(Resource::RLIMIT_NOFILE) {
+            Ok((soft, hard)) if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() => hard,
+            Ok((soft, _)) => soft,
+            Err(_) => 1024,
+        };
+        // Each has two ends.
+        let most = usize::try_from(descriptors.saturating_sub(KEPT_DESCRIPTORS) / 2).unwrap_or(usize::MAX);
+        Self { most: most.clamp(16, MOST_CONNECTIONS), live: Cell::new(0), next: Cell::new(0) }
+    }
+
+    pub(super) fn take(self: &Rc<Self>) -> Option<Seat> {
+        if self.live.get() >= self.most {
+            return None;
+        }
+        self.live.set(self.live.get() + 1);
+        self.next.set(self.next.get() + 1);
+        Some(Seat { room: Rc::clone(self), number: self.next.get() })
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One connection's place in the [`Room`].
+pub(super) struct Seat {
+    room: Rc<Room>,
+    pub number: u64,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.room.live.set(self.room.live.get().saturating_sub(1));
+    }
+}
+
+/// The way out of one sandbox.
+pub struct Gate<W> {
+    /// None: the agent.
+    pub server: Option<ServerId>,
+    pub network: NetworkPolicy,
+    pub allow: Allowlist,
+    pub pool: Mutex<Pool>,
+    pub resolver: Rc<LazyResolver>,
+    pub origin: Origin,
+    pub room: Rc<Room>,
+    pub witness: Rc<W>,
+    pub(super) live: Cell<usize>,
+    counted: RefCell<BTreeMap<Key, Counted>>,
+}
+
+type Key = (String, u16, &'static str);
+
+#[derive(Default)]
+struct Counted {
+    total: u64,
+    written: u64,
+}
+
+/// Different refusals of one sandbox that are told apart; a program can make up names without end.
+const MOST_DIFFERENT: usize = 1000;
+/// The same refusal is written this often one by one; then only when the number of them has doubled.
+const WRITTEN_SINGLY: u64 = 16;
+
+impl<W: Witness> Gate<W> {
+    #[must_use]
+    pub fn new(
+        server: Option<ServerId>,
+        network: NetworkPolicy,
+        resolver: Rc<LazyResolver>,
+        origin: Origin,
+        room: Rc<Room>,
+        witness: Rc<W>,
+    ) -> Self {
+        let allow = Allowlist::new(&network);
+        let pool = Mutex::new(Pool::new(&allow));
+        Self {
+            server,
+            network,
+            allow,
+            pool,
+            resolver,
+            origin,
+            room,
+            witness,
+            live: Cell::new(0),
+            counted: RefCell::new(BTreeMap::new()),
+        }
+    }
+
+    /// Counts a refusal, and tells a new one. Gives the number that the next event stands for, when one is due.
+    pub(super) fn count(&self, refusal: &Refusal) -> Option<u64> {
+        let mut counted = self.counted.borrow_mut();
+        let mut key = (refusal.host.clone(), refusal.port, refusal.reason);
+        if counted.len() >= MOST_DIFFERENT && !counted.contains_key(&key) {
+            key = (String::new(), 0, "");
+        }
+        let entry = counted.entry(key).or_default();
+        entry.total += 1;
+        if entry.total == 1 {
+            self.witness.refused(self.server.as_ref(), refusal);
+        }
+        if entry.total > WRITTEN_SINGLY && !entry.total.is_power_of_two() {
+            return None;
+        }
+        let due = entry.total - entry.written;
+        entry.written = entry.total;
+        Some(due)
+    }
+
+    /// What policy would have to say to allow this host and port: the whole piece, and the entry alone.
+    pub(super) fn change(&self, host: &str, port: u16) -> (Option<String>, Option<String>) {
+        let answer = crate::policy::ask_connect(&self.network, self.server.as_ref(), host, port);
+        (answer.change, crate::policy::allow_entry(host, port))
+    }
+
+    /// As [`Gate::change`], for an entry of `network.allow` that is more than a host and a port.
+    pub(super) fn change_to(&self, entry: &str) -> (Option<String>, Option<String>) {
+        (Some(crate::policy::allow_line(self.server.as_ref(), entry)), Some(entry.to_owned()))
+    }
+
+    /// Records a refused connection; it is on disk when this returns.
+    pub(super) async fn commit_refusal(
+        &self,
+        refusal: &Refusal,
+        address: Option<String>,
+        protocol: Option<&str>,
+    ) {
+        let Some(count) = self.count(refusal) else { return };
+        let is_address = address.as_deref() == Some(refusal.host.as_str());
+        self.witness
+            .commit(Event::NetConnectBlocked {
+                server_id: self.server.clone(),
+                name: (!is_address).then(|| refusal.host.clone()),
+                address,
+                port: refusal.port,
+                protocol: protocol.map(str::to_owned),
+                action: "block".to_owned(),
+                reason: refusal.reason.to_owned(),
+                detail: refusal.detail.clone(),
+                rule: refusal.rule.clone(),
+                change: refusal.change.clone(),
+                count,
+                pid: None,
+                comm: None,
+            })
+            .await;
+    }
+}

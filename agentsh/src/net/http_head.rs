@@ -1,0 +1,246 @@
+//! Judges one head of an HTTP/1 request. Whatever two servers could read differently is refused.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use super::http_host::{Refusal, Request};
+use crate::policy::{RequestRule, Ruled};
+
+/// What the requests of a connection are held against.
+#[derive(Debug)]
+pub struct Expected {
+    /// Lower case, or an address.
+    pub name: String,
+    pub port: u16,
+    /// None means every request.
+    pub rules: Vec<Ruled<RequestRule>>,
+}
+
+/// A head that may be forwarded.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Head {
+    pub request: Request,
+    pub body: Body,
+}
+
+/// What follows the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Bytes; 0 is none.
+    Length(u64),
+    Chunked,
+    /// Nothing, until the server has agreed to become a web socket.
+    Switch,
+}
+
+const MAX_METHOD: usize = 32;
+const MAX_HEADERS: usize = 500;
+/// Characters of a path that are kept for events.
+const SHOWN_PATH: usize = 256;
+/// Headers that decide what a request is. Some servers read `_` as `-`.
+const DECISIVE: [&str; 5] = ["host", "content-length", "transfer-encoding", "upgrade", "connection"];
+
+/// `bytes` is everything up to and including the empty line; it has no NUL and no CR or LF but in pairs.
+/// `is_first`: no request came before it on this connection.
+pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, Refusal> {
+    let refuse = |code| Err(Refusal::new(code));
+    let mut lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let request_line = lines.next().unwrap_or_default();
+    let parts: Vec<&[u8]> = request_line.split(|byte| *byte == b' ').collect();
+    let [method, target, version] = parts.as_slice() else { return refuse("request-line-not-valid") };
+    let is_modern = match *version {
+        b"HTTP/1.1" => true,
+        b"HTTP/1.0" => false,
+        b"HTTP/2.0" => return refuse("http2-prior-knowledge"),
+        _ => return refuse("http-version-not-known"),
+    };
+    let (Ok(method), Ok(target)) = (std::str::from_utf8(method), std::str::from_utf8(target)) else {
+        return refuse("request-line-not-valid");
+    };
+    if method.is_empty() || !method.bytes().all(is_token) || !target.bytes().all(|b| b.is_ascii_graphic()) {
+        return refuse("request-line-not-valid");
+    }
+    if method == "CONNECT" {
+        return refuse("connect-not-allowed");
+    }
+    let path = path_of(method, target, expected)?;
+    let request = Request { method: method.to_owned(), path: path.chars().take(SHOWN_PATH).collect() };
+    let fields = Fields::read(lines)?;
+    match fields.host {
+        None => return refuse("host-missing"),
+        Some(host) if !is_expected(host, expected) => return refuse("host-mismatch"),
+        Some(_) => {}
+    }
+    let meant = |rule: &Ruled<RequestRule>| rule.value.matches(method, path);
+    if !expected.rules.is_empty() && !expected.rules.iter().any(meant) {
+        return Err(Refusal { code: "request-not-allowed", request: Some(request) });
+    }
+    let body = match (fields.length, fields.is_chunked, fields.upgrade) {
+        (Some(_), true, _) => return refuse("length-and-chunked"),
+        (_, true, _) if !is_modern => return refuse("chunked-in-http-1-0"),
+        (length, is_chunked, Some(upgrade)) => {
+            let has_body = is_chunked || length.is_some_and(|length| length > 0);
+            if !upgrade.eq_ignore_ascii_case(b"websocket") || method != "GET" || has_body || !is_modern {
+                return refuse("upgrade-not-allowed");
+            }
+            // Behind other requests it would not be clear which answer is the one to the upgrade.
+            if !is_first {
+                return refuse("upgrade-not-first");
+            }
+            Body::Switch
+        }
+        (_, true, None) => Body::Chunked,
+        (length, false, None) => Body::Length(length.unwrap_or(0)),
+    };
+    Ok(Head { request, body })
+}
+
+/// Whether the first bytes of a head can still become one; a method is short and plain.
+pub fn can_begin(bytes: &[u8]) -> bool {
+    match bytes.iter().position(|byte| *byte == b' ') {
+        Some(end) => end > 0 && end <= MAX_METHOD,
+        None => bytes.len() <= MAX_METHOD && bytes.iter().copied().all(is_token),
+    }
+}
+
+/// The path and query of a target, in whatever form it stands.
+fn path_of<'t>(method: &str, target: &'t str, expected: &Expected) -> Result<&'t str, Refusal> {
+    if target.contains('#') {
+        return Err(Refusal::new("target-not-valid"));
+    }
+    if target.starts_with('/') || (target == "*" && method == "OPTIONS") {
+        return Ok(target);
+    }
+    let Some(rest) = target.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("http://"))
+    else {
+        return Err(Refusal::new("target-not-valid"));
+    };
+    let rest = rest.1;
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    if !is_expected(authority.as_bytes(), expected) {
+        return Err(Refusal::new("target-mismatch"));
+    }
+    match path {
+        "" => Ok("/"),
+        _ if path.starts_with('/') => Ok(path),
+        _ => Err(Refusal::new("target-not-valid")),
+    }
+}
+
+/// Whether `host` or `host:port` is where the program connected to.
+fn is_expected(written: &[u8], expected: &Expected) -> bool {
+    let Ok(written) = std::str::from_utf8(written) else { return false };
+    let (host, port) = match written.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((host, "")) => (host, None),
+            Some((host, rest)) => (host, rest.strip_prefix(':').or(Some(""))),
+            None => return false,
+        },
+        None => match written.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (written, None),
+        },
+    };
+    let is_port =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse() == Ok(expected.port);
+    if port.is_some_and(|port| !is_port(port)) {
+        return false;
+    }
+    match (IpAddr::from_str(&expected.name), IpAddr::from_str(host)) {
+        (Ok(wanted), Ok(found)) => {
+            wanted.to_canonical() == found.to_canonical() && found.is_ipv6() == written.starts_with('[')
+        }
+        (Err(_), Err(_)) => !written.starts_with('[') && host.eq_ignore_ascii_case(&expected.name),
+        _ => false,
+    }
+}
+
+/// The headers that decide.
+#[derive(Default)]
+struct Fields<'h> {
+    host: Option<&'h [u8]>,
+    length: Option<u64>,
+    is_chunked: bool,
+    upgrade: Option<&'h [u8]>,
+}
+
+impl<'h> Fields<'h> {
+    fn read(lines: impl Iterator<Item = &'h [u8]>) -> Result<Self, Refusal> {
+        let mut fields = Self::default();
+        for (count, line) in lines.take_while(|line| !line.is_empty()).enumerate() {
+            if count >= MAX_HEADERS {
+                return Err(Refusal::new("too-many-headers"));
+            }
+            fields.line(line)?;
+        }
+        Ok(fields)
+    }
+
+    fn line(&mut self, line: &'h [u8]) -> Result<(), Refusal> {
+        let refuse = |code| Err(Refusal::new(code));
+        if line.first().is_some_and(|byte| b" \t".contains(byte)) {
+            return refuse("folded-header");
+        }
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            return refuse("header-not-valid");
+        };
+        let (name, rest) = line.split_at(colon);
+        if name.last().is_some_and(|byte| b" \t".contains(byte)) {
+            return refuse("space-before-colon");
+        }
+        if name.is_empty() || !name.iter().copied().all(is_token) {
+            return refuse("header-not-valid");
+        }
+        let value = rest.get(1..).unwrap_or_default();
+        if value.iter().any(|byte| (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f) {
+            return refuse("header-not-valid");
+        }
+        let value = trimmed(value);
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        if name.contains('_') && DECISIVE.contains(&name.replace('_', "-").as_str()) {
+            return refuse("header-look-alike");
+        }
+        match name.as_str() {
+            "host" if self.host.is_some() => return refuse("host-twice"),
+            "host" => self.host = Some(value),
+            "content-length" if self.length.is_some() => return refuse("content-length-twice"),
+            "content-length" => match number(value) {
+                Some(length) => self.length = Some(length),
+                None => return refuse("content-length-not-valid"),
+            },
+            "transfer-encoding" if self.is_chunked => return refuse("chunked-twice"),
+            "transfer-encoding" if value.eq_ignore_ascii_case(b"chunked") => self.is_chunked = true,
+            "transfer-encoding" => {
+                let is_chunked = |part: &&[u8]| trimmed(part).eq_ignore_ascii_case(b"chunked");
+                let times = value.split(|byte| *byte == b',').filter(is_chunked).count();
+                return refuse(if times > 1 { "chunked-twice" } else { "transfer-encoding-not-known" });
+            }
+            "upgrade" if self.upgrade.is_some() => return refuse("upgrade-not-allowed"),
+            "upgrade" => self.upgrade = Some(value),
+            // A second way to say that HTTP/2 follows.
+            "http2-settings" => return refuse("upgrade-not-allowed"),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Digits alone, and no more than any body needs.
+fn number(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 18 {
+        return None;
+    }
+    value.iter().try_fold(0u64, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + u64::from(byte - b'0')))
+}
+
+fn trimmed(value: &[u8]) -> &[u8] {
+    let is_text = |byte: &u8| !b" \t".contains(byte);
+    let start = value.iter().position(is_text).unwrap_or(value.len());
+    let end = value.iter().rposition(is_text).map_or(start, |at| at + 1);
+    value.get(start..end).unwrap_or_default()
+}
+
+pub fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}

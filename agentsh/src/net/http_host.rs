@@ -1,0 +1,313 @@
+//! Follows the requests of one plain HTTP/1 connection and holds every head back until its Host is judged. Pure.
+//!
+//! A connection carries many requests, and each may name another host: all of them are read. HTTP/2 on a plain
+//! connection is refused. A web socket begins only when the server says so; until then nothing more of the client
+//! is released, because a server that declines reads the next bytes as a request.
+
+use super::http_head::{self, Body, Expected};
+use crate::policy::{RequestRule, Ruled};
+
+/// Longest head of a request, in bytes.
+pub const MAX_HEAD: usize = 64 * 1024;
+/// Most bytes of a client that are kept while the server has not agreed to a web socket.
+const MAX_EARLY: usize = 64 * 1024;
+/// Hexadecimal digits of a chunk's length.
+const MAX_CHUNK_DIGITS: u8 = 15;
+
+/// What to do now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Bytes that may be forwarded, counted from the first one that was fed and not yet released.
+    pub forward: usize,
+    /// The requests whose heads are among them.
+    pub requests: Vec<Request>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub method: String,
+    /// As sent, without scheme and host; at most 256 characters.
+    pub path: String,
+}
+
+/// Why the connection has to be closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Kebab-case, stable.
+    pub code: &'static str,
+    /// The request that no rule means.
+    pub request: Option<Request>,
+}
+
+/// State of one connection.
+#[derive(Debug)]
+pub struct Reader {
+    expected: Expected,
+    state: State,
+    /// A head in the making.
+    held: Vec<u8>,
+    /// What waits for the server to agree to a web socket.
+    early: Vec<u8>,
+    /// The server's answer to a request to become a web socket, as far as it came.
+    answer: Vec<u8>,
+    is_first: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Head,
+    /// Bytes of a body that are still to come.
+    Body(u64),
+    /// In a chunk's length: value so far, digits so far.
+    ChunkLength(u64, u8),
+    /// Behind a chunk's length, at its LF.
+    ChunkLengthEnd(u64),
+    Chunk(u64),
+    /// Behind a chunk or in place of trailers: at CR, then at LF. True: it was the last one.
+    ChunkEnd(bool),
+    ChunkEndLf(bool),
+    Switch,
+    Opaque,
+    Refused(Refusal),
+}
+
+impl Refusal {
+    pub(super) fn new(code: &'static str) -> Self {
+        Self { code, request: None }
+    }
+}
+
+impl Reader {
+    /// `name` is what the program asked for, in its one spelling; `port` where it connected to.
+    #[must_use]
+    pub fn new(name: &str, port: u16) -> Self {
+        Self {
+            expected: Expected { name: name.to_ascii_lowercase(), port, rules: Vec::new() },
+            state: State::Head,
+            held: Vec::new(),
+            early: Vec::new(),
+            answer: Vec::new(),
+            is_first: true,
+        }
+    }
+
+    /// Only requests that one of the rules means; none means every request.
+    #[must_use]
+    pub fn with_rules(mut self, rules: Vec<Ruled<RequestRule>>) -> Self {
+        self.expected.rules = rules;
+        self
+    }
+
+    /// Takes the next bytes of the client.
+    ///
+    /// # Errors
+    /// The connection must be closed, now and for every later call. What earlier verdicts released may have been
+    /// forwarded; nothing else may be. A refused request does not take back the ones before it in the same call:
+    /// they are released first, and the refusal comes with the next call.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Verdict, Refusal> {
+        let mut verdict = Verdict::default();
+        if let Err(refusal) = self.take(bytes, &mut verdict) {
+            self.state = State::Refused(refusal.clone());
+            self.held = Vec::new();
+            if verdict.forward == 0 {
+                return Err(refusal);
+            }
+        }
+        Ok(verdict)
+    }
+
+    /// The refusal that the next call of [`Self::feed`] would give.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match &self.state {
+            State::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    /// Whether the bytes of the server's answer are wanted: after a request to become a web socket, nothing of the
+    /// client is released until the server has agreed.
+    #[must_use]
+    pub fn awaits_answer(&self) -> bool {
+        self.state == State::Switch
+    }
+
+    /// Takes the next bytes of the server, while [`Self::awaits_answer`]. Call `feed(&[])` afterwards: what was held
+    /// back may be free now.
+    ///
+    /// # Errors
+    /// As [`Self::feed`].
+    pub fn answer(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        if self.state != State::Switch {
+            return Ok(());
+        }
+        for byte in bytes {
+            self.answer.push(*byte);
+            if self.answer.ends_with(b"\r\n\r\n") {
+                let head = std::mem::take(&mut self.answer);
+                match status(&head) {
+                    Some(101) => self.state = State::Opaque,
+                    // Others of this kind announce the answer proper.
+                    Some(100..200) => continue,
+                    Some(_) => self.state = State::Head,
+                    None => return self.refuse("answer-not-valid"),
+                }
+                return Ok(());
+            }
+            if self.answer.len() >= MAX_HEAD {
+                return self.refuse("answer-too-long");
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that may be forwarded without being fed: the rest of a body, or everything (`u64::MAX`) behind a web
+    /// socket. They have to be reported with [`Self::skip`].
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        match self.state {
+            _ if !self.early.is_empty() => 0,
+            State::Body(left) | State::Chunk(left) => left,
+            State::Opaque => u64::MAX,
+            _ => 0,
+        }
+    }
+
+    /// Reports bytes of [`Self::free`] that were forwarded without being fed.
+    pub fn skip(&mut self, bytes: u64) {
+        match self.state {
+            State::Body(left) => self.state = after_body(left.saturating_sub(bytes)),
+            State::Chunk(left) => self.state = after_chunk(left.saturating_sub(bytes)),
+            _ => {}
+        }
+    }
+
+    fn refuse(&mut self, code: &'static str) -> Result<(), Refusal> {
+        self.state = State::Refused(Refusal::new(code));
+        self.held = Vec::new();
+        Err(Refusal::new(code))
+    }
+
+    fn take(&mut self, bytes: &[u8], verdict: &mut Verdict) -> Result<(), Refusal> {
+        if self.state != State::Switch {
+            // The server has answered: what waited for it comes first.
+            let early = std::mem::take(&mut self.early);
+            self.run(&early, verdict)?;
+        }
+        self.run(bytes, verdict)
+    }
+
+    fn run(&mut self, mut rest: &[u8], verdict: &mut Verdict) -> Result<(), Refusal> {
+        while let Some(byte) = rest.first().copied() {
+            let used = match &self.state {
+                State::Refused(refusal) => return Err(refusal.clone()),
+                State::Opaque => rest.len(),
+                State::Switch => {
+                    if self.early.len() + rest.len() > MAX_EARLY {
+                        return Err(Refusal::new("early-data"));
+                    }
+                    self.early.extend_from_slice(rest);
+                    return Ok(());
+                }
+                State::Head => {
+                    self.head_byte(byte, verdict)?;
+                    rest = rest.get(1..).unwrap_or_default();
+                    continue;
+                }
+                State::Body(left) | State::Chunk(left) => {
+                    let used = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                    self.skip(used as u64);
+                    used
+                }
+                _ => {
+                    self.state = frame_byte(&self.state, byte)?;
+                    1
+                }
+            };
+            verdict.forward += used;
+            rest = rest.get(used..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn head_byte(&mut self, byte: u8, verdict: &mut Verdict) -> Result<(), Refusal> {
+        let refuse = |code| Err(Refusal::new(code));
+        let before = self.held.last().copied();
+        match (before, byte) {
+            (_, 0) => return refuse("nul-in-head"),
+            (Some(b'\r'), b'\n') => {}
+            (_, b'\n') => return refuse("bare-lf"),
+            (Some(b'\r'), _) => return refuse("bare-cr"),
+            _ => {}
+        }
+        if self.held.len() >= MAX_HEAD {
+            return refuse("head-too-long");
+        }
+        self.held.push(byte);
+        if self.held.len() <= 40 && !http_head::can_begin(&self.held) {
+            return refuse("not-http");
+        }
+        if byte == b'\n' && self.held.ends_with(b"\r\n\r\n") {
+            let head = http_head::judge(&self.held, &self.expected, self.is_first)?;
+            verdict.forward += self.held.len();
+            verdict.requests.push(head.request);
+            self.held.clear();
+            self.is_first = false;
+            self.state = match head.body {
+                Body::Length(length) => after_body(length),
+                Body::Chunked => State::ChunkLength(0, 0),
+                Body::Switch => State::Switch,
+            };
+        } else if byte == b'\n' && self.held.starts_with(b"PRI * HTTP/2") {
+            return refuse("http2-prior-knowledge");
+        }
+        Ok(())
+    }
+}
+
+fn after_body(left: u64) -> State {
+    if left == 0 { State::Head } else { State::Body(left) }
+}
+
+fn after_chunk(left: u64) -> State {
+    if left == 0 { State::ChunkEnd(false) } else { State::Chunk(left) }
+}
+
+/// One byte of what stands around chunks. Extensions and trailers are refused: hardly anybody sends them, and servers
+/// disagree about them.
+fn frame_byte(state: &State, byte: u8) -> Result<State, Refusal> {
+    let refuse = |code| Err(Refusal::new(code));
+    match (state, byte) {
+        (State::ChunkLength(value, digits), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            let digit = char::from(byte).to_digit(16).unwrap_or(0);
+            if *digits >= MAX_CHUNK_DIGITS {
+                return refuse("chunk-too-long");
+            }
+            Ok(State::ChunkLength(value << 4 | u64::from(digit), digits + 1))
+        }
+        (State::ChunkLength(value, 1..), b'\r') => Ok(State::ChunkLengthEnd(*value)),
+        (State::ChunkLength(_, 1..), b';' | b' ' | b'\t') => refuse("chunk-extension"),
+        (State::ChunkLengthEnd(0), b'\n') => Ok(State::ChunkEnd(true)),
+        (State::ChunkLengthEnd(value), b'\n') => Ok(State::Chunk(*value)),
+        (State::ChunkEnd(is_last), b'\r') => Ok(State::ChunkEndLf(*is_last)),
+        (State::ChunkEnd(true), byte) if http_head::is_token(byte) => refuse("trailers-not-allowed"),
+        (State::ChunkEndLf(true), b'\n') => Ok(State::Head),
+        (State::ChunkEndLf(false), b'\n') => Ok(State::ChunkLength(0, 0)),
+        (_, b'\n') => refuse("bare-lf"),
+        _ => refuse("chunk-not-valid"),
+    }
+}
+
+/// The status of an answer's head.
+fn status(head: &[u8]) -> Option<u16> {
+    let rest = head.strip_prefix(b"HTTP/1.1 ").or_else(|| head.strip_prefix(b"HTTP/1.0 "))?;
+    let (digits, rest) = rest.split_at_checked(3)?;
+    if !digits.iter().all(u8::is_ascii_digit) || !rest.first().is_some_and(|byte| b" \r".contains(byte)) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+#[path = "http_host_tests.rs"]
+mod tests;

@@ -1,0 +1,62 @@
+//! How a program hears that its connection is refused: in its own protocol where there is one.
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::copy::{reset_when_dropped, shut, write_all};
+
+/// What is said before the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    Reset,
+    /// A fatal TLS alert of this number (RFC 8446, section 6).
+    Alert(u8),
+    /// An HTTP answer with this status and text.
+    Http(u16, String),
+}
+
+pub const ACCESS_DENIED: u8 = 49;
+pub const UNRECOGNIZED_NAME: u8 = 112;
+
+/// How long a program may take to read the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Says it and closes. The rest of what the program sends is read and thrown away: an unread byte would turn the
+/// answer into a reset.
+pub async fn refuse(stream: TcpStream, farewell: &Farewell) {
+    let bytes = match farewell {
+        Farewell::Reset => {
+            reset_when_dropped(&stream);
+            return;
+        }
+        Farewell::Alert(number) => vec![21, 3, 3, 0, 2, 2, *number],
+        Farewell::Http(status, text) => http(*status, text),
+    };
+    let say = async {
+        write_all(&stream, &bytes).await?;
+        shut(&stream);
+        let mut rest = vec![0; 4096];
+        loop {
+            stream.readable().await?;
+            match stream.try_read(&mut rest) {
+                Ok(0) => return Ok::<(), std::io::Error>(()),
+                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
+                _ => {}
+            }
+        }
+    };
+    // Whoever is gone or does not listen misses it.
+    let _ = tokio::time::timeout(PATIENCE, say).await;
+}
+
+fn http(status: u16, text: &str) -> Vec<u8> {
+    let phrase = if status == 403 { "Forbidden" } else { "Bad Gateway" };
+    let body = format!("{text}\n");
+    format!(
+        "HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+         Connection: close\r\nX-Agentsh: refused\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}

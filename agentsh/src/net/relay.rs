@@ -1,0 +1,339 @@
+//! From a connection that arrived in a sandbox to the one that leaves the machine: who is meant, whether policy
+//! allows it, whether the first bytes say the same, and only then the real address.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener as StdListener};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream};
+
+use super::allow::{Decision, Permission};
+use super::copy::{self, Traffic, reset_when_dropped, write_all};
+use super::dial::{Timeouts, dial};
+use super::gate::{Gate, Refusal, Seat, Witness};
+use super::opening::{self, Closed, Opening, Wanted};
+use super::pool::Pool;
+use super::refuse::{ACCESS_DENIED, Farewell, refuse};
+use super::requests::{self, End};
+use super::resolve::ResolveError;
+use crate::policy::domain::Host;
+use crate::store::Event;
+use crate::types::RuleRef;
+
+/// A connection that lasts longer than this is written down before its end.
+const LASTING: Duration = Duration::from_secs(1);
+/// Out of descriptors: how long some connection gets to end.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// Accepts until dropped. One connection fails without harm to the others.
+///
+/// # Errors
+/// When the listener itself is unusable.
+pub async fn serve<W: Witness>(listener: StdListener, gate: Rc<Gate<W>>) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(BREATH).await;
+            continue;
+        };
+        let gate = Rc::clone(&gate);
+        gate.live.set(gate.live.get() + 1);
+        tokio::task::spawn_local(async move {
+            connection(&gate, stream).await;
+            gate.live.set(gate.live.get().saturating_sub(1));
+        });
+    }
+}
+
+/// Where a connection goes, and what policy says to it.
+struct Permit {
+    host: Host,
+    shown: String,
+    port: u16,
+    decision: Decision,
+}
+
+struct Refused {
+    refusal: Refusal,
+    protocol: Option<&'static str>,
+    farewell: Farewell,
+}
+
+async fn connection<W: Witness>(gate: &Gate<W>, stream: TcpStream) {
+    // Without it small answers wait for acknowledgements. A connection that is gone already fails below.
+    let _ = stream.set_nodelay(true);
+    let permit = match permit(gate, &stream) {
+        Ok(permit) => permit,
+        Err(refusal) => {
+            let address = Some(refusal.host.clone()).filter(|host| host.parse::<IpAddr>().is_ok());
+            gate.commit_refusal(&refusal, address, None).await;
+            return refuse(stream, &Farewell::Reset).await;
+        }
+    };
+    let Some(seat) = gate.room.take() else {
+        let refusal = refusal(
+            &permit,
+            "too-many-connections",
+            format!("{} connections are open", gate.room.most),
+            (None, None),
+        );
+        gate.commit_refusal(&refusal, None, None).await;
+        return refuse(stream, &Farewell::Reset).await;
+    };
+    match open(gate, &stream, &permit).await {
+        Ok(Some(opened)) => carry(gate, stream, &permit, opened, &seat).await,
+        Ok(None) => reset_when_dropped(&stream),
+        Err(refused) => {
+            gate.commit_refusal(&refused.refusal, None, refused.protocol).await;
+            refuse(stream, &refused.farewell).await;
+        }
+    }
+}
+
+/// What is asked for, from the address alone.
+fn permit<W: Witness>(gate: &Gate<W>, stream: &TcpStream) -> Result<Permit, Box<Refusal>> {
+    let plain = |host: String, port, reason, detail: &str| {
+        Box::new(Refusal {
+            host,
+            port,
+            reason,
+            detail: detail.to_owned(),
+            rule: RuleRef::default_rule("network.allow"),
+            change: None,
+            entry: None,
+        })
+    };
+    let Some(destination) = gate.origin.destination(stream) else {
+        let detail = "a connection to the listener itself, which nothing redirected";
+        return Err(plain("listener".to_owned(), 0, "not-redirected", detail));
+    };
+    let (address, port) = (destination.ip(), destination.port());
+    let name = {
+        let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        pool.name_of(address).map(str::to_owned)
+    };
+    let host = match name {
+        Some(name) => Host::Name(name),
+        None if Pool::contains(address) => {
+            let detail = "an address that stands for no name here";
+            return Err(plain(address.to_string(), port, "address-not-given", detail));
+        }
+        None => Host::Address(address),
+    };
+    let shown = match &host {
+        Host::Name(name) => name.clone(),
+        Host::Address(address) => address.to_string(),
+    };
+    let decision = gate.allow.decide(&host, port);
+    if decision.outcome == Permission::Allowed {
+        return Ok(Permit { host, shown, port, decision });
+    }
+    let (change, entry) = gate.change(&shown, port);
+    let reason = decision.reason.code();
+    let detail = String::new();
+    Err(Box::new(Refusal { host: shown, port, reason, detail, rule: decision.rule, change, entry }))
+}
+
+type Change = (Option<String>, Option<String>);
+
+fn refusal(permit: &Permit, reason: &'static str, detail: String, (change, entry): Change) -> Refusal {
+    Refusal {
+        host: permit.shown.clone(),
+        port: permit.port,
+        reason,
+        detail,
+        rule: permit.decision.rule.clone(),
+        change,
+        entry,
+    }
+}
+
+enum First {
+    /// Nothing was read.
+    Any,
+    Read(Opening),
+}
+
+struct Opened {
+    protocol: &'static str,
+    first: First,
+    outside: TcpStream,
+    address: Option<IpAddr>,
+}
+
+/// Reads the first bytes where they have to be judged, then dials. None when the program went away, or nobody
+/// answered.
+async fn open<W: Witness>(
+    gate: &Gate<W>,
+    stream: &TcpStream,
+    permit: &Permit,
+) -> Result<Option<Opened>, Refused> {
+    let is_local = super::allow::is_local(&permit.host);
+    let (protocol, first) = if permit.decision.any_tcp || is_local {
+        ("tcp", First::Any)
+    } else {
+        let wanted = Wanted {
+            host: &permit.shown,
+            port: permit.port,
+            is_address: matches!(permit.host, Host::Address(_)),
+            requests: &permit.decision.requests,
+        };
+        match opening::read(stream, wanted).await {
+            Ok(opening @ Opening::Tls(_)) => ("tls", First::Read(opening)),
+            Ok(opening @ Opening::Http(_)) => ("http", First::Read(opening)),
+            Err(Closed::Gone) => return Ok(None),
+            Err(Closed::Refused { protocol, reason, detail, farewell }) => {
+                let change = match reason {
+                    "not-tls-or-http" | "silent" => gate.change_to(&format!(
+                        "{{host: {:?}, port: {}, protocol: tcp}}",
+                        permit.shown, permit.port
+                    )),
+                    _ => (None, None),
+                };
+                return Err(Refused { refusal: refusal(permit, reason, detail, change), protocol, farewell });
+            }
+        }
+    };
+    let addresses = match addresses(gate, permit).await {
+        Ok(addresses) => addresses,
+        Err(ResolveError::NotPublic { address, why }) => {
+            let detail = format!("it leads to {address}, which is not public ({why})");
+            let change = gate.change_to(&format!(
+                "{{host: {:?}, port: {}, addresses: [\"{address}\"]}}",
+                permit.shown, permit.port
+            ));
+            let farewell = match protocol {
+                "tls" => Farewell::Alert(ACCESS_DENIED),
+                "http" => Farewell::Http(
+                    403,
+                    format!("agentsh: refused: '{}' leads to an address that is not public", permit.shown),
+                ),
+                _ => Farewell::Reset,
+            };
+            let refusal = refusal(permit, "address-not-public", detail, change);
+            return Err(Refused { refusal, protocol: Some(protocol), farewell });
+        }
+        Err(error) => return Ok(failed(gate, permit, protocol, None, &error.to_string())),
+    };
+    match dial(&addresses, permit.port, Timeouts::default()).await {
+        Ok(outside) => {
+            let _ = outside.set_nodelay(true);
+            let address = outside.peer_addr().ok().map(|address| address.ip());
+            Ok(Some(Opened { protocol, first, outside, address }))
+        }
+        Err(error) => Ok(failed(gate, permit, protocol, addresses.first().copied(), &error.to_string())),
+    }
+}
+
+async fn addresses<W: Witness>(gate: &Gate<W>, permit: &Permit) -> Result<Vec<IpAddr>, ResolveError> {
+    match &permit.host {
+        Host::Address(address) if address.is_loopback() => {
+            Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])
+        }
+        // It stands in the policy as such.
+        Host::Address(address) => Ok(vec![*address]),
+        Host::Name(name) => gate.resolver.resolve(name, &permit.decision.permitted).await,
+    }
+}
+
+/// Nobody is there: what the program sees is a connection that breaks.
+fn failed<W: Witness>(
+    gate: &Gate<W>,
+    permit: &Permit,
+    protocol: &str,
+    address: Option<IpAddr>,
+    why: &str,
+) -> Option<Opened> {
+    let mut event = blank(gate, permit, protocol, address, 0);
+    if let Event::McpNetworkConnection { state, detail, .. } = &mut event {
+        "failed".clone_into(state);
+        why.clone_into(detail);
+    }
+    gate.witness.record(event);
+    None
+}
+
+fn blank<W: Witness>(
+    gate: &Gate<W>,
+    permit: &Permit,
+    protocol: &str,
+    address: Option<IpAddr>,
+    connection: u64,
+) -> Event {
+    Event::McpNetworkConnection {
+        server_id: gate.server.clone(),
+        connection,
+        name: match &permit.host {
+            Host::Name(name) => Some(name.clone()),
+            Host::Address(_) => None,
+        },
+        address: address.map(|address| address.to_string()),
+        port: permit.port,
+        protocol: protocol.to_owned(),
+        action: "allow".to_owned(),
+        state: "open".to_owned(),
+        detail: String::new(),
+        rule: permit.decision.rule.clone(),
+        pid: None,
+        comm: None,
+        bytes_sent: 0,
+        bytes_received: 0,
+        duration_ms: 0,
+    }
+}
+
+/// Copies until the end and writes it down.
+async fn carry<W: Witness>(gate: &Gate<W>, inside: TcpStream, permit: &Permit, opened: Opened, seat: &Seat) {
+    let Opened { protocol, first, outside, address } = opened;
+    let event = || blank(gate, permit, protocol, address, seat.number);
+    let start = Instant::now();
+    let traffic = Traffic::default();
+    let end = {
+        let copied = copy_all(&inside, &outside, first, &traffic);
+        tokio::pin!(copied);
+        match tokio::time::timeout(LASTING, copied.as_mut()).await {
+            Ok(end) => end,
+            Err(_) => {
+                gate.witness.record(event());
+                copied.await
+            }
+        }
+    };
+    drop(outside);
+    let mut event = event();
+    if let Event::McpNetworkConnection { state, detail, bytes_sent, bytes_received, duration_ms, .. } =
+        &mut event
+    {
+        "closed".clone_into(state);
+        if let End::Done(Err(error)) = &end {
+            *detail = error.to_string();
+        }
+        *bytes_sent = traffic.sent.get();
+        *bytes_received = traffic.received.get();
+        *duration_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    }
+    gate.witness.record(event);
+    if let End::Refused(code) = end
+        && let Closed::Refused { protocol, reason, detail, farewell } =
+            opening::http_refused(code, &permit.shown)
+    {
+        gate.commit_refusal(&refusal(permit, reason, detail, (None, None)), None, protocol).await;
+        refuse(inside, &farewell).await;
+    }
+}
+
+async fn copy_all(inside: &TcpStream, outside: &TcpStream, first: First, traffic: &Traffic) -> End {
+    match first {
+        First::Any => End::Done(copy::both_ways(inside, outside, traffic).await),
+        First::Read(Opening::Tls(bytes)) => {
+            if let Err(error) = write_all(outside, &bytes).await {
+                return End::Done(Err(error));
+            }
+            traffic.moved(&traffic.sent, bytes.len());
+            End::Done(copy::both_ways(inside, outside, traffic).await)
+        }
+        First::Read(Opening::Http(http)) => requests::both_ways(inside, outside, *http, traffic).await,
+    }
+}

@@ -1,0 +1,133 @@
+//! A connection of plain HTTP requests: what the program sends goes on only after it was judged, what the server
+//! answers goes back untouched.
+
+use std::cell::RefCell;
+use std::io;
+
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::copy::{IDLE, Traffic, Way, one_way, reset_when_dropped, shut, write_all};
+use super::opening::Http;
+
+/// How such a connection ends.
+#[derive(Debug)]
+pub enum End {
+    /// Both sides are done, or one broke.
+    Done(io::Result<()>),
+    /// A request was refused; the server's side is closed, and the program does not know yet.
+    Refused(&'static str),
+}
+
+struct Shared {
+    http: RefCell<Http>,
+    /// The server has said what a held request waited for.
+    answered: Notify,
+}
+
+/// Carries requests one way and answers the other, until both have ended.
+pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, http: Http, traffic: &Traffic) -> End {
+    let shared = Shared { http: RefCell::new(http), answered: Notify::new() };
+    let both = async {
+        tokio::try_join!(up(inside, outside, &shared, traffic), down(outside, inside, &shared, traffic))
+    };
+    let result = tokio::select! {
+        result = both => result.map(|_| ()),
+        () = traffic.idle(IDLE) => Err(Stop::Broken(io::ErrorKind::TimedOut.into())),
+    };
+    match result {
+        Ok(()) => End::Done(Ok(())),
+        Err(Stop::Refused(code)) => {
+            reset_when_dropped(outside);
+            End::Refused(code)
+        }
+        Err(Stop::Broken(error)) => {
+            reset_when_dropped(inside);
+            reset_when_dropped(outside);
+            End::Done(Err(error))
+        }
+    }
+}
+
+enum Stop {
+    Broken(io::Error),
+    Refused(&'static str),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &Traffic) -> Result<(), Stop> {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let (released, is_free) = {
+            let mut http = shared.http.borrow_mut();
+            (http.release(), http.reader.free() == u64::MAX && http.held.is_empty())
+        };
+        write_all(outside, &released).await?;
+        traffic.moved(&traffic.sent, released.len());
+        if is_free {
+            return Ok(one_way(inside, outside, traffic, &traffic.sent).await?);
+        }
+        tokio::task::coop::consume_budget().await;
+        tokio::select! {
+            () = shared.answered.notified() => judge(shared, &[])?,
+            ready = inside.readable() => {
+                ready?;
+                match inside.try_read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(read) => judge(shared, buffer.get(..read).unwrap_or_default())?,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    }
+    shut(outside);
+    Ok(())
+}
+
+fn judge(shared: &Shared, bytes: &[u8]) -> Result<(), Stop> {
+    shared.http.borrow_mut().take(bytes).map_err(|refusal| Stop::Refused(refusal.code))
+}
+
+async fn down(
+    outside: &TcpStream,
+    inside: &TcpStream,
+    shared: &Shared,
+    traffic: &Traffic,
+) -> Result<(), Stop> {
+    let mut way = Way::default();
+    let mut buffer = Vec::new();
+    loop {
+        outside.readable().await?;
+        let moved = if shared.http.borrow().reader.awaits_answer() {
+            buffer.resize(16 * 1024, 0);
+            match outside.try_read(&mut buffer) {
+                Ok(read) => {
+                    let bytes = buffer.get(..read).unwrap_or_default();
+                    let answer = shared.http.borrow_mut().reader.answer(bytes);
+                    answer.map_err(|refusal| Stop::Refused(refusal.code))?;
+                    shared.answered.notify_one();
+                    write_all(inside, bytes).await?;
+                    Some(read)
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+                Err(error) => return Err(error.into()),
+            }
+        } else {
+            way.turn(outside, inside, traffic.received.get() > super::copy::LARGE).await?
+        };
+        match moved {
+            None => {}
+            Some(0) => break,
+            Some(moved) => traffic.moved(&traffic.received, moved),
+        }
+        tokio::task::coop::consume_budget().await;
+    }
+    shut(inside);
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Serves the sockets that were born in one sandbox: its connections and its questions for names.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::{TcpListener, UdpSocket};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use super::dns::{Answered, Asked, Outcome};
+use super::gate::{Gate, Refusal, Witness};
+use super::{dns_server, relay};
+use crate::policy::domain::Host;
+use crate::store::Event;
+
+/// Different questions of one sandbox that are written down.
+const MOST_QUESTIONS: usize = 1000;
+
+/// Stops to accept when dropped; what is connected lives on until one side ends it.
+pub struct Service<W> {
+    gate: Rc<Gate<W>>,
+    tasks: Vec<AbortHandle>,
+}
+
+/// Serves until the [`Service`] is dropped. Must be called inside a `LocalSet`.
+#[must_use]
+pub fn serve<W: Witness>(
+    gate: Rc<Gate<W>>,
+    listeners: Vec<TcpListener>,
+    resolver: (UdpSocket, TcpListener),
+) -> Service<W> {
+    let mut tasks = Vec::new();
+    for listener in listeners {
+        let gate = Rc::clone(&gate);
+        // A listener that fails takes no connection: the program sees that nobody answers.
+        tasks.push(tokio::task::spawn_local(relay::serve(listener, gate)).abort_handle());
+    }
+    let (udp, tcp) = resolver;
+    let questions = Rc::new(RefCell::new(BTreeSet::new()));
+    let (own, asked) = (Rc::clone(&gate), Rc::clone(&questions));
+    let over_udp = async move {
+        let observe = |answered: &Answered| observe(&own, &asked, answered);
+        let _ = dns_server::serve_udp(udp, &own.allow, &own.pool, &observe).await;
+    };
+    let own = Rc::clone(&gate);
+    let over_tcp = async move {
+        let observe = |answered: &Answered| observe(&own, &questions, answered);
+        let _ = dns_server::serve_tcp(tcp, &own.allow, &own.pool, &observe).await;
+    };
+    tasks.push(tokio::task::spawn_local(over_udp).abort_handle());
+    tasks.push(tokio::task::spawn_local(over_tcp).abort_handle());
+    Service { gate, tasks }
+}
+
+impl<W> Service<W> {
+    /// Gives the connections of a sandbox that has ended time to be written down.
+    pub async fn finish(self, limit: Duration) {
+        let quiet = async {
+            while self.gate.live.get() > 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        // What still sends to the outside goes on, and is written down if the session lives that long.
+        let _ = tokio::time::timeout(limit, quiet).await;
+    }
+}
+
+impl<W> Drop for Service<W> {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+fn observe<W: Witness>(gate: &Gate<W>, questions: &RefCell<BTreeSet<(String, String)>>, answered: &Answered) {
+    let (name, query_type) = match &answered.asked {
+        Some(Asked { name, rtype }) => (name.clone(), rtype.to_string()),
+        None => (String::new(), String::new()),
+    };
+    match &answered.outcome {
+        Outcome::Answered(..) | Outcome::Empty => {
+            let mut questions = questions.borrow_mut();
+            let is_new =
+                questions.len() < MOST_QUESTIONS && questions.insert((name.clone(), query_type.clone()));
+            if !is_new {
+                return;
+            }
+            let host = Host::Name(name.clone());
+            let rule = match gate.allow.name(&name) {
+                Some(ruled) => ruled.rule.clone(),
+                None => gate.allow.decide(&host, 443).rule,
+            };
+            gate.witness.record(Event::DnsQuery {
+                server_id: gate.server.clone(),
+                name,
+                query_type,
+                action: "allow".to_owned(),
+                rule,
+            });
+        }
+        Outcome::Refused { rule, reason } => {
+            let (change, entry) = gate.change(&name, 443);
+            let refusal = Refusal {
+                host: name,
+                port: 0,
+                reason: reason.code(),
+                detail: String::new(),
+                rule: rule.clone(),
+                change,
+                entry,
+            };
+            blocked(gate, refusal, query_type);
+        }
+        Outcome::Malformed(why) => {
+            let refusal = Refusal {
+                host: name,
+                port: 0,
+                reason: why,
+                detail: "a question that cannot be read".to_owned(),
+                rule: crate::types::RuleRef::default_rule("network.resolver"),
+                change: None,
+                entry: None,
+            };
+            blocked(gate, refusal, query_type);
+        }
+    }
+}
+
+fn blocked<W: Witness>(gate: &Gate<W>, refusal: Refusal, query_type: String) {
+    let Some(count) = gate.count(&refusal) else { return };
+    gate.witness.record(Event::DnsBlocked {
+        server_id: gate.server.clone(),
+        name: refusal.host,
+        query_type,
+        action: "block".to_owned(),
+        reason: refusal.reason.to_owned(),
+        rule: refusal.rule,
+        change: refusal.change,
+        count,
+    });
+}

@@ -1,0 +1,197 @@
+//! Single requests of a rule with `inspect`: `GET /repos/**`.
+
+use super::glob;
+use super::model::RequestRule;
+use super::path;
+
+/// Longest path that a rule can mean, in bytes.
+const MAX_PATH: usize = 8192;
+/// More components than a path of use has.
+const MAX_COMPONENTS: usize = 128;
+
+impl RequestRule {
+    /// Reads `METHOD /path`.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let example = "write a method and a path, such as `GET /repos/**`";
+        let (method, path) = text.split_once(' ').ok_or_else(|| example.to_owned())?;
+        let path = path.trim_start();
+        if method.is_empty()
+            || !method.bytes().all(|byte| byte.is_ascii_uppercase() || b"*?-".contains(&byte))
+        {
+            return Err(format!("`{method}` is not a method in upper case, or `*`; {example}"));
+        }
+        if !path.starts_with('/') {
+            return Err(format!("the path starts with `/`; {example}"));
+        }
+        if path.contains(['#', ' ', '\\', '%']) {
+            return Err("a path is written without `#`, `\\`, spaces and %-escapes".to_owned());
+        }
+        if path.split_once('?').is_some_and(|(_, query)| query.contains(['=', '&'])) {
+            return Err("a query is not part of a rule: every query is let through".to_owned());
+        }
+        path::check(path)?;
+        if path.split('/').skip(1).any(|part| part == ".") || path.contains("//") {
+            return Err("a path is written without empty components and `.`".to_owned());
+        }
+        Ok(Self { method: method.to_owned(), path: path.to_owned() })
+    }
+
+    /// Whether a request is meant. `target` is the request's path and query. A path that a server could read in more
+    /// than one way is never meant.
+    #[must_use]
+    pub fn matches(&self, method: &str, target: &str) -> bool {
+        glob::matches(&self.method, method)
+            && components(target).is_some_and(|wanted| path::is(&written(&self.path), &wanted))
+    }
+
+    /// Whether every request that `inner` means is meant here too. May say no where the answer is yes.
+    #[must_use]
+    pub fn covers(&self, inner: &Self) -> bool {
+        glob::covers(&self.method, &inner.method)
+            && (self.path == inner.path
+                || self.path == "/**"
+                || path::is_pattern_covered(&written(&self.path), &written(&inner.path)))
+    }
+}
+
+impl std::fmt::Display for RequestRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
+/// A rule's path: a slash at its end is a component of its own, as in [`components`].
+fn written(path: &str) -> Vec<String> {
+    path.split('/').skip(1).map(str::to_owned).collect()
+}
+
+/// The decoded components of a request's path; None when it can be read in several ways: dots, escaped slashes,
+/// empty components in the middle, `;` (which some servers cut off), bytes that are not text.
+fn components(target: &str) -> Option<Vec<String>> {
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    let rest = path.strip_prefix('/')?;
+    if path.len() > MAX_PATH || path.contains(['\\', '#', ';']) {
+        return None;
+    }
+    let parts: Vec<&str> = rest.split('/').collect();
+    let last = parts.len().checked_sub(1)?;
+    if parts.len() > MAX_COMPONENTS {
+        return None;
+    }
+    let mut whole = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        let plain = decoded(part)?;
+        let is_odd = plain.contains(['/', '\\', '%', ';', '#', '?']) || plain.contains(char::is_control);
+        if is_odd || plain == "." || plain == ".." || (plain.is_empty() && at != last) {
+            return None;
+        }
+        whole.push(plain);
+    }
+    Some(whole)
+}
+
+fn decoded(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut input = part.bytes();
+    while let Some(byte) = input.next() {
+        if byte == b'%' {
+            let high = char::from(input.next()?).to_digit(16)?;
+            let low = char::from(input.next()?).to_digit(16)?;
+            bytes.push(u8::try_from(high * 16 + low).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+    use super::*;
+
+    fn rule(text: &str) -> RequestRule {
+        RequestRule::parse(text).unwrap()
+    }
+
+    #[test]
+    fn matching() {
+        for (text, method, target, expected) in [
+            ("GET /repos/**", "GET", "/repos/a/b?x=1", true),
+            ("GET /repos/**", "GET", "/repos", true),
+            ("GET /repos/**", "GET", "/repos/", true),
+            ("GET /repos/**", "GET", "/repository", false),
+            ("GET /repos/**", "POST", "/repos/a", false),
+            ("GET /repos/**", "get", "/repos/a", false),
+            ("GET /repos/*/issues", "GET", "/repos/a/issues", true),
+            ("GET /repos/*/issues", "GET", "/repos/a/b/issues", false),
+            ("GET /repos/*/issues", "GET", "/repos/a/issues/", false),
+            ("GET /", "GET", "/", true),
+            ("GET /", "GET", "/a", false),
+            ("* /**", "DELETE", "/anything/at/all", true),
+            ("GET /a", "GET", "/%61", true),
+            ("GET /a b", "GET", "/a", false),
+            ("GET /repos/**", "GET", "/repos/../admin", false),
+            ("GET /repos/**", "GET", "/repos/%2e%2e/admin", false),
+            ("GET /repos/**", "GET", "/repos/%2E./admin", false),
+            ("GET /repos/**", "GET", "/repos/.", false),
+            ("GET /repos/**", "GET", "/repos/..%2fadmin", false),
+            ("GET /repos/**", "GET", "/repos/..%5cadmin", false),
+            ("GET /repos/**", "GET", "/repos\\..\\admin", false),
+            ("GET /repos/**", "GET", "/repos//admin", false),
+            ("GET /repos/**", "GET", "//repos/admin", false),
+            ("GET /repos/**", "GET", "/repos/..;/admin", false),
+            ("GET /repos/**", "GET", "/repos/%252e%252e/admin", false),
+            ("GET /repos/**", "GET", "/repos/%00", false),
+            ("GET /repos/**", "GET", "/repos/%zz", false),
+            ("GET /repos/**", "GET", "/repos/%f", false),
+            ("GET /repos/**", "GET", "/repos/%ff", false),
+            ("GET /repos/**", "GET", "repos/a", false),
+            ("OPTIONS /**", "OPTIONS", "*", false),
+        ] {
+            let found = RequestRule::parse(text).is_ok_and(|rule| rule.matches(method, target));
+            assert_eq!(found, expected, "{text} on {method} {target}");
+        }
+    }
+
+    #[test]
+    fn covering() {
+        for (outer, inner, expected) in [
+            ("* /**", "GET /a/**", true),
+            ("GET /a/**", "GET /a/b", true),
+            ("GET /a/**", "GET /a/*/c", true),
+            ("GET /a/*", "GET /a/**", false),
+            ("GET /a/*", "GET /a/b/c", false),
+            ("GET /a", "GET /a/b", false),
+            ("GET /a/**", "POST /a/b", false),
+            ("GET /a/**", "* /a/b", false),
+        ] {
+            assert_eq!(rule(outer).covers(&rule(inner)), expected, "{outer} over {inner}");
+        }
+    }
+
+    #[test]
+    fn mistakes() {
+        for text in [
+            "GET",
+            "/repos",
+            "get /repos",
+            "GET repos",
+            "GET https://example.com/",
+            "GET /a#b",
+            "GET /a?b=c",
+            "GET /a%20b",
+            "GET /a/../b",
+            "GET /a//b",
+            "GET /a/./b",
+            "GET /a**",
+            " /a",
+            "",
+        ] {
+            assert!(RequestRule::parse(text).is_err(), "{text}");
+        }
+    }
+}

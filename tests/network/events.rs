@@ -1,0 +1,85 @@
+//! Every connection and every refusal is on record, with its rule; the user hears how to allow it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{events, online};
+use crate::support::sandbox::Kind;
+use crate::support::{Mode, Outcome, Place, no, yes};
+
+#[test]
+fn connections_and_refusals_are_on_record() {
+    online(|sandbox| {
+        sandbox.policy("network: {allow: [allowed.test, private.test]}");
+        sandbox.holds(&[
+            yes("http allowed.test:80 allowed.test"),
+            no("tls allowed.test:443 other.test"),
+            no("tls allowed.test:443"),
+            no("echo allowed.test:443"),
+            no("http allowed.test:80 other.test"),
+            no("http private.test:80 private.test"),
+            no("http 93.184.216.35:80 93.184.216.35"),
+            no("resolve other.test"),
+        ]);
+        let server = if sandbox.kind == Kind::Server { Value::from("fixture") } else { Value::Null };
+        let blocked = events(&sandbox.place, "net_connect_blocked");
+        let reasons: BTreeMap<&str, &Value> =
+            blocked.iter().map(|event| (event["reason"].as_str().unwrap(), event)).collect();
+        for reason in [
+            "server-name-mismatch",
+            "no-server-name",
+            "not-tls-or-http",
+            "address-not-public",
+            "address-not-allowed",
+        ] {
+            let event = reasons.get(reason).unwrap_or_else(|| panic!("{reason}: {blocked:?}"));
+            assert_eq!(event["server_id"], server);
+        }
+        assert!(reasons.keys().any(|reason| reason.contains("host")), "{blocked:?}");
+        let rule = &reasons["server-name-mismatch"]["rule"];
+        assert!(rule["file"].as_str().unwrap().ends_with("policy.yaml") && rule["line"] == 1, "{rule}");
+        let change = reasons["address-not-allowed"]["change"].as_str().unwrap();
+        assert!(change.contains("network: {allow: [\"93.184.216.35\"]}"), "{change}");
+
+        let opened = events(&sandbox.place, "mcp_network_connection");
+        let first = opened.iter().find(|event| event["state"] == "closed").unwrap();
+        assert_eq!((&first["name"], &first["protocol"]), (&"allowed.test".into(), &"http".into()));
+        assert!(first["bytes_sent"].as_u64() > Some(30) && first["bytes_received"].as_u64() > Some(30));
+
+        let names = events(&sandbox.place, "dns_blocked");
+        assert!(names.iter().any(|event| event["name"] == "other.test"), "{names:?}");
+        let asked = events(&sandbox.place, "dns_query");
+        assert!(asked.iter().any(|event| event["name"] == "allowed.test"), "{asked:?}");
+    });
+}
+
+#[test]
+fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_lines() {
+    for mode in Mode::all() {
+        let place = Place::new(mode).online();
+        let probe = place.program("probe");
+        let attempts = ["resolve one.test", "resolve one.test", "resolve two.test"];
+        let mut command = place.agentsh(&["run", "--network-learn", "--report-json", "report.json", "--"]);
+        let outcome = Outcome::of(command.arg(&probe).args(attempts)).expect_code(0);
+        assert!(!outcome.stdout.contains("DONE"), "{outcome}");
+        let told =
+            outcome.stderr.lines().filter(|line| line.contains("the name 'one.test' is refused")).count();
+        assert_eq!(told, 1, "{outcome}");
+        let line = "to allow it: agent: {network: {allow: [\"one.test\"]}}";
+        assert!(outcome.stderr.contains(line), "{outcome}");
+        let learned = "agent:\n  network: {allow: [\"one.test\", \"two.test\"]}";
+        assert!(outcome.stderr.contains(learned), "{outcome}");
+
+        let report: Value =
+            serde_json::from_slice(&std::fs::read(place.project.join("report.json")).unwrap()).unwrap();
+        let refused = report["refused_connections"].as_array().unwrap();
+        assert!(refused.iter().any(|entry| entry["host"] == "two.test"), "{report}");
+
+        // What was learned is a policy, and works.
+        place.policy("agent:\n  network: {allow: [\"allowed.test\"]}\n");
+        let mut command = place.agentsh(&["run", "--quiet", "--"]);
+        let outcome = Outcome::of(command.arg(&probe).arg("http allowed.test:80 allowed.test"));
+        assert_eq!(outcome.stdout, "DONE\n", "{outcome}");
+    }
+}

@@ -1,0 +1,32 @@
+//! Connections by name, on a machine whose only network is the small internet of the fixture.
+
+mod events;
+mod names;
+mod ways_out;
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::sandbox::{Kind, Sandbox};
+use crate::support::{Mode, Outcome, Place};
+
+/// As `everywhere`, online.
+fn online(test: impl Fn(&Sandbox)) {
+    for mode in Mode::all() {
+        for kind in [Kind::Agent, Kind::Server] {
+            test(&Sandbox { place: Place::new(mode).online(), kind });
+        }
+    }
+}
+
+/// Lines of the small internet: what left the machine.
+fn heard(place: &Place) -> String {
+    fs::read_to_string(place.internet_log()).unwrap_or_default()
+}
+
+fn events(place: &Place, kind: &str) -> Vec<Value> {
+    let words = ["mcp", "events", "--type", kind, "--json"];
+    let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+    serde_json::from_str(&outcome.stdout).unwrap()
+}

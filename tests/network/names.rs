@@ -1,0 +1,77 @@
+//! An allowed name works over TLS and HTTP, IPv4 and IPv6; nothing rides along on its connection.
+
+use super::{heard, online};
+use crate::support::{no, yes};
+
+#[test]
+fn an_allowed_name_and_nothing_else_on_its_connection() {
+    online(|sandbox| {
+        sandbox.policy(
+            "network: {allow: [allowed.test, v6.test, \"*.wild.test\", {host: allowed.test, port: 7, protocol: tcp}]}",
+        );
+        sandbox.holds(&[
+            yes("http allowed.test:80 allowed.test"),
+            yes("http allowed.test:80 allowed.test allowed.test allowed.test"),
+            yes("http ALLOWED.test:80 Allowed.Test"),
+            yes("tls allowed.test:443 allowed.test"),
+            yes("tls v6.test:443 v6.test"),
+            yes("http v6.test:80 v6.test"),
+            yes("http deep.wild.test:80 deep.wild.test"),
+            yes("echo allowed.test:7"),
+            no("tls allowed.test:443 other.test"),
+            no("tls allowed.test:443 v6.test"),
+            no("tls allowed.test:443"),
+            no("echo allowed.test:443"),
+            no("echo allowed.test:80"),
+            no("http allowed.test:80 other.test"),
+            no("http allowed.test:80 allowed.test other.test"),
+            no("http other.test:80 other.test"),
+            no("http allowed.test:8080 allowed.test:8080"),
+            no("http wild.test:80 wild.test"),
+            no("http a.deep.wild.test:80 a.deep.wild.test"),
+            no("resolve secret-data.other.test"),
+            // Again, after all that.
+            yes("tls allowed.test:443 allowed.test"),
+        ]);
+        let heard = heard(&sandbox.place);
+        assert!(heard.contains("tcp 93.184.216.34 443") || heard.contains("tcp 2606:2800:220:1::34 443"));
+        for silent in ["other.test", "a.deep", "93.184.216.35", "8080"] {
+            assert!(!heard.contains(silent), "{silent}: {heard}");
+        }
+    });
+}
+
+#[test]
+fn a_name_that_leads_inside_is_refused() {
+    online(|sandbox| {
+        sandbox.policy(
+            "network: {allow: [allowed.test, private.test, metadata.test, mapped.test, mixed.test, rebind.test]}",
+        );
+        sandbox.holds(&[
+            yes("http allowed.test:80 allowed.test"),
+            no("http private.test:80 private.test"),
+            no("http metadata.test:80 metadata.test"),
+            no("http mapped.test:80 mapped.test"),
+            // By its public address alone.
+            yes("http mixed.test:80 mixed.test"),
+            yes("http rebind.test:80 rebind.test"),
+            no("http rebind.test:80 rebind.test"),
+        ]);
+        let heard = heard(&sandbox.place);
+        for silent in ["tcp 10.9.8.7", "tcp 169.254", "tcp 127.0.0.1"] {
+            assert!(!heard.contains(silent), "{silent}: {heard}");
+        }
+    });
+}
+
+#[test]
+fn an_inside_address_that_policy_lists_for_the_name() {
+    online(|sandbox| {
+        sandbox.policy("network: {allow: [{host: private.test, addresses: [\"10.9.8.0/24\"]}, other.test]}");
+        sandbox.holds(&[
+            yes("http private.test:80 private.test"),
+            yes("tls other.test:443 other.test"),
+            no("http 10.9.8.7:80 10.9.8.7"),
+        ]);
+    });
+}
