@@ -196,7 +196,7 @@ fn shown(name: &Name) -> String {
                     text.push(char::from(plain))
                 }
                 odd => {
-                    text.push_str("\\");
+                    text.push('\\');
                     text.push_str(&format!("{odd:03}"));
                 }
             }

@@ -124,7 +124,7 @@ fn a_server_is_asked_once_per_time_to_live() {
         // With the search domain this would be name.test.
         assert_eq!(resolver.resolve("name", &[]).await, Err(ResolveError::NotFound));
         assert_eq!(resolver.resolve("other.test", &[]).await, Err(ResolveError::NotFound));
-        assert!(matches!(resolver.resolve("a b", &[]).await, Err(_)));
+        assert!(resolver.resolve("a b", &[]).await.is_err());
     });
     run(async {
         let (server, asked) = name_server(0, "9.9.9.9", "2620:fe::9").await;

@@ -1,0 +1,8 @@
+#![no_main]
+
+use agentsh::{net, policy};
+
+#[path = "../checks/http_host.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check::check(data));
