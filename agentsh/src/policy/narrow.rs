@@ -7,7 +7,8 @@ use super::diagnostic::{Diagnostic, Source};
 use super::glob;
 use super::limits::{limits_for_agent, limits_for_server};
 use super::model::{
-    EnvPolicy, FilesystemPolicy, Limits, NetworkPolicy, NetworkRule, OnChange, Pinning, Policy, ProcessPolicy, Ruled,
+    EnvPolicy, FilesystemPolicy, Limits, NetworkPolicy, NetworkRule, OnChange, Pinning, Policy,
+    ProcessPolicy, Ruled,
 };
 use super::narrow_mcp;
 use super::path;
@@ -28,7 +29,8 @@ pub struct Narrowing<'t> {
 
 /// `base` as far as the project's file leaves it.
 pub fn narrow(base: Policy, raw: RawPolicy, source: Source<'_>) -> Result<Policy, Vec<Diagnostic>> {
-    let mut narrowing = Narrowing { source, problems: Vec::new(), profiles: Vec::new(), possible: Vec::new() };
+    let mut narrowing =
+        Narrowing { source, problems: Vec::new(), profiles: Vec::new(), possible: Vec::new() };
     if let Some(config) = &raw.agent_mcp_config {
         narrowing.refuse(&config.rule, "a policy inside the project cannot name the agent's configuration");
     }
@@ -56,7 +58,8 @@ pub fn narrow(base: Policy, raw: RawPolicy, source: Source<'_>) -> Result<Policy
 /// What of `process` the project's policy leaves; whatever it asks for beyond that is not given.
 pub fn intersect(process: &mut ProcessPolicy, raw: &RawProcess) {
     let source = Source { name: "", text: "" };
-    let mut narrowing = Narrowing { source, problems: Vec::new(), profiles: Vec::new(), possible: Vec::new() };
+    let mut narrowing =
+        Narrowing { source, problems: Vec::new(), profiles: Vec::new(), possible: Vec::new() };
     narrowing.process(process, raw, limits_for_server());
 }
 

@@ -10,11 +10,11 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::builtin_profiles::PROFILES;
+use super::diagnostic::Source;
 use super::model::{Policy, Question};
 use super::narrow;
 use super::profile::{self, Package, Registry, ServerProfile};
 use super::read;
-use super::diagnostic::Source;
 use crate::types::ServerId;
 
 const NOWHERE: &str = "/nonexistent";
@@ -114,7 +114,9 @@ fn a_profile_is_in_force_unless_the_policy_says_otherwise() {
     };
     assert!(ask(own));
     assert!(!ask("version: 1\nsandbox: {mcp: {servers: [{id: gh, env_allow: []}]}}"));
-    assert!(!ask("version: 1\nsandbox: {mcp: {server_policy: denylist, enforce_policy: true, denied_servers: [{id: gh}]}}"));
+    assert!(!ask(
+        "version: 1\nsandbox: {mcp: {server_policy: denylist, enforce_policy: true, denied_servers: [{id: gh}]}}"
+    ));
 }
 
 fn narrowed(user: &str, project: &str) -> Result<Policy, String> {
@@ -136,7 +138,8 @@ fn a_project_narrows_a_profile_and_never_widens_it() {
     assert!(!connect(&some, "gh", Some(&github), "slack.com").allow);
     assert!(!connect(&some, "gh", Some(&github), "api.github.com").allow);
     assert!(!connect(&some, "gh", None, "slack.com").allow);
-    let same = narrowed("version: 1", &project("network: {allow: [{host: api.github.com, port: 443}]}")).unwrap();
+    let same =
+        narrowed("version: 1", &project("network: {allow: [{host: api.github.com, port: 443}]}")).unwrap();
     assert!(connect(&same, "gh", Some(&github), "api.github.com").allow);
     // What no profile gives is a mistake, as is what the user's own entry keeps out.
     let error = narrowed("version: 1", &project("network: {allow: [evil.example]}")).unwrap_err();
@@ -157,7 +160,11 @@ fn mistakes_have_a_place_and_a_suggestion() {
         ("package: {npm: x@1.2}\nwhy: y", "not the name of a package", "every version"),
         ("package: {}\nwhy: y", "for no package", "npm: NAME"),
         ("package: {npm: x}", "does not say why", "add `why:`"),
-        ("package: {npm: x}\nwhy: y\nnetwork: {allow: [{host: a.example}]}", "does not say why", "add `why:`"),
+        (
+            "package: {npm: x}\nwhy: y\nnetwork: {allow: [{host: a.example}]}",
+            "does not say why",
+            "add `why:`",
+        ),
         ("package: {npm: x}\nwhy: y\nnetwork: {allow: [{hots: a.example, why: z}]}", "`hots`", "`host`"),
         ("package: {npm: x}\nwhy: y\nenv_allow: [{name: \"A=B\", why: z}]", "name of a variable", "alone"),
         ("package: {npm: x}\nwhy: y\nflow: {source: secret}", "unknown value `secret`", "private"),

@@ -189,11 +189,9 @@ fn opened(
     let fields = reader.fields(here, &["option", "env", "url", "opens", "port", "protocol", "why"])?;
     keep_reason(reader, &fields, here, reasons);
     let mut places = Vec::new();
-    for (key, make) in [
-        ("option", Place::Option as fn(String) -> Place),
-        ("env", Place::Env),
-        ("url", Place::Url),
-    ] {
+    for (key, make) in
+        [("option", Place::Option as fn(String) -> Place), ("env", Place::Env), ("url", Place::Url)]
+    {
         if let Some(here) = fields.find(key) {
             places.push(make(reader.text(&here)?));
         }
@@ -204,7 +202,11 @@ fn opened(
         return None;
     };
     required(reader, &fields, "opens", here)?;
-    let words = [("directory", What::Directory), ("path", What::Path), ("host", What::Host { port: 0, any_tcp: false })];
+    let words = [
+        ("directory", What::Directory),
+        ("path", What::Path),
+        ("host", What::Host { port: 0, any_tcp: false }),
+    ];
     let kinds: Vec<(&str, usize)> = words.iter().enumerate().map(|(at, (word, _))| (*word, at)).collect();
     let kind = reader.word(fields.find("opens"), &kinds)?.value;
     let any_tcp = reader.word(fields.find("protocol"), &[("tcp", true)]).is_some_and(|word| word.value);
