@@ -182,7 +182,7 @@ pub fn named(name: &str, config_home: &Path) -> Result<ServerProfile, PolicyErro
     let names: Vec<&str> = PROFILES.iter().map(|(known, _)| *known).collect();
     let help = match closest(name, &names) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => "`agentsh policy show --profiles` lists them".to_owned(),
+        None => format!("the built-in ones are {}", names.join(", ")),
     };
     Err(PolicyError::UnknownProfile { name: name.chars().take(80).collect(), help })
 }
@@ -270,6 +270,12 @@ fn not_a_profile(file: &str) -> PolicyError {
 }
 
 impl ServerProfile {
+    /// The file as it is written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Asks every test: the test and its answer.
     #[must_use]
     pub fn answers(&self, context: &PathContext) -> Vec<(PolicyTest, Answer)> {
@@ -352,8 +358,8 @@ impl ServerPolicy {
     }
 }
 
-/// The profile's rule of that id, with its reason, for a message.
 impl ServerProfile {
+    /// Why the entry stands there that a rule of this profile names.
     #[must_use]
     pub fn reason(&self, rule: &RuleRef) -> Option<&str> {
         if rule.file != self.file { None } else { self.reasons.get(&rule.id).map(String::as_str) }

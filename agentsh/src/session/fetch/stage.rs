@@ -91,8 +91,9 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         program_roots: resolved.read_roots.clone(),
         descriptors: pinned.descriptors,
         project_access: None,
-        grants: std::iter::once(writable).chain(task.read.iter().map(readable)).collect(),
-        own_state: Vec::new(),
+        grants: task.read.iter().map(readable).collect(),
+        // Inside what every sandbox hides: the records and packages of agentsh.
+        own_state: vec![writable],
         denied: Vec::new(),
         unmasked: Vec::new(),
         execute: Vec::new(),
@@ -104,6 +105,9 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         allow_degraded: session.allow_degraded,
     };
     let layout = launch::prepare(context, &start);
+    for (path, why) in &layout.refused {
+        session.note(&format!("{} is not shown to {}: {why}", path.display(), task.tool));
+    }
     resolved.unchanged_since()?;
     let name = session.next_cgroup();
     let mut running =
