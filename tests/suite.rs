@@ -13,6 +13,7 @@
 )]
 
 mod escapes;
+mod fetch;
 mod kill;
 mod network;
 mod pins;

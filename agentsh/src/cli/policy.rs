@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::exit::{FAILED, NO};
 use crate::policy::{
-    self, Answer, Diagnostic, Loaded, PathContext, PolicyError, PolicyTest, Question, Search, find,
-    find_file, tests,
+    self, Answer, Diagnostic, Loaded, PathContext, PolicyError, PolicyTest, Question, Search, ServerProfile,
+    find, find_file, profile, tests,
 };
 use crate::types::ServerId;
 
@@ -68,6 +68,9 @@ struct Which {
     /// The agent whose built-in policy is the last resort
     #[arg(long, value_name = "NAME", default_value = "default")]
     agent: String,
+    /// The profile of a server's package
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -167,6 +170,25 @@ fn check(
     let mut code = 0;
     let mut reports = Vec::new();
     for (name, found) in found {
+        if let Some(done) = profile_of(Path::new(&name)) {
+            match done.and_then(ServerProfile::tested) {
+                Ok(profile) => {
+                    reports.push(json!({"file": name, "ok": true, "warnings": []}));
+                    if !json {
+                        writeln!(out, "{name}: ok, a profile with {}", count(profile.tests.len(), "test"))?;
+                    }
+                }
+                Err(error) => {
+                    code = NO;
+                    let mistakes: Vec<Value> = error.diagnostics().iter().map(diagnostic_json).collect();
+                    reports.push(
+                        json!({"file": name, "ok": false, "error": error.to_string(), "mistakes": mistakes}),
+                    );
+                    write!(err, "{}", error.render())?;
+                }
+            }
+            continue;
+        }
         match found.and_then(|found| found.tested(&place.project)) {
             Ok(policy) => {
                 for warning in &policy.warnings {
@@ -202,6 +224,19 @@ fn show(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
+    if let Some(name) = &which.profile {
+        return match profile::named(name, &place.config_home) {
+            Ok(profile) if json => {
+                let packages: Vec<String> =
+                    profile.packages.iter().map(|package| package.value.to_string()).collect();
+                let whole = json!({"name": profile.name, "source": profile.file, "packages": packages,
+                    "why": profile.why, "text": profile.text()});
+                writeln!(out, "{whole}").map(|()| 0)
+            }
+            Ok(profile) => write!(out, "# {}\n{}", profile.file, profile.text()).map(|()| 0),
+            Err(error) => failed(&error, err),
+        };
+    }
     let policy = match policy::load(&place.search(which.policy.clone(), &which.agent)) {
         Ok(policy) => policy,
         Err(error) => return failed(&error, err),
@@ -250,15 +285,28 @@ fn explain(
         Ok(policy) => policy,
         Err(error) => return failed(&error, err),
     };
-    let answer = policy.ask(from.as_ref(), &question, &place.context());
+    let profile = which.profile.as_ref().map(|name| profile::named(name, &place.config_home)).transpose();
+    let profile = match profile {
+        Ok(profile) => profile,
+        Err(error) => return failed(&error, err),
+    };
+    if profile.is_some() && from.is_none() {
+        writeln!(err, "error: a profile belongs to a server: add `--server ID`")?;
+        return Ok(FAILED);
+    }
+    let answer = policy.ask_with(from.as_ref(), profile.as_ref(), &question, &place.context());
+    let reason = profile.as_ref().and_then(|profile| profile.reason(&answer.rule));
     if json {
         let whole = json!({
             "allow": answer.allow, "rule": answer.rule, "text": answer.text, "change": answer.change,
-            "policy": policy.source,
+            "policy": policy.source, "reason": reason,
         });
         writeln!(out, "{whole}")?;
     } else {
         print_answer(&answer, out)?;
+        if let Some(reason) = reason {
+            writeln!(out, "  why: {reason}")?;
+        }
     }
     Ok(if answer.allow { 0 } else { NO })
 }
@@ -270,6 +318,14 @@ fn test(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
+    if let Some(found) = file.and_then(profile_of) {
+        return match found {
+            Ok(profile) => {
+                print_tests(&profile.file, &profile.answers(&ServerProfile::test_context()), json, out)
+            }
+            Err(error) => write!(err, "{}", error.render()).map(|()| NO),
+        };
+    }
     let found = match file {
         Some(file) => find_file(file),
         None => find(&place.search(None, "default")),
@@ -282,14 +338,33 @@ fn test(
         }
     };
     let context = found.test_context(&place.project);
+    let ask =
+        |test: &PolicyTest| (test.clone(), found.policy.ask(test.from.as_ref(), &test.question, &context));
+    let answers: Vec<(PolicyTest, Answer)> = found.policy.tests.iter().map(ask).collect();
+    print_tests(&found.file, &answers, json, out)
+}
+
+/// A file that is the profile of a server; None when it is something else.
+fn profile_of(file: &Path) -> Option<Result<ServerProfile, PolicyError>> {
+    // Too large, or no text: whoever reads it as a policy says so.
+    let small = std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= 1 << 20);
+    let text = if small { std::fs::read_to_string(file).ok()? } else { return None };
+    profile::parse(&file.display().to_string(), &text).transpose()
+}
+
+fn print_tests(
+    file: &str,
+    answers: &[(PolicyTest, Answer)],
+    json: bool,
+    out: &mut dyn Write,
+) -> io::Result<u8> {
     let mut failed = 0;
     let mut reports = Vec::new();
-    for test in &found.policy.tests {
-        let answer = found.policy.ask(test.from.as_ref(), &test.question, &context);
+    for (test, answer) in answers {
         let ok = answer.allow == test.expect_allow;
         failed += usize::from(!ok);
         if json {
-            reports.push(test_json(test, &answer, ok));
+            reports.push(test_json(test, answer, ok));
         } else {
             let word = if ok { "ok    " } else { "FAILED" };
             let got = if answer.allow { "allow" } else { "deny" };
@@ -304,7 +379,7 @@ fn test(
     if json {
         writeln!(out, "{}", Value::Array(reports))?;
     } else {
-        writeln!(out, "{}: {}, {failed} failed", found.file, count(found.policy.tests.len(), "test"))?;
+        writeln!(out, "{file}: {}, {failed} failed", count(answers.len(), "test"))?;
     }
     Ok(if failed == 0 { 0 } else { NO })
 }

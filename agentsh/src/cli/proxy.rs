@@ -27,8 +27,12 @@ pub struct ProxyArgs {
 }
 
 pub async fn run(args: ProxyArgs) -> u8 {
-    let request =
-        proxy::Request { config: args.config, policy: args.policy, allow_degraded: args.allow_degraded };
+    let request = proxy::Request {
+        config: args.config,
+        policy: args.policy,
+        backend: args.network.into(),
+        allow_degraded: args.allow_degraded,
+    };
     match proxy::run(request).await {
         Ok(code) => code,
         Err(error) => {

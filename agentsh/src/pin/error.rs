@@ -28,7 +28,12 @@ pub enum PinError {
     #[error("{}: changed after it was verified", .path.display())]
     ChangedSince { path: PathBuf },
     #[error("{package} is not installed: {instead}")]
-    PackageNotInstalled { package: String, instead: String },
+    PackageNotInstalled { package: String, instead: String, wanted: Option<Box<super::Wanted>> },
+    #[error(
+        "{}: is not what was fetched, files in it were changed; remove it, and start the server again to fetch it anew",
+        .path.display()
+    )]
+    StoreChanged { path: PathBuf },
     #[error("{}: {why}", .path.display())]
     BadManifest { path: PathBuf, why: String },
     #[error("{what} is code from the network, which cannot be pinned; download it and name the file")]

@@ -31,6 +31,7 @@ mod runtimes;
 mod search;
 mod semver;
 mod status;
+mod store;
 mod tree;
 mod uv;
 mod uv_line;
@@ -45,6 +46,7 @@ use std::path::{Path, PathBuf};
 pub use error::PinError;
 pub use file::{DigestCache, FileKey, MAX_BYTES, MAX_FILES, NoCache, PinnedFile, Progress, Role};
 pub use status::{Action, Change, ChangeKind, FileChange, PinnedState, Status, compare, decide};
+pub use store::{Store, Wanted};
 pub use tree::{PinnedTree, TreeSource};
 
 /// Interpreters of interpreters (`env`, a shebang script named by a shebang line) that are followed.
@@ -67,6 +69,8 @@ pub struct Request<'a> {
     /// A package that is not installed is no error: the launcher that would download it is pinned instead, and
     /// `unpinned` says so.
     pub accept_missing_package: bool,
+    /// Packages that were fetched before; they come after what is installed and before the caches of launchers.
+    pub store: Option<&'a Store>,
 }
 
 /// How the command starts its program.
@@ -150,6 +154,9 @@ pub fn resolve(
         depth: 0,
     };
     let target = command::resolve(&mut context, first)?;
+    if let Some(store) = request.store {
+        store::verify(store, &context.trees)?;
+    }
     Ok(context.finish(target))
 }
 

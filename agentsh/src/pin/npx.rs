@@ -9,7 +9,9 @@ use super::npx_line::{self, Line, Spec};
 use super::package::{self, Package};
 use super::search::{self, Found};
 use super::semver::Version;
+use super::store::Wanted;
 use super::{Launcher, PinError};
+use crate::policy::profile::Registry;
 
 /// None when the words are not those of a package launcher.
 pub(super) fn resolve(
@@ -33,17 +35,22 @@ pub(super) fn resolve(
         return Err(PinError::PackageNotInstalled {
             package: line.package.text(),
             instead: format!(
-                "run `{launcher} {}` once yourself so that it is in the cache, or `npm install {}` it; \
-                 downloading inside a sandbox is not built yet",
+                "run `{launcher} {}` once yourself so that it is in the cache, or `npm install {}` it",
                 words.join(" "),
                 line.package.text()
             ),
+            wanted: Some(Box::new(wanted(&line))),
         });
     };
     let mut target = start(context, command, &entry, line.rest)?;
     target.launcher = Launcher::Npx;
     target.identity = package.identity();
     Ok(Some(target))
+}
+
+fn wanted(line: &Line) -> Wanted {
+    let specs = std::iter::once(&line.package).chain(&line.beside).map(Spec::text).collect();
+    Wanted { registry: Registry::Npm, specs }
 }
 
 /// The entry file's own first line says what runs it; a JavaScript file without one is given to node.
@@ -92,6 +99,11 @@ fn installed(
         if let Some(hit) = in_modules(&modules, line)? {
             return Ok(Some(hit));
         }
+    }
+    if let Some(store) = context.request.store
+        && let Some(tree) = store.find(&wanted(line))?
+    {
+        return in_modules(&tree.join("node_modules"), line);
     }
     let mut cached = Vec::new();
     for modules in cache_directories(context) {

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use super::command::{self, Command};
 use super::context::{Context, Target};
 use super::search::{self, Found};
+use super::store::Wanted;
 use super::tree::TreeSource;
 use super::uv_line::{self, Line, Spec, normal, numbers};
 use super::{Launcher, PinError};
+use crate::policy::profile::Registry;
 
 /// None when the words start nothing.
 pub(super) fn resolve(
@@ -80,10 +82,15 @@ fn tool(
     if !explicit {
         specs.insert(0, Spec::parse(word)?);
     }
-    let candidates =
-        if kind == Launcher::Pipx { pipx_environments(context) } else { uv_environments(context) };
+    let wanted = Wanted { registry: Registry::Pypi, specs: specs.iter().map(Spec::text).collect() };
+    let stored = context.request.store.map(|store| store.find(&wanted)).transpose()?.flatten();
+    let candidates = match stored {
+        Some(tree) => vec![tree],
+        None if kind == Launcher::Pipx => pipx_environments(context),
+        None => uv_environments(context),
+    };
     let Some((environment, version)) = choose(&candidates, &specs, name) else {
-        return missing(context, command, launcher, word);
+        return missing(context, command, launcher, word, Some(wanted));
     };
     let mut target =
         start(context, command, &environment, name, line.words.get(1..), line.directory.as_deref())?;
@@ -98,6 +105,7 @@ fn missing(
     command: &Command,
     launcher: &str,
     package: &str,
+    wanted: Option<Wanted>,
 ) -> Result<Option<Target>, PinError> {
     if context.request.accept_missing_package {
         context.note(format!("{package}, which {launcher} would download when it starts"));
@@ -107,10 +115,8 @@ fn missing(
     let program = command.word.to_string_lossy().into_owned();
     Err(PinError::PackageNotInstalled {
         package: package.to_owned(),
-        instead: format!(
-            "run `{program} {}` once yourself so that it is in the cache; downloading inside a sandbox is not built yet",
-            words.join(" ")
-        ),
+        instead: format!("run `{program} {}` once yourself so that it is in the cache", words.join(" ")),
+        wanted: wanted.map(Box::new),
     })
 }
 
@@ -168,7 +174,7 @@ fn run(context: &mut Context<'_>, command: &Command, line: Line) -> Result<Optio
     } else {
         project_environment(context, &cwd, project.as_deref())
     };
-    let Some(environment) = environment else { return missing(context, command, "uv run", &word) };
+    let Some(environment) = environment else { return missing(context, command, "uv run", &word, None) };
     let mut words = line.words.clone();
     let name = if line.module || is_script || word == "-" || word.is_empty() {
         if line.module {

@@ -140,6 +140,8 @@ pub(super) fn parse(launcher: &str, args: &[OsString], cwd: &Path) -> Result<Lin
 pub(super) struct Spec {
     /// Lower-case, every run of `-_.` one `_`.
     pub name: String,
+    /// `[extra]`, or nothing.
+    pub extras: String,
     /// Operator and version; all must hold.
     pub wanted: Vec<(String, String)>,
 }
@@ -153,6 +155,7 @@ impl Spec {
         let end = text.find(|letter: char| !(letter.is_ascii_alphanumeric() || "-_.".contains(letter)));
         let (name, rest) = text.split_at(end.unwrap_or(text.len()));
         let extras_end = rest.find(']').filter(|_| rest.starts_with('[')).map_or(0, |end| end + 1);
+        let extras = rest.get(..extras_end).unwrap_or_default().to_owned();
         let rest = rest.get(extras_end..).unwrap_or_default().trim();
         let bad = || PinError::Unsupported {
             what: format!("the package {text:?}"),
@@ -178,7 +181,14 @@ impl Spec {
                 ));
             }
         }
-        Ok(Self { name: normal(name), wanted })
+        Ok(Self { name: normal(name), extras, wanted })
+    }
+
+    /// As installers read it.
+    pub fn text(&self) -> String {
+        let wanted: Vec<String> =
+            self.wanted.iter().map(|(operator, version)| format!("{operator}{version}")).collect();
+        format!("{}{}{}", self.name.replace('_', "-"), self.extras, wanted.join(","))
     }
 
     pub fn satisfied_by(&self, version: &str) -> bool {

@@ -31,6 +31,8 @@ pub enum PolicyError {
     Unreadable { file: String, why: String },
     #[error("there is no policy `{name}`: {help}")]
     Unknown { name: String, help: String },
+    #[error("there is no profile `{name}`: {help}")]
+    UnknownProfile { name: String, help: String },
     #[error("{}", summary(.0))]
     Invalid(Vec<Diagnostic>),
 }

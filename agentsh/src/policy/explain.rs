@@ -7,6 +7,7 @@ use super::builtin_paths::{
 use super::domain::{self, Host};
 use super::model::{FilesystemPolicy, NetworkPolicy, Policy, ProcessPolicy, Question, Ruled};
 use super::path::{self, PathContext};
+use super::profile::ServerProfile;
 use crate::types::{RuleRef, ServerId};
 
 /// What a policy says to a question.
@@ -24,10 +25,22 @@ impl Policy {
     /// Whether the agent (`from` is None) or a server may do something.
     #[must_use]
     pub fn ask(&self, from: Option<&ServerId>, question: &Question, context: &PathContext) -> Answer {
+        self.ask_with(from, None, question, context)
+    }
+
+    /// As [`Policy::ask`], for a server whose package has a profile.
+    #[must_use]
+    pub fn ask_with(
+        &self,
+        from: Option<&ServerId>,
+        profile: Option<&ServerProfile>,
+        question: &Question,
+        context: &PathContext,
+    ) -> Answer {
         if let Question::Tool(tool) = question {
             return self.ask_tool(from, tool);
         }
-        let default_server;
+        let of_server;
         let (process, asker) = match from {
             None => (&self.agent, Asker { server: None }),
             Some(id) => {
@@ -36,9 +49,8 @@ impl Policy {
                     let text = format!("server `{id}` is not started: {}", listed.why);
                     return Answer { allow: false, rule: listed.rule, text, change: None };
                 }
-                default_server = ProcessPolicy::server_default();
-                let known = self.mcp.servers.get(id).map(|server| &server.process);
-                (known.unwrap_or(&default_server), Asker { server: Some(id) })
+                of_server = self.mcp.process_of(id, profile);
+                (&of_server, Asker { server: Some(id) })
             }
         };
         match question {
@@ -46,7 +58,13 @@ impl Policy {
             Question::Read(text) => file(&process.filesystem, &asker, text, Access::Read, context),
             Question::Write(text) => file(&process.filesystem, &asker, text, Access::Write, context),
             Question::Exec(text) => exec(process, &asker, text, context),
-            Question::Env(name) => env(self, process, &asker, name),
+            Question::Env(name) => {
+                let state = profile.and_then(|profile| profile.state.as_ref());
+                match state.filter(|state| state.value.env.contains_key(name)) {
+                    Some(state) => allowed(state.rule.clone(), "the profile sets it"),
+                    None => env(self, process, &asker, name),
+                }
+            }
             Question::Tool(_) => self.ask_tool(from, ""),
         }
     }

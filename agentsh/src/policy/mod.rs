@@ -8,6 +8,7 @@
 mod ask_tests;
 pub mod builtin;
 pub mod builtin_paths;
+mod builtin_profiles;
 mod describe;
 pub mod diagnostic;
 pub mod domain;
@@ -31,6 +32,9 @@ mod network;
 mod network_tests;
 pub mod path;
 pub mod place;
+pub mod profile;
+#[cfg(test)]
+mod profile_tests;
 pub mod proxy_file;
 #[cfg(test)]
 mod proxy_file_tests;
@@ -39,6 +43,7 @@ mod read;
 mod read_later;
 mod read_mcp;
 mod read_network;
+mod read_profile;
 mod read_questions;
 mod reader;
 mod request;
@@ -55,6 +60,7 @@ pub use diagnostic::{Diagnostic, PolicyError};
 pub use explain::{Answer, allow_entry, allow_line, ask_connect};
 pub use model::*;
 pub use path::PathContext;
+pub use profile::ServerProfile;
 pub use read_questions::{connect, tool};
 pub use resolve::parse;
 pub use search::{Loaded, PROJECT_FILE, Search, find, find_file, load};

@@ -1,6 +1,6 @@
 //! The resolved policy: immutable plain data, ordered, every entry with the place it was written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
@@ -207,7 +207,13 @@ pub struct ServerPolicy {
     pub command: Option<String>,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
+    /// `install_scripts`: whether scripts of its packages may run when they are fetched; None: as the profile says.
+    pub install_scripts: Option<Ruled<bool>>,
     pub process: ProcessPolicy,
+    /// Keys of `process` that the user's own entry writes, such as `network.allow`: they win over a profile.
+    pub written: BTreeSet<&'static str>,
+    /// What the project's policy says about this server; `process` is narrowed by it already, a profile is later.
+    pub project: Option<Box<super::raw::RawProcess>>,
 }
 
 /// One entry of `tests:`.

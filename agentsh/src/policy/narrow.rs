@@ -20,16 +20,24 @@ use crate::types::RuleRef;
 pub struct Narrowing<'t> {
     source: Source<'t>,
     problems: Vec<Diagnostic>,
+    /// What profiles give. Which of them is a server's is known only when it starts.
+    profiles: Vec<ProcessPolicy>,
+    /// What a profile may give to the server that is looked at, beyond what the user's policy says.
+    possible: Vec<ProcessPolicy>,
 }
 
 /// `base` as far as the project's file leaves it.
 pub fn narrow(base: Policy, raw: RawPolicy, source: Source<'_>) -> Result<Policy, Vec<Diagnostic>> {
-    let mut narrowing = Narrowing { source, problems: Vec::new() };
+    let mut narrowing =
+        Narrowing { source, problems: Vec::new(), profiles: Vec::new(), possible: Vec::new() };
     if let Some(config) = &raw.agent_mcp_config {
         narrowing.refuse(&config.rule, "a policy inside the project cannot name the agent's configuration");
     }
     let mut policy = base;
     narrowing.process(&mut policy.agent, &raw.agent, limits_for_agent());
+    if !raw.mcp.servers.is_empty() {
+        narrowing.profiles = super::profile::builtin_all().map(|profile| profile.process).collect();
+    }
     for (id, server) in &raw.mcp.servers {
         narrowing.server(&mut policy, id, server);
     }
@@ -44,6 +52,14 @@ pub fn narrow(base: Policy, raw: RawPolicy, source: Source<'_>) -> Result<Policy
     policy.mcp.not_enforced.extend(own.mcp.not_enforced.iter().cloned());
     policy.mcp.narrowed_by = Some(Box::new(narrow_mcp::layer(&policy.mcp, own.mcp)));
     Ok(policy)
+}
+
+/// What of `process` the project's policy leaves; whatever it asks for beyond that is not given.
+pub fn intersect(process: &mut ProcessPolicy, raw: &RawProcess) {
+    let source = Source { name: "", text: "" };
+    let mut narrowing =
+        Narrowing { source, problems: Vec::new(), profiles: Vec::new(), possible: Vec::new() };
+    narrowing.process(process, raw, limits_for_server());
 }
 
 impl Narrowing<'_> {
@@ -68,14 +84,26 @@ impl Narrowing<'_> {
                 format!("a policy inside the project cannot set variables of server `{id}`"),
             );
         }
+        if let Some(scripts) = raw.install_scripts.as_ref().filter(|scripts| scripts.value) {
+            self.refuse(&scripts.rule, "a policy inside the project cannot let a package run its scripts");
+        }
         let slot = policy.mcp.servers.entry(id.clone()).or_insert_with(|| super::model::ServerPolicy {
             rule: raw.rule.clone(),
             command: None,
             args: Vec::new(),
             env: std::collections::BTreeMap::new(),
+            install_scripts: None,
             process: ProcessPolicy::server_default(),
+            written: std::collections::BTreeSet::new(),
+            project: None,
         });
+        self.possible = self.profiles.iter().map(|profile| slot.over(profile)).collect();
+        if raw.install_scripts.is_some() {
+            slot.install_scripts.clone_from(&raw.install_scripts);
+        }
+        slot.project = Some(Box::new(raw.process.clone()));
         self.process(&mut slot.process, &raw.process, limits_for_server());
+        self.possible.clear();
     }
 
     fn process(&mut self, base: &mut ProcessPolicy, raw: &RawProcess, defaults: Limits) {
@@ -107,58 +135,86 @@ impl Narrowing<'_> {
     fn network(&mut self, base: &mut NetworkPolicy, raw: &RawProcess) {
         if let Some(list) = &raw.network_allow {
             for entry in &list.value {
-                if !base.permits(&entry.value) {
+                let possible = self.possible.iter().any(|profile| profile.network.permits(&entry.value));
+                if !possible && !base.permits(&entry.value) {
                     self.refuse(
                         &entry.rule,
                         format!("`{}` cannot be reached without this file", entry.value),
                     );
                 }
             }
-            base.narrow(&list.value);
+            let permitted: Vec<_> =
+                list.value.iter().filter(|entry| base.permits(&entry.value)).cloned().collect();
+            base.narrow(&permitted);
         }
         if let Some(list) = &raw.loopback {
+            let covered = |base: &NetworkPolicy, entry: &Ruled<u16>| {
+                base.loopback.iter().any(|outer| outer.value == entry.value)
+            };
             for entry in &list.value {
-                if !base.loopback.iter().any(|outer| outer.value == entry.value) {
+                let possible = self.possible.iter().any(|profile| covered(&profile.network, entry));
+                if !possible && !covered(base, entry) {
                     let message =
                         format!("port {} of this machine is not open without this file", entry.value);
                     self.refuse(&entry.rule, message);
                 }
             }
-            base.loopback.clone_from(&list.value);
+            base.loopback = list.value.iter().filter(|entry| covered(base, entry)).cloned().collect();
         }
     }
 
     /// Giving up the right to write keeps the right to read, unless that is listed too.
     fn filesystem(&mut self, base: &mut FilesystemPolicy, raw: &RawProcess) {
         let readable: Vec<Ruled<String>> = base.read.iter().chain(&base.write).cloned().collect();
-        self.paths_covered(&raw.read, &readable, "be read");
-        self.paths_covered(&raw.write, &base.write, "be written");
+        let possible = |with_read: bool| -> Vec<Ruled<String>> {
+            let of = |profile: &ProcessPolicy| {
+                let read = if with_read { profile.filesystem.read.clone() } else { Vec::new() };
+                read.into_iter().chain(profile.filesystem.write.clone())
+            };
+            self.possible.iter().flat_map(of).collect()
+        };
+        let (may_read, may_write) = (possible(true), possible(false));
+        let read = self.paths_covered(&raw.read, &readable, &may_read, "be read");
+        let write = self.paths_covered(&raw.write, &base.write, &may_write, "be written");
         for entry in raw.unmask.iter().flat_map(|list| &list.value) {
             if !base.unmask.iter().any(|outer| outer.value == entry.value) {
                 self.refuse(&entry.rule, format!("`{}` cannot be unmasked here", entry.value));
             }
         }
         if let Some(list) = &raw.unmask {
-            base.unmask.clone_from(&list.value);
+            let given = |entry: &&Ruled<String>| base.unmask.iter().any(|outer| outer.value == entry.value);
+            base.unmask = list.value.iter().filter(given).cloned().collect();
         }
         match (&raw.read, &raw.write) {
-            (Some(read), _) => base.read.clone_from(&read.value),
+            (Some(_), _) => base.read = read,
             (None, Some(_)) => base.read = readable,
             (None, None) => {}
         }
-        if let Some(write) = &raw.write {
-            base.write.clone_from(&write.value);
+        if raw.write.is_some() {
+            base.write = write;
         }
         base.deny.extend(raw.deny.iter().flat_map(|list| list.value.iter().cloned()));
     }
 
-    fn paths_covered(&mut self, list: &List<String>, base: &[Ruled<String>], what: &str) {
-        for entry in list.iter().flat_map(|list| &list.value) {
+    /// The entries that `base` covers. One that `possible` covers is no mistake.
+    fn paths_covered(
+        &mut self,
+        list: &List<String>,
+        base: &[Ruled<String>],
+        possible: &[Ruled<String>],
+        what: &str,
+    ) -> Vec<Ruled<String>> {
+        let covered = |by: &[Ruled<String>], entry: &Ruled<String>| {
             let inner = path::written(&entry.value);
-            if !base.iter().any(|outer| path::covers_pattern(&path::written(&outer.value), &inner)) {
+            by.iter().any(|outer| path::covers_pattern(&path::written(&outer.value), &inner))
+        };
+        let entries = || list.iter().flat_map(|list| &list.value);
+        for entry in entries() {
+            if !covered(base, entry) && !covered(possible, entry) {
                 self.refuse(&entry.rule, format!("`{}` cannot {what} without this file", entry.value));
             }
         }
+        entries().filter(|entry| covered(base, entry)).cloned().collect()
     }
 
     fn env(&mut self, base: &mut EnvPolicy, raw: &RawProcess) {
@@ -166,19 +222,21 @@ impl Narrowing<'_> {
             if inherit.value && !base.inherit_all {
                 self.refuse(&inherit.rule, "the environment is not passed on without this file");
             }
-            base.inherit_all = inherit.value;
+            base.inherit_all &= inherit.value;
             base.inherit_rule = Some(inherit.rule.clone());
         }
         if let Some(list) = &raw.env_allow {
             for entry in &list.value {
-                if !env_covered(base, &entry.value) {
+                let possible = self.possible.iter().any(|profile| env_covered(&profile.env, &entry.value));
+                if !possible && !env_covered(base, &entry.value) {
                     self.refuse(&entry.rule, format!("`{}` is not passed on without this file", entry.value));
                 }
             }
+            let left = list.value.iter().filter(|entry| env_covered(base, &entry.value)).cloned().collect();
             if base.allow.is_empty() {
                 base.never.append(&mut base.deny);
             }
-            base.allow.clone_from(&list.value);
+            base.allow = left;
             base.deny.clear();
             // An empty list is a list: nothing but the standard variables is left.
             base.inherit_all = false;
@@ -198,7 +256,9 @@ impl Narrowing<'_> {
             if limit.as_ref().is_some_and(|limit| wanted.value > limit.value) {
                 self.refuse(&wanted.rule, format!("the limit of {name} is lower without this file"));
             }
-            *slot = Some(wanted.clone());
+            if limit.as_ref().is_none_or(|limit| wanted.value <= limit.value) {
+                *slot = Some(wanted.clone());
+            }
         }
     }
 

@@ -254,7 +254,7 @@ fn allowed_domain(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRul
             let host = name.parse().map_or(HostPattern::Exact(name.clone()), |address: std::net::IpAddr| {
                 HostPattern::Net(address, if address.is_ipv4() { 32 } else { 128 })
             });
-            Some(NetworkRule { host, ports: Vec::new(), any_tcp: false })
+            Some(NetworkRule::plain(host, Vec::new()))
         }
         Err(error) => {
             reader.problem(

@@ -15,7 +15,7 @@ pub struct RawPolicy {
     pub warnings: Vec<Ruled<String>>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawProcess {
     pub network_allow: List<NetworkRule>,
     pub loopback: List<u16>,
@@ -77,5 +77,25 @@ pub struct RawServer {
     pub args: List<String>,
     pub url: Option<Ruled<String>>,
     pub env: Option<Ruled<BTreeMap<String, String>>>,
+    /// True: `install_scripts: allow`.
+    pub install_scripts: Option<Ruled<bool>>,
     pub process: RawProcess,
+}
+
+impl RawProcess {
+    /// The keys that are there.
+    pub fn written(&self) -> std::collections::BTreeSet<&'static str> {
+        let env = self.env_allow.is_some() || self.env_deny.is_some() || self.env_inherit.is_some();
+        let keys = [
+            ("network.allow", self.network_allow.is_some()),
+            ("network.loopback", self.loopback.is_some()),
+            ("filesystem.read", self.read.is_some()),
+            ("filesystem.write", self.write.is_some()),
+            ("filesystem.deny", self.deny.is_some()),
+            ("filesystem.unmask", self.unmask.is_some()),
+            ("env", env),
+            ("exec.allow", self.exec_allow.is_some()),
+        ];
+        keys.into_iter().filter(|(_, is_there)| *is_there).map(|(key, _)| key).collect()
+    }
 }

@@ -24,6 +24,9 @@ pub const PROCESS_KEYS: [&str; 9] = [
     "env_inherit",
 ];
 
+/// `install_scripts`: whether what a package wants to run at its installation may run.
+pub const SCRIPTS: [(&str, bool); 2] = [("allow", true), ("deny", false)];
+
 /// Least memory with which a process tree can start at all.
 const MIN_MEMORY: u64 = 1 << 20;
 
@@ -74,15 +77,8 @@ pub fn process(reader: &mut Reader<'_>, fields: &Fields<'_>) -> RawProcess {
         process.deny = reader.list(files.find("deny"), path_pattern);
         process.unmask = reader.list(files.find("unmask"), path_pattern);
     }
-    if let Some(here) = fields.find("limits")
-        && let Some(limits) = reader.fields(&here, &["memory", "pids", "open_files", "cpu"])
-    {
-        process.limits = Limits {
-            memory: memory(reader, limits.find("memory")),
-            pids: reader.number(limits.find("pids"), 1, 4_194_304),
-            open_files: reader.number(limits.find("open_files"), 16, 1_048_576),
-            cpu_percent: cpu(reader, limits.find("cpu")),
-        };
+    if let Some(here) = fields.find("limits") {
+        process.limits = limits(reader, &here);
     }
     if let Some(here) = fields.find("exec")
         && let Some(exec) = reader.fields(&here, &["allow"])
@@ -97,7 +93,19 @@ pub fn process(reader: &mut Reader<'_>, fields: &Fields<'_>) -> RawProcess {
     process
 }
 
-fn version(reader: &mut Reader<'_>, here: Option<Here<'_>>) {
+pub fn limits(reader: &mut Reader<'_>, here: &Here<'_>) -> Limits {
+    let Some(limits) = reader.fields(here, &["memory", "pids", "open_files", "cpu"]) else {
+        return Limits::default();
+    };
+    Limits {
+        memory: memory(reader, limits.find("memory")),
+        pids: reader.number(limits.find("pids"), 1, 4_194_304),
+        open_files: reader.number(limits.find("open_files"), 16, 1_048_576),
+        cpu_percent: cpu(reader, limits.find("cpu")),
+    }
+}
+
+pub fn version(reader: &mut Reader<'_>, here: Option<Here<'_>>) {
     let Some(here) = here else { return };
     match &here.node.value {
         Value::Integer(1) => {}
@@ -131,15 +139,17 @@ fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> Li
         let help = format!("`{}` means the same; keep one of them", spellings.first().unwrap_or(&""));
         reader.problem(second, "this list stands here twice", Some(help));
     }
-    reader.list(found.into_iter().next(), |reader, here| {
-        let name = reader.text(here)?;
-        if name.contains('=') || name.contains(char::is_whitespace) {
-            let help = "write the name alone; values stand in a server's `env:` map".to_owned();
-            reader.problem(here, "this is not the name of a variable", Some(help));
-            return None;
-        }
-        Some(name)
-    })
+    reader.list(found.into_iter().next(), variable)
+}
+
+pub fn variable(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let name = reader.text(here)?;
+    if name.contains('=') || name.contains(char::is_whitespace) {
+        let help = "write the name alone; values stand in a server's `env:` map".to_owned();
+        reader.problem(here, "this is not the name of a variable", Some(help));
+        return None;
+    }
+    Some(name)
 }
 
 pub fn path_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {

@@ -251,7 +251,7 @@ type ServerEntry = (ServerId, RawServer, Vec<crate::types::RuleRef>);
 
 fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ServerEntry> {
     let mut keys = PROCESS_KEYS.to_vec();
-    keys.extend(["id", "type", "command", "args", "url", "tls_fingerprint", "env"]);
+    keys.extend(["id", "type", "command", "args", "url", "tls_fingerprint", "env", "install_scripts"]);
     let fields = reader.fields(here, &keys)?;
     let Some(id) = fields.find("id") else {
         reader.problem(here, "this server has no id", Some("add `id: NAME`".to_owned()));
@@ -292,9 +292,10 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ServerEntry> {
         reader.text(&here);
         later.push(reader.rule(&here));
     }
+    let install_scripts = reader.word(fields.find("install_scripts"), &super::read::SCRIPTS);
     let process = process(reader, &fields);
     let rule = reader.rule(here);
-    Some((ServerId(id_text?), RawServer { rule, command, args, url, env, process }, later))
+    Some((ServerId(id_text?), RawServer { rule, command, args, url, env, install_scripts, process }, later))
 }
 
 fn environment(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<BTreeMap<String, String>>> {

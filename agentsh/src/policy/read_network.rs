@@ -26,7 +26,10 @@ fn network_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule>
             let parsed = domain::parse_rule(&text);
             host_result(reader, here, parsed)
         }
-        Value::Map(_) => network_map(reader, here),
+        Value::Map(_) => {
+            let keys = ["host", "port", "ports", "protocol", "inspect", "allow", "addresses"];
+            network_map(reader, here, &keys)
+        }
         other => {
             reader.wrong_type(here, "a host such as `example.com`, or a map with `host`", other);
             None
@@ -34,9 +37,9 @@ fn network_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule>
     }
 }
 
-fn network_map(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> {
-    let keys = ["host", "port", "ports", "protocol", "inspect", "allow", "addresses"];
-    let fields = reader.fields(here, &keys)?;
+/// A host with its ports and conditions, in a map that may have these keys.
+pub fn network_map(reader: &mut Reader<'_>, here: &Here<'_>, keys: &[&str]) -> Option<NetworkRule> {
+    let fields = reader.fields(here, keys)?;
     let any_tcp = reader.word(fields.find("protocol"), &[("tcp", true)]).is_some_and(|word| word.value);
     let mut ports = Vec::new();
     if let Some(one) = fields.find("port") {
@@ -84,7 +87,7 @@ fn host_result<T>(reader: &mut Reader<'_>, here: &Here<'_>, parsed: Result<T, Ho
     }
 }
 
-fn port(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<u16> {
+pub fn port(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<u16> {
     match &here.node.value {
         Value::Integer(value) => match u16::try_from(*value) {
             Ok(port) if port > 0 => Some(port),

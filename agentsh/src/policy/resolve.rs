@@ -95,6 +95,11 @@ impl ProcessPolicy {
     }
 }
 
+/// What a profile gives: where it says nothing, the defaults of a server.
+pub(super) fn profile_process(raw: RawProcess) -> ProcessPolicy {
+    process(raw, "sandbox.mcp.servers", Grant::Read)
+}
+
 /// What a process may do with the project when its `filesystem` does not say.
 #[derive(Clone, Copy)]
 enum Grant {
@@ -132,6 +137,9 @@ fn server(raw: RawServer) -> ServerPolicy {
         command: raw.command.map(|command| command.value),
         args: entries(raw.args).into_iter().map(|arg| arg.value).collect(),
         env: raw.env.map(|env| env.value).unwrap_or_default(),
+        install_scripts: raw.install_scripts,
+        written: raw.process.written(),
+        project: None,
         process: process(raw.process, "sandbox.mcp.servers", Grant::Read),
     }
 }

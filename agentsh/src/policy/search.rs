@@ -110,6 +110,11 @@ impl Loaded {
     }
 }
 
+/// The text of a file of the user; None when there is none.
+pub(super) fn read_plain(file: &Path) -> Result<Option<String>, PolicyError> {
+    read_file(file, Links::Follow)
+}
+
 const BUILT_IN: &str = "built-in:";
 
 fn named(name: &str) -> Result<Loaded, PolicyError> {

@@ -34,6 +34,8 @@ pub struct Context {
     /// Where journal, pins and sockets live.
     pub state: PathBuf,
     pub config: PathBuf,
+    /// Where fetched packages live.
+    pub data: PathBuf,
     /// The invoking environment. Values stay here: only names are ever recorded.
     pub env: BTreeMap<String, String>,
     pub hierarchies: Hierarchies,
@@ -88,6 +90,7 @@ impl Context {
             user: env.get("USER").or_else(|| env.get("LOGNAME")).cloned().unwrap_or_default(),
             state: base("XDG_STATE_HOME", ".local/state").join("agentsh"),
             config: base("XDG_CONFIG_HOME", ".config"),
+            data: base("XDG_DATA_HOME", ".local/share").join("agentsh"),
             project,
             executable: own_executable().map_err(ContextError::NoExecutable)?,
             hierarchies: Hierarchies::find(),

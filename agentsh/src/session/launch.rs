@@ -76,6 +76,7 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
             .iter()
             .cloned()
             .chain([context.state.clone(), context.config.join("agentsh")])
+            .chain(start.for_agent.then(|| context.data.clone()))
             .collect(),
         unmasked: start.unmasked.clone(),
         pinned: start.pinned.clone(),

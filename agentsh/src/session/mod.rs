@@ -1,8 +1,10 @@
 //! One run: opens everything, owns everything, closes everything.
 
+mod address;
 pub mod bridges;
 pub mod context;
 pub mod environment;
+pub mod fetch;
 pub mod grants;
 pub mod launch;
 pub mod mcp_run;
@@ -10,6 +12,7 @@ pub mod network;
 pub mod pinning;
 pub mod placeholders;
 pub mod probe;
+pub mod profiles;
 pub mod proxy;
 pub mod run;
 pub mod server;

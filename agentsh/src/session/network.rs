@@ -46,9 +46,9 @@ const MOST_SHOWN: u32 = 20;
 /// Entries that are remembered for each sandbox.
 const MOST_WANTED: usize = 200;
 
-/// Where the model of a user may be: what the user wrote as its address counts, also inside a private network. Not
-/// among them: the addresses at which clouds keep their credentials.
-const MODEL_NETWORKS: [&str; 7] =
+/// Where the model of a user, or the registry of his packages, may be: what the user wrote as its address counts, also
+/// inside a private network. Not among them: the addresses at which clouds keep their credentials.
+const USERS_NETWORKS: [&str; 7] =
     ["10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7"];
 
 impl Network {
@@ -136,7 +136,6 @@ pub fn enforcement(chosen: Backend, network: &plan::Network) -> Enforcement {
 #[must_use]
 pub fn with_endpoints(policy: &NetworkPolicy, endpoints: &[agent::Endpoint]) -> NetworkPolicy {
     let mut policy = policy.clone();
-    let blocks: Vec<IpNet> = MODEL_NETWORKS.iter().filter_map(|block| block.parse().ok()).collect();
     for endpoint in endpoints {
         let rule = RuleRef { id: endpoint.why.clone(), file: "agent".to_owned(), line: 0 };
         let Ok(host) = domain::normalise(&endpoint.host) else { continue };
@@ -146,10 +145,17 @@ pub fn with_endpoints(policy: &NetworkPolicy, endpoints: &[agent::Endpoint]) -> 
         }
         let Ok(pattern) = domain::parse_pattern(&endpoint.host) else { continue };
         let mut value = NetworkRule::plain(pattern, vec![endpoint.port]);
-        value.addresses = blocks.iter().map(|block| Ruled { value: *block, rule: rule.clone() }).collect();
+        value.addresses = users_networks(&rule);
         policy.allow.insert(0, Ruled { value, rule });
     }
     policy
+}
+
+/// Private networks in which a name may lie that the user's own configuration gives, as conditions of its rule.
+#[must_use]
+pub fn users_networks(rule: &RuleRef) -> Vec<Ruled<IpNet>> {
+    let blocks = USERS_NETWORKS.iter().filter_map(|block| block.parse().ok());
+    blocks.map(|value| Ruled { value, rule: rule.clone() }).collect()
 }
 
 /// Serves the sockets of a started sandbox.

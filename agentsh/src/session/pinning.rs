@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::mcp::StartError;
@@ -12,11 +13,11 @@ use crate::sandbox::layout::{PinnedBytes, PinnedFile};
 use crate::sandbox::mount::file_key;
 use crate::store::Event;
 use crate::store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, PinStore, Texts, TrustedBy};
-use crate::types::FileKey;
+use crate::types::{FileKey, ServerId};
 use sha2::{Digest, Sha256};
 
-use super::Session;
 use super::server::Declaration;
+use super::{Session, fetch};
 
 /// Larger files are bound where they are instead of being copied into the sandbox's memory.
 const LARGEST_COPY: u64 = 16 << 20;
@@ -31,6 +32,7 @@ pub struct Pinned {
 }
 
 /// A command to be resolved: the agent's, or a server's.
+#[derive(Clone, Debug)]
 pub struct Command {
     pub program: String,
     pub args: Vec<String>,
@@ -42,7 +44,7 @@ pub struct Command {
 ///
 /// # Errors
 /// What the user has to know: a missing program, or the files that changed.
-pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinned, StartError> {
+pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<Pinned, StartError> {
     let id = &declaration.id;
     let mut env = session.context.env.clone();
     env.extend(declaration.env.clone());
@@ -52,15 +54,17 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
         cwd: declaration.cwd.clone().unwrap_or_else(|| session.context.project.clone()),
         env,
     };
-    let pinned = resolve(session, command)
-        .await
-        .map_err(|error| refuse(format!("cannot start server '{id}': {error}")))?;
-    let resolved = &pinned.resolved;
     let pinning = &session.policy.mcp.pinning;
     let scope = scope(session, declaration);
     let pins = &session.pins;
     let stored =
         pins.load(id, &scope).await.map_err(|error| refuse(format!("cannot read the pins: {error}")))?;
+    // Whoever forgets a pin asks for what the registry has now.
+    let renew = stored.is_none() && pinning.enabled && pinning.pin_binary;
+    let pinned = resolve_or_fetch(session, id, &scope, command, renew)
+        .await
+        .map_err(|error| refuse(format!("cannot start server '{id}': {error}")))?;
+    let resolved = &pinned.resolved;
     let known = stored.map(|pin| PinnedState {
         digest: pin.state.digest,
         program: pin.state.program,
@@ -141,11 +145,40 @@ pub async fn check(session: &Session, declaration: &Declaration) -> Result<Pinne
     Ok(pinned)
 }
 
+/// As [`resolve`]; a package that is not on this machine is fetched first. With `renew`, what was fetched before
+/// only counts when nothing newer can be had.
+async fn resolve_or_fetch(
+    session: &Rc<Session>,
+    id: &ServerId,
+    scope: &str,
+    command: Command,
+    renew: bool,
+) -> Result<Pinned, String> {
+    let store = fetch::store(session, id, scope);
+    let first = resolve(session, command.clone(), (!renew).then(|| store.clone())).await;
+    let wanted = match first {
+        Err(PinError::PackageNotInstalled { wanted: Some(wanted), .. }) => wanted,
+        other => return other.map_err(|error| error.to_string()),
+    };
+    if let Err(error) = fetch::fetch(session, id, &store, &wanted).await {
+        let message = format!("cannot fetch {}: {error}", wanted.text());
+        if !matches!(store.find(&wanted), Ok(Some(_))) {
+            return Err(message);
+        }
+        session.note(&format!("{message}; server '{id}' gets what was fetched before"));
+    }
+    resolve(session, command, Some(store)).await.map_err(|error| error.to_string())
+}
+
 /// Finds, opens and hashes what a command will run; off the thread that serves everybody else.
 ///
 /// # Errors
 /// What `pin` says.
-pub async fn resolve(session: &Session, command: Command) -> Result<Pinned, PinError> {
+pub async fn resolve(
+    session: &Session,
+    command: Command,
+    store: Option<pin::Store>,
+) -> Result<Pinned, PinError> {
     let home = session.context.home.clone();
     let mut cache = Cache::new(session);
     let path = OsString::from(command.env.get("PATH").cloned().unwrap_or_default());
@@ -159,6 +192,7 @@ pub async fn resolve(session: &Session, command: Command) -> Result<Pinned, PinE
             home: &home,
             env: &command.env,
             accept_missing_package: false,
+            store: store.as_ref(),
         };
         let mut progress = Progress::new(show);
         let resolved = pin::resolve(&request, &mut cache, &mut |step| progress.show(&step));

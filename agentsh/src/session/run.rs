@@ -131,6 +131,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, argv: &[String]) -> Result
             cwd: session.context.project.clone(),
             env: session.context.env.clone(),
         },
+        None,
     )
     .await?;
     // Before the agent runs: a signal that came between its first step and ours would end us, and it with us.

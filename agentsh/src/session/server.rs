@@ -20,7 +20,7 @@ use crate::types::{RuleRef, ServerId};
 use super::launch::{self, Start};
 use super::pinning::{self, Pinned};
 use super::placeholders::{self, Placeholders};
-use super::{Session, environment, grants, network};
+use super::{Session, environment, grants, network, profiles};
 
 /// A server as the host's configuration (or the policy) declares it.
 #[derive(Clone, Debug)]
@@ -98,6 +98,8 @@ impl Server {
         let session = Rc::clone(&self.session);
         let id = &self.declaration.id;
         let Pinned { resolved, files, descriptors } = self.pinned().await?;
+        let given = profiles::apply(&session, &self.declaration, &resolved)?;
+        self.process = given.process;
         let context =
             PathContext { home: session.context.home.clone(), project: session.context.project.clone() };
         let mut expanded = grants::expand(&self.process.filesystem, &context);
@@ -109,6 +111,7 @@ impl Server {
         let (from_arguments, refused) =
             grants::from_arguments(&self.declaration.args, &context, self.declaration.users_word);
         expanded.grants.extend(from_arguments.into_iter().filter(|grant| !covered(&resolved, &grant.path)));
+        expanded.grants.extend(given.grants);
         for line in refused {
             session.note(&format!("server '{id}' does not get {line}"));
         }
@@ -117,6 +120,9 @@ impl Server {
             environment::filter(&self.process.env, &session.context.env, environment::Asker::Server(id));
         let mut env = filtered.passed;
         environment::overlay(&mut env, &self.declaration.env, &self.process.env, self.declaration.users_word);
+        for (name, value) in given.env {
+            env.entry(name).or_insert(value);
+        }
         env.extend(resolved.env.clone());
         environment::settle(&mut env, &session.context);
         if !filtered.stripped.is_empty() {
@@ -160,7 +166,7 @@ impl Server {
             descriptors,
             project_access: session.project_shown.then_some(Access::ReadOnly),
             grants: expanded.grants,
-            own_state: Vec::new(),
+            own_state: given.own_state,
             denied: expanded.denied,
             unmasked: expanded.unmasked,
             execute: session.executable_paths(&self.process),

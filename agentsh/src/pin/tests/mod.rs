@@ -106,6 +106,7 @@ impl Machine {
             path_env: &self.path,
             home: &self.at("home"),
             env: &self.env,
+            store: None,
             accept_missing_package: self.accept_missing,
         };
         resolve(&request, &mut NoCache, &mut |_| ())

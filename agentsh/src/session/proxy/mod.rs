@@ -21,6 +21,7 @@ use crate::types::ServerId;
 
 use super::bridges::Bridges;
 use super::context::Context;
+use super::network::Backend;
 use super::run::RunError;
 use super::server::{Declaration, ErrorOutput, Server};
 use super::{Opening, Session, SessionError, standard};
@@ -32,6 +33,7 @@ pub struct Request {
     /// None: the file that the environment names.
     pub config: Option<PathBuf>,
     pub policy: Option<String>,
+    pub backend: Backend,
     pub allow_degraded: bool,
 }
 
@@ -57,6 +59,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             command: &command,
             agent: "generic",
             policy: request.policy,
+            backend: request.backend,
             allow_degraded: request.allow_degraded,
             project_shown,
             hold_messages: false,

@@ -1,0 +1,190 @@
+//! Packages that a launcher (`npx`, `uvx`, `pipx run`) would download: fetched once, by the package manager, in a
+//! sandbox that reaches the configured registry alone, into a store whose trees are called by their content. What
+//! runs later comes from there, without launcher and without registry.
+
+mod npm;
+mod python;
+mod stage;
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::pin::{NoCache, Store, Wanted};
+use crate::policy::profile::{self, Package, Registry};
+use crate::types::ServerId;
+
+use super::Session;
+use super::address::Address;
+
+/// Why a package could not be fetched. Every message fits after "cannot fetch PACKAGE: ".
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error("the registry {registry} cannot be reached")]
+    Unreachable { registry: String },
+    #[error("the registry {registry} has no such package or version")]
+    Missing { registry: String },
+    #[error("what the registry {registry} sent is not what it announced (integrity mismatch)")]
+    Integrity { registry: String },
+    #[error(
+        "there is no version that installs without running its build script; to let it run, without network but \
+         the registry, add to your policy: {line}"
+    )]
+    NeedsScripts { line: String },
+    #[error("{tool} cannot be started: {why}")]
+    Tool { tool: &'static str, why: String },
+    #[error("{tool} failed:\n{output}")]
+    Failed { tool: &'static str, output: String },
+    #[error("{tool} does not say which registry is configured")]
+    NoRegistry { tool: &'static str },
+    #[error("{doing}: {source}")]
+    Io { doing: &'static str, source: std::io::Error },
+    #[error("{0}")]
+    Pin(#[from] crate::pin::PinError),
+}
+
+/// One package on its way.
+struct Job<'a> {
+    session: &'a Rc<Session>,
+    id: &'a ServerId,
+    wanted: &'a Wanted,
+    /// Writable inside; `tree` in it becomes the stored tree.
+    directory: PathBuf,
+    run_scripts: bool,
+}
+
+/// Where the packages of this user are kept.
+#[must_use]
+pub fn store(session: &Session, id: &ServerId, scope: &str) -> Store {
+    Store { root: session.context.data.join("store"), owner: format!("{id}\0{scope}") }
+}
+
+/// Fetches a package and notes that it answers this request.
+///
+/// # Errors
+/// What went wrong, in words; the store is as it was.
+pub async fn fetch(
+    session: &Rc<Session>,
+    id: &ServerId,
+    store: &Store,
+    wanted: &Wanted,
+) -> Result<(), FetchError> {
+    let started = Instant::now();
+    let directory = staging(store)?;
+    let staged = super::RemoveOnDrop(directory.clone());
+    let run_scripts = may_run_scripts(session, id, wanted);
+    let job = Job { session, id, wanted, directory, run_scripts };
+    let work = async {
+        match wanted.registry {
+            Registry::Npm => npm::install(&job).await,
+            Registry::Pypi => python::install(&job).await,
+        }
+    };
+    tokio::pin!(work);
+    let told = tokio::select! {
+        done = &mut work => { done?; false }
+        () = tokio::time::sleep(Duration::from_secs(1)) => {
+            session.note(&format!("fetching {} for server '{id}' (once; later starts need no registry) ...", wanted.text()));
+            work.await?;
+            true
+        }
+    };
+    keep(store, wanted, &staged.path().join("tree")).await?;
+    if told {
+        session.note(&format!("fetched {} in {:.1} s", wanted.text(), started.elapsed().as_secs_f64()));
+    }
+    Ok(())
+}
+
+/// A directory of its own for one fetch, on the same file system as the store.
+fn staging(store: &Store) -> Result<PathBuf, FetchError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let directory = store.root.join("staging").join(uuid::Uuid::now_v7().simple().to_string());
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory.join("tree"))
+        .map_err(|source| FetchError::Io { doing: "make a directory in the store", source })?;
+    Ok(directory)
+}
+
+/// Moves the tree to where its content says, and writes the record last.
+async fn keep(store: &Store, wanted: &Wanted, tree: &Path) -> Result<(), FetchError> {
+    let io = |doing| move |source| FetchError::Io { doing, source };
+    let (registry, from) = (wanted.registry, tree.to_owned());
+    let name = tokio::task::spawn_blocking(move || Store::name(registry, &from, &mut NoCache, &mut |_| {}))
+        .await
+        .map_err(|error| FetchError::Io { doing: "hash the package", source: error.into() })??;
+    let target = store.trees().join(&name);
+    std::fs::create_dir_all(store.trees()).map_err(io("make the store"))?;
+    match std::fs::rename(tree, &target) {
+        Ok(()) => {}
+        // Somebody else has fetched the same: the name is the content.
+        Err(_) if target.is_dir() => {}
+        Err(source) => return Err(FetchError::Io { doing: "keep the package", source }),
+    }
+    let record = store.request(wanted);
+    let written = tree.with_file_name("record");
+    std::fs::create_dir_all(record.parent().unwrap_or(&store.root)).map_err(io("make the store"))?;
+    std::fs::write(&written, format!("{name}\n")).map_err(io("write the record of the package"))?;
+    std::fs::rename(&written, &record).map_err(io("write the record of the package"))
+}
+
+/// The user's policy decides, then the profile; nobody's word is no.
+fn may_run_scripts(session: &Session, id: &ServerId, wanted: &Wanted) -> bool {
+    let written = session.policy.mcp.servers.get(id).and_then(|server| server.install_scripts.as_ref());
+    if let Some(written) = written {
+        return written.value;
+    }
+    let spec = wanted.specs.first().map(String::as_str).unwrap_or_default();
+    let end = spec.char_indices().skip(1).find(|(_, letter)| "@=<>!~[".contains(*letter));
+    let name = spec.get(..end.map_or(spec.len(), |(at, _)| at)).unwrap_or_default();
+    let package = Package::new(wanted.registry, name);
+    let found = profile::of_package(&package, &session.context.config).ok().flatten();
+    found.and_then(|profile| profile.install_scripts).is_some_and(|scripts| scripts.value)
+}
+
+impl Job<'_> {
+    fn tree(&self) -> PathBuf {
+        self.directory.join("tree")
+    }
+
+    /// The line of policy that lets scripts run.
+    fn scripts_line(&self) -> String {
+        format!("sandbox: {{mcp: {{servers: [{{id: {:?}, install_scripts: allow}}]}}}}", self.id.0)
+    }
+}
+
+/// Sorts what a package manager said before it failed.
+fn failure(tool: &'static str, registries: &[Address], output: &str) -> FetchError {
+    let has = |words: &[&str]| words.iter().any(|word| output.contains(word));
+    let registry = registries.iter().map(|address| format!("{}:{}", address.host, address.port));
+    let registry = registry.collect::<Vec<_>>().join(", ");
+    if has(&["EINTEGRITY", "DO NOT MATCH THE HASHES", "hash mismatch"]) {
+        return FetchError::Integrity { registry };
+    }
+    if has(&[
+        "ECONNREFUSED",
+        "ENOTFOUND",
+        "EAI_AGAIN",
+        "ETIMEDOUT",
+        "ECONNRESET",
+        "ENETUNREACH",
+        "EHOSTUNREACH",
+        "Max retries exceeded",
+        "NewConnectionError",
+        "Temporary failure in name resolution",
+        "Connection refused",
+        "Connection aborted",
+        "Connection reset",
+        "ERR_SOCKET",
+    ]) {
+        return FetchError::Unreachable { registry };
+    }
+    if has(&["E404", "ETARGET", "No matching version", "404 Client Error"]) {
+        return FetchError::Missing { registry };
+    }
+    let tail: Vec<&str> = output.lines().rev().take(8).collect();
+    let tail = tail.into_iter().rev().map(|line| format!("  {}", crate::store::escape::line(line)));
+    FetchError::Failed { tool, output: tail.collect::<Vec<_>>().join("\n") }
+}

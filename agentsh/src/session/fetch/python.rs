@@ -1,0 +1,245 @@
+//! Packages of a Python index: a virtual environment that does not care where it lies, filled by pip.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::session::address::Address;
+
+use super::stage::{self, Task};
+use super::{FetchError, Job, failure};
+
+const TOOL: &str = "pip";
+const PYTHON: &str = "python3";
+/// Prints what pip is configured to use, asked of pip itself.
+const ASK: &str = "import json\n\
+from pip._internal.configuration import Configuration\n\
+from pip._internal.models.index import PyPI\n\
+c = Configuration(isolated=False)\n\
+c.load()\n\
+print(json.dumps({'items': dict(c.items()), 'index': PyPI.simple_url, 'files': PyPI.file_storage_domain}))\n";
+const SYSTEM_SETTINGS: [&str; 2] = ["/etc/pip.conf", "/etc/xdg/pip/pip.conf"];
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Settings {
+    env: BTreeMap<String, String>,
+    registries: Vec<Address>,
+    read: Vec<PathBuf>,
+}
+
+pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
+    let settings = settings(job).await?;
+    let tree = job.tree();
+    let task = |args: Vec<String>, env: BTreeMap<String, String>, reach| Task {
+        tool: TOOL,
+        program: PYTHON,
+        args,
+        env,
+        read: settings.read.clone(),
+        files: Vec::new(),
+        reach,
+    };
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let place = tree.display().to_string();
+    let made =
+        stage::run(job, task(words(&["-I", "-m", "venv", "--without-pip", &place]), BTreeMap::new(), &[]))
+            .await?;
+    if made.code != 0 {
+        return Err(failure("python3 -m venv", &[], &format!("{}{}", made.output, made.errors)));
+    }
+    let python = tree.join("bin/python").display().to_string();
+    let mut args = words(&[
+        "-m",
+        "pip",
+        "--python",
+        &python,
+        "install",
+        "--no-compile",
+        "--no-cache-dir",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--quiet",
+        "--retries",
+        "1",
+        "--timeout",
+        "30",
+    ]);
+    if !job.run_scripts {
+        args.extend(words(&["--only-binary", ":all:"]));
+    }
+    args.push("--".to_owned());
+    args.extend(job.wanted.specs.iter().cloned());
+    let done = stage::run(job, task(args, settings.env.clone(), &settings.registries)).await?;
+    let output = format!("{}{}", done.output, done.errors);
+    if done.code != 0 {
+        return Err(match failure(TOOL, &settings.registries, &output) {
+            FetchError::Failed { .. } if output.contains("No matching distribution") => {
+                no_wheel(job, &settings, &output)
+            }
+            other => other,
+        });
+    }
+    relocate(&tree).map_err(|source| FetchError::Io { doing: "make the environment movable", source })
+}
+
+/// pip says the same of a package that is not there and of one that comes as source alone.
+fn no_wheel(job: &Job<'_>, settings: &Settings, output: &str) -> FetchError {
+    let registry = settings.registries.first().map(|address| address.host.clone()).unwrap_or_default();
+    if output.contains("from versions: none") && !job.run_scripts {
+        return FetchError::NeedsScripts { line: job.scripts_line() };
+    }
+    FetchError::Missing { registry }
+}
+
+async fn settings(job: &Job<'_>) -> Result<Settings, FetchError> {
+    let context = &job.session.context;
+    let mut files = Vec::new();
+    let named = context.env.get("PIP_CONFIG_FILE").map(PathBuf::from);
+    let own = [context.config.join("pip/pip.conf"), context.home.join(".pip/pip.conf")];
+    for path in own.into_iter().chain(named) {
+        if let Some(text) = stage::configuration(&path) {
+            files.push((path, text));
+        }
+    }
+    let done = stage::run(
+        job,
+        Task {
+            tool: TOOL,
+            program: PYTHON,
+            args: ["-c".to_owned(), ASK.to_owned()].into(),
+            env: stage::variables(job, &["PIP_", "XDG_CONFIG_HOME"]),
+            read: SYSTEM_SETTINGS.iter().map(PathBuf::from).filter(|path| path.is_file()).collect(),
+            files,
+            reach: &[],
+        },
+    )
+    .await?;
+    let answer: Value = serde_json::from_str(&done.output).map_err(|_| failure(TOOL, &[], &done.errors))?;
+    read(&answer, &stage::variables(job, &["UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL"]))
+        .ok_or(FetchError::NoRegistry { tool: TOOL })
+}
+
+/// The indexes that pip would use; where the launcher is uv, its variables count before pip's.
+fn read(answer: &Value, uv: &BTreeMap<String, String>) -> Option<Settings> {
+    let items = answer.get("items")?.as_object()?;
+    let configured = |name: &str| {
+        [":env:", "install", "global"]
+            .iter()
+            .find_map(|section| items.get(&format!("{section}.{name}"))?.as_str().map(str::to_owned))
+    };
+    let default = answer.get("index")?.as_str()?.to_owned();
+    let of_uv = |names: &[&str]| names.iter().find_map(|name| uv.get(*name).cloned());
+    let index = of_uv(&["UV_DEFAULT_INDEX", "UV_INDEX_URL"])
+        .or_else(|| configured("index-url"))
+        .unwrap_or_else(|| default.clone());
+    let extra = of_uv(&["UV_EXTRA_INDEX_URL"]).or_else(|| configured("extra-index-url")).unwrap_or_default();
+    let mut settings = Settings::default();
+    settings.registries.push(Address::parse(&index, 443)?);
+    for url in extra.split_whitespace() {
+        settings.registries.push(Address::parse(url, 443)?);
+    }
+    if index == default
+        && let Some(files) = answer.get("files").and_then(Value::as_str)
+    {
+        // The default index keeps its files at another name, which pip knows.
+        settings.registries.push(Address::parse(files, 443)?);
+    }
+    settings.env.insert("PIP_INDEX_URL".to_owned(), index);
+    if !extra.is_empty() {
+        settings.env.insert("PIP_EXTRA_INDEX_URL".to_owned(), extra);
+    }
+    if let Some(certificate) = configured("cert") {
+        settings.read.push(PathBuf::from(&certificate));
+        settings.env.insert("PIP_CERT".to_owned(), certificate);
+    }
+    if let Some(hosts) = configured("trusted-host") {
+        settings.env.insert("PIP_TRUSTED_HOST".to_owned(), hosts);
+    }
+    // Nothing else of the user's configuration is looked at again.
+    settings.env.insert("PIP_CONFIG_FILE".to_owned(), "/dev/null".to_owned());
+    settings.registries.sort();
+    settings.registries.dedup();
+    Some(settings)
+}
+
+/// Commands find their interpreter beside themselves, and nothing names the place where it was made.
+fn relocate(tree: &Path) -> std::io::Result<()> {
+    const HEADER: &str =
+        "#!/bin/sh\n'''exec' \"$(dirname -- \"$(realpath -- \"$0\")\")\"/'python3' \"$0\" \"$@\"\n' '''\n";
+    let own = tree.join("bin/").display().to_string();
+    for entry in std::fs::read_dir(tree.join("bin"))? {
+        let path = entry?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name.to_lowercase().starts_with("activate") {
+            std::fs::remove_file(&path)?;
+            continue;
+        }
+        if !std::fs::symlink_metadata(&path)?.is_file() {
+            continue;
+        }
+        let Ok(text) = String::from_utf8(std::fs::read(&path)?) else { continue };
+        let lines = |count: usize| text.splitn(count + 1, '\n').nth(count).unwrap_or_default();
+        let first = text.lines().next().unwrap_or_default();
+        let second = text.lines().nth(1).unwrap_or_default();
+        let body = if first.starts_with("#!") && first.contains(&own) {
+            lines(1)
+        } else if first == "#!/bin/sh" && second.starts_with("'''exec'") && second.contains(&own) {
+            lines(3)
+        } else {
+            continue;
+        };
+        // In place: the file stays executable.
+        std::fs::write(&path, format!("{HEADER}{body}"))?;
+    }
+    let settings = tree.join("pyvenv.cfg");
+    let text = std::fs::read_to_string(&settings)?;
+    let kept = text.lines().filter(|line| !line.starts_with("command"));
+    std::fs::write(&settings, kept.collect::<Vec<_>>().join("\n") + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn the_index_is_the_one_that_is_configured_last() {
+        let hosts = |items: Value, uv: &[(&str, &str)]| {
+            let answer = serde_json::json!({"items": items, "index": "https://index.example/simple", "files": "files.example"});
+            let uv = uv.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let settings = read(&answer, &uv).unwrap();
+            settings.registries.iter().map(|to| format!("{}:{}", to.host, to.port)).collect::<Vec<_>>()
+        };
+        assert_eq!(hosts(serde_json::json!({}), &[]), ["files.example:443", "index.example:443"]);
+        let items = serde_json::json!({"global.index-url": "https://a.example/", ":env:.index-url": "http://127.0.0.1:1/"});
+        assert_eq!(hosts(items.clone(), &[]), ["127.0.0.1:1"]);
+        assert_eq!(hosts(items, &[("UV_DEFAULT_INDEX", "https://u.example")]), ["u.example:443"]);
+    }
+
+    #[test]
+    fn commands_of_an_environment_find_their_interpreter_wherever_it_lies() {
+        let place = tempfile::tempdir().unwrap();
+        let tree = place.path();
+        std::fs::create_dir(tree.join("bin")).unwrap();
+        let own = tree.join("bin/python3").display().to_string();
+        std::fs::write(tree.join("bin/short"), format!("#!{own}\nimport x\n")).unwrap();
+        std::fs::write(
+            tree.join("bin/long"),
+            format!("#!/bin/sh\n'''exec' {own} \"$0\" \"$@\"\n' '''\nimport x\n"),
+        )
+        .unwrap();
+        std::fs::write(tree.join("bin/other"), "#!/bin/sh\necho\n").unwrap();
+        std::fs::write(tree.join("bin/activate"), "").unwrap();
+        std::fs::write(tree.join("pyvenv.cfg"), format!("home = /usr/bin\ncommand = {own}\n")).unwrap();
+        relocate(tree).unwrap();
+        let text = |name: &str| std::fs::read_to_string(tree.join(name)).unwrap();
+        assert!(text("bin/short").starts_with("#!/bin/sh\n'''exec' \"$(dirname"));
+        assert!(text("bin/short").ends_with("' '''\nimport x\n"));
+        assert_eq!(text("bin/short"), text("bin/long"));
+        assert_eq!(text("bin/other"), "#!/bin/sh\necho\n");
+        assert!(!tree.join("bin/activate").exists());
+        assert_eq!(text("pyvenv.cfg"), "home = /usr/bin\n");
+    }
+}

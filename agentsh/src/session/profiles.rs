@@ -1,0 +1,227 @@
+//! What a server gets from the profile of its package. The package is known only when the program is pinned.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::mcp::StartError;
+use crate::pin::Resolved;
+use crate::policy::profile::{self, Opened, Package, Place, What};
+use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, ServerPolicy, ServerProfile, domain};
+use crate::sandbox::layout::Grant;
+use crate::sandbox::plan::Access;
+use crate::store::Event;
+
+use super::address::Address;
+use super::server::Declaration;
+use super::{Session, grants};
+
+/// What one server may touch, all of its policies taken together.
+#[derive(Debug, Default)]
+pub struct Given {
+    pub profile: Option<ServerProfile>,
+    pub process: ProcessPolicy,
+    pub grants: Vec<Grant>,
+    /// Its directory that is kept from run to run.
+    pub own_state: Vec<Grant>,
+    /// Set where neither the user's environment nor the server's configuration sets them.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Looks the profile of a pinned program up and makes its directory.
+///
+/// # Errors
+/// A profile of the user that cannot be used; a state directory that cannot be made.
+pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) -> Result<Given, StartError> {
+    let id = &declaration.id;
+    let mcp = &session.policy.mcp;
+    let found = find(session, declaration, resolved)?;
+    let mut given = Given { process: mcp.process_of(id, found.as_ref()), ..Given::default() };
+    let Some(profile) = found else { return Ok(given) };
+    let entry = mcp.servers.get(id);
+    if declaration.users_word {
+        for opened in &profile.opened {
+            for value in values(session, declaration, &opened.value) {
+                open(session, entry, opened, &value, &mut given);
+            }
+        }
+    } else {
+        // The project says how this program is started: what the user has in his environment is not for it.
+        let kept = std::mem::take(&mut given.process.env.allow);
+        let (withheld, kept): (Vec<_>, Vec<_>) =
+            kept.into_iter().partition(|entry| entry.rule.file == profile.file);
+        given.process.env.allow = kept;
+        let names: Vec<String> = withheld
+            .into_iter()
+            .map(|entry| entry.value)
+            .filter(|name| session.context.env.contains_key(name))
+            .collect();
+        if !names.is_empty() {
+            session.note(&format!(
+                "server '{id}' came with the project and does not get {}; to pass it, add to your own policy: \
+                 sandbox: {{mcp: {{servers: [{{id: {:?}, env_allow: {names:?}}}]}}}}",
+                names.join(", "),
+                id.0
+            ));
+        }
+    }
+    if let Some(state) = &profile.state {
+        let directory = state_directory(session, declaration)?;
+        for (name, file) in &state.value.env {
+            let path = if file.is_empty() { directory.clone() } else { directory.join(file) };
+            given.env.insert(name.clone(), path.display().to_string());
+        }
+        given.own_state.push(Grant { path: directory, access: Access::ReadWrite });
+    }
+    session.journal.record(Event::Enforcement {
+        server_id: Some(id.clone()),
+        layer: "profile".to_owned(),
+        asked: resolved.identity.clone(),
+        got: profile.file.clone(),
+        state: "enforced".to_owned(),
+        why: String::new(),
+    });
+    given.profile = Some(profile);
+    Ok(given)
+}
+
+/// A program out of the project is no well-known package, whatever its `package.json` says: a cloned repository
+/// could bring anything under that name.
+fn find(
+    session: &Session,
+    declaration: &Declaration,
+    resolved: &Resolved,
+) -> Result<Option<ServerProfile>, StartError> {
+    let Some(package) = Package::of_identity(&resolved.identity) else { return Ok(None) };
+    let context = &session.context;
+    let of_project = |path: &Path| path.starts_with(&context.project) && !path.starts_with(&context.data);
+    let own = resolved.trees.iter().map(|tree| tree.root.as_path());
+    let files = resolved.files.iter().map(|file| file.path.as_path());
+    let inside = own.chain(files).any(of_project);
+    let found = profile::of_package(&package, &context.config)
+        .map_err(|error| refuse(error.render().trim_end().trim_start_matches("error: ").to_owned()))?;
+    if inside && let Some(found) = &found {
+        session.note(&format!(
+            "server '{}' does not get the profile {}: its program lies in the project",
+            declaration.id, found.name
+        ));
+        return Ok(None);
+    }
+    Ok(found)
+}
+
+/// What stands at a place of the server's configuration.
+fn values(session: &Session, declaration: &Declaration, opened: &Opened) -> Vec<String> {
+    let args = &declaration.args;
+    match &opened.from {
+        Place::Env(name) => {
+            let value = declaration.env.get(name).or_else(|| session.context.env.get(name));
+            value.cloned().into_iter().collect()
+        }
+        Place::Option(option) => {
+            let joined = args.iter().filter_map(|arg| arg.strip_prefix(option.as_str())?.strip_prefix('='));
+            let apart = args.windows(2).filter_map(|pair| match pair {
+                [name, value] if name == option => Some(value.as_str()),
+                _ => None,
+            });
+            joined.chain(apart).map(str::to_owned).collect()
+        }
+        Place::Url(scheme) => {
+            let of_scheme = |arg: &&String| {
+                arg.split_once("://").is_some_and(|(found, _)| found.eq_ignore_ascii_case(scheme))
+            };
+            args.iter().filter(of_scheme).cloned().collect()
+        }
+    }
+}
+
+fn open(
+    session: &Session,
+    entry: Option<&ServerPolicy>,
+    opened: &Ruled<Opened>,
+    value: &str,
+    given: &mut Given,
+) {
+    // A list that somebody wrote is the whole list.
+    let is_written = |key: &str| {
+        entry.is_some_and(|entry| {
+            entry.written.contains(key)
+                || entry.project.as_ref().is_some_and(|project| project.written().contains(key))
+        })
+    };
+    match &opened.value.what {
+        What::Host { port, any_tcp } => {
+            for address in Address::list(value, *port) {
+                if address.is_loopback() && !is_written("network.loopback") {
+                    let rule = Ruled { value: address.port, rule: opened.rule.clone() };
+                    given.process.network.loopback.push(rule);
+                } else if !address.is_loopback()
+                    && !is_written("network.allow")
+                    && let Some(host) = pattern(&address.host)
+                {
+                    let value =
+                        NetworkRule { any_tcp: *any_tcp, ..NetworkRule::plain(host, vec![address.port]) };
+                    given.process.network.allow.push(Ruled { value, rule: opened.rule.clone() });
+                }
+            }
+        }
+        What::Path | What::Directory if is_written("filesystem.write") => {}
+        what => {
+            let paths = session.paths();
+            let path = crate::policy::place::resolve(value, &paths);
+            let path = match what {
+                What::Directory => path.parent().map_or_else(PathBuf::new, Path::to_owned),
+                _ => path,
+            };
+            // A place that holds everything is not what anybody meant by naming a file in it.
+            if paths.home.starts_with(&path) || ["/tmp", "/var/tmp"].iter().any(|all| path == Path::new(all))
+            {
+                session.note(&format!(
+                    "the directory of '{value}' is not opened: too much else lies in it; give the file a directory of its own"
+                ));
+                return;
+            }
+            let (granted, refused) = grants::from_arguments(&[path.display().to_string()], &paths, true);
+            given.grants.extend(granted);
+            refused.iter().for_each(|line| session.note(&format!("not opened: {line}")));
+        }
+    }
+}
+
+fn pattern(host: &str) -> Option<HostPattern> {
+    // A star in a URL is a mistake, never a pattern.
+    if host.contains('*') { None } else { domain::parse_pattern(host).ok() }
+}
+
+/// `$XDG_STATE_HOME/agentsh/servers/ID`: one directory for a server of the user, one per project for a server that
+/// came with a project.
+fn state_directory(session: &Session, declaration: &Declaration) -> Result<PathBuf, StartError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut name: String = declaration
+        .id
+        .0
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' })
+        .take(64)
+        .collect();
+    if name != declaration.id.0 || !declaration.users_word {
+        let scope = if declaration.users_word {
+            String::new()
+        } else {
+            session.context.project.display().to_string()
+        };
+        let hash = Sha256::digest(format!("{}\0{scope}", declaration.id.0));
+        name.push('-');
+        hash.iter().take(8).for_each(|byte| name.push_str(&format!("{byte:02x}")));
+    }
+    let directory = session.context.state.join("servers").join(name);
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
+        refuse(format!("cannot make the state directory {}: {error}", directory.display()))
+    })?;
+    Ok(directory)
+}
+
+fn refuse(message: String) -> StartError {
+    StartError { message, permanent: true, recorded: false }
+}

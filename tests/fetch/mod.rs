@@ -1,0 +1,191 @@
+//! What a launcher would download is fetched once, in a sandbox, and runs from then on without registry.
+
+mod registry;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::{Mode, Peer, Place, skip};
+use registry::Registry;
+
+/// Answers the first request with the value of a JavaScript expression, and waits for the end.
+fn answering(expression: &str) -> String {
+    format!(
+        "process.stdin.once('data', () => {{ const answer = {expression};\n\
+         process.stdout.write(JSON.stringify({{jsonrpc: '2.0', id: 1, result: {{answer}}}}) + '\\n'); }});\n\
+         process.stdin.on('end', () => process.exit(0)); process.stdin.resume();\n"
+    )
+}
+
+fn has_npm() -> bool {
+    let found = ["npm", "npx", "node"].iter().all(|name| Path::new("/usr/bin").join(name).exists());
+    if !found {
+        skip("npm is not installed in /usr/bin");
+    }
+    found
+}
+
+fn place(mode: Mode, registry: &Registry) -> Place {
+    let place = Place::new(mode);
+    place.write(place.home.join(".npmrc"), format!("registry=http://127.0.0.1:{}/\n", registry.port));
+    place
+}
+
+struct Started {
+    answer: Value,
+    errors: String,
+}
+
+fn start(place: &Place, id: &str, words: &[&str], env: &[(&str, &str)]) -> Started {
+    let mut command = place.agentsh(&["mcp", "run", "--id", id, "--", "npx", "-y"]);
+    let mut peer = Peer::start(command.args(words).envs(env.iter().copied()));
+    peer.ask("ping", json!({}));
+    let answer = peer.next();
+    Started { answer, errors: peer.finish().1 }
+}
+
+impl Started {
+    #[track_caller]
+    fn said(&self) -> &Value {
+        assert!(self.answer.get("result").is_some(), "{}\n{}", self.answer, self.errors);
+        &self.answer["result"]["answer"]
+    }
+
+    #[track_caller]
+    fn refused(&self, words: &[&str]) {
+        let message = self.answer["error"]["message"].as_str().unwrap_or_default();
+        for word in words {
+            assert!(message.contains(word), "no {word:?} in {}\n{}", self.answer, self.errors);
+        }
+    }
+}
+
+fn store(place: &Place) -> PathBuf {
+    place.home.join(".local/share/agentsh/store")
+}
+
+/// Every file below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let (mut found, mut open) = (Vec::new(), vec![directory.to_owned()]);
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().unwrap().is_dir() {
+                open.push(entry.path());
+            } else {
+                found.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_first_start_fetches_and_the_second_needs_no_registry() {
+    if !has_npm() {
+        return;
+    }
+    for mode in Mode::all() {
+        let mut registry = Registry::start();
+        registry.publish("greeter", "1.0.0", &answering("'one'"), &json!({}));
+        let place = place(mode, &registry);
+        assert_eq!(*start(&place, "g", &["greeter"], &[]).said(), "one", "{mode:?}");
+        // A newer version changes nothing until somebody asks for it.
+        registry.publish("greeter", "2.0.0", &answering("'two'"), &json!({}));
+        assert_eq!(*start(&place, "g", &["greeter"], &[]).said(), "one");
+        let reset = place.agentsh(&["mcp", "pins", "reset", "--server", "g"]).output().unwrap();
+        assert!(reset.status.success(), "{reset:?}");
+        assert_eq!(*start(&place, "g", &["greeter"], &[]).said(), "two");
+        registry.stop();
+        assert_eq!(*start(&place, "g", &["greeter"], &[]).said(), "two");
+        assert_eq!(std::fs::read_dir(store(&place).join("staging")).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn two_versions_stand_side_by_side() {
+    if !has_npm() {
+        return;
+    }
+    let mut registry = Registry::start();
+    for version in ["1.0.0", "1.4.0", "2.0.0"] {
+        registry.publish("greeter", version, &answering(&format!("'{version}'")), &json!({}));
+    }
+    let place = place(Mode::Invoker, &registry);
+    assert_eq!(*start(&place, "old", &["greeter@^1"], &[]).said(), "1.4.0");
+    assert_eq!(*start(&place, "new", &["greeter@latest"], &[]).said(), "2.0.0");
+    registry.stop();
+    assert_eq!(*start(&place, "old", &["greeter@^1"], &[]).said(), "1.4.0");
+    assert_eq!(*start(&place, "new", &["greeter@latest"], &[]).said(), "2.0.0");
+    assert_eq!(std::fs::read_dir(store(&place).join("trees")).unwrap().count(), 2);
+}
+
+#[test]
+fn install_scripts_run_only_when_the_policy_says_so() {
+    if !has_npm() {
+        return;
+    }
+    let mut registry = Registry::start();
+    let script = json!({"scripts": {"postinstall": "echo x > ran"}});
+    registry.publish("scripted", "1.0.0", &answering("'ok'"), &script);
+    let place = place(Mode::Invoker, &registry);
+    let ran = || files(&store(&place)).iter().any(|path| path.ends_with("ran"));
+    let first = start(&place, "s", &["scripted"], &[]);
+    assert_eq!(*first.said(), "ok");
+    assert!(!ran());
+    assert!(first.errors.contains("install scripts of scripted did not run"), "{}", first.errors);
+    place.policy("version: 1\nsandbox: {mcp: {servers: [{id: t, install_scripts: allow}]}}\n");
+    assert_eq!(*start(&place, "t", &["scripted"], &[]).said(), "ok");
+    assert!(ran());
+}
+
+#[test]
+fn what_goes_wrong_is_said_and_a_changed_store_is_refused() {
+    if !has_npm() {
+        return;
+    }
+    let mut registry = Registry::start();
+    registry.publish("greeter", "1.0.0", &answering("'one'"), &json!({}));
+    let wrong = format!("sha512-{}==", "A".repeat(86));
+    registry.publish("broken", "1.0.0", &answering("'one'"), &json!({"integrity": wrong}));
+    let place = place(Mode::Invoker, &registry);
+    start(&place, "a", &["no-such-package"], &[]).refused(&["no-such-package", "no such package"]);
+    start(&place, "b", &["greeter@9"], &[]).refused(&["no such package or version"]);
+    start(&place, "c", &["broken"], &[]).refused(&["integrity"]);
+    assert_eq!(*start(&place, "g", &["greeter"], &[]).said(), "one");
+    let entry = files(&store(&place)).into_iter().find(|path| path.ends_with("greeter/index.js")).unwrap();
+    let text = std::fs::read_to_string(&entry).unwrap();
+    std::fs::write(&entry, text.replace("'one'", "'evil'")).unwrap();
+    start(&place, "g", &["greeter"], &[]).refused(&["is not what was fetched"]);
+    registry.stop();
+    start(&place, "d", &["another"], &[]).refused(&["cannot be reached"]);
+}
+
+#[test]
+fn a_profile_is_for_the_package_and_not_for_the_name() {
+    if !has_npm() {
+        return;
+    }
+    let mut registry = Registry::start();
+    let tells = answering("process.env.TAVILY_API_KEY || 'nothing'");
+    registry.publish("tavily-mcp", "1.0.0", &tells, &json!({}));
+    registry.publish("other", "1.0.0", &tells, &json!({}));
+    let count = "(() => { const fs = require('fs'), file = process.env.MEMORY_FILE_PATH; \
+                 fs.appendFileSync(file, 'x'); return fs.readFileSync(file, 'utf8').length; })()";
+    registry.publish("@modelcontextprotocol/server-memory", "1.0.0", &answering(count), &json!({}));
+    let place = place(Mode::Invoker, &registry);
+    let key = [("TAVILY_API_KEY", "k"), ("GITHUB_PERSONAL_ACCESS_TOKEN", "g")];
+    assert_eq!(*start(&place, "any", &["tavily-mcp"], &key).said(), "k");
+    assert_eq!(*start(&place, "tavily", &["other"], &key).said(), "nothing");
+    let memory = ["@modelcontextprotocol/server-memory"];
+    assert_eq!(*start(&place, "memory", &memory, &[]).said(), 1);
+    assert_eq!(*start(&place, "memory", &memory, &[]).said(), 2);
+    assert!(place.home.join(".local/state/agentsh/servers/memory/memory.jsonl").is_file());
+    // The same name out of the project is somebody else's program.
+    let root = place.project.join("node_modules/tavily-mcp");
+    place.write(root.join("package.json"), r#"{"name":"tavily-mcp","version":"9.0.0","bin":"index.js"}"#);
+    place.write(root.join("index.js"), format!("#!/usr/bin/env node\n{tells}"));
+    let local = start(&place, "local", &["tavily-mcp@9.0.0"], &key);
+    assert_eq!(*local.said(), "nothing");
+    assert!(local.errors.contains("lies in the project"), "{}", local.errors);
+}

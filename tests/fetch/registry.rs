@@ -1,0 +1,114 @@
+//! A registry of npm packages on this machine's loopback, made by the test.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+pub struct Registry {
+    pub port: u16,
+    down: Arc<AtomicBool>,
+    pages: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    documents: BTreeMap<String, Value>,
+}
+
+impl Registry {
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let down = Arc::new(AtomicBool::new(false));
+        let pages = Arc::new(Mutex::new(BTreeMap::new()));
+        let (stop, served) = (Arc::clone(&down), Arc::clone(&pages));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let served = Arc::clone(&served);
+                std::thread::spawn(move || drop(answer(&stream.unwrap(), &served)));
+            }
+        });
+        Self { port, down, pages, documents: BTreeMap::new() }
+    }
+
+    /// Publishes a package whose command is `script`, with more keys for its `package.json`.
+    pub fn publish(&mut self, name: &str, version: &str, script: &str, more: &Value) {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("package");
+        std::fs::create_dir(&root).unwrap();
+        let command = name.rsplit('/').next().unwrap();
+        let mut manifest = json!({"name": name, "version": version, "bin": {command: "index.js"}});
+        let keys = more.as_object().unwrap().clone();
+        manifest.as_object_mut().unwrap().extend(keys);
+        std::fs::write(root.join("package.json"), manifest.to_string()).unwrap();
+        std::fs::write(root.join("index.js"), format!("#!/usr/bin/env node\n{script}")).unwrap();
+        let file = format!("/files/{command}-{version}.tgz");
+        let bytes = packed(place.path());
+        let tarball = format!("http://127.0.0.1:{}{file}", self.port);
+        let mut dist = json!({"tarball": tarball});
+        if let Some(integrity) = more.get("integrity") {
+            dist["integrity"] = integrity.clone();
+        }
+        manifest["dist"] = dist;
+        if more.get("scripts").is_some() {
+            manifest["hasInstallScript"] = true.into();
+        }
+        let document = self
+            .documents
+            .entry(name.to_owned())
+            .or_insert_with(|| json!({"name": name, "dist-tags": {}, "versions": {}}));
+        document["dist-tags"]["latest"] = version.into();
+        document["versions"][version] = manifest;
+        let mut pages = self.pages.lock().unwrap();
+        pages.insert(file, bytes);
+        let page = document.to_string().into_bytes();
+        pages.insert(format!("/{}", name.replace('/', "%2f")), page.clone());
+        pages.insert(format!("/{name}"), page);
+    }
+
+    /// From now on nobody answers.
+    pub fn stop(&self) {
+        self.down.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn packed(directory: &Path) -> Vec<u8> {
+    let output = Command::new("tar").args(["czf", "-", "-C"]).arg(directory).arg("package").output().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+fn answer(stream: &TcpStream, pages: &Mutex<BTreeMap<String, Vec<u8>>>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let mut first = String::new();
+    reader.read_line(&mut first)?;
+    let mut line = String::new();
+    while reader.read_line(&mut line)? > 2 {
+        line.clear();
+    }
+    let path = first.split(' ').nth(1).unwrap_or_default().replace("%2F", "%2f");
+    let page = pages.lock().unwrap().get(&path).cloned();
+    let (status, body) = match page {
+        Some(body) => ("200 OK", body),
+        None => ("404 Not Found", b"{}".to_vec()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let mut stream = stream;
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(&body)
+}
