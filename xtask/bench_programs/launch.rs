@@ -29,8 +29,9 @@ pub fn main(words: &[String]) {
         let started = Instant::now();
         assert!(quiet(&mut bubblewrap(program, project)));
         times[1].push(microseconds(started));
+        let pinned = pinned(program);
         let started = Instant::now();
-        runtime.block_on(tokio::task::LocalSet::new().run_until(sandboxed(&context, program, round)));
+        runtime.block_on(tokio::task::LocalSet::new().run_until(sandboxed(&context, program, pinned, round)));
         times[2].push(microseconds(started));
     }
     println!("{}", json!({"bare": times[0], "bwrap": times[1], "agentsh": times[2]}));
@@ -60,17 +61,21 @@ fn bubblewrap(program: &Path, project: &Path) -> Command {
     command
 }
 
-/// Everything that a server's launch does after its files were hashed, to the end of the program.
-async fn sandboxed(context: &Context, program: &Path, round: u32) {
+/// What the session knows of a program before it starts it.
+fn pinned(program: &Path) -> PinnedFile {
     let bytes = std::fs::read(program).unwrap();
-    let null = File::options().read(true).write(true).open("/dev/null").unwrap();
-    let policy = ProcessPolicy::server_default();
-    let limits = policy.limits.clone().or(limits::limits_for_server());
-    let pinned = PinnedFile {
+    PinnedFile {
         path: program.to_owned(),
         bytes: PinnedBytes::Copied { from: 0, sha256: Sha256::digest(&bytes).into() },
         executable: true,
-    };
+    }
+}
+
+/// Everything that a server's launch does after its files were hashed, to the end of the program.
+async fn sandboxed(context: &Context, program: &Path, pinned: PinnedFile, round: u32) {
+    let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+    let policy = ProcessPolicy::server_default();
+    let limits = policy.limits.clone().or(limits::limits_for_server());
     let start = Start {
         label: "bench",
         policy: &policy,

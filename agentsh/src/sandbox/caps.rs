@@ -1,10 +1,22 @@
-//! Capabilities: init holds all of its own user namespace's while it builds, and none afterwards.
+//! Capabilities: init holds those it builds with, in its own user namespace, and none afterwards.
 
-use std::io;
-
-use caps::{CapSet, CapsHashSet};
+use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::stage::{At, StageError};
+
+/// What init needs while it builds: mounts, host name and cgroup namespace; its ids; the loopback interface and
+/// listeners on low ports; directories of its own tmpfs that are closed to everybody; and to give all of this up.
+pub const WHILE_BUILDING: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::NET_BIND_SERVICE)
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER);
 
 /// Empties every set. After this neither init nor anything it starts can regain one: the bounding set is empty
 /// and no_new_privs is on.
@@ -12,18 +24,18 @@ use super::stage::{At, StageError};
 /// # Errors
 /// When the kernel refuses; then nothing may be executed.
 pub fn drop_all() -> Result<(), StageError> {
-    let empty = CapsHashSet::new();
-    for capability in caps::runtime::procfs_all_supported(None).unwrap_or_else(|_| caps::all()) {
-        caps::drop(None, CapSet::Bounding, capability)
-            .map_err(to_io)
-            .on("drop bounding capability", capability)?;
+    for number in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // Past the last one that this kernel has. The first few exist everywhere.
+            Err(Errno::INVAL) if number > CapabilitySet::SETFCAP.bits().trailing_zeros() => break,
+            Err(error) => return Err(error).on("drop bounding capability", number),
+        }
     }
-    for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
-        caps::set(None, set, &empty).map_err(to_io).on("drop capabilities", format_args!("{set:?}"))?;
-    }
+    rustix::thread::clear_ambient_capability_set().at("drop ambient capabilities")?;
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, sets).at("drop capabilities")?;
     nix::sys::prctl::set_no_new_privs().at("set no_new_privs")
-}
-
-fn to_io(error: caps::errors::CapsError) -> io::Error {
-    io::Error::other(error.to_string())
 }

@@ -1,6 +1,9 @@
 //! The one question that a layout asks of the machine: what stands at a path.
 
 use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What the host says about a path, symlinks not followed.
@@ -13,8 +16,21 @@ pub enum Found {
     Special,
 }
 
+/// A small piece of plain data that everybody may read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Small {
+    Directory { mode: u32 },
+    File { content: Vec<u8>, mode: u32 },
+    Symlink { to: PathBuf },
+}
+
 /// Where the host is asked; a table in tests.
 pub trait Host {
+    /// The file or directory at a path with all that is in it, parents first, if all of it is small and everybody may
+    /// read it: what a sandbox may have as a copy instead of a mount.
+    fn small(&self, _path: &Path) -> Option<Vec<(PathBuf, Small)>> {
+        None
+    }
     fn look(&self, path: &Path) -> Option<Found>;
     /// Target of a symlink as written.
     fn link(&self, path: &Path) -> Option<PathBuf>;
@@ -29,8 +45,30 @@ pub struct RealHost;
 
 /// Directory entries looked at in search of repositories: about 100 ms on a cold disk.
 const MOST_ENTRIES: usize = 200_000;
+/// A larger file costs more to copy than to mount.
+const SMALL_BYTES: u64 = 4096;
+/// As many copies cost about as much as the one mount that they replace.
+const SMALL_ENTRIES: usize = 6;
 
 impl Host for RealHost {
+    fn small(&self, path: &Path) -> Option<Vec<(PathBuf, Small)>> {
+        let mut found: Vec<(PathBuf, Small)> = Vec::new();
+        let mut open = vec![path.to_owned()];
+        while let Some(current) = open.pop() {
+            let small = small_entry(&current)?;
+            if let Small::Directory { .. } = small {
+                for entry in std::fs::read_dir(&current).ok()? {
+                    open.push(entry.ok()?.path());
+                    if found.len() + open.len() >= SMALL_ENTRIES {
+                        return None;
+                    }
+                }
+            }
+            found.push((current, small));
+        }
+        Some(found)
+    }
+
     fn look(&self, path: &Path) -> Option<Found> {
         let kind = std::fs::symlink_metadata(path).ok()?.file_type();
         Some(if kind.is_dir() {
@@ -88,5 +126,95 @@ impl Host for RealHost {
         }
         found.sort();
         found
+    }
+}
+
+fn small_entry(path: &Path) -> Option<Small> {
+    const EVERYBODY_READS: u32 = 0o004;
+    const EVERYBODY_ENTERS: u32 = 0o005;
+    let kind = std::fs::symlink_metadata(path).ok()?;
+    if kind.is_symlink() {
+        return Some(Small::Symlink { to: std::fs::read_link(path).ok()? });
+    }
+    if kind.is_dir() {
+        // Most file systems tell by the size that there are many entries; listing them would take longer than a mount.
+        if kind.size() > SMALL_BYTES {
+            return None;
+        }
+        let mode = kind.mode() & 0o777;
+        return (mode & EVERYBODY_ENTERS == EVERYBODY_ENTERS).then_some(Small::Directory { mode });
+    }
+    if !kind.is_file() || kind.size() > SMALL_BYTES {
+        return None;
+    }
+    // What is opened decides: the file may have been replaced since it was looked at.
+    let nofollow = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(nofollow.bits().cast_signed()).open(path).ok()?;
+    let found = file.metadata().ok()?;
+    if !found.is_file() || found.mode() & EVERYBODY_READS == 0 {
+        return None;
+    }
+    let mut content = Vec::new();
+    file.take(SMALL_BYTES + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= SMALL_BYTES).then_some(Small::File { content, mode: found.mode() & 0o777 })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn only_what_everybody_may_read_is_copied() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "content").unwrap();
+        set_mode(&file, 0o644);
+        let expected = Small::File { content: b"content".to_vec(), mode: 0o644 };
+        assert_eq!(RealHost.small(&file), Some(vec![(file.clone(), expected)]));
+        set_mode(&file, 0o640);
+        assert_eq!(RealHost.small(&file), None);
+        set_mode(&file, 0o644);
+        set_mode(directory.path(), 0o755);
+        assert_eq!(RealHost.small(directory.path()).unwrap().len(), 2);
+        set_mode(directory.path(), 0o750);
+        assert_eq!(RealHost.small(directory.path()), None);
+    }
+
+    #[test]
+    fn one_private_or_large_or_special_entry_makes_a_directory_a_mount() {
+        let directory = tempfile::tempdir().unwrap();
+        set_mode(directory.path(), 0o755);
+        let inner = directory.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        std::os::unix::fs::symlink("../elsewhere", inner.join("link")).unwrap();
+        let copied = RealHost.small(directory.path()).unwrap();
+        assert!(copied.contains(&(inner.join("link"), Small::Symlink { to: "../elsewhere".into() })));
+        assert_eq!(copied.first().unwrap().0, directory.path());
+
+        let secret = inner.join("secret");
+        std::fs::write(&secret, "secret").unwrap();
+        set_mode(&secret, 0o600);
+        assert_eq!(RealHost.small(directory.path()), None);
+        std::fs::remove_file(&secret).unwrap();
+
+        std::fs::write(inner.join("large"), vec![b'x'; 4097]).unwrap();
+        assert_eq!(RealHost.small(directory.path()), None);
+        std::fs::remove_file(inner.join("large")).unwrap();
+
+        let _socket = std::os::unix::net::UnixListener::bind(inner.join("socket")).unwrap();
+        assert_eq!(RealHost.small(directory.path()), None);
+        std::fs::remove_file(inner.join("socket")).unwrap();
+
+        for number in 0..SMALL_ENTRIES {
+            std::fs::write(inner.join(number.to_string()), "").unwrap();
+        }
+        assert_eq!(RealHost.small(directory.path()), None);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use super::etc;
-use super::host::{Found, Host};
+use super::host::{Found, Host, Small};
 use super::plan::{
     Access, Descriptor, FileKey, Identity, Kind, LandlockAccess, LandlockRule, Mount, Source, What,
 };
@@ -116,22 +116,40 @@ impl Builder<'_> {
         self.push(path, What::Bind { source, access, kind });
     }
 
-    /// Read-only system directories; `/bin` and friends are symlinks on merged systems.
+    /// Read-only system directories; `/bin` and friends are symlinks on merged systems. Small files are copied: a mount
+    /// costs ten times as much, to make and to take down again.
     fn system(&mut self) {
         for path in builtin_paths::SYSTEM_READ.iter().map(Path::new) {
             if is_generated(path) {
                 continue;
             }
-            match self.host.look(path) {
-                Some(Found::Directory) => self.bind(path, Access::ReadOnly, Kind::Directory),
-                Some(Found::File) => self.bind(path, Access::ReadOnly, Kind::File),
+            let kind = match self.host.look(path) {
+                Some(Found::Directory) => Kind::Directory,
+                Some(Found::File) => Kind::File,
                 Some(Found::Symlink) => {
                     if let Some(to) = self.host.link(path) {
                         self.push(path, What::Symlink { to });
                     }
+                    continue;
                 }
-                _ => {}
+                _ => continue,
+            };
+            let copied = if path.starts_with("/etc") { self.host.small(path) } else { None };
+            match copied {
+                Some(copied) => self.copies(copied),
+                None => self.bind(path, Access::ReadOnly, kind),
             }
+        }
+    }
+
+    fn copies(&mut self, copied: Vec<(PathBuf, Small)>) {
+        for (path, small) in copied {
+            let what = match small {
+                Small::Directory { mode } => What::Directory { mode },
+                Small::File { content, mode } => What::File { content, mode },
+                Small::Symlink { to } => What::Symlink { to },
+            };
+            self.push(path, what);
         }
     }
 

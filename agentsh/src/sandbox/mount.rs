@@ -4,12 +4,12 @@
 //! then the new root is filled, entered, and the host's tree is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
     UnmountFlags,
@@ -65,11 +65,11 @@ pub fn build(mounts: &[Mount], mut sources: Sources, passed: &[Option<OwnedFd>])
     let root =
         rustix::fs::openat(CWD, SCAFFOLD, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .at("open the new root")?;
-    // The file systems that die with the sandbox: the only ones that generated files may be written to.
-    let mut own = BTreeSet::from([device(root.as_fd()).at("look at the new root")?]);
+    let mut tree = Tree::new(root.as_fd()).at("look at the new root")?;
     for (index, mount) in mounts.iter().enumerate() {
-        make(root.as_fd(), mount, sources.0.remove(&index), passed, &mut own)?;
+        tree.make(mount, sources.0.remove(&index), passed)?;
     }
+    drop(tree);
     restrict(root.as_fd(), Access::ReadOnly, false).at("make the root read-only")?;
     rustix::process::fchdir(&root).at("enter the new root")?;
     // Both arguments the same: the old root ends up stacked on the new one, and is taken off at once.
@@ -78,120 +78,245 @@ pub fn build(mounts: &[Mount], mut sources: Sources, passed: &[Option<OwnedFd>])
     rustix::process::chdir("/").at("enter /")
 }
 
-fn make(
-    root: BorrowedFd<'_>,
-    mount: &Mount,
-    source: Option<OwnedFd>,
-    passed: &[Option<OwnedFd>],
-    own: &mut BTreeSet<u64>,
-) -> Result<(), StageError> {
-    let target = &mount.target;
-    match &mount.what {
-        What::Directory { mode } => {
-            place(root, target, Kind::Directory, *mode)?;
-        }
-        What::Symlink { to } => {
-            let (parent, name) = parent_of(root, target)?;
-            match rustix::fs::symlinkat(to, &parent, name) {
-                Err(error) if error == rustix::io::Errno::EXIST => {}
-                other => other.on("make symlink", target.display())?,
-            }
-        }
-        What::File { content, mode } => generate(root, target, content, *mode, own)?,
-        What::Tmpfs { bytes, mode } => {
-            let at = place(root, target, Kind::Directory, *mode)?;
-            let tree = tmpfs(*bytes, *mode).on("make tmpfs", target.display())?;
-            own.insert(device(tree.as_fd()).on("look at", target.display())?);
-            attach(tree.as_fd(), at.as_fd()).on("mount tmpfs", target.display())?;
-        }
-        What::Bind { kind, .. } => {
-            let at = place(root, target, *kind, 0o755)?;
-            let tree = source
-                .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-                .on("find", target.display())?;
-            attach(tree.as_fd(), at.as_fd()).on("bind", target.display())?;
-        }
-        What::Copy { from, sha256, executable } => copy(root, target, passed, *from, sha256, *executable)?,
-        What::Proc => {
-            let at = place(root, target, Kind::Directory, 0o555)?;
-            let tree = filesystem(c"proc", &[]).at("make proc")?;
-            attach(tree.as_fd(), at.as_fd()).at("mount proc")?;
-        }
-        What::Devpts => {
-            let at = place(root, target, Kind::Directory, 0o755)?;
-            let tree = filesystem(c"devpts", &[("ptmxmode", "0666"), ("mode", "0620")]).at("make devpts")?;
-            attach(tree.as_fd(), at.as_fd()).at("mount devpts")?;
-        }
-    }
-    Ok(())
+/// The root while it is filled.
+struct Tree<'r> {
+    root: BorrowedFd<'r>,
+    /// The file systems that die with the sandbox: the only ones that generated files may be written to.
+    own: BTreeSet<u64>,
+    /// Open directories of `own`, under paths without symlinks. What is mounted over one takes it out.
+    parents: BTreeMap<PathBuf, OwnedFd>,
 }
 
-/// A generated file. Where the host has one it is covered, never written to; where it has none, it may only be made
-/// in a file system of the sandbox's own.
-fn generate(
-    root: BorrowedFd<'_>,
-    target: &Path,
-    content: &[u8],
-    mode: u32,
-    own: &BTreeSet<u64>,
-) -> Result<(), StageError> {
-    if let Ok(at) = open_in(root, target) {
-        let copy = Path::new(COPIES).join(format!("g{}", target.to_string_lossy().replace('/', "%")));
-        write_file(root, &copy, content, mode).on("write", target.display())?;
-        let tree = copied(root, &copy).on("open the copy of", target.display())?;
-        return attach(tree.as_fd(), at.as_fd()).on("cover", target.display());
+/// Where something is to be mounted.
+enum Place {
+    Opened(OwnedFd),
+    /// Made just now, in a directory of the sandbox's own: its name is enough.
+    Made,
+}
+
+/// More directories than this are not kept open.
+const MOST_PARENTS: usize = 16;
+
+impl<'r> Tree<'r> {
+    fn new(root: BorrowedFd<'r>) -> io::Result<Self> {
+        Ok(Self { root, own: BTreeSet::from([device(root)?]), parents: BTreeMap::new() })
     }
-    let (parent, _) = parent_of(root, target)?;
-    if !own.contains(&device(parent.as_fd()).on("look at", target.display())?) {
-        return Err(io::Error::other("it would be made on the host")).on("write", target.display());
+
+    fn make(
+        &mut self,
+        mount: &Mount,
+        source: Option<OwnedFd>,
+        passed: &[Option<OwnedFd>],
+    ) -> Result<(), StageError> {
+        let target = &mount.target;
+        match &mount.what {
+            What::Directory { mode } => {
+                self.place(target, Kind::Directory, *mode)?;
+            }
+            What::Symlink { to } => {
+                let made = match self.own_parent(target)? {
+                    Some((parent, name)) => rustix::fs::symlinkat(to, parent, name),
+                    None => {
+                        let (parent, name) = parent_of(self.root, target)?;
+                        rustix::fs::symlinkat(to, &parent, name)
+                    }
+                };
+                match made {
+                    Err(error) if error == rustix::io::Errno::EXIST => {}
+                    other => other.on("make symlink", target.display())?,
+                }
+            }
+            What::File { content, mode } => self.generate(target, content, *mode)?,
+            What::Tmpfs { bytes, mode } => {
+                let at = self.place(target, Kind::Directory, *mode)?;
+                let tree = tmpfs(*bytes, *mode).on("make tmpfs", target.display())?;
+                self.own.insert(device(tree.as_fd()).on("look at", target.display())?);
+                self.attach(tree.as_fd(), target, &at, "mount tmpfs")?;
+            }
+            What::Bind { kind, .. } => {
+                let at = self.place(target, *kind, 0o755)?;
+                let tree = source
+                    .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+                    .on("find", target.display())?;
+                self.attach(tree.as_fd(), target, &at, "bind")?;
+            }
+            What::Copy { from, sha256, executable } => {
+                self.copy(target, passed, *from, sha256, *executable)?
+            }
+            What::Proc => {
+                let at = self.place(target, Kind::Directory, 0o555)?;
+                let tree = filesystem(c"proc", &[]).at("make proc")?;
+                self.attach(tree.as_fd(), target, &at, "mount proc")?;
+            }
+            What::Devpts => {
+                let at = self.place(target, Kind::Directory, 0o755)?;
+                let tree =
+                    filesystem(c"devpts", &[("ptmxmode", "0666"), ("mode", "0620")]).at("make devpts")?;
+                self.attach(tree.as_fd(), target, &at, "mount devpts")?;
+            }
+        }
+        Ok(())
     }
-    write_file(root, target, content, mode).on("write", target.display())
+
+    /// The directory that holds `path`, made if it is missing, when it lies in a file system of the sandbox's own.
+    fn own_parent<'p>(&mut self, path: &'p Path) -> Result<Option<(BorrowedFd<'_>, &'p OsStr)>, StageError> {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+        if above == Path::new("/") {
+            return Ok(Some((self.root, name)));
+        }
+        if !self.parents.contains_key(above) {
+            let parent = match open_directory(self.root, above, ResolveFlags::NO_SYMLINKS) {
+                Ok(parent) => parent,
+                Err(rustix::io::Errno::NOENT) => parent_of(self.root, path)?.0,
+                Err(_) => return Ok(None),
+            };
+            if !self.own.contains(&device(parent.as_fd()).on("look at", above.display())?) {
+                return Ok(None);
+            }
+            if self.parents.len() >= MOST_PARENTS {
+                self.parents.clear();
+            }
+            self.parents.insert(above.to_owned(), parent);
+        }
+        Ok(self.parents.get(above).map(|parent| (parent.as_fd(), name)))
+    }
+
+    /// Where to mount, made if it is missing. Resolution never leaves the new root, whatever symlinks a bound tree
+    /// holds, and a symlink at the end is not followed.
+    fn place(&mut self, target: &Path, kind: Kind, mode: u32) -> Result<Place, StageError> {
+        if let Some((parent, name)) = self.own_parent(target)? {
+            match make_entry(parent, name, kind, mode) {
+                Ok(()) => return Ok(Place::Made),
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error).on("make mount point", target.display()),
+            }
+            return open_in(self.root, target).on("open mount point", target.display()).map(Place::Opened);
+        }
+        match open_in(self.root, target) {
+            Ok(found) => return Ok(Place::Opened(found)),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error).on("open mount point", target.display()),
+        }
+        let (parent, name) = parent_of(self.root, target)?;
+        make_entry(parent.as_fd(), name, kind, mode).on("make mount point", target.display())?;
+        open_in(self.root, target).on("open mount point", target.display()).map(Place::Opened)
+    }
+
+    fn attach(
+        &mut self,
+        tree: BorrowedFd<'_>,
+        target: &Path,
+        at: &Place,
+        stage: &'static str,
+    ) -> Result<(), StageError> {
+        match (at, self.own_parent(target)?) {
+            (Place::Made, Some((parent, name))) => {
+                let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+                rustix::mount::move_mount(tree, "", parent, name, flags).on(stage, target.display())?;
+                self.parents.retain(|parent, _| !parent.starts_with(target));
+            }
+            (Place::Opened(at), _) => {
+                attach(tree, at.as_fd()).on(stage, target.display())?;
+                // The target may be another name for one of them.
+                self.parents.clear();
+            }
+            (Place::Made, None) => {
+                return Err(io::Error::from(io::ErrorKind::NotFound)).on(stage, target.display());
+            }
+        }
+        Ok(())
+    }
+
+    /// A generated file. Where the host has one it is covered, never written to; where it has none, it may only be
+    /// made in a file system of the sandbox's own.
+    fn generate(&mut self, target: &Path, content: &[u8], mode: u32) -> Result<(), StageError> {
+        if let Some((parent, name)) = self.own_parent(target)? {
+            match create(parent, name, mode) {
+                Ok(file) => return write(file, content).on("write", target.display()),
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error).on("write", target.display()),
+            }
+        }
+        let Ok(at) = open_in(self.root, target) else {
+            return Err(io::Error::other("it would be made on the host")).on("write", target.display());
+        };
+        let copy = format!("g{}", target.to_string_lossy().replace('/', "%"));
+        let file = self.new_copy(&copy, mode).on("write", target.display())?;
+        write(file, content).on("write", target.display())?;
+        let tree = self.copied(&copy).on("open the copy of", target.display())?;
+        self.attach(tree.as_fd(), target, &Place::Opened(at), "cover")
+    }
+
+    /// Copies the pinned bytes into memory and binds the copy, read-only, over the path.
+    fn copy(
+        &mut self,
+        target: &Path,
+        passed: &[Option<OwnedFd>],
+        from: usize,
+        sha256: &[u8; 32],
+        executable: bool,
+    ) -> Result<(), StageError> {
+        let source = passed
+            .get(from)
+            .and_then(Option::as_ref)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+            .on("find the pinned bytes of", target.display())?;
+        let copy = from.to_string();
+        let file =
+            self.new_copy(&copy, if executable { 0o555 } else { 0o444 }).on("copy", target.display())?;
+        let found = copy_bytes(source.as_fd(), file).on("copy", target.display())?;
+        if &found != sha256 {
+            return Err(changed()).on("check the pinned bytes of", target.display());
+        }
+        let tree = self.copied(&copy).on("open the copy of", target.display())?;
+        let at = self.place(target, Kind::File, 0o755)?;
+        self.attach(tree.as_fd(), target, &at, "bind")
+    }
+
+    /// A new file below [`COPIES`].
+    fn new_copy(&mut self, name: &str, mode: u32) -> io::Result<OwnedFd> {
+        let path = Path::new(COPIES).join(name);
+        match self.own_parent(&path).map_err(|error| error.source)? {
+            Some((parent, name)) => Ok(create(parent, name, mode)?),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// A read-only mount of a file that was just made below [`COPIES`].
+    fn copied(&self, name: &str) -> io::Result<OwnedFd> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = rustix::mount::open_tree(self.root, relative(&Path::new(COPIES).join(name)), flags)?;
+        restrict(tree.as_fd(), Access::ReadOnly, false)?;
+        Ok(tree)
+    }
+}
+
+fn make_entry(parent: BorrowedFd<'_>, name: &OsStr, kind: Kind, mode: u32) -> rustix::io::Result<()> {
+    match kind {
+        Kind::Directory => rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)),
+        Kind::File => rustix::fs::mknodat(parent, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0),
+    }
+}
+
+/// A file that was not there before.
+fn create(parent: BorrowedFd<'_>, name: &OsStr, mode: u32) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(mode))
+}
+
+fn write(file: OwnedFd, content: &[u8]) -> io::Result<()> {
+    std::fs::File::from(file).write_all(content)
 }
 
 fn device(file: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(rustix::fs::fstat(file)?.st_dev)
 }
 
-/// A read-only mount of a file that was just made below [`COPIES`].
-fn copied(root: BorrowedFd<'_>, copy: &Path) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = rustix::mount::open_tree(root, relative(copy), flags)?;
-    restrict(tree.as_fd(), Access::ReadOnly, false)?;
-    Ok(tree)
-}
-
-/// Copies the pinned bytes into memory and binds the copy, read-only, over the path.
-fn copy(
-    root: BorrowedFd<'_>,
-    target: &Path,
-    passed: &[Option<OwnedFd>],
-    from: usize,
-    sha256: &[u8; 32],
-    executable: bool,
-) -> Result<(), StageError> {
-    let source = passed
-        .get(from)
-        .and_then(Option::as_ref)
-        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-        .on("find the pinned bytes of", target.display())?;
-    let copy = Path::new(COPIES).join(from.to_string());
-    let mode = if executable { 0o555 } else { 0o444 };
-    let file = create(root, &copy, mode).on("copy", target.display())?;
-    let found = copy_bytes(source.as_fd(), &file).on("copy", target.display())?;
-    if &found != sha256 {
-        return Err(changed()).on("check the pinned bytes of", target.display());
-    }
-    drop(file);
-    let tree = copied(root, &copy).on("open the copy of", target.display())?;
-    let at = place(root, target, Kind::File, 0o755)?;
-    attach(tree.as_fd(), at.as_fd()).on("bind", target.display())
-}
-
-fn copy_bytes(from: BorrowedFd<'_>, to: &OwnedFd) -> io::Result<[u8; 32]> {
+fn copy_bytes(from: BorrowedFd<'_>, to: OwnedFd) -> io::Result<[u8; 32]> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 64 * 1024];
     let mut offset = 0;
-    let mut out = std::fs::File::from(to.try_clone()?);
+    let mut out = std::fs::File::from(to);
     loop {
         // By position: the descriptor's own offset is shared with whoever else holds it.
         let read = rustix::io::pread(from, &mut buffer, offset)?;
@@ -243,29 +368,6 @@ fn changed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the file changed after it was checked")
 }
 
-/// The directory entry to mount on, made if it is missing. Resolution never leaves the new root, whatever
-/// symlinks a bound tree holds, and a symlink at the end is not followed.
-fn place(root: BorrowedFd<'_>, target: &Path, kind: Kind, mode: u32) -> Result<OwnedFd, StageError> {
-    match open_in(root, target) {
-        Ok(found) => return Ok(found),
-        Err(rustix::io::Errno::NOENT) => {}
-        Err(error) => return Err(error).on("open mount point", target.display()),
-    }
-    let (parent, name) = parent_of(root, target)?;
-    match kind {
-        Kind::Directory => rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode)),
-        Kind::File => rustix::fs::openat(
-            &parent,
-            name,
-            OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC,
-            Mode::from_raw_mode(0o444),
-        )
-        .map(drop),
-    }
-    .on("make mount point", target.display())?;
-    open_in(root, target).on("open mount point", target.display())
-}
-
 fn open_in(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat2(
         root,
@@ -276,6 +378,16 @@ fn open_in(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     )
 }
 
+fn open_directory(root: BorrowedFd<'_>, path: &Path, more: ResolveFlags) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat2(
+        root,
+        relative(path),
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | more,
+    )
+}
+
 /// Opens the parent of a path below the new root, making what is missing on the way.
 fn parent_of<'p>(root: BorrowedFd<'_>, path: &'p Path) -> Result<(OwnedFd, &'p std::ffi::OsStr), StageError> {
     let name = path
@@ -283,15 +395,7 @@ fn parent_of<'p>(root: BorrowedFd<'_>, path: &'p Path) -> Result<(OwnedFd, &'p s
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
         .on("name", path.display())?;
     let parent = path.parent().unwrap_or(Path::new("/"));
-    let open = |path: &Path| {
-        rustix::fs::openat2(
-            root,
-            relative(path),
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-            ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
-        )
-    };
+    let open = |path: &Path| open_directory(root, path, ResolveFlags::empty());
     if let Ok(found) = open(parent) {
         return Ok((found, name));
     }
@@ -306,21 +410,6 @@ fn parent_of<'p>(root: BorrowedFd<'_>, path: &'p Path) -> Result<(OwnedFd, &'p s
         }
     }
     Ok((open(parent).on("open", parent.display())?, name))
-}
-
-fn write_file(root: BorrowedFd<'_>, target: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let file = create(root, target, mode)?;
-    std::fs::File::from(file).write_all(content)
-}
-
-fn create(root: BorrowedFd<'_>, target: &Path, mode: u32) -> io::Result<OwnedFd> {
-    let (parent, name) = parent_of(root, target).map_err(|error| error.source)?;
-    Ok(rustix::fs::openat(
-        &parent,
-        name,
-        OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-        Mode::from_raw_mode(mode),
-    )?)
 }
 
 fn relative(path: &Path) -> &Path {

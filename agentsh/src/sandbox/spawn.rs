@@ -9,6 +9,7 @@ use std::path::Path;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::caps;
 use super::cgroup::Cgroup;
 use super::control::{self, Answer};
 use super::network::Sockets;
@@ -277,7 +278,7 @@ fn child(ready: &mut Ready) -> ! {
 }
 
 /// The new user namespace gives every capability, but an execve under an unmapped id would lose them all;
-/// ambient ones survive. init drops them before it starts the program.
+/// ambient ones survive. Those that init builds with are enough; it drops them before it starts the program.
 #[expect(unsafe_code, reason = "between clone and execve only bare system calls are allowed")]
 unsafe fn keep_capabilities() {
     #[repr(C)]
@@ -293,17 +294,18 @@ unsafe fn keep_capabilities() {
         inheritable: u32,
     }
     const VERSION_3: u32 = 0x2008_0522;
+    let kept = caps::WHILE_BUILDING.bits();
     let header = Header { version: VERSION_3, pid: 0 };
     let mut data = [Data { effective: 0, permitted: 0, inheritable: 0 }; 2];
     // SAFETY: the structures have the layout of version 3 of capget and capset, and live on this stack.
     unsafe {
         libc::syscall(libc::SYS_capget, &raw const header, data.as_mut_ptr());
-        for half in &mut data {
-            half.inheritable = half.permitted;
+        for (half, shift) in data.iter_mut().zip([0, 32]) {
+            half.inheritable = half.permitted & (kept >> shift) as u32;
         }
         libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr());
-        for capability in 0..64_u32 {
-            if data[(capability / 32) as usize].permitted & (1 << (capability % 32)) != 0 {
+        for capability in 0..u64::BITS {
+            if kept & (1 << capability) != 0 {
                 libc::syscall(
                     libc::SYS_prctl,
                     libc::PR_CAP_AMBIENT,

@@ -120,7 +120,7 @@ pub async fn start(
     };
     let memory = value(&start.limits.memory, u64::MAX);
     // A quota of more CPUs than there are would cost a cgroup and hold nothing.
-    let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| u64::from(set.count()));
     let cpu = start
         .limits
         .cpu_percent
