@@ -417,6 +417,7 @@ impl Judge {
         let lifetime = self.memory.config.lifetime;
         let mut joined = Folded::default();
         for (at, leaf) in call.items.iter().enumerate().take(MAX_TAILED) {
+            // Names come again with every call; only one that changes can carry something on.
             if leaf.role == Role::Codes {
                 continue;
             }
@@ -425,6 +426,9 @@ impl Judge {
             self.single.clear();
             self.single.push(head);
             let tail = self.sinks.tail(sink, path, now, lifetime);
+            if tail.is_repeated(&leaf.text) {
+                continue;
+            }
             joined.clear();
             joined.symbols.extend_from_slice(&tail.text.symbols);
             joined.letters.extend_from_slice(&tail.text.letters);
@@ -481,6 +485,11 @@ impl Search<'_, '_> {
             bounds.get(after.wrapping_sub(1)).copied().unwrap_or_default()
         };
         let (first, last) = (leaf_of(hit.start), leaf_of(hit.end.saturating_sub(1)));
+        let rule = if first.2 == last.2 { named(hit.what).0 } else { SPLIT };
+        // One look at the text for each finding, not for each hit.
+        if !self.is_new(rule, named(hit.what).1, hit.origin, first.2) {
+            return;
+        }
         let text = &self.call.items[first.2].text;
         let range = byte_range(text, hit.start - begin(&first), hit.end - hit.start, letters);
         let passage = if first.2 == last.2 { text.get(range.clone()).unwrap_or_default() } else { "" };
@@ -490,14 +499,20 @@ impl Search<'_, '_> {
         {
             return;
         }
-        let (rule, category, severity) = named(hit.what);
-        let rule = if first.2 == last.2 { rule } else { SPLIT };
+        let (_, category, severity) = named(hit.what);
         let chain = if letters { vec!["shifted"] } else { Vec::new() };
         let context = context(text, range);
         self.push(rule, category, severity, first.2, context, hit.origin, chain, false);
     }
 
+    fn is_new(&self, rule: &'static str, category: &'static str, origin: OriginId, leaf: usize) -> bool {
+        self.found.len() < MAX_FINDINGS && !self.seen.contains(&(rule, category, origin, leaf))
+    }
+
     fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, mut chain: Vec<&'static str>) {
+        if !self.is_new(DECODED, named(hit.what).1, hit.origin, leaf) {
+            return;
+        }
         let letters = matches!(hit.what, What::Shifted(_));
         let range = byte_range(text, hit.start, hit.end - hit.start, letters);
         let passage = text.get(range.clone()).unwrap_or_default();

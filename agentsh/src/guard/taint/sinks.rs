@@ -21,6 +21,8 @@ pub(super) struct Tail {
     pub text: Folded,
     /// Text without spaces, as it stood: pieces of something encoded.
     pub raw: String,
+    /// The text that came last, when it is short.
+    last: String,
     time: Duration,
 }
 
@@ -56,6 +58,17 @@ impl Sinks {
 }
 
 impl Tail {
+    /// Whether `text` is what came last: a name or a setting that stands in every call, and no next piece. One
+    /// character may well come twice.
+    pub fn is_repeated(&mut self, text: &str) -> bool {
+        let repeated = text.len() > 1 && text == self.last;
+        self.last.clear();
+        if text.len() <= RAW_TAIL {
+            self.last.push_str(text);
+        }
+        repeated
+    }
+
     /// Appends what is sent now.
     pub fn push(&mut self, text: &str, folded: &Folded) {
         push_end(&mut self.text.symbols, &folded.symbols);
