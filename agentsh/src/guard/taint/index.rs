@@ -175,7 +175,7 @@ impl Filter {
 
     #[inline]
     fn word(&self, tag: u32) -> usize {
-        (u64::from(tag) * self.words.len() as u64 >> 32) as usize
+        ((u64::from(tag) * self.words.len() as u64) >> 32) as usize
     }
 }
 
@@ -185,7 +185,7 @@ fn mask(tag: u32) -> u64 {
 }
 
 fn home(tag: u32, slots: usize) -> usize {
-    (u64::from(tag & 0x00FF_FFFF) * slots as u64 >> 24) as usize
+    ((u64::from(tag & 0x00FF_FFFF) * slots as u64) >> 24) as usize
 }
 
 fn place(entry: u64) -> u32 {
