@@ -24,6 +24,8 @@ pub enum Reason {
     ToolNotAllowlisted,
     UnknownTool,
     RateLimited,
+    /// Data of another server's result stands in the arguments.
+    Tainted,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,11 @@ impl Verdict {
                                     allowed_tools"
                     .to_owned()
             }
+            Reason::Tainted => {
+                "to allow it, leave the copied text out, or label its source as public or the receiving \
+                                server as local"
+                    .to_owned()
+            }
             Reason::RateLimited => self.retry_after.map_or_else(
                 || "no further call is allowed".to_owned(),
                 |wait| format!("try again in {:.1} s", (wait.as_secs_f64() * 10.0).ceil() / 10.0),
@@ -94,6 +101,7 @@ impl Reason {
             Self::ToolNotAllowlisted => "tool-not-allowlisted",
             Self::UnknownTool => "unknown-tool",
             Self::RateLimited => "rate-limited",
+            Self::Tainted => "tainted-data",
         }
     }
 }

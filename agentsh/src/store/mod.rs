@@ -21,6 +21,7 @@ pub mod redact;
 mod secrets;
 pub mod summary;
 mod summary_text;
+pub mod taint;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod verify;
@@ -36,4 +37,5 @@ pub use reader::Reader;
 pub use record::Record;
 pub use recorder::Recorder;
 pub use summary::Summary;
+pub use taint::TaintStore;
 pub use verify::Verification;

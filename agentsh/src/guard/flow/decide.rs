@@ -1,0 +1,205 @@
+//! One session's flow of data: results go in, arguments are judged.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::labels::{Labels, Sink, Source};
+use crate::guard::taint::judge::{Decoder, Judge};
+use crate::guard::taint::leaves::Role;
+use crate::guard::taint::{self, Evicted, Finding, Leaves, Origin, OriginId, marker};
+use crate::guard::verdict::{Outcome, Reason, Verdict};
+use crate::types::{RuleRef, ServerId};
+
+/// So many different addresses out of one private result are a list that leaks, not addresses that are used.
+const MANY_REFERENCES: usize = 5;
+
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    pub taint: taint::Config,
+}
+
+/// Something of one server's results went, or would have gone, to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flowed {
+    pub finding: Finding,
+    pub origin: Origin,
+    /// Whether this finding by itself refuses the call.
+    pub refused: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Judged {
+    pub verdict: Verdict,
+    /// The worst first.
+    pub findings: Vec<Flowed>,
+    /// The agent has read something private and this call leaves: for rules about flows without a match.
+    pub private_to_external: bool,
+}
+
+/// A text of the result that is to be replaced: the marker is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// JSON pointer into the result.
+    pub pointer: String,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    pub id: OriginId,
+    pub rewritten: Vec<Rewrite>,
+    /// Older results had to go.
+    pub evicted: Option<Evicted>,
+    /// The result was too long to be remembered whole.
+    pub truncated: bool,
+    /// What a later session needs, without any text; when [`taint::Config::record`] asks for it.
+    pub record: Option<Vec<u8>>,
+}
+
+/// Data flow of one session.
+#[derive(Debug)]
+pub struct Flow {
+    judge: Judge,
+    marker: Option<marker::Position>,
+    private_until: Option<Duration>,
+    lifetime: Duration,
+}
+
+impl Flow {
+    /// `key`: 32 random bytes. With the same key, what another session stored is found again.
+    #[must_use]
+    pub fn new(config: Config, key: &[u8; 32]) -> Self {
+        let taint = config.taint.clamped();
+        Self {
+            marker: taint.marker,
+            lifetime: taint.lifetime,
+            judge: Judge::new(taint, key),
+            private_until: None,
+        }
+    }
+
+    /// Remembers what a server said. `random`: any 64 bits, for the marker.
+    pub fn remember(
+        &mut self,
+        origin: Origin,
+        result: &Leaves<'_>,
+        decoder: &dyn Decoder,
+        random: u64,
+    ) -> Remembered {
+        if origin.private {
+            self.private_until = Some(origin.time + self.lifetime);
+        }
+        let stored = self.judge.remember(origin, result, decoder);
+        let rewritten = self.marked(result, stored.id, random);
+        Remembered {
+            id: stored.id,
+            rewritten,
+            evicted: stored.evicted,
+            truncated: stored.truncated,
+            record: stored.record,
+        }
+    }
+
+    /// Judges the arguments of a call to `server`, which has these labels for this tool.
+    pub fn judge(
+        &mut self,
+        server: &ServerId,
+        labels: Labels,
+        call: &Leaves<'_>,
+        now: Duration,
+        decoder: &dyn Decoder,
+    ) -> Judged {
+        let found = self.judge.judge(server, call, now, decoder);
+        let mut many: std::collections::BTreeMap<OriginId, BTreeSet<(&str, String)>> =
+            std::collections::BTreeMap::new();
+        for finding in found.iter().filter(|finding| finding.is_reference && finding.category == "email") {
+            many.entry(finding.origin).or_default().insert((finding.category, finding.context.clone()));
+        }
+        let mut findings: Vec<Flowed> = Vec::new();
+        for finding in found {
+            let Some(origin) = self.judge.memory.origin(finding.origin).cloned() else { continue };
+            let leaves = origin.server != *server && labels.sink != Sink::Local && origin.private;
+            let is_list =
+                many.get(&finding.origin).is_some_and(|references| references.len() >= MANY_REFERENCES);
+            let refused = leaves && (!finding.is_reference || is_list);
+            findings.push(Flowed { finding, origin, refused });
+        }
+        findings.sort_by(|one, other| {
+            (other.refused, other.finding.severity).cmp(&(one.refused, one.finding.severity))
+        });
+        let verdict = match findings.first().filter(|flowed| flowed.refused) {
+            Some(flowed) => {
+                Verdict::new(Outcome::Block, Reason::Tainted, RuleRef::default_rule(flowed.finding.rule))
+            }
+            None => Verdict::new(Outcome::Allow, Reason::NoRule, RuleRef::default_rule("taint")),
+        };
+        let private_to_external =
+            labels.sink != Sink::Local && self.private_until.is_some_and(|until| now < until);
+        Judged { verdict, findings, private_to_external }
+    }
+
+    /// A text that goes back to a server, without our markers. None: it has none.
+    #[must_use]
+    pub fn unmarked(&self, text: &str) -> Option<String> {
+        marker::strip(text, |number| self.judge.is_marker(number))
+    }
+
+    /// Takes back what [`Remembered::record`] was, oldest first.
+    ///
+    /// # Errors
+    /// When it is not whole, or was written with another key.
+    pub fn import(
+        &mut self,
+        stored: &[u8],
+        now: Duration,
+    ) -> Result<Option<OriginId>, taint::persist::ImportError> {
+        let imported = self.judge.memory.import(stored, now)?;
+        if let Some(origin) = imported.and_then(|id| self.judge.memory.origin(id))
+            && origin.private
+        {
+            self.private_until = self.private_until.max(Some(origin.time + self.lifetime));
+        }
+        Ok(imported)
+    }
+
+    /// Results that are remembered, and the bytes they take.
+    #[must_use]
+    pub fn load(&self) -> (usize, usize) {
+        (self.judge.memory.len(), self.judge.memory.size())
+    }
+
+    fn marked(&mut self, result: &Leaves<'_>, id: OriginId, random: u64) -> Vec<Rewrite> {
+        let Some(position) = self.marker else { return Vec::new() };
+        let prose = result
+            .items
+            .iter()
+            .enumerate()
+            .filter(|(_, leaf)| leaf.role == Role::Text)
+            .map(|(at, leaf)| (result.pointer(at), &leaf.text))
+            .find(|(pointer, text)| is_content(pointer) && marker::is_prose(text));
+        let Some((pointer, text)) = prose else { return Vec::new() };
+        let number = self.judge.new_marker(id, random);
+        let marked = marker::mark(text, number, position, random);
+        marked.map(|text| Rewrite { pointer, text }).into_iter().collect()
+    }
+}
+
+/// `/content/N/text`, the only place where a marker may stand.
+fn is_content(pointer: &str) -> bool {
+    pointer
+        .strip_prefix("/content/")
+        .and_then(|rest| rest.strip_suffix("/text"))
+        .is_some_and(|at| at.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+impl Origin {
+    /// Whether results of a server with these labels are private.
+    #[must_use]
+    pub fn is_private(labels: Labels) -> bool {
+        labels.source == Source::Private
+    }
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

@@ -1,0 +1,87 @@
+//! What a server is, for data: where it comes from, and where it goes.
+
+use super::builtin;
+
+/// What a server's results are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// May be seen by this user only.
+    Private,
+    /// Everybody can read it.
+    Public,
+}
+
+/// Where a server's arguments go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sink {
+    /// Stays on this machine.
+    Local,
+    /// Goes back to where the server's own results come from, and nowhere else.
+    SameOrigin,
+    /// Leaves.
+    External,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Labels {
+    pub source: Source,
+    pub sink: Sink,
+}
+
+/// What a server says about its own tools. Nobody has to believe it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Annotations {
+    pub read_only: Option<bool>,
+    pub open_world: Option<bool>,
+}
+
+impl Default for Labels {
+    /// Unknown: private, and it leaves.
+    fn default() -> Self {
+        Self { source: Source::Private, sink: Sink::External }
+    }
+}
+
+impl Labels {
+    /// The labels of a server: what the policy says, else what is known about the package that was pinned, else the
+    /// strictest.
+    #[must_use]
+    pub fn resolve(source: Option<Source>, sink: Option<Sink>, package: Option<&str>) -> Self {
+        let known = package.and_then(builtin::labels).unwrap_or_default();
+        Self { source: source.unwrap_or(known.source), sink: sink.unwrap_or(known.sink) }
+    }
+
+    /// The labels for one tool: a hint can make a local tool one that leaves, never the other way round.
+    #[must_use]
+    pub fn suspect(self, hints: Annotations) -> Self {
+        let sink = if hints.open_world == Some(true) && self.sink == Sink::Local {
+            Sink::External
+        } else {
+            self.sink
+        };
+        Self { sink, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policy_wins_over_the_package_and_the_package_over_nothing() {
+        let known = Labels::resolve(None, None, Some("@modelcontextprotocol/server-filesystem@2025.1.1"));
+        assert_eq!(known, Labels { source: Source::Private, sink: Sink::Local });
+        assert_eq!(Labels::resolve(None, Some(Sink::External), Some("mcp-server-git")).sink, Sink::External);
+        assert_eq!(Labels::resolve(Some(Source::Public), None, None).source, Source::Public);
+        assert_eq!(Labels::resolve(None, None, Some("filesystem")), Labels::default());
+    }
+
+    #[test]
+    fn hints_only_raise_suspicion() {
+        let local = Labels { source: Source::Private, sink: Sink::Local };
+        let open = Annotations { open_world: Some(true), read_only: Some(true) };
+        assert_eq!(local.suspect(open).sink, Sink::External);
+        let closed = Annotations { open_world: Some(false), read_only: Some(true) };
+        assert_eq!(Labels::default().suspect(closed), Labels::default());
+    }
+}

@@ -1,0 +1,9 @@
+//! Which server may hear what another one said. Labels decide; matches explain.
+
+pub mod builtin;
+pub mod labels;
+
+mod decide;
+
+pub use decide::{Config, Flow, Flowed, Judged, Remembered, Rewrite};
+pub use labels::{Annotations, Labels, Sink, Source};

@@ -1,0 +1,88 @@
+//! Check digits and measures.
+
+/// The digits of a card number: the last one makes the sum a multiple of ten.
+#[must_use]
+pub fn luhn(digits: &[u8]) -> bool {
+    let sum: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(at, &digit)| {
+            let doubled = u32::from(digit) * if at % 2 == 1 { 2 } else { 1 };
+            if doubled > 9 { doubled - 9 } else { doubled }
+        })
+        .sum();
+    !digits.is_empty() && sum.is_multiple_of(10)
+}
+
+/// An IBAN without spaces: two letters, two check digits, and the remainder of 97 that says they fit.
+#[must_use]
+pub fn iban(value: &[u8]) -> bool {
+    if !(15..=34).contains(&value.len())
+        || !value[..2].iter().all(u8::is_ascii_alphabetic)
+        || !value[2..4].iter().all(u8::is_ascii_digit)
+    {
+        return false;
+    }
+    let remainder = value[4..].iter().chain(&value[..4]).try_fold(0_u32, |sum, byte| {
+        let digit = char::from(*byte).to_digit(36)?;
+        Some(if digit > 9 { (sum * 100 + digit) % 97 } else { (sum * 10 + digit) % 97 })
+    });
+    remainder == Some(1)
+}
+
+/// A US social security number: parts that were never given out are none.
+#[must_use]
+pub fn ssn(digits: &[u8]) -> bool {
+    let number = |range: std::ops::Range<usize>| {
+        digits.get(range).map_or(0, |part| part.iter().fold(0, |sum, &digit| sum * 10 + u32::from(digit)))
+    };
+    digits.len() == 9
+        && !matches!(number(0..3), 0 | 666 | 900..=999)
+        && number(3..5) != 0
+        && number(5..9) != 0
+}
+
+/// Bits per character, from how often each byte occurs.
+#[must_use]
+pub fn entropy(text: &[u8]) -> f64 {
+    let mut counts = [0_u32; 256];
+    for &byte in text {
+        counts[usize::from(byte)] += 1;
+    }
+    let length = text.len() as f64;
+    counts
+        .iter()
+        .filter(|&&count| count > 0)
+        .map(|&count| {
+            let share = f64::from(count) / length;
+            -share * share.log2()
+        })
+        .sum()
+}
+
+/// Whether a word looks drawn at random: upper case, lower case and digits change places more often than in any word
+/// or name that people write.
+#[must_use]
+pub fn looks_random(word: &[u8]) -> bool {
+    let class = |byte: u8| match byte {
+        b'a'..=b'z' => 1,
+        b'A'..=b'Z' => 2,
+        b'0'..=b'9' => 3,
+        _ => 0,
+    };
+    let mut changes = 0;
+    let mut previous = 0;
+    let (mut letters, mut digits) = (0_usize, 0_usize);
+    for &byte in word {
+        let now = class(byte);
+        letters += usize::from(now == 1 || now == 2);
+        digits += usize::from(now == 3);
+        // `Name` is one change that people make.
+        changes += usize::from(now != 0 && previous != 0 && now != previous && !(previous == 2 && now == 1));
+        if now != 0 {
+            previous = now;
+        }
+    }
+    letters > 0 && digits > 0 && changes * 5 >= word.len() && entropy(word) >= 3.2
+}

@@ -1,0 +1,88 @@
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn found(text: &str) -> Vec<(Kind, &str)> {
+    find(text, 1000).into_iter().map(|entity| (entity.kind, &text[entity.start..entity.end])).collect()
+}
+
+fn kinds(text: &str) -> Vec<Kind> {
+    found(text).into_iter().map(|(kind, _)| kind).collect()
+}
+
+#[test]
+fn names_what_it_sees() {
+    for (text, kind, value) in [
+        ("key sk-4Rt9LmQ2xVb7Ny3Kp8Wd6Hs now", Kind::ApiKey, "sk-4Rt9LmQ2xVb7Ny3Kp8Wd6Hs"),
+        ("id = AKIAZQ3DXMP7RT2VLB5K", Kind::ApiKey, "AKIAZQ3DXMP7RT2VLB5K"),
+        ("db password: Gr4nite&7-mule-Oslo", Kind::NamedSecret, "Gr4nite&7-mule-Oslo"),
+        ("{\"client_secret\": \"a8Kq-77zz-Pw\"}", Kind::NamedSecret, "a8Kq-77zz-Pw"),
+        ("API_TOKEN=q7w8e9r0t1y2", Kind::NamedSecret, "q7w8e9r0t1y2"),
+        ("postgres://app:pa55w0rd!@db.internal:5432/main", Kind::ConnectionString, "pa55w0rd!"),
+        ("pay to DE89370400440532013000.", Kind::Iban, "DE89370400440532013000"),
+        ("card 4111 1111 1111 1111 ok", Kind::Card, "4111 1111 1111 1111"),
+        ("SSN 536-90-4399,", Kind::NationalId, "536-90-4399"),
+        ("call +49 30 901820 now", Kind::Phone, "49 30 901820"),
+        ("mail Ann.Lee+x@mail.example.org!", Kind::Email, "Ann.Lee+x@mail.example.org"),
+        ("at 10.20.30.40 up", Kind::Ip, "10.20.30.40"),
+        ("id 123e4567-e89b-12d3-a456-426614174000", Kind::Uuid, "123e4567-e89b-12d3-a456-426614174000"),
+        ("see (https://docs.example.org/a/b?c=d).", Kind::Url, "https://docs.example.org/a/b?c=d"),
+        (
+            "commit 9fceb02d0ae598e95dc970b74767f19372d61af8",
+            Kind::HexId,
+            "9fceb02d0ae598e95dc970b74767f19372d61af8",
+        ),
+        ("open /home/ann/src/main.rs", Kind::Path, "/home/ann/src/main.rs"),
+        ("Y8kQ2zP5mW1xR7vT4nB6 it is", Kind::HighEntropy, "Y8kQ2zP5mW1xR7vT4nB6"),
+    ] {
+        assert!(found(text).contains(&(kind, value)), "{text}: {:?}", found(text));
+    }
+}
+
+#[test]
+fn a_private_key_is_its_body() {
+    let text = "-----BEGIN EC PRIVATE KEY-----\nAbCd1234\n-----END EC PRIVATE KEY-----";
+    assert!(found(text).contains(&(Kind::PrivateKey, "\nAbCd1234\n")));
+    assert!(
+        !kinds("-----BEGIN CERTIFICATE-----\nAbCd\n-----END CERTIFICATE-----").contains(&Kind::PrivateKey)
+    );
+}
+
+#[test]
+fn leaves_ordinary_text_alone() {
+    for text in [
+        "The starter plan costs 19.99 per month and includes 10 seats.",
+        "Version 10.2.14.3.1 of 2024-11-05 listens on port 8443",
+        "const token = generateSessionToken();",
+        "A password must have at least twelve characters and a token expires after a day.",
+        "getElementById querySelectorAll XMLHttpRequest useEffect2",
+        "order 4111111111111112 of 1234567",
+    ] {
+        assert_eq!(found(text), [], "{text}");
+    }
+}
+
+#[test]
+fn hostile_runs_take_linear_time() {
+    for piece in ["a@", "a", "f0", "=", "sk-", "1.", "1 ", "://", "a@b.", "-----BEGIN", "password=", "+1("] {
+        let text = piece.repeat(400_000 / piece.len());
+        let start = Instant::now();
+        let _ = find(&text, 1000);
+        // Without optimisation, on a busy machine.
+        assert!(start.elapsed() < Duration::from_millis(1500), "{piece}: {:?}", start.elapsed());
+    }
+}
+
+proptest! {
+    #[test]
+    fn never_panics_and_stays_inside(text in "(\\PC|[-+=:@./ 0-9a-zA-Z\"]){0,120}") {
+        for entity in find(&text, 50) {
+            prop_assert!(entity.start < entity.end);
+            prop_assert!(text.get(entity.start..entity.end).is_some());
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What values in a text are worth protecting, by their form alone.
+
+pub mod checks;
+pub mod entities;
+mod numbers;
+mod tokens;
+mod vendors;
+
+pub use entities::{Entity, Kind, find};

@@ -1,0 +1,103 @@
+//! Numbers with a meaning: cards, phones, national ids, addresses of machines.
+
+use super::checks;
+use super::entities::{Entity, Kind};
+
+/// Longest number with its separators, in bytes.
+const MAX_LENGTH: usize = 40;
+
+/// Digits that may be parted by one separator each, as people write long numbers.
+pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(start) = bytes[at..].iter().position(u8::is_ascii_digit).map(|offset| at + offset) {
+        let (end, digits, groups) = chain(bytes, start);
+        at = end.max(start + 1);
+        let glued = start > 0
+            && (bytes[start - 1].is_ascii_alphanumeric() || matches!(bytes[start - 1], b'.' | b'_'))
+            || bytes.get(end).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+        if glued || digits.len() < 7 {
+            continue;
+        }
+        let plus = start > 0 && bytes[start - 1] == b'+';
+        if let Some(kind) = kind(bytes, start, end, &digits, &groups, plus)
+            && found.len() < limit
+        {
+            found.push(Entity { kind, start, end });
+        }
+    }
+}
+
+fn kind(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[usize], plus: bool) -> Option<Kind> {
+    let written = &bytes[start..end];
+    if groups.len() == 4 && written.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') {
+        return is_address(written).then_some(Kind::Ip);
+    }
+    if (13..=19).contains(&digits.len()) && is_issuer(digits) && checks::luhn(digits) {
+        return Some(Kind::Card);
+    }
+    if groups == [3, 2, 4] && checks::ssn(digits) && written.iter().any(|byte| matches!(byte, b'-' | b' ')) {
+        return Some(Kind::NationalId);
+    }
+    if plus && (8..=15).contains(&digits.len()) {
+        return Some(Kind::Phone);
+    }
+    let dated = groups.first() == Some(&4) && groups.get(1) == Some(&2);
+    let grouped = groups.len() >= 3 && groups.iter().all(|&length| (2..=4).contains(&length));
+    (grouped
+        && !dated
+        && (10..=12).contains(&digits.len())
+        && written.iter().any(|byte| matches!(byte, b'-' | b' ' | b')')))
+    .then_some(Kind::Phone)
+}
+
+/// From a digit on: where the number ends, its digits, and the lengths of its groups.
+fn chain(bytes: &[u8], start: usize) -> (usize, Vec<u8>, Vec<usize>) {
+    let (mut digits, mut groups) = (Vec::new(), vec![0]);
+    let (mut at, mut end) = (start, start);
+    while at < bytes.len() {
+        let byte = bytes[at];
+        if byte.is_ascii_digit() {
+            digits.push(byte - b'0');
+            if let Some(last) = groups.last_mut() {
+                *last += 1;
+            }
+            end = at + 1;
+        } else {
+            let separators = bytes[at..]
+                .iter()
+                .take(3)
+                .take_while(|byte| matches!(byte, b' ' | b'-' | b'.' | b'(' | b')'))
+                .count();
+            let next = bytes.get(at + separators).is_some_and(u8::is_ascii_digit);
+            if separators == 0
+                || !next
+                || at - start > MAX_LENGTH
+                || (separators > 1
+                    && !bytes[at..at + separators].iter().any(|byte| matches!(byte, b'(' | b')')))
+            {
+                break;
+            }
+            groups.push(0);
+            at += separators - 1;
+        }
+        at += 1;
+    }
+    (end, digits, groups)
+}
+
+fn is_issuer(digits: &[u8]) -> bool {
+    matches!(
+        digits,
+        [4, ..] | [5, 1..=5, ..] | [2, 2..=7, ..] | [3, 4 | 7 | 0 | 6 | 8, ..] | [6, 0 | 2 | 4 | 5, ..]
+    )
+}
+
+/// Four numbers below 256 that are neither this machine nor nobody.
+fn is_address(written: &[u8]) -> bool {
+    let mut parts = written.split(|byte| *byte == b'.').map(|part| {
+        std::str::from_utf8(part).ok().filter(|part| part.len() <= 3).and_then(|part| part.parse::<u8>().ok())
+    });
+    let first = parts.next().flatten();
+    !matches!(first, None | Some(0 | 127)) && parts.all(|part| part.is_some())
+}

@@ -1,0 +1,276 @@
+//! Words with a meaning: addresses, identifiers, keys, and what stands behind the name of a secret.
+
+use super::entities::{Entity, Kind};
+use super::{checks, vendors};
+
+/// Longest word that is judged as a whole, in bytes. Longer ones are looked at through their parts.
+const MAX_WORD: usize = 4096;
+const MAX_LOCAL: usize = 64;
+const MAX_DOMAIN: usize = 253;
+
+/// Names whose value is a secret, once they are lower-case letters only.
+const SECRET_NAMES: [&str; 17] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "secret",
+    "token",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "signingkey",
+    "encryptionkey",
+    "authorization",
+    "credential",
+    "credentials",
+    "clientsecret",
+    "bearer",
+    "passcode",
+];
+
+pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    let mut announced = false;
+    while at < bytes.len() {
+        if found.len() >= limit {
+            return;
+        }
+        if is_break(bytes[at]) {
+            // The name of a secret holds for the next word when only these stand between.
+            if matches!(bytes[at], b'\n' | b',' | b'{' | b'}' | b'[' | b']') {
+                announced &= bytes[at] == b'[';
+            }
+            at += 1;
+            continue;
+        }
+        let end =
+            bytes[at..].iter().position(|byte| is_break(*byte)).map_or(bytes.len(), |length| at + length);
+        word(text, at, end, announced, found);
+        announced = announces(text, at, end, announced);
+        at = end;
+    }
+}
+
+/// Ends a word wherever it stands.
+fn is_break(byte: u8) -> bool {
+    matches!(
+        byte,
+        b' ' | b'\n'
+            | b'\r'
+            | b'\t'
+            | b'"'
+            | b'\''
+            | b'`'
+            | b'<'
+            | b'>'
+            | b'{'
+            | b'}'
+            | b'['
+            | b']'
+            | b'('
+            | b')'
+            | b','
+            | b';'
+            | b'|'
+    )
+}
+
+/// Whether the next word is a secret: `password:`, `"token": `, `Bearer`.
+fn announces(text: &str, start: usize, end: usize, announced: bool) -> bool {
+    let word = &text[start..end];
+    let after = text[end..].trim_start_matches(['"', '\'', '`', ' ']);
+    let is_assigned = word.ends_with([':', '=']) || after.starts_with([':', '=']);
+    if word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic") {
+        return true;
+    }
+    if matches!(word, ":" | "=" | ":=" | "=>" | "is") {
+        return announced;
+    }
+    is_assigned && is_secret_name(word)
+}
+
+fn is_secret_name(word: &str) -> bool {
+    if word.len() > 60 {
+        return false;
+    }
+    let plain: String = word
+        .bytes()
+        .filter(u8::is_ascii_alphanumeric)
+        .map(|byte| char::from(byte.to_ascii_lowercase()))
+        .collect();
+    SECRET_NAMES.iter().any(|name| plain.ends_with(name))
+}
+
+fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<Entity>) {
+    let end = start + text[start..end].trim_end_matches(['.', ':', '!', '?', '\\']).len();
+    let word = &text[start..end];
+    if word.len() < 6 {
+        return;
+    }
+    let mut push = |kind, start, end| found.push(Entity { kind, start, end });
+    if let Some(scheme) = word.find("://").filter(|scheme| *scheme <= 30 && word.len() > scheme + 6) {
+        address(word, scheme, start, &mut push);
+        return;
+    }
+    if announced && is_value(word) {
+        push(Kind::NamedSecret, start, end);
+        return;
+    }
+    if let Some(at) =
+        word.bytes().position(|byte| matches!(byte, b'=' | b':')).filter(|at| *at + 8 < word.len())
+        && word.len() <= MAX_WORD
+        && !word[at + 1..].bytes().all(|byte| byte == b'=')
+    {
+        let secret = is_secret_name(&word[..at]);
+        let value = word[at + 1..].trim_start_matches(['=', ':']);
+        let value_start = end - value.len();
+        if secret && is_value(value) {
+            push(Kind::NamedSecret, value_start, end);
+        } else {
+            classify(value, value_start, &mut push);
+        }
+    }
+    emails(word, start, &mut push);
+    classify(word, start, &mut push);
+}
+
+/// What stands after the name of a secret and is not the name of something else.
+fn is_value(value: &str) -> bool {
+    let classes = usize::from(value.bytes().any(|byte| byte.is_ascii_digit()))
+        + usize::from(value.bytes().any(|byte| byte.is_ascii_uppercase()))
+        + usize::from(value.bytes().any(|byte| byte.is_ascii_lowercase()))
+        + usize::from(value.bytes().any(|byte| byte.is_ascii_punctuation() && byte != b'.' && byte != b'_'));
+    (8..=MAX_WORD).contains(&value.len()) && classes >= 2 && value.bytes().any(|byte| byte.is_ascii_digit())
+        || (value.len() >= 12 && classes >= 3)
+}
+
+/// A URL, or a connection string when it carries a password; and what looks secret in its parts.
+fn address(word: &str, scheme: usize, start: usize, push: &mut impl FnMut(Kind, usize, usize)) {
+    let word = word.trim_end_matches(['.', '*', '_']);
+    let rest = &word[scheme + 3..];
+    let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let user = rest[..authority].rfind('@');
+    if let Some(user) = user
+        && let Some(colon) = rest[..user].find(':').filter(|colon| colon + 3 < user)
+    {
+        push(Kind::ConnectionString, start + scheme + 3 + colon + 1, start + scheme + 3 + user);
+    }
+    push(Kind::Url, start, start + word.len());
+    let mut at = scheme + 3 + authority;
+    for part in rest[authority..].split(['/', '?', '&', '#', '=']) {
+        if let Some((Kind::ApiKey | Kind::Jwt, _)) = vendors::known(part) {
+            push(Kind::ApiKey, start + at, start + at + part.len());
+        } else if part.len() >= 24
+            && part.len() <= MAX_WORD
+            && checks::looks_random(part.as_bytes())
+            && !is_hex(part)
+        {
+            push(Kind::HighEntropy, start + at, start + at + part.len());
+        }
+        at += part.len() + 1;
+    }
+}
+
+fn emails(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize)) {
+    let bytes = word.as_bytes();
+    for at in memchr::memchr_iter(b'@', bytes) {
+        let local = bytes[..at]
+            .iter()
+            .rev()
+            .take(MAX_LOCAL)
+            .take_while(|byte| {
+                byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'%' | b'+' | b'-')
+            })
+            .count();
+        let domain = bytes[at + 1..]
+            .iter()
+            .take(MAX_DOMAIN)
+            .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'))
+            .count();
+        let name = word[at + 1..at + 1 + domain].trim_end_matches(['.', '-']);
+        let top = name.rsplit('.').next().unwrap_or_default();
+        if local > 0
+            && name.len() > top.len() + 1
+            && top.len() >= 2
+            && top.bytes().all(|byte| byte.is_ascii_alphabetic())
+        {
+            push(Kind::Email, start + at - local, start + at + 1 + name.len());
+        }
+    }
+}
+
+/// A word by its own looks.
+fn classify(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize)) {
+    let end = start + word.len();
+    if word.len() > MAX_WORD {
+        return;
+    }
+    if let Some((kind, prefix)) = vendors::known(word) {
+        // A short prefix says nothing that could be mistaken for something else.
+        push(kind, if prefix < 5 { start } else { start + prefix }, end);
+        return;
+    }
+    let bytes = word.as_bytes();
+    if checks::iban(bytes) {
+        push(Kind::Iban, start, end);
+    } else if is_uuid(bytes) {
+        push(Kind::Uuid, start, end);
+    } else if is_hex(word) && word.len() >= 7 {
+        if word.len() >= 16
+            && bytes.iter().any(u8::is_ascii_digit)
+            && bytes.iter().any(u8::is_ascii_alphabetic)
+        {
+            push(Kind::HexId, start, end);
+        }
+    } else if bytes.iter().filter(|byte| **byte == b'/').count() >= 2 && is_path(bytes) {
+        push(Kind::Path, start, end);
+    } else if word.len() >= 12 && is_key_like(bytes) && checks::looks_random(bytes) {
+        push(Kind::HighEntropy, start, end);
+    }
+}
+
+fn is_hex(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_uuid(bytes: &[u8]) -> bool {
+    bytes.len() == 36
+        && bytes.iter().enumerate().all(|(at, byte)| {
+            if matches!(at, 8 | 13 | 18 | 23) { *byte == b'-' } else { byte.is_ascii_hexdigit() }
+        })
+}
+
+fn is_path(bytes: &[u8]) -> bool {
+    bytes
+        .split(|byte| matches!(byte, b'/' | b'.' | b'-' | b'_'))
+        .all(|part| part.len() < 24 && !checks_random(part))
+}
+
+fn checks_random(part: &[u8]) -> bool {
+    part.len() >= 10 && checks::looks_random(part)
+}
+
+fn is_key_like(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| {
+        byte.is_ascii_alphanumeric()
+            || matches!(
+                byte,
+                b'+' | b'/'
+                    | b'='
+                    | b'-'
+                    | b'_'
+                    | b'~'
+                    | b'!'
+                    | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'*'
+                    | b'^'
+                    | b'@'
+                    | b'.'
+            )
+    })
+}

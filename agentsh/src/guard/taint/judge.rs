@@ -1,0 +1,649 @@
+//! What in the arguments of a call came out of a result.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::leaves::{Leaf, Leaves, Role};
+use super::marker::{self, Mark};
+use super::memory::{Config, Origin, OriginId, Stored, TaintMemory, value_tag};
+use super::near;
+use super::scan::{Hit, Scanner, What};
+use super::sinks::{HEAD, Sinks};
+use super::symbols::Folded;
+use crate::guard::secrets::{self, Kind};
+use crate::types::ServerId;
+
+pub const MARKER: &str = "taint-marker";
+pub const ENTITY: &str = "taint-entity";
+pub const FINGERPRINT: &str = "taint-fingerprint";
+pub const DECODED: &str = "taint-decoded";
+pub const SPLIT: &str = "taint-split";
+pub const NEAR: &str = "taint-near";
+
+/// Findings of one call.
+const MAX_FINDINGS: usize = 32;
+/// Letters and digits that a passage has beside words that everybody uses.
+const MIN_CONTENT: usize = 16;
+/// Bytes of the arguments in which values are named, and in which single words are looked up.
+const MAX_NAMED: usize = 64 * 1024;
+const MAX_WORDS: usize = 256 * 1024;
+/// Bytes of all leaves together that are decoded once more as one text.
+const MAX_JOINED: usize = 64 * 1024;
+const MIN_DECODED: usize = 8;
+/// A near copy shares so many pairs of words, and so many of a hundred.
+const NEAR_PAIRS: u32 = 5;
+const NEAR_SHARE: u32 = 35;
+/// Characters of context on each side.
+const CONTEXT: usize = 50;
+
+/// How bad it would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Low,
+    Medium,
+    High,
+    Critical,
+}
+
+/// One piece of a result in the arguments of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// One of `taint-marker`, `taint-entity`, `taint-fingerprint`, `taint-decoded`, `taint-split`, `taint-near`.
+    pub rule: &'static str,
+    /// The kind of value, or `passage`, `marker`, `near-copy`.
+    pub category: &'static str,
+    pub severity: Severity,
+    /// JSON pointer into the arguments; `tool` for the tool's name.
+    pub pointer: String,
+    /// What stands around it, at most 50 characters on each side, every letter as `x` and every digit as `0`.
+    pub context: String,
+    pub origin: OriginId,
+    /// Decodings that led to it, outermost first.
+    pub chain: Vec<&'static str>,
+    /// A link, an address or an identifier: using it is what it is there for.
+    pub is_reference: bool,
+}
+
+pub type Findings = Vec<Finding>;
+
+/// One text that decodes from another.
+pub struct View<'a> {
+    pub text: &'a str,
+    /// The names of the steps, outermost first.
+    pub how: &'a dyn Fn() -> Vec<&'static str>,
+    /// The same characters or words in another order: a guess that fits every text, and no encoding.
+    pub is_rearranged: bool,
+}
+
+/// Shows every text that decodes from a text, the text itself not among them.
+pub trait Decoder {
+    fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>));
+}
+
+/// Decodes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plain;
+
+impl Decoder for Plain {
+    fn decode(&self, _: &str, _: &mut dyn FnMut(View<'_>)) {}
+}
+
+/// The memory, and what was sent before.
+#[derive(Debug)]
+pub struct Judge {
+    pub memory: TaintMemory,
+    sinks: Sinks,
+    scanner: Scanner,
+    markers: BTreeMap<u16, OriginId>,
+    values: Folded,
+    single: Folded,
+}
+
+/// Leaves that were folded into one stream: where each begins, in symbols and in letters.
+type Bounds = Vec<(usize, usize, usize)>;
+
+impl Judge {
+    #[must_use]
+    pub fn new(config: Config, key: &[u8; 32]) -> Self {
+        Self {
+            memory: TaintMemory::new(config, key),
+            sinks: Sinks::default(),
+            scanner: Scanner::default(),
+            markers: BTreeMap::new(),
+            values: Folded::default(),
+            single: Folded::default(),
+        }
+    }
+
+    /// Remembers every text of a result, and every text that decodes from one.
+    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
+        let mut decoded = Vec::new();
+        let mut room = MAX_DECODED;
+        for leaf in
+            result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED)
+        {
+            decoder.decode(&leaf.text, &mut |view| {
+                if !view.is_rearranged && view.text.len() <= room {
+                    room -= view.text.len();
+                    decoded.push(view.text.to_owned());
+                }
+            });
+        }
+        let texts = result.items.iter().filter(|leaf| leaf.role != Role::Name).map(|leaf| &*leaf.text);
+        self.memory.remember(origin, texts.chain(decoded.iter().map(String::as_str)))
+    }
+
+    /// The number of a marker that now stands for a result. `random` chooses it.
+    pub fn new_marker(&mut self, origin: OriginId, random: u64) -> u16 {
+        let number = (random ^ random >> 16 ^ random >> 32 ^ random >> 48) as u16;
+        self.markers.retain(|_, origin| self.memory.entry(*origin).is_some());
+        self.markers.insert(number, origin);
+        number
+    }
+
+    /// Whether a marker is one of ours.
+    #[must_use]
+    pub fn is_marker(&self, number: u16) -> bool {
+        self.markers.contains_key(&number)
+    }
+
+    /// Everything in the arguments that came out of a result, whatever the server. Remembers what is sent, for the
+    /// next call.
+    pub fn judge(
+        &mut self,
+        sink: &ServerId,
+        call: &Leaves<'_>,
+        now: Duration,
+        decoder: &dyn Decoder,
+    ) -> Findings {
+        self.memory.expire(now);
+        let mut search = Search { call, found: Vec::new(), seen: BTreeSet::new() };
+        let mut values = std::mem::take(&mut self.values);
+        let bounds = fold(call, &mut values, |leaf| matches!(leaf.role, Role::Text | Role::Number));
+        let hits = self.stream(&values, &bounds, &mut search);
+        self.memory.say(&values, |at| hits.iter().any(|hit| hit.start <= at && at < hit.end));
+        if !self.memory.is_empty() {
+            self.names(&mut search);
+            self.sorted(call, &mut search);
+            self.markers(&mut search);
+            self.words(&mut search);
+            self.decoded(decoder, &mut search);
+        }
+        self.near(&mut search);
+        self.earlier_calls(sink, now, decoder, &mut search);
+        self.values = values;
+        search.found
+    }
+
+    fn stream(&mut self, text: &Folded, bounds: &Bounds, search: &mut Search<'_, '_>) -> Vec<Hit> {
+        let mut hits = Vec::new();
+        self.scanner.scan(&self.memory, text, &mut hits);
+        for hit in &hits {
+            search.hit(hit, bounds);
+        }
+        hits
+    }
+
+    /// Names of members, and the name of the tool.
+    fn names(&mut self, search: &mut Search<'_, '_>) {
+        let mut text = std::mem::take(&mut self.single);
+        for role in [Role::Name, Role::Tool] {
+            let bounds = fold(search.call, &mut text, |leaf| leaf.role == role);
+            self.stream(&text, &bounds, search);
+        }
+        self.single = text;
+    }
+
+    /// The values once more, in the order of their names.
+    fn sorted(&mut self, call: &Leaves<'_>, search: &mut Search<'_, '_>) {
+        let mut order: Vec<usize> =
+            (0..call.items.len()).filter(|at| call.items[*at].role == Role::Text).collect();
+        if !(2..=256).contains(&order.len())
+            || order.iter().map(|at| call.items[*at].text.len()).sum::<usize>() > MAX_JOINED
+        {
+            return;
+        }
+        let before = order.clone();
+        order.sort_by_cached_key(|at| natural(&call.pointer(*at)));
+        if order == before {
+            return;
+        }
+        let mut text = std::mem::take(&mut self.single);
+        text.clear();
+        let mut bounds = Vec::new();
+        for at in order {
+            bounds.push((text.symbols.len(), text.letters.len(), at));
+            text.push(&call.items[at].text);
+        }
+        self.stream(&text, &bounds, search);
+        self.single = text;
+    }
+
+    fn markers(&self, search: &mut Search<'_, '_>) {
+        let call = search.call;
+        for (at, leaf) in call.items.iter().enumerate() {
+            for mark in marker::find(&leaf.text) {
+                self.marker(&mark, at, &leaf.text, Vec::new(), search);
+            }
+        }
+    }
+
+    fn marker(
+        &self,
+        mark: &Mark,
+        leaf: usize,
+        text: &str,
+        chain: Vec<&'static str>,
+        search: &mut Search<'_, '_>,
+    ) {
+        // A damaged one does not say whose it is: the newest marked result stands for it.
+        let origin = match mark.number {
+            Some(number) => self.markers.get(&number).copied(),
+            None => self.markers.values().max().copied(),
+        };
+        if let Some(origin) = origin.filter(|origin| self.memory.entry(*origin).is_some()) {
+            let context = context(text, mark.at.clone());
+            search.push(MARKER, "marker", Severity::High, leaf, context, origin, chain, false);
+        }
+    }
+
+    /// Whole values: links and addresses, and secrets too short for a fingerprint.
+    fn words(&mut self, search: &mut Search<'_, '_>) {
+        let call = search.call;
+        let (mut named, mut split) = (MAX_NAMED, MAX_WORDS);
+        let mut folded = std::mem::take(&mut self.single);
+        for (at, leaf) in call.items.iter().enumerate() {
+            if leaf.text.len() <= named {
+                named -= leaf.text.len();
+                for entity in secrets::find(&leaf.text, 256) {
+                    self.value(entity.kind, entity.start..entity.end, at, &leaf.text, &mut folded, search);
+                }
+            }
+            if leaf.text.len() <= split {
+                split -= leaf.text.len();
+                for word in leaf.text.split(|character: char| {
+                    character.is_whitespace()
+                        || matches!(
+                            character,
+                            '"' | '\'' | '`' | ',' | ';' | '(' | ')' | '<' | '>' | '=' | ':'
+                        )
+                }) {
+                    if (6..=20).contains(&word.len()) {
+                        let start = word.as_ptr() as usize - leaf.text.as_ptr() as usize;
+                        self.value(
+                            Kind::HighEntropy,
+                            start..start + word.len(),
+                            at,
+                            &leaf.text,
+                            &mut folded,
+                            search,
+                        );
+                    }
+                }
+            }
+        }
+        self.single = folded;
+    }
+
+    fn value(
+        &self,
+        kind: Kind,
+        range: std::ops::Range<usize>,
+        leaf: usize,
+        text: &str,
+        folded: &mut Folded,
+        search: &mut Search<'_, '_>,
+    ) {
+        folded.clear();
+        folded.push(text.get(range.clone()).unwrap_or_default());
+        if folded.symbols.len() < 5 {
+            return;
+        }
+        let tag = value_tag(&self.memory.hasher, kind, &folded.symbols);
+        if !self.memory.values.may_have(tag) {
+            return;
+        }
+        self.memory.values.find(tag, self.memory.floor(), |place| {
+            if let Some((origin, _)) = self.memory.entry_at(place) {
+                let severity = if kind.is_reference() { Severity::Low } else { Severity::High };
+                let category = if kind == Kind::HighEntropy { "short-value" } else { kind.as_str() };
+                let context = context(text, range.clone());
+                search.push(
+                    ENTITY,
+                    category,
+                    severity,
+                    leaf,
+                    context,
+                    origin,
+                    Vec::new(),
+                    kind.is_reference(),
+                );
+            }
+        });
+    }
+
+    /// Every text that decodes from a leaf, and from all of them together.
+    fn decoded(&mut self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
+        let call = search.call;
+        let mut joined = String::new();
+        let mut parts = 0;
+        for (at, leaf) in call.items.iter().enumerate() {
+            if leaf.role == Role::Codes {
+                self.view(&leaf.text, at, &|| vec!["char-codes"], search);
+            }
+            if leaf.role == Role::Number || leaf.text.len() < MIN_DECODED {
+                // Too short alone; a part of the whole.
+            } else {
+                decoder.decode(&leaf.text, &mut |view| self.view(view.text, at, view.how, search));
+            }
+            if leaf.role == Role::Text && joined.len() + leaf.text.len() <= MAX_JOINED {
+                parts += 1;
+                joined.push_str(&leaf.text);
+            }
+        }
+        if parts > 1 && joined.len() >= MIN_DECODED {
+            let first = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
+            decoder.decode(&joined, &mut |view| self.view(view.text, first, view.how, search));
+        }
+    }
+
+    fn view(
+        &mut self,
+        text: &str,
+        leaf: usize,
+        how: &dyn Fn() -> Vec<&'static str>,
+        search: &mut Search<'_, '_>,
+    ) {
+        let mut folded = std::mem::take(&mut self.single);
+        folded.clear();
+        folded.push(text);
+        let mut hits = Vec::new();
+        self.scanner.scan(&self.memory, &folded, &mut hits);
+        for hit in &hits {
+            search.decoded(hit, text, leaf, how());
+        }
+        for mark in marker::find(text) {
+            self.marker(&mark, leaf, text, how(), search);
+        }
+        if text.len() <= 256 {
+            for entity in secrets::find(text, 16).into_iter().filter(|entity| !entity.kind.is_reference()) {
+                self.value(entity.kind, entity.start..entity.end, leaf, text, &mut folded, search);
+            }
+            self.value(Kind::HighEntropy, 0..text.len(), leaf, text, &mut folded, search);
+        }
+        self.single = folded;
+    }
+
+    /// Neighbouring content words that one result has, too.
+    fn near(&mut self, search: &mut Search<'_, '_>) {
+        let mut votes: BTreeMap<OriginId, BTreeSet<u32>> = BTreeMap::new();
+        let mut total = BTreeSet::new();
+        let call = search.call;
+        for leaf in call.items.iter().filter(|leaf| leaf.role == Role::Text) {
+            near::pairs(&self.memory.hasher, &leaf.text, |tag| {
+                total.insert(tag);
+                if self.memory.pairs.may_have(tag) {
+                    self.memory.pairs.find(tag, self.memory.floor(), |place| {
+                        if let Some((origin, _)) = self.memory.entry_at(place) {
+                            votes.entry(origin).or_default().insert(tag);
+                        }
+                    });
+                }
+            });
+        }
+        if votes.is_empty() {
+            total.iter().for_each(|tag| self.memory.say_pair(*tag));
+        }
+        for (origin, pairs) in votes {
+            let known = self.memory.entry(origin).map_or(0, |entry| u32::from(entry.pairs));
+            let (shared, all) = (pairs.len() as u32, (total.len() as u32).min(known));
+            if shared >= NEAR_PAIRS && shared * 100 >= all * NEAR_SHARE {
+                let leaf = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
+                let shown = format!("[{shared} pairs of words]");
+                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, origin, Vec::new(), false);
+            }
+        }
+    }
+
+    /// What stands at the end of earlier calls together with the beginning of this one.
+    fn earlier_calls(
+        &mut self,
+        sink: &ServerId,
+        now: Duration,
+        decoder: &dyn Decoder,
+        search: &mut Search<'_, '_>,
+    ) {
+        let call = search.call;
+        let lifetime = self.memory.config.lifetime;
+        let mut joined = Folded::default();
+        for (at, leaf) in call.items.iter().enumerate().take(MAX_TAILED) {
+            // Names come again with every call; only one that changes can carry something on.
+            if leaf.role == Role::Codes {
+                continue;
+            }
+            let path = call.path(at) ^ u64::from(leaf.role == Role::Name);
+            let head = clip(&leaf.text, HEAD * 4);
+            self.single.clear();
+            self.single.push(head);
+            let tail = self.sinks.tail(sink, path, now, lifetime);
+            if tail.is_repeated(&leaf.text) {
+                continue;
+            }
+            joined.clear();
+            joined.symbols.extend_from_slice(&tail.text.symbols);
+            joined.letters.extend_from_slice(&tail.text.letters);
+            let border = (joined.symbols.len(), joined.letters.len());
+            joined.symbols.extend(self.single.symbols.iter().take(HEAD));
+            joined.letters.extend(self.single.letters.iter().take(HEAD));
+            let mut hits = Vec::new();
+            if border.0 > 0 {
+                self.scanner.scan(&self.memory, &joined, &mut hits);
+            }
+            for hit in hits {
+                let border = if matches!(hit.what, What::Shifted(_)) { border.1 } else { border.0 };
+                if hit.start < border && border < hit.end {
+                    search.split(&hit, at);
+                }
+            }
+            if head.len() == leaf.text.len() {
+                tail.push(head, &self.single);
+            } else {
+                let end = &leaf.text[leaf.text.len() - clip_back(&leaf.text, HEAD * 4)..];
+                self.single.clear();
+                self.single.push(end);
+                tail.push(end, &self.single);
+            }
+            let raw = (tail.raw.len() > leaf.text.len() && tail.raw.len() >= 16).then(|| tail.raw.clone());
+            if let Some(raw) = raw.filter(|_| !self.memory.is_empty()) {
+                decoder.decode(&raw, &mut |view| {
+                    let how = || std::iter::once("earlier-calls").chain((view.how)()).collect();
+                    self.view(view.text, at, &how, search);
+                });
+            }
+        }
+    }
+}
+
+/// Bytes of decoded text that one result may add to the memory.
+const MAX_DECODED: usize = 2 << 20;
+/// Leaves of one call that are joined to earlier calls.
+const MAX_TAILED: usize = 32;
+
+struct Search<'c, 'a> {
+    call: &'c Leaves<'a>,
+    found: Findings,
+    seen: BTreeSet<(&'static str, &'static str, OriginId, usize)>,
+}
+
+impl Search<'_, '_> {
+    /// A hit in leaves that were folded into one stream.
+    fn hit(&mut self, hit: &Hit, bounds: &Bounds) {
+        let letters = matches!(hit.what, What::Shifted(_));
+        let begin = |bound: &(usize, usize, usize)| if letters { bound.1 } else { bound.0 };
+        let leaf_of = |position: usize| {
+            let after = bounds.partition_point(|bound| begin(bound) <= position);
+            bounds.get(after.wrapping_sub(1)).copied().unwrap_or_default()
+        };
+        let (first, last) = (leaf_of(hit.start), leaf_of(hit.end.saturating_sub(1)));
+        let rule = if first.2 == last.2 { named(hit.what).0 } else { SPLIT };
+        // One look at the text for each finding, not for each hit.
+        if !self.is_new(rule, named(hit.what).1, hit.origin, first.2) {
+            return;
+        }
+        let text = &self.call.items[first.2].text;
+        let range = byte_range(text, hit.start - begin(&first), hit.end - hit.start, letters);
+        let passage = if first.2 == last.2 { text.get(range.clone()).unwrap_or_default() } else { "" };
+        if matches!(hit.what, What::Run | What::Shifted(None))
+            && first.2 == last.2
+            && near::content_length(passage) < MIN_CONTENT
+        {
+            return;
+        }
+        let (_, category, severity) = named(hit.what);
+        let chain = if letters { vec!["shifted"] } else { Vec::new() };
+        let context = context(text, range);
+        self.push(rule, category, severity, first.2, context, hit.origin, chain, false);
+    }
+
+    fn is_new(&self, rule: &'static str, category: &'static str, origin: OriginId, leaf: usize) -> bool {
+        self.found.len() < MAX_FINDINGS && !self.seen.contains(&(rule, category, origin, leaf))
+    }
+
+    fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, mut chain: Vec<&'static str>) {
+        if !self.is_new(DECODED, named(hit.what).1, hit.origin, leaf) {
+            return;
+        }
+        let letters = matches!(hit.what, What::Shifted(_));
+        let range = byte_range(text, hit.start, hit.end - hit.start, letters);
+        let passage = text.get(range.clone()).unwrap_or_default();
+        if matches!(hit.what, What::Run | What::Shifted(None)) && near::content_length(passage) < MIN_CONTENT
+        {
+            return;
+        }
+        if letters {
+            chain.push("shifted");
+        }
+        let (_, category, severity) = named(hit.what);
+        self.push(DECODED, category, severity, leaf, context(text, range), hit.origin, chain, false);
+    }
+
+    fn split(&mut self, hit: &Hit, leaf: usize) {
+        let (_, category, severity) = named(hit.what);
+        let shown = format!("[{} characters over several calls]", hit.end - hit.start);
+        self.push(SPLIT, category, severity, leaf, shown, hit.origin, vec!["earlier-calls"], false);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are the fields of one finding")]
+    fn push(
+        &mut self,
+        rule: &'static str,
+        category: &'static str,
+        severity: Severity,
+        leaf: usize,
+        context: String,
+        origin: OriginId,
+        chain: Vec<&'static str>,
+        is_reference: bool,
+    ) {
+        // Several references of one kind count, so each has its own place.
+        let place = if is_reference { self.found.len() } else { leaf };
+        if self.found.len() < MAX_FINDINGS && self.seen.insert((rule, category, origin, place)) {
+            let pointer = self.call.pointer(leaf);
+            self.found.push(Finding {
+                rule,
+                category,
+                severity,
+                pointer,
+                context,
+                origin,
+                chain,
+                is_reference,
+            });
+        }
+    }
+}
+
+fn named(what: What) -> (&'static str, &'static str, Severity) {
+    match what {
+        What::Run => (FINGERPRINT, "passage", Severity::High),
+        What::Value(kind) => {
+            (ENTITY, kind.as_str(), if kind.is_secret() { Severity::Critical } else { Severity::High })
+        }
+        What::Shifted(None) => (DECODED, "passage", Severity::High),
+        What::Shifted(Some(kind)) => (DECODED, kind.as_str(), Severity::Critical),
+    }
+}
+
+fn fold(call: &Leaves<'_>, into: &mut Folded, wanted: impl Fn(&Leaf<'_>) -> bool) -> Bounds {
+    into.clear();
+    let mut bounds = Vec::new();
+    for (at, leaf) in call.items.iter().enumerate().filter(|(_, leaf)| wanted(leaf)) {
+        bounds.push((into.symbols.len(), into.letters.len(), at));
+        into.push(&leaf.text);
+    }
+    bounds
+}
+
+/// Bytes of `text` from one symbol (or letter) on, for so many of them.
+fn byte_range(text: &str, first: usize, count: usize, letters: bool) -> std::ops::Range<usize> {
+    let mut folded = Folded::default();
+    let (mut start, mut end) = (text.len(), text.len());
+    let mut buffer = [0; 4];
+    for (at, character) in text.char_indices() {
+        let before = if letters { folded.letters.len() } else { folded.symbols.len() };
+        folded.push(character.encode_utf8(&mut buffer));
+        let after = if letters { folded.letters.len() } else { folded.symbols.len() };
+        if before <= first && first < after {
+            start = at;
+        }
+        if after >= first + count {
+            end = at + character.len_utf8();
+            break;
+        }
+    }
+    start.min(end)..end
+}
+
+/// The shape of what stands around a range: neighbours of a secret may be secrets, so no letter of them is shown.
+fn context(text: &str, range: std::ops::Range<usize>) -> String {
+    let shape = |character: char| match character {
+        character if character.is_numeric() => '0',
+        character if character.is_alphabetic() => 'x',
+        '\n' | '\r' | '\t' => ' ',
+        character if character.is_ascii_punctuation() || character == ' ' => character,
+        _ => '?',
+    };
+    let before: Vec<char> =
+        text.get(..range.start).unwrap_or_default().chars().rev().take(CONTEXT).map(shape).collect();
+    let after: String = text.get(range.end..).unwrap_or_default().chars().take(CONTEXT).map(shape).collect();
+    let count = text.get(range).unwrap_or_default().chars().count();
+    format!("{}[{count} characters]{after}", before.iter().rev().collect::<String>())
+}
+
+/// Sorts `2` before `10`.
+fn natural(pointer: &str) -> String {
+    let mut sorted = String::with_capacity(pointer.len() + 8);
+    let mut digits = String::new();
+    for character in pointer.chars().chain(std::iter::once('/')) {
+        if character.is_ascii_digit() {
+            digits.push(character);
+        } else {
+            if !digits.is_empty() {
+                sorted.push_str(&format!("{digits:0>12}"));
+                digits.clear();
+            }
+            sorted.push(character);
+        }
+    }
+    sorted
+}
+
+fn clip(text: &str, length: usize) -> &str {
+    let end = (0..=length.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
+}
+
+/// At most `length` bytes from the end, on a boundary.
+fn clip_back(text: &str, length: usize) -> usize {
+    (0..=length.min(text.len())).rev().find(|back| text.is_char_boundary(text.len() - back)).unwrap_or(0)
+}

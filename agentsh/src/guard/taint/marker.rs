@@ -1,0 +1,187 @@
+//! A short invisible marker in prose: five characters that a copy carries along and a reader does not see.
+
+use std::ops::Range;
+
+/// Begins a marker: word joiner.
+const LEAD: char = '\u{2060}';
+/// A marker's number is written in these, four bits each.
+const FIRST_DIGIT: u32 = 0xFE00;
+const DIGITS: usize = 4;
+/// Bytes of a marker in UTF-8.
+const LENGTH: usize = 3 * (DIGITS + 1);
+/// So many digits in a row, without a lead, are a marker that was damaged: text has one at most, behind a character.
+const MIN_PARTIAL: usize = 3;
+/// Shortest text that is marked, in bytes and in words.
+const MIN_TEXT: usize = 50;
+const MIN_WORDS: usize = 8;
+
+/// Where a marker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    Suffix,
+    Prefix,
+    Both,
+    /// At a random place between two words.
+    Between,
+}
+
+/// A marker in a text, whole or what is left of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// None for a damaged one.
+    pub number: Option<u16>,
+    /// Bytes of the text.
+    pub at: Range<usize>,
+}
+
+/// The text with the marker in it. None when the text is not prose, or when it has such characters already, so that
+/// taking the marker out again could not be exact. `random`: any number, for [`Position::Between`].
+#[must_use]
+pub fn mark(text: &str, number: u16, position: Position, random: u64) -> Option<String> {
+    if !is_prose(text) || text.contains(|character| character == LEAD || digit(character).is_some()) {
+        return None;
+    }
+    let marker = spell(number);
+    Some(match position {
+        Position::Suffix => format!("{text}{marker}"),
+        Position::Prefix => format!("{marker}{text}"),
+        Position::Both => format!("{marker}{text}{marker}"),
+        Position::Between => {
+            let spaces = memchr::memchr_iter(b' ', text.as_bytes()).count();
+            let chosen = (random % spaces.max(1) as u64) as usize;
+            let at = memchr::memchr_iter(b' ', text.as_bytes()).nth(chosen).unwrap_or(0);
+            format!("{}{marker}{}", &text[..at], &text[at..])
+        }
+    })
+}
+
+/// The text without the markers that `is_ours` knows. None when there is none.
+#[must_use]
+pub fn strip(text: &str, is_ours: impl Fn(u16) -> bool) -> Option<String> {
+    let mut stripped = String::new();
+    let mut from = 0;
+    for mark in find(text) {
+        if mark.number.is_some_and(&is_ours) {
+            stripped.push_str(&text[from..mark.at.start]);
+            from = mark.at.end;
+        }
+    }
+    (from > 0).then(|| stripped + &text[from..])
+}
+
+/// Every marker in the text, whole or damaged.
+#[must_use]
+pub fn find(text: &str) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    while let Some(at) = memchr::memchr2(0xE2, 0xEF, &bytes[from..]).map(|offset| from + offset) {
+        let rest = &text[at..];
+        let has_lead = rest.starts_with(LEAD);
+        let digits =
+            rest[if has_lead { 3 } else { 0 }..].chars().map_while(digit).take(64).collect::<Vec<_>>();
+        let length = digits.len() * 3 + if has_lead { 3 } else { 0 };
+        from = at + length.max(3);
+        if has_lead && digits.len() >= DIGITS {
+            let number = digits[..DIGITS].iter().fold(0, |number, digit| number << 4 | digit);
+            marks.push(Mark { number: Some(number), at: at..at + LENGTH });
+            from = at + LENGTH;
+        } else if digits.len() >= MIN_PARTIAL {
+            marks.push(Mark { number: None, at: at..at + length });
+        }
+    }
+    marks
+}
+
+/// Text that people read: no JSON, no XML, no code, no list of numbers.
+#[must_use]
+pub fn is_prose(text: &str) -> bool {
+    let trimmed = text.trim();
+    if trimmed.len() < MIN_TEXT
+        || trimmed.starts_with(['{', '[', '<', '"', '#', '%', '-'])
+        || text.contains("```")
+    {
+        return false;
+    }
+    let (mut letters, mut spaces, mut others) = (0_usize, 0_usize, 0_usize);
+    for character in trimmed.chars() {
+        match character {
+            ' ' => spaces += 1,
+            ',' | '.' | '\'' | '!' | '?' | ':' | '-' | '(' | ')' => {}
+            '{' | '}' | '<' | '>' | ';' | '=' | '|' | '\\' | '[' | ']' => others += 4,
+            other if other.is_alphabetic() => letters += 1,
+            _ => others += 1,
+        }
+    }
+    spaces >= MIN_WORDS && others * 8 <= letters && !trimmed.lines().any(|line| line.starts_with([' ', '\t']))
+}
+
+fn spell(number: u16) -> String {
+    let digits =
+        (0..DIGITS).rev().filter_map(|at| char::from_u32(FIRST_DIGIT + u32::from(number >> (4 * at) & 15)));
+    std::iter::once(LEAD).chain(digits).collect()
+}
+
+fn digit(character: char) -> Option<u16> {
+    u16::try_from(u32::from(character).checked_sub(FIRST_DIGIT)?).ok().filter(|digit| *digit < 16)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PROSE: &str =
+        "The committee met on Monday and agreed that nothing of it should be told to anybody outside.";
+    const POSITIONS: [Position; 4] = [Position::Suffix, Position::Prefix, Position::Both, Position::Between];
+
+    #[test]
+    fn marks_prose_only() {
+        assert!(is_prose(PROSE));
+        for text in [
+            "{\"a\": \"one two three four five six seven eight nine ten eleven twelve\"}",
+            "<p>one two three four five six seven eight nine ten eleven twelve thirteen</p>",
+            "def one():\n    return two three four five six seven eight nine ten eleven twelve\n",
+            "Here is code that you asked me for, use it as you like, my friend: ```x = 1```",
+            "short text",
+            "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28",
+        ] {
+            assert_eq!(mark(text, 7, Position::Suffix, 0), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_marker_is_still_seen_and_emoji_are_not() {
+        let marked = mark(PROSE, 0xBEEF, Position::Suffix, 0).unwrap();
+        assert_eq!(find(&marked)[0].number, Some(0xBEEF));
+        assert_eq!(find(&marked.replace(LEAD, ""))[0].number, None);
+        let mut cut = marked;
+        cut.pop();
+        assert_eq!(find(&cut)[0].number, None);
+        assert_eq!(find("Great \u{2764}\u{fe0f} \u{2600}\u{fe0f}\u{2060} day"), []);
+    }
+
+    proptest! {
+        #[test]
+        fn marking_then_stripping_is_the_identity(
+            words in proptest::collection::vec("[a-zA-Zéñ世]{1,9}[.,]?", 12..40),
+            number: u16, random: u64, at in 0_usize..4,
+        ) {
+            let text = words.join(" ");
+            if let Some(marked) = mark(&text, number, POSITIONS[at], random) {
+                prop_assert_eq!(strip(&marked, |found| found == number).unwrap(), text);
+                prop_assert_eq!(strip(&marked, |found| found != number), None);
+            }
+        }
+
+        #[test]
+        fn any_text_can_be_searched(text in "(\\PC|[\u{2060}\u{fe00}-\u{fe0f}]){0,60}") {
+            for mark in find(&text) {
+                prop_assert!(text.get(mark.at).is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What came from where: results are remembered, arguments are searched for copies of them.
+//!
+//! Text is folded to symbols ([`symbols`]), symbols to keyed hashes ([`hash`]), and the hashes of results stand in
+//! indices ([`index`]) that answer in one probe. A copied run of [`GUARANTEED_RUN`] symbols is always found.
+
+mod boilerplate;
+pub mod hash;
+mod index;
+pub mod judge;
+pub mod leaves;
+pub mod marker;
+pub mod memory;
+mod near;
+pub mod persist;
+mod scan;
+mod sinks;
+pub mod symbols;
+
+pub use judge::{Finding, Findings};
+pub use leaves::Leaves;
+pub use memory::{Config, Evicted, Origin, OriginId, TaintMemory};
+pub use scan::GUARANTEED_RUN;

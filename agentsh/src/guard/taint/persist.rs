@@ -1,0 +1,160 @@
+//! One remembered result as bytes: origin, keyed hashes and positions. No text, and nothing that can be read back
+//! without the key.
+//!
+//! `AGTAINT1`, the body, and 16 bytes of HMAC-SHA-256 over both. Numbers are little-endian.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::memory::{Origin, OriginId, Print, TaintMemory};
+use crate::types::ServerId;
+
+const MAGIC: &[u8; 8] = b"AGTAINT1";
+const MAC: usize = 16;
+/// Longest name in a record, in bytes.
+const MAX_NAME: usize = 4096;
+const INDICES: usize = 6;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    #[error("a stored taint record is cut or is none")]
+    NotARecord,
+    #[error("a stored taint record was changed, or was written with another key")]
+    WrongMac,
+    #[error("a stored taint record contradicts itself")]
+    Contradiction,
+}
+
+impl TaintMemory {
+    /// Everything that a later session needs to find copies of a result.
+    pub(super) fn export(&self, origin: &Origin, print: &Print) -> Vec<u8> {
+        let mut body = MAGIC.to_vec();
+        body.push(u8::from(origin.private));
+        body.extend(origin.time.as_secs().to_le_bytes());
+        for name in [&origin.server.0, &origin.tool, &origin.call] {
+            let bytes = clip(name);
+            number(&mut body, bytes.len());
+            body.extend(bytes);
+        }
+        number(&mut body, print.shadow.len());
+        body.extend(&print.shadow);
+        body.extend(print.letters.to_le_bytes());
+        number(&mut body, print.spans.len());
+        for (start, end, kind) in &print.spans {
+            body.extend(start.to_le_bytes());
+            body.extend(end.to_le_bytes());
+            body.push(*kind);
+        }
+        for tags in &print.tags {
+            number(&mut body, tags.len());
+            for (tag, at) in tags {
+                body.extend(tag.to_le_bytes());
+                body.extend(at.to_le_bytes());
+            }
+        }
+        let mac = self.mac(&body);
+        body.extend(mac);
+        body
+    }
+
+    /// Remembers again what [`super::memory::Stored::record`] was. None when its lifetime is over.
+    ///
+    /// # Errors
+    /// When a byte of it is not as it was written.
+    pub fn import(&mut self, record: &[u8], now: Duration) -> Result<Option<OriginId>, ImportError> {
+        let split = record.len().checked_sub(MAC).ok_or(ImportError::NotARecord)?;
+        let (body, mac) = record.split_at(split);
+        if !body.starts_with(MAGIC) {
+            return Err(ImportError::NotARecord);
+        }
+        // Forging one needs the key, so a comparison that leaks time leaks nothing here.
+        if self.mac(body) != mac {
+            return Err(ImportError::WrongMac);
+        }
+        let mut reader = Reader(&body[MAGIC.len()..]);
+        let (origin, print) = read(&mut reader).ok_or(ImportError::NotARecord)?;
+        if !reader.0.is_empty() || !is_consistent(&print) {
+            return Err(ImportError::Contradiction);
+        }
+        // A time in the future would never end.
+        if origin.time > now || origin.time + self.config.lifetime <= now {
+            return Ok(None);
+        }
+        Ok(Some(self.insert(origin, &print).0))
+    }
+
+    /// HMAC-SHA-256 with the memory's key, cut to 16 bytes.
+    fn mac(&self, body: &[u8]) -> [u8; MAC] {
+        let pad = |byte: u8| self.mac_key.map(|key| key ^ byte);
+        let inner =
+            Sha256::new().chain_update(pad(0x36)).chain_update([0x36; 32]).chain_update(body).finalize();
+        let outer =
+            Sha256::new().chain_update(pad(0x5c)).chain_update([0x5c; 32]).chain_update(inner).finalize();
+        let mut mac = [0; MAC];
+        mac.copy_from_slice(&outer[..MAC]);
+        mac
+    }
+}
+
+fn read(reader: &mut Reader<'_>) -> Option<(Origin, Print)> {
+    let private = reader.take(1)?[0] != 0;
+    let time = Duration::from_secs(u64::from_le_bytes(reader.take(8)?.try_into().ok()?));
+    let mut name = || {
+        let length = reader.count(1)?;
+        String::from_utf8(reader.take(length)?.to_vec()).ok()
+    };
+    let (server, tool, call) = (ServerId(name()?), name()?, name()?);
+    let length = reader.count(1)?;
+    let mut print =
+        Print { shadow: reader.take(length)?.to_vec(), letters: reader.number()?, ..Print::default() };
+    for _ in 0..reader.count(9)? {
+        print.spans.push((reader.number()?, reader.number()?, reader.take(1)?[0]));
+    }
+    for index in 0..INDICES {
+        for _ in 0..reader.count(8)? {
+            print.tags[index].push((reader.number()?, reader.number()?));
+        }
+    }
+    Some((Origin { server, tool, call, time, private }, print))
+}
+
+/// Every position lies inside the result.
+fn is_consistent(print: &Print) -> bool {
+    let symbols = print.shadow.len() as u32;
+    print.spans.iter().all(|(start, end, _)| start < end && *end <= symbols)
+        && print.spans.is_sorted_by_key(|span| span.0)
+        && print.tags.iter().enumerate().all(|(index, tags)| {
+            let bound = if index == 2 || index == 3 { print.letters } else { symbols };
+            tags.iter().all(|(_, at)| *at <= bound)
+        })
+}
+
+fn clip(name: &str) -> &[u8] {
+    let end = (0..=MAX_NAME.min(name.len())).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+    &name.as_bytes()[..end]
+}
+
+fn number(body: &mut Vec<u8>, value: usize) {
+    body.extend(u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    /// A number of things of so many bytes each, of which there must be as many.
+    fn count(&mut self, size: usize) -> Option<usize> {
+        let count = self.number()? as usize;
+        (count.checked_mul(size)? <= self.0.len()).then_some(count)
+    }
+}

@@ -1,0 +1,231 @@
+//! Looks for remembered text in a stream of symbols: a bounded number of steps for each symbol, however much is
+//! remembered.
+
+use std::collections::BTreeMap;
+
+use super::hash::{self, LONG, LONG_STEPS, SHORT, STEPS};
+use super::memory::{Entry, OriginId, STEP_WINDOW, Span, TaintMemory, WINDOW};
+use super::symbols::Folded;
+use crate::guard::secrets::Kind;
+
+/// Every copied run of so many symbols (letters and digits) is found, wherever it stands.
+pub const GUARANTEED_RUN: usize = LONG + WINDOW - 1;
+/// Shorter runs, where one is found by chance, are everyday phrases.
+const MIN_RUN: usize = 30;
+/// So much of a secret is as bad as all of it.
+const MIN_PIECE: usize = 12;
+/// Places of interval grams that are compared in one scan.
+const MAX_PLACES: usize = 8192;
+const MAX_HITS: usize = 256;
+/// Hits that are asked whether they cover a place already.
+const RECENT: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// A copied passage.
+    Run,
+    /// A secret or personal value, or a piece of a secret.
+    Value(Kind),
+    /// A passage behind a Caesar cipher, a mirrored alphabet or read backwards.
+    Shifted(Option<Kind>),
+}
+
+/// `start..end` are symbols, or letters for [`What::Shifted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hit {
+    pub start: usize,
+    pub end: usize,
+    pub origin: OriginId,
+    pub what: What,
+}
+
+/// Buffers that are used again.
+#[derive(Debug, Default)]
+pub(super) struct Scanner {
+    grams: Vec<u64>,
+    candidates: Vec<(usize, u32)>,
+}
+
+impl Scanner {
+    pub fn scan(&mut self, memory: &TaintMemory, text: &Folded, hits: &mut Vec<Hit>) {
+        if memory.is_empty() {
+            return;
+        }
+        memory.hasher.short_grams(&text.symbols, &mut self.grams);
+        self.values(memory, hits);
+        self.passages(memory, hits);
+        memory.hasher.interval_grams(&text.letters, &mut self.grams);
+        self.shifted_values(memory, hits);
+        self.shifted_passages(memory, hits);
+    }
+
+    fn values(&mut self, memory: &TaintMemory, hits: &mut Vec<Hit>) {
+        self.candidates.clear();
+        for (at, gram) in self.grams.iter().enumerate() {
+            let tag = hash::tag(*gram);
+            if memory.short.may_have(tag) {
+                self.candidates.push((at, tag));
+            }
+        }
+        for &(at, tag) in &self.candidates {
+            memory.short.find(tag, memory.floor(), |place| {
+                let Some((origin, entry)) = memory.entry_at(place) else { return };
+                let covered = |hit: &Hit| hit.origin == origin && hit.start <= at && at < hit.end;
+                if hits.len() >= MAX_HITS || hits.iter().rev().take(RECENT).any(covered) {
+                    return;
+                }
+                let Some((start, end)) = extend(memory, &self.grams, at, place, entry) else { return };
+                let relative = place - entry.start;
+                let Some(span) = span_at(&entry.spans, relative) else { return };
+                let before = (at - start).min((relative - span.start) as usize);
+                let after = (end - at).min((span.end - relative) as usize);
+                let whole = (span.end - span.start) as usize;
+                let needed = if span.kind.is_secret() { whole.min(MIN_PIECE) } else { whole };
+                if before + after >= needed {
+                    hits.push(Hit {
+                        start: at - before,
+                        end: at + after,
+                        origin,
+                        what: What::Value(span.kind),
+                    });
+                }
+            });
+        }
+    }
+
+    fn passages(&mut self, memory: &TaintMemory, hits: &mut Vec<Hit>) {
+        self.candidates.clear();
+        let (grams, candidates) = (&self.grams, &mut self.candidates);
+        let longs = grams.len().saturating_sub(SHORT);
+        let tags: Vec<u32> = grams
+            .iter()
+            .zip(grams.get(SHORT..).unwrap_or_default())
+            .map(|(one, two)| hash::long(*one, *two))
+            .collect();
+        hash::winnow(
+            longs,
+            WINDOW,
+            |at| tags[at],
+            |at, tag| {
+                if memory.long.may_have(tag) {
+                    candidates.push((at, tag));
+                }
+            },
+        );
+        for &(at, tag) in &self.candidates {
+            memory.long.find(tag, memory.floor(), |place| {
+                let Some((origin, entry)) = memory.entry_at(place) else { return };
+                let covered = |hit: &Hit| {
+                    hit.origin == origin && hit.what == What::Run && at + LONG <= hit.end && hit.start <= at
+                };
+                if hits.len() >= MAX_HITS || hits.iter().rev().take(RECENT).any(covered) {
+                    return;
+                }
+                if let Some((start, end)) = extend(memory, &self.grams, at, place, entry)
+                    && end - start >= MIN_RUN
+                {
+                    hits.push(Hit { start, end, origin, what: What::Run });
+                }
+            });
+        }
+    }
+
+    fn shifted_values(&mut self, memory: &TaintMemory, hits: &mut Vec<Hit>) {
+        let mut places = Places::default();
+        for (at, gram) in self.grams.iter().enumerate() {
+            let tag = hash::tag(*gram);
+            if memory.secret_steps.may_have(tag) {
+                memory.secret_steps.find(tag, memory.letter_floor(), |place| places.add(memory, at, place));
+            }
+        }
+        places.report(STEPS + 1, Some(Kind::HighEntropy), hits);
+    }
+
+    fn shifted_passages(&mut self, memory: &TaintMemory, hits: &mut Vec<Hit>) {
+        let grams = &self.grams;
+        let longs = grams.len().saturating_sub(STEPS);
+        let tags: Vec<u32> = grams
+            .iter()
+            .zip(grams.get(STEPS..).unwrap_or_default())
+            .map(|(one, two)| hash::long_interval(*one, *two))
+            .collect();
+        let mut places = Places::default();
+        hash::winnow(
+            longs,
+            STEP_WINDOW,
+            |at| tags[at],
+            |at, tag| {
+                if memory.steps.may_have(tag) {
+                    memory.steps.find(tag, memory.letter_floor(), |place| places.add(memory, at, place));
+                }
+            },
+        );
+        places.report(LONG_STEPS + 1, None, hits);
+    }
+}
+
+/// Follows a copy to both ends, in symbols of the text that is searched. None when the tag was alike by chance.
+fn extend(
+    memory: &TaintMemory,
+    grams: &[u64],
+    at: usize,
+    place: u32,
+    entry: &Entry,
+) -> Option<(usize, usize)> {
+    let same = |at: usize, place: u32| memory.shadow(place) == grams.get(at).map(|gram| hash::shadow(*gram));
+    if !same(at, place) {
+        return None;
+    }
+    let (mut first, mut first_place) = (at, place);
+    while first > 0 && first_place > entry.start && same(first - 1, first_place - 1) {
+        first -= 1;
+        first_place -= 1;
+    }
+    let (mut last, mut last_place) = (at, place);
+    while last_place + (SHORT as u32) < entry.end && last + 1 < grams.len() && same(last + 1, last_place + 1)
+    {
+        last += 1;
+        last_place += 1;
+    }
+    Some((first, last + SHORT))
+}
+
+/// The span that a gram lies in, the innermost one.
+fn span_at(spans: &[Span], at: u32) -> Option<&Span> {
+    let after = spans.partition_point(|span| span.start <= at);
+    spans[..after].iter().rev().take(16).find(|span| at < span.end)
+}
+
+/// Where interval grams were found, by origin and by the line on which they lie: the difference of the two positions
+/// for a text that runs forwards, their sum for one that runs backwards.
+#[derive(Default)]
+struct Places {
+    lines: BTreeMap<(OriginId, bool, u32), (usize, usize, u32)>,
+    count: usize,
+}
+
+impl Places {
+    fn add(&mut self, memory: &TaintMemory, at: usize, place: u32) {
+        if self.count >= MAX_PLACES {
+            return;
+        }
+        let Some((origin, _)) = memory.entry_at_letter(place) else { return };
+        self.count += 1;
+        let position = at as u32;
+        for (backwards, line) in [(false, place.wrapping_sub(position)), (true, place.wrapping_add(position))]
+        {
+            let line = self.lines.entry((origin, backwards, line)).or_insert((at, at, 0));
+            if line.2 == 0 || at > line.1 {
+                *line = (line.0, at, line.2 + 1);
+            }
+        }
+    }
+
+    fn report(self, length: usize, kind: Option<Kind>, hits: &mut Vec<Hit>) {
+        for ((origin, ..), (first, last, count)) in self.lines {
+            if count >= 2 && hits.len() < MAX_HITS {
+                hits.push(Hit { start: first, end: last + length, origin, what: What::Shifted(kind) });
+            }
+        }
+    }
+}

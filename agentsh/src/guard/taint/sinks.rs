@@ -1,0 +1,94 @@
+//! The ends of what was sent to each server before: a text that is cut into calls is whole here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::symbols::Folded;
+use crate::types::ServerId;
+
+/// Symbols and letters that are kept of one path.
+const TAIL: usize = 256;
+/// Symbols of a new text that are joined to them.
+pub(super) const HEAD: usize = 128;
+/// Bytes of encoded text that are kept of one path.
+const RAW_TAIL: usize = 2048;
+const MAX_PATHS: usize = 64;
+const MAX_SINKS: usize = 256;
+
+/// What was last sent under one path of the arguments.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    pub text: Folded,
+    /// Text without spaces, as it stood: pieces of something encoded.
+    pub raw: String,
+    /// The text that came last, when it is short.
+    last: String,
+    time: Duration,
+}
+
+/// Bounded: 64 paths of 256 servers, the longest unused go first.
+#[derive(Debug, Default)]
+pub(super) struct Sinks {
+    sinks: BTreeMap<ServerId, BTreeMap<u64, Tail>>,
+}
+
+impl Sinks {
+    /// The tail of a path; one that is older than `lifetime` is empty again.
+    pub fn tail(&mut self, sink: &ServerId, path: u64, now: Duration, lifetime: Duration) -> &mut Tail {
+        if !self.sinks.contains_key(sink) {
+            if self.sinks.len() >= MAX_SINKS {
+                self.sinks.pop_first();
+            }
+            self.sinks.insert(sink.clone(), BTreeMap::new());
+        }
+        let paths = self.sinks.entry(sink.clone()).or_default();
+        if !paths.contains_key(&path)
+            && paths.len() >= MAX_PATHS
+            && let Some(oldest) = paths.iter().min_by_key(|(_, tail)| tail.time).map(|(path, _)| *path)
+        {
+            paths.remove(&oldest);
+        }
+        let tail = paths.entry(path).or_default();
+        if tail.time + lifetime <= now {
+            *tail = Tail::default();
+        }
+        tail.time = now;
+        tail
+    }
+}
+
+impl Tail {
+    /// Whether `text` is what came last: a name or a setting that stands in every call, and no next piece. One
+    /// character may well come twice.
+    pub fn is_repeated(&mut self, text: &str) -> bool {
+        let repeated = text.len() > 1 && text == self.last;
+        self.last.clear();
+        if text.len() <= RAW_TAIL {
+            self.last.push_str(text);
+        }
+        repeated
+    }
+
+    /// Appends what is sent now.
+    pub fn push(&mut self, text: &str, folded: &Folded) {
+        push_end(&mut self.text.symbols, &folded.symbols);
+        push_end(&mut self.text.letters, &folded.letters);
+        if text.len() <= RAW_TAIL && !text.contains(char::is_whitespace) {
+            self.raw.push_str(text);
+            if self.raw.len() > 2 * RAW_TAIL {
+                let cut =
+                    (self.raw.len() - RAW_TAIL..).find(|at| self.raw.is_char_boundary(*at)).unwrap_or(0);
+                self.raw.drain(..cut);
+            }
+        } else {
+            self.raw.clear();
+        }
+    }
+}
+
+fn push_end(tail: &mut Vec<u8>, new: &[u8]) {
+    tail.extend_from_slice(&new[new.len().saturating_sub(TAIL)..]);
+    if tail.len() > 2 * TAIL {
+        tail.drain(..tail.len() - TAIL);
+    }
+}

@@ -1,0 +1,251 @@
+//! Text as the symbols that are compared: letters and digits only, in one case, look-alikes and leetspeak made equal.
+//! Space, punctuation, marks and invisible characters do not count, so that none of them can hide a copy.
+
+/// `symbols` is what copies are looked for in. `letters` (0 to 25) is the same text without digits and without the
+/// leetspeak folding: what a Caesar cipher would shift.
+#[derive(Clone, Debug, Default)]
+pub struct Folded {
+    pub symbols: Vec<u8>,
+    pub letters: Vec<u8>,
+}
+
+/// No symbol.
+const NONE: u8 = 0;
+/// Marks a byte outside ASCII in [`SYMBOLS`].
+const WIDE: u8 = 255;
+/// In [`LETTERS`]: not a letter.
+const NO_LETTER: u8 = 255;
+
+const SYMBOLS: [u8; 256] = symbol_table();
+const LETTERS: [u8; 256] = letter_table();
+
+impl Folded {
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let mut folded = Self::default();
+        folded.push(text);
+        folded
+    }
+
+    pub fn clear(&mut self) {
+        self.symbols.clear();
+        self.letters.clear();
+    }
+
+    /// Appends the symbols of `text`.
+    pub fn push(&mut self, text: &str) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let ascii = rest.bytes().position(|byte| byte >= 0x80).unwrap_or(rest.len());
+            let (plain, wide) = rest.split_at(ascii);
+            self.push_ascii(plain.as_bytes());
+            let mut characters = wide.chars();
+            rest = "";
+            while let Some(character) = characters.clone().next() {
+                if character.is_ascii() {
+                    rest = characters.as_str();
+                    break;
+                }
+                characters.next();
+                self.push_wide(character);
+            }
+        }
+    }
+
+    /// Writes every symbol and only then decides whether it stays: no branch depends on the text.
+    fn push_ascii(&mut self, bytes: &[u8]) {
+        let (symbols, letters) = (self.symbols.len(), self.letters.len());
+        self.symbols.resize(symbols + bytes.len(), 0);
+        self.letters.resize(letters + bytes.len(), 0);
+        let mut at = symbols;
+        let mut letter_at = letters;
+        for &byte in bytes {
+            let symbol = SYMBOLS[usize::from(byte)];
+            let letter = LETTERS[usize::from(byte)];
+            if let Some(slot) = self.symbols.get_mut(at) {
+                *slot = symbol;
+            }
+            if let Some(slot) = self.letters.get_mut(letter_at) {
+                *slot = letter;
+            }
+            at += usize::from(symbol != NONE);
+            letter_at += usize::from(letter != NO_LETTER);
+        }
+        self.symbols.truncate(at);
+        self.letters.truncate(letter_at);
+    }
+
+    fn push_wide(&mut self, character: char) {
+        match plain(character) {
+            Some(ascii) if ascii.is_ascii() => {
+                let symbol = SYMBOLS[usize::from(ascii as u8)];
+                if symbol != NONE {
+                    self.symbols.push(symbol);
+                }
+                let letter = LETTERS[usize::from(ascii as u8)];
+                if letter != NO_LETTER {
+                    self.letters.push(letter);
+                }
+            }
+            Some(other) if other.is_alphanumeric() => self.symbols.push(foreign(other)),
+            _ => {}
+        }
+    }
+}
+
+/// The character that a reader takes this one for, None when it cannot be seen.
+fn plain(character: char) -> Option<char> {
+    let code = u32::from(character);
+    Some(match code {
+        0xFF01..=0xFF5E => char::from_u32(code - 0xFEE0)?,
+        0x1D400..=0x1D6A3 => letter((code - 0x1D400) % 52),
+        0x1D7CE..=0x1D7FF => char::from_u32(0x30 + (code - 0x1D7CE) % 10)?,
+        0x24B6..=0x24E9 => letter((code - 0x24B6) % 52),
+        0x1F130..=0x1F189 => letter((code - 0x1F130) % 32 % 26),
+        0x2460..=0x2468 => char::from_u32(0x31 + code - 0x2460)?,
+        // Combining marks, invisible characters, variation selectors and tags.
+        0x300..=0x36F
+        | 0x1AB0..=0x1AFF
+        | 0x1DC0..=0x1DFF
+        | 0x20D0..=0x20FF
+        | 0xFE00..=0xFE0F
+        | 0xFE20..=0xFE2F
+        | 0x200B..=0x200F
+        | 0x202A..=0x202E
+        | 0x2060..=0x206F
+        | 0xFEFF
+        | 0xAD
+        | 0x61C
+        | 0x180E
+        | 0x115F
+        | 0x1160
+        | 0x3164
+        | 0xE0000..=0xE0FFF => return None,
+        _ => look_alike(character),
+    })
+}
+
+fn letter(index: u32) -> char {
+    char::from_u32(if index < 26 { 0x41 + index } else { 0x61 + index - 26 }).unwrap_or('?')
+}
+
+fn look_alike(character: char) -> char {
+    match character {
+        'А' | 'а' | 'Α' | 'α' | 'ɑ' => 'a',
+        'В' | 'Β' | 'в' => 'b',
+        'С' | 'с' | 'ϲ' | 'Ϲ' => 'c',
+        'ԁ' | 'ɗ' => 'd',
+        'Е' | 'е' | 'Ε' | 'ε' | 'Ё' | 'ё' => 'e',
+        'ɡ' | 'ց' => 'g',
+        'Н' | 'Η' | 'һ' | 'Һ' | 'н' => 'h',
+        'І' | 'і' | 'Ι' | 'ι' | 'ı' | 'Ї' | 'ї' | 'Ӏ' | 'ӏ' => 'i',
+        'Ј' | 'ј' => 'j',
+        'К' | 'к' | 'Κ' | 'κ' => 'k',
+        'М' | 'м' | 'Μ' => 'm',
+        'Ν' | 'ո' => 'n',
+        'О' | 'о' | 'Ο' | 'ο' | 'օ' | 'Օ' => 'o',
+        'Р' | 'р' | 'Ρ' | 'ρ' => 'p',
+        'ԛ' | 'գ' => 'q',
+        'Ѕ' | 'ѕ' => 's',
+        'Т' | 'т' | 'Τ' | 'τ' => 't',
+        'υ' | 'ս' => 'u',
+        'ν' | 'ѵ' => 'v',
+        'ԝ' | 'ω' => 'w',
+        'Х' | 'х' | 'Χ' | 'χ' => 'x',
+        'У' | 'у' | 'Υ' | 'γ' => 'y',
+        'Ζ' => 'z',
+        'À'..='Å' | 'à'..='å' | 'Ā'..='ą' => 'a',
+        'Ç' | 'ç' | 'Ć'..='č' => 'c',
+        'Ď'..='đ' => 'd',
+        'È'..='Ë' | 'è'..='ë' | 'Ē'..='ě' => 'e',
+        'Ĝ'..='ģ' => 'g',
+        'Ì'..='Ï' | 'ì'..='ï' | 'Ĩ'..='İ' => 'i',
+        'Ĺ'..='ł' => 'l',
+        'Ñ' | 'ñ' | 'Ń'..='ň' => 'n',
+        'Ò'..='Ö' | 'Ø' | 'ò'..='ö' | 'ø' | 'Ō'..='ő' => 'o',
+        'Ŕ'..='ř' => 'r',
+        'Ś'..='š' => 's',
+        'Ţ'..='ŧ' => 't',
+        'Ù'..='Ü' | 'ù'..='ü' | 'Ũ'..='ų' => 'u',
+        'Ý' | 'ý' | 'ÿ' | 'Ŷ'..='Ÿ' => 'y',
+        'Ź'..='ž' => 'z',
+        other => other,
+    }
+}
+
+/// A letter of another script: case is folded, 126 classes.
+fn foreign(character: char) -> u8 {
+    let lower = character.to_lowercase().next().unwrap_or(character);
+    let mixed = u32::from(lower).wrapping_mul(0x9E37_79B1) >> 16;
+    128 + u8::try_from(mixed % 126).unwrap_or(0)
+}
+
+const fn symbol_table() -> [u8; 256] {
+    let mut table = [NONE; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            b'0' => b'o',
+            b'1' | b'l' | b'L' => b'i',
+            b'3' => b'e',
+            b'4' => b'a',
+            b'5' => b's',
+            b'7' => b't',
+            b'8' => b'b',
+            letter @ (b'a'..=b'z' | b'2' | b'6' | b'9') => letter,
+            letter @ b'A'..=b'Z' => letter + 32,
+            128..=255 => WIDE,
+            _ => NONE,
+        };
+        byte += 1;
+    }
+    table
+}
+
+const fn letter_table() -> [u8; 256] {
+    let mut table = [NO_LETTER; 256];
+    let mut index = 0;
+    while index < 26 {
+        table[b'a' as usize + index] = index as u8;
+        table[b'A' as usize + index] = index as u8;
+        index += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbols(text: &str) -> Vec<u8> {
+        Folded::of(text).symbols
+    }
+
+    #[test]
+    fn what_reads_the_same_folds_to_the_same() {
+        let wanted = symbols("Signing key sk-7Qm2");
+        for variant in [
+            "SIGNING  KEY SK7QM2",
+            "s.i.g.n.i.n.g k-e-y s k 7 q m 2",
+            "s\u{200b}igning\u{2060} k\u{301}ey sk-7Qm2",
+            "ｓｉｇｎｉｎｇ ｋｅｙ ｓｋ－７Ｑｍ２",
+            "𝐬𝐢𝐠𝐧𝐢𝐧𝐠 𝐤𝐞𝐲 𝐬𝐤-𝟕𝐐𝐦𝟐",
+            "sіgnіng kеу sk-7Qm2",
+            "51gn1ng k3y 5k-7qm2",
+        ] {
+            assert_eq!(symbols(variant), wanted, "{variant}");
+        }
+    }
+
+    #[test]
+    fn other_scripts_have_symbols_too() {
+        assert_eq!(symbols("會議記錄").len(), 4);
+        assert_eq!(symbols("ЖЩ"), symbols("жщ"));
+        assert!(symbols("!? \u{fe0f}\u{e0041}").is_empty());
+    }
+
+    #[test]
+    fn letters_leave_digits_out() {
+        assert_eq!(Folded::of("a1B-z").letters, [0, 1, 25]);
+    }
+}
