@@ -3,6 +3,7 @@
 pub mod interface;
 pub mod rate;
 pub mod server_policy;
+pub mod text;
 pub mod tool_policy;
 pub mod verdict;
 

@@ -1,0 +1,202 @@
+//! Every text that decodes from a text, however the encodings are nested, within bounds.
+
+use std::ops::Range;
+
+use super::compressed;
+use super::limits::{Limits, Outcome};
+use super::profile::Profile;
+use super::readable::{SHORTEST, readable};
+use super::step::Step;
+use super::{
+    base58, base85, escapes, hidden, morse, numbers, permuted, quoted_printable, radix, rearranged, uuencoded,
+};
+
+/// One text that was found.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    pub text: &'a str,
+    /// What was decoded, outermost first. Empty for the text itself.
+    pub how: &'a [Step],
+    /// The bytes of the visited text that it came from.
+    pub at: Range<usize>,
+    /// Nearly all of what was decoded is text. Otherwise these are readable pieces of something else, and a name
+    /// or an address in them may be chance.
+    pub clean: bool,
+}
+
+/// Gives `sink` the text as it stands, then every text that decodes from it.
+///
+/// Time and the bytes of all views are in proportion to the text (see [`Limits`]). What was left out is said in
+/// the outcome.
+pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Outcome {
+    sink(View { text, how: &[], at: 0..text.len(), clean: true });
+    let mut walk = Walk {
+        limits: *limits,
+        left: text.len().saturating_mul(limits.output_per_byte).saturating_add(limits.output_floor),
+        blind: limits.blind_inflations,
+        outcome: Outcome::default(),
+        how: Vec::new(),
+        origin: None,
+        probing: false,
+        sink,
+    };
+    walk.expand(text);
+    walk.outcome
+}
+
+/// One visit under way.
+pub(super) struct Walk<'s> {
+    limits: Limits,
+    /// Bytes that views may still have.
+    left: usize,
+    /// Blind inflations that may still be tried.
+    blind: usize,
+    outcome: Outcome,
+    how: Vec<Step>,
+    /// Where in the visited text the current view came from.
+    origin: Option<Range<usize>>,
+    /// Only finding out whether something decodes.
+    probing: bool,
+    sink: &'s mut dyn FnMut(View<'_>),
+}
+
+impl Walk<'_> {
+    /// Counts bytes that a decoder looks at.
+    pub(super) fn work(&mut self, bytes: usize) {
+        self.outcome.work = self.outcome.work.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    pub(super) fn saw_opaque(&mut self) {
+        self.outcome.opaque = true;
+    }
+
+    /// Bytes that one inflation may produce.
+    pub(super) fn room(&self) -> usize {
+        self.left
+    }
+
+    pub(super) fn cut(&mut self) {
+        self.outcome.exhausted |= !self.probing;
+    }
+
+    /// Takes bytes that an inflation produced out of what views may have, whether they turn out to be text or not.
+    pub(super) fn spend(&mut self, bytes: usize) {
+        self.work(bytes);
+        self.left = self.left.saturating_sub(bytes);
+    }
+
+    /// Takes one of the blind inflations.
+    pub(super) fn may_guess(&mut self) -> bool {
+        let may = self.blind > 0 && !self.probing;
+        self.blind -= usize::from(may);
+        may
+    }
+
+    /// Steps so far that only moved or replaced characters.
+    fn permutations(&self) -> usize {
+        self.how.iter().filter(|step| step.is_permutation()).count()
+    }
+
+    /// Bytes that `step` decoded from `at` of the current text.
+    pub(super) fn found_bytes(&mut self, step: Step, bytes: &[u8], at: Range<usize>) {
+        if self.how.len() < self.limits.depth {
+            self.how.push(step);
+            let before = self.origin.clone();
+            self.origin.get_or_insert_with(|| at.clone());
+            compressed::decode(bytes, self);
+            self.origin = before;
+            self.how.pop();
+        }
+        let Some(found) = readable(bytes) else { return };
+        self.view(step, &found.text, at, found.clean, true);
+    }
+
+    /// Text that `step` decoded from `at` of the current text.
+    pub(super) fn found_text(&mut self, step: Step, text: &str, at: Range<usize>) {
+        self.view(step, text, at, true, true);
+    }
+
+    /// As [`Self::found_text`], for an order of letters or words in which nothing is encoded.
+    pub(super) fn found_order(&mut self, step: Step, text: &str, at: Range<usize>) {
+        self.view(step, text, at, true, false);
+    }
+
+    fn view(&mut self, step: Step, text: &str, at: Range<usize>, clean: bool, further: bool) {
+        if self.how.len() >= self.limits.depth {
+            self.outcome.too_deep |= clean;
+            return;
+        }
+        let mut end = text.len().min(self.left);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        if end < text.len() {
+            self.cut();
+        }
+        let text = &text[..end];
+        if text.len() < SHORTEST {
+            return;
+        }
+        self.left -= text.len();
+        self.outcome.output += text.len();
+        let before = self.origin.clone();
+        let at = self.origin.get_or_insert(at).clone();
+        self.how.push(step);
+        (self.sink)(View { text, how: &self.how, at, clean });
+        if further && !self.probing {
+            self.expand(text);
+        }
+        self.how.pop();
+        self.origin = before;
+    }
+
+    fn expand(&mut self, text: &str) {
+        if text.len() < SHORTEST {
+            return;
+        }
+        let profile = Profile::of(text.as_bytes());
+        self.work(text.len());
+        escapes::decode(text, &profile, self);
+        hidden::decode(text, &profile, self);
+        self.decode_alphabets(text, &profile);
+        quoted_printable::decode(text, &profile, self);
+        numbers::decode(text, &profile, self);
+        morse::decode(text, &profile, self);
+        uuencoded::decode(text, &profile, self);
+        // Two permutations on the way are plenty; those that fit every text are tried once.
+        if self.permutations() < 2 {
+            permuted::decode(text, &profile, self);
+        }
+        if self.permutations() == 0 {
+            rearranged::decode(text, &profile, self);
+        }
+    }
+
+    fn decode_alphabets(&mut self, text: &str, profile: &Profile) {
+        radix::decode(text, profile, self);
+        base85::decode(text, profile, self);
+        base58::decode(text, profile, self);
+    }
+
+    /// Whether `text` is encoded in one of the common alphabets, so that at least 12 clean bytes come out of it.
+    /// Nothing of it is shown.
+    pub(super) fn decodes(&mut self, text: &str) -> bool {
+        let mut found = false;
+        let mut see = |view: View<'_>| found |= view.clean && view.text.len() >= 12;
+        let mut probe = Walk {
+            limits: Limits { depth: 2, ..self.limits },
+            left: text.len() * 4 + 4096,
+            blind: 0,
+            outcome: Outcome::default(),
+            how: Vec::new(),
+            origin: None,
+            probing: true,
+            sink: &mut see,
+        };
+        let profile = Profile::of(text.as_bytes());
+        radix::decode(text, &profile, &mut probe);
+        let work = probe.outcome.work + u64::try_from(text.len()).unwrap_or(u64::MAX);
+        self.outcome.work = self.outcome.work.saturating_add(work);
+        found
+    }
+}
