@@ -1,5 +1,6 @@
 //! The decision engine: pure. No input or output, no clock, no runtime; time comes in as a parameter.
 
+pub mod destination;
 pub mod interface;
 pub mod rate;
 pub mod server_policy;

@@ -1,5 +1,6 @@
 //! Every text that decodes from a text, however the encodings are nested, within bounds.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::compressed;
@@ -38,8 +39,10 @@ pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Out
         how: Vec::new(),
         origin: None,
         probing: false,
+        known: BTreeSet::new(),
         sink,
     };
+    walk.known.insert((text.len(), text.into()));
     walk.expand(text);
     walk.outcome
 }
@@ -57,6 +60,8 @@ pub(super) struct Walk<'s> {
     origin: Option<Range<usize>>,
     /// Only finding out whether something decodes.
     probing: bool,
+    /// Texts that were views, by length, so that most differ in their first comparison.
+    known: BTreeSet<(usize, Box<str>)>,
     sink: &'s mut dyn FnMut(View<'_>),
 }
 
@@ -121,6 +126,12 @@ impl Walk<'_> {
         self.view(step, text, at, true, false);
     }
 
+    /// Whether this text was a view before: many ways lead to the same one. What is remembered is within the bound
+    /// on all views.
+    fn is_known(&mut self, text: &str) -> bool {
+        !self.probing && !self.known.insert((text.len(), text.into()))
+    }
+
     fn view(&mut self, step: Step, text: &str, at: Range<usize>, clean: bool, further: bool) {
         if self.how.len() >= self.limits.depth {
             self.outcome.too_deep |= clean;
@@ -134,7 +145,7 @@ impl Walk<'_> {
             self.cut();
         }
         let text = &text[..end];
-        if text.len() < SHORTEST {
+        if text.len() < SHORTEST || self.is_known(text) {
             return;
         }
         self.left -= text.len();
@@ -182,7 +193,11 @@ impl Walk<'_> {
     /// Nothing of it is shown.
     pub(super) fn decodes(&mut self, text: &str) -> bool {
         let mut found = false;
-        let mut see = |view: View<'_>| found |= view.clean && view.text.len() >= 12;
+        // A list of numbers can always be read as letters of some script.
+        let mut see = |view: View<'_>| {
+            let codes = view.how == [Step::CharacterCodes];
+            found |= view.clean && view.text.len() >= 12 && (!codes || view.text.is_ascii());
+        };
         let mut probe = Walk {
             limits: Limits { depth: 2, ..self.limits },
             left: text.len() * 4 + 4096,
@@ -191,10 +206,12 @@ impl Walk<'_> {
             how: Vec::new(),
             origin: None,
             probing: true,
+            known: BTreeSet::new(),
             sink: &mut see,
         };
         let profile = Profile::of(text.as_bytes());
         radix::decode(text, &profile, &mut probe);
+        numbers::decode(text, &profile, &mut probe);
         let work = probe.outcome.work + u64::try_from(text.len()).unwrap_or(u64::MAX);
         self.outcome.work = self.outcome.work.saturating_add(work);
         found
