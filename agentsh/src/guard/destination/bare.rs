@@ -12,13 +12,13 @@ const CERTAIN: [&str; 44] = [
     "local", "localdomain", "arpa", "dev", "page", "icu",
 ];
 /// Countries whose two letters end no common file name, module or abbreviation.
-const COUNTRIES: &str = "ac ad ae af ag al am ao aq ar at au aw az ba bb bd be bf bg bh bi bj bm bn bo br bs bt bw by \
-     bz ca cd cf cg ch ci ck cl cm cn cr cu cv cw cx cy cz de dj dk dm do dz ec ee eg er es et eu fi fj fk fm fo fr \
-     ga gb gd ge gf gg gi gl gm gn gp gq gr gt gu gw gy hk hm hn hr ht hu id ie il im iq ir it je jm jo jp ke kg \
-     kh ki km kn kp kr kw ky kz la lb lc li lk lr lt lu lv ly ma mc me mg mh mk mn mo mp mq mr mt mu mv mw mx my mz na \
-     nc nf ng ni nl no np nr nu nz om pa pe pf pg ph pk pn pr pt pw qa re ro ru rw sa sb sc sd se sg si sk sm sn \
-     sr ss st su sv sx sy sz tc td tf tg th tj tk tl tm tn tr tt tw tz ua ug uk us uy uz va vc ve vg vi vn vu \
-     wf ws ye yt za zm zw io co ai tv cc to";
+const COUNTRIES: &str = "ac ad ae af ag al am ao aq ar at au aw az ba bb bd be bf bg bh bi bj bm bn bo br bs bt bw by bz ca \
+     cd cf cg ch ci ck cl cm cn cr cu cv cw cx cy cz de dj dk dm do dz ec ee eg er es et eu fi fj fk fm \
+     fo fr ga gb gd ge gf gg gi gl gm gn gp gq gr gt gu gw gy hk hm hn hr ht hu id ie il im iq ir it je \
+     jm jo jp ke kg kh ki km kn kp kr kw ky kz la lb lc li lk lr lt lu lv ly ma mc me mg mh mk mn mo mp \
+     mq mr mt mu mv mw mx my mz na nc nf ng ni nl no np nr nu nz om pa pe pf pg ph pk pn pr pt pw qa re \
+     ro ru rw sa sb sc sd se sg si sk sm sn sr ss st su sv sx sy sz tc td tf tg th tj tk tl tm tn tr tt \
+     tw tz ua ug uk us uy uz va vc ve vg vi vn vu wf ws ye yt za zm zw io co ai tv cc to";
 
 /// Words with a dot that are hosts: after `www.`, before a port or a path, or under a key that says so.
 pub(super) fn find(text: &str, trust: Trust, sink: &mut Sink<'_>) {
@@ -108,10 +108,13 @@ fn is_host_in_prose(word: &str, after: &[u8], alone: bool) -> bool {
 }
 
 pub(super) fn is_certain(last: &str) -> bool {
+    if !(2..=63).contains(&last.len()) {
+        return false;
+    }
     let last = last.to_ascii_lowercase();
     last.starts_with("xn--")
         || CERTAIN.contains(&last.as_str())
-        || last.len() == 2 && COUNTRIES.split(' ').any(|country| country == last)
+        || last.len() == 2 && COUNTRIES.as_bytes().windows(2).step_by(3).any(|country| country == last.as_bytes())
 }
 
 /// `name.extension` and nothing else, with an extension that is known for files.

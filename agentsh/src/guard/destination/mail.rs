@@ -26,7 +26,7 @@ pub(super) fn find(text: &str, sink: &mut Sink<'_>) {
         let port = scp && path.is_some_and(u8::is_ascii_digit);
         if scp && !port {
             give_dotted(host, at + 1, Form::Scp, sink);
-        } else if host.rsplit('.').next().is_some_and(is_certain) && host.contains('.') {
+        } else if host.contains('.') && host.rsplit('.').next().is_some_and(is_certain) {
             // Behind a scheme it is a user name, which the form of a URL takes care of.
             give_dotted(host, at + 1, if port { Form::Scp } else { Form::Mail }, sink);
         }

@@ -11,18 +11,24 @@ pub enum Folding {
     /// Space, punctuation, sign, mark or invisible: not compared.
     Nothing,
     One(char),
-    /// More than one: see [`expand`].
-    Several,
+    /// More than one.
+    Several(&'static str),
 }
 
 const PAGE: usize = 256;
 /// Planes 0 and 1 hold every script and every look-alike; what lies beyond is ideographs, which stay as they are.
 const PAGES: usize = 0x2_0000 / PAGE;
-const SEVERAL: u32 = u32::MAX;
+/// In an entry: the rest is the place in [`Page::several`], and in the lowest byte the length there.
+const SEVERAL: u32 = 1 << 31;
 
-static TABLE: [OnceLock<Box<[u32; PAGE]>>; PAGES] = [const { OnceLock::new() }; PAGES];
+struct Page {
+    entries: [u32; PAGE],
+    several: String,
+}
 
-/// What `character` folds to. At most 512 KiB of tables, however hostile the text.
+static TABLE: [OnceLock<Box<Page>>; PAGES] = [const { OnceLock::new() }; PAGES];
+
+/// What `character` folds to. At most 600 KiB of tables, however hostile the text.
 #[must_use]
 pub fn folding(character: char) -> Folding {
     let code = character as usize;
@@ -30,16 +36,19 @@ pub fn folding(character: char) -> Folding {
         let kept = character.is_alphanumeric() && !is_combining_mark(character);
         return if kept { Folding::One(character) } else { Folding::Nothing };
     };
-    let entry = page.get_or_init(|| build_page(code / PAGE))[code % PAGE];
-    match entry {
+    let page = page.get_or_init(|| build_page(code / PAGE));
+    match page.entries[code % PAGE] {
         0 => Folding::Nothing,
-        SEVERAL => Folding::Several,
+        entry if entry & SEVERAL != 0 => {
+            let start = (entry & !SEVERAL) as usize >> 8;
+            Folding::Several(page.several.get(start..start + (entry & 0xff) as usize).unwrap_or(""))
+        }
         code => char::from_u32(code).map_or(Folding::Nothing, Folding::One),
     }
 }
 
-/// Every character that `character` folds to, in order.
-pub fn expand(character: char, mut each: impl FnMut(char)) {
+/// Every character that `character` folds to, in order: what the tables are made from.
+fn expand(character: char, mut each: impl FnMut(char)) {
     step(character, 2, &mut each);
 }
 
@@ -71,23 +80,25 @@ fn step(character: char, further: usize, each: &mut dyn FnMut(char)) {
     }
 }
 
-fn build_page(page: usize) -> Box<[u32; PAGE]> {
-    let mut entries = Box::new([0_u32; PAGE]);
-    for (low, entry) in entries.iter_mut().enumerate() {
-        let code = u32::try_from(page * PAGE + low).ok();
+fn build_page(number: usize) -> Box<Page> {
+    let mut page = Box::new(Page { entries: [0; PAGE], several: String::new() });
+    for low in 0..PAGE {
+        let code = u32::try_from(number * PAGE + low).ok();
         let Some(character) = code.and_then(char::from_u32) else { continue };
-        let (mut first, mut count) = (0, 0_usize);
-        expand(character, |folded| {
-            first = folded as u32;
-            count += 1;
-        });
-        *entry = match count {
-            0 => 0,
-            1 => first,
-            _ => SEVERAL,
+        let mut folded = String::new();
+        expand(character, |part| folded.push(part));
+        let mut parts = folded.chars();
+        page.entries[low] = match (parts.next(), parts.next()) {
+            (None, _) => 0,
+            (Some(one), None) => one as u32,
+            _ => {
+                let start = u32::try_from(page.several.len()).unwrap_or(0);
+                page.several.push_str(&folded);
+                SEVERAL | start << 8 | u32::try_from(folded.len().min(255)).unwrap_or(0)
+            }
         };
     }
-    entries
+    page
 }
 
 /// Compatibility decomposition in lower case, letters and digits alone.

@@ -10,6 +10,9 @@ use super::views::Walk;
 /// Fewer bytes hold no secret, and nearly every byte string begins like some deflate stream.
 const SHORTEST_BLIND: usize = 16;
 const MAX_BLIND_OUTPUT: usize = 256 * 1024;
+/// What of a stream without a sign is tried first, and how much may come out of that.
+const HEAD: usize = 512;
+const HEAD_OUTPUT: usize = 4096;
 /// Bytes in front of a container: what a misaligned or prefixed encoding puts there.
 const MAX_PREFIX: usize = 48;
 
@@ -78,20 +81,29 @@ fn inflated(body: &[u8], limit: usize) -> (Vec<u8>, bool) {
 }
 
 fn blindly(bytes: &[u8], walk: &mut Walk<'_>) {
+    // Noise fails within its first bytes: only what begins as text is read whole.
+    let head = &bytes[..bytes.len().min(HEAD)];
     let limit = walk.room().min(MAX_BLIND_OUTPUT).min(bytes.len().saturating_mul(64));
-    let (output, _) = inflated(bytes, limit);
-    walk.spend(output.len());
-    if reads(&output) {
-        walk.found_bytes(Step::Deflate, &output, 0..0);
+    let decoders: [(Step, fn(&[u8], usize) -> Vec<u8>); 2] =
+        [(Step::Deflate, |bytes, limit| inflated(bytes, limit).0), (Step::Brotli, unbrotlied)];
+    for (step, decoder) in decoders {
+        let first = decoder(head, HEAD_OUTPUT);
+        walk.work(HEAD);
+        if !reads(&first) {
+            continue;
+        }
+        let output = if head.len() == bytes.len() && first.len() < HEAD_OUTPUT { first } else { decoder(bytes, limit) };
+        walk.spend(output.len());
+        walk.found_bytes(step, &output, 0..0);
         return;
     }
+}
+
+fn unbrotlied(bytes: &[u8], limit: usize) -> Vec<u8> {
     let mut output = vec![0; limit];
     let done = brotli_decompressor::brotli_decode(bytes, &mut output);
     output.truncate(done.decoded_size);
-    walk.spend(output.len());
-    if reads(&output) {
-        walk.found_bytes(Step::Brotli, &output, 0..0);
-    }
+    output
 }
 
 fn reads(output: &[u8]) -> bool {

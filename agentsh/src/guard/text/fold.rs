@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::characters::{Folding, expand, folding};
+use super::characters::{Folding, folding};
 
 /// The folded text, and the way back to the text it came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,10 +122,9 @@ fn push(character: char, out: &mut Vec<u8>) {
         }
         return;
     }
-    let mut write = |folded: char| out.extend_from_slice(folded.encode_utf8(&mut [0; 4]).as_bytes());
     match folding(character) {
         Folding::Nothing => {}
-        Folding::One(folded) => write(folded),
-        Folding::Several => expand(character, write),
+        Folding::One(folded) => out.extend_from_slice(folded.encode_utf8(&mut [0; 4]).as_bytes()),
+        Folding::Several(folded) => out.extend_from_slice(folded.as_bytes()),
     }
 }

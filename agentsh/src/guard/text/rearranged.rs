@@ -39,5 +39,5 @@ fn looks_like_rot47(profile: &Profile) -> bool {
     let turned = profile.range(b'2'..=b'K');
     let shown = profile.length - profile.white();
     let marks = shown - profile.letters_and_digits();
-    shown >= 12 && (turned * 10 >= shown * 7 && marks * 20 >= shown || shown <= 512 && marks * 6 >= shown)
+    shown >= 12 && (turned * 10 >= shown * 7 && marks * 20 >= shown || shown <= 128 && profile.white() == 0 && marks * 6 >= shown)
 }

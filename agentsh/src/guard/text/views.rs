@@ -35,6 +35,7 @@ pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Out
         limits: *limits,
         left: text.len().saturating_mul(limits.output_per_byte).saturating_add(limits.output_floor),
         blind: limits.blind_inflations,
+        probes: limits.probes,
         outcome: Outcome::default(),
         how: Vec::new(),
         origin: None,
@@ -43,7 +44,7 @@ pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Out
         sink,
     };
     walk.known.insert((text.len(), text.into()));
-    walk.expand(text);
+    walk.expand(text, true);
     walk.outcome
 }
 
@@ -54,6 +55,8 @@ pub(super) struct Walk<'s> {
     left: usize,
     /// Blind inflations that may still be tried.
     blind: usize,
+    /// Turned samples that may still be tried.
+    probes: usize,
     outcome: Outcome,
     how: Vec<Step>,
     /// Where in the visited text the current view came from.
@@ -155,13 +158,13 @@ impl Walk<'_> {
         self.how.push(step);
         (self.sink)(View { text, how: &self.how, at, clean });
         if further && !self.probing {
-            self.expand(text);
+            self.expand(text, clean);
         }
         self.how.pop();
         self.origin = before;
     }
 
-    fn expand(&mut self, text: &str) {
+    fn expand(&mut self, text: &str, clean: bool) {
         if text.len() < SHORTEST {
             return;
         }
@@ -174,6 +177,9 @@ impl Walk<'_> {
         numbers::decode(text, &profile, self);
         morse::decode(text, &profile, self);
         uuencoded::decode(text, &profile, self);
+        if !clean {
+            return;
+        }
         // Two permutations on the way are plenty; those that fit every text are tried once.
         if self.permutations() < 2 {
             permuted::decode(text, &profile, self);
@@ -192,6 +198,10 @@ impl Walk<'_> {
     /// Whether `text` is encoded in one of the common alphabets, so that at least 12 clean bytes come out of it.
     /// Nothing of it is shown.
     pub(super) fn decodes(&mut self, text: &str) -> bool {
+        if self.probes == 0 {
+            return false;
+        }
+        self.probes -= 1;
         let mut found = false;
         // A list of numbers can always be read as letters of some script.
         let mut see = |view: View<'_>| {
@@ -202,6 +212,7 @@ impl Walk<'_> {
             limits: Limits { depth: 2, ..self.limits },
             left: text.len() * 4 + 4096,
             blind: 0,
+            probes: 0,
             outcome: Outcome::default(),
             how: Vec::new(),
             origin: None,
