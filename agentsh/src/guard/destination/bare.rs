@@ -6,10 +6,50 @@ use super::{Destination, Form, Sink, Target};
 
 /// Ends of names that nobody uses for anything else.
 const CERTAIN: [&str; 44] = [
-    "com", "net", "org", "edu", "gov", "mil", "int", "info", "biz", "xyz", "online", "site", "top", "club", "shop",
-    "store", "cloud", "tech", "space", "website", "live", "click", "link", "host", "press", "agency", "digital",
-    "solutions", "systems", "network", "email", "example", "test", "invalid", "onion", "internal", "corp", "lan",
-    "local", "localdomain", "arpa", "dev", "page", "icu",
+    "com",
+    "net",
+    "org",
+    "edu",
+    "gov",
+    "mil",
+    "int",
+    "info",
+    "biz",
+    "xyz",
+    "online",
+    "site",
+    "top",
+    "club",
+    "shop",
+    "store",
+    "cloud",
+    "tech",
+    "space",
+    "website",
+    "live",
+    "click",
+    "link",
+    "host",
+    "press",
+    "agency",
+    "digital",
+    "solutions",
+    "systems",
+    "network",
+    "email",
+    "example",
+    "test",
+    "invalid",
+    "onion",
+    "internal",
+    "corp",
+    "lan",
+    "local",
+    "localdomain",
+    "arpa",
+    "dev",
+    "page",
+    "icu",
 ];
 /// Countries whose two letters end no common file name, module or abbreviation.
 const COUNTRIES: &str = "ac ad ae af ag al am ao aq ar at au aw az ba bb bd be bf bg bh bi bj bm bn bo br bs bt bw by bz ca \
@@ -31,7 +71,10 @@ pub(super) fn find(text: &str, trust: Trust, sink: &mut Sink<'_>) {
         if dot < end_of_last {
             continue;
         }
-        let start = bytes[end_of_last..dot].iter().rposition(|b| !is_part(*b)).map_or(end_of_last, |at| end_of_last + at + 1);
+        let start = bytes[end_of_last..dot]
+            .iter()
+            .rposition(|b| !is_part(*b))
+            .map_or(end_of_last, |at| end_of_last + at + 1);
         let end = bytes[dot..].iter().position(|b| !is_part(*b)).map_or(bytes.len(), |at| dot + at);
         end_of_last = end;
         // What belongs to an address, a path, a scheme or a mail address is read elsewhere.
@@ -54,22 +97,35 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
     let value = text.trim_matches(|c: char| c.is_whitespace() || "\"'`<>".contains(c));
     let authority = value.split(['/', '\\', '?', '#']).next().unwrap_or("");
     let name = authority.rsplit('@').next().unwrap_or("");
-    if name.is_empty() || value.contains("://") || authority.contains(char::is_whitespace) || authority.len() > 1024 {
+    if name.is_empty()
+        || value.contains("://")
+        || authority.contains(char::is_whitespace)
+        || authority.len() > 1024
+    {
         return false;
     }
     let host = if name.starts_with('[') { name } else { name.split(':').next().unwrap_or("") };
     let numeric = !host.is_empty() && host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let dotted = host.contains(['.', '。', '．', '｡']) || name.starts_with('[') || name.matches(':').count() > 1;
+    let dotted =
+        host.contains(['.', '。', '．', '｡']) || name.starts_with('[') || name.matches(':').count() > 1;
     let fits = match trust {
-        Trust::Host => !host.is_empty() && !host.bytes().all(|b| b.is_ascii_digit()) || numeric && host.len() >= 7,
+        Trust::Host => {
+            !host.is_empty() && !host.bytes().all(|b| b.is_ascii_digit()) || numeric && host.len() >= 7
+        }
         // A path, a file name or a version is not a host because of a key like `target`.
         _ => {
             let rooted = value.starts_with(['.', '/', '~']) || host.starts_with('-');
-            let file = is_file_name(host) && !authority.contains(['@', ':']) && authority.len() == value.len();
+            let file =
+                is_file_name(host) && !authority.contains(['@', ':']) && authority.len() == value.len();
             let last = host.rsplit('.').next().unwrap_or("");
             let versioned = last.bytes().all(|b| b.is_ascii_digit())
                 && host.split('.').any(|label| !label.bytes().all(|b| b.is_ascii_hexdigit() || b == b'x'));
-            dotted && !rooted && !file && !(versioned && !name.contains('[')) && (!numeric || host.split('.').count() == 4) && !host.contains('*')
+            dotted
+                && !rooted
+                && !file
+                && !(versioned && !name.contains('['))
+                && (!numeric || host.split('.').count() == 4)
+                && !host.contains('*')
         }
     };
     if fits {
@@ -114,7 +170,8 @@ pub(super) fn is_certain(last: &str) -> bool {
     let last = last.to_ascii_lowercase();
     last.starts_with("xn--")
         || CERTAIN.contains(&last.as_str())
-        || last.len() == 2 && COUNTRIES.as_bytes().windows(2).step_by(3).any(|country| country == last.as_bytes())
+        || last.len() == 2
+            && COUNTRIES.as_bytes().windows(2).step_by(3).any(|country| country == last.as_bytes())
 }
 
 /// `name.extension` and nothing else, with an extension that is known for files.

@@ -22,7 +22,8 @@ pub(super) fn find(text: &str, sink: &mut Sink<'_>) {
             continue;
         }
         let path = rest.as_bytes().get(host.len() + 1);
-        let scp = after == Some(b':') && path.is_some_and(|byte| byte.is_ascii_alphanumeric() || b"/~.".contains(byte));
+        let scp = after == Some(b':')
+            && path.is_some_and(|byte| byte.is_ascii_alphanumeric() || b"/~.".contains(byte));
         let port = scp && path.is_some_and(u8::is_ascii_digit);
         if scp && !port {
             give_dotted(host, at + 1, Form::Scp, sink);

@@ -80,8 +80,23 @@ const TOOLS: [(&str, Kind); 52] = [
 ];
 /// Options whose value is a host, whatever the tool.
 const HOST_OPTIONS: [&str; 17] = [
-    "--proxy", "--preproxy", "--socks4", "--socks4a", "--socks5", "--socks5-hostname", "--doh-url", "--url", "--host",
-    "--server", "--hostname", "--proxy-host", "-connect", "-proxy", "-uri", "--dns-servers", "--interface-host",
+    "--proxy",
+    "--preproxy",
+    "--socks4",
+    "--socks4a",
+    "--socks5",
+    "--socks5-hostname",
+    "--doh-url",
+    "--url",
+    "--host",
+    "--server",
+    "--hostname",
+    "--proxy-host",
+    "-connect",
+    "-proxy",
+    "-uri",
+    "--dns-servers",
+    "--interface-host",
 ];
 /// Options of one letter whose value is a host: of curl and nc, of ssh, of databases, of `dig` and `ldapsearch`.
 const HOST_LETTERS: [(&[&str], &str); 5] = [
@@ -117,7 +132,8 @@ fn has_tool(text: &str) -> bool {
 }
 
 fn tool(name: &str) -> Option<(&'static str, Kind)> {
-    if !name.as_bytes().first().is_some_and(|byte| b"acdfghiklmnoprstwxCI".contains(byte)) || name.len() > 17 {
+    if !name.as_bytes().first().is_some_and(|byte| b"acdfghiklmnoprstwxCI".contains(byte)) || name.len() > 17
+    {
         return None;
     }
     let name = name.to_ascii_lowercase();
@@ -164,8 +180,8 @@ fn read(text: &str, offset: usize, runs: bool, depth: usize, sink: &mut Sink<'_>
 /// Behind `sudo`, `env`, `timeout 5` and their options.
 fn position_of_program(command: &[Word]) -> usize {
     const PREFIXES: [&str; 15] = [
-        "sudo", "env", "nohup", "time", "timeout", "command", "exec", "xargs", "nice", "then", "do", "else", "if",
-        "torsocks", "$",
+        "sudo", "env", "nohup", "time", "timeout", "command", "exec", "xargs", "nice", "then", "do", "else",
+        "if", "torsocks", "$",
     ];
     let skipped = |word: &&Word| {
         let text = word.text.as_str();
@@ -224,9 +240,13 @@ fn arguments(
                 let dotted = name.contains('.') && !last.is_empty();
                 let fits = if certain {
                     let file = is_file_name(name) && !(kind != Kind::Urls && plain == 1);
-                    dotted && !file && !bare.starts_with(['.', '/']) || bare.starts_with('[') || strict && plain == 1
+                    dotted && !file && !bare.starts_with(['.', '/'])
+                        || bare.starts_with('[')
+                        || strict && plain == 1
                 } else {
-                    dotted && (is_certain(last) && !is_file_name(name) || name.parse::<std::net::Ipv4Addr>().is_ok())
+                    dotted
+                        && (is_certain(last) && !is_file_name(name)
+                            || name.parse::<std::net::Ipv4Addr>().is_ok())
                 };
                 if fits && !text.starts_with('+') {
                     host(bare, at, sink);
@@ -258,7 +278,17 @@ fn option<'w>(tool: &str, text: &'w str) -> Given<'w> {
         table.iter().find(|(tools, _)| tools.contains(&tool)).map_or("", |(_, letters)| *letters)
     };
     if text.starts_with("--") || tool == "openssl" {
-        let valued = ["--output", "--data", "--header", "--form", "--user", "--request", "--upload-file", "-in", "-out"];
+        let valued = [
+            "--output",
+            "--data",
+            "--header",
+            "--form",
+            "--user",
+            "--request",
+            "--upload-file",
+            "-in",
+            "-out",
+        ];
         return if value.is_none() && valued.contains(&name) { Given::Skip } else { Given::Nothing };
     }
     let (hosts, values) = (letters_of(&HOST_LETTERS), letters_of(&VALUE_LETTERS));
@@ -317,7 +347,9 @@ fn copy(text: &str, at: usize, sink: &mut Sink<'_>) {
 fn socat(text: &str, at: usize, sink: &mut Sink<'_>) {
     let mut parts = text.split(',').next().unwrap_or("").split(':');
     let kind = parts.next().unwrap_or("").to_ascii_uppercase();
-    let connects = ["TCP", "UDP", "OPENSSL", "SSL", "SCTP", "PROXY", "SOCKS"].iter().any(|known| kind.starts_with(known));
+    let connects = ["TCP", "UDP", "OPENSSL", "SSL", "SCTP", "PROXY", "SOCKS"]
+        .iter()
+        .any(|known| kind.starts_with(known));
     if connects && !kind.contains("LISTEN") {
         for part in parts.filter(|part| part.contains(['.', '[', UNKNOWN]) || part.parse::<u16>().is_err()) {
             host(part, at, sink);

@@ -63,7 +63,9 @@ pub(super) fn commands(text: &str) -> Vec<Vec<Word>> {
                     characters.next();
                 }
                 let mut name = String::new();
-                while let Some((_, part)) = characters.peek().filter(|(_, c)| c.is_ascii_alphanumeric() || *c == '_') {
+                while let Some((_, part)) =
+                    characters.peek().filter(|(_, c)| c.is_ascii_alphanumeric() || *c == '_')
+                {
                     if name.len() < 64 {
                         name.push(*part);
                     }
@@ -153,7 +155,9 @@ impl Reader {
             && !name.is_empty()
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         {
-            if value.len() <= MAX_VALUE && (self.variables.len() < MAX_VARIABLES || self.variables.contains_key(name)) {
+            if value.len() <= MAX_VALUE
+                && (self.variables.len() < MAX_VARIABLES || self.variables.contains_key(name))
+            {
                 self.variables.insert(name.to_owned(), value.to_owned());
             }
             return;

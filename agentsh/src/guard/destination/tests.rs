@@ -1,4 +1,9 @@
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may stop at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may stop at the first surprise"
+)]
 
 use proptest::prelude::*;
 
@@ -11,7 +16,10 @@ use crate::types::RuleRef;
 fn allowed() -> Vec<Ruled<HostPattern>> {
     ["good.example.com", "*.cdn.example.org", "docs.rs"]
         .iter()
-        .map(|text| Ruled { value: parse_pattern(text).unwrap(), rule: RuleRef::default_rule("allowed_domains") })
+        .map(|text| Ruled {
+            value: parse_pattern(text).unwrap(),
+            rule: RuleRef::default_rule("allowed_domains"),
+        })
         .collect()
 }
 
@@ -173,7 +181,9 @@ fn what_is_allowed_stays_allowed_in_every_dress() {
     ] {
         assert_eq!(forbidden(text, None), Vec::<String>::new(), "{text}");
     }
-    for text in ["https://docs.rs", "docs.rs", "docs.rs/serde", "docs.rs:443", "https://a.cdn.example.org/x y"] {
+    for text in
+        ["https://docs.rs", "docs.rs", "docs.rs/serde", "docs.rs:443", "https://a.cdn.example.org/x y"]
+    {
         assert_eq!(forbidden(text, Some("url")), Vec::<String>::new(), "{text}");
     }
 }
@@ -181,29 +191,61 @@ fn what_is_allowed_stays_allowed_in_every_dress() {
 #[test]
 fn files_versions_code_and_prose_are_no_destinations() {
     for text in [
-        "src/main.rs", "index.js", "run.sh", "README.md", "lib.py", "a.zip", "build.app", "index.html",
+        "src/main.rs",
+        "index.js",
+        "run.sh",
+        "README.md",
+        "lib.py",
+        "a.zip",
+        "build.app",
+        "index.html",
         "see main.rs and README.md, then run.sh; foo.bar() and v1.2.3 or 10.2.14.3 of it",
         "std.io.print(foo.bar.baz) // a.b.c",
         "Prefix it with http:// or https:// please",
         "Prefix it with https://\nplease",
-        "C:\\Users\\jo\\notes.txt", "C:\\\\Users\\\\jo\\\\notes.txt", "say \\\\n and \\\\d+ in a pattern",
-        "data:text/plain,hello", "javascript:alert(1)", "std::io::Error at foo::bar", "12:30:45 and a:b and 3:2",
+        "C:\\Users\\jo\\notes.txt",
+        "C:\\\\Users\\\\jo\\\\notes.txt",
+        "say \\\\n and \\\\d+ in a pattern",
+        "data:text/plain,hello",
+        "javascript:alert(1)",
+        "std::io::Error at foo::bar",
+        "12:30:45 and a:b and 3:2",
         "Please host a dinner, ping me when you dig into the links. Do not curl up.",
-        "jo@example.org wrote to priya@partner.test", "@types/node and lodash@4.17.21 and me@home",
-        "e.g. this, i.e. that, etc. Dr. No said so...and left", "node.js and asp.net core, socket.io as well",
-        ".github/workflows/ci.yml", "./a.out", "../x.com/y", "https: yes; http: no", "Note: see file.txt",
-        "a = b//c.d; // TODO.md is empty", "self.is.no.domain.name", "1.5 and 2.com is odd",
-        "import os.path, os.environ", "\u{2764}\u{fe0f} \u{1f468}\u{200d}\u{1f469}", "{{ user.name }} ${a.b.c}",
-        "0f8e4c1a-7b1d-4f0c-9c11-2b6d5e7a9f10", "file:///etc/hosts",
+        "jo@example.org wrote to priya@partner.test",
+        "@types/node and lodash@4.17.21 and me@home",
+        "e.g. this, i.e. that, etc. Dr. No said so...and left",
+        "node.js and asp.net core, socket.io as well",
+        ".github/workflows/ci.yml",
+        "./a.out",
+        "../x.com/y",
+        "https: yes; http: no",
+        "Note: see file.txt",
+        "a = b//c.d; // TODO.md is empty",
+        "self.is.no.domain.name",
+        "1.5 and 2.com is odd",
+        "import os.path, os.environ",
+        "\u{2764}\u{fe0f} \u{1f468}\u{200d}\u{1f469}",
+        "{{ user.name }} ${a.b.c}",
+        "0f8e4c1a-7b1d-4f0c-9c11-2b6d5e7a9f10",
+        "file:///etc/hosts",
         "select count(*) from orders.items where a.id = b.id",
     ] {
         assert_eq!(forbidden(text, None), Vec::<String>::new(), "{text}");
     }
     for (key, text) in [
-        ("path", "src/main.rs"), ("path", ".github/workflows/ci.yml"), ("path", "/etc/hosts"),
-        ("target", "release"), ("origin", "main"), ("server", "production"), ("url", "/relative/path"),
-        ("target", "out/build.js"), ("path", "./x.rs"), ("remote", "origin"), ("address", "12 Main St. Springfield"),
-        ("target", "v1.2.3"), ("host_count", "3"),
+        ("path", "src/main.rs"),
+        ("path", ".github/workflows/ci.yml"),
+        ("path", "/etc/hosts"),
+        ("target", "release"),
+        ("origin", "main"),
+        ("server", "production"),
+        ("url", "/relative/path"),
+        ("target", "out/build.js"),
+        ("path", "./x.rs"),
+        ("remote", "origin"),
+        ("address", "12 Main St. Springfield"),
+        ("target", "v1.2.3"),
+        ("host_count", "3"),
     ] {
         assert_eq!(forbidden(text, Some(key)), Vec::<String>::new(), "{key}: {text}");
     }
@@ -220,7 +262,8 @@ fn mail_is_told_from_connections() {
 fn long_texts_are_linear_and_loud() {
     let crowd = "http:".repeat(40_000);
     assert!(!forbidden(&format!("https://{}", "a".repeat(5000)), None).is_empty());
-    for text in ["a@".repeat(40_000), crowd, "//".repeat(40_000), "\\\\".repeat(40_000), "a.".repeat(40_000)] {
+    for text in ["a@".repeat(40_000), crowd, "//".repeat(40_000), "\\\\".repeat(40_000), "a.".repeat(40_000)]
+    {
         find(&text, None, &mut |_| {});
     }
 }

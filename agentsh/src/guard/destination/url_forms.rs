@@ -31,7 +31,9 @@ pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
         let start = colon + 1 + skipped;
         let broken = rest[..skipped].ends_with(b"\n") || rest[..skipped].ends_with(b"\t");
         let mailto = scheme.eq_ignore_ascii_case("mailto");
-        if slashes < 2 && !web && !mailto || matches!(scheme.to_ascii_lowercase().as_str(), "data" | "javascript") {
+        if slashes < 2 && !web && !mailto
+            || matches!(scheme.to_ascii_lowercase().as_str(), "data" | "javascript")
+        {
             continue;
         }
         if slashes > 2 && !web && !scheme.eq_ignore_ascii_case("file") || (slashes > 2 && !web) {
@@ -56,7 +58,13 @@ pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
             let scheme = Some(scheme.to_ascii_lowercase());
             let at = start..start + part.length;
             match part.kind {
-                Kind::Unreadable => sink(Destination { target: unreadable(&part.text), port: None, scheme, at, form: Form::Url }),
+                Kind::Unreadable => sink(Destination {
+                    target: unreadable(&part.text),
+                    port: None,
+                    scheme,
+                    at,
+                    form: Form::Url,
+                }),
                 Kind::Read => {
                     if let Some(Authority { target, port }) = read(&part.text) {
                         sink(Destination { target, port, scheme, at, form: Form::Url });
@@ -123,13 +131,14 @@ fn part(wide: &str) -> Part {
     let (user, host) = wide.rsplit_once('@').map_or(("", wide), |(user, host)| (user, host));
     let inner = if host.starts_with('[') {
         host.find(']').map_or(host, |end| {
-            let port = host[end + 1..].strip_prefix(':').map_or(0, |rest| {
-                rest.bytes().take_while(u8::is_ascii_digit).count() + 1
-            });
+            let port = host[end + 1..]
+                .strip_prefix(':')
+                .map_or(0, |rest| rest.bytes().take_while(u8::is_ascii_digit).count() + 1);
             &host[..end + 1 + port]
         })
     } else {
-        let end = host.find(|c: char| "()[]{}'|;&,*^!".contains(c) || c == '’' || c == '”').unwrap_or(host.len());
+        let end =
+            host.find(|c: char| "()[]{}'|;&,*^!".contains(c) || c == '’' || c == '”').unwrap_or(host.len());
         // `$` and braces begin something that a shell or a template fills in.
         host[..end].trim_end_matches(['.', ':', '_', '~', '-', '…'])
     };
@@ -173,10 +182,12 @@ fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
     let target = match url::Url::parse(value) {
         Ok(url) => match url.host() {
             Some(url::Host::Domain(name)) => super::host::named(name),
-            Some(url::Host::Ipv4(address)) => Target::Host(crate::policy::domain::Host::Address(address.into())),
-            Some(url::Host::Ipv6(address)) => {
-                Target::Host(crate::policy::domain::Host::Address(std::net::IpAddr::V6(address).to_canonical()))
+            Some(url::Host::Ipv4(address)) => {
+                Target::Host(crate::policy::domain::Host::Address(address.into()))
             }
+            Some(url::Host::Ipv6(address)) => Target::Host(crate::policy::domain::Host::Address(
+                std::net::IpAddr::V6(address).to_canonical(),
+            )),
             None => return,
         },
         // Punctuation around an address in a text is no part of it; under a key for addresses everything is.
@@ -221,7 +232,10 @@ fn relative(text: &str, key: Key, sink: &mut Sink<'_>) {
 fn unc(text: &str, sink: &mut Sink<'_>) {
     let bytes = text.as_bytes();
     for start in memchr::memmem::find_iter(bytes, b"\\\\") {
-        if start.checked_sub(1).is_some_and(|at| bytes[at].is_ascii_alphanumeric() || b":\\/".contains(&bytes[at])) {
+        if start
+            .checked_sub(1)
+            .is_some_and(|at| bytes[at].is_ascii_alphanumeric() || b":\\/".contains(&bytes[at]))
+        {
             continue;
         }
         let rest = &text[start + 2..];
@@ -231,7 +245,8 @@ fn unc(text: &str, sink: &mut Sink<'_>) {
         let length = rest.bytes().take(300).take_while(|b| is_name(*b) || *b == b'@').count();
         let name = rest[..rest.floor_char_boundary(length)].split('@').next().unwrap_or("");
         let share = &rest.as_bytes()[length.min(rest.len())..];
-        let shared = matches!(share, [b'\\' | b'/', next, ..] if next.is_ascii_alphanumeric() || *next == b'$');
+        let shared =
+            matches!(share, [b'\\' | b'/', next, ..] if next.is_ascii_alphanumeric() || *next == b'$');
         if name.is_empty() || !shared || !(start == 0 || name.contains('.')) {
             continue;
         }
@@ -255,7 +270,8 @@ fn continuation(text: &str, key: Key, sink: &mut Sink<'_>) {
     let plausible = name.contains('.') && name.rsplit('.').next().is_some_and(is_certain)
         || name.parse::<std::net::Ipv4Addr>().is_ok();
     let user = authority.contains('@') && (rooted || key.continues || key.trust > Trust::Nothing);
-    let suffix = first == '.' && !authority.contains("..") && (key.continues || key.trust > Trust::Nothing) && rooted;
+    let suffix =
+        first == '.' && !authority.contains("..") && (key.continues || key.trust > Trust::Nothing) && rooted;
     if plausible && (user || suffix) {
         give_dotted(host, 0, Form::Continuation, &mut |mut found| {
             found.at = 0..text.len();

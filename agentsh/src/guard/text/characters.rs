@@ -63,10 +63,14 @@ fn step(character: char, further: usize, each: &mut dyn FnMut(char)) {
         return plain.chars().for_each(each);
     }
     // A look-alike of Latin letters becomes those letters, also when only its other case looks like one.
-    for variant in [Some(character), only(character.to_uppercase()), only(character.to_lowercase())].into_iter().flatten() {
+    for variant in [Some(character), only(character.to_uppercase()), only(character.to_lowercase())]
+        .into_iter()
+        .flatten()
+    {
         let mut buffer = [0; 4];
         let skeleton: String = unicode_security::skeleton(variant.encode_utf8(&mut buffer)).collect();
-        let latin: String = skeleton.chars().flat_map(|part| compatible(part).chars().collect::<Vec<_>>()).collect();
+        let latin: String =
+            skeleton.chars().flat_map(|part| compatible(part).chars().collect::<Vec<_>>()).collect();
         if !latin.is_empty() && latin.is_ascii() {
             return latin.chars().for_each(each);
         }

@@ -16,7 +16,8 @@ const HEAD_OUTPUT: usize = 4096;
 /// Bytes in front of a container: what a misaligned or prefixed encoding puts there.
 const MAX_PREFIX: usize = 48;
 
-pub(super) fn decode(bytes: &[u8], walk: &mut Walk<'_>) {
+/// `clean`: the bytes are text as they stand.
+pub(super) fn decode(bytes: &[u8], clean: bool, walk: &mut Walk<'_>) {
     if is_opaque(bytes) {
         walk.saw_opaque();
     }
@@ -44,7 +45,7 @@ pub(super) fn decode(bytes: &[u8], walk: &mut Walk<'_>) {
             return;
         }
     }
-    if bytes.len() >= SHORTEST_BLIND && !readable(bytes).is_some_and(|found| found.clean) && walk.may_guess() {
+    if bytes.len() >= SHORTEST_BLIND && !clean && walk.may_guess() {
         blindly(bytes, walk);
     }
 }
@@ -92,7 +93,11 @@ fn blindly(bytes: &[u8], walk: &mut Walk<'_>) {
         if !reads(&first) {
             continue;
         }
-        let output = if head.len() == bytes.len() && first.len() < HEAD_OUTPUT { first } else { decoder(bytes, limit) };
+        let output = if head.len() == bytes.len() && first.len() < HEAD_OUTPUT {
+            first
+        } else {
+            decoder(bytes, limit)
+        };
         walk.spend(output.len());
         walk.found_bytes(step, &output, 0..0);
         return;
@@ -135,7 +140,13 @@ fn zip_body(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 fn is_opaque(bytes: &[u8]) -> bool {
-    const SIGNS: [&[u8]; 6] =
-        [b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh91AY&SY", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x04\x22\x4d\x18"];
+    const SIGNS: [&[u8]; 6] = [
+        b"\x28\xb5\x2f\xfd",
+        b"\xfd7zXZ",
+        b"BZh91AY&SY",
+        b"7z\xbc\xaf\x27\x1c",
+        b"Rar!\x1a\x07",
+        b"\x04\x22\x4d\x18",
+    ];
     (0..4.min(bytes.len())).any(|at| SIGNS.iter().any(|sign| bytes[at..].starts_with(sign)))
 }

@@ -12,6 +12,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     walk.work(text.len());
     let mut out = Vec::with_capacity(text.len());
     let mut changed: Option<std::ops::Range<usize>> = None;
+    let mut count = 0;
     for (position, byte) in text.bytes().enumerate() {
         out.push(byte);
         let mut resolved = false;
@@ -21,6 +22,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             resolved = true;
         }
         if resolved {
+            count += 1;
             changed.get_or_insert(position..position).end = position + 1;
         }
     }
@@ -30,7 +32,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         while !text.is_char_boundary(start) {
             start -= 1;
         }
-        walk.found_bytes(Step::Escapes, &out, start..at.end);
+        walk.found_rewritten(Step::Escapes, &out, start..at.end, count);
     }
 }
 
@@ -74,11 +76,14 @@ fn simple(out: &[u8]) -> Option<(usize, Unit)> {
 
 fn numeric(out: &[u8]) -> Option<(usize, Unit)> {
     match out {
-        [.., b'%', high, low] => Some((3, Unit::Byte(hex(&[*high, *low]).and_then(|v| u8::try_from(v).ok())?))),
+        [.., b'%', high, low] => {
+            Some((3, Unit::Byte(hex(&[*high, *low]).and_then(|v| u8::try_from(v).ok())?)))
+        }
         [.., b'\\', b'x' | b'X', high, low] => {
             Some((4, Unit::Byte(hex(&[*high, *low]).and_then(|v| u8::try_from(v).ok())?)))
         }
         [.., b'%' | b'\\', b'u', a, b, c, d] => wide(out, hex(&[*a, *b, *c, *d])?),
+        [.., before, b'U' | b'u', b'+', _, _, _, _] if before.is_ascii_alphanumeric() => None,
         [.., b'U' | b'u', b'+', a, b, c, d] => {
             char::from_u32(hex(&[*a, *b, *c, *d])?).map(|character| (6, Unit::Character(character)))
         }

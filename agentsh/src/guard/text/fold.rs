@@ -93,7 +93,8 @@ impl Folded {
         if wanted >= self.text.len() {
             return None;
         }
-        let after = self.marks.partition_point(|mark| usize::try_from(*mark).is_ok_and(|mark| mark <= wanted));
+        let after =
+            self.marks.partition_point(|mark| usize::try_from(*mark).is_ok_and(|mark| mark <= wanted));
         let block = after.checked_sub(1)?;
         let mut length = usize::try_from(*self.marks.get(block)?).ok()?;
         let mut start = block * BLOCK;

@@ -29,7 +29,9 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             '\u{e0020}'..='\u{e007e}' => tags.extend(char::from_u32(character as u32 - 0xe0000)),
             '\u{fe00}'..='\u{fe0f}' => selectors.extend(u8::try_from(character as u32 - 0xfe00)),
             '\u{e0100}'..='\u{e01ef}' => selectors.extend(u8::try_from(character as u32 - 0xe0100 + 16)),
-            '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{180e}' => zero_width.push(character),
+            '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{180e}' => {
+                zero_width.push(character)
+            }
             '\u{ff01}'..='\u{ff5e}' | '\u{1d400}'..='\u{1d7ff}' | '\u{2460}'..='\u{24ff}' => {
                 plain.extend(std::iter::once(character).nfkc());
                 styled += 1;
@@ -64,7 +66,10 @@ fn bits(characters: &[char], at: &std::ops::Range<usize>, walk: &mut Walk<'_>) {
     }
     let one = characters[0];
     for flip in [0, 1] {
-        let mut values = characters.iter().filter(|c| **c != '\u{200d}' || one == '\u{200d}').map(|c| u8::from(*c == one) ^ flip);
+        let mut values = characters
+            .iter()
+            .filter(|c| **c != '\u{200d}' || one == '\u{200d}')
+            .map(|c| u8::from(*c == one) ^ flip);
         for offset in 0..8 {
             let symbols: Vec<u8> = values.clone().skip(offset).collect();
             let mut out = Vec::new();

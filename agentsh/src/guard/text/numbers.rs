@@ -21,7 +21,7 @@ struct List {
 }
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
-    if profile.digits() < SHORTEST || profile.length - profile.digits() < SHORTEST - 1 {
+    if profile.digits() < SHORTEST || profile.length - profile.letters_and_digits() < SHORTEST - 1 {
         return;
     }
     walk.work(text.len());
@@ -42,10 +42,16 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             list.is_octal &= digit < 8;
             position += 1;
         }
-        if start - list.at.end > MAX_GAP || value > 0x10_ffff {
+        let gap = &bytes[list.at.end..start];
+        // Digits in hex or in a name are between letters.
+        let apart = gap.len() <= MAX_GAP && gap.iter().any(|byte| !byte.is_ascii_alphanumeric());
+        if !apart || value > 0x10_ffff {
             let is_octal = list.is_octal;
             list.give(walk);
-            list = List { is_octal: is_octal || bytes[start..position].iter().all(|b| *b < b'8'), ..List::default() };
+            list = List {
+                is_octal: is_octal || bytes[start..position].iter().all(|b| *b < b'8'),
+                ..List::default()
+            };
         }
         if value > 0x10_ffff {
             list.at = position..position;

@@ -48,7 +48,9 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 fn samples(text: &str, dense: bool) -> Vec<&str> {
     let mut words: Vec<&str> = Vec::with_capacity(WORDS + 1);
     for word in text.split_ascii_whitespace() {
-        if word.len() < SHORTEST || !word.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase()) {
+        if word.len() < SHORTEST
+            || !word.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())
+        {
             continue;
         }
         let place = words.partition_point(|known| known.len() >= word.len());

@@ -31,7 +31,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         position += length;
     }
     if resolved >= 2 {
-        walk.found_bytes(Step::QuotedPrintable, &out, first..last);
+        walk.found_rewritten(Step::QuotedPrintable, &out, first..last, resolved);
     }
 }
 

@@ -63,11 +63,19 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if profile.letters_and_digits() < 16 {
         return;
     }
+    // Hex is made of these letters too, and of the first six alone.
+    let hexadecimal = profile.range(b'a'..=b'f') + profile.range(b'A'..=b'F');
+    if hexadecimal * 10 > (profile.upper() + profile.lower()) * 9 {
+        return;
+    }
     let numbered = profile.digits() > 0;
     let loose = profile.range(b'2'..=b'7') * 12 > profile.letters_and_digits();
     for (index, alphabet) in BASE32.iter().enumerate() {
-        let (own, other) =
-            if index % 2 == 0 { (profile.upper(), profile.lower()) } else { (profile.lower(), profile.upper()) };
+        let (own, other) = if index % 2 == 0 {
+            (profile.upper(), profile.lower())
+        } else {
+            (profile.lower(), profile.upper())
+        };
         // What is not all letters of one case is broken into words by the other one.
         if own + profile.digits() >= 16 && (index < 2 || numbered) {
             base32(text, alphabet, loose && other == 0, walk, &mut bytes);
@@ -86,7 +94,9 @@ fn binary(text: &str, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
         // Seven bits to a character, as old encoders write ASCII.
         for offset in 0..7 {
             bytes.clear();
-            bytes.extend(symbols[offset..].chunks_exact(7).map(|c| c.iter().fold(0, |word, bit| (word << 1) | bit)));
+            bytes.extend(
+                symbols[offset..].chunks_exact(7).map(|c| c.iter().fold(0, |word, bit| (word << 1) | bit)),
+            );
             walk.work(bytes.len());
             walk.found_bytes(Step::Binary, bytes, at.clone());
         }

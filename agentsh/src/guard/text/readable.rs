@@ -23,20 +23,16 @@ pub(super) fn readable(bytes: &[u8]) -> Option<Readable<'_>> {
     if let Some(text) = with_byte_order_mark(bytes) {
         return Some(Readable { text: Cow::Owned(text), clean: true });
     }
-    let printable = bytes.iter().filter(|byte| is_printable(**byte)).count();
-    if printable == bytes.len() {
-        return std::str::from_utf8(bytes).ok().map(|text| Readable { text: Cow::Borrowed(text), clean: true });
-    }
-    if let Ok(text) = std::str::from_utf8(bytes) {
-        let control = bytes.iter().filter(|byte| **byte < 0x80 && !is_printable(**byte)).count();
-        if control * 10 <= bytes.len() {
+    let (printable, zero, high) = counts(bytes);
+    if printable + high == bytes.len() || (printable + high) * 10 >= bytes.len() * 9 {
+        if let Ok(text) = std::str::from_utf8(bytes) {
             return Some(Readable { text: Cow::Borrowed(text), clean: true });
         }
     }
-    let zero = bytes.iter().filter(|byte| **byte == 0).count();
     // Wide characters: two or four bytes for each letter.
     if zero * 10 >= bytes.len() * 3 || printable * 10 >= bytes.len() * 7 {
-        let kept: Vec<u8> = bytes.iter().copied().filter(|byte| is_printable(*byte) || *byte >= 0x80).collect();
+        let kept: Vec<u8> =
+            bytes.iter().copied().filter(|byte| is_printable(*byte) || *byte >= 0x80).collect();
         let text: String = kept.utf8_chunks().map(|chunk| chunk.valid()).collect();
         let shown = bytes.len() - zero;
         let clean = text.len() * 10 >= shown * 9;
@@ -49,35 +45,61 @@ pub(super) fn readable(bytes: &[u8]) -> Option<Readable<'_>> {
 fn runs(bytes: &[u8]) -> Option<Readable<'_>> {
     let mut text = String::new();
     let mut position = 0;
-    // Every run that is long enough covers a multiple of its least length: noise is skipped in strides.
-    let mut probe = SHORTEST_RUN - 1;
-    while probe < bytes.len() {
-        if !is_printable(bytes[probe]) {
-            probe += SHORTEST_RUN;
+    while position + SHORTEST_RUN <= bytes.len() {
+        let window = &bytes[position..bytes.len().min(position + 64)];
+        // One bit for each printable byte, then one for each that begins a run. Noise costs no branch.
+        let mask = window.iter().enumerate().fold(0_u64, |mask, (bit, byte)| {
+            mask | u64::from(CLASS[usize::from(*byte)] & PRINTABLE != 0) << bit
+        });
+        let pairs = mask & mask >> 1;
+        let fours = pairs & pairs >> 2;
+        let starts = fours & fours >> 4;
+        if starts == 0 {
+            position += 64 - (SHORTEST_RUN - 1);
             continue;
         }
-        let mut start = probe;
-        while start > position && is_printable(bytes[start - 1]) {
-            start -= 1;
+        let start = position + starts.trailing_zeros() as usize;
+        let length = bytes[start..].iter().take_while(|byte| is_printable(**byte)).count();
+        if !text.is_empty() {
+            text.push('\n');
         }
-        let mut end = probe + 1;
-        while end < bytes.len() && is_printable(bytes[end]) {
-            end += 1;
-        }
-        if end - start >= SHORTEST_RUN {
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            text.push_str(std::str::from_utf8(&bytes[start..end]).unwrap_or(""));
-        }
-        position = end;
-        probe = end + SHORTEST_RUN - 1;
+        text.push_str(std::str::from_utf8(&bytes[start..start + length]).unwrap_or(""));
+        position = start + length;
     }
     if text.len() < bytes.len() / 8 && reads_as_other_script(bytes) {
         text = bytes.utf8_chunks().map(|chunk| chunk.valid()).filter(|valid| valid.len() >= 12).collect();
     }
     (!text.is_empty()).then_some(Readable { text: Cow::Owned(text), clean: false })
 }
+
+/// How many bytes are printable, zero, and beyond ASCII.
+fn counts(bytes: &[u8]) -> (usize, usize, usize) {
+    let sum = bytes.iter().fold(0_u64, |sum, byte| sum + CLASS[usize::from(*byte)]);
+    let field = |at: u64| usize::try_from(sum >> at & 0x1f_ffff).unwrap_or(0);
+    if bytes.len() > 0x1f_ffff {
+        let (first, second) = bytes.split_at(bytes.len() / 2);
+        let (a, b) = (counts(first), counts(second));
+        return (a.0 + b.0, a.1 + b.1, a.2 + b.2);
+    }
+    (field(0), field(21), field(42))
+}
+
+const PRINTABLE: u64 = 1;
+/// Three counters of 21 bits, of which each byte counts in one.
+static CLASS: [u64; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte {
+            0x20..=0x7e | 0x09 | 0x0a | 0x0d => PRINTABLE,
+            0 => 1 << 21,
+            0x80..=0xff => 1 << 42,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    table
+};
 
 /// Whether the bytes around the middle are UTF-8 beyond ASCII: text in another script behind a few wrong bytes.
 fn reads_as_other_script(bytes: &[u8]) -> bool {
@@ -100,5 +122,5 @@ fn with_byte_order_mark(bytes: &[u8]) -> Option<String> {
 }
 
 fn is_printable(byte: u8) -> bool {
-    matches!(byte, 0x20..=0x7e | b'\t' | b'\n' | b'\r')
+    CLASS[usize::from(byte)] & PRINTABLE != 0
 }

@@ -17,7 +17,8 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if profile.white() >= 5 {
         walk.work(text.len());
         let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
-        let initials: String = words.iter().filter_map(|word| word.chars().find(|c| c.is_alphanumeric())).collect();
+        let initials: String =
+            words.iter().filter_map(|word| word.chars().find(|c| c.is_alphanumeric())).collect();
         if initials.len() >= 12 {
             walk.found_order(Step::Initials, &initials, whole.clone());
         }
@@ -39,5 +40,7 @@ fn looks_like_rot47(profile: &Profile) -> bool {
     let turned = profile.range(b'2'..=b'K');
     let shown = profile.length - profile.white();
     let marks = shown - profile.letters_and_digits();
-    shown >= 12 && (turned * 10 >= shown * 7 && marks * 20 >= shown || shown <= 128 && profile.white() == 0 && marks * 6 >= shown)
+    shown >= 12
+        && (turned * 10 >= shown * 7 && marks * 20 >= shown
+            || shown <= 128 && profile.white() == 0 && marks * 6 >= shown)
 }

@@ -1,4 +1,9 @@
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may stop at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may stop at the first surprise"
+)]
 
 use super::{Limits, Outcome, Step, fold, visit};
 
@@ -25,7 +30,8 @@ fn assert_found(text: &str, steps: &[Step]) {
 }
 
 fn bits(bytes: &[u8], width: usize, letters: &[u8], pad: bool) -> String {
-    let stream: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
+    let stream: Vec<u8> =
+        bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
     let mut out: String = stream
         .chunks(width)
         .map(|chunk| {
@@ -113,7 +119,10 @@ fn finds_hex_with_separators() {
 fn finds_the_rarer_alphabets() {
     let bytes = SECRET.as_bytes();
     assert_found(&base32(bytes), &[Step::Base32]);
-    assert_found(&format!("https://{}.example.net", base32(bytes).to_lowercase().replace('=', "")), &[Step::Base32]);
+    assert_found(
+        &format!("https://{}.example.net", base32(bytes).to_lowercase().replace('=', "")),
+        &[Step::Base32],
+    );
     assert_found(&bits(bytes, 5, b"0123456789ABCDEFGHIJKLMNOPQRSTUV", false), &[Step::Base32]);
     assert_found(&bits(bytes, 1, b"01", false), &[Step::Binary]);
     assert_found(&each(SECRET, |b| format!("{b:08b}"), " "), &[Step::Binary]);
@@ -125,10 +134,7 @@ fn finds_the_rarer_alphabets() {
     let letter = |value: u32| char::from(z85.as_bytes()[value as usize]);
     assert_found(&ascii85(bytes, letter), &[Step::Z85]);
     // Bitcoin's test vector.
-    assert_eq!(
-        found("2NEpo7TZRRrLZSi2U", "Hello World!").0,
-        Some(vec![Step::Base58])
-    );
+    assert_eq!(found("2NEpo7TZRRrLZSi2U", "Hello World!").0, Some(vec![Step::Base58]));
 }
 
 #[test]
@@ -160,11 +166,13 @@ fn finds_escapes_also_nested_and_mixed() {
 
 #[test]
 fn finds_quoted_printable_and_uuencoded() {
-    let printable = each(SECRET, |b| if b"aeiou ".contains(&b) { format!("={b:02X}") } else { char::from(b).into() }, "");
+    let printable =
+        each(SECRET, |b| if b"aeiou ".contains(&b) { format!("={b:02X}") } else { char::from(b).into() }, "");
     assert_found(&printable.replace("=6F", "=6F=\r\n"), &[Step::QuotedPrintable]);
     let line: String = {
         let bytes = &SECRET.as_bytes()[..45];
-        let body = bits(bytes, 6, &(32..96).map(|b: u8| if b == 32 { b'`' } else { b }).collect::<Vec<_>>(), false);
+        let body =
+            bits(bytes, 6, &(32..96).map(|b: u8| if b == 32 { b'`' } else { b }).collect::<Vec<_>>(), false);
         format!("begin 644 x\nM{body}\n`\nend")
     };
     assert_eq!(found(&line, &SECRET[..45]).0, Some(vec![Step::Uuencoded]));
@@ -216,11 +224,10 @@ fn finds_encodings_behind_permutations() {
     let reversed = |text: &str| text.chars().rev().collect::<String>();
     assert_found(&reversed(&encoded), &[Step::Reversed, Step::Base64]);
     assert_found(&reversed(&each(SECRET, |b| format!("{b:02x}"), " ")), &[Step::Reversed, Step::Hex]);
-    assert_found(&base64(reversed(&hex(SECRET.as_bytes())).as_bytes()), &[
-        Step::Base64,
-        Step::Reversed,
-        Step::Hex,
-    ]);
+    assert_found(
+        &base64(reversed(&hex(SECRET.as_bytes())).as_bytes()),
+        &[Step::Base64, Step::Reversed, Step::Hex],
+    );
     let mut words: Vec<&str> = SECRET.split(' ').collect();
     words.reverse();
     assert_found(&words.join(" "), &[Step::ReversedWords]);
@@ -248,9 +255,10 @@ fn finds_compressed_text_inside_encodings() {
 
 #[test]
 fn ordinary_texts_have_few_views() {
-    let prose = "Please read the guide before you begin, because the default settings changed in this version. \
+    let prose =
+        "Please read the guide before you begin, because the default settings changed in this version. \
                  The library offers three ways to install the package, and the README explains each of them. "
-        .repeat(5);
+            .repeat(5);
     let mut views = Vec::new();
     let outcome = visit(&prose, &Limits::default(), &mut |view| views.push(view.how.to_vec()));
     assert!(outcome.is_complete());

@@ -39,6 +39,7 @@ pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Out
         outcome: Outcome::default(),
         how: Vec::new(),
         origin: None,
+        explained: 0,
         probing: false,
         known: BTreeSet::new(),
         sink,
@@ -61,6 +62,8 @@ pub(super) struct Walk<'s> {
     how: Vec<Step>,
     /// Where in the visited text the current view came from.
     origin: Option<Range<usize>>,
+    /// Bytes of clean views of the text that is being decoded.
+    explained: usize,
     /// Only finding out whether something decodes.
     probing: bool,
     /// Texts that were views, by length, so that most differ in their first comparison.
@@ -107,16 +110,27 @@ impl Walk<'_> {
 
     /// Bytes that `step` decoded from `at` of the current text.
     pub(super) fn found_bytes(&mut self, step: Step, bytes: &[u8], at: Range<usize>) {
+        let found = readable(bytes);
         if self.how.len() < self.limits.depth {
             self.how.push(step);
             let before = self.origin.clone();
             self.origin.get_or_insert_with(|| at.clone());
-            compressed::decode(bytes, self);
+            compressed::decode(bytes, found.as_ref().is_some_and(|found| found.clean), self);
             self.origin = before;
             self.how.pop();
         }
-        let Some(found) = readable(bytes) else { return };
+        let Some(found) = found else { return };
         self.view(step, &found.text, at, found.clean, true);
+    }
+
+    /// The text with `changes` small parts of it decoded. When they are few in a long text, what else is encoded in
+    /// it was found in the text itself, and is not looked for again.
+    pub(super) fn found_rewritten(&mut self, step: Step, bytes: &[u8], at: Range<usize>, changes: usize) {
+        if bytes.len() <= 4096 || changes * 100 >= bytes.len() {
+            self.found_bytes(step, bytes, at);
+        } else if let Some(found) = readable(bytes) {
+            self.view(step, &found.text, at, found.clean, false);
+        }
     }
 
     /// Text that `step` decoded from `at` of the current text.
@@ -152,6 +166,7 @@ impl Walk<'_> {
             return;
         }
         self.left -= text.len();
+        self.explained += if clean { text.len() } else { 0 };
         self.outcome.output += text.len();
         let before = self.origin.clone();
         let at = self.origin.get_or_insert(at).clone();
@@ -170,6 +185,7 @@ impl Walk<'_> {
         }
         let profile = Profile::of(text.as_bytes());
         self.work(text.len());
+        let before = std::mem::take(&mut self.explained);
         escapes::decode(text, &profile, self);
         hidden::decode(text, &profile, self);
         self.decode_alphabets(text, &profile);
@@ -177,11 +193,13 @@ impl Walk<'_> {
         numbers::decode(text, &profile, self);
         morse::decode(text, &profile, self);
         uuencoded::decode(text, &profile, self);
+        let explained = std::mem::replace(&mut self.explained, before);
         if !clean {
             return;
         }
-        // Two permutations on the way are plenty; those that fit every text are tried once.
-        if self.permutations() < 2 {
+        // Two permutations on the way are plenty; those that fit every text are tried once. What decodes as it
+        // stands needs none.
+        if self.permutations() < 2 && explained * 10 < text.len() * 3 {
             permuted::decode(text, &profile, self);
         }
         if self.permutations() == 0 {
@@ -216,6 +234,7 @@ impl Walk<'_> {
             outcome: Outcome::default(),
             how: Vec::new(),
             origin: None,
+            explained: 0,
             probing: true,
             known: BTreeSet::new(),
             sink: &mut see,
