@@ -166,7 +166,7 @@ impl Walk<'_> {
             return;
         }
         self.left -= text.len();
-        self.explained += if clean { text.len() } else { 0 };
+        self.explained += if clean && reads_well(text) { text.len() } else { 0 };
         self.outcome.output += text.len();
         let before = self.origin.clone();
         let at = self.origin.get_or_insert(at).clone();
@@ -246,4 +246,11 @@ impl Walk<'_> {
         self.outcome.work = self.outcome.work.saturating_add(work);
         found
     }
+}
+
+/// Mostly letters, digits and spaces: what a wrong decoding, printable by chance, is not.
+fn reads_well(text: &str) -> bool {
+    let plain =
+        text.bytes().filter(|byte| byte.is_ascii_alphanumeric() || *byte == b' ' || *byte >= 0x80).count();
+    plain * 5 >= text.len() * 4
 }
