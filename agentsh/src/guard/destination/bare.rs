@@ -109,9 +109,7 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
     let dotted =
         host.contains(['.', '。', '．', '｡']) || name.starts_with('[') || name.matches(':').count() > 1;
     let fits = match trust {
-        Trust::Host => {
-            !host.is_empty() && !host.bytes().all(|b| b.is_ascii_digit()) || numeric && host.len() >= 7
-        }
+        Trust::Host => !host.is_empty() && (host.bytes().any(|b| !b.is_ascii_digit()) || host.len() >= 7),
         // A path, a file name or a version is not a host because of a key like `target`.
         _ => {
             let rooted = value.starts_with(['.', '/', '~']) || host.starts_with('-');
@@ -120,12 +118,8 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
             let last = host.rsplit('.').next().unwrap_or("");
             let versioned = last.bytes().all(|b| b.is_ascii_digit())
                 && host.split('.').any(|label| !label.bytes().all(|b| b.is_ascii_hexdigit() || b == b'x'));
-            dotted
-                && !rooted
-                && !file
-                && !(versioned && !name.contains('['))
-                && (!numeric || host.split('.').count() == 4)
-                && !host.contains('*')
+            let other = rooted || file || versioned && !name.contains('[') || host.contains('*');
+            dotted && !other && (!numeric || host.split('.').count() == 4)
         }
     };
     if fits {

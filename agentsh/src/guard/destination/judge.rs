@@ -1,6 +1,6 @@
 //! Whether a destination is allowed. Whatever is not clearly listed is not.
 
-use crate::policy::model::{HostPattern, Ruled};
+use crate::policy::{HostPattern, Ruled};
 use crate::types::RuleRef;
 
 use super::{Destination, Form, Target};

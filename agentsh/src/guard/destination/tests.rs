@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::{Form, find, find_in_views, judge};
 use crate::guard::text::Limits;
 use crate::policy::domain::parse_pattern;
-use crate::policy::model::{HostPattern, Ruled};
+use crate::policy::{HostPattern, Ruled};
 use crate::types::RuleRef;
 
 fn allowed() -> Vec<Ruled<HostPattern>> {

@@ -36,7 +36,8 @@ pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
         {
             continue;
         }
-        if slashes > 2 && !web && !scheme.eq_ignore_ascii_case("file") || (slashes > 2 && !web) {
+        // An empty authority: `file:///etc/hosts`.
+        if slashes > 2 && !web {
             continue;
         }
         let Some(found) = authority(text, start, &mut budget) else {

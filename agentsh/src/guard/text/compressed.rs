@@ -81,11 +81,14 @@ fn inflated(body: &[u8], limit: usize) -> (Vec<u8>, bool) {
     }
 }
 
+/// From bytes and a limit in bytes to what comes out.
+type Decoder = fn(&[u8], usize) -> Vec<u8>;
+
 fn blindly(bytes: &[u8], walk: &mut Walk<'_>) {
     // Noise fails within its first bytes: only what begins as text is read whole.
     let head = &bytes[..bytes.len().min(HEAD)];
     let limit = walk.room().min(MAX_BLIND_OUTPUT).min(bytes.len().saturating_mul(64));
-    let decoders: [(Step, fn(&[u8], usize) -> Vec<u8>); 2] =
+    let decoders: [(Step, Decoder); 2] =
         [(Step::Deflate, |bytes, limit| inflated(bytes, limit).0), (Step::Brotli, unbrotlied)];
     for (step, decoder) in decoders {
         let first = decoder(head, HEAD_OUTPUT);

@@ -75,7 +75,7 @@ fn window(text: &str, start: usize) -> &str {
 }
 
 fn is_mixed(word: &str) -> bool {
-    let count = |is: fn(&u8) -> bool| word.bytes().filter(|byte| is(byte)).count();
+    let count = |is: fn(&u8) -> bool| word.bytes().filter(is).count();
     word.len() >= 24 && count(u8::is_ascii_uppercase) >= 3 && count(u8::is_ascii_lowercase) >= 3
 }
 

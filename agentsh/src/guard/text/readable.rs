@@ -24,10 +24,10 @@ pub(super) fn readable(bytes: &[u8]) -> Option<Readable<'_>> {
         return Some(Readable { text: Cow::Owned(text), clean: true });
     }
     let (printable, zero, high) = counts(bytes);
-    if printable + high == bytes.len() || (printable + high) * 10 >= bytes.len() * 9 {
-        if let Ok(text) = std::str::from_utf8(bytes) {
-            return Some(Readable { text: Cow::Borrowed(text), clean: true });
-        }
+    if (printable + high) * 10 >= bytes.len() * 9
+        && let Ok(text) = std::str::from_utf8(bytes)
+    {
+        return Some(Readable { text: Cow::Borrowed(text), clean: true });
     }
     // Wide characters: two or four bytes for each letter.
     if zero * 10 >= bytes.len() * 3 || printable * 10 >= bytes.len() * 7 {

@@ -39,7 +39,7 @@ fn bits(bytes: &[u8], width: usize, letters: &[u8], pad: bool) -> String {
             char::from(letters[usize::from(value)])
         })
         .collect();
-    while pad && out.len() * width % 8 != 0 {
+    while pad && !(out.len() * width).is_multiple_of(8) {
         out.push('=');
     }
     out

@@ -12,6 +12,9 @@ use super::{
     base58, base85, escapes, hidden, morse, numbers, permuted, quoted_printable, radix, rearranged, uuencoded,
 };
 
+/// Texts of at most this many bytes are looked at more closely.
+const SHORT: usize = 4096;
+
 /// One text that was found.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
@@ -126,7 +129,7 @@ impl Walk<'_> {
     /// The text with `changes` small parts of it decoded. When they are few in a long text, what else is encoded in
     /// it was found in the text itself, and is not looked for again.
     pub(super) fn found_rewritten(&mut self, step: Step, bytes: &[u8], at: Range<usize>, changes: usize) {
-        if bytes.len() <= 4096 || changes * 100 >= bytes.len() {
+        if bytes.len() <= SHORT || changes * 100 >= bytes.len() {
             self.found_bytes(step, bytes, at);
         } else if let Some(found) = readable(bytes) {
             self.view(step, &found.text, at, found.clean, false);
@@ -198,8 +201,8 @@ impl Walk<'_> {
             return;
         }
         // Two permutations on the way are plenty; those that fit every text are tried once. What decodes as it
-        // stands needs none.
-        if self.permutations() < 2 && explained * 10 < text.len() * 3 {
+        // stands needs none, and a short text costs little.
+        if self.permutations() < 2 && (text.len() <= SHORT || explained * 10 < text.len() * 3) {
             permuted::decode(text, &profile, self);
         }
         if self.permutations() == 0 {
