@@ -1,12 +1,14 @@
 //! The decision engine: pure. No input or output, no clock, no runtime; time comes in as a parameter.
 
 pub mod content;
+pub mod destination;
 pub mod flow;
 pub mod interface;
 pub mod rate;
 pub mod secrets;
 pub mod server_policy;
 pub mod taint;
+pub mod text;
 pub mod tool_policy;
 pub mod verdict;
 

@@ -1,0 +1,45 @@
+//! All forms over one string.
+
+use super::key::Key;
+use super::{Destination, Sink, bare, mail, shell, url_forms};
+use crate::guard::text::{Limits, Outcome, visit};
+
+/// Gives every destination in `text`, a string of a call's arguments; `key` is the name under which it stands, if
+/// any (for the items of an array: that of the array). Some are given more than once. Linear.
+///
+/// What is encoded in the text is not looked at: see [`find_in_views`].
+pub fn find(text: &str, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
+    find_with(text, Key::of(key), sink);
+}
+
+/// As [`find`], for the text and everything that decodes from it. Places are those in `text`.
+pub fn find_in_views(
+    text: &str,
+    key: Option<&str>,
+    limits: &Limits,
+    sink: &mut dyn FnMut(Destination),
+) -> Outcome {
+    let (under, plain) = (Key::of(key), Key::of(None));
+    visit(text, limits, &mut |view| {
+        // Another order of the same letters makes names that nobody wrote, and so do readable pieces of noise.
+        if !view.clean || view.how.last().is_some_and(|step| step.is_permutation()) {
+            return;
+        }
+        let at = view.at.clone();
+        let decoded = !view.how.is_empty();
+        let still_the_value = view.how.iter().all(|step| *step == crate::guard::text::Step::Escapes);
+        find_with(view.text, if still_the_value { under } else { plain }, &mut |mut found| {
+            if decoded {
+                found.at = at.clone();
+            }
+            sink(found);
+        });
+    })
+}
+
+fn find_with(text: &str, key: Key, sink: &mut Sink<'_>) {
+    url_forms::find(text, key, sink);
+    bare::find(text, key.trust, sink);
+    mail::find(text, sink);
+    shell::find(text, key.runs, sink);
+}

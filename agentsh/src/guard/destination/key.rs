@@ -1,0 +1,103 @@
+//! What the name of an argument says about its value.
+
+/// How much a value under some key has to look like a host to be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Trust {
+    /// Prose, paths, anything: only what is clearly a destination.
+    Nothing,
+    /// `url`, `endpoint`, `server`: whatever has a dot.
+    Likely,
+    /// `host`, `proxy`: whatever stands there.
+    Host,
+}
+
+/// The key of an argument, taken apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key {
+    pub trust: Trust,
+    /// `path`, `route`: is appended to an address.
+    pub continues: bool,
+    /// `command`, `script`: is executed.
+    pub runs: bool,
+}
+
+const HOST: [&str; 9] =
+    ["host", "hostname", "fqdn", "proxy", "nameserver", "dns", "ip", "hosts", "hostnames"];
+const LIKELY: [&str; 37] = [
+    "url",
+    "urls",
+    "uri",
+    "uris",
+    "href",
+    "link",
+    "links",
+    "endpoint",
+    "endpoints",
+    "domain",
+    "domains",
+    "server",
+    "servers",
+    "address",
+    "addr",
+    "webhook",
+    "webhooks",
+    "callback",
+    "remote",
+    "origin",
+    "target",
+    "site",
+    "website",
+    "base",
+    "gateway",
+    "upstream",
+    "peer",
+    "destination",
+    "dest",
+    "broker",
+    "registry",
+    "repo",
+    "repository",
+    "mirror",
+    "redirect",
+    "baseurl",
+    "connection",
+];
+const CONTINUES: [&str; 8] = ["path", "route", "suffix", "query", "endpoint", "resource", "pathname", "uri"];
+const RUNS: [&str; 11] =
+    ["command", "cmd", "commands", "script", "shell", "bash", "sh", "exec", "run", "cmdline", "entrypoint"];
+
+impl Key {
+    pub(super) fn of(key: Option<&str>) -> Self {
+        let mut found = Self { trust: Trust::Nothing, continues: false, runs: false };
+        for word in words(key.unwrap_or("")) {
+            let word = word.as_str();
+            if HOST.contains(&word) {
+                found.trust = Trust::Host;
+            } else if LIKELY.contains(&word) {
+                found.trust = found.trust.max(Trust::Likely);
+            }
+            found.continues |= CONTINUES.contains(&word);
+            found.runs |= RUNS.contains(&word);
+        }
+        found
+    }
+}
+
+/// `baseUrl`, `base_url` and `base-url` are `base` and `url`. The first 128 bytes count.
+fn words(key: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut lower = false;
+    for character in key.chars().take(128) {
+        let boundary = character.is_uppercase() && lower;
+        if (boundary || !character.is_alphanumeric()) && words.last().is_some_and(|word| !word.is_empty()) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut()
+            && character.is_alphanumeric()
+        {
+            word.extend(character.to_lowercase());
+        }
+        lower = character.is_lowercase();
+    }
+    words
+}

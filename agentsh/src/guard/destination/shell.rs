@@ -1,0 +1,370 @@
+//! Hosts among the words of commands that open connections or ask name servers.
+
+use super::bare::{give, is_certain, is_file_name};
+use super::host::unreadable;
+use super::shell_words::{UNKNOWN, Word, commands};
+use super::{Destination, Form, Sink};
+
+/// How commands are nested in quotes that are looked into.
+const MAX_DEPTH: usize = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Every plain word is an address.
+    Urls,
+    /// The first plain word is a host.
+    Host,
+    /// Every plain word is a host.
+    Hosts,
+    /// `host:path`
+    Copy,
+    /// Only what stands behind certain options.
+    Options,
+    Socat,
+}
+
+/// Sorted by name.
+const TOOLS: [(&str, Kind); 52] = [
+    ("aria2c", Kind::Urls),
+    ("axel", Kind::Urls),
+    ("curl", Kind::Urls),
+    ("delv", Kind::Hosts),
+    ("dig", Kind::Hosts),
+    ("drill", Kind::Hosts),
+    ("fping", Kind::Hosts),
+    ("ftp", Kind::Host),
+    ("getent", Kind::Hosts),
+    ("git", Kind::Copy),
+    ("host", Kind::Hosts),
+    ("http", Kind::Urls),
+    ("https", Kind::Urls),
+    ("invoke-restmethod", Kind::Urls),
+    ("invoke-webrequest", Kind::Urls),
+    ("irm", Kind::Urls),
+    ("iwr", Kind::Urls),
+    ("kdig", Kind::Hosts),
+    ("ldapsearch", Kind::Options),
+    ("lftp", Kind::Host),
+    ("links", Kind::Urls),
+    ("lynx", Kind::Urls),
+    ("mongo", Kind::Options),
+    ("mosh", Kind::Host),
+    ("mtr", Kind::Host),
+    ("mysql", Kind::Options),
+    ("nc", Kind::Host),
+    ("ncat", Kind::Host),
+    ("netcat", Kind::Host),
+    ("nmap", Kind::Hosts),
+    ("nslookup", Kind::Hosts),
+    ("openssl", Kind::Options),
+    ("ping", Kind::Host),
+    ("ping6", Kind::Host),
+    ("psql", Kind::Options),
+    ("redis-cli", Kind::Options),
+    ("resolvectl", Kind::Hosts),
+    ("rsh", Kind::Host),
+    ("rsync", Kind::Copy),
+    ("scp", Kind::Copy),
+    ("sftp", Kind::Host),
+    ("smbclient", Kind::Host),
+    ("socat", Kind::Socat),
+    ("ssh", Kind::Host),
+    ("swaks", Kind::Options),
+    ("telnet", Kind::Host),
+    ("tftp", Kind::Host),
+    ("tracepath", Kind::Host),
+    ("traceroute", Kind::Host),
+    ("wget", Kind::Urls),
+    ("whois", Kind::Host),
+    ("xh", Kind::Urls),
+];
+/// Options whose value is a host, whatever the tool.
+const HOST_OPTIONS: [&str; 17] = [
+    "--proxy",
+    "--preproxy",
+    "--socks4",
+    "--socks4a",
+    "--socks5",
+    "--socks5-hostname",
+    "--doh-url",
+    "--url",
+    "--host",
+    "--server",
+    "--hostname",
+    "--proxy-host",
+    "-connect",
+    "-proxy",
+    "-uri",
+    "--dns-servers",
+    "--interface-host",
+];
+/// Options of one letter whose value is a host: of curl and nc, of ssh, of databases, of `dig` and `ldapsearch`.
+const HOST_LETTERS: [(&[&str], &str); 5] = [
+    (&["curl", "nc", "ncat", "netcat"], "x"),
+    (&["ssh", "scp", "sftp"], "JW"),
+    (&["psql", "mysql", "redis-cli", "mongo", "swaks"], "hs"),
+    (&["ldapsearch"], "Hh"),
+    (&["openssl"], ""),
+];
+/// Options of one letter that take a value which is no host.
+const VALUE_LETTERS: [(&[&str], &str); 5] = [
+    (&["curl"], "odFHuAbcTKXmwCErYyzDPQteU"),
+    (&["wget"], "OoPUTtwQIXRDB"),
+    (&["ssh", "scp", "sftp", "mosh"], "ilpFcmESoLRDbBeIOQwP"),
+    (&["nc", "ncat", "netcat"], "pwsqieXPIOTcmV"),
+    (&["ping", "traceroute", "mtr", "nmap", "dig", "host", "rsync"], "cwWitsIpfkyebqTQm"),
+];
+
+pub(super) fn find(text: &str, runs: bool, sink: &mut Sink<'_>) {
+    let device = memchr::memmem::find(text.as_bytes(), b"/dev/tcp/").is_some()
+        || memchr::memmem::find(text.as_bytes(), b"/dev/udp/").is_some();
+    if device || has_tool(text) {
+        read(text, 0, runs, MAX_DEPTH, sink);
+    }
+}
+
+/// Whether a word of the text is one of the tools.
+fn has_tool(text: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    text.as_bytes().split(|byte| !is_word(*byte)).any(|word| {
+        (2..=17).contains(&word.len()) && std::str::from_utf8(word).is_ok_and(|word| tool(word).is_some())
+    })
+}
+
+fn tool(name: &str) -> Option<(&'static str, Kind)> {
+    if !name.as_bytes().first().is_some_and(|byte| b"acdfghiklmnoprstwxCI".contains(byte)) || name.len() > 17
+    {
+        return None;
+    }
+    let name = name.to_ascii_lowercase();
+    let index = TOOLS.binary_search_by(|(known, _)| (*known).cmp(name.as_str())).ok()?;
+    Some(TOOLS[index])
+}
+
+fn read(text: &str, offset: usize, runs: bool, depth: usize, sink: &mut Sink<'_>) {
+    for command in commands(text) {
+        for word in &command {
+            device(word, offset, sink);
+            if word.spaced && depth > 0 && has_tool(&word.text) {
+                // A quoted command. Places inside of it are those of the whole word.
+                let at = offset + word.at;
+                read(&word.text, 0, runs, depth - 1, &mut |mut found| {
+                    found.at = at..at;
+                    sink(found);
+                });
+            }
+        }
+        let first = position_of_program(&command);
+        let mut index = 0;
+        while index < command.len() {
+            let name = command[index].text.rsplit('/').next().unwrap_or("");
+            let name = name.strip_suffix(".exe").unwrap_or(name);
+            let Some((name, kind)) = tool(name) else {
+                index += 1;
+                continue;
+            };
+            let rest = &command[index + 1..];
+            // In prose, `host` and `links` are words: what follows has to be a host beyond doubt.
+            let certain = index == first;
+            let length = if certain {
+                rest.len()
+            } else {
+                rest.iter().position(|word| tool(&word.text).is_some()).unwrap_or(rest.len())
+            };
+            arguments(name, kind, &rest[..length], certain && runs, certain, offset, sink);
+            index += length + 1;
+        }
+    }
+}
+
+/// Behind `sudo`, `env`, `timeout 5` and their options.
+fn position_of_program(command: &[Word]) -> usize {
+    const PREFIXES: [&str; 15] = [
+        "sudo", "env", "nohup", "time", "timeout", "command", "exec", "xargs", "nice", "then", "do", "else",
+        "if", "torsocks", "$",
+    ];
+    let skipped = |word: &&Word| {
+        let text = word.text.as_str();
+        PREFIXES.contains(&text) || text.starts_with('-') || text.contains('=') || text.parse::<f64>().is_ok()
+    };
+    command.iter().take_while(skipped).count()
+}
+
+/// `strict`: any first word is a host, also one without a dot. `certain`: the tool really is executed.
+fn arguments(
+    name: &str,
+    kind: Kind,
+    words: &[Word],
+    strict: bool,
+    certain: bool,
+    offset: usize,
+    sink: &mut Sink<'_>,
+) {
+    let mut words = words.iter();
+    let mut plain = 0_usize;
+    while let Some(word) = words.next() {
+        let text = word.text.as_str();
+        let at = offset + word.at;
+        if text.starts_with('-') && text.len() > 1 {
+            match option(name, text) {
+                Given::Nothing => {}
+                Given::Skip => drop(words.next()),
+                Given::Next => {
+                    if let Some(value) = words.next() {
+                        host(&value.text, offset + value.at, sink);
+                    }
+                }
+                Given::Third => {
+                    if let Some(value) = words.next() {
+                        third(&value.text, offset + value.at, sink);
+                    }
+                }
+                Given::Here(value) => host(value, at, sink),
+            }
+            continue;
+        }
+        plain += 1;
+        if kind == Kind::Options || word.spaced || text.contains("://") {
+            continue;
+        }
+        let text = text.trim_matches(|c: char| "()[]{},\"'`".contains(c) && c != '[' && c != ']');
+        match kind {
+            Kind::Socat => socat(text, at, sink),
+            Kind::Copy => copy(text, at, sink),
+            Kind::Host if plain > 1 && certain => {}
+            _ => {
+                let bare = text.strip_prefix('@').unwrap_or(text).trim_end_matches('.');
+                let name = bare.split('/').next().unwrap_or("").rsplit('@').next().unwrap_or("");
+                let name = name.split(':').next().unwrap_or("");
+                let last = name.rsplit('.').next().unwrap_or("");
+                let dotted = name.contains('.') && !last.is_empty();
+                let fits = if certain {
+                    let file = is_file_name(name) && !(kind != Kind::Urls && plain == 1);
+                    dotted && !file && !bare.starts_with(['.', '/'])
+                        || bare.starts_with('[')
+                        || strict && plain == 1
+                } else {
+                    dotted
+                        && (is_certain(last) && !is_file_name(name)
+                            || name.parse::<std::net::Ipv4Addr>().is_ok())
+                };
+                if fits && !text.starts_with('+') {
+                    host(bare, at, sink);
+                }
+            }
+        }
+    }
+}
+
+enum Given<'w> {
+    Nothing,
+    Skip,
+    /// The next word is a host.
+    Next,
+    /// The next word is `host:port:HOST:port`.
+    Third,
+    Here(&'w str),
+}
+
+fn option<'w>(tool: &str, text: &'w str) -> Given<'w> {
+    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+    if matches!(name, "--connect-to" | "--resolve") {
+        return Given::Third;
+    }
+    if HOST_OPTIONS.contains(&name.to_ascii_lowercase().as_str()) {
+        return value.map_or(Given::Next, Given::Here);
+    }
+    let letters_of = |table: &[(&[&str], &'static str)]| {
+        table.iter().find(|(tools, _)| tools.contains(&tool)).map_or("", |(_, letters)| *letters)
+    };
+    if text.starts_with("--") || tool == "openssl" {
+        let valued = [
+            "--output",
+            "--data",
+            "--header",
+            "--form",
+            "--user",
+            "--request",
+            "--upload-file",
+            "-in",
+            "-out",
+        ];
+        return if value.is_none() && valued.contains(&name) { Given::Skip } else { Given::Nothing };
+    }
+    let (hosts, values) = (letters_of(&HOST_LETTERS), letters_of(&VALUE_LETTERS));
+    for (position, letter) in text.char_indices().skip(1) {
+        let rest = &text[position + letter.len_utf8()..];
+        if hosts.contains(letter) {
+            return if rest.is_empty() { Given::Next } else { Given::Here(rest) };
+        }
+        if values.contains(letter) {
+            return if rest.is_empty() { Given::Skip } else { Given::Nothing };
+        }
+    }
+    Given::Nothing
+}
+
+/// The host of a word: without path, with what only the shell knows as one label in front.
+fn host(text: &str, at: usize, sink: &mut Sink<'_>) {
+    let text = text.rsplit_once("://").map_or(text, |(_, rest)| rest);
+    let authority = text.split(['/', '\\', '?', '#']).next().unwrap_or("");
+    let known = authority.trim_start_matches(UNKNOWN);
+    let filled = if known.len() < authority.len() && known.starts_with('.') {
+        format!("x{known}")
+    } else {
+        authority.to_owned()
+    };
+    if filled.contains(UNKNOWN) {
+        let shown = filled.replace(UNKNOWN, "$");
+        let target = unreadable(&shown);
+        sink(Destination { target, port: None, scheme: None, at: at..at, form: Form::Command });
+        return;
+    }
+    give(&filled, at, Form::Command, &mut |mut found| {
+        found.at = at..at;
+        sink(found);
+    });
+}
+
+fn third(text: &str, at: usize, sink: &mut Sink<'_>) {
+    if let Some(value) = text.splitn(3, ':').nth(2).filter(|value| !value.is_empty()) {
+        host(value, at, sink);
+    }
+}
+
+/// `host:path`, `user@host:path`, `host::module`.
+fn copy(text: &str, at: usize, sink: &mut Sink<'_>) {
+    let before = text.split('/').next().unwrap_or("");
+    if let Some((place, _)) = before.split_once(':')
+        && place.len() > 1
+        && (place.contains('.') || place.contains('@') || place.contains(UNKNOWN))
+    {
+        host(place, at, sink);
+    }
+}
+
+/// `TCP:host:port,option`
+fn socat(text: &str, at: usize, sink: &mut Sink<'_>) {
+    let mut parts = text.split(',').next().unwrap_or("").split(':');
+    let kind = parts.next().unwrap_or("").to_ascii_uppercase();
+    let connects = ["TCP", "UDP", "OPENSSL", "SSL", "SCTP", "PROXY", "SOCKS"]
+        .iter()
+        .any(|known| kind.starts_with(known));
+    if connects && !kind.contains("LISTEN") {
+        for part in parts.filter(|part| part.contains(['.', '[', UNKNOWN]) || part.parse::<u16>().is_err()) {
+            host(part, at, sink);
+        }
+    }
+}
+
+/// `/dev/tcp/host/port`, which bash opens by itself.
+fn device(word: &Word, offset: usize, sink: &mut Sink<'_>) {
+    for prefix in ["/dev/tcp/", "/dev/udp/"] {
+        if let Some((_, rest)) = word.text.split_once(prefix) {
+            let name = rest.split('/').next().unwrap_or("");
+            if !name.is_empty() {
+                host(name, offset + word.at, sink);
+            }
+        }
+    }
+}

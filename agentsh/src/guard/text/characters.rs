@@ -1,0 +1,155 @@
+//! What one character folds to. The tables are built page by page when a page is first met.
+
+use std::sync::OnceLock;
+
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+/// What remains of a character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Folding {
+    /// Space, punctuation, sign, mark or invisible: not compared.
+    Nothing,
+    One(char),
+    /// More than one.
+    Several(&'static str),
+}
+
+const PAGE: usize = 256;
+/// Planes 0 and 1 hold every script and every look-alike; what lies beyond is ideographs, which stay as they are.
+const PAGES: usize = 0x2_0000 / PAGE;
+/// In an entry: the rest is the place in [`Page::several`], and in the lowest byte the length there.
+const SEVERAL: u32 = 1 << 31;
+
+struct Page {
+    entries: [u32; PAGE],
+    several: String,
+}
+
+static TABLE: [OnceLock<Box<Page>>; PAGES] = [const { OnceLock::new() }; PAGES];
+
+/// What `character` folds to. At most 600 KiB of tables, however hostile the text.
+#[must_use]
+pub fn folding(character: char) -> Folding {
+    let code = character as usize;
+    let Some(page) = TABLE.get(code / PAGE) else {
+        let kept = character.is_alphanumeric() && !is_combining_mark(character);
+        return if kept { Folding::One(character) } else { Folding::Nothing };
+    };
+    let page = page.get_or_init(|| build_page(code / PAGE));
+    match page.entries[code % PAGE] {
+        0 => Folding::Nothing,
+        entry if entry & SEVERAL != 0 => {
+            let start = (entry & !SEVERAL) as usize >> 8;
+            Folding::Several(page.several.get(start..start + (entry & 0xff) as usize).unwrap_or(""))
+        }
+        code => char::from_u32(code).map_or(Folding::Nothing, Folding::One),
+    }
+}
+
+/// Every character that `character` folds to, in order: what the tables are made from.
+fn expand(character: char, mut each: impl FnMut(char)) {
+    step(character, 2, &mut each);
+}
+
+/// `further`: how often what came out may be folded again, until nothing changes.
+fn step(character: char, further: usize, each: &mut dyn FnMut(char)) {
+    if let Some(letter) = own_letter(character) {
+        each(letter);
+        return;
+    }
+    let plain: String = compatible(character);
+    if plain.is_ascii() {
+        return plain.chars().for_each(each);
+    }
+    // A look-alike of Latin letters becomes those letters, also when only its other case looks like one.
+    for variant in [Some(character), only(character.to_uppercase()), only(character.to_lowercase())]
+        .into_iter()
+        .flatten()
+    {
+        let mut buffer = [0; 4];
+        let skeleton: String = unicode_security::skeleton(variant.encode_utf8(&mut buffer)).collect();
+        let latin: String =
+            skeleton.chars().flat_map(|part| compatible(part).chars().collect::<Vec<_>>()).collect();
+        if !latin.is_empty() && latin.is_ascii() {
+            return latin.chars().for_each(each);
+        }
+    }
+    for part in plain.chars() {
+        if part == character || further == 0 {
+            each(part);
+        } else {
+            step(part, further - 1, each);
+        }
+    }
+}
+
+fn build_page(number: usize) -> Box<Page> {
+    let mut page = Box::new(Page { entries: [0; PAGE], several: String::new() });
+    for low in 0..PAGE {
+        let code = u32::try_from(number * PAGE + low).ok();
+        let Some(character) = code.and_then(char::from_u32) else { continue };
+        let mut folded = String::new();
+        expand(character, |part| folded.push(part));
+        let mut parts = folded.chars();
+        page.entries[low] = match (parts.next(), parts.next()) {
+            (None, _) => 0,
+            (Some(one), None) => one as u32,
+            _ => {
+                let start = u32::try_from(page.several.len()).unwrap_or(0);
+                page.several.push_str(&folded);
+                SEVERAL | start << 8 | u32::try_from(folded.len().min(255)).unwrap_or(0)
+            }
+        };
+    }
+    page
+}
+
+/// Compatibility decomposition in lower case, letters and digits alone.
+fn compatible(character: char) -> String {
+    if is_filler(character) {
+        return String::new();
+    }
+    let kept = |part: &char| part.is_alphanumeric() && !is_combining_mark(*part) && !is_filler(*part);
+    let lower: String = character.nfkd().filter(kept).flat_map(char::to_lowercase).collect();
+    lower.nfkd().filter(kept).collect()
+}
+
+/// Letters that show nothing.
+fn is_filler(character: char) -> bool {
+    matches!(character, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}')
+}
+
+fn only(mut characters: impl Iterator<Item = char>) -> Option<char> {
+    characters.next().filter(|_| characters.next().is_none())
+}
+
+/// Letters in frames, small capitals, turned letters and braille, which no Unicode table folds.
+fn own_letter(character: char) -> Option<char> {
+    const SMALL_CAPITALS: &str = "ᴀaʙbᴄcᴅdᴇeꜰfɢgʜhɪiᴊjᴋkʟlᴍmɴnᴏoᴘpꞯqʀrꜱsᴛtᴜuᴠvᴡwʏyᴢz";
+    const TURNED: &str = "ɐaɔcǝeɟfƃgɥhᴉiɾjʞkɯmɹrʇtʌvʎy";
+    const BRAILLE: &str = "⠁a⠃b⠉c⠙d⠑e⠋f⠛g⠓h⠊i⠚j⠅k⠇l⠍m⠝n⠕o⠏p⠟q⠗r⠎s⠞t⠥u⠧v⠺w⠭x⠽y⠵z";
+    const FRAMES: [u32; 4] = [0x1_f130, 0x1_f150, 0x1_f170, 0x1_f1e6];
+    let code = character as u32;
+    for start in FRAMES {
+        if (start..start + 26).contains(&code) {
+            return char::from_u32(u32::from(b'a') + (code - start));
+        }
+    }
+    // Digits in black and in sans-serif circles.
+    for start in [0x2776, 0x2780, 0x278a] {
+        if (start..start + 9).contains(&code) {
+            return char::from_u32(u32::from(b'1') + (code - start));
+        }
+    }
+    let listed = |table: &str| {
+        let mut characters = table.chars();
+        while let (Some(from), Some(to)) = (characters.next(), characters.next()) {
+            if from == character {
+                return Some(to);
+            }
+        }
+        None
+    };
+    [SMALL_CAPITALS, TURNED, BRAILLE].into_iter().find_map(listed)
+}

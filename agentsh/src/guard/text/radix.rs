@@ -1,0 +1,146 @@
+//! Alphabets in which each letter stands for a fixed number of bits: binary, hex, base32, base64. Every alignment
+//! is tried, because what stands in front of an encoded secret shifts it.
+
+use super::Step;
+use super::profile::Profile;
+use super::runs::{Alphabet, NONE, groups, pack};
+use super::views::Walk;
+
+const fn alphabet(letters: &[u8], fold_case: bool, prefixed: bool) -> Alphabet {
+    let mut table = [NONE; 256];
+    let mut index = 0;
+    while index < letters.len() {
+        let letter = letters[index];
+        #[expect(clippy::cast_possible_truncation, reason = "no alphabet here has more than 64 letters")]
+        let value = index as u8;
+        table[letter as usize] = value;
+        if fold_case {
+            table[letter.to_ascii_lowercase() as usize] = value;
+        }
+        index += 1;
+    }
+    Alphabet { table, prefixed }
+}
+
+static BINARY: Alphabet = alphabet(b"01", false, false);
+static HEX: Alphabet = alphabet(b"0123456789ABCDEF", true, true);
+/// One case at a time: base64 is full of short runs of these letters in both.
+static BASE32: [Alphabet; 4] = [
+    alphabet(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", false, false),
+    alphabet(b"abcdefghijklmnopqrstuvwxyz234567", false, false),
+    alphabet(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", false, false),
+    alphabet(b"0123456789abcdefghijklmnopqrstuv", false, false),
+];
+const STANDARD: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// Without `-` and `_`, for texts in which they separate groups.
+static BASE64_STANDARD: Alphabet = alphabet(STANDARD, false, false);
+/// Both alphabets at once: no encoder mixes them, and no decoder could tell which one was meant.
+static BASE64: Alphabet = {
+    let mut both = alphabet(STANDARD, false, false);
+    both.table[b'-' as usize] = 62;
+    both.table[b'_' as usize] = 63;
+    both
+};
+
+pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
+    let mut bytes = Vec::new();
+    if profile.count(b'0') >= 8 && profile.count(b'1') >= 8 {
+        binary(text, walk, &mut bytes);
+    }
+    let hexadecimal = profile.digits() + profile.range(b'a'..=b'f') + profile.range(b'A'..=b'F');
+    if profile.digits() >= 4 && hexadecimal >= 12 {
+        hex(text, hexadecimal * 10 >= profile.letters_and_digits() * 9, walk, &mut bytes);
+    }
+    let marked = profile.upper() + profile.digits();
+    if profile.letters_and_digits() < 8 {
+        return;
+    }
+    let loose = marked * 5 > profile.letters_and_digits();
+    base64(text, &BASE64, loose, walk, &mut bytes);
+    if loose && profile.count(b'-') + profile.count(b'_') >= 2 {
+        base64(text, &BASE64_STANDARD, loose, walk, &mut bytes);
+    }
+    if profile.letters_and_digits() < 16 {
+        return;
+    }
+    // Hex is made of these letters too, and of the first six alone.
+    let hexadecimal = profile.range(b'a'..=b'f') + profile.range(b'A'..=b'F');
+    if hexadecimal * 10 > (profile.upper() + profile.lower()) * 9 {
+        return;
+    }
+    let numbered = profile.digits() > 0;
+    let loose = profile.range(b'2'..=b'7') * 12 > profile.letters_and_digits();
+    for (index, alphabet) in BASE32.iter().enumerate() {
+        let (own, other) = if index % 2 == 0 {
+            (profile.upper(), profile.lower())
+        } else {
+            (profile.lower(), profile.upper())
+        };
+        // What is not all letters of one case is broken into words by the other one.
+        if own + profile.digits() >= 16 && (index < 2 || numbered) {
+            base32(text, alphabet, loose && other == 0, walk, &mut bytes);
+        }
+    }
+}
+
+fn binary(text: &str, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
+    walk.work(text.len());
+    groups(text.as_bytes(), &BINARY, 40, true, &mut |symbols, at| {
+        for offset in 0..8 {
+            pack::<1, 8>(&symbols[offset..], bytes);
+            walk.work(bytes.len());
+            walk.found_bytes(Step::Binary, bytes, at.clone());
+        }
+        // Seven bits to a character, as old encoders write ASCII.
+        for offset in 0..7 {
+            bytes.clear();
+            bytes.extend(
+                symbols[offset..].chunks_exact(7).map(|c| c.iter().fold(0, |word, bit| (word << 1) | bit)),
+            );
+            walk.work(bytes.len());
+            walk.found_bytes(Step::Binary, bytes, at.clone());
+        }
+    });
+}
+
+fn hex(text: &str, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
+    walk.work(text.len());
+    groups(text.as_bytes(), &HEX, 12, loose, &mut |symbols, at| {
+        if symbols.iter().all(|symbol| *symbol > 9) {
+            return;
+        }
+        for offset in 0..2 {
+            pack::<4, 2>(&symbols[offset..], bytes);
+            walk.work(bytes.len());
+            walk.found_bytes(Step::Hex, bytes, at.clone());
+        }
+    });
+}
+
+fn base64(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
+    walk.work(text.len());
+    groups(text.as_bytes(), alphabet, 8, loose, &mut |symbols, at| {
+        let upper = symbols.iter().any(|symbol| *symbol < 26);
+        let lower = symbols.iter().any(|symbol| (26..52).contains(symbol));
+        let other = symbols.iter().any(|symbol| *symbol >= 52);
+        if symbols.len() < 16 && usize::from(upper) + usize::from(lower) + usize::from(other) < 2 {
+            return;
+        }
+        for offset in 0..4 {
+            pack::<6, 4>(&symbols[offset..], bytes);
+            walk.work(bytes.len());
+            walk.found_bytes(Step::Base64, bytes, at.clone());
+        }
+    });
+}
+
+fn base32(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
+    walk.work(text.len());
+    groups(text.as_bytes(), alphabet, 16, loose, &mut |symbols, at| {
+        for offset in 0..8 {
+            pack::<5, 8>(&symbols[offset..], bytes);
+            walk.work(bytes.len());
+            walk.found_bytes(Step::Base32, bytes, at.clone());
+        }
+    });
+}

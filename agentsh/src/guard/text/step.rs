@@ -1,0 +1,88 @@
+//! The ways in which a text can hide in another one.
+
+/// One decoding. A view lists those that lead to it, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    Ascii85,
+    Base32,
+    Base58,
+    Base64,
+    Base85,
+    Binary,
+    Brotli,
+    CharacterCodes,
+    Deflate,
+    /// Percent, backslash, HTML and `U+` escapes, nested in any order.
+    Escapes,
+    Gzip,
+    Hex,
+    /// First letters of words, or every second or third letter.
+    Initials,
+    Interleaved,
+    Invisible,
+    Morse,
+    /// A letter shift by this many places, then something that decodes.
+    Caesar(u8),
+    Atbash,
+    QuotedPrintable,
+    Reversed,
+    ReversedWords,
+    Rot47,
+    SwappedCase,
+    Uuencoded,
+    Z85,
+    Zip,
+    Zlib,
+}
+
+impl Step {
+    /// As findings and reports write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ascii85 => "ascii85",
+            Self::Base32 => "base32",
+            Self::Base58 => "base58",
+            Self::Base64 => "base64",
+            Self::Base85 => "base85",
+            Self::Binary => "binary",
+            Self::Brotli => "brotli",
+            Self::CharacterCodes => "character-codes",
+            Self::Deflate => "deflate",
+            Self::Escapes => "escapes",
+            Self::Gzip => "gzip",
+            Self::Hex => "hex",
+            Self::Initials => "initials",
+            Self::Interleaved => "interleaved",
+            Self::Invisible => "invisible",
+            Self::Morse => "morse",
+            Self::Caesar(_) => "caesar",
+            Self::Atbash => "atbash",
+            Self::QuotedPrintable => "quoted-printable",
+            Self::Reversed => "reversed",
+            Self::ReversedWords => "reversed-words",
+            Self::Rot47 => "rot47",
+            Self::SwappedCase => "swapped-case",
+            Self::Uuencoded => "uuencoded",
+            Self::Z85 => "z85",
+            Self::Zip => "zip",
+            Self::Zlib => "zlib",
+        }
+    }
+
+    /// Whether it only moves or replaces characters, so that it fits every text and proves nothing alone.
+    #[must_use]
+    pub fn is_permutation(self) -> bool {
+        matches!(
+            self,
+            Self::Caesar(_)
+                | Self::Atbash
+                | Self::Reversed
+                | Self::ReversedWords
+                | Self::Rot47
+                | Self::SwappedCase
+                | Self::Initials
+                | Self::Interleaved
+        )
+    }
+}

@@ -1,0 +1,259 @@
+//! Every text that decodes from a text, however the encodings are nested, within bounds.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::compressed;
+use super::limits::{Limits, Outcome};
+use super::profile::Profile;
+use super::readable::{SHORTEST, readable};
+use super::step::Step;
+use super::{
+    base58, base85, escapes, hidden, morse, numbers, permuted, quoted_printable, radix, rearranged, uuencoded,
+};
+
+/// Texts of at most this many bytes are looked at more closely.
+const SHORT: usize = 4096;
+
+/// One text that was found.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    pub text: &'a str,
+    /// What was decoded, outermost first. Empty for the text itself.
+    pub how: &'a [Step],
+    /// The bytes of the visited text that it came from.
+    pub at: Range<usize>,
+    /// Nearly all of what was decoded is text. Otherwise these are readable pieces of something else, and a name
+    /// or an address in them may be chance.
+    pub clean: bool,
+}
+
+/// Gives `sink` the text as it stands, then every text that decodes from it.
+///
+/// Time and the bytes of all views are in proportion to the text (see [`Limits`]). What was left out is said in
+/// the outcome.
+pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Outcome {
+    sink(View { text, how: &[], at: 0..text.len(), clean: true });
+    let mut walk = Walk {
+        limits: *limits,
+        left: text.len().saturating_mul(limits.output_per_byte).saturating_add(limits.output_floor),
+        blind: limits.blind_inflations,
+        probes: limits.probes,
+        outcome: Outcome::default(),
+        how: Vec::new(),
+        origin: None,
+        explained: 0,
+        probing: false,
+        known: BTreeSet::new(),
+        sink,
+    };
+    walk.known.insert((text.len(), text.into()));
+    walk.expand(text, true);
+    walk.outcome
+}
+
+/// One visit under way.
+pub(super) struct Walk<'s> {
+    limits: Limits,
+    /// Bytes that views may still have.
+    left: usize,
+    /// Blind inflations that may still be tried.
+    blind: usize,
+    /// Turned samples that may still be tried.
+    probes: usize,
+    outcome: Outcome,
+    how: Vec<Step>,
+    /// Where in the visited text the current view came from.
+    origin: Option<Range<usize>>,
+    /// Bytes of clean views of the text that is being decoded.
+    explained: usize,
+    /// Only finding out whether something decodes.
+    probing: bool,
+    /// Texts that were views, by length, so that most differ in their first comparison.
+    known: BTreeSet<(usize, Box<str>)>,
+    sink: &'s mut dyn FnMut(View<'_>),
+}
+
+impl Walk<'_> {
+    /// Counts bytes that a decoder looks at.
+    pub(super) fn work(&mut self, bytes: usize) {
+        self.outcome.work = self.outcome.work.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    pub(super) fn saw_opaque(&mut self) {
+        self.outcome.opaque = true;
+    }
+
+    /// Bytes that one inflation may produce.
+    pub(super) fn room(&self) -> usize {
+        self.left
+    }
+
+    pub(super) fn cut(&mut self) {
+        self.outcome.exhausted |= !self.probing;
+    }
+
+    /// Takes bytes that an inflation produced out of what views may have, whether they turn out to be text or not.
+    pub(super) fn spend(&mut self, bytes: usize) {
+        self.work(bytes);
+        self.left = self.left.saturating_sub(bytes);
+    }
+
+    /// Takes one of the blind inflations.
+    pub(super) fn may_guess(&mut self) -> bool {
+        let may = self.blind > 0 && !self.probing;
+        self.blind -= usize::from(may);
+        may
+    }
+
+    /// Steps so far that only moved or replaced characters.
+    fn permutations(&self) -> usize {
+        self.how.iter().filter(|step| step.is_permutation()).count()
+    }
+
+    /// Bytes that `step` decoded from `at` of the current text.
+    pub(super) fn found_bytes(&mut self, step: Step, bytes: &[u8], at: Range<usize>) {
+        let found = readable(bytes);
+        if self.how.len() < self.limits.depth {
+            self.how.push(step);
+            let before = self.origin.clone();
+            self.origin.get_or_insert_with(|| at.clone());
+            compressed::decode(bytes, found.as_ref().is_some_and(|found| found.clean), self);
+            self.origin = before;
+            self.how.pop();
+        }
+        let Some(found) = found else { return };
+        self.view(step, &found.text, at, found.clean, true);
+    }
+
+    /// The text with `changes` small parts of it decoded. When they are few in a long text, what else is encoded in
+    /// it was found in the text itself, and is not looked for again.
+    pub(super) fn found_rewritten(&mut self, step: Step, bytes: &[u8], at: Range<usize>, changes: usize) {
+        if bytes.len() <= SHORT || changes * 100 >= bytes.len() {
+            self.found_bytes(step, bytes, at);
+        } else if let Some(found) = readable(bytes) {
+            self.view(step, &found.text, at, found.clean, false);
+        }
+    }
+
+    /// Text that `step` decoded from `at` of the current text.
+    pub(super) fn found_text(&mut self, step: Step, text: &str, at: Range<usize>) {
+        self.view(step, text, at, true, true);
+    }
+
+    /// As [`Self::found_text`], for an order of letters or words in which nothing is encoded.
+    pub(super) fn found_order(&mut self, step: Step, text: &str, at: Range<usize>) {
+        self.view(step, text, at, true, false);
+    }
+
+    /// Whether this text was a view before: many ways lead to the same one. What is remembered is within the bound
+    /// on all views.
+    fn is_known(&mut self, text: &str) -> bool {
+        !self.probing && !self.known.insert((text.len(), text.into()))
+    }
+
+    fn view(&mut self, step: Step, text: &str, at: Range<usize>, clean: bool, further: bool) {
+        if self.how.len() >= self.limits.depth {
+            self.outcome.too_deep |= clean;
+            return;
+        }
+        let mut end = text.len().min(self.left);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        if end < text.len() {
+            self.cut();
+        }
+        let text = &text[..end];
+        if text.len() < SHORTEST || self.is_known(text) {
+            return;
+        }
+        self.left -= text.len();
+        self.explained += if clean && reads_well(text) { text.len() } else { 0 };
+        self.outcome.output += text.len();
+        let before = self.origin.clone();
+        let at = self.origin.get_or_insert(at).clone();
+        self.how.push(step);
+        (self.sink)(View { text, how: &self.how, at, clean });
+        if further && !self.probing {
+            self.expand(text, clean);
+        }
+        self.how.pop();
+        self.origin = before;
+    }
+
+    fn expand(&mut self, text: &str, clean: bool) {
+        if text.len() < SHORTEST {
+            return;
+        }
+        let profile = Profile::of(text.as_bytes());
+        self.work(text.len());
+        let before = std::mem::take(&mut self.explained);
+        escapes::decode(text, &profile, self);
+        hidden::decode(text, &profile, self);
+        self.decode_alphabets(text, &profile);
+        quoted_printable::decode(text, &profile, self);
+        numbers::decode(text, &profile, self);
+        morse::decode(text, &profile, self);
+        uuencoded::decode(text, &profile, self);
+        let explained = std::mem::replace(&mut self.explained, before);
+        if !clean {
+            return;
+        }
+        // Two permutations on the way are plenty; those that fit every text are tried once. What decodes as it
+        // stands needs none, and a short text costs little.
+        if self.permutations() < 2 && (text.len() <= SHORT || explained * 10 < text.len() * 3) {
+            permuted::decode(text, &profile, self);
+        }
+        if self.permutations() == 0 {
+            rearranged::decode(text, &profile, self);
+        }
+    }
+
+    fn decode_alphabets(&mut self, text: &str, profile: &Profile) {
+        radix::decode(text, profile, self);
+        base85::decode(text, profile, self);
+        base58::decode(text, profile, self);
+    }
+
+    /// Whether `text` is encoded in one of the common alphabets, so that at least 12 clean bytes come out of it.
+    /// Nothing of it is shown.
+    pub(super) fn decodes(&mut self, text: &str) -> bool {
+        if self.probes == 0 {
+            return false;
+        }
+        self.probes -= 1;
+        let mut found = false;
+        // A list of numbers can always be read as letters of some script.
+        let mut see = |view: View<'_>| {
+            let codes = view.how == [Step::CharacterCodes];
+            found |= view.clean && view.text.len() >= 12 && (!codes || view.text.is_ascii());
+        };
+        let mut probe = Walk {
+            limits: Limits { depth: 2, ..self.limits },
+            left: text.len() * 4 + 4096,
+            blind: 0,
+            probes: 0,
+            outcome: Outcome::default(),
+            how: Vec::new(),
+            origin: None,
+            explained: 0,
+            probing: true,
+            known: BTreeSet::new(),
+            sink: &mut see,
+        };
+        let profile = Profile::of(text.as_bytes());
+        radix::decode(text, &profile, &mut probe);
+        numbers::decode(text, &profile, &mut probe);
+        let work = probe.outcome.work + u64::try_from(text.len()).unwrap_or(u64::MAX);
+        self.outcome.work = self.outcome.work.saturating_add(work);
+        found
+    }
+}
+
+/// Mostly letters, digits and spaces: what a wrong decoding, printable by chance, is not.
+fn reads_well(text: &str) -> bool {
+    let plain =
+        text.bytes().filter(|byte| byte.is_ascii_alphanumeric() || *byte == b' ' || *byte >= 0x80).count();
+    plain * 5 >= text.len() * 4
+}
