@@ -87,10 +87,11 @@ fn redirected(context: &SockOpsContext) -> Option<&'static Socket> {
 #[inline(always)]
 fn source(context: &SockOpsContext, socket: &Socket) -> Place {
     let from = context.ops;
-    let address = if socket.wire == 4 {
-        mapped(field!(from, local_ip4))
-    } else {
-        [field!(from, local_ip6[0]), field!(from, local_ip6[1]), field!(from, local_ip6[2]), field!(from, local_ip6[3])]
-    };
+    // Both are read before the choice: a choice between two fields becomes arithmetic on the context's pointer,
+    // which the verifier refuses.
+    let v4 = mapped(field!(from, local_ip4));
+    let v6 =
+        [field!(from, local_ip6[0]), field!(from, local_ip6[1]), field!(from, local_ip6[2]), field!(from, local_ip6[3])];
+    let address = if socket.wire == 4 { v4 } else { v6 };
     Place::new(socket.cgroup, address, field!(from, local_port) as u16)
 }
