@@ -74,7 +74,9 @@ mod tests {
         for inside in ["127.0.0.1", "127.255.255.255", "0.0.0.0", "::1", "::", "::ffff:127.0.0.53"] {
             assert!(is_loopback(words(inside.parse().unwrap())), "{inside}");
         }
-        for outside in ["126.0.0.1", "128.0.0.1", "::2", "::127.0.0.1", "::ffff:1.2.3.4", "fe80::1", "1::1", "0.0.0.1"] {
+        for outside in
+            ["126.0.0.1", "128.0.0.1", "::2", "::127.0.0.1", "::ffff:1.2.3.4", "fe80::1", "1::1", "0.0.0.1"]
+        {
             assert!(!is_loopback(words(outside.parse().unwrap())), "{outside}");
         }
     }

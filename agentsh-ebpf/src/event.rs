@@ -85,8 +85,12 @@ pub enum Unreadable {
 impl fmt::Display for Unreadable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length(length) => write!(out, "a network event of {length} bytes instead of {}", Event::SIZE),
-            Self::Version(version) => write!(out, "a network event of version {version} instead of {ABI_VERSION}"),
+            Self::Length(length) => {
+                write!(out, "a network event of {length} bytes instead of {}", Event::SIZE)
+            }
+            Self::Version(version) => {
+                write!(out, "a network event of version {version} instead of {ABI_VERSION}")
+            }
             Self::Kind(kind) => write!(out, "a network event of the unknown kind {kind}"),
             Self::Reason(reason) => write!(out, "a network event with the unknown reason {reason}"),
         }

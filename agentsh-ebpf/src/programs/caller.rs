@@ -1,7 +1,9 @@
 //! Who calls, and the fields of a `bpf_sock_addr`.
 
 use agentsh_ebpf::{ABI_VERSION, COMM_BYTES, Counter, Event, Kind, Reason, mapped};
-use aya_ebpf::helpers::{bpf_get_current_cgroup_id, bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_socket_cookie};
+use aya_ebpf::helpers::{
+    bpf_get_current_cgroup_id, bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_socket_cookie,
+};
 use aya_ebpf::programs::SockAddrContext;
 
 use crate::maps::{count, report};
@@ -49,7 +51,12 @@ pub fn address4(context: &SockAddrContext) -> [u32; 4] {
 #[inline(always)]
 pub fn address6(context: &SockAddrContext) -> [u32; 4] {
     let from = context.sock_addr;
-    [field!(from, user_ip6[0]), field!(from, user_ip6[1]), field!(from, user_ip6[2]), field!(from, user_ip6[3])]
+    [
+        field!(from, user_ip6[0]),
+        field!(from, user_ip6[1]),
+        field!(from, user_ip6[2]),
+        field!(from, user_ip6[3]),
+    ]
 }
 
 /// Host order.
@@ -76,7 +83,14 @@ pub fn set_address6(context: &SockAddrContext, address: [u32; 4], port: u16) {
 
 /// Counts and reports a refusal.
 #[inline(always)]
-pub fn refused(context: &SockAddrContext, kind: Kind, reason: Reason, cgroup: u64, address: [u32; 4], port: u16) -> i32 {
+pub fn refused(
+    context: &SockAddrContext,
+    kind: Kind,
+    reason: Reason,
+    cgroup: u64,
+    address: [u32; 4],
+    port: u16,
+) -> i32 {
     count(Counter::Refused);
     let ids = bpf_get_current_pid_tgid();
     report(Event {

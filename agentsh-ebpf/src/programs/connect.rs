@@ -4,9 +4,11 @@ use agentsh_ebpf::{Kind, Origin, Reason, Socket};
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::programs::SockAddrContext;
 
-use crate::caller::{address4, address6, cgroup, comm, cookie, field, port, refused, set_address4, set_address6};
-use crate::maps::SOCKETS;
 use crate::PASS;
+use crate::caller::{
+    address4, address6, cgroup, comm, cookie, field, port, refused, set_address4, set_address6,
+};
+use crate::maps::SOCKETS;
 use crate::rules::{self, Listener};
 
 const STREAM: u32 = 1;
@@ -74,7 +76,13 @@ fn forget(context: &SockAddrContext) {
 }
 
 #[inline(always)]
-fn remember(context: &SockAddrContext, cgroup: u64, address: [u32; 4], port: u16, wire: u32) -> Result<(), Reason> {
+fn remember(
+    context: &SockAddrContext,
+    cgroup: u64,
+    address: [u32; 4],
+    port: u16,
+    wire: u32,
+) -> Result<(), Reason> {
     // SAFETY: as in `forget`; new storage begins as zeros.
     let socket = unsafe { SOCKETS.get_or_insert_ptr_mut(context, None) };
     if socket.is_null() {

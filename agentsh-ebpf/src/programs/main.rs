@@ -4,7 +4,10 @@
 //! do not know is refused: a cgroup that nobody described, a family, a type, a protocol, a full map.
 #![no_std]
 #![no_main]
-#![allow(unsafe_code, reason = "contexts and map values are raw pointers here; the kernel's verifier checks every access")]
+#![allow(
+    unsafe_code,
+    reason = "contexts and map values are raw pointers here; the kernel's verifier checks every access"
+)]
 
 mod caller;
 mod connect;

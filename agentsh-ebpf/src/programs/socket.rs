@@ -19,8 +19,7 @@ const UDP: u32 = 17;
 #[inline(always)]
 pub fn create(context: &SockContext) -> i32 {
     let socket: *mut bpf_sock = context.sock;
-    let (family, kind, protocol) =
-        (field!(socket, family), field!(socket, type_), field!(socket, protocol));
+    let (family, kind, protocol) = (field!(socket, family), field!(socket, type_), field!(socket, protocol));
     if matches!((family, kind, protocol), (INET | INET6, STREAM, TCP) | (INET | INET6, DATAGRAM, UDP)) {
         return PASS;
     }

@@ -3,7 +3,8 @@
 
 use agentsh_ebpf::{ABI_VERSION, Counter, Event, Kind, Place, Reason, Socket, Traffic, mapped};
 use aya_ebpf::bindings::{
-    BPF_SOCK_OPS_STATE_CB, BPF_SOCK_OPS_STATE_CB_FLAG, BPF_SOCK_OPS_TCP_CONNECT_CB, BPF_TCP_CLOSE, BPF_TCP_SYN_SENT,
+    BPF_SOCK_OPS_STATE_CB, BPF_SOCK_OPS_STATE_CB_FLAG, BPF_SOCK_OPS_TCP_CONNECT_CB, BPF_TCP_CLOSE,
+    BPF_TCP_SYN_SENT,
 };
 use aya_ebpf::helpers::generated::bpf_sk_storage_get;
 use aya_ebpf::programs::SockOpsContext;
@@ -44,7 +45,8 @@ fn closed(context: &SockOpsContext) {
         let _ = ORIGINS.remove(source(context, socket));
         return;
     }
-    let traffic = Traffic { sent: field!(context.ops, bytes_acked), received: field!(context.ops, bytes_received) };
+    let traffic =
+        Traffic { sent: field!(context.ops, bytes_acked), received: field!(context.ops, bytes_received) };
     if TRAFFIC.insert(socket.origin.cookie, traffic, 0).is_err() {
         count(Counter::Lost);
     }
@@ -90,8 +92,12 @@ fn source(context: &SockOpsContext, socket: &Socket) -> Place {
     // Both are read before the choice: a choice between two fields becomes arithmetic on the context's pointer,
     // which the verifier refuses.
     let v4 = mapped(field!(from, local_ip4));
-    let v6 =
-        [field!(from, local_ip6[0]), field!(from, local_ip6[1]), field!(from, local_ip6[2]), field!(from, local_ip6[3])];
+    let v6 = [
+        field!(from, local_ip6[0]),
+        field!(from, local_ip6[1]),
+        field!(from, local_ip6[2]),
+        field!(from, local_ip6[3]),
+    ];
     let address = if socket.wire == 4 { v4 } else { v6 };
     Place::new(socket.cgroup, address, field!(from, local_port) as u16)
 }

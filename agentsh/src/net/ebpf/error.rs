@@ -7,7 +7,9 @@ use thiserror::Error;
 /// One variant per thing that can stand in the way.
 #[derive(Debug, Error)]
 pub enum EbpfError {
-    #[error("network rules in the kernel need the capabilities CAP_BPF and CAP_NET_ADMIN; this process lacks {missing}")]
+    #[error(
+        "network rules in the kernel need the capabilities CAP_BPF and CAP_NET_ADMIN; this process lacks {missing}"
+    )]
     Capability { missing: &'static str },
     #[error("network rules in the kernel need control groups of version 2, and none are mounted")]
     NoCgroup2,
@@ -25,7 +27,9 @@ pub enum EbpfError {
         /// Empty, or a line break and the end of what the verifier said.
         log: String,
     },
-    #[error("the network program {name} could not be attached to the control group (BPF_LINK_CREATE): {source}")]
+    #[error(
+        "the network program {name} could not be attached to the control group (BPF_LINK_CREATE): {source}"
+    )]
     Attach {
         name: String,
         #[source]

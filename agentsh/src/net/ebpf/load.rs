@@ -37,7 +37,8 @@ pub fn load(bytes: &[u8]) -> Result<InKernel, EbpfError> {
             .functions
             .get(&program.function_key())
             .ok_or_else(|| EbpfError::Object(format!("{name} has no code")))?;
-        let load = |log: &mut [u8]| sys::load_program(name, hook, &program.license, &function.instructions, log);
+        let load =
+            |log: &mut [u8]| sys::load_program(name, hook, &program.license, &function.instructions, log);
         let descriptor = load(&mut []).map_err(|source| {
             let mut log = vec![0; 256 * 1024];
             let _ = load(&mut log);

@@ -30,11 +30,14 @@ mod tests {
 
     #[test]
     fn nothing_in_the_object_tells_where_it_was_built() {
-        let text: Vec<u8> = BYTES.iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b' ' }).collect();
+        let text: Vec<u8> =
+            BYTES.iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b' ' }).collect();
         let text = String::from_utf8(text).unwrap();
-        let paths: Vec<&str> = text.split(' ').filter(|word| word.len() > 3 && word.starts_with('/')).collect();
+        let paths: Vec<&str> =
+            text.split(' ').filter(|word| word.len() > 3 && word.starts_with('/')).collect();
         // Where the distribution says that its standard library came from.
-        let paths: Vec<&str> = paths.into_iter().filter(|path| !path.starts_with("/usr/src/rustc-")).collect();
+        let paths: Vec<&str> =
+            paths.into_iter().filter(|path| !path.starts_with("/usr/src/rustc-")).collect();
         assert_eq!(paths, Vec::<&str>::new());
     }
 }

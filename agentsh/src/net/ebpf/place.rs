@@ -27,7 +27,9 @@ pub fn cgroup_id(directory: BorrowedFd<'_>) -> io::Result<u64> {
 fn from_text(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
-        right.starts_with("cgroup2 ").then(|| left.split(' ').nth(4).map(|path| PathBuf::from(unescape(path))))?
+        right
+            .starts_with("cgroup2 ")
+            .then(|| left.split(' ').nth(4).map(|path| PathBuf::from(unescape(path))))?
     })
 }
 

@@ -105,4 +105,3 @@ fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<i32> {
         }
     }
 }
-

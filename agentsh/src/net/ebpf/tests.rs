@@ -36,7 +36,8 @@ fn in_a_child(name: &str) -> bool {
     let done = child.args(["--exact", &test, "--nocapture"]).env(CHILD, &cgroup).output().unwrap();
     // A cgroup stays busy until its last process is reaped.
     let removed = ["sandbox", ""].map(|part| std::fs::remove_dir(cgroup.join(part)).is_ok());
-    let text = [done.stdout, done.stderr].map(|stream| String::from_utf8_lossy(&stream).into_owned()).concat();
+    let text =
+        [done.stdout, done.stderr].map(|stream| String::from_utf8_lossy(&stream).into_owned()).concat();
     assert!(done.status.success() && text.contains("1 passed"), "{text}");
     assert_eq!(removed, [true, true]);
     true
@@ -176,7 +177,13 @@ fn a_refusal_is_an_event_with_its_process() {
     }
     // The relay's own addresses, however they are written.
     let (v4, v6) = (world.relay_v4.local_addr().unwrap(), world.relay_v6.local_addr().unwrap());
-    for place in [v4.to_string(), format!("0.0.0.0:{}", v4.port()), format!("[::]:{}", v4.port()), v6.to_string(), format!("[::ffff:127.0.0.1]:{}", v4.port())] {
+    for place in [
+        v4.to_string(),
+        format!("0.0.0.0:{}", v4.port()),
+        format!("[::]:{}", v4.port()),
+        v6.to_string(),
+        format!("[::ffff:127.0.0.1]:{}", v4.port()),
+    ] {
         refused(&place);
         assert_eq!(runtime.block_on(events.next()).unwrap().reason, Reason::Listener, "{place}");
     }
