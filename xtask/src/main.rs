@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "this starts compilers and tests, not agents")]
 
 mod bench;
+mod ebpf;
 mod install;
 mod run;
 mod test;
@@ -23,6 +24,8 @@ struct Arguments {
 enum Task {
     /// Run the tests; the last line counts what passed, failed and was skipped
     Test(test::Options),
+    /// Build the kernel programs from source, or compare them with what the repository holds
+    Ebpf(ebpf::Options),
     /// Measure agentsh beside its peer or the bare floor, in one run (release build; never part of the tests)
     Bench(bench::Options),
 }
@@ -30,6 +33,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Test(options) => test::main(&options),
+        Task::Ebpf(options) => ebpf::main(&options),
         Task::Bench(options) => bench::main(&options),
     };
     match done {

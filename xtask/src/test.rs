@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
-use crate::install;
 use crate::run::{Captured, capture, cargo, is_root, repository, say, succeed, target};
-use crate::vm;
+use crate::{ebpf, install, vm};
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -59,6 +58,12 @@ pub fn main(options: &Options) -> Result<bool> {
             check(&[
                 "clippy", "-p", "agentsh", "--test", "e2e", "--locked", "--quiet", "--", "-D", "warnings",
             ])
+        });
+    }
+    if matches!(options.part, Part::Unit | Part::All) {
+        steps.run("kernel programs, from source", || {
+            ebpf::verify()?;
+            Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
         });
     }
     if !matches!(options.part, Part::E2e | Part::Vm) {

@@ -12,6 +12,7 @@ mod corpora_tests;
 pub mod dial;
 pub mod dns;
 pub mod dns_server;
+pub mod ebpf;
 pub mod gate;
 mod http_head;
 pub mod http_host;

@@ -1,0 +1,43 @@
+//! The programs as they are shipped: bytes that `cargo xtask ebpf build` made and `cargo xtask ebpf verify` compares.
+
+use sha2::{Digest, Sha256};
+
+/// The stripped ELF object, aligned as its reader wants it.
+pub static BYTES: &[u8] = aya::include_bytes_aligned!("object/agentsh.bpf.o");
+
+/// Where the bytes came from: compiler, linker, flags, digest.
+pub static FACTS: &str = include_str!("object/agentsh.bpf.json");
+
+/// SHA-256 of [`BYTES`], lowercase hexadecimal.
+#[must_use]
+pub fn sha256() -> String {
+    let digest = Sha256::digest(BYTES);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_facts_belong_to_the_bytes() {
+        let facts: serde_json::Value = serde_json::from_str(FACTS).unwrap();
+        assert_eq!(facts["sha256"], sha256());
+        assert_eq!(facts["bytes"], BYTES.len());
+        assert_eq!(facts["abi"], agentsh_ebpf::ABI_VERSION);
+        assert!(BYTES.as_ptr().addr().is_multiple_of(8));
+    }
+
+    #[test]
+    fn nothing_in_the_object_tells_where_it_was_built() {
+        let text: Vec<u8> =
+            BYTES.iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b' ' }).collect();
+        let text = String::from_utf8(text).unwrap();
+        let paths: Vec<&str> =
+            text.split(' ').filter(|word| word.len() > 3 && word.starts_with('/')).collect();
+        // Where the distribution says that its standard library came from.
+        let paths: Vec<&str> =
+            paths.into_iter().filter(|path| !path.starts_with("/usr/src/rustc-")).collect();
+        assert_eq!(paths, Vec::<&str>::new());
+    }
+}
