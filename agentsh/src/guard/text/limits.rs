@@ -18,7 +18,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { depth: 6, output_per_byte: 8, output_floor: 64 * 1024, blind_inflations: 16, probes: 128 }
+        Self { depth: 6, output_per_byte: 8, output_floor: 64 * 1024, blind_inflations: 16, probes: 256 }
     }
 }
 

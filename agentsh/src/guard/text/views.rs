@@ -14,6 +14,8 @@ use super::{
 
 /// Texts of at most this many bytes are looked at more closely.
 const SHORT: usize = 4096;
+/// One sample turned in each way.
+const PROBES_OF_A_TEXT: usize = 29;
 
 /// One text that was found.
 #[derive(Clone, Debug)]
@@ -189,6 +191,9 @@ impl Walk<'_> {
         let profile = Profile::of(text.as_bytes());
         self.work(text.len());
         let before = std::mem::take(&mut self.explained);
+        // What is inside must not use up what this text needs.
+        let kept = self.probes.min(PROBES_OF_A_TEXT);
+        self.probes -= kept;
         escapes::decode(text, &profile, self);
         hidden::decode(text, &profile, self);
         self.decode_alphabets(text, &profile);
@@ -196,6 +201,7 @@ impl Walk<'_> {
         numbers::decode(text, &profile, self);
         morse::decode(text, &profile, self);
         uuencoded::decode(text, &profile, self);
+        self.probes += kept;
         let explained = std::mem::replace(&mut self.explained, before);
         if !clean {
             return;
