@@ -104,7 +104,7 @@ fn with_an_agent_and_several_servers() {
         let mut command = place.agentsh(&["run", "--quiet", "--"]);
         command.arg(place.program("claude")).args(["-p", &steps.to_string()]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        assert!(within(Duration::from_secs(10), || place.project.join("ready").exists()));
+        assert!(within(Duration::from_secs(20), || place.project.join("ready").exists()));
         assert!(processes::find(&mark).len() >= 5, "agentsh, the agent and three servers");
         end(&mut child);
         nothing_left(&mark);

@@ -35,7 +35,7 @@ fn start(place: &Place, entry: &Path) -> (String, Option<Value>) {
     let mut command = place.agentsh(&["mcp", "run", "--id", "pinned", "--"]);
     let mut peer = Peer::start(command.arg(entry));
     peer.ask("ping", json!({}));
-    let answer = peer.line_within(std::time::Duration::from_secs(10));
+    let answer = peer.line_within(crate::support::patience(std::time::Duration::from_secs(10)));
     let answer = answer.map(|line| serde_json::from_slice(&line).unwrap());
     (peer.finish().1, answer)
 }
@@ -124,7 +124,7 @@ fn a_change_of_a_file_in_the_tree_is_refused() {
             let mut command = place.agentsh(&["mcp", "run", "--id", "pinned", "--", "node"]);
             let mut peer = Peer::start(command.arg(&entry));
             peer.ask("ping", json!({}));
-            let answer = peer.line_within(std::time::Duration::from_secs(10));
+            let answer = peer.line_within(crate::support::patience(std::time::Duration::from_secs(10)));
             (peer.finish().1, String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned())
         };
         let (errors, answer) = start();

@@ -297,10 +297,13 @@ fn explain(
     let answer = policy.ask_with(from.as_ref(), profile.as_ref(), &question, &place.context());
     let reason = profile.as_ref().and_then(|profile| profile.reason(&answer.rule));
     if json {
-        let whole = json!({
+        let mut whole = json!({
             "allow": answer.allow, "rule": answer.rule, "text": answer.text, "change": answer.change,
-            "policy": policy.source, "reason": reason,
+            "policy": policy.source,
         });
+        if let (Some(reason), Some(fields)) = (reason, whole.as_object_mut()) {
+            fields.insert("reason".to_owned(), reason.into());
+        }
         writeln!(out, "{whole}")?;
     } else {
         print_answer(&answer, out)?;
