@@ -26,7 +26,7 @@ impl Place {
     }
 
     #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut out = Writer::new();
         out.u64(self.cgroup).words(self.address).u16(self.port);
         out.bytes
@@ -67,7 +67,7 @@ impl Net {
     }
 
     #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut out = Writer::new();
         out.put(&self.cgroup).put(&self.port).put(&self.family).words(self.address);
         out.bytes
@@ -117,7 +117,7 @@ impl Sandbox {
     }
 
     #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut out = Writer::new();
         out.words(self.listener_v4).words(self.listener_v6).words(self.resolver);
         out.u16(self.listener_v4_port).u16(self.listener_v6_port).u16(self.resolver_port).u16(self.listeners);
