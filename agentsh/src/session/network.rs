@@ -48,8 +48,21 @@ const MOST_WANTED: usize = 200;
 
 /// Where the model of a user, or the registry of his packages, may be: what the user wrote as its address counts, also
 /// inside a private network. Not among them: the addresses at which clouds keep their credentials.
-const USERS_NETWORKS: [&str; 7] =
-    ["10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7"];
+const USERS_NETWORKS: [&str; 12] = [
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "::1/128",
+    "fc00::/7",
+    // Set aside for documentation and benchmarks: closed networks number their mirrors from them.
+    "192.0.2.0/24",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "2001:db8::/32",
+];
 
 impl Network {
     #[must_use]
