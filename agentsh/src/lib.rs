@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod cli;
 pub mod guard;
+pub mod http;
 pub mod json;
 pub mod mcp;
 pub mod memory;
@@ -16,4 +17,5 @@ pub mod policy;
 pub mod sandbox;
 pub mod session;
 pub mod store;
+pub mod telemetry;
 pub mod types;
