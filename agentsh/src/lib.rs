@@ -5,6 +5,7 @@
 //! Rooms on one floor do not import each other. `docs/ARCHITECTURE.md` draws the picture.
 
 pub mod agent;
+pub mod auditor;
 pub mod cli;
 pub mod guard;
 pub mod http;
