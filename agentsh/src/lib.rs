@@ -5,8 +5,10 @@
 //! Rooms on one floor do not import each other. `docs/ARCHITECTURE.md` draws the picture.
 
 pub mod agent;
+pub mod auditor;
 pub mod cli;
 pub mod guard;
+pub mod http;
 pub mod json;
 pub mod mcp;
 pub mod memory;
@@ -16,4 +18,5 @@ pub mod policy;
 pub mod sandbox;
 pub mod session;
 pub mod store;
+pub mod telemetry;
 pub mod types;

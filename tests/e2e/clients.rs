@@ -180,7 +180,7 @@ pub fn same(client: &Client, server: &Server, starter: Starter) {
     let here = installed("").display().to_string();
     let here = here.trim_end_matches('/');
     let command: Vec<String> = server.command.iter().map(|word| word.replace("{e2e}", here)).collect();
-    let mut direct = ask(client, server, &place, &command);
+    let mut direct = ask(client, server, &place, &command, "");
 
     let mut guarded = vec![agentsh().display().to_string()];
     guarded.extend(["mcp", "run", "--id", server.name].map(str::to_owned));
@@ -191,7 +191,7 @@ pub fn same(client: &Client, server: &Server, starter: Starter) {
     }
     guarded.push("--".to_owned());
     guarded.extend(command);
-    let guarded = ask(client, server, &place, &guarded);
+    let guarded = ask(client, server, &place, &guarded, "");
 
     assert!(
         direct["lists"]["tools"]["tools"].as_array().is_some_and(|tools| !tools.is_empty()),
@@ -202,6 +202,45 @@ pub fn same(client: &Client, server: &Server, starter: Starter) {
     assert!(differences.is_empty(), "directly and through agentsh:\n{}", differences.join("\n"));
     let calls = place.ask(&["mcp", "calls", "--server", server.name, "--json"]);
     assert!(calls.as_array().is_some_and(|calls| !calls.is_empty()), "{calls}");
+}
+
+/// As `same`, through `agentsh proxy`: nothing is lost but for the prefix of names.
+pub fn same_through_the_proxy(client: &Client, server: &Server, starter: Starter) {
+    let place = Place::new(starter);
+    place.node_modules();
+    place.write(&place.project.join("note.txt"), "a note\n");
+    let command: Vec<String> = server.command.iter().map(|word| (*word).to_owned()).collect();
+    let mut direct = ask(client, server, &place, &command, "");
+
+    let env = environment(server, &place);
+    let entry = json!({"id": server.name, "command": command[0], "args": command[1..], "env": env});
+    let file = place.home.join("proxy.json");
+    place.write(&file, &json!({"servers": [entry]}).to_string());
+    let mut guarded = vec![agentsh().display().to_string(), "proxy".to_owned(), "--config".to_owned()];
+    guarded.push(file.display().to_string());
+    if let Some(policy) = server.policy {
+        let path = place.home.join("policy.yaml");
+        place.write(&path, policy);
+        guarded.extend(["--policy".to_owned(), path.display().to_string()]);
+    }
+    let prefix = format!("{}__", server.name);
+    let guarded = ask(client, server, &place, &guarded, &prefix);
+
+    let mut guarded: Value = serde_json::from_str(&guarded.to_string().replace(&prefix, "")).unwrap();
+    if let Some(tools) = guarded["lists"]["tools"]["tools"].as_array_mut() {
+        let before = tools.len();
+        tools.retain(|tool| tool["name"] != "canary__get_report");
+        assert_eq!(tools.len() + 1, before, "the proxy's own tool");
+    }
+    // The proxy says its own name, and what it can do is more than one server can.
+    for seen in [&mut direct, &mut guarded] {
+        for own in ["server", "capabilities", "instructions"] {
+            seen[own] = Value::Null;
+        }
+    }
+    forgive_own_losses(&mut direct, &guarded);
+    let differences = differences(&direct, &guarded);
+    assert!(differences.is_empty(), "directly and through the proxy:\n{}", differences.join("\n"));
 }
 
 /// The TypeScript client forgets a request's listener with its answer, and drops progress that it reads together
@@ -218,21 +257,18 @@ fn forgive_own_losses(direct: &mut Value, guarded: &Value) {
     }
 }
 
-/// What one client sees of one server, which starts with empty data.
-fn ask(client: &Client, server: &Server, place: &Place, command: &[String]) -> Value {
+/// What one client sees of one server, which starts with empty data. `prefix` stands before the names that it asks for.
+fn ask(client: &Client, server: &Server, place: &Place, command: &[String], prefix: &str) -> Value {
     let _ = std::fs::remove_dir_all(place.project.join("data"));
     place.write(&place.project.join("data/.keep"), "");
     let mut task = (server.task)(place);
-    let mut env = serde_json::Map::new();
-    for (name, value) in server.env {
-        let value = if value.contains('/') {
-            place.project.join(value).display().to_string()
-        } else {
-            (*value).to_owned()
-        };
-        env.insert((*name).to_owned(), Value::from(value));
+    for list in ["calls", "prompts", "progress"] {
+        for entry in task[list].as_array_mut().into_iter().flatten() {
+            let name = if entry.is_array() { &mut entry[0] } else { entry };
+            *name = Value::from(format!("{prefix}{}", name.as_str().unwrap()));
+        }
     }
-    task["env"] = Value::Object(env);
+    task["env"] = environment(server, place);
     task["command"] = Value::from(command[0].as_str());
     task["args"] = Value::from(command[1..].to_vec());
     let file = place.home.join("task.json");
@@ -241,6 +277,16 @@ fn ask(client: &Client, server: &Server, place: &Place, command: &[String]) -> V
     let ended = run(place.command(interpreter).arg(installed(client.script)).arg(file));
     assert_eq!(ended.status, Some(0), "{command:?}\n{}\n{}", ended.stdout, ended.stderr);
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+}
+
+/// The variables of a server; a value with a slash is a path in the project.
+fn environment(server: &Server, place: &Place) -> Value {
+    let each = server.env.iter().map(|(name, value)| {
+        let path = place.project.join(value).display().to_string();
+        let value = if value.contains('/') { path } else { (*value).to_owned() };
+        ((*name).to_owned(), Value::from(value))
+    });
+    Value::Object(each.collect())
 }
 
 /// A repository with one commit that is the same every time.

@@ -46,6 +46,13 @@ fn main() -> ExitCode {
                 skipped: started.unavailable(),
                 body: Box::new(move || clients::same(client, server, started)),
             });
+            if ["filesystem", "memory", "everything"].contains(&server.name) {
+                cases.push(Case {
+                    name: format!("{}_loses_nothing_through_the_proxy_with_{}", client.name, server.name),
+                    skipped: started.unavailable(),
+                    body: Box::new(move || clients::same_through_the_proxy(client, server, started)),
+                });
+            }
         }
     }
     if started.unavailable().is_none() {

@@ -13,7 +13,9 @@ use tokio::time::Instant;
 use crate::guard::{ContentGuard, Guard, NotConfigured};
 use crate::mcp::aggregate::{Front, Member};
 use crate::mcp::{self, Options};
-use crate::store::redact;
+use crate::store::{Journal, redact};
+use crate::telemetry::alerts::Alerting;
+use crate::telemetry::webhook::Webhook;
 use crate::types::ServerId;
 
 use super::Session;
@@ -25,6 +27,7 @@ pub struct Bridges {
     guard: Rc<RefCell<Guard>>,
     epoch: Instant,
     content: Rc<RefCell<dyn ContentGuard>>,
+    webhook: Option<Webhook<Journal>>,
     declared: BTreeMap<ServerId, Declaration>,
 }
 
@@ -37,6 +40,7 @@ impl Bridges {
             guard,
             epoch: Instant::now(),
             content: Rc::new(RefCell::new(NotConfigured)),
+            webhook: None,
             declared,
         }
     }
@@ -45,6 +49,12 @@ impl Bridges {
     #[must_use]
     pub fn with_content(self, content: Rc<RefCell<dyn ContentGuard>>) -> Self {
         Self { content, ..self }
+    }
+
+    /// With somebody who is told of every detection of [`Bridges::aggregate`].
+    #[must_use]
+    pub fn with_webhook(self, webhook: Option<Webhook<Journal>>) -> Self {
+        Self { webhook, ..self }
     }
 
     /// Accepts bridges until dropped.
@@ -106,7 +116,7 @@ impl Bridges {
             own,
             note: Box::new(move |message| session.note(&crate::store::escape::line(message))),
         };
-        let record = self.session.journal.clone();
+        let record = Alerting::new(self.session.journal.clone(), self.webhook.clone(), self.session.id);
         mcp::aggregate::serve(input, output, members.collect(), Rc::clone(&self.guard), record, front).await;
     }
 

@@ -163,6 +163,14 @@ pub enum Event {
         /// Redacted.
         context: String,
     },
+    /// An alert that the webhook did not take: what would have been told.
+    AlertUndelivered {
+        event_id: String,
+        /// Requests that were sent.
+        attempts: u32,
+        detail: String,
+        alert: Value,
+    },
     /// An answer for several servers was given without this one.
     McpServerUnavailable {
         server_id: ServerId,

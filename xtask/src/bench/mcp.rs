@@ -14,6 +14,8 @@ use super::place::Place;
 /// Small calls of one turn.
 const TURN: u32 = 100;
 const MEGABYTE: u32 = 1_000_000;
+/// The ways through agentsh, in the order of the clients behind the direct one.
+const PATHS: [&str; 3] = ["mcp run", "the bridge", "proxy"];
 /// Calls on the way at once when calls are pipelined.
 const WINDOW: u32 = 128;
 
@@ -84,10 +86,11 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
     let mut direct = Client::start(place, &place.direct())?;
     let mut proxied = Client::start(place, &place.proxied())?;
     let mut bridged = Client::start(place, &place.bridged("one.json"))?;
-    let mut clients = [&mut direct, &mut proxied, &mut bridged];
+    let mut aggregated = Client::start(place, &place.aggregated())?;
+    let mut clients = [&mut direct, &mut proxied, &mut bridged, &mut aggregated];
 
     let small = in_turns(&mut clients, rounds.div_ceil(5).max(20), &format!("calls {TURN} 5"))?;
-    for (samples, path) in small[1..].iter().zip(["mcp run", "the bridge"]) {
+    for (samples, path) in small[1..].iter().zip(PATHS) {
         report.line(
             &format!("small call through {path}"),
             &format!(
@@ -102,7 +105,7 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         );
     }
     let large = in_turns(&mut clients, rounds.div_ceil(10).max(10), &format!("calls 3 {MEGABYTE}"))?;
-    for (samples, path) in large[1..].iter().zip(["mcp run", "the bridge"]) {
+    for (samples, path) in large[1..].iter().zip(PATHS) {
         report.line(
             &format!("result of 1 MB through {path}"),
             &format!("agentsh {}  direct {}", milliseconds(samples), milliseconds(&large[0])),
@@ -110,13 +113,13 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
             Bar::AtMost(5.0),
         );
     }
-    drop((direct, proxied, bridged));
+    drop((direct, proxied, bridged, aggregated));
     pipelined(place, report)
 }
 
 /// Every client does the same in turns, so that what else happens on the machine meets all of them.
-fn in_turns(clients: &mut [&mut Client; 3], turns: u32, order: &str) -> Result<[Samples; 3]> {
-    let mut times = [Vec::new(), Vec::new(), Vec::new()];
+fn in_turns(clients: &mut [&mut Client; 4], turns: u32, order: &str) -> Result<[Samples; 4]> {
+    let mut times: [Vec<f64>; 4] = Default::default();
     for turn in 0..=turns {
         for (client, times) in clients.iter_mut().zip(&mut times) {
             let measured = client.times(order)?;
@@ -140,7 +143,8 @@ fn pipelined(place: &Place, report: &mut Report) -> Result<()> {
         Ok(f64::from(CALLS) / seconds)
     };
     let direct = rate(&mut Client::start(place, &on_one(place.direct()))?)?;
-    for (command, path) in [(place.proxied(), "mcp run"), (place.bridged("one.json"), "the bridge")] {
+    let commands = [place.proxied(), place.bridged("one.json"), place.aggregated()];
+    for (command, path) in commands.into_iter().zip(PATHS) {
         let mut client = Client::start(place, &on_one(command))?;
         let own = processes(&client, &place.agentsh)?;
         let before: f64 = own.iter().map(|pid| processor_seconds(*pid)).sum();

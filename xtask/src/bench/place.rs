@@ -53,6 +53,8 @@ impl Place {
         let source = place.project.join("true.c");
         std::fs::write(&source, "int main(void) { return 0; }\n")?;
         succeed(Command::new("cc").args(["-static", "-O2", "-o"]).arg(&place.nothing).arg(source))?;
+        let servers = json!({"servers": [{"id": "e", "command": place.bench, "args": ["echo"]}]});
+        std::fs::write(place.home.join("proxy.json"), servers.to_string())?;
         place.configuration(1, "one.json")?;
         place.configuration(3, "three.json")?;
         Ok(place)
@@ -99,6 +101,14 @@ impl Place {
     pub fn direct(&self) -> Vec<String> {
         let bench = self.bench.display().to_string();
         vec![bench.clone(), "client".to_owned(), bench, "echo".to_owned()]
+    }
+
+    /// The client with one server behind `agentsh proxy`.
+    pub fn aggregated(&self) -> Vec<String> {
+        let (bench, agentsh) = (self.bench.display().to_string(), self.agentsh.display().to_string());
+        let file = self.home.join("proxy.json").display().to_string();
+        [vec![bench, "client".to_owned(), agentsh], ["proxy", "--config", &file].map(str::to_owned).to_vec()]
+            .concat()
     }
 
     /// The client with one server behind `agentsh mcp run`.

@@ -65,6 +65,7 @@ fn able(board: &Board, capability: &str) -> Vec<usize> {
     (0..board.ids.len()).filter(|server| board.may_have(*server, capability)).collect()
 }
 
+/// Where only one server has prompts, its names are understood without the prefix too.
 fn by_name(board: &Board, name: Option<&Json<'_>>, path: &'static [&'static str], what: &str) -> Route {
     let nobody = |why: String| Route::Nobody { why, unknown_method: false };
     let Some(Json::String(raw)) = name else {
@@ -81,6 +82,12 @@ fn by_name(board: &Board, name: Option<&Json<'_>>, path: &'static [&'static str]
         let prefix = format!("{}{}", board.ids.get(server).map_or("", String::as_str), names::SEPARATOR);
         let exact = raw.strip_prefix(prefix.as_str()).map_or(exact, str::to_owned);
         return Route::One { server, name: Some((path, exact)) };
+    }
+    // Tools are policed by their names, so theirs are always whole.
+    if what == "prompt"
+        && let [server] = able(board, "prompts")[..]
+    {
+        return Route::One { server, name: None };
     }
     let shown: String = shown.chars().take(128).collect();
     nobody(format!("unknown {what} '{shown}': names are SERVER{}{}", names::SEPARATOR, what.to_uppercase()))

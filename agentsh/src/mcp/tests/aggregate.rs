@@ -435,3 +435,26 @@ fn tools_outside_of_the_list_are_hidden_and_refused() {
         assert!(both.notes.borrow().is_empty());
     });
 }
+
+#[test]
+fn the_prefix_of_a_prompt_may_be_left_out_where_one_server_has_prompts() {
+    run(async || {
+        for (a, understood) in [(r#"{"tools":{}}"#, true), (r#"{"prompts":{}}"#, false)] {
+            let mut both = both().await;
+            both.shake_hands(a, r#"{"prompts":{},"completions":{},"tools":{}}"#).await;
+            let get = r#"{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"p"}}"#;
+            let complete = r#"{"jsonrpc":"2.0","id":2,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"p"}}}"#;
+            for line in [get, complete] {
+                both.client.send(line).await;
+                if understood {
+                    assert_eq!(both.b.peer.next().await.unwrap(), line);
+                } else {
+                    assert_eq!(both.client.next_json().await["error"]["code"], INVALID_PARAMS);
+                }
+            }
+            // A tool always needs its whole name.
+            both.client.send(r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"p"}}"#).await;
+            assert_eq!(both.client.next_json().await["error"]["code"], INVALID_PARAMS);
+        }
+    });
+}

@@ -1,6 +1,7 @@
 //! `agentsh proxy`: several servers as one, on our own standard input and output. Every server is pinned, sandboxed,
 //! policed and recorded as if it were alone.
 
+mod outgoing;
 mod report;
 mod settings;
 mod standalone;
@@ -75,12 +76,15 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let content: Rc<RefCell<dyn ContentGuard>> = Rc::new(RefCell::new(NotConfigured));
     // Nothing that the file or the environment asks for is dropped in silence.
     not_enforced(&session, &file, &settings);
-    let report = report::Report::new(session.id, settings.key, Rc::clone(&content));
+    let report = report::Report::new(session.id, settings.key.clone(), Rc::clone(&content));
     let own: Box<dyn Own> = match path {
         Some(_) => Box::new(report),
         None => Box::new(standalone::Standalone::new(report, Rc::clone(&content))),
     };
-    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_content(content);
+    let webhook = outgoing::webhook(&session, &settings)?;
+    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new())
+        .with_content(content)
+        .with_webhook(webhook.clone());
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for signals"))?;
@@ -90,6 +94,9 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         _ = interrupt.recv() => 130,
         _ = terminate.recv() => 143,
     };
+    if let Some(webhook) = webhook {
+        webhook.finish(outgoing::LAST_WORDS).await;
+    }
     session.close(code).await?;
     Ok(code)
 }
@@ -102,9 +109,6 @@ fn not_enforced(session: &Session, file: &ProxyFile, settings: &Settings) {
     ];
     if !file.auditors.is_empty() {
         asked.push(("auditors", "two auditors".to_owned()));
-    }
-    if settings.webhook.is_some() {
-        asked.push(("alert webhook", "a message for every detection".to_owned()));
     }
     if settings.persist_path.is_some() {
         asked.push(("persistence", "CANARY_MCP_PERSIST_PATH".to_owned()));
@@ -119,8 +123,8 @@ fn not_enforced(session: &Session, file: &ProxyFile, settings: &Settings) {
             why: "this version does not look into arguments and results yet".to_owned(),
         });
     }
-    if !file.auditors.is_empty() || settings.webhook.is_some() || settings.persist_path.is_some() {
-        session.note("auditors, the webhook and the persisted state are not in force in this version");
+    if !file.auditors.is_empty() || settings.persist_path.is_some() {
+        session.note("auditors and the persisted state are not in force in this version");
     }
     session
         .note("arguments are not searched for data or destinations in this version; servers have no network");

@@ -1,0 +1,183 @@
+//! Two models that look at a call before it leaves. Both must say that it is clean.
+//!
+//! What they are shown is redacted and bounded by [`redact`], and stands between boundaries that nobody can know
+//! beforehand. Only one form of answer counts; everything else is a failure, and a failure lets nothing pass unless
+//! the user's file says so.
+
+mod answer;
+mod provider;
+mod request;
+
+use std::collections::BTreeMap;
+
+use hyper::header::HeaderValue;
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::http::{Client, HttpError};
+use crate::json::Json;
+use crate::policy::Ruled;
+use crate::policy::proxy_file::{AuditTimeout, Auditor, ProxyFile};
+use crate::store::redact;
+use crate::types::ServerId;
+
+use answer::Word;
+use request::Question;
+
+/// The pair.
+pub struct Auditors {
+    pair: [Asked; 2],
+    on_failure: AuditTimeout,
+    client: Client,
+}
+
+/// One of them, ready to be asked.
+struct Asked {
+    /// `openai/MODEL`, as messages say it.
+    name: String,
+    auditor: Auditor,
+    url: Url,
+    /// Marked as sensitive, so that nothing prints it.
+    key: Option<HeaderValue>,
+}
+
+/// What both together say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Audit {
+    Clean,
+    /// `why` is what a model wrote: escaped, redacted, at most 200 characters.
+    Flagged {
+        by: String,
+        why: String,
+    },
+    TimedOut {
+        by: String,
+    },
+    Failed {
+        by: String,
+        why: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuditorError {
+    #[error("{rule}: there must be two auditors, or none")]
+    NotTwo { rule: String },
+    #[error("{rule}: the variable {variable} is not set; it must hold the key of auditor {name}")]
+    NoKey { rule: String, variable: String, name: String },
+    #[error("{rule}: the variable {variable} holds no key: a key is one word")]
+    BadKey { rule: String, variable: String },
+    #[error("{rule}: the address of auditor {name} cannot be used: {why}")]
+    Address { rule: String, name: String, why: String },
+}
+
+impl Auditors {
+    /// The auditors of a file; None when it names none. Keys come from the named variables of `env` alone.
+    ///
+    /// # Errors
+    /// Another number than two, a key that is not there, an address that is none.
+    pub fn of_file(
+        file: &ProxyFile,
+        env: &BTreeMap<String, String>,
+        client: Client,
+    ) -> Result<Option<Self>, AuditorError> {
+        let pair = match file.auditors.as_slice() {
+            [] => return Ok(None),
+            [first, second] => [asked(first, env)?, asked(second, env)?],
+            [first, ..] => return Err(AuditorError::NotTwo { rule: first.rule.to_string() }),
+        };
+        Ok(Some(Self { pair, on_failure: file.audit_timeout, client }))
+    }
+
+    /// Asks both at once. `finding` says in our own words what was found before, if anything was.
+    pub async fn judge(
+        &self,
+        server: &ServerId,
+        tool: &str,
+        arguments: Option<&Json<'_>>,
+        finding: Option<&str>,
+    ) -> Audit {
+        let arguments = arguments.map(Json::to_compact).and_then(|text| serde_json::from_str(&text).ok());
+        let data = json!({
+            "server": redact::text(&server.0),
+            "tool": redact::text(tool),
+            "finding": finding.map(redact::text),
+            "arguments": redact::redact(&arguments.unwrap_or(Value::Null)),
+        });
+        let [first, second] = &self.pair;
+        let (first, second) = tokio::join!(self.ask(first, &data), self.ask(second, &data));
+        // The worst word counts.
+        match (first, second) {
+            (flagged @ Audit::Flagged { .. }, _) | (_, flagged @ Audit::Flagged { .. }) => flagged,
+            (Audit::Clean, other) | (other, _) => other,
+        }
+    }
+
+    /// Whether the call may go on.
+    #[must_use]
+    pub fn lets_pass(&self, audit: &Audit) -> bool {
+        match audit {
+            Audit::Clean => true,
+            Audit::Flagged { .. } => false,
+            Audit::TimedOut { .. } | Audit::Failed { .. } => self.on_failure == AuditTimeout::Allow,
+        }
+    }
+
+    async fn ask(&self, asked: &Asked, data: &Value) -> Audit {
+        let by = asked.name.clone();
+        let Some(question) = Question::new(data) else {
+            return Audit::Failed { by, why: "no random numbers can be had".to_owned() };
+        };
+        let answer = match self.client.post(provider::post(asked, &question)).await {
+            Ok(answer) => answer,
+            Err(HttpError::TimedOut(_)) => return Audit::TimedOut { by },
+            Err(error) => return Audit::Failed { by, why: error.to_string() },
+        };
+        if answer.status != 200 {
+            return Audit::Failed { by, why: format!("it answered with status {}", answer.status) };
+        }
+        let text = match provider::text_of(asked.auditor.provider, &answer.body) {
+            Ok(text) => text,
+            Err(why) => return Audit::Failed { by, why: why.to_owned() },
+        };
+        match answer::read(&text, &question.code) {
+            Some(Word::Clean) => Audit::Clean,
+            Some(Word::Flagged(why)) => {
+                Audit::Flagged { by, why: crate::store::escape::line(&redact::text(why)).into_owned() }
+            }
+            None => {
+                Audit::Failed { by, why: "its answer has another form than the one asked for".to_owned() }
+            }
+        }
+    }
+}
+
+fn asked(
+    Ruled { value: auditor, rule }: &Ruled<Auditor>,
+    env: &BTreeMap<String, String>,
+) -> Result<Asked, AuditorError> {
+    let rule = rule.to_string();
+    let name = format!("{}/{}", provider::word(auditor.provider), auditor.model);
+    let url = provider::url(auditor).map_err(|why| AuditorError::Address {
+        rule: rule.clone(),
+        name: name.clone(),
+        why,
+    })?;
+    let key = match &auditor.api_key_env {
+        None => None,
+        Some(variable) => {
+            let key = env.get(variable).map(|key| key.trim()).filter(|key| !key.is_empty());
+            let Some(key) = key else {
+                return Err(AuditorError::NoKey { rule, variable: variable.clone(), name });
+            };
+            let Some(value) = provider::key(auditor.provider, key) else {
+                return Err(AuditorError::BadKey { rule, variable: variable.clone() });
+            };
+            Some(value)
+        }
+    };
+    Ok(Asked { name, auditor: auditor.clone(), url, key })
+}
+
+#[cfg(test)]
+mod tests;
