@@ -70,7 +70,7 @@ impl Loaded {
     /// # Errors
     /// Without CAP_BPF and CAP_NET_ADMIN in the first user namespace, and when the kernel refuses something.
     pub fn load() -> Result<Self, EbpfError> {
-        has_capabilities()?;
+        permitted()?;
         let load::InKernel { mut maps, programs } = load::load(object::BYTES)?;
         let ring = tables::take(&mut maps, "EVENTS")?;
         let ring = RingBuf::try_from(ring)
@@ -198,7 +198,11 @@ impl Drop for Attached {
     }
 }
 
-fn has_capabilities() -> Result<(), EbpfError> {
+/// Whether this process may load them at all, which costs one system call to ask.
+///
+/// # Errors
+/// The capabilities that are missing.
+pub fn permitted() -> Result<(), EbpfError> {
     let held = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     let missing = match (held.contains(CapabilitySet::BPF), held.contains(CapabilitySet::NET_ADMIN)) {
         (true, true) => return Ok(()),
