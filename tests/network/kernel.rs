@@ -52,7 +52,10 @@ fn a_refusal_in_the_kernel_is_an_event_with_its_process() {
         found(53, "udp-not-allowed", "9.9.9.9");
         found(0, "not-redirected", "listener");
         let opened = events(&sandbox.place, "mcp_network_connection");
-        assert!(!opened.is_empty() && opened.iter().all(|event| event["pid"].as_u64() > Some(1)), "{opened:?}");
+        assert!(
+            !opened.is_empty() && opened.iter().all(|event| event["pid"].as_u64() > Some(1)),
+            "{opened:?}"
+        );
         let started = events(&sandbox.place, "session_started");
         assert_eq!(started[0]["network_programs"].as_str().map(str::len), Some(64), "{started:?}");
         let layers = events(&sandbox.place, "enforcement");

@@ -75,8 +75,16 @@ impl Place {
         let base = directory.path().join(name);
         let home = base.join("home");
         let project = home.join("project");
-        let place =
-            Self { mode, base, home, project, programs: Programs::shared(), directory, online: false, backend: None };
+        let place = Self {
+            mode,
+            base,
+            home,
+            project,
+            programs: Programs::shared(),
+            directory,
+            online: false,
+            backend: None,
+        };
         place.make_directory(&place.project);
         place.make_directory(&place.path("run"));
         fs::set_permissions(place.path("run"), fs::Permissions::from_mode(0o700)).unwrap();

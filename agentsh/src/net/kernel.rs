@@ -82,7 +82,8 @@ impl<W: Witness> Kernel<W> {
         cgroup: BorrowedFd<'_>,
         make: impl FnOnce(Origin) -> Gate<W>,
     ) -> Result<Rc<Gate<W>>, EbpfError> {
-        let failed = |error: std::io::Error| EbpfError::Table { what: "find the sandbox", why: error.to_string() };
+        let failed =
+            |error: std::io::Error| EbpfError::Table { what: "find the sandbox", why: error.to_string() };
         let cgroup = ebpf::cgroup_id(cgroup).map_err(failed)?;
         let policed = Policed { loaded: Arc::clone(&self.loaded), cgroup, opened: RefCell::default() };
         let gate = Rc::new(make(Origin::Kernel(policed)));

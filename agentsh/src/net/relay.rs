@@ -257,7 +257,8 @@ fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Refused> {
     if protocol == "http" || !has_rules {
         return Ok(());
     }
-    let detail = format!("the rule for '{}' is about requests, which cannot be read in {protocol}", permit.shown);
+    let detail =
+        format!("the rule for '{}' is about requests, which cannot be read in {protocol}", permit.shown);
     let farewell = if protocol == "tls" { Farewell::Alert(ACCESS_DENIED) } else { Farewell::Reset };
     let refusal = refusal(permit, "requests-not-readable", detail, (None, None));
     Err(Refused { refusal, protocol: Some(protocol), farewell })

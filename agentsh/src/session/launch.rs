@@ -132,9 +132,12 @@ pub async fn start(
     let hierarchies = start.network.as_ref().and_then(Way::hierarchies).unwrap_or(&context.hierarchies);
     let mut cgroup = hierarchies.create(name, Quota { memory_bytes: memory, cpu_percent: cpu });
     // Before anything exists that could connect.
-    let gate = start.network.as_ref().map(|way| way.arm(&cgroup)).transpose().map_err(|message| {
-        SpawnError::Init { label: start.label.to_owned(), message, missing: false }
-    })?;
+    let gate = start
+        .network
+        .as_ref()
+        .map(|way| way.arm(&cgroup))
+        .transpose()
+        .map_err(|message| SpawnError::Init { label: start.label.to_owned(), message, missing: false })?;
     enforcement.extend(limits_report(&cgroup, memory, cpu));
 
     let mut passed = start.descriptors;

@@ -14,8 +14,8 @@ use ipnet::IpNet;
 use crate::agent;
 use crate::net::{self, Allowlist, Gate, LazyResolver, Origin, Refusal, Room, Witness, kernel};
 use crate::policy::{NetworkPolicy, NetworkRule, Ruled, domain};
-use crate::sandbox::control::MOST_PORTS;
 use crate::sandbox::cgroup::{Cgroup, Hierarchies};
+use crate::sandbox::control::MOST_PORTS;
 use crate::sandbox::network::Sockets;
 use crate::sandbox::{Enforcement, State, plan};
 use crate::store::{Event, escape};
@@ -177,9 +177,10 @@ fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>
         (Backend::Ebpf, Some(why)) => {
             Enforcement::less("network", "ebpf", &got, State::Degraded, format!("{why}; {WEAKER}"))
         }
-        (Backend::Auto, Some(why)) => {
-            Enforcement { why: format!("not by eBPF: {why}; {WEAKER}"), ..Enforcement::enforced("network", got) }
-        }
+        (Backend::Auto, Some(why)) => Enforcement {
+            why: format!("not by eBPF: {why}; {WEAKER}"),
+            ..Enforcement::enforced("network", got)
+        },
         _ => Enforcement::enforced("network", got),
     }
 }

@@ -66,8 +66,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     let nothing = std::fs::File::open("/dev/null").map_err(io)?;
     let (mut output, output_inside) = pipe().map_err(io)?;
     let (mut errors, errors_inside) = pipe().map_err(io)?;
-    let way =
-        network::way(session, Some(job.id.clone()), process.network.clone()).await.map_err(cannot)?;
+    let way = network::way(session, Some(job.id.clone()), process.network.clone()).await.map_err(cannot)?;
     let argv: Vec<String> =
         resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let limits = limits::limits_for_agent();

@@ -1,6 +1,7 @@
 //! The kernel programs of a session: loaded and attached on a thread of their own, while the session does other things.
 
 use std::cell::RefCell;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use tokio::sync::{OnceCell, oneshot};
@@ -10,7 +11,6 @@ use crate::net::Kernel;
 use crate::net::ebpf::{self, Attached, Loaded};
 use crate::sandbox::cgroup::{Hierarchies, Parent};
 use crate::session::Session;
-use std::os::fd::AsFd;
 
 /// Attached programs, and the control group below which they hold.
 pub struct Policed {
@@ -45,7 +45,8 @@ impl Loading {
         }
         let (done, pending) = oneshot::channel();
         let hierarchies = hierarchies.clone();
-        std::thread::spawn(move || {
+        // Where no thread can be had, nobody sends, which is an answer too.
+        let _ = std::thread::Builder::new().spawn(move || {
             // A session that ended meanwhile wants no programs.
             let _ = done.send(attempt(&hierarchies));
         });
