@@ -63,6 +63,9 @@ impl<W: Witness> Kernel<W> {
     /// # Errors
     /// When the events cannot be read.
     pub fn new(loaded: Loaded, attached: Attached) -> Result<Self, EbpfError> {
+        // The programs go with the sockets, also with those of the resolver, which the session serves: its answers are
+        // datagrams to loopback.
+        loaded.configure(ebpf::own_cgroup()?, &SandboxConfig::default())?;
         let events = loaded.events()?;
         let loaded = Arc::new(loaded);
         let by_cgroup = RefCell::default();

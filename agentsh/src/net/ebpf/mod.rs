@@ -31,7 +31,7 @@ use rustix::thread::CapabilitySet;
 pub use agentsh_ebpf::{Kind, Reason, Traffic};
 pub use error::EbpfError;
 pub use events::{Events, NetEvent};
-pub use place::{cgroup_id, cgroup2_mount};
+pub use place::{cgroup_id, cgroup2_mount, own_cgroup};
 pub use tables::{Counters, SandboxConfig};
 
 use load::Program;
