@@ -214,6 +214,9 @@ impl<W: Witness> Gates<W> {
         }
         let gate = self.by_cgroup.borrow().get(&event.cgroup).and_then(Weak::upgrade);
         let Some(gate) = gate else { return };
+        if is_address_sorting(&gate, event) {
+            return;
+        }
         gate.witness.room().await;
         let refusal = refusal(&gate, event);
         let Some(count) = gate.count(&refusal) else { return };
@@ -244,6 +247,14 @@ impl<W: Witness> Gates<W> {
             comm: None,
         });
     }
+}
+
+/// The C library connects a datagram socket to each address of a name, to learn which it prefers, and sends nothing.
+/// An event for that would make an allowed name look refused.
+fn is_address_sorting<W: Witness>(gate: &Gate<W>, event: &NetEvent) -> bool {
+    let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let stands_for_a_name = event.destination.is_some_and(|to| pool.name_of(to.ip()).is_some());
+    event.kind == Kind::Connect && event.reason == Reason::Datagram && stands_for_a_name
 }
 
 fn protocol(event: &NetEvent) -> Option<&'static str> {
