@@ -219,7 +219,7 @@ async fn open<W: Witness>(gate: &Gate<W>, stream: &TcpStream, permit: &Permit) -
             }
         }
     };
-    readable(permit, protocol).map_err(|refused| Stop::Refused(Box::new(refused)))?;
+    readable(permit, protocol).map_err(Stop::Refused)?;
     let addresses = match addresses(gate, permit).await {
         Ok(addresses) => addresses,
         Err(ResolveError::NotPublic { address, why }) => {
@@ -252,7 +252,7 @@ async fn open<W: Witness>(gate: &Gate<W>, stream: &TcpStream, permit: &Permit) -
 }
 
 /// Rules about requests hold only where requests can be read: what stays encrypted goes nowhere.
-fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Refused> {
+fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Box<Refused>> {
     let has_rules = permit.decision.inspect || !permit.decision.requests.is_empty();
     if protocol == "http" || !has_rules {
         return Ok(());
@@ -261,7 +261,7 @@ fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Refused> {
         format!("the rule for '{}' is about requests, which cannot be read in {protocol}", permit.shown);
     let farewell = if protocol == "tls" { Farewell::Alert(ACCESS_DENIED) } else { Farewell::Reset };
     let refusal = refusal(permit, "requests-not-readable", detail, (None, None));
-    Err(Refused { refusal, protocol: Some(protocol), farewell })
+    Err(Box::new(Refused { refusal, protocol: Some(protocol), farewell }))
 }
 
 async fn addresses<W: Witness>(gate: &Gate<W>, permit: &Permit) -> Result<Vec<IpAddr>, ResolveError> {
