@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{events, online};
+use super::{backends, events, online};
 use crate::support::sandbox::Kind;
-use crate::support::{Mode, Outcome, Place, no, yes};
+use crate::support::{Outcome, Place, no, yes};
 
 #[test]
 fn connections_and_refusals_are_on_record() {
@@ -56,8 +56,8 @@ fn connections_and_refusals_are_on_record() {
 
 #[test]
 fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_lines() {
-    for mode in Mode::all() {
-        let place = Place::new(mode).online();
+    for (mode, backend) in backends() {
+        let place = Place::new(mode).online().policed_by(backend);
         let probe = place.program("probe");
         let attempts = ["resolve one.test", "resolve one.test", "resolve two.test"];
         let mut command = place.agentsh(&["run", "--network-learn", "--report-json", "report.json", "--"]);

@@ -1,6 +1,7 @@
 //! Connections by name, on a machine whose only network is the small internet of the fixture.
 
 mod events;
+mod kernel;
 mod names;
 mod ways_out;
 
@@ -9,15 +10,26 @@ use std::fs;
 use serde_json::Value;
 
 use crate::support::sandbox::{Kind, Sandbox};
-use crate::support::{Mode, Outcome, Place};
+use crate::support::{Mode, Outcome, Place, skip};
 
-/// As `everywhere`, online.
+/// As `everywhere`, online and with every backend that the mode can have.
 fn online(test: impl Fn(&Sandbox)) {
-    for mode in Mode::all() {
+    for (mode, backend) in backends() {
         for kind in [Kind::Agent, Kind::Server] {
-            test(&Sandbox { place: Place::new(mode).online(), kind });
+            test(&Sandbox { place: Place::new(mode).online().policed_by(backend), kind });
         }
     }
+}
+
+/// Every mode with userns, and root with eBPF too.
+fn backends() -> Vec<(Mode, &'static str)> {
+    let mut backends: Vec<_> = Mode::all().into_iter().map(|mode| (mode, "userns")).collect();
+    if Mode::Invoker.is_root() {
+        backends.push((Mode::Invoker, "ebpf"));
+    } else {
+        skip("eBPF: the tests are not run by root");
+    }
+    backends
 }
 
 /// Lines of the small internet: what left the machine.

@@ -1,7 +1,7 @@
 //! An allowed name works over TLS and HTTP, IPv4 and IPv6; nothing rides along on its connection.
 
-use super::{heard, online};
-use crate::support::{no, yes};
+use super::{backends, events, heard, online};
+use crate::support::{Outcome, Place, no, yes};
 
 #[test]
 fn an_allowed_name_and_nothing_else_on_its_connection() {
@@ -74,4 +74,30 @@ fn an_inside_address_that_policy_lists_for_the_name() {
             no("http 10.9.8.7:80 10.9.8.7"),
         ]);
     });
+}
+
+#[test]
+fn where_requests_cannot_be_read_rules_about_them_let_nothing_pass() {
+    online(|sandbox| {
+        sandbox.policy("network: {allow: [{host: allowed.test, inspect: true, allow: [\"GET /x\"]}]}");
+        sandbox.holds(&[
+            yes("http allowed.test:80 allowed.test"),
+            no("tls allowed.test:443 allowed.test"),
+            no("http allowed.test:80 other.test"),
+        ]);
+        let blocked = events(&sandbox.place, "net_connect_blocked");
+        assert!(blocked.iter().any(|event| event["reason"] == "requests-not-readable"), "{blocked:?}");
+        assert!(!heard(&sandbox.place).contains(" 443"), "{}", heard(&sandbox.place));
+    });
+}
+
+#[test]
+fn who_speaks_http_hears_that_nobody_is_there() {
+    for (mode, backend) in backends() {
+        let place = Place::new(mode).online().policed_by(backend);
+        place.policy("agent: {network: {allow: [gone.test]}}\n");
+        let script = "exec 3<>/dev/tcp/gone.test/80; printf 'GET / HTTP/1.1\\r\\nHost: gone.test\\r\\n\\r\\n' >&3; head -1 <&3";
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "bash", "-c", script]));
+        assert_eq!(outcome.stdout.trim_end(), "HTTP/1.1 502 Bad Gateway", "{outcome}");
+    }
 }

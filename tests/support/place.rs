@@ -59,6 +59,8 @@ pub struct Place {
     pub project: PathBuf,
     programs: Arc<Programs>,
     online: bool,
+    /// What `--network` says; None leaves it away.
+    pub backend: Option<&'static str>,
 }
 
 impl Place {
@@ -73,8 +75,16 @@ impl Place {
         let base = directory.path().join(name);
         let home = base.join("home");
         let project = home.join("project");
-        let place =
-            Self { mode, base, home, project, programs: Programs::shared(), directory, online: false };
+        let place = Self {
+            mode,
+            base,
+            home,
+            project,
+            programs: Programs::shared(),
+            directory,
+            online: false,
+            backend: None,
+        };
         place.make_directory(&place.project);
         place.make_directory(&place.path("run"));
         fs::set_permissions(place.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -84,6 +94,12 @@ impl Place {
     /// On a machine whose only network is the small internet of the fixture.
     pub fn online(mut self) -> Self {
         self.online = true;
+        self
+    }
+
+    /// With this backend of the network in every sandbox.
+    pub fn policed_by(mut self, backend: &'static str) -> Self {
+        self.backend = Some(backend);
         self
     }
 
@@ -150,6 +166,16 @@ impl Place {
     }
 
     pub fn agentsh(&self, words: &[&str]) -> Command {
+        let verb = match words {
+            ["run", ..] => 1,
+            ["mcp", "run", ..] => 2,
+            _ => 0,
+        };
+        let mut words = words.to_vec();
+        if let (Some(backend), 1..) = (self.backend, verb) {
+            words.splice(verb..verb, ["--network", backend]);
+        }
+        let words = &words[..];
         if self.online {
             return self.on_the_internet(words);
         }

@@ -99,7 +99,7 @@ async fn sandboxed(context: &Context, program: &Path, pinned: PinnedFile, round:
         execute: Vec::new(),
         files: Vec::new(),
         extra: Vec::new(),
-        network: agentsh::sandbox::plan::Network::Closed,
+        network: None,
         stdio: [null.as_fd(); 3],
         allow_degraded: false,
     };

@@ -1,7 +1,7 @@
 //! What `cargo xtask bench` measures with: one program, so that one link is enough.
 //!
 //! `launch ROUNDS TRUE PROJECT` times sandboxes, `echo` is a server that does nothing, `client` an agent that
-//! calls it on command.
+//! calls it on command. `network ROUNDS` times connects in a policed control group and outside of it.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +15,7 @@
 mod client;
 mod echo;
 mod launch;
+mod network;
 
 fn main() -> std::process::ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -22,6 +23,7 @@ fn main() -> std::process::ExitCode {
         // Sandboxes re-execute the program that makes them.
         Some(agentsh::sandbox::init::VERB) => return agentsh::sandbox::init::main().into(),
         Some("launch") => launch::main(&words[1..]),
+        Some("network") => network::main(&words[1..]),
         Some("echo") => echo::main(),
         Some("client") => client::main(&words[1..]),
         other => panic!("unknown task {other:?}"),

@@ -190,6 +190,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
     use super::*;
     use crate::policy::domain::normalise;
+    use proptest::prelude::*;
 
     fn allowlist(network: &str) -> Allowlist {
         let policy = crate::policy::parse("p.yaml", &format!("agent: {{network: {{{network}}}}}"));
@@ -229,6 +230,69 @@ mod tests {
             let is_allowed = reason.ends_with("-allowed") && !reason.contains("-not-")
                 || reason.ends_with("-open") && !reason.contains("-not-");
             assert_eq!(decision.outcome == Permission::Allowed, is_allowed);
+        }
+    }
+
+    fn a_host() -> impl Strategy<Value = String> {
+        let label =
+            prop::sample::select(vec!["a", "b", "api", "test", "localhost", "xn--bcher-kva", "*", "**", ""]);
+        let name = prop::collection::vec(label, 1..4).prop_map(|labels| labels.join("."));
+        let address = prop::sample::select(vec![
+            "127.0.0.1",
+            "127.9.9.9",
+            "::1",
+            "::ffff:127.0.0.1",
+            "10.0.0.0/8",
+            "10.1.0.0/16",
+            "10.1.2.3",
+            "::ffff:10.1.2.3",
+            "0.0.0.0",
+            "2001:db8::/32",
+            "2001:db8::1",
+            "198.19.0.1",
+        ]);
+        prop_oneof![3 => name, 1 => address.prop_map(str::to_owned)]
+    }
+
+    fn a_port() -> impl Strategy<Value = u16> {
+        prop::sample::select(vec![22_u16, 80, 443, 8080])
+    }
+
+    proptest! {
+        /// What `policy explain` says is what happens, by the same rule.
+        #[test]
+        fn explained_and_done_agree(
+            rules in prop::collection::vec((a_host(), prop::option::of(a_port())), 0..8),
+            loopback in prop::collection::vec(a_port(), 0..3),
+            questions in prop::collection::vec((a_host(), a_port()), 1..12),
+        ) {
+            let mut policy = NetworkPolicy::default();
+            for (number, (host, port)) in rules.into_iter().enumerate() {
+                let Ok(pattern) = crate::policy::domain::parse_pattern(&host) else { continue };
+                let ports = port.map_or_else(|| vec![80, 443], |port| vec![port]);
+                let rule = RuleRef { id: format!("allow[{number}]"), file: "p.yaml".to_owned(), line: 1 };
+                policy.allow.push(Ruled { value: NetworkRule::plain(pattern, ports), rule });
+            }
+            for port in loopback {
+                let rule = RuleRef { id: format!("loopback {port}"), file: "p.yaml".to_owned(), line: 2 };
+                policy.loopback.push(Ruled { value: port, rule });
+            }
+            let allow = Allowlist::new(&policy);
+            for (host, port) in questions {
+                let said = crate::policy::ask_connect(&policy, None, &host, port);
+                let Ok(normal) = normalise(&host) else {
+                    prop_assert!(!said.allow);
+                    continue;
+                };
+                let done = allow.decide(&normal, port);
+                prop_assert_eq!(done.outcome == Permission::Allowed, said.allow, "{} {}", host, port);
+                // Without a rule each names the section in its own way.
+                let (done_by, said_by) = (done.rule, said.rule);
+                prop_assert!(done_by == said_by || done_by.line == 0 && said_by.line == 0, "{} {}", done_by, said_by);
+                if done.outcome == Permission::Allowed {
+                    prop_assert!(allow.ports().contains(&port));
+                }
+            }
         }
     }
 

@@ -24,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause after an error of the socket: out of descriptors, or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers over UDP until dropped. `observe` hears of every question before it is answered.
+/// Answers over UDP until dropped. `observe` hears of every question before it is answered, and may keep the answer
+/// back: without a record there is none.
 ///
 /// # Errors
 /// When the socket is unusable.
@@ -32,7 +33,7 @@ pub async fn serve_udp(
     socket: std::net::UdpSocket,
     allow: &Allowlist,
     pool: &Mutex<Pool>,
-    observe: &dyn Fn(&Answered),
+    observe: &impl AsyncFn(&Answered) -> bool,
 ) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let socket = UdpSocket::from_std(socket)?;
@@ -45,7 +46,7 @@ pub async fn serve_udp(
             continue;
         };
         let query = buffer.get(..length).unwrap_or_default();
-        if let Some(response) = answered(query, Transport::Udp, allow, pool, observe) {
+        if let Some(response) = answered(query, Transport::Udp, allow, pool, observe).await {
             // Somebody who does not take the answer asks again.
             let _ = socket.send_to(&response, peer).await;
         }
@@ -60,7 +61,7 @@ pub async fn serve_tcp(
     listener: std::net::TcpListener,
     allow: &Allowlist,
     pool: &Mutex<Pool>,
-    observe: &dyn Fn(&Answered),
+    observe: &impl AsyncFn(&Answered) -> bool,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
@@ -94,13 +95,13 @@ async fn connection(
     mut stream: TcpStream,
     allow: &Allowlist,
     pool: &Mutex<Pool>,
-    observe: &dyn Fn(&Answered),
+    observe: &impl AsyncFn(&Answered) -> bool,
 ) {
     let mut buffer = vec![0; dns::MAX_QUERY];
     for _ in 0..MAX_QUESTIONS {
         let Ok(Ok(length)) = timeout(PATIENCE, read_message(&mut stream, &mut buffer)).await else { return };
         let query = buffer.get(..length).unwrap_or_default();
-        let Some(response) = answered(query, Transport::Tcp, allow, pool, observe) else { return };
+        let Some(response) = answered(query, Transport::Tcp, allow, pool, observe).await else { return };
         let Ok(size) = u16::try_from(response.len()) else { return };
         let message = [size.to_be_bytes().as_slice(), &response].concat();
         if !matches!(timeout(PATIENCE, stream.write_all(&message)).await, Ok(Ok(()))) {
@@ -116,19 +117,19 @@ async fn read_message(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<u
     stream.read_exact(room).await
 }
 
-fn answered(
+async fn answered(
     query: &[u8],
     over: Transport,
     allow: &Allowlist,
     pool: &Mutex<Pool>,
-    observe: &dyn Fn(&Answered),
+    observe: &impl AsyncFn(&Answered) -> bool,
 ) -> Option<Vec<u8>> {
     // A pool that somebody broke off in the middle of is still a pool: names are only ever added whole.
-    let mut pool = pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let answered = dns::answer(query, over, allow, &mut pool);
-    drop(pool);
-    observe(&answered);
-    answered.response
+    let answered = {
+        let mut pool = pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        dns::answer(query, over, allow, &mut pool)
+    };
+    if observe(&answered).await { answered.response } else { None }
 }
 
 #[cfg(test)]
@@ -163,7 +164,10 @@ mod tests {
             let address = server.local_addr().unwrap();
             let (allow, seen) = (allowlist(), RefCell::new(Vec::new()));
             let pool = Mutex::new(Pool::new(&allow));
-            let observe = |answered: &Answered| seen.borrow_mut().push(answered.asked.clone());
+            let observe = async |answered: &Answered| {
+                seen.borrow_mut().push(answered.asked.clone());
+                true
+            };
             let client = async {
                 let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
                 // Something that is not answered does not stop the server.
@@ -219,7 +223,7 @@ mod tests {
                 assert!(stream.read_u16().await.is_err());
             };
             tokio::select! {
-                _ = serve_tcp(listener, &allow, &pool, &|_| ()) => panic!("it ended"),
+                _ = serve_tcp(listener, &allow, &pool, &async |_: &Answered| true) => panic!("it ended"),
                 () = client => {}
             }
         });

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use tokio::net::TcpStream;
 
 use super::allow::Allowlist;
+use super::kernel::Policed;
 use super::pool::Pool;
 use super::resolve::{ResolveError, Resolver};
 use crate::policy::NetworkPolicy;
@@ -23,6 +24,12 @@ pub trait Witness: 'static {
 
     /// Returns when the event is on disk; false when it cannot be.
     fn commit(&self, event: Event) -> impl Future<Output = bool>;
+
+    /// Returns once the record has kept up: awaited before each thing that a program can ask for without end.
+    fn room(&self) -> impl Future<Output = ()>;
+
+    /// Nothing can be recorded any more, and so nothing may be reached.
+    fn is_broken(&self) -> bool;
 
     /// Hears of every refusal that differs from those before it in its sandbox.
     fn refused(&self, server: Option<&ServerId>, refusal: &Refusal);
@@ -67,18 +74,37 @@ pub enum Origin {
     /// Every address is local: where it arrived is where it wanted to go.
     Arrival,
     /// The kernel keeps the destination for the program's end of the connection.
-    Kernel(Rc<dyn Fn(SocketAddr) -> Option<SocketAddr>>),
+    Kernel(Policed),
+}
+
+/// A connection and where it wanted to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    pub destination: SocketAddr,
+    pub caller: Option<Caller>,
+}
+
+/// Who began a connection, as far as the backend knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// As the host counts them.
+    pub pid: u32,
+    /// The thread's name; it may hold any characters.
+    pub comm: String,
 }
 
 impl Origin {
     /// None for a connection that nobody redirected.
     #[must_use]
-    pub fn destination(&self, stream: &TcpStream) -> Option<SocketAddr> {
-        let address = match self {
-            Self::Arrival => stream.local_addr().ok()?,
-            Self::Kernel(original) => original(stream.peer_addr().ok()?)?,
+    pub fn of(&self, stream: &TcpStream) -> Option<Arrived> {
+        let (address, caller) = match self {
+            Self::Arrival => (stream.local_addr().ok()?, None),
+            Self::Kernel(policed) => {
+                let (address, caller) = policed.origin(stream.peer_addr().ok()?)?;
+                (address, Some(caller))
+            }
         };
-        Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
+        Some(Arrived { destination: SocketAddr::new(address.ip().to_canonical(), address.port()), caller })
     }
 }
 
@@ -223,31 +249,43 @@ impl<W: Witness> Gate<W> {
         (Some(crate::policy::allow_line(self.server.as_ref(), entry)), Some(entry.to_owned()))
     }
 
-    /// Records a refused connection; it is on disk when this returns.
+    /// Records a refused connection; it is on disk when this returns true.
+    #[must_use]
     pub(super) async fn commit_refusal(
         &self,
         refusal: &Refusal,
         address: Option<String>,
         protocol: Option<&str>,
-    ) {
-        let Some(count) = self.count(refusal) else { return };
+        caller: Option<&Caller>,
+    ) -> bool {
+        let Some(count) = self.count(refusal) else { return !self.witness.is_broken() };
+        self.witness.commit(self.blocked(refusal, address, protocol, caller, count)).await
+    }
+
+    /// The event of a refused connection that stands for `count` of them.
+    pub(super) fn blocked(
+        &self,
+        refusal: &Refusal,
+        address: Option<String>,
+        protocol: Option<&str>,
+        caller: Option<&Caller>,
+        count: u64,
+    ) -> Event {
         let is_address = address.as_deref() == Some(refusal.host.as_str());
-        self.witness
-            .commit(Event::NetConnectBlocked {
-                server_id: self.server.clone(),
-                name: (!is_address).then(|| refusal.host.clone()),
-                address,
-                port: refusal.port,
-                protocol: protocol.map(str::to_owned),
-                action: "block".to_owned(),
-                reason: refusal.reason.to_owned(),
-                detail: refusal.detail.clone(),
-                rule: refusal.rule.clone(),
-                change: refusal.change.clone(),
-                count,
-                pid: None,
-                comm: None,
-            })
-            .await;
+        Event::NetConnectBlocked {
+            server_id: self.server.clone(),
+            name: (!is_address).then(|| refusal.host.clone()),
+            address,
+            port: refusal.port,
+            protocol: protocol.map(str::to_owned),
+            action: "block".to_owned(),
+            reason: refusal.reason.to_owned(),
+            detail: refusal.detail.clone(),
+            rule: refusal.rule.clone(),
+            change: refusal.change.clone(),
+            count,
+            pid: caller.map(|caller| caller.pid),
+            comm: caller.map(|caller| caller.comm.clone()),
+        }
     }
 }

@@ -16,6 +16,7 @@ pub mod ebpf;
 pub mod gate;
 mod http_head;
 pub mod http_host;
+pub mod kernel;
 pub mod opening;
 pub mod pool;
 pub mod refuse;
@@ -28,4 +29,5 @@ pub mod vet;
 
 pub use allow::Allowlist;
 pub use gate::{Gate, LazyResolver, Origin, Refusal, Room, Witness};
+pub use kernel::Kernel;
 pub use service::{Service, serve};

@@ -2,7 +2,7 @@
 //! allows it, whether the first bytes say the same, and only then the real address.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener as StdListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::allow::{Decision, Permission};
 use super::copy::{self, Traffic, reset_when_dropped, write_all};
 use super::dial::{Timeouts, dial};
-use super::gate::{Gate, Refusal, Seat, Witness};
+use super::gate::{Caller, Gate, Refusal, Seat, Witness};
 use super::opening::{self, Closed, Opening, Wanted};
 use super::pool::Pool;
 use super::refuse::{ACCESS_DENIED, Farewell, refuse};
@@ -34,6 +34,8 @@ pub async fn serve<W: Witness>(listener: StdListener, gate: Rc<Gate<W>>) -> io::
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     loop {
+        // A program that dials without end waits in the listener's queue, not in ours.
+        gate.witness.room().await;
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(BREATH).await;
             continue;
@@ -48,11 +50,12 @@ pub async fn serve<W: Witness>(listener: StdListener, gate: Rc<Gate<W>>) -> io::
 }
 
 /// Where a connection goes, and what policy says to it.
-struct Permit {
+pub(super) struct Permit {
     host: Host,
     shown: String,
     port: u16,
     decision: Decision,
+    caller: Option<Caller>,
 }
 
 struct Refused {
@@ -61,14 +64,30 @@ struct Refused {
     farewell: Farewell,
 }
 
+/// Why a permitted connection goes no further.
+enum Stop {
+    /// The program went away.
+    Gone,
+    /// Nobody is there.
+    Failed(Farewell),
+    Refused(Box<Refused>),
+}
+
 async fn connection<W: Witness>(gate: &Gate<W>, stream: TcpStream) {
     // Without it small answers wait for acknowledgements. A connection that is gone already fails below.
     let _ = stream.set_nodelay(true);
-    let permit = match permit(gate, &stream) {
-        Ok(permit) => permit,
+    if gate.witness.is_broken() {
+        reset_when_dropped(&stream);
+        return;
+    }
+    let arrived = gate.origin.of(&stream);
+    let caller = arrived.as_ref().and_then(|arrived| arrived.caller.clone());
+    let permit = match arrived.map_or_else(|| Err(dialled_directly()), |to| permit(gate, to.destination)) {
+        Ok(permit) => Permit { caller, ..permit },
         Err(refusal) => {
             let address = Some(refusal.host.clone()).filter(|host| host.parse::<IpAddr>().is_ok());
-            gate.commit_refusal(&refusal, address, None).await;
+            // Either way it breaks: there is nothing more that the program could be told.
+            let _ = gate.commit_refusal(&refusal, address, None, caller.as_ref()).await;
             return refuse(stream, &Farewell::Reset).await;
         }
     };
@@ -79,36 +98,44 @@ async fn connection<W: Witness>(gate: &Gate<W>, stream: TcpStream) {
             format!("{} connections are open", gate.room.most),
             (None, None),
         );
-        gate.commit_refusal(&refusal, None, None).await;
+        let _ = gate.commit_refusal(&refusal, None, None, permit.caller.as_ref()).await;
         return refuse(stream, &Farewell::Reset).await;
     };
     match open(gate, &stream, &permit).await {
-        Ok(Some(opened)) => carry(gate, stream, &permit, opened, &seat).await,
-        Ok(None) => reset_when_dropped(&stream),
-        Err(refused) => {
-            gate.commit_refusal(&refused.refusal, None, refused.protocol).await;
-            refuse(stream, &refused.farewell).await;
-        }
+        Ok(opened) => carry(gate, stream, &permit, opened, &seat).await,
+        Err(Stop::Gone) => reset_when_dropped(&stream),
+        Err(Stop::Failed(farewell)) => refuse(stream, &farewell).await,
+        Err(Stop::Refused(refused)) => tell(gate, stream, &permit, *refused).await,
     }
 }
 
+/// What is not on record is not told either: the connection breaks.
+async fn tell<W: Witness>(gate: &Gate<W>, stream: TcpStream, permit: &Permit, refused: Refused) {
+    let caller = permit.caller.as_ref();
+    let recorded = gate.commit_refusal(&refused.refusal, None, refused.protocol, caller).await;
+    let farewell = if recorded { refused.farewell } else { Farewell::Reset };
+    refuse(stream, &farewell).await;
+}
+
+fn unruled(host: String, port: u16, reason: &'static str, detail: &str) -> Box<Refusal> {
+    Box::new(Refusal {
+        host,
+        port,
+        reason,
+        detail: detail.to_owned(),
+        rule: RuleRef::default_rule("network.allow"),
+        change: None,
+        entry: None,
+    })
+}
+
+fn dialled_directly() -> Box<Refusal> {
+    let detail = "a connection to the listener itself, which nothing redirected";
+    unruled("listener".to_owned(), 0, "not-redirected", detail)
+}
+
 /// What is asked for, from the address alone.
-fn permit<W: Witness>(gate: &Gate<W>, stream: &TcpStream) -> Result<Permit, Box<Refusal>> {
-    let plain = |host: String, port, reason, detail: &str| {
-        Box::new(Refusal {
-            host,
-            port,
-            reason,
-            detail: detail.to_owned(),
-            rule: RuleRef::default_rule("network.allow"),
-            change: None,
-            entry: None,
-        })
-    };
-    let Some(destination) = gate.origin.destination(stream) else {
-        let detail = "a connection to the listener itself, which nothing redirected";
-        return Err(plain("listener".to_owned(), 0, "not-redirected", detail));
-    };
+pub(super) fn permit<W: Witness>(gate: &Gate<W>, destination: SocketAddr) -> Result<Permit, Box<Refusal>> {
     let (address, port) = (destination.ip(), destination.port());
     let name = {
         let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -118,7 +145,7 @@ fn permit<W: Witness>(gate: &Gate<W>, stream: &TcpStream) -> Result<Permit, Box<
         Some(name) => Host::Name(name),
         None if Pool::contains(address) => {
             let detail = "an address that stands for no name here";
-            return Err(plain(address.to_string(), port, "address-not-given", detail));
+            return Err(unruled(address.to_string(), port, "address-not-given", detail));
         }
         None => Host::Address(address),
     };
@@ -128,7 +155,7 @@ fn permit<W: Witness>(gate: &Gate<W>, stream: &TcpStream) -> Result<Permit, Box<
     };
     let decision = gate.allow.decide(&host, port);
     if decision.outcome == Permission::Allowed {
-        return Ok(Permit { host, shown, port, decision });
+        return Ok(Permit { host, shown, port, decision, caller: None });
     }
     let (change, entry) = gate.change(&shown, port);
     let reason = decision.reason.code();
@@ -163,13 +190,8 @@ struct Opened {
     address: Option<IpAddr>,
 }
 
-/// Reads the first bytes where they have to be judged, then dials. None when the program went away, or nobody
-/// answered.
-async fn open<W: Witness>(
-    gate: &Gate<W>,
-    stream: &TcpStream,
-    permit: &Permit,
-) -> Result<Option<Opened>, Refused> {
+/// Reads the first bytes where they have to be judged, then dials.
+async fn open<W: Witness>(gate: &Gate<W>, stream: &TcpStream, permit: &Permit) -> Result<Opened, Stop> {
     let is_local = super::allow::is_local(&permit.host);
     let (protocol, first) = if permit.decision.any_tcp || is_local {
         ("tcp", First::Any)
@@ -183,7 +205,7 @@ async fn open<W: Witness>(
         match opening::read(stream, wanted).await {
             Ok(opening @ Opening::Tls(_)) => ("tls", First::Read(opening)),
             Ok(opening @ Opening::Http(_)) => ("http", First::Read(opening)),
-            Err(Closed::Gone) => return Ok(None),
+            Err(Closed::Gone) => return Err(Stop::Gone),
             Err(Closed::Refused { protocol, reason, detail, farewell }) => {
                 let change = match reason {
                     "not-tls-or-http" | "silent" => gate.change_to(&format!(
@@ -192,10 +214,12 @@ async fn open<W: Witness>(
                     )),
                     _ => (None, None),
                 };
-                return Err(Refused { refusal: refusal(permit, reason, detail, change), protocol, farewell });
+                let refusal = refusal(permit, reason, detail, change);
+                return Err(Stop::Refused(Box::new(Refused { refusal, protocol, farewell })));
             }
         }
     };
+    readable(permit, protocol).map_err(Stop::Refused)?;
     let addresses = match addresses(gate, permit).await {
         Ok(addresses) => addresses,
         Err(ResolveError::NotPublic { address, why }) => {
@@ -213,18 +237,31 @@ async fn open<W: Witness>(
                 _ => Farewell::Reset,
             };
             let refusal = refusal(permit, "address-not-public", detail, change);
-            return Err(Refused { refusal, protocol: Some(protocol), farewell });
+            return Err(Stop::Refused(Box::new(Refused { refusal, protocol: Some(protocol), farewell })));
         }
-        Err(error) => return Ok(failed(gate, permit, protocol, None, &error.to_string())),
+        Err(error) => return Err(failed(gate, permit, protocol, None, &error.to_string())),
     };
     match dial(&addresses, permit.port, Timeouts::default()).await {
         Ok(outside) => {
             let _ = outside.set_nodelay(true);
             let address = outside.peer_addr().ok().map(|address| address.ip());
-            Ok(Some(Opened { protocol, first, outside, address }))
+            Ok(Opened { protocol, first, outside, address })
         }
-        Err(error) => Ok(failed(gate, permit, protocol, addresses.first().copied(), &error.to_string())),
+        Err(error) => Err(failed(gate, permit, protocol, addresses.first().copied(), &error.to_string())),
     }
+}
+
+/// Rules about requests hold only where requests can be read: what stays encrypted goes nowhere.
+fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Box<Refused>> {
+    let has_rules = permit.decision.inspect || !permit.decision.requests.is_empty();
+    if protocol == "http" || !has_rules {
+        return Ok(());
+    }
+    let detail =
+        format!("the rule for '{}' is about requests, which cannot be read in {protocol}", permit.shown);
+    let farewell = if protocol == "tls" { Farewell::Alert(ACCESS_DENIED) } else { Farewell::Reset };
+    let refusal = refusal(permit, "requests-not-readable", detail, (None, None));
+    Err(Box::new(Refused { refusal, protocol: Some(protocol), farewell }))
 }
 
 async fn addresses<W: Witness>(gate: &Gate<W>, permit: &Permit) -> Result<Vec<IpAddr>, ResolveError> {
@@ -238,21 +275,24 @@ async fn addresses<W: Witness>(gate: &Gate<W>, permit: &Permit) -> Result<Vec<Ip
     }
 }
 
-/// Nobody is there: what the program sees is a connection that breaks.
+/// Nobody is there: who speaks HTTP is told so, everybody else sees a connection that breaks.
 fn failed<W: Witness>(
     gate: &Gate<W>,
     permit: &Permit,
     protocol: &str,
     address: Option<IpAddr>,
     why: &str,
-) -> Option<Opened> {
+) -> Stop {
     let mut event = blank(gate, permit, protocol, address, 0);
     if let Event::McpNetworkConnection { state, detail, .. } = &mut event {
         "failed".clone_into(state);
         why.clone_into(detail);
     }
     gate.witness.record(event);
-    None
+    Stop::Failed(match protocol {
+        "http" => Farewell::Http(502, format!("agentsh: no connection to '{}': {why}", permit.shown)),
+        _ => Farewell::Reset,
+    })
 }
 
 fn blank<W: Witness>(
@@ -276,8 +316,8 @@ fn blank<W: Witness>(
         state: "open".to_owned(),
         detail: String::new(),
         rule: permit.decision.rule.clone(),
-        pid: None,
-        comm: None,
+        pid: permit.caller.as_ref().map(|caller| caller.pid),
+        comm: permit.caller.as_ref().map(|caller| caller.comm.clone()),
         bytes_sent: 0,
         bytes_received: 0,
         duration_ms: 0,
@@ -319,8 +359,8 @@ async fn carry<W: Witness>(gate: &Gate<W>, inside: TcpStream, permit: &Permit, o
         && let Closed::Refused { protocol, reason, detail, farewell } =
             opening::http_refused(code, &permit.shown)
     {
-        gate.commit_refusal(&refusal(permit, reason, detail, (None, None)), None, protocol).await;
-        refuse(inside, &farewell).await;
+        let refusal = refusal(permit, reason, detail, (None, None));
+        tell(gate, inside, permit, Refused { refusal, protocol, farewell }).await;
     }
 }
 

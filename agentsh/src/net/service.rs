@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use super::dns::{Answered, Asked, Outcome};
-use super::gate::{Gate, Refusal, Witness};
+use super::gate::{Gate, Origin, Refusal, Witness};
 use super::{dns_server, relay};
 use crate::policy::domain::Host;
 use crate::store::Event;
@@ -40,12 +40,12 @@ pub fn serve<W: Witness>(
     let questions = Rc::new(RefCell::new(BTreeSet::new()));
     let (own, asked) = (Rc::clone(&gate), Rc::clone(&questions));
     let over_udp = async move {
-        let observe = |answered: &Answered| observe(&own, &asked, answered);
+        let observe = async |answered: &Answered| observe(&own, &asked, answered).await;
         let _ = dns_server::serve_udp(udp, &own.allow, &own.pool, &observe).await;
     };
     let own = Rc::clone(&gate);
     let over_tcp = async move {
-        let observe = |answered: &Answered| observe(&own, &questions, answered);
+        let observe = async |answered: &Answered| observe(&own, &questions, answered).await;
         let _ = dns_server::serve_tcp(tcp, &own.allow, &own.pool, &observe).await;
     };
     tasks.push(tokio::task::spawn_local(over_udp).abort_handle());
@@ -74,18 +74,25 @@ impl<W> Drop for Service<W> {
     }
 }
 
-fn observe<W: Witness>(gate: &Gate<W>, questions: &RefCell<BTreeSet<(String, String)>>, answered: &Answered) {
+/// False when the question may not be answered: a refusal is on disk before it is heard.
+async fn observe<W: Witness>(
+    gate: &Gate<W>,
+    questions: &RefCell<BTreeSet<(String, String)>>,
+    answered: &Answered,
+) -> bool {
+    gate.witness.room().await;
     let (name, query_type) = match &answered.asked {
         Some(Asked { name, rtype }) => (name.clone(), rtype.to_string()),
         None => (String::new(), String::new()),
     };
     match &answered.outcome {
         Outcome::Answered(..) | Outcome::Empty => {
-            let mut questions = questions.borrow_mut();
-            let is_new =
-                questions.len() < MOST_QUESTIONS && questions.insert((name.clone(), query_type.clone()));
-            if !is_new {
-                return;
+            if let (Outcome::Answered(v4, v6), Origin::Kernel(policed)) = (&answered.outcome, &gate.origin) {
+                // Before the answer. Where the kernel has no room for it, the connect is refused with an event.
+                let _ = policed.open(&gate.allow, &name, (*v4, *v6));
+            }
+            if !is_new(questions, &name, &query_type) {
+                return !gate.witness.is_broken();
             }
             let host = Host::Name(name.clone());
             let rule = match gate.allow.name(&name) {
@@ -99,6 +106,7 @@ fn observe<W: Witness>(gate: &Gate<W>, questions: &RefCell<BTreeSet<(String, Str
                 action: "allow".to_owned(),
                 rule,
             });
+            !gate.witness.is_broken()
         }
         Outcome::Refused { rule, reason } => {
             let (change, entry) = gate.change(&name, 443);
@@ -111,7 +119,7 @@ fn observe<W: Witness>(gate: &Gate<W>, questions: &RefCell<BTreeSet<(String, Str
                 change,
                 entry,
             };
-            blocked(gate, refusal, query_type);
+            blocked(gate, refusal, query_type).await
         }
         Outcome::Malformed(why) => {
             let refusal = Refusal {
@@ -123,14 +131,19 @@ fn observe<W: Witness>(gate: &Gate<W>, questions: &RefCell<BTreeSet<(String, Str
                 change: None,
                 entry: None,
             };
-            blocked(gate, refusal, query_type);
+            blocked(gate, refusal, query_type).await
         }
     }
 }
 
-fn blocked<W: Witness>(gate: &Gate<W>, refusal: Refusal, query_type: String) {
-    let Some(count) = gate.count(&refusal) else { return };
-    gate.witness.record(Event::DnsBlocked {
+fn is_new(questions: &RefCell<BTreeSet<(String, String)>>, name: &str, query_type: &str) -> bool {
+    let mut questions = questions.borrow_mut();
+    questions.len() < MOST_QUESTIONS && questions.insert((name.to_owned(), query_type.to_owned()))
+}
+
+async fn blocked<W: Witness>(gate: &Gate<W>, refusal: Refusal, query_type: String) -> bool {
+    let Some(count) = gate.count(&refusal) else { return !gate.witness.is_broken() };
+    let event = Event::DnsBlocked {
         server_id: gate.server.clone(),
         name: refusal.host,
         query_type,
@@ -139,5 +152,6 @@ fn blocked<W: Witness>(gate: &Gate<W>, refusal: Refusal, query_type: String) {
         rule: refusal.rule,
         change: refusal.change,
         count,
-    });
+    };
+    gate.witness.commit(event).await
 }

@@ -78,6 +78,21 @@ impl Hierarchies {
         found
     }
 
+    /// The same with one more version 2 directory in between: what is attached to it holds for every sandbox that is
+    /// made from the answer.
+    ///
+    /// # Errors
+    /// When there is no version 2 hierarchy, or no directory may be made in it.
+    pub fn below(&self, name: &str) -> io::Result<(Self, Parent)> {
+        let above = self.unified.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        if self.unified_memory {
+            enable_controllers(above);
+        }
+        let directory = above.join(name);
+        let descriptor = make(&directory)?;
+        Ok((Self { unified: Some(directory.clone()), ..self.clone() }, Parent { directory, descriptor }))
+    }
+
     /// Whether a cgroup that holds memory can be made here, as far as permissions tell.
     #[must_use]
     pub fn may_hold_memory(&self) -> bool {
@@ -197,6 +212,26 @@ impl Drop for Cgroup {
     }
 }
 
+/// A directory above the cgroups of sandboxes. Removed when dropped, if they are gone.
+#[derive(Debug)]
+pub struct Parent {
+    directory: PathBuf,
+    descriptor: OwnedFd,
+}
+
+impl AsFd for Parent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        // What is still busy is swept by a later run.
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
 /// Removes cgroups that a killed agentsh left behind: empty ones of our name pattern whose process is gone.
 pub fn sweep(hierarchies: &Hierarchies) {
     for parent in [&hierarchies.unified, &hierarchies.memory, &hierarchies.cpu].into_iter().flatten() {
@@ -210,6 +245,9 @@ pub fn sweep(hierarchies: &Hierarchies) {
             let gone =
                 owner.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists());
             if gone {
+                for inner in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+                    let _ = fs::remove_dir(inner.path());
+                }
                 let _ = fs::remove_dir(entry.path());
             }
         }

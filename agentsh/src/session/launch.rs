@@ -12,6 +12,7 @@ use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
 use crate::sandbox::{Child, Enforcement, Launch, SpawnError, State, spawn};
 
 use super::Context;
+use super::network::{self, Way};
 
 /// One process tree to be started.
 pub struct Start<'a> {
@@ -35,7 +36,8 @@ pub struct Start<'a> {
     pub execute: Vec<PathBuf>,
     pub files: Vec<(PathBuf, Vec<u8>, u32)>,
     pub extra: Vec<(PathBuf, PathBuf)>,
-    pub network: plan::Network,
+    /// None: nobody serves it, and nothing is reached.
+    pub network: Option<Way>,
     pub stdio: [BorrowedFd<'a>; 3],
     pub allow_degraded: bool,
 }
@@ -127,7 +129,15 @@ pub async fn start(
         .as_ref()
         .map(|ruled| ruled.value)
         .filter(|percent| *percent < processors * 100);
-    let mut cgroup = context.hierarchies.create(name, Quota { memory_bytes: memory, cpu_percent: cpu });
+    let hierarchies = start.network.as_ref().and_then(Way::hierarchies).unwrap_or(&context.hierarchies);
+    let mut cgroup = hierarchies.create(name, Quota { memory_bytes: memory, cpu_percent: cpu });
+    // Before anything exists that could connect.
+    let gate = start
+        .network
+        .as_ref()
+        .map(|way| way.arm(&cgroup))
+        .transpose()
+        .map_err(|message| SpawnError::Init { label: start.label.to_owned(), message, missing: false })?;
     enforcement.extend(limits_report(&cgroup, memory, cpu));
 
     let mut passed = start.descriptors;
@@ -161,15 +171,17 @@ pub async fn start(
             open_files: value(&start.limits.open_files, 1024),
             data: (!cgroup.memory_held).then_some(memory),
         },
-        network: start.network,
+        network: start.network.as_ref().map_or(plan::Network::Closed, |way| way.plan.clone()),
         join,
         passed: passed.len(),
         allow_degraded: start.allow_degraded,
     };
-    let child = spawn(Launch { plan: &plan, stdio: start.stdio, passed, cgroup: Some(&cgroup) }).await?;
+    let mut child = spawn(Launch { plan: &plan, stdio: start.stdio, passed, cgroup: Some(&cgroup) }).await?;
     enforcement.extend(child.enforcement.iter().cloned());
+    enforcement.extend(start.network.map(|way| way.enforcement));
+    let way_out = gate.zip(child.sockets.take()).map(|(gate, sockets)| network::serve(gate, sockets));
     let watched_memory = (!cgroup.memory_held).then_some(memory);
-    Ok(Running { child, cgroup, watched_memory, enforcement, way_out: None })
+    Ok(Running { child, cgroup, watched_memory, enforcement, way_out })
 }
 
 /// Git inside the sandbox does not list the stand-ins among the untracked files: they are not the project's.

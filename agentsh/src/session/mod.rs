@@ -93,12 +93,14 @@ impl Session {
             let text = error.render();
             SessionError::Policy(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
         })?;
+        let network = network::Network::new(opening.backend, &context.hierarchies);
         let id = SessionId(uuid::Uuid::now_v7());
         let journal = Journal::open(&context.state, id).await?;
         // Something must stand here for the sandbox to cover: else an agent whose project is the home writes the
         // next run's policy. Where we may not make it, it cannot either.
         let _ = std::fs::create_dir_all(context.config.join("agentsh"));
         let pins = Arc::new(PinStore::new(&context.state));
+        let network_programs = network.programs();
         let session = Self {
             id,
             pins,
@@ -107,7 +109,7 @@ impl Session {
             journal,
             allow_degraded: opening.allow_degraded,
             backend: opening.backend,
-            network: network::Network::new(),
+            network,
             project_shown: opening.project_shown,
             started: Instant::now(),
             sandboxes: Cell::new(0),
@@ -122,6 +124,7 @@ impl Session {
             policy: session.policy.source.clone(),
             kernel: kernel(),
             uid: rustix::process::getuid().as_raw(),
+            network_programs,
         });
         session.record_enforcement(None, &session.context.notes);
         session.report_policy();

@@ -1,6 +1,8 @@
 //! The way out of the sandboxes of a session: from policy to the plan's network, the service behind it, and what the
 //! user hears of refusals.
 
+mod policed;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,8 +12,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::agent;
-use crate::net::{self, Allowlist, Gate, LazyResolver, Origin, Refusal, Room, Witness};
+use crate::net::{self, Allowlist, Gate, LazyResolver, Origin, Refusal, Room, Witness, kernel};
 use crate::policy::{NetworkPolicy, NetworkRule, Ruled, domain};
+use crate::sandbox::cgroup::{Cgroup, Hierarchies};
 use crate::sandbox::control::MOST_PORTS;
 use crate::sandbox::network::Sockets;
 use crate::sandbox::{Enforcement, State, plan};
@@ -19,6 +22,7 @@ use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
 
 use super::Session;
+use policed::{Loading, Policed};
 
 /// Which backend polices connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,13 +38,14 @@ pub enum Backend {
 pub struct Network {
     room: Rc<Room>,
     resolver: Rc<LazyResolver>,
+    loading: Loading,
     shown: Cell<u32>,
     /// What would have to be allowed, by who asked.
     wanted: RefCell<BTreeMap<Option<ServerId>, BTreeSet<String>>>,
 }
 
 /// How long connections of a program that has ended may take to end.
-pub const LAST_WORDS: Duration = Duration::from_millis(200);
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Refusals that are told one by one; the report has them all.
 const MOST_SHOWN: u32 = 20;
 /// Entries that are remembered for each sandbox.
@@ -65,20 +70,22 @@ const USERS_NETWORKS: [&str; 12] = [
 ];
 
 impl Network {
+    /// Begins to load the programs of the eBPF backend, where it may be had.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(backend: Backend, hierarchies: &Hierarchies) -> Self {
         Self {
             room: Rc::new(Room::new()),
             resolver: Rc::new(LazyResolver::default()),
+            loading: Loading::begin(backend, hierarchies),
             shown: Cell::new(0),
             wanted: RefCell::default(),
         }
     }
-}
 
-impl Default for Network {
-    fn default() -> Self {
-        Self::new()
+    /// SHA-256 of the programs that are being loaded; None where that is not even tried.
+    #[must_use]
+    pub fn programs(&self) -> Option<String> {
+        self.loading.is_tried().then(net::ebpf::object::sha256)
     }
 }
 
@@ -110,12 +117,50 @@ pub fn learned(session: &Session) -> String {
     text
 }
 
-/// What the network namespace of a process gets.
+/// The way out of one sandbox, before it is born.
+pub struct Way {
+    session: Rc<Session>,
+    server: Option<ServerId>,
+    rules: NetworkPolicy,
+    policed: Option<Rc<Policed>>,
+    pub plan: plan::Network,
+    pub enforcement: Enforcement,
+}
+
+/// Chooses the backend for one sandbox, and what its network namespace gets.
 ///
 /// # Errors
-/// When policy names more ports than can be listened on.
-pub fn plan(policy: &NetworkPolicy) -> Result<plan::Network, String> {
-    let ports = Allowlist::new(policy).ports();
+/// When policy names more ports than can be listened on, or the backend that was asked for cannot be had.
+pub async fn way(
+    session: &Rc<Session>,
+    server: Option<ServerId>,
+    rules: NetworkPolicy,
+) -> Result<Way, String> {
+    let backend = session.backend;
+    let (policed, missing) = match session.network.loading.policed().await {
+        Ok(policed) => (Some(policed), None),
+        Err(why) if backend == Backend::Ebpf && !session.allow_degraded => {
+            return Err(format!(
+                "the network cannot be policed by eBPF: {why}; `--network auto` takes what can be had here"
+            ));
+        }
+        Err(why) => (None, Some(why)),
+    };
+    let allow = Allowlist::new(&rules);
+    let plan = if policed.is_some() {
+        match kernel::listeners(&allow) {
+            listeners if listeners.is_empty() => plan::Network::Closed,
+            listeners => plan::Network::Redirected { listeners },
+        }
+    } else {
+        any_ip(&allow)?
+    };
+    let enforcement = enforcement(backend, &plan, missing);
+    Ok(Way { session: Rc::clone(session), server, rules, policed, plan, enforcement })
+}
+
+fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
+    let ports = allow.ports();
     if ports.len() > MOST_PORTS {
         return Err(format!(
             "its network rules name {} ports; at most {MOST_PORTS} can be opened",
@@ -128,21 +173,29 @@ pub fn plan(policy: &NetworkPolicy) -> Result<plan::Network, String> {
     Ok(plan::Network::AnyIp { ports: ports.into_iter().collect() })
 }
 
-/// What stands in the report about the network of one process.
-#[must_use]
-pub fn enforcement(chosen: Backend, network: &plan::Network) -> Enforcement {
+/// What userns cannot give.
+const WEAKER: &str = "the process behind a connection is not recorded, and connections to other ports and UDP fail \
+                      without an event";
+
+/// What stands in the report about the network of one process. `missing`: why the kernel programs are not there.
+fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>) -> Enforcement {
+    let backend = if missing.is_some() { "userns" } else { "ebpf" };
     let got = match network {
-        plan::Network::Closed => "no route and no listener; names are refused",
+        plan::Network::Closed => format!("{backend}: no route and no listener; names are refused"),
         plan::Network::AnyIp { .. } | plan::Network::Redirected { .. } => {
-            "userns: no route; names, TLS and HTTP hosts are checked"
+            format!("{backend}: no route; names, TLS and HTTP hosts are checked")
         }
     };
-    if chosen == Backend::Ebpf {
-        let why = "eBPF programs are not part of this version: the process behind a connection is not recorded, and \
-                   connections to other ports fail without an event";
-        return Enforcement::less("network", "ebpf", got, State::Degraded, why);
+    match (chosen, missing) {
+        (Backend::Ebpf, Some(why)) => {
+            Enforcement::less("network", "ebpf", &got, State::Degraded, format!("{why}; {WEAKER}"))
+        }
+        (Backend::Auto, Some(why)) => Enforcement {
+            why: format!("not by eBPF: {why}; {WEAKER}"),
+            ..Enforcement::enforced("network", got)
+        },
+        _ => Enforcement::enforced("network", got),
     }
-    Enforcement::enforced("network", got)
 }
 
 /// The rules of the agent, with its model among them.
@@ -171,24 +224,47 @@ pub fn users_networks(rule: &RuleRef) -> Vec<Ruled<IpNet>> {
     blocks.map(|value| Ruled { value, rule: rule.clone() }).collect()
 }
 
+impl Way {
+    /// Where the sandbox gets its control group.
+    #[must_use]
+    pub fn hierarchies(&self) -> Option<&Hierarchies> {
+        self.policed.as_ref().map(|policed| &policed.hierarchies)
+    }
+
+    /// Tells the kernel about the sandbox that is about to be born in this control group.
+    ///
+    /// # Errors
+    /// When it cannot: nothing may be born there then.
+    pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<Gate<Session>>, String> {
+        let network = &self.session.network;
+        let make = |origin| {
+            Gate::new(
+                self.server.clone(),
+                self.rules.clone(),
+                Rc::clone(&network.resolver),
+                origin,
+                Rc::clone(&network.room),
+                Rc::clone(&self.session),
+            )
+        };
+        let Some(policed) = &self.policed else { return Ok(Rc::new(make(Origin::Arrival))) };
+        let directory = cgroup.unified().ok_or("its control group cannot be made")?;
+        policed.kernel.arm(directory, make).map_err(|error| error.to_string())
+    }
+}
+
 /// Serves the sockets of a started sandbox.
 #[must_use]
-pub fn serve(
-    session: &Rc<Session>,
-    server: Option<ServerId>,
-    policy: NetworkPolicy,
-    sockets: Sockets,
-) -> net::Service<Session> {
-    let network = &session.network;
-    let gate = Gate::new(
-        server,
-        policy,
-        Rc::clone(&network.resolver),
-        Origin::Arrival,
-        Rc::clone(&network.room),
-        Rc::clone(session),
-    );
-    net::serve(Rc::new(gate), sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp))
+pub fn serve(gate: Rc<Gate<Session>>, sockets: Sockets) -> net::Service<Session> {
+    net::serve(gate, sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp))
+}
+
+/// Gives what a program that has ended did on the network time to be written down.
+pub async fn finish(session: &Session, way_out: net::Service<Session>) {
+    if let Ok(policed) = session.network.loading.policed().await {
+        policed.kernel.told().await;
+    }
+    way_out.finish(LAST_WORDS).await;
 }
 
 impl Witness for Session {
@@ -198,6 +274,14 @@ impl Witness for Session {
 
     async fn commit(&self, event: Event) -> bool {
         self.journal.commit(event).await.is_ok()
+    }
+
+    async fn room(&self) {
+        self.journal.room().await;
+    }
+
+    fn is_broken(&self) -> bool {
+        self.journal.broken().is_some()
     }
 
     fn refused(&self, server: Option<&ServerId>, refusal: &Refusal) {

@@ -11,7 +11,7 @@ use tokio::net::unix::pipe;
 
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::layout::{PinnedBytes, PinnedFile};
-use crate::sandbox::plan::{Access, Kind, Mount, Network, Program, Source, Terminal, What};
+use crate::sandbox::plan::{Access, Kind, Mount, Program, Source, Terminal, What};
 use crate::sandbox::{Enforcement, SpawnError};
 
 use super::Context;
@@ -149,7 +149,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         execute: Vec::new(),
         files: Vec::new(),
         extra: Vec::new(),
-        network: Network::Closed,
+        network: None,
         stdio: [nothing.as_fd(), stdout.as_fd(), nothing.as_fd()],
         // What is missing is what is asked for here.
         allow_degraded: true,

@@ -234,9 +234,9 @@ async fn start_agent(
     files.extend(launch.replaced.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)));
 
     let rules = network::with_endpoints(&process.network, &launch.endpoints);
-    let plan =
-        network::plan(&rules).map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
-    let enforcement = network::enforcement(session.backend, &plan);
+    let way = network::way(session, None, rules)
+        .await
+        .map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
     let env = agent_environment(session, kind, launch, &pinned);
     let argv: Vec<String> =
         pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
@@ -265,7 +265,7 @@ async fn start_agent(
         execute: session.executable_paths(process),
         files,
         extra: vec![(socket.to_owned(), Path::new(OWN_DIRECTORY).join("bridge"))],
-        network: plan,
+        network: Some(way),
         stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
         allow_degraded: session.allow_degraded,
     };
@@ -277,10 +277,7 @@ async fn start_agent(
         .map_err(|source| RunError::Io { doing: "guard hook files of the project", source })?;
     pinned.resolved.unchanged_since()?;
     let name = session.next_cgroup();
-    let mut running = launch::start(context, start, layout, &name).await?;
-    running.way_out =
-        running.child.sockets.take().map(|sockets| network::serve(session, None, rules, sockets));
-    running.enforcement.push(enforcement);
+    let running = launch::start(context, start, layout, &name).await?;
     session.record_enforcement(None, &running.enforcement);
     session.journal.record(Event::ProcessStarted {
         server_id: None,
@@ -421,7 +418,7 @@ async fn until_exit(session: &Session, running: Running, mut signals: Signals) -
     drop(child);
     drop(cgroup);
     if let Some(way_out) = way_out {
-        way_out.finish(network::LAST_WORDS).await;
+        network::finish(session, way_out).await;
     }
     session.journal.record(Event::ProcessExited {
         server_id: None,

@@ -145,10 +145,9 @@ impl Server {
             .or_else(|| resolved.cwd.clone())
             .unwrap_or_else(|| session.workdir());
         let argv = strings(&resolved)?;
-        let rules = self.process.network.clone();
-        let plan =
-            network::plan(&rules).map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
-        let enforcement = network::enforcement(session.backend, &plan);
+        let way = network::way(&session, Some(id.clone()), self.process.network.clone())
+            .await
+            .map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
         let start = Start {
             label: &id.0,
             policy: &self.process,
@@ -172,7 +171,7 @@ impl Server {
             execute: session.executable_paths(&self.process),
             files: Vec::new(),
             extra: Vec::new(),
-            network: plan,
+            network: Some(way),
             stdio: [
                 stdin_inside.as_fd(),
                 stdout_inside.as_fd(),
@@ -196,14 +195,11 @@ impl Server {
             .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
         self.starts += 1;
         let name = session.next_cgroup();
-        let mut running = launch::start(&session.context, start, layout, &name)
+        let running = launch::start(&session.context, start, layout, &name)
             .await
             .map_err(|error| permanent(error.to_string()))?;
         drop((stdin_inside, stdout_inside, stderr_inside));
 
-        let sockets = running.child.sockets.take();
-        running.way_out = sockets.map(|sockets| network::serve(&session, Some(id.clone()), rules, sockets));
-        running.enforcement.push(enforcement);
         session.record_enforcement(Some(id), &running.enforcement);
         session.journal.record(Event::ProcessStarted {
             server_id: Some(id.clone()),
@@ -257,7 +253,7 @@ fn supervised(
         drop(cgroup);
         drop(stand_ins);
         if let Some(way_out) = way_out {
-            way_out.finish(network::LAST_WORDS).await;
+            network::finish(&session, way_out).await;
         }
         session.journal.record(Event::ProcessExited {
             server_id: Some(id.clone()),

@@ -22,6 +22,10 @@ pub enum Event {
         kernel: String,
         /// uid that started agentsh.
         uid: u32,
+        /// SHA-256 of the network programs that this session loads into the kernel; None where it does not try. The
+        /// enforcement of each sandbox says whether they took.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network_programs: Option<String>,
     },
     /// Last event of a session that ended on its own terms.
     SessionEnded {

@@ -248,7 +248,7 @@ impl Summary {
     fn add_lifecycle(&mut self, event: &Event) {
         let lost = &mut self.not_listed;
         match event {
-            Event::SessionStarted { version, verb, agent, project, policy, kernel, uid } => {
+            Event::SessionStarted { version, verb, agent, project, policy, kernel, uid, .. } => {
                 self.version = Some(clip(version));
                 self.verb = Some(clip(verb));
                 self.agent = agent.iter().take(64).map(|part| clip(part)).collect();

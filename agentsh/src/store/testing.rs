@@ -91,6 +91,7 @@ pub(crate) fn events() -> Vec<Event> {
             policy: "built-in:claude".to_owned(),
             kernel: "6.12.0".to_owned(),
             uid: 1000,
+            network_programs: None,
         },
         Event::Enforcement {
             server_id: Some(fs()),

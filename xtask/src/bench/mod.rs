@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: the release build beside its peer or the bare floor, in turns and in one run, with the
 //! bar that it has to hold. A busy machine makes times longer, ratios and differences less so.
 
+mod ebpf;
 mod launch;
 mod mcp;
 mod measure;
@@ -36,6 +37,8 @@ enum Part {
     Mcp,
     /// Resident memory with three servers, and after many calls
     Memory,
+    /// Connections under the eBPF programs, beside the same without them
+    Ebpf,
     All,
 }
 
@@ -52,6 +55,9 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     if wanted(Part::Mcp) {
         mcp::measure(&place, options.rounds, &mut report)?;
+    }
+    if wanted(Part::Ebpf) {
+        ebpf::measure(&place, options.rounds, &mut report)?;
     }
     if wanted(Part::Memory) {
         memory::measure(&place, &mut report)?;

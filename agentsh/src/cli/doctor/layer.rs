@@ -13,8 +13,6 @@ pub enum State {
     Absent,
     /// Nothing to do on this machine or for this user.
     NotNeeded,
-    /// This version cannot do it yet; `run` says the same.
-    NotBuilt,
     /// A fact, not a layer.
     Found,
     NotFound,
@@ -70,7 +68,6 @@ impl State {
             Self::Degraded => "DEGRADED",
             Self::Absent => "ABSENT",
             Self::NotNeeded => "not needed",
-            Self::NotBuilt => "not built yet",
             Self::Found => "found",
             Self::NotFound => "not found",
         }
@@ -117,7 +114,7 @@ mod tests {
             Layer::new("memory-limit", "64 MiB", "a watchdog", State::Degraded)
                 .because("no cgroup")
                 .remedy("delegate one"),
-            Layer::new("network-ebpf", "names", "", State::NotBuilt),
+            Layer::new("network-ebpf", "names", "", State::NotNeeded),
         ]
     }
 
@@ -141,7 +138,7 @@ mod tests {
     fn the_last_line_names_what_is_wanting_and_nothing_else() {
         let text = render(&some(), Some(100));
         assert!(text.ends_with("not fully enforced here: memory-limit\n"), "{text}");
-        assert!(text.contains("enforced: 11 of 11") && text.contains("not built yet"), "{text}");
+        assert!(text.contains("enforced: 11 of 11") && text.contains("not needed"), "{text}");
         let text = render(&some()[..1], Some(100));
         assert!(text.ends_with("every layer that `agentsh run` needs is enforced\n"), "{text}");
     }

@@ -3,6 +3,7 @@
 
 mod host;
 mod judge;
+mod kernel;
 mod layer;
 mod probe;
 mod stage;
@@ -101,10 +102,7 @@ async fn examine() -> Result<Vec<Layer>, String> {
         layers.extend(rest.map(|layer| untried(layer).because(NO_SANDBOX)));
     }
     layers.extend([store, claude, codex]);
-    layers.push(
-        Layer::new("network-ebpf", "connections by name, refused in the kernel", "", State::NotBuilt)
-            .because("eBPF: not built yet; until then nothing but the model's own address is reachable"),
-    );
+    layers.push(kernel::examine(&stage).await);
     drop(context);
     Ok(layers)
 }

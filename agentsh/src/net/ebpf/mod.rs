@@ -31,7 +31,7 @@ use rustix::thread::CapabilitySet;
 pub use agentsh_ebpf::{Kind, Reason, Traffic};
 pub use error::EbpfError;
 pub use events::{Events, NetEvent};
-pub use place::{cgroup_id, cgroup2_mount};
+pub use place::{cgroup_id, cgroup2_mount, own_cgroup};
 pub use tables::{Counters, SandboxConfig};
 
 use load::Program;
@@ -70,7 +70,7 @@ impl Loaded {
     /// # Errors
     /// Without CAP_BPF and CAP_NET_ADMIN in the first user namespace, and when the kernel refuses something.
     pub fn load() -> Result<Self, EbpfError> {
-        has_capabilities()?;
+        permitted()?;
         let load::InKernel { mut maps, programs } = load::load(object::BYTES)?;
         let ring = tables::take(&mut maps, "EVENTS")?;
         let ring = RingBuf::try_from(ring)
@@ -198,7 +198,11 @@ impl Drop for Attached {
     }
 }
 
-fn has_capabilities() -> Result<(), EbpfError> {
+/// Whether this process may load them at all, which costs one system call to ask.
+///
+/// # Errors
+/// The capabilities that are missing.
+pub fn permitted() -> Result<(), EbpfError> {
     let held = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     let missing = match (held.contains(CapabilitySet::BPF), held.contains(CapabilitySet::NET_ADMIN)) {
         (true, true) => return Ok(()),

@@ -24,6 +24,19 @@ pub fn cgroup_id(directory: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(rustix::fs::fstat(directory)?.st_ino)
 }
 
+/// The cgroup of this process itself.
+///
+/// # Errors
+/// When there is none, or its directory cannot be looked at.
+pub fn own_cgroup() -> Result<u64, EbpfError> {
+    use std::os::unix::fs::MetadataExt;
+    let memberships = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = memberships.lines().find_map(|line| line.strip_prefix("0::")).ok_or(EbpfError::NoCgroup2)?;
+    let directory = cgroup2_mount()?.join(path.trim_start_matches('/'));
+    let found = std::fs::metadata(directory);
+    found.map(|found| found.ino()).map_err(|_| EbpfError::NoCgroup2)
+}
+
 fn from_text(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;

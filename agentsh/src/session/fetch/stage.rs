@@ -66,8 +66,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     let nothing = std::fs::File::open("/dev/null").map_err(io)?;
     let (mut output, output_inside) = pipe().map_err(io)?;
     let (mut errors, errors_inside) = pipe().map_err(io)?;
-    let plan = network::plan(&process.network).map_err(cannot)?;
-    let enforcement = network::enforcement(session.backend, &plan);
+    let way = network::way(session, Some(job.id.clone()), process.network.clone()).await.map_err(cannot)?;
     let argv: Vec<String> =
         resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let limits = limits::limits_for_agent();
@@ -97,7 +96,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         execute: Vec::new(),
         files: task.files.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)).collect(),
         extra: Vec::new(),
-        network: plan,
+        network: Some(way),
         stdio: [nothing.as_fd(), output_inside.as_fd(), errors_inside.as_fd()],
         allow_degraded: session.allow_degraded,
     };
@@ -110,10 +109,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     let mut running =
         launch::start(context, start, layout, &name).await.map_err(|error| cannot(error.to_string()))?;
     drop((output_inside, errors_inside));
-    let sockets = running.child.sockets.take();
-    let rules = process.network.clone();
-    let way_out = sockets.map(|sockets| network::serve(session, Some(job.id.clone()), rules, sockets));
-    running.enforcement.push(enforcement);
+    let way_out = running.way_out.take();
     session.journal.record(Event::ProcessStarted {
         server_id: Some(job.id.clone()),
         program: resolved.program.display().to_string(),
@@ -132,7 +128,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     };
     let ended = tokio::time::timeout(LIMIT, work).await;
     if let Some(way_out) = way_out {
-        way_out.finish(network::LAST_WORDS).await;
+        network::finish(session, way_out).await;
     }
     let code = match ended {
         Ok(code) => code,

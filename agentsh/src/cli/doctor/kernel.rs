@@ -1,0 +1,50 @@
+//! The eBPF backend of the network: loaded, attached to a control group of our own, and dialled against.
+
+use std::os::fd::AsFd;
+
+use crate::net::ebpf::{self, Loaded};
+use crate::session::probe::{self, Probe};
+
+use super::judge;
+use super::layer::{Layer, State};
+use super::stage::{self, Stage};
+
+const LAYER: &str = "network-ebpf";
+const ASKED: &str = "connections refused in the kernel, with the process behind them";
+/// What a sandbox of this probe tries to reach by IP.
+const TRIES: u64 = 4;
+
+pub async fn examine(stage: &Stage) -> Layer {
+    if let Err(error) = ebpf::permitted() {
+        return Layer::new(LAYER, ASKED, "userns instead", State::NotNeeded)
+            .because(format!("{error}; names, TLS and HTTP hosts are checked without it"));
+    }
+    match refused(stage).await {
+        Ok(refused) if refused >= TRIES => {
+            Layer::enforced(LAYER, ASKED, format!("{refused} connections refused"))
+        }
+        Ok(refused) => Layer::new(LAYER, ASKED, "userns instead", State::Degraded)
+            .because(format!("the programs refused {refused} of {TRIES} connections")),
+        Err(why) => Layer::new(LAYER, ASKED, "userns instead", State::Degraded).because(why),
+    }
+}
+
+/// How many connections the programs refused to a sandbox that nobody described to them.
+async fn refused(stage: &Stage) -> Result<u64, String> {
+    let loaded = Loaded::load().map_err(|error| error.to_string())?;
+    let mut context = stage::context(stage.directory()).map_err(|error| error.to_string())?;
+    let (below, parent) = context
+        .hierarchies
+        .below(&format!("agentsh-{}-doctor-net", std::process::id()))
+        .map_err(|error| format!("no control group of version 2 can be made here: {error}"))?;
+    let attached = loaded.attach(parent.as_fd()).map_err(|error| error.to_string())?;
+    context.hierarchies = below;
+    let arguments = stage::arguments(&stage.facts, &["network"]);
+    let probe = Probe { name: "kernel".to_owned(), arguments, ..Probe::default() };
+    let probed = probe::run(&context, probe).await.map_err(|error| error.to_string())?;
+    let answers = judge::read(&probed.output);
+    let refused = loaded.counters().refused;
+    drop((attached, parent));
+    let told = answers.get("network").map_or(0, |answer| answer.forbidden.len());
+    if told == 0 { Err("the attempts told nothing".to_owned()) } else { Ok(refused) }
+}

@@ -1,0 +1,314 @@
+//! The kernel programs of one session: which sandbox is which, and who hears of what they refuse.
+//!
+//! The kernel judges a connect before the session can hear of it, so these refusals are the ones that the program
+//! learns first. A connection that it lets pass goes through the relay like every other.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::BorrowedFd;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use super::allow::{Allowlist, Permission, is_local};
+use super::ebpf::{self, Attached, EbpfError, Events, Kind, Loaded, NetEvent, Reason, SandboxConfig};
+use super::gate::{Caller, Gate, Origin, Refusal, Witness};
+use super::relay;
+use crate::policy::domain::Host;
+use crate::store::Event;
+use crate::types::RuleRef;
+
+/// Where the relay of every sandbox listens. The program may not bind a port below 1024, so nobody is in the way.
+const LISTENER_V4: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 54), 54);
+/// IPv6 has one loopback address.
+const LISTENER_V6: SocketAddrV6 = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 54, 0, 0);
+
+/// Attached programs. What they police ends with this.
+pub struct Kernel<W> {
+    loaded: Arc<Loaded>,
+    _attached: Attached,
+    gates: Rc<Gates<W>>,
+    questions: mpsc::UnboundedSender<oneshot::Sender<()>>,
+    reader: AbortHandle,
+}
+
+/// Who is behind which control group.
+struct Gates<W> {
+    by_cgroup: RefCell<BTreeMap<u64, Weak<Gate<W>>>>,
+    loaded: Arc<Loaded>,
+    lost: Cell<u64>,
+}
+
+/// One sandbox as the programs know it. They forget it with this.
+pub struct Policed {
+    loaded: Arc<Loaded>,
+    cgroup: u64,
+    /// Names whose addresses the programs have.
+    opened: RefCell<BTreeSet<String>>,
+}
+
+/// The listeners that a sandbox needs for these rules.
+#[must_use]
+pub fn listeners(allow: &Allowlist) -> Vec<SocketAddr> {
+    if allow.ports().is_empty() { Vec::new() } else { vec![LISTENER_V4.into(), LISTENER_V6.into()] }
+}
+
+impl<W: Witness> Kernel<W> {
+    /// Begins to read the events. Must be called inside a `LocalSet`.
+    ///
+    /// # Errors
+    /// When the events cannot be read.
+    pub fn new(loaded: Loaded, attached: Attached) -> Result<Self, EbpfError> {
+        // The programs go with the sockets, also with those of the resolver, which the session serves: its answers are
+        // datagrams to loopback.
+        loaded.configure(ebpf::own_cgroup()?, &SandboxConfig::default())?;
+        let events = loaded.events()?;
+        let loaded = Arc::new(loaded);
+        let by_cgroup = RefCell::default();
+        let gates = Rc::new(Gates { by_cgroup, loaded: Arc::clone(&loaded), lost: Cell::new(0) });
+        let (questions, asked) = mpsc::unbounded_channel();
+        let reader = tokio::task::spawn_local(read(events, asked, Rc::clone(&gates))).abort_handle();
+        Ok(Self { loaded, _attached: attached, gates, questions, reader })
+    }
+
+    /// The gate of a sandbox that is about to be born in this control group, with everything that its policy spells
+    /// out in the kernel's tables. `make` gets the origin of its connections.
+    ///
+    /// # Errors
+    /// When the kernel's tables are full.
+    pub fn arm(
+        &self,
+        cgroup: BorrowedFd<'_>,
+        make: impl FnOnce(Origin) -> Gate<W>,
+    ) -> Result<Rc<Gate<W>>, EbpfError> {
+        let failed =
+            |error: std::io::Error| EbpfError::Table { what: "find the sandbox", why: error.to_string() };
+        let cgroup = ebpf::cgroup_id(cgroup).map_err(failed)?;
+        let policed = Policed { loaded: Arc::clone(&self.loaded), cgroup, opened: RefCell::default() };
+        let gate = Rc::new(make(Origin::Kernel(policed)));
+        if let Origin::Kernel(policed) = &gate.origin {
+            policed.fill(&gate)?;
+        }
+        let mut gates = self.gates.by_cgroup.borrow_mut();
+        gates.retain(|_, gate| gate.strong_count() > 0);
+        gates.insert(cgroup, Rc::downgrade(&gate));
+        drop(gates);
+        Ok(gate)
+    }
+
+    /// Returns when everything that the kernel refused until now is recorded.
+    pub async fn told(&self) {
+        let (done, told) = oneshot::channel();
+        if self.questions.send(done).is_ok() {
+            // A reader that has ended has told all that it could.
+            let _ = told.await;
+        }
+    }
+}
+
+impl<W> Drop for Kernel<W> {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Policed {
+    fn fill<W: Witness>(&self, gate: &Gate<W>) -> Result<(), EbpfError> {
+        let has_listeners = !listeners(&gate.allow).is_empty();
+        let config = SandboxConfig {
+            listener_v4: has_listeners.then_some(LISTENER_V4),
+            listener_v6: has_listeners.then_some(LISTENER_V6),
+            // On loopback, which a sandbox reaches anyway.
+            resolver: None,
+        };
+        self.loaded.configure(self.cgroup, &config)?;
+        for name in gate.allow.exact_names() {
+            let pair = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner).address_of(name);
+            if let Some(pair) = pair {
+                self.open(&gate.allow, name, pair)?;
+            }
+        }
+        for (address, prefix, ports) in gate.allow.nets() {
+            // A prefix longer than its address is in no policy.
+            let Ok(net) = IpNet::new(address, prefix) else { continue };
+            for port in ports {
+                self.loaded.allow_net(self.cgroup, net, Some(*port))?;
+            }
+        }
+        for (port, _) in gate.allow.loopback() {
+            self.loaded.allow(self.cgroup, Ipv4Addr::LOCALHOST.into(), port)?;
+            self.loaded.allow(self.cgroup, Ipv6Addr::LOCALHOST.into(), port)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the addresses that stand for an allowed name, on the ports that its rules name.
+    ///
+    /// # Errors
+    /// When the kernel's table is full.
+    pub(super) fn open(
+        &self,
+        allow: &Allowlist,
+        name: &str,
+        (v4, v6): (Ipv4Addr, Ipv6Addr),
+    ) -> Result<(), EbpfError> {
+        let host = Host::Name(name.to_owned());
+        if is_local(&host) || !self.opened.borrow_mut().insert(name.to_owned()) {
+            return Ok(());
+        }
+        for port in allow.ports() {
+            if allow.decide(&host, port).outcome == Permission::Allowed {
+                self.loaded.allow(self.cgroup, v4.into(), port)?;
+                self.loaded.allow(self.cgroup, v6.into(), port)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn origin(&self, peer: SocketAddr) -> Option<(SocketAddr, Caller)> {
+        let origin = self.loaded.origin(self.cgroup, peer)?;
+        Some((origin.destination, Caller { pid: origin.tgid, comm: origin.comm }))
+    }
+}
+
+impl Drop for Policed {
+    fn drop(&mut self) {
+        self.loaded.remove(self.cgroup);
+    }
+}
+
+async fn read<W: Witness>(
+    mut events: Events,
+    mut asked: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
+    gates: Rc<Gates<W>>,
+) {
+    loop {
+        tokio::select! {
+            event = events.next() => match event {
+                Ok(event) => gates.tell(&event).await,
+                // Refused all the same; what nobody could read is counted as lost.
+                Err(_) => return,
+            },
+            question = asked.recv() => {
+                let Some(done) = question else { return };
+                while let Some(event) = events.take() {
+                    gates.tell(&event).await;
+                }
+                gates.tell_lost();
+                // Whoever asked may have gone.
+                let _ = done.send(());
+            }
+        }
+    }
+}
+
+impl<W: Witness> Gates<W> {
+    async fn tell(&self, event: &NetEvent) {
+        // The relay knows the bytes of what it carried.
+        if event.kind == Kind::Closed {
+            return;
+        }
+        let gate = self.by_cgroup.borrow().get(&event.cgroup).and_then(Weak::upgrade);
+        let Some(gate) = gate else { return };
+        if is_address_sorting(&gate, event) {
+            return;
+        }
+        gate.witness.room().await;
+        let refusal = refusal(&gate, event);
+        let Some(count) = gate.count(&refusal) else { return };
+        let address = event.destination.map(|destination| destination.ip().to_string());
+        let address = address.filter(|address| *address == refusal.host);
+        let caller = Caller { pid: event.tgid, comm: event.comm.clone() };
+        gate.witness.record(gate.blocked(&refusal, address, protocol(event), Some(&caller), count));
+    }
+
+    fn tell_lost(&self) {
+        let lost = self.loaded.lost();
+        let count = lost.saturating_sub(self.lost.replace(lost));
+        let gate = self.by_cgroup.borrow().values().find_map(Weak::upgrade);
+        let (Some(gate), true) = (gate, count > 0) else { return };
+        gate.witness.record(Event::NetConnectBlocked {
+            server_id: None,
+            name: None,
+            address: None,
+            port: 0,
+            protocol: None,
+            action: "block".to_owned(),
+            reason: "events-lost".to_owned(),
+            detail: "the kernel refused, or ended, more connections than could be read in time".to_owned(),
+            rule: RuleRef::default_rule("network.allow"),
+            change: None,
+            count,
+            pid: None,
+            comm: None,
+        });
+    }
+}
+
+/// The C library connects a datagram socket to each address of a name, to learn which it prefers, and sends nothing.
+/// An event for that would make an allowed name look refused.
+fn is_address_sorting<W: Witness>(gate: &Gate<W>, event: &NetEvent) -> bool {
+    let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let stands_for_a_name = event.destination.is_some_and(|to| pool.name_of(to.ip()).is_some());
+    event.kind == Kind::Connect && event.reason == Reason::Datagram && stands_for_a_name
+}
+
+fn protocol(event: &NetEvent) -> Option<&'static str> {
+    match event.protocol {
+        6 => Some("tcp"),
+        17 => Some("udp"),
+        132 => Some("sctp"),
+        262 => Some("mptcp"),
+        _ => None,
+    }
+}
+
+/// What the kernel refused, in the words of the policy.
+fn refusal<W: Witness>(gate: &Gate<W>, event: &NetEvent) -> Refusal {
+    let plain = |host: String, port, reason, detail: &str| Refusal {
+        host,
+        port,
+        reason,
+        detail: detail.to_owned(),
+        rule: RuleRef::default_rule("network.allow"),
+        change: None,
+        entry: None,
+    };
+    let Some(destination) = event.destination else {
+        let detail = format!(
+            "a socket of family {}, type {} and protocol {}",
+            event.family, event.socket_type, event.protocol
+        );
+        return plain("socket".to_owned(), 0, "socket-not-allowed", &detail);
+    };
+    let (host, port) = (shown(gate, destination.ip()), destination.port());
+    match event.reason {
+        Reason::Datagram => {
+            plain(host, port, "udp-not-allowed", "UDP goes to the resolver of the sandbox alone")
+        }
+        Reason::Protocol => plain(host, port, "protocol-not-allowed", "neither TCP nor UDP"),
+        Reason::Listener => plain(
+            "listener".to_owned(),
+            0,
+            "not-redirected",
+            "a connection to the listener itself, which nothing redirected",
+        ),
+        Reason::Unknown => plain(host, port, "sandbox-unknown", "a control group that nobody described"),
+        Reason::NoListener => plain(host, port, "no-listener", "no listener of that address family"),
+        Reason::NoMemory => plain(host, port, "no-memory", "the kernel had no memory for the connection"),
+        Reason::NotAllowed | Reason::None => match relay::permit(gate, destination) {
+            Err(refusal) => *refusal,
+            Ok(_) => plain(host, port, "table-full", "the kernel's table of allowed addresses is full"),
+        },
+    }
+}
+
+/// The name that an address stands for, else the address.
+fn shown<W: Witness>(gate: &Gate<W>, address: IpAddr) -> String {
+    let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    pool.name_of(address).map_or_else(|| address.to_string(), str::to_owned)
+}

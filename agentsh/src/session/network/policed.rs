@@ -1,0 +1,83 @@
+//! The kernel programs of a session: loaded and attached on a thread of their own, while the session does other things.
+
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use tokio::sync::{OnceCell, oneshot};
+
+use super::Backend;
+use crate::net::Kernel;
+use crate::net::ebpf::{self, Attached, Loaded};
+use crate::sandbox::cgroup::{Hierarchies, Parent};
+use crate::session::Session;
+
+/// Attached programs, and the control group below which they hold.
+pub struct Policed {
+    /// Dropped before the directory that it is attached to.
+    pub kernel: Kernel<Session>,
+    pub hierarchies: Hierarchies,
+    _parent: Parent,
+}
+
+type Attempt = Result<(Loaded, Attached, Hierarchies, Parent), String>;
+
+/// Programs on their way into the kernel.
+pub struct Loading {
+    pending: RefCell<Option<oneshot::Receiver<Attempt>>>,
+    is_tried: bool,
+    /// The first answer, which stays.
+    settled: OnceCell<Result<Rc<Policed>, String>>,
+}
+
+impl Loading {
+    pub fn begin(backend: Backend, hierarchies: &Hierarchies) -> Self {
+        let settled = OnceCell::new();
+        let refused = match (backend, ebpf::permitted()) {
+            (Backend::Userns, _) => Some("userns was asked for".to_owned()),
+            (_, Err(error)) => Some(error.to_string()),
+            (_, Ok(())) => None,
+        };
+        if let Some(why) = refused {
+            // Empty until now.
+            let _ = settled.set(Err(why));
+            return Self { pending: RefCell::new(None), is_tried: false, settled };
+        }
+        let (done, pending) = oneshot::channel();
+        let hierarchies = hierarchies.clone();
+        // Where no thread can be had, nobody sends, which is an answer too.
+        let _ = std::thread::Builder::new().spawn(move || {
+            // A session that ended meanwhile wants no programs.
+            let _ = done.send(attempt(&hierarchies));
+        });
+        Self { pending: RefCell::new(Some(pending)), is_tried: true, settled }
+    }
+
+    pub fn is_tried(&self) -> bool {
+        self.is_tried
+    }
+
+    /// Waits until they are in place. Must be called inside a `LocalSet`.
+    ///
+    /// # Errors
+    /// Why they are not.
+    pub async fn policed(&self) -> Result<Rc<Policed>, String> {
+        let settle = async {
+            let pending = self.pending.borrow_mut().take().ok_or("they were not loaded")?;
+            let attempt = pending.await.map_err(|_| "the thread that loads them ended".to_owned())?;
+            let (loaded, attached, hierarchies, parent) = attempt?;
+            let kernel = Kernel::new(loaded, attached).map_err(|error| error.to_string())?;
+            Ok(Rc::new(Policed { kernel, hierarchies, _parent: parent }))
+        };
+        self.settled.get_or_init(|| settle).await.clone()
+    }
+}
+
+fn attempt(hierarchies: &Hierarchies) -> Attempt {
+    let loaded = Loaded::load().map_err(|error| error.to_string())?;
+    let (below, parent) = hierarchies
+        .below(&format!("agentsh-{}-net", std::process::id()))
+        .map_err(|error| format!("no control group of version 2 can be made here: {error}"))?;
+    let attached = loaded.attach(parent.as_fd()).map_err(|error| error.to_string())?;
+    Ok((loaded, attached, below, parent))
+}

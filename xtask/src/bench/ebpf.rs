@@ -1,0 +1,44 @@
+//! What the kernel programs cost.
+
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::{Context, Result};
+
+use super::measure::{Bar, Report, Samples, milliseconds};
+use super::place::Place;
+use crate::run::{say, succeed};
+
+/// Connections in a policed control group and outside of it, refusals, and the programs' way into the kernel.
+pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
+    if std::fs::metadata("/proc/self")?.uid() != 0 {
+        say("eBPF: skipped, only root can load the programs\n");
+        return Ok(());
+    }
+    let mut command = place.command(&place.bench);
+    let output = succeed(command.args(["network", &rounds.to_string()]))?;
+    let last = output.lines().last().unwrap_or_default();
+    let times: serde_json::Value = serde_json::from_str(last).with_context(|| output.clone())?;
+    let samples = |name: &str| {
+        let values = times[name].as_array().into_iter().flatten();
+        Samples::new(values.filter_map(serde_json::Value::as_f64).collect())
+    };
+    let mut compare = |what: &str, (own, peer): (&str, &str), most: f64| {
+        let (own_times, peer_times) = (samples(own), samples(peer));
+        report.line(
+            what,
+            &format!("{own} {:.1} us  {peer} {:.1} us", own_times.median(), peer_times.median()),
+            ("ratio", own_times.median() / peer_times.median(), ""),
+            Bar::AtMost(most),
+        );
+    };
+    compare("connect and accept on own loopback", ("policed", "bare"), 1.03);
+    compare("a refusal beside a plain failed connect", ("refused", "failed"), 1.0);
+    let load = samples("load");
+    report.line(
+        "load and attach the programs",
+        &milliseconds(&load),
+        ("median", load.median() / 1e3, "ms"),
+        Bar::AtMost(5.0),
+    );
+    Ok(())
+}
