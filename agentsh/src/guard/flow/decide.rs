@@ -162,6 +162,11 @@ impl Flow {
         Ok(imported)
     }
 
+    /// Everything that is remembered, oldest first.
+    pub fn origins(&self) -> impl Iterator<Item = (OriginId, &Origin)> {
+        self.judge.memory.origins()
+    }
+
     /// Results that are remembered, and the bytes they take.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
