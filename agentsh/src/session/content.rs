@@ -21,6 +21,10 @@ use crate::store::taint::Opened;
 use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
 
+mod own;
+
+pub use own::Wrapped;
+
 /// What happens when something is about to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseMode {
@@ -369,6 +373,12 @@ fn written(time: Duration) -> String {
 #[must_use]
 pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+fn random() -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 fn random_key() -> std::io::Result<[u8; 32]> {

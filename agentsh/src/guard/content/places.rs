@@ -3,7 +3,7 @@
 use crate::guard::destination::{self, Destination, Form, Target};
 use crate::guard::taint::leaves::Role;
 use crate::guard::taint::Leaves;
-use crate::guard::text::Limits;
+use crate::guard::text::{Limits, looks_encoded};
 use crate::policy::domain::Host;
 use crate::policy::{HostPattern, Ruled};
 
@@ -46,7 +46,11 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<HostPattern>], limits: &Lim
                 found = Some(destination);
             }
         };
-        let _ = destination::find_in_views(&leaf.text, key, limits, &mut see);
+        if looks_encoded(&leaf.text) {
+            let _ = destination::find_in_views(&leaf.text, key, limits, &mut see);
+        } else {
+            destination::find(&leaf.text, key, &mut see);
+        }
         if let Some(Destination { target, form, .. }) = found {
             let host = match target {
                 Target::Host(Host::Name(name)) => name,

@@ -75,15 +75,16 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let servers = servers(&session, &file);
     let content = content(&session, &file, &settings).await?;
     let store = content.store();
-    let content: Rc<RefCell<dyn ContentGuard>> = Rc::new(RefCell::new(content));
+    let content = Rc::new(RefCell::new(content));
+    let shared: Rc<RefCell<dyn ContentGuard>> = content.clone();
     // Nothing that the file or the environment asks for is dropped in silence.
     not_enforced(&session, &file, &settings);
-    let report = report::Report::new(session.id, settings.key, Rc::clone(&content));
+    let report = report::Report::new(session.id, settings.key, Rc::clone(&shared));
     let own: Box<dyn Own> = match path {
         Some(_) => Box::new(report),
-        None => Box::new(standalone::Standalone::new(report, Rc::clone(&content))),
+        None => Box::new(standalone::Standalone::new(report, content)),
     };
-    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_content(content);
+    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_content(shared);
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for signals"))?;
