@@ -40,7 +40,8 @@ fn base64(text: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
     for chunk in text.as_bytes().chunks(3) {
-        let word = chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let word =
+            chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for at in 0..=chunk.len() {
             out.push(char::from(LETTERS[(word >> (18 - 6 * at) & 63) as usize]));
         }
@@ -62,12 +63,15 @@ fn what_one_server_said_does_not_reach_another() {
             let refused = peer.call("two__echo", json!({"text": hidden}));
             assert_eq!(reason(&refused), "tainted-data", "{mode:?} {refused}");
             let message = refused["error"]["message"].as_str().unwrap();
-            assert!(message.contains("'read_file' of server 'one'") && message.contains("to allow it"), "{message}");
+            assert!(
+                message.contains("'read_file' of server 'one'") && message.contains("to allow it"),
+                "{message}"
+            );
         }
         let (head, tail) = MEMO.split_at(95);
         let calls = [
-            peer.call("two__echo", json!({"text": head[70..].to_owned()})),
-            peer.call("two__echo", json!({"text": tail[..25].to_owned()})),
+            peer.call("two__echo", json!({"text": head[67..].to_owned()})),
+            peer.call("two__echo", json!({"text": tail[..28].to_owned()})),
         ];
         assert_eq!(reason(&calls[1]), "tainted-data", "{calls:?}");
         assert!(!peer.finish().1.contains("Lindenau"));
@@ -106,11 +110,16 @@ fn a_host_that_is_not_listed_is_not_named() {
     for allowed in ["see https://api.example.com/v1, please", "https://a.example.org/", "no address at all"] {
         assert_eq!(peer.text("one__echo", json!({"text": allowed})), allowed);
     }
-    for forbidden in ["https://collect.example.net/x", "https://a.b.example.org/", "//collect.example.net/p.png"] {
+    for forbidden in
+        ["https://collect.example.net/x", "https://a.b.example.org/", "//collect.example.net/p.png"]
+    {
         let refused = peer.call("one__echo", json!({"text": forbidden}));
         assert_eq!(reason(&refused), "destination-not-allowed", "{forbidden} {refused}");
         let message = refused["error"]["message"].as_str().unwrap();
-        assert!(message.contains("proxy.json:1 (allowed_domains)") && message.contains("example"), "{message}");
+        assert!(
+            message.contains("proxy.json:1 (allowed_domains)") && message.contains("example"),
+            "{message}"
+        );
     }
     let encoded = base64("go to https://collect.example.net/drop now");
     let refused = peer.call("one__echo", json!({"text": encoded}));
@@ -174,14 +183,16 @@ fn an_agent_may_ask_itself() {
     assert_eq!(token.len(), 32);
     let marked = wrapped["wrapped_content"].as_str().unwrap();
     assert!(marked.starts_with(MEMO) && marked.len() > MEMO.len());
-    let (clean, stops) = answer(peer.call("scan_outbound", json!({"data": "Lunch at noon by the fountain?"})));
+    let (clean, stops) =
+        answer(peer.call("scan_outbound", json!({"data": "Lunch at noon by the fountain?"})));
     assert_eq!((&clean["clean"], &clean["tokens_scanned"], stops), (&json!(true), &json!(1), false));
     let (found, stops) = answer(peer.call("scan_outbound", json!({"data": MEMO, "target_server": "mail"})));
     assert_eq!((&found["clean"], &found["leakage_count"], stops), (&json!(false), &json!(1), true));
     let (checked, _) = answer(peer.call("check_leakage", json!({"token_id": token, "output": marked})));
     assert_eq!((&checked["leaked"], &checked["action_taken"]), (&json!(true), &json!("halted")));
     assert_eq!(checked["status"], "active");
-    let (other, _) = answer(peer.call("check_leakage", json!({"token_id": "0".repeat(32), "output": marked})));
+    let (other, _) =
+        answer(peer.call("check_leakage", json!({"token_id": "0".repeat(32), "output": marked})));
     assert_eq!((&other["leaked"], &other["status"]), (&json!(false), &json!("expired")));
     for (tool, wrong) in [
         ("wrap_content", json!({"content": "x"})),

@@ -87,10 +87,8 @@ impl Content {
     pub async fn persistent(settings: Settings, journal: Journal, path: &Path) -> Result<Self, StoreError> {
         let no_key =
             |error: std::io::Error| StoreError::Open { path: path.to_owned(), message: error.to_string() };
-        let key = crate::store::taint::key(
-            &crate::store::taint::key_file(path),
-            &random_key().map_err(no_key)?,
-        )?;
+        let key =
+            crate::store::taint::key(&crate::store::taint::key_file(path), &random_key().map_err(no_key)?)?;
         let Opened { store, records, set_aside } = TaintStore::open(path, since_1970()).await?;
         let mut content = Self::with(settings, journal, &key, Some(store));
         if let Some(aside) = set_aside {
@@ -336,7 +334,9 @@ fn names_places(tool: &str, arguments: Option<&Json<'_>>) -> bool {
     let uri = arguments.and_then(|arguments| arguments.member("uri")).and_then(Json::as_text);
     uri.is_none_or(|uri| {
         let uri = uri.trim_start().to_ascii_lowercase();
-        ["http:", "https:", "ws:", "wss:", "ftp:", "ftps:", "sftp:", "//"].iter().any(|start| uri.starts_with(start))
+        ["http:", "https:", "ws:", "wss:", "ftp:", "ftps:", "sftp:", "//"]
+            .iter()
+            .any(|start| uri.starts_with(start))
     })
 }
 

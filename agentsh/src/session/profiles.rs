@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::guard::flow::labels::{Labels, Sink, Source};
 use crate::mcp::StartError;
 use crate::pin::Resolved;
-use crate::guard::flow::labels::{Labels, Sink, Source};
 use crate::policy::profile::{self, DataSink, DataSource, Opened, Package, Place, What};
 use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, ServerPolicy, ServerProfile, domain};
 use crate::sandbox::layout::Grant;

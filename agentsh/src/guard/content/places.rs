@@ -1,8 +1,8 @@
 //! Whether the arguments of a call name a place that they must not name.
 
 use crate::guard::destination::{self, Destination, Form, Target};
-use crate::guard::taint::leaves::Role;
 use crate::guard::taint::Leaves;
+use crate::guard::taint::leaves::Role;
 use crate::guard::text::{Limits, looks_encoded};
 use crate::policy::domain::Host;
 use crate::policy::{HostPattern, Ruled};
@@ -19,12 +19,23 @@ pub struct Forbidden {
 
 /// Names under which the text of a file stands.
 const CONTENT: [&str; 14] = [
-    "content", "contents", "text", "body", "data", "newtext", "oldtext", "new_text", "old_text", "new_string",
-    "old_string", "edits", "file_text", "insert_text",
+    "content",
+    "contents",
+    "text",
+    "body",
+    "data",
+    "newtext",
+    "oldtext",
+    "new_text",
+    "old_text",
+    "new_string",
+    "old_string",
+    "edits",
+    "file_text",
+    "insert_text",
 ];
 /// Names under which the file stands.
-const FILE: [&str; 7] =
-    ["path", "file", "filename", "file_path", "filepath", "target_file", "file_name"];
+const FILE: [&str; 7] = ["path", "file", "filename", "file_path", "filepath", "target_file", "file_name"];
 const WRITES: [&str; 10] =
     ["write", "edit", "create", "save", "append", "insert", "replace", "patch", "update", "put"];
 

@@ -135,14 +135,16 @@ impl Piece {
         let mixed = self.upper > 0 && self.lower > 0 && self.digits > 0;
         let cases = self.upper * 6 >= self.length && self.lower * 6 >= self.length && self.turns >= 2;
         let hex = self.hex == self.length && (self.digits > 0);
-        let one_case = self.length >= 16
-            && (self.lower == 0 || (self.upper == 0 && self.digits >= 2));
+        let one_case = self.length >= 16 && (self.lower == 0 || (self.upper == 0 && self.digits >= 2));
         mixed || cases || hex || one_case
     }
 
     /// Short, and not a word: a group of letters of an encoding, or a number.
     fn is_odd(&self) -> bool {
-        self.digits > 0 || self.turns > 0 || (self.lower == 0 && self.length >= 2) || self.upper > 1
+        self.digits > 0
+            || self.turns > 0
+            || (self.lower == 0 && self.length >= 2)
+            || self.upper > 1
             || (self.length == 2 && self.hex == 2)
             || self.length == 1
     }

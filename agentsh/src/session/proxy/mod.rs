@@ -101,10 +101,10 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 
 /// Who looks into arguments and results. Always on: a proxy that was asked for and does not look would be a lie.
 async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Result<Content, RunError> {
-    let allowed = file.allowed_domains.iter().map(|rule| Ruled {
-        value: rule.value.host.clone(),
-        rule: rule.rule.clone(),
-    });
+    let allowed = file
+        .allowed_domains
+        .iter()
+        .map(|rule| Ruled { value: rule.value.host.clone(), rule: rule.rule.clone() });
     let asked = content::Settings {
         mode: settings.mode,
         lifetime: settings.token_ttl,
@@ -113,9 +113,7 @@ async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Re
     };
     let journal = session.journal.clone();
     match &settings.persist_path {
-        None => {
-            Content::new(asked, journal).map_err(|source| RunError::Io { doing: "make a key", source })
-        }
+        None => Content::new(asked, journal).map_err(|source| RunError::Io { doing: "make a key", source }),
         Some(path) => Content::persistent(asked, journal, path).await.map_err(|error| {
             RunError::Refused(format!("cannot use CANARY_MCP_PERSIST_PATH {}: {error}", path.display()))
         }),

@@ -133,8 +133,7 @@ impl Standalone {
         // What is too old is forgotten by the search itself.
         let status = if id.is_some_and(|id| content.knows(id)) { "active" } else { "expired" };
         let action = if leaked { action_taken(content.mode()) } else { "none" };
-        let found =
-            json!({"token_id": written, "status": status, "leaked": leaked, "action_taken": action});
+        let found = json!({"token_id": written, "status": status, "leaked": leaked, "action_taken": action});
         Ok(answer(&found, leaked && content.halts()))
     }
 
