@@ -456,7 +456,9 @@ impl Judge {
                 self.single.push(end);
                 tail.push(end, &self.single);
             }
-            let raw = (tail.raw.len() > leaf.text.len() && tail.raw.len() >= 16).then(|| tail.raw.clone());
+            // Numbers that count up make a long row of digits, which always decodes to something.
+            let raw = (leaf.role != Role::Number && tail.raw.len() > leaf.text.len() && tail.raw.len() >= 16)
+                .then(|| tail.raw.clone());
             if let Some(raw) = raw.filter(|_| !self.memory.is_empty()) {
                 decoder.decode(&raw, &mut |view| {
                     let how = || std::iter::once("earlier-calls").chain((view.how)()).collect();
