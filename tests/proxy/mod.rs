@@ -1,4 +1,5 @@
 //! `agentsh proxy`: several servers as one, started the real way.
 
 mod config;
+mod leaks;
 mod servers;

@@ -47,9 +47,7 @@ fn both_are_there_and_each_is_itself() {
         assert!(serde_json::from_str::<Value>(&report).unwrap()["leakage_events"].is_array(), "{report}");
         let (code, errors) = peer.finish();
         assert_eq!(code, 0, "{mode:?}");
-        // What this version does not do is said, and nothing else.
-        assert_eq!(errors.lines().count(), 1, "{mode:?} {errors}");
-        assert!(errors.contains("arguments are not searched"), "{errors}");
+        assert_eq!(errors, "", "{mode:?}");
     }
 }
 
@@ -150,13 +148,11 @@ fn the_report_needs_the_operators_key() {
 }
 
 #[test]
-fn without_a_configuration_the_own_tools_are_there_and_call_nothing_clean() {
+fn without_a_configuration_the_own_tools_are_there() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
     assert_eq!(peer.shake_hands()["result"]["protocolVersion"], "2025-11-25");
     assert_eq!(names(&mut peer), ["wrap_content", "check_leakage", "scan_outbound", "get_report"]);
-    let refused = peer.call("scan_outbound", json!({"data": "x"}));
-    assert_eq!(refused["error"]["data"]["reason"], "not-configured", "{refused}");
     let (code, _) = peer.finish();
     assert_eq!(code, 0);
 }

@@ -240,12 +240,13 @@ async fn detections(
     };
     if found.is_empty() {
         // Nothing found where nobody searched is not a good sign.
-        writeln!(err, "no detections are recorded: this version does not scan definitions or results yet")?;
+        writeln!(err, "no detections are recorded; only `agentsh proxy` looks into arguments and results")?;
     }
     if as_json {
         return json(out, &found.iter().map(Record::to_json).collect::<Vec<_>>());
     }
-    let head = ["time", "server", "tool", "action", "severity", "detector", "from", "to", "context"];
+    let head =
+        ["time", "server", "tool", "action", "severity", "detector", "from", "to", "hidden by", "context"];
     let rows = found.iter().map(|record| {
         let field = |name: &str| record.body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let source = format!("{}/{}", field("source_server"), field("source_tool"));
@@ -258,10 +259,16 @@ async fn detections(
             field("detector"),
             if source == "/" { String::new() } else { source },
             field("destination"),
+            decoded(&record.body),
             field("context"),
         ]
     });
     table(out, context, &head, rows.collect())
+}
+
+fn decoded(body: &Value) -> String {
+    let steps = body.get("decoded").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    steps.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" > ")
 }
 
 /// `1h` before `now`, or a point in time.
@@ -381,7 +388,7 @@ mod tests {
         assert!(!nowhere.exists());
         let (status, out, err) = ask(Query::Detections(as_json()), &nowhere, None).await;
         assert_eq!((status, out.as_str()), (OK, "[]\n"));
-        assert!(err.contains("does not scan"), "{err}");
+        assert!(err.contains("no detections"), "{err}");
     }
 
     #[tokio::test]

@@ -10,6 +10,12 @@ use crate::types::{ServerId, ToolId};
 
 use super::verdict::Verdict;
 
+mod places;
+mod views;
+
+pub use places::{Forbidden, forbidden};
+pub use views::Views;
+
 /// Looks into what is called and what comes back. Time is counted as in [`super::Guard::judge_call`].
 pub trait ContentGuard: Debug {
     /// What is about to leave, judged; None when nothing was found. Called after the lists and rates let the call
@@ -43,6 +49,12 @@ pub struct Exfiltration {
     pub destination: Option<String>,
     /// What stands around it: redacted, at most 50 characters on each side.
     pub context: String,
+    /// JSON pointer into the arguments; `tool` for the tool's name.
+    pub pointer: String,
+    /// Decodings that led to it, outermost first.
+    pub decoded: Vec<&'static str>,
+    /// What was found, as a clause for the one who called.
+    pub what: String,
 }
 
 /// Nobody looks: nothing is found because nothing is searched, and the report says so.

@@ -26,6 +26,8 @@ pub enum Reason {
     RateLimited,
     /// Data of another server's result stands in the arguments.
     Tainted,
+    /// The arguments name a host that no rule allows.
+    DestinationNotAllowed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +70,9 @@ impl Verdict {
                                 server as local"
                     .to_owned()
             }
+            Reason::DestinationNotAllowed => {
+                format!("to allow it, add the host to {}", self.rule.id)
+            }
             Reason::RateLimited => self.retry_after.map_or_else(
                 || "no further call is allowed".to_owned(),
                 |wait| format!("try again in {:.1} s", (wait.as_secs_f64() * 10.0).ceil() / 10.0),
@@ -102,6 +107,7 @@ impl Reason {
             Self::UnknownTool => "unknown-tool",
             Self::RateLimited => "rate-limited",
             Self::Tainted => "tainted-data",
+            Self::DestinationNotAllowed => "destination-not-allowed",
         }
     }
 }

@@ -62,8 +62,11 @@ impl<R: Recorder> Connection<R> {
         self.judge_content(id, &tool, content).await
     }
 
-    /// What the arguments would carry out.
-    async fn judge_content(
+    /// What the arguments would carry out. `tool` is the method where no tool is called.
+    ///
+    /// # Errors
+    /// The answer to the client when it must not be forwarded.
+    pub async fn judge_content(
         &self,
         id: &Id,
         tool: &str,
@@ -71,9 +74,8 @@ impl<R: Recorder> Connection<R> {
     ) -> Result<(), ErrorReply> {
         let server = &self.options.server;
         let found = self.options.content.borrow_mut().judge_arguments(server, tool, arguments, self.now());
-        let Some(Exfiltration { verdict, detector, severity, source, destination, context }) = found else {
-            return Ok(());
-        };
+        let Some(found) = found else { return Ok(()) };
+        let Exfiltration { verdict, detector, severity, source, destination, context, .. } = found;
         let (source_server, source_tool) = source.map(|source| (source.server, source.tool)).unzip();
         let event = Event::McpExfilDetected {
             server_id: server.clone(),
@@ -88,10 +90,20 @@ impl<R: Recorder> Connection<R> {
             source_tool,
             destination,
             context,
+            pointer: found.pointer,
+            decoded: found.decoded.into_iter().map(str::to_owned).collect(),
         };
         if verdict.is_block() {
             self.commit(event).await;
-            return Err(self.refusal(tool, &verdict));
+            let mut refusal = self.refusal(tool, &verdict);
+            refusal.message = format!(
+                "{} of server '{server}' refused by {}: {}; {}",
+                if tool.contains('/') { format!("`{tool}`") } else { format!("tool '{tool}'") },
+                verdict.rule,
+                found.what,
+                verdict.remedy()
+            );
+            return Err(refusal);
         }
         self.record.record(event);
         Ok(())

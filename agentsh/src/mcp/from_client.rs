@@ -11,6 +11,9 @@ use super::pending::{Answer, InsertError, Kind, MAX_PENDING};
 use super::reject::Fault;
 use super::reply::{self, ErrorReply};
 
+/// Requests beside calls whose parameters an agent chooses.
+const CARRIES: [&str; 4] = ["resources/read", "resources/subscribe", "prompts/get", "completion/complete"];
+
 impl<R: Recorder> Connection<R> {
     pub async fn on_client_frame(&mut self, client: &mut impl Client, frame: Frame<'_>) {
         if let Some(fault) = Fault::oversized(&frame, self.options.max_line_bytes) {
@@ -81,6 +84,11 @@ impl<R: Recorder> Connection<R> {
         {
             return client.error(Some(&id), &error);
         }
+        if CARRIES.contains(&method)
+            && let Err(error) = self.judge_content(&id, method, params).await
+        {
+            return client.error(Some(&id), &error);
+        }
         if let Some(error) = self.cannot_run() {
             return client.error(Some(&id), &error);
         }
@@ -92,6 +100,7 @@ impl<R: Recorder> Connection<R> {
             }
             "tools/list" => Kind::ToolsList,
             "tools/call" => Kind::ToolCall(called_tool(params)),
+            "resources/read" | "prompts/get" => Kind::Content(method.into()),
             _ => Kind::Other,
         };
         // A subscription has no answer until it ends.

@@ -139,7 +139,7 @@ impl<R: Recorder> Connection<R> {
         match kind {
             Kind::ToolsList => self.inspect_tools(&mut tree),
             Kind::Initialize => self.handshake.agreed = !is_error,
-            Kind::ToolCall(tool) => {
+            Kind::ToolCall(tool) | Kind::Content(tool) => {
                 let now = self.now();
                 let mut content = self.options.content.borrow_mut();
                 content.remember_result(&self.options.server, &tool, &tree, now);

@@ -20,6 +20,8 @@ pub enum Kind {
     ToolsList,
     /// With the name of the tool.
     ToolCall(Box<str>),
+    /// Something else that brings content in, with the method.
+    Content(Box<str>),
     Other,
 }
 

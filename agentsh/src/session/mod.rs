@@ -2,6 +2,7 @@
 
 mod address;
 pub mod bridges;
+pub mod content;
 pub mod context;
 pub mod environment;
 pub mod fetch;
@@ -19,11 +20,14 @@ pub mod server;
 pub mod standard;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::guard::flow::labels::Labels;
 use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
 use crate::sandbox::Enforcement;
 use crate::store::pins::PinStore;
@@ -53,6 +57,8 @@ pub struct Session {
     /// Which backend polices connections, as asked.
     pub backend: network::Backend,
     pub network: network::Network,
+    /// What is known of each server that was started, for data: see [`crate::guard::flow::labels`].
+    pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
     /// False where the current directory is no project (a client that starts its servers in `/`).
     pub project_shown: bool,
     started: Instant,
@@ -110,6 +116,7 @@ impl Session {
             allow_degraded: opening.allow_degraded,
             backend: opening.backend,
             network,
+            labels: Rc::default(),
             project_shown: opening.project_shown,
             started: Instant::now(),
             sandboxes: Cell::new(0),

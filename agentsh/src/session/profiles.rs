@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::guard::flow::labels::{Labels, Sink, Source};
 use crate::mcp::StartError;
 use crate::pin::Resolved;
-use crate::policy::profile::{self, Opened, Package, Place, What};
+use crate::policy::profile::{self, DataSink, DataSource, Opened, Package, Place, What};
 use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, ServerPolicy, ServerProfile, domain};
 use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::Access;
@@ -36,7 +37,8 @@ pub struct Given {
 pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) -> Result<Given, StartError> {
     let id = &declaration.id;
     let mcp = &session.policy.mcp;
-    let found = find(session, declaration, resolved)?;
+    let (package, found) = find(session, declaration, resolved)?;
+    session.labels.borrow_mut().insert(id.clone(), labels(package.as_ref(), found.as_ref()));
     let mut given = Given { process: mcp.process_of(id, found.as_ref()), ..Given::default() };
     let Some(profile) = found else { return Ok(given) };
     let entry = mcp.servers.get(id);
@@ -92,8 +94,8 @@ fn find(
     session: &Session,
     declaration: &Declaration,
     resolved: &Resolved,
-) -> Result<Option<ServerProfile>, StartError> {
-    let Some(package) = Package::of_identity(&resolved.identity) else { return Ok(None) };
+) -> Result<(Option<Package>, Option<ServerProfile>), StartError> {
+    let Some(package) = Package::of_identity(&resolved.identity) else { return Ok((None, None)) };
     let context = &session.context;
     let of_project = |path: &Path| path.starts_with(&context.project) && !path.starts_with(&context.data);
     let own = resolved.trees.iter().map(|tree| tree.root.as_path());
@@ -106,9 +108,22 @@ fn find(
             "server '{}' does not get the profile {}: its program lies in the project",
             declaration.id, found.name
         ));
-        return Ok(None);
+        return Ok((None, None));
     }
-    Ok(found)
+    Ok(((!inside).then_some(package), found))
+}
+
+/// What a server is for data: what its profile says, else what is known of its package, else the strictest.
+fn labels(package: Option<&Package>, profile: Option<&ServerProfile>) -> Labels {
+    let source = profile.and_then(|profile| profile.source.as_ref()).map(|source| match source.value {
+        DataSource::Private => Source::Private,
+        DataSource::Public => Source::Public,
+    });
+    let sink = profile.and_then(|profile| profile.sink.as_ref()).map(|sink| match sink.value {
+        DataSink::Local => Sink::Local,
+        DataSink::External => Sink::External,
+    });
+    Labels::resolve(source, sink, package.map(|package| package.name.as_str()))
 }
 
 /// What stands at a place of the server's configuration.

@@ -166,6 +166,22 @@ pub enum Event {
         destination: Option<String>,
         /// Redacted.
         context: String,
+        /// JSON pointer into the arguments.
+        #[serde(default)]
+        pointer: String,
+        /// Decodings that led to it, outermost first.
+        #[serde(default)]
+        decoded: Vec<String>,
+    },
+    /// Results that are not remembered, or not whole: copies of them may not be found.
+    McpResultsForgotten {
+        /// None: results of several servers.
+        server_id: Option<ServerId>,
+        /// `memory-full`, `too-long`, `store-damaged`, `store-refused`.
+        reason: String,
+        /// Since the last event of this kind.
+        results: u64,
+        detail: String,
     },
     /// An alert that the webhook did not take: what would have been told.
     AlertUndelivered {

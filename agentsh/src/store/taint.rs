@@ -1,5 +1,5 @@
-//! Remembered results on disk: keyed hashes, never a text. A database of its own (`taint.db`) beside the journal, so
-//! that damage here never stops the record of what happened; the key stands in `taint.key`.
+//! Remembered results on disk: keyed hashes, never a text. A database of its own, so that damage here never stops the
+//! record of what happened; the key stands beside it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -73,24 +73,28 @@ pub struct Opened {
     pub set_aside: Option<SetAside>,
 }
 
-/// The key of all hashes. `fresh`: 32 random bytes, which become the key when there is none.
+/// Where the key of a database stands.
+#[must_use]
+pub fn key_file(database: &Path) -> PathBuf {
+    database.with_extension("key")
+}
+
+/// The key of all hashes, in a file of its own. `fresh`: 32 random bytes, which become the key when there is none.
 ///
 /// # Errors
 /// When the file cannot be read or made, or is not a key.
-pub fn key(state_dir: &Path, fresh: &[u8; KEY]) -> Result<[u8; KEY], StoreError> {
-    let path = state_dir.join("taint.key");
-    let failed = |error: std::io::Error| StoreError::Open { path: path.clone(), message: error.to_string() };
-    if !state_dir.is_dir() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(failed)?;
-    }
+pub fn key(path: &Path, fresh: &[u8; KEY]) -> Result<[u8; KEY], StoreError> {
+    let failed =
+        |error: std::io::Error| StoreError::Open { path: path.to_owned(), message: error.to_string() };
+    make_directory(path).map_err(failed)?;
     // Written under another name first: a key that was cut by a crash would look like damage for ever.
-    let draft = state_dir.join(format!("taint.key.{}", std::process::id()));
+    let draft = path.with_extension(format!("key.{}", std::process::id()));
     if !path.exists() {
         let _ = fs::remove_file(&draft);
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(failed)?;
         file.write_all(fresh).and_then(|()| file.sync_all()).map_err(failed)?;
-        let linked = fs::hard_link(&draft, &path);
+        let linked = fs::hard_link(&draft, path);
         let _ = fs::remove_file(&draft);
         match linked {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
@@ -98,7 +102,7 @@ pub fn key(state_dir: &Path, fresh: &[u8; KEY]) -> Result<[u8; KEY], StoreError>
         }
     }
     let mut bytes = Vec::new();
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path).map_err(failed)?;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.permissions().mode() & 0o077 != 0 {
         file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
     }
@@ -114,12 +118,11 @@ impl TaintStore {
     ///
     /// # Errors
     /// When the directory or the database cannot be used. A damaged database is no error: see [`Opened::set_aside`].
-    pub async fn open(state_dir: &Path, now: Duration) -> Result<Opened, StoreError> {
-        let path = state_dir.join("taint.db");
-        let (set_aside, (connection, records)) = match load(state_dir, &path, now).await {
+    pub async fn open(path: &Path, now: Duration) -> Result<Opened, StoreError> {
+        let (set_aside, (connection, records)) = match load(path, now).await {
             Err(StoreError::Damaged { message }) => {
-                let aside = set_aside(&path, message, now)?;
-                (Some(aside), load(state_dir, &path, now).await?)
+                let aside = set_aside(path, message, now)?;
+                (Some(aside), load(path, now).await?)
             }
             other => (None, other?),
         };
@@ -182,14 +185,18 @@ impl Shared {
     }
 }
 
-async fn load(
-    state_dir: &Path,
-    path: &Path,
-    now: Duration,
-) -> Result<(SqliteConnection, Vec<Vec<u8>>), StoreError> {
-    super::place::prepare(state_dir)?;
+/// Makes the directory of a file. One that is there stays as it is: it may be the user's.
+fn make_directory(path: &Path) -> std::io::Result<()> {
+    match path.parent().filter(|directory| !directory.as_os_str().is_empty() && !directory.is_dir()) {
+        Some(directory) => fs::DirBuilder::new().recursive(true).mode(0o700).create(directory),
+        None => Ok(()),
+    }
+}
+
+async fn load(path: &Path, now: Duration) -> Result<(SqliteConnection, Vec<Vec<u8>>), StoreError> {
     let failed =
         |error: std::io::Error| StoreError::Open { path: path.to_owned(), message: error.to_string() };
+    make_directory(path).map_err(failed)?;
     let file =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
     file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
@@ -219,8 +226,10 @@ fn set_aside(path: &Path, reason: String, now: Duration) -> Result<SetAside, Sto
     let moved_to = path.with_extension(format!("damaged.{}", now.as_secs()));
     fs::rename(path, &moved_to)
         .map_err(|error| StoreError::Open { path: path.to_owned(), message: error.to_string() })?;
-    for ending in ["db-wal", "db-shm"] {
-        let _ = fs::remove_file(path.with_extension(ending));
+    for ending in ["-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        let _ = fs::remove_file(PathBuf::from(name));
     }
     Ok(SetAside { reason, moved_to })
 }
@@ -291,13 +300,13 @@ mod tests {
     #[tokio::test]
     async fn records_come_back_until_they_end() {
         let state = tempfile::tempdir().unwrap();
-        let opened = TaintStore::open(state.path(), seconds(10)).await.unwrap();
+        let opened = TaintStore::open(&state.path().join("taint.db"), seconds(10)).await.unwrap();
         assert_eq!((opened.records.len(), opened.set_aside), (0, None));
         opened.store.remember(vec![1, 2], seconds(100));
         opened.store.remember(vec![3], seconds(50));
         opened.store.close().await.unwrap();
         assert_eq!(mode(&state.path().join("taint.db")), 0o600);
-        let again = TaintStore::open(state.path(), seconds(60)).await.unwrap();
+        let again = TaintStore::open(&state.path().join("taint.db"), seconds(60)).await.unwrap();
         assert_eq!(again.records, [vec![1, 2]]);
         again.store.close().await.unwrap();
     }
@@ -307,7 +316,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         fs::write(state.path().join("taint.db"), "this is no database, and it is long enough to be read")
             .unwrap();
-        let opened = TaintStore::open(state.path(), seconds(10)).await.unwrap();
+        let opened = TaintStore::open(&state.path().join("taint.db"), seconds(10)).await.unwrap();
         let aside = opened.set_aside.unwrap();
         assert!(aside.moved_to.exists() && !aside.reason.is_empty());
         opened.store.remember(vec![1], seconds(100));
@@ -318,11 +327,11 @@ mod tests {
     #[test]
     fn the_key_is_made_once_and_closed_to_others() {
         let state = tempfile::tempdir().unwrap();
-        assert_eq!(key(state.path(), &[1; 32]).unwrap(), [1; 32]);
-        assert_eq!(key(state.path(), &[2; 32]).unwrap(), [1; 32]);
-        let path = state.path().join("taint.key");
+        let path = key_file(&state.path().join("taint.db"));
+        assert_eq!(key(&path, &[1; 32]).unwrap(), [1; 32]);
+        assert_eq!(key(&path, &[2; 32]).unwrap(), [1; 32]);
         assert_eq!(mode(&path), 0o600);
         fs::write(&path, "short").unwrap();
-        assert!(matches!(key(state.path(), &[2; 32]), Err(StoreError::Damaged { .. })));
+        assert!(matches!(key(&path, &[2; 32]), Err(StoreError::Damaged { .. })));
     }
 }

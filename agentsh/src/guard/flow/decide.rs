@@ -138,6 +138,21 @@ impl Flow {
         Judged { verdict, findings, private_to_external }
     }
 
+    /// Marks one text of a result that is remembered. None: it is no prose.
+    pub fn mark(
+        &mut self,
+        id: OriginId,
+        text: &str,
+        position: marker::Position,
+        random: u64,
+    ) -> Option<String> {
+        if !marker::is_prose(text) {
+            return None;
+        }
+        let number = self.judge.new_marker(id, random);
+        marker::mark(text, number, position, random)
+    }
+
     /// A text that goes back to a server, without our markers. None: it has none.
     #[must_use]
     pub fn unmarked(&self, text: &str) -> Option<String> {
@@ -160,6 +175,11 @@ impl Flow {
             self.private_until = self.private_until.max(Some(origin.time + self.lifetime));
         }
         Ok(imported)
+    }
+
+    /// Everything that is remembered, oldest first.
+    pub fn origins(&self) -> impl Iterator<Item = (OriginId, &Origin)> {
+        self.judge.memory.origins()
     }
 
     /// Results that are remembered, and the bytes they take.

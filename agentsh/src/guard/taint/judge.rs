@@ -433,6 +433,7 @@ impl Judge {
             joined.symbols.extend_from_slice(&tail.text.symbols);
             joined.letters.extend_from_slice(&tail.text.letters);
             let border = (joined.symbols.len(), joined.letters.len());
+            let joined_border = border.0;
             joined.symbols.extend(self.single.symbols.iter().take(HEAD));
             joined.letters.extend(self.single.letters.iter().take(HEAD));
             let mut hits = Vec::new();
@@ -441,7 +442,9 @@ impl Judge {
             }
             for hit in hits {
                 let border = if matches!(hit.what, What::Shifted(_)) { border.1 } else { border.0 };
-                if hit.start < border && border < hit.end {
+                // One letter that goes on by chance is no next piece, unless it is all that was sent.
+                let piece = joined.symbols.len().saturating_sub(joined_border).min(MIN_SHARE);
+                if hit.start + MIN_SHARE <= border && border + piece <= hit.end {
                     search.split(&hit, at);
                 }
             }
@@ -453,7 +456,9 @@ impl Judge {
                 self.single.push(end);
                 tail.push(end, &self.single);
             }
-            let raw = (tail.raw.len() > leaf.text.len() && tail.raw.len() >= 16).then(|| tail.raw.clone());
+            // Numbers that count up make a long row of digits, which always decodes to something.
+            let raw = (leaf.role != Role::Number && tail.raw.len() > leaf.text.len() && tail.raw.len() >= 16)
+                .then(|| tail.raw.clone());
             if let Some(raw) = raw.filter(|_| !self.memory.is_empty()) {
                 decoder.decode(&raw, &mut |view| {
                     let how = || std::iter::once("earlier-calls").chain((view.how)()).collect();
@@ -466,6 +471,8 @@ impl Judge {
 
 /// Bytes of decoded text that one result may add to the memory.
 const MAX_DECODED: usize = 2 << 20;
+/// Symbols that a call adds at least to what earlier ones sent; all of its text when it is shorter.
+const MIN_SHARE: usize = 4;
 /// Leaves of one call that are joined to earlier calls.
 const MAX_TAILED: usize = 32;
 

@@ -91,6 +91,19 @@ impl<'a> Leaves<'a> {
         steps.iter().rev().fold(String::new(), |pointer, step| pointer + "/" + step)
     }
 
+    /// The name of the member that a leaf stands under, however many lists are in between.
+    #[must_use]
+    pub fn name_of(&self, leaf: usize) -> Option<&str> {
+        let mut node = self.items.get(leaf)?.node;
+        loop {
+            match self.nodes.get(node as usize).copied()? {
+                (_, Step::Root) => return None,
+                (parent, Step::Item(_)) => node = parent,
+                (_, Step::Member(name)) => return self.items.get(name as usize).map(|item| &*item.text),
+            }
+        }
+    }
+
     /// The path without positions in lists: what stays the same from one call to the next.
     #[must_use]
     pub fn path(&self, leaf: usize) -> u64 {

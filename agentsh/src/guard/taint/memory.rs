@@ -198,6 +198,11 @@ impl TaintMemory {
         self.entry(id).map(|entry| &entry.origin)
     }
 
+    /// Everything that is remembered, oldest first.
+    pub fn origins(&self) -> impl Iterator<Item = (OriginId, &Origin)> {
+        (self.first_id..).map(OriginId).zip(self.entries.iter().map(|entry| &entry.origin))
+    }
+
     /// Remembers the texts of one result.
     pub fn remember<'a>(&mut self, origin: Origin, texts: impl Iterator<Item = &'a str>) -> Stored {
         let (print, truncated) = self.print(texts);

@@ -19,6 +19,7 @@ mod base58;
 mod base85;
 mod characters;
 mod compressed;
+mod encoded;
 mod escapes;
 mod fold;
 mod hidden;
@@ -44,8 +45,9 @@ mod view_properties;
 #[cfg(test)]
 mod view_tests;
 
+pub use encoded::looks_encoded;
 pub use fold::{Folded, fold, fold_into};
 pub use limits::{Limits, Outcome};
 pub use step::Step;
 pub use stream::Stream;
-pub use views::{View, visit};
+pub use views::{View, visit, visit_orders};

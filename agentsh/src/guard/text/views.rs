@@ -54,6 +54,28 @@ pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Out
     walk.outcome
 }
 
+/// Gives `sink` the other orders of a text in which nothing is encoded: its words backwards, their first letters. Not
+/// the text itself.
+pub fn visit_orders(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) {
+    if text.len() < SHORTEST {
+        return;
+    }
+    let mut walk = Walk {
+        limits: *limits,
+        left: text.len().saturating_mul(2),
+        blind: 0,
+        probes: 0,
+        outcome: Outcome::default(),
+        how: Vec::new(),
+        origin: None,
+        explained: 0,
+        probing: false,
+        known: BTreeSet::new(),
+        sink,
+    };
+    rearranged::decode(text, &Profile::of(text.as_bytes()), &mut walk);
+}
+
 /// One visit under way.
 pub(super) struct Walk<'s> {
     limits: Limits,

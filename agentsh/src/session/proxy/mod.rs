@@ -13,14 +13,15 @@ use std::rc::Rc;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::guard::{ContentGuard, NotConfigured};
+use crate::guard::ContentGuard;
 use crate::mcp::aggregate::Own;
-use crate::policy::PolicyError;
 use crate::policy::proxy_file::{self, ProxyFile};
+use crate::policy::{PolicyError, Ruled};
 use crate::store::Event;
 use crate::types::ServerId;
 
 use super::bridges::Bridges;
+use super::content::{self, Content, Destinations};
 use super::context::Context;
 use super::network::Backend;
 use super::run::RunError;
@@ -73,17 +74,20 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         session.note(&format!("{}: {}", warning.rule, warning.value));
     }
     let servers = servers(&session, &file);
-    let content: Rc<RefCell<dyn ContentGuard>> = Rc::new(RefCell::new(NotConfigured));
+    let content = content(&session, &file, &settings).await?;
+    let store = content.store();
+    let content = Rc::new(RefCell::new(content));
+    let shared: Rc<RefCell<dyn ContentGuard>> = content.clone();
     // Nothing that the file or the environment asks for is dropped in silence.
     not_enforced(&session, &file, &settings);
-    let report = report::Report::new(session.id, settings.key.clone(), Rc::clone(&content));
+    let report = report::Report::new(session.id, settings.key.clone(), Rc::clone(&shared));
     let own: Box<dyn Own> = match path {
         Some(_) => Box::new(report),
-        None => Box::new(standalone::Standalone::new(report, Rc::clone(&content))),
+        None => Box::new(standalone::Standalone::new(report, content)),
     };
     let webhook = outgoing::webhook(&session, &settings)?;
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new())
-        .with_content(content)
+        .with_content(shared)
         .with_webhook(webhook.clone());
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
@@ -97,21 +101,42 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     if let Some(webhook) = webhook {
         webhook.finish(outgoing::LAST_WORDS).await;
     }
+    Content::flush(store).await;
     session.close(code).await?;
     Ok(code)
 }
 
+/// Who looks into arguments and results. Always on: a proxy that was asked for and does not look would be a lie.
+async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Result<Content, RunError> {
+    let allowed = file
+        .allowed_domains
+        .iter()
+        .map(|rule| Ruled { value: rule.value.host.clone(), rule: rule.rule.clone() });
+    let asked = content::Settings {
+        mode: settings.mode,
+        lifetime: settings.token_ttl,
+        destinations: Some(Destinations { allowed: allowed.collect(), rule: file.domains_rule.clone() }),
+        labels: Rc::clone(&session.labels),
+    };
+    let journal = session.journal.clone();
+    match &settings.persist_path {
+        None => Content::new(asked, journal).map_err(|source| RunError::Io { doing: "make a key", source }),
+        Some(path) => Content::persistent(asked, journal, path).await.map_err(|error| {
+            RunError::Refused(format!("cannot use CANARY_MCP_PERSIST_PATH {}: {error}", path.display()))
+        }),
+    }
+}
+
 /// Says what was asked for and has no engine here, on record and to the user.
 fn not_enforced(session: &Session, file: &ProxyFile, settings: &Settings) {
-    let mut asked = vec![
-        ("allowed_domains", file.domains_rule.to_string()),
-        ("response mode", format!("{:?}", settings.mode).to_lowercase()),
-    ];
+    let mut asked = Vec::new();
     if !file.auditors.is_empty() {
         asked.push(("auditors", "two auditors".to_owned()));
     }
-    if settings.persist_path.is_some() {
-        asked.push(("persistence", "CANARY_MCP_PERSIST_PATH".to_owned()));
+    }
+    let named: Vec<&str> = asked.iter().map(|(layer, _)| *layer).collect();
+    if !named.is_empty() {
+        session.note(&format!("{} not in force in this version", named.join(" and ")));
     }
     for (layer, asked) in asked {
         session.journal.record(Event::Enforcement {
@@ -120,14 +145,9 @@ fn not_enforced(session: &Session, file: &ProxyFile, settings: &Settings) {
             asked,
             got: "nothing".to_owned(),
             state: "absent".to_owned(),
-            why: "this version does not look into arguments and results yet".to_owned(),
+            why: "this version has no engine for it yet".to_owned(),
         });
     }
-    if !file.auditors.is_empty() || settings.persist_path.is_some() {
-        session.note("auditors and the persisted state are not in force in this version");
-    }
-    session
-        .note("arguments are not searched for data or destinations in this version; servers have no network");
 }
 
 fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Server)> {

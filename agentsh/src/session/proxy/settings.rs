@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use crate::session::content::ResponseMode;
+
 /// How long a token lives unless the environment says otherwise.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 
@@ -20,17 +22,6 @@ pub struct Settings {
     pub log_level: LogLevel,
     /// What `canary__get_report` asks for.
     pub key: Option<Secret>,
-}
-
-/// What happens when something is about to leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResponseMode {
-    /// It is recorded and goes on.
-    Log,
-    /// It is recorded and refused.
-    Halt,
-    /// It is recorded, told to the webhook, and goes on.
-    Alert,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,13 +3,17 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::guard::ContentGuard;
+use crate::guard::taint::OriginId;
+use crate::guard::taint::marker::Position;
 use crate::json::Json;
 use crate::mcp::aggregate::Own;
-use crate::mcp::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
+use crate::mcp::{ErrorReply, INVALID_PARAMS};
+use crate::session::content::{Content, action_taken, token_id};
+use crate::types::{ServerId, ToolId};
 
 use super::report::Report;
 
@@ -18,13 +22,19 @@ const MAX_CONTENT: usize = 10 << 20;
 /// Longest text to be searched, in bytes.
 const MAX_DATA: usize = 50 << 20;
 
+/// Longest name of a server or a tool, in bytes.
+const MAX_NAME: usize = 1024;
+const KINDS: [&str; 6] =
+    ["tool_result", "file_read", "api_response", "database_row", "user_message", "other"];
+const PLACES: [&str; 4] = ["prefix", "suffix", "both", "random_word_boundary"];
+
 pub struct Standalone {
     report: Report,
-    content: Rc<RefCell<dyn ContentGuard>>,
+    content: Rc<RefCell<Content>>,
 }
 
 impl Standalone {
-    pub fn new(report: Report, content: Rc<RefCell<dyn ContentGuard>>) -> Self {
+    pub fn new(report: Report, content: Rc<RefCell<Content>>) -> Self {
         Self { report, content }
     }
 }
@@ -32,8 +42,6 @@ impl Standalone {
 impl Own for Standalone {
     fn tools(&self) -> Vec<String> {
         let text = |about: &str| json!({"type": "string", "description": about});
-        let kinds = ["tool_result", "file_read", "api_response", "database_row", "user_message", "other"];
-        let places = ["prefix", "suffix", "both", "random_word_boundary"];
         let tool = |name: &str, about: &str, properties: Value, required: &[&str]| {
             let schema = json!({"type": "object", "properties": properties, "required": required});
             json!({"name": name, "description": about, "inputSchema": schema}).to_string()
@@ -44,10 +52,10 @@ impl Own for Standalone {
                 "Mark content and remember it, so that it can be found when it leaves",
                 json!({
                     "content": text("Content to mark, at most 10 MiB"),
-                    "source_type": {"type": "string", "enum": kinds},
+                    "source_type": {"type": "string", "enum": KINDS},
                     "source_server": text("Server that it came from"),
                     "source_tool": text("Tool that it came from"),
-                    "embed_position": {"type": "string", "enum": places, "default": "suffix"},
+                    "embed_position": {"type": "string", "enum": PLACES, "default": "suffix"},
                 }),
                 &["content", "source_type"],
             ),
@@ -78,65 +86,127 @@ impl Own for Standalone {
 
     fn call(&self, tool: &str, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
         match tool {
-            "get_report" => return self.report.answer(arguments),
-            "wrap_content" => {
-                needs(arguments, "content", MAX_CONTENT)?;
-                needs(arguments, "source_type", 64)?;
-            }
-            "check_leakage" => {
-                needs(arguments, "token_id", 64)?;
-                needs(arguments, "output", MAX_CONTENT)?;
-            }
-            "scan_outbound" => needs(arguments, "data", MAX_DATA)?,
+            "get_report" => self.report.answer(arguments),
+            "wrap_content" => self.wrap(arguments),
+            "check_leakage" => self.check(arguments),
+            "scan_outbound" => self.scan(arguments),
             other => {
                 let message = format!("unknown tool '{}'", other.chars().take(64).collect::<String>());
-                return Err(ErrorReply { code: INVALID_PARAMS, message, reason: "unknown-tool", rule: None });
+                Err(ErrorReply { code: INVALID_PARAMS, message, reason: "unknown-tool", rule: None })
             }
         }
-        // An answer that nothing was found would be a lie.
-        let tracking = self.content.borrow().report()["tracking"].as_str().unwrap_or("unknown").to_owned();
-        let message = format!("{tool} cannot be answered: the tracking of content is {tracking}");
-        Err(ErrorReply { code: INTERNAL_ERROR, message, reason: "not-configured", rule: None })
     }
 }
 
-fn needs(arguments: Option<&Json<'_>>, name: &str, longest: usize) -> Result<(), ErrorReply> {
-    let wrong = |message: String| {
-        Err(ErrorReply { code: INVALID_PARAMS, message, reason: "invalid-params", rule: None })
-    };
+impl Standalone {
+    fn wrap(&self, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
+        let content = needs(arguments, "content", MAX_CONTENT)?;
+        let kind = text_of(needs(arguments, "source_type", 64)?);
+        if !KINDS.contains(&kind.as_str()) {
+            return Err(wrong(format!("`source_type` must be one of {}", KINDS.join(", "))));
+        }
+        let position = match word(arguments, "embed_position")?.as_deref() {
+            None | Some("suffix") => Position::Suffix,
+            Some("prefix") => Position::Prefix,
+            Some("both") => Position::Both,
+            Some("random_word_boundary") => Position::Between,
+            Some(_) => {
+                return Err(wrong(format!("`embed_position` must be one of {}", PLACES.join(", "))));
+            }
+        };
+        let source = tool_of(arguments, "source_server", "source_tool", &kind)?;
+        let wrapped = self.content.borrow_mut().wrap(source, content, position);
+        Ok(answer(&json!({"token_id": token_id(wrapped.id), "wrapped_content": wrapped.text}), false))
+    }
+
+    fn check(&self, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
+        let written = text_of(needs(arguments, "token_id", 64)?);
+        let output = needs(arguments, "output", MAX_CONTENT)?;
+        let is_id = written.len() == 32 && written.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let Some(id) = is_id.then(|| u128::from_str_radix(&written, 16).ok()).flatten() else {
+            return Err(wrong("`token_id` must be 32 hexadecimal digits from wrap_content".to_owned()));
+        };
+        let target = tool_of(arguments, "target_server", "target_tool", "check_leakage")?;
+        let mut content = self.content.borrow_mut();
+        let id = u64::try_from(id).map(OriginId).ok();
+        let leaked = content.search(&target, output).iter().any(|(found, _)| Some(*found) == id);
+        // What is too old is forgotten by the search itself.
+        let status = if id.is_some_and(|id| content.knows(id)) { "active" } else { "expired" };
+        let action = if leaked { action_taken(content.mode()) } else { "none" };
+        let found = json!({"token_id": written, "status": status, "leaked": leaked, "action_taken": action});
+        Ok(answer(&found, leaked && content.halts()))
+    }
+
+    fn scan(&self, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
+        let data = needs(arguments, "data", MAX_DATA)?;
+        let target = tool_of(arguments, "target_server", "target_tool", "scan_outbound")?;
+        let mut content = self.content.borrow_mut();
+        let began = Instant::now();
+        let found = content.search(&target, data);
+        let findings: Vec<Value> = found
+            .iter()
+            .map(|(id, found)| {
+                json!({"token_id": token_id(*id), "detector": found.detector, "severity": found.severity,
+                    "decoded": found.decoded})
+            })
+            .collect();
+        let result = json!({
+            "clean": found.is_empty(),
+            "tokens_scanned": content.remembered(),
+            "scan_duration_ms": u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "leakage_count": found.len(),
+            "findings": findings,
+        });
+        Ok(answer(&result, !found.is_empty() && content.halts()))
+    }
+}
+
+fn answer(value: &Value, is_error: bool) -> String {
+    let mut result = json!({"content": [{"type": "text", "text": value.to_string()}]});
+    if is_error {
+        result["isError"] = Value::Bool(true);
+    }
+    result.to_string()
+}
+
+fn text_of(value: &Json<'_>) -> String {
+    value.as_text().unwrap_or_default().into_owned()
+}
+
+/// A word that may be missing.
+fn word(arguments: Option<&Json<'_>>, name: &str) -> Result<Option<String>, ErrorReply> {
+    match arguments.and_then(|arguments| arguments.member(name)) {
+        None | Some(Json::Null) => Ok(None),
+        Some(_) => needs(arguments, name, MAX_NAME).map(|value| Some(text_of(value))),
+    }
+}
+
+/// Who is named under these two names; a server that is not named is its own, equal to no other.
+fn tool_of(
+    arguments: Option<&Json<'_>>,
+    server: &str,
+    tool: &str,
+    otherwise: &str,
+) -> Result<ToolId, ErrorReply> {
+    let named = word(arguments, server)?.unwrap_or_else(|| format!("({server} not named)"));
+    let tool = word(arguments, tool)?.unwrap_or_else(|| otherwise.to_owned());
+    Ok(ToolId { server: ServerId(named), tool })
+}
+
+fn wrong(message: String) -> ErrorReply {
+    ErrorReply { code: INVALID_PARAMS, message, reason: "invalid-params", rule: None }
+}
+
+fn needs<'t, 'a>(
+    arguments: Option<&'t Json<'a>>,
+    name: &str,
+    longest: usize,
+) -> Result<&'t Json<'a>, ErrorReply> {
     match arguments.and_then(|arguments| arguments.member(name)) {
         Some(Json::String(raw)) if raw.len() > longest => {
-            wrong(format!("`{name}` is longer than {longest} bytes"))
+            Err(wrong(format!("`{name}` is longer than {longest} bytes")))
         }
-        Some(Json::String(_)) => Ok(()),
-        _ => wrong(format!("`{name}` must be a string")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
-
-    use super::*;
-    use crate::guard::NotConfigured;
-    use crate::types::SessionId;
-
-    #[test]
-    fn nothing_is_called_clean_that_nobody_searched() {
-        let content: Rc<RefCell<dyn ContentGuard>> = Rc::new(RefCell::new(NotConfigured));
-        let report = Report::new(SessionId(uuid::Uuid::nil()), None, Rc::clone(&content));
-        let own = Standalone::new(report, content);
-        assert_eq!(own.tools().len(), 4);
-        for (tool, arguments, reason) in [
-            ("scan_outbound", r#"{"data":"x"}"#, "not-configured"),
-            ("scan_outbound", r#"{"data":1}"#, "invalid-params"),
-            ("wrap_content", r#"{"content":"x"}"#, "invalid-params"),
-            ("check_leakage", r#"{"token_id":"a","output":"b"}"#, "not-configured"),
-            ("other", "{}", "unknown-tool"),
-        ] {
-            let tree = crate::json::read(arguments.as_bytes()).unwrap();
-            assert_eq!(own.call(tool, Some(&tree)).unwrap_err().reason, reason, "{tool} {arguments}");
-        }
-        assert!(own.call("get_report", None).unwrap().contains("leakage_events"));
+        Some(value @ Json::String(_)) => Ok(value),
+        _ => Err(wrong(format!("`{name}` must be a string"))),
     }
 }

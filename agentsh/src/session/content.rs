@@ -1,0 +1,388 @@
+//! Who looks into arguments and results during a session: the flow of data between servers and the destinations that
+//! arguments name. The decisions are the guard's; here are the clock, the record and the disk.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::Read;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use crate::guard::content::{Forbidden, Views, forbidden};
+use crate::guard::flow::{self, Flow, Flowed, Labels, Remembered};
+use crate::guard::taint::judge::Severity;
+use crate::guard::taint::{self, Leaves, Origin, OriginId};
+use crate::guard::{ContentGuard, Exfiltration, Outcome, Reason, Verdict};
+use crate::json::Json;
+use crate::policy::{HostPattern, Ruled};
+use crate::store::taint::Opened;
+use crate::store::{Event, Journal, StoreError, TaintStore, escape};
+use crate::types::{RuleRef, ServerId, ToolId};
+
+mod own;
+
+pub use own::Wrapped;
+
+/// What happens when something is about to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseMode {
+    /// It is recorded and goes on.
+    Log,
+    /// It is recorded and refused.
+    Halt,
+    /// It is recorded, told to the webhook, and goes on.
+    Alert,
+}
+
+/// The hosts that arguments may name.
+#[derive(Clone, Debug)]
+pub struct Destinations {
+    pub allowed: Vec<Ruled<HostPattern>>,
+    /// Where the list stands.
+    pub rule: RuleRef,
+}
+
+#[derive(Debug)]
+pub struct Settings {
+    pub mode: ResponseMode,
+    pub lifetime: Duration,
+    /// None: destinations are left to the network of the servers.
+    pub destinations: Option<Destinations>,
+    /// What is known of each server; one that is missing is private and leaves.
+    pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
+}
+
+/// Detections and results that a report shows.
+const SHOWN: usize = 1000;
+/// Evicted results until the record hears of them again.
+const EVICTED: u64 = 1000;
+
+pub struct Content {
+    settings: Settings,
+    flow: Flow,
+    views: Views,
+    journal: Journal,
+    store: Option<TaintStore>,
+    found: VecDeque<Value>,
+    found_count: u64,
+    evicted: u64,
+}
+
+impl Content {
+    /// Nothing is remembered beyond the session.
+    ///
+    /// # Errors
+    /// When the system gives no random key.
+    pub fn new(settings: Settings, journal: Journal) -> std::io::Result<Self> {
+        let key = random_key()?;
+        Ok(Self::with(settings, journal, &key, None))
+    }
+
+    /// What is remembered lies at `path` as keyed hashes, and what an earlier session left there is found again.
+    ///
+    /// # Errors
+    /// When the file or its key cannot be used.
+    pub async fn persistent(settings: Settings, journal: Journal, path: &Path) -> Result<Self, StoreError> {
+        let no_key =
+            |error: std::io::Error| StoreError::Open { path: path.to_owned(), message: error.to_string() };
+        let key =
+            crate::store::taint::key(&crate::store::taint::key_file(path), &random_key().map_err(no_key)?)?;
+        let Opened { store, records, set_aside } = TaintStore::open(path, since_1970()).await?;
+        let mut content = Self::with(settings, journal, &key, Some(store));
+        if let Some(aside) = set_aside {
+            let detail = format!("{}; the old file is {}", aside.reason, aside.moved_to.display());
+            content.forgotten(None, "store-damaged", 0, detail);
+        }
+        let mut refused = 0;
+        let mut why = String::new();
+        for record in records {
+            if let Err(error) = content.flow.import(&record, since_1970()) {
+                refused += 1;
+                why = error.to_string();
+            }
+        }
+        if refused > 0 {
+            content.forgotten(None, "store-refused", refused, why);
+        }
+        Ok(content)
+    }
+
+    fn with(settings: Settings, journal: Journal, key: &[u8; 32], store: Option<TaintStore>) -> Self {
+        let taint = taint::Config {
+            lifetime: settings.lifetime,
+            record: store.is_some(),
+            ..taint::Config::default()
+        };
+        Self {
+            flow: Flow::new(flow::Config { taint }, key),
+            views: Views::default(),
+            settings,
+            journal,
+            store,
+            found: VecDeque::new(),
+            found_count: 0,
+            evicted: 0,
+        }
+    }
+
+    fn labels(&self, server: &ServerId) -> Labels {
+        self.settings.labels.borrow().get(server).copied().unwrap_or_default()
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self.settings.mode {
+            ResponseMode::Log => Outcome::Allow,
+            ResponseMode::Alert => Outcome::Alert,
+            ResponseMode::Halt => Outcome::Block,
+        }
+    }
+
+    fn of_place(&self, forbidden: Forbidden, rule: RuleRef) -> Exfiltration {
+        let host = escape::line(&forbidden.host).into_owned();
+        Exfiltration {
+            verdict: Verdict::new(self.outcome(), Reason::DestinationNotAllowed, rule),
+            detector: "destination".to_owned(),
+            severity: "high".to_owned(),
+            source: None,
+            context: format!("[{} in {}]", forbidden.form.as_str(), forbidden.pointer),
+            what: format!("it names '{host}', which is not listed there"),
+            destination: Some(host),
+            pointer: forbidden.pointer,
+            decoded: Vec::new(),
+        }
+    }
+
+    fn of_flow(&self, flowed: Flowed, verdict: Verdict, server: &ServerId) -> Exfiltration {
+        let Flowed { finding, origin, .. } = flowed;
+        let chain = if finding.chain.is_empty() {
+            String::new()
+        } else {
+            format!(", hidden by {}", finding.chain.join(" inside "))
+        };
+        Exfiltration {
+            verdict: Verdict { outcome: self.outcome(), ..verdict },
+            detector: finding.rule.to_owned(),
+            severity: severity(finding.severity).to_owned(),
+            what: format!(
+                "{} holds a {} out of a result of '{}' of server '{}'{chain}",
+                if finding.pointer.is_empty() { "the argument" } else { &finding.pointer },
+                finding.category,
+                escape::line(&origin.tool),
+                origin.server
+            ),
+            source: Some(ToolId { server: origin.server, tool: origin.tool }),
+            destination: Some(server.0.clone()),
+            context: finding.context,
+            pointer: finding.pointer,
+            decoded: finding.chain,
+        }
+    }
+
+    fn keep(&mut self, found: &Exfiltration, server: &ServerId, tool: &str) {
+        self.found_count += 1;
+        if self.found.len() >= SHOWN {
+            self.found.pop_front();
+        }
+        self.found.push_back(json!({
+            "detected_at": jiff::Timestamp::now().to_string(),
+            "detector": found.detector,
+            "severity": found.severity,
+            "action_taken": action_taken(self.settings.mode),
+            "source_server": found.source.as_ref().map(|source| source.server.clone()),
+            "source_tool": found.source.as_ref().map(|source| source.tool.clone()),
+            "target_server": server,
+            "target_tool": tool,
+            "destination": found.destination,
+            "pointer": found.pointer,
+            "decoded": found.decoded,
+            "context": found.context,
+        }));
+    }
+
+    /// Remembers one result; None when it could not be told what it is.
+    pub fn remember(&mut self, origin: Origin, leaves: &Leaves<'_>) -> OriginId {
+        let server = origin.server.clone();
+        let expires = origin.time + self.settings.lifetime;
+        let Remembered { id, evicted, truncated, record, .. } =
+            self.flow.remember(origin, leaves, &self.views, 0);
+        if let (Some(store), Some(record)) = (&self.store, record) {
+            store.remember(record, expires);
+        }
+        if let Some(evicted) = evicted {
+            let before = self.evicted;
+            self.evicted += evicted.results;
+            if before == 0 || before / EVICTED != self.evicted / EVICTED {
+                let detail = format!("{} results are remembered, older ones are not", self.flow.load().0);
+                self.forgotten(None, "memory-full", self.evicted, detail);
+            }
+        }
+        if truncated {
+            let detail = "the end of a result is not remembered".to_owned();
+            self.forgotten(Some(server), "too-long", 1, detail);
+        }
+        id
+    }
+
+    fn forgotten(&self, server_id: Option<ServerId>, reason: &str, results: u64, detail: String) {
+        self.journal.record(Event::McpResultsForgotten {
+            server_id,
+            reason: reason.to_owned(),
+            results,
+            detail,
+        });
+    }
+
+    /// Waits until what is remembered is on disk.
+    pub async fn flush(store: Option<TaintStore>) {
+        if let Some(store) = store {
+            // What could not be written is not found again; nothing else depends on it.
+            let _ = store.flush().await;
+        }
+    }
+
+    #[must_use]
+    pub fn store(&self) -> Option<TaintStore> {
+        self.store.clone()
+    }
+}
+
+impl ContentGuard for Content {
+    fn judge_arguments(
+        &mut self,
+        server: &ServerId,
+        tool: &str,
+        arguments: Option<&Json<'_>>,
+        _now: Duration,
+    ) -> Option<Exfiltration> {
+        let call = Leaves::of_call(tool, arguments.unwrap_or(&Json::Null));
+        let labels = self.labels(server);
+        let judged = self.flow.judge(server, labels, &call, since_1970(), &self.views);
+        let leak = judged.findings.into_iter().find(|flowed| flowed.refused);
+        let found = if let Some(flowed) = leak {
+            Some(self.of_flow(flowed, judged.verdict, server))
+        } else {
+            let list = self.settings.destinations.as_ref().filter(|_| names_places(tool, arguments));
+            let place = list.and_then(|list| {
+                Some((forbidden(&call, &list.allowed, &self.views.limits)?, list.rule.clone()))
+            });
+            place.map(|(place, rule)| self.of_place(place, rule))
+        };
+        if let Some(found) = &found {
+            self.keep(found, server, tool);
+        }
+        found
+    }
+
+    fn remember_result(&mut self, server: &ServerId, tool: &str, answer: &Json<'_>, _now: Duration) {
+        let Some(said) = answer.member("result").or_else(|| answer.member("error")) else { return };
+        let call = match answer.member("id") {
+            Some(Json::String(raw) | Json::Number(raw)) => (*raw).to_owned(),
+            _ => String::new(),
+        };
+        let origin = Origin {
+            server: server.clone(),
+            tool: tool.to_owned(),
+            call,
+            time: since_1970(),
+            private: Origin::is_private(self.labels(server)),
+        };
+        self.remember(origin, &Leaves::of(said));
+    }
+
+    fn report(&self) -> Value {
+        let (results, bytes) = self.flow.load();
+        let newest = self.flow.origins().skip(results.saturating_sub(SHOWN));
+        let tokens: Vec<Value> = newest
+            .map(|(id, origin)| {
+                json!({
+                    "token_id": token_id(id),
+                    "created_at": written(origin.time),
+                    "expires_at": written(origin.time + self.settings.lifetime),
+                    "source_server": origin.server,
+                    "source_tool": origin.tool,
+                    "private": origin.private,
+                    "status": "active",
+                })
+            })
+            .collect();
+        json!({
+            "tracking": "on",
+            "response_mode": format!("{:?}", self.settings.mode).to_lowercase(),
+            "token_count": results,
+            "token_bytes": bytes,
+            "evicted_count": self.evicted,
+            "tokens": tokens,
+            "leakage_count": self.found_count,
+            "leakage_events": self.found,
+        })
+    }
+}
+
+impl std::fmt::Debug for Content {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Content").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// The address of a resource is a name that its server made up, unless it is one of the web.
+fn names_places(tool: &str, arguments: Option<&Json<'_>>) -> bool {
+    if !tool.starts_with("resources/") {
+        return true;
+    }
+    let uri = arguments.and_then(|arguments| arguments.member("uri")).and_then(Json::as_text);
+    uri.is_none_or(|uri| {
+        let uri = uri.trim_start().to_ascii_lowercase();
+        ["http:", "https:", "ws:", "wss:", "ftp:", "ftps:", "sftp:", "//"]
+            .iter()
+            .any(|start| uri.starts_with(start))
+    })
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Low => "low",
+        Severity::Medium => "medium",
+        Severity::High => "high",
+        Severity::Critical => "critical",
+    }
+}
+
+/// As the reports of `@exfil/canary` write it.
+#[must_use]
+pub fn action_taken(mode: ResponseMode) -> &'static str {
+    match mode {
+        ResponseMode::Log => "logged",
+        ResponseMode::Halt => "halted",
+        ResponseMode::Alert => "alerted",
+    }
+}
+
+/// 32 hexadecimal digits, as clients of `@exfil/canary` expect.
+#[must_use]
+pub fn token_id(id: OriginId) -> String {
+    format!("{:032x}", id.0)
+}
+
+fn written(time: Duration) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
+}
+
+#[must_use]
+pub fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+fn random() -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn random_key() -> std::io::Result<[u8; 32]> {
+    let mut key = [0; 32];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
+    Ok(key)
+}

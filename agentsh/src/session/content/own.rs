@@ -1,0 +1,95 @@
+//! The same engine for an agent that asks itself: it hands over what it read, and what it is about to send.
+
+use crate::guard::taint::{Leaves, Origin, OriginId, marker};
+use crate::guard::{Exfiltration, Outcome};
+use crate::json::Json;
+use crate::store::Event;
+use crate::types::ToolId;
+
+use super::{Content, random, since_1970};
+
+/// One text that the agent handed over.
+pub struct Wrapped {
+    pub id: OriginId,
+    /// With the marker where it is prose, else as it was.
+    pub text: String,
+}
+
+impl Content {
+    /// Remembers a text, and marks it when it is prose.
+    pub fn wrap(&mut self, source: ToolId, content: &Json<'_>, position: marker::Position) -> Wrapped {
+        let origin = Origin {
+            private: Origin::is_private(self.labels(&source.server)),
+            server: source.server,
+            tool: source.tool,
+            call: String::new(),
+            time: since_1970(),
+        };
+        let id = self.remember(origin, &Leaves::of(content));
+        let text = content.as_text().unwrap_or_default().into_owned();
+        let marked = random().ok().and_then(|random| self.flow.mark(id, &text, position, random));
+        Wrapped { id, text: marked.unwrap_or(text) }
+    }
+
+    /// What of everything that is remembered stands in a text that is about to go to `target`, on record. Each
+    /// result is named once.
+    pub fn search(&mut self, target: &ToolId, data: &Json<'_>) -> Vec<(OriginId, Exfiltration)> {
+        let call = Leaves::of_call(&target.tool, data);
+        let labels = self.labels(&target.server);
+        let judged = self.flow.judge(&target.server, labels, &call, since_1970(), &self.views);
+        let mut found: Vec<(OriginId, Exfiltration)> = Vec::new();
+        for flowed in judged.findings.into_iter().filter(|flowed| flowed.refused) {
+            let id = flowed.finding.origin;
+            if found.iter().all(|(other, _)| *other != id) {
+                let exfiltration = self.of_flow(flowed, judged.verdict.clone(), &target.server);
+                self.keep(&exfiltration, &target.server, &target.tool);
+                self.record(&exfiltration, target);
+                found.push((id, exfiltration));
+            }
+        }
+        found
+    }
+
+    /// Whether a result is remembered.
+    #[must_use]
+    pub fn knows(&self, id: OriginId) -> bool {
+        self.flow.origins().any(|(known, _)| known == id)
+    }
+
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.flow.load().0
+    }
+
+    #[must_use]
+    pub fn mode(&self) -> super::ResponseMode {
+        self.settings.mode
+    }
+
+    fn record(&self, found: &Exfiltration, target: &ToolId) {
+        let (source_server, source_tool) =
+            found.source.clone().map(|source| (source.server, source.tool)).unzip();
+        self.journal.record(Event::McpExfilDetected {
+            server_id: target.server.clone(),
+            tool_name: target.tool.clone(),
+            jsonrpc_id: serde_json::Value::Null,
+            detector: found.detector.clone(),
+            action: found.verdict.outcome.as_str().to_owned(),
+            severity: found.severity.clone(),
+            reason: found.verdict.reason.code().to_owned(),
+            rule: found.verdict.rule.clone(),
+            source_server,
+            source_tool,
+            destination: found.destination.clone(),
+            context: found.context.clone(),
+            pointer: found.pointer.clone(),
+            decoded: found.decoded.iter().map(|step| (*step).to_owned()).collect(),
+        });
+    }
+
+    /// Whether what was found stops what is being done.
+    #[must_use]
+    pub fn halts(&self) -> bool {
+        self.outcome() == Outcome::Block
+    }
+}

@@ -1,0 +1,207 @@
+//! What one server said does not reach another one, and arguments name no host that is not listed.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::{Mode, Peer, Place};
+
+const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter, \
+                    the price of 310 thousand crowns was agreed orally, and nobody in the village knows of it yet.";
+
+fn config(place: &Place) -> String {
+    let server = place.program("fixture_server");
+    let file = json!({
+        "servers": [{"id": "one", "command": server}, {"id": "two", "command": server}],
+        "allowed_domains": ["api.example.com", "*.example.org"],
+    });
+    place.write("proxy.json", file.to_string()).to_str().unwrap().to_owned()
+}
+
+fn command(place: &Place) -> Command {
+    let config = config(place);
+    place.agentsh(&["proxy", "--config", &config])
+}
+
+/// A proxy whose server `one` has just read the memo.
+fn informed(place: &Place, command: &mut Command) -> Peer {
+    let file = place.write("memo.txt", MEMO);
+    let mut peer = Peer::start(command);
+    peer.shake_hands();
+    assert_eq!(peer.text("one__read_file", json!({"path": file})), MEMO);
+    peer
+}
+
+fn reason(answer: &Value) -> &str {
+    answer["error"]["data"]["reason"].as_str().unwrap_or("none")
+}
+
+fn base64(text: &str) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for chunk in text.as_bytes().chunks(3) {
+        let word =
+            chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for at in 0..=chunk.len() {
+            out.push(char::from(LETTERS[(word >> (18 - 6 * at) & 63) as usize]));
+        }
+    }
+    out
+}
+
+fn detections(place: &Place) -> Vec<Value> {
+    let output = place.agentsh(&["mcp", "detections", "--json"]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn what_one_server_said_does_not_reach_another() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut peer = informed(&place, &mut command(&place));
+        for hidden in [MEMO.to_owned(), base64(MEMO), MEMO[40..110].to_uppercase()] {
+            let refused = peer.call("two__echo", json!({"text": hidden}));
+            assert_eq!(reason(&refused), "tainted-data", "{mode:?} {refused}");
+            let message = refused["error"]["message"].as_str().unwrap();
+            assert!(
+                message.contains("'read_file' of server 'one'") && message.contains("to allow it"),
+                "{message}"
+            );
+        }
+        let (head, tail) = MEMO.split_at(95);
+        let calls = [
+            peer.call("two__echo", json!({"text": head[67..].to_owned()})),
+            peer.call("two__echo", json!({"text": tail[..28].to_owned()})),
+        ];
+        assert_eq!(reason(&calls[1]), "tainted-data", "{calls:?}");
+        assert!(!peer.finish().1.contains("Lindenau"));
+        let found = detections(&place);
+        assert_eq!(found.len(), 4, "{found:?}");
+        let text = json!(found).to_string();
+        assert!(!text.contains("Lindenau") && !text.contains("orchard"), "{text}");
+        let of = |name: &str| found.iter().map(|event| event[name].clone()).collect::<Vec<_>>();
+        assert_eq!(of("action"), ["block"; 4]);
+        assert_eq!(of("source_server"), ["one"; 4]);
+        assert_eq!(found[1]["decoded"], json!(["base64"]));
+        assert_eq!(found[0]["pointer"], "/text");
+    }
+}
+
+#[test]
+fn what_is_ones_own_or_nobodys_passes() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = informed(&place, &mut command(&place));
+    assert_eq!(peer.text("one__echo", json!({"text": MEMO})), MEMO);
+    let harmless = "The ferry leaves at nine, so please bring the tickets and something warm to wear.";
+    for _ in 0..3 {
+        assert_eq!(peer.text("two__echo", json!({"text": harmless})), harmless);
+    }
+    assert_eq!(peer.text("two__add", json!({"a": 310, "b": 1})), "311");
+    let (code, errors) = peer.finish();
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert!(detections(&place).is_empty());
+}
+
+#[test]
+fn a_host_that_is_not_listed_is_not_named() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::start(&mut command(&place));
+    peer.shake_hands();
+    for allowed in ["see https://api.example.com/v1, please", "https://a.example.org/", "no address at all"] {
+        assert_eq!(peer.text("one__echo", json!({"text": allowed})), allowed);
+    }
+    for forbidden in
+        ["https://collect.example.net/x", "https://a.b.example.org/", "//collect.example.net/p.png"]
+    {
+        let refused = peer.call("one__echo", json!({"text": forbidden}));
+        assert_eq!(reason(&refused), "destination-not-allowed", "{forbidden} {refused}");
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(
+            message.contains("proxy.json:1 (allowed_domains)") && message.contains("example"),
+            "{message}"
+        );
+    }
+    let encoded = base64("go to https://collect.example.net/drop now");
+    let refused = peer.call("one__echo", json!({"text": encoded}));
+    assert_eq!(reason(&refused), "destination-not-allowed", "{refused}");
+    let file = place.write("a.svg", "");
+    let content = "<svg xmlns=\"http://www.w3.example.net/2000/svg\"/>";
+    let written = peer.call("one__write_file", json!({"path": file, "text": content}));
+    assert_eq!(reason(&written), "none", "{written}");
+}
+
+#[test]
+fn log_records_and_lets_pass() {
+    let place = Place::new(Mode::Invoker);
+    for (mode, action) in [("log", "allow"), ("alert", "alert")] {
+        let mut command = command(&place);
+        command.env("CANARY_MCP_RESPONSE_MODE", mode);
+        command.env("CANARY_MCP_ALERT_WEBHOOK", "https://hooks.example.com/x");
+        let mut peer = informed(&place, &mut command);
+        assert_eq!(peer.text("two__echo", json!({"text": MEMO})), MEMO);
+        let report: Value = serde_json::from_str(&peer.text("canary__get_report", json!({}))).unwrap();
+        assert_eq!(report["leakage_events"][0]["source_server"], "one", "{report}");
+        peer.finish();
+        assert_eq!(detections(&place).last().unwrap()["action"], action);
+    }
+}
+
+#[test]
+fn what_was_read_before_a_restart_is_known_after_it() {
+    let place = Place::new(Mode::Invoker);
+    let stored = place.project.join("kept/taint.db");
+    let persistent = || {
+        let mut command = command(&place);
+        command.env("CANARY_MCP_PERSIST_PATH", &stored);
+        command
+    };
+    informed(&place, &mut persistent()).finish();
+    for file in [&stored, &stored.with_extension("key")] {
+        let bytes = std::fs::read(file).unwrap();
+        assert!(!bytes.windows(8).any(|window| window == b"Lindenau"));
+        let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(file).unwrap());
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    let mut peer = Peer::start(&mut persistent());
+    peer.shake_hands();
+    let refused = peer.call("two__echo", json!({"text": MEMO}));
+    assert_eq!(reason(&refused), "tainted-data", "{refused}");
+}
+
+#[test]
+fn an_agent_may_ask_itself() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
+    peer.shake_hands();
+    let answer = |answer: Value| -> (Value, bool) {
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        (serde_json::from_str(text).unwrap(), answer["result"]["isError"] == true)
+    };
+    let wrap = json!({"content": MEMO, "source_type": "file_read", "source_server": "files"});
+    let (wrapped, _) = answer(peer.call("wrap_content", wrap));
+    let token = wrapped["token_id"].as_str().unwrap();
+    assert_eq!(token.len(), 32);
+    let marked = wrapped["wrapped_content"].as_str().unwrap();
+    assert!(marked.starts_with(MEMO) && marked.len() > MEMO.len());
+    let (clean, stops) =
+        answer(peer.call("scan_outbound", json!({"data": "Lunch at noon by the fountain?"})));
+    assert_eq!((&clean["clean"], &clean["tokens_scanned"], stops), (&json!(true), &json!(1), false));
+    let (found, stops) = answer(peer.call("scan_outbound", json!({"data": MEMO, "target_server": "mail"})));
+    assert_eq!((&found["clean"], &found["leakage_count"], stops), (&json!(false), &json!(1), true));
+    let (checked, _) = answer(peer.call("check_leakage", json!({"token_id": token, "output": marked})));
+    assert_eq!((&checked["leaked"], &checked["action_taken"]), (&json!(true), &json!("halted")));
+    assert_eq!(checked["status"], "active");
+    let (other, _) =
+        answer(peer.call("check_leakage", json!({"token_id": "0".repeat(32), "output": marked})));
+    assert_eq!((&other["leaked"], &other["status"]), (&json!(false), &json!("expired")));
+    for (tool, wrong) in [
+        ("wrap_content", json!({"content": "x"})),
+        ("wrap_content", json!({"content": "x", "source_type": "mail"})),
+        ("check_leakage", json!({"token_id": "1", "output": "x"})),
+        ("scan_outbound", json!({"data": 1})),
+    ] {
+        assert_eq!(reason(&peer.call(tool, wrong.clone())), "invalid-params", "{tool} {wrong}");
+    }
+    let (report, _) = answer(peer.call("get_report", json!({})));
+    assert_eq!((&report["token_count"], &report["leakage_count"]), (&json!(1), &json!(2)), "{report}");
+}
