@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::outcome::Outcome;
 use super::programs::Programs;
@@ -59,6 +59,7 @@ pub struct Place {
     pub project: PathBuf,
     programs: Arc<Programs>,
     online: bool,
+    environment: Mutex<Vec<(String, String)>>,
 }
 
 impl Place {
@@ -73,8 +74,16 @@ impl Place {
         let base = directory.path().join(name);
         let home = base.join("home");
         let project = home.join("project");
-        let place =
-            Self { mode, base, home, project, programs: Programs::shared(), directory, online: false };
+        let place = Self {
+            mode,
+            base,
+            home,
+            project,
+            programs: Programs::shared(),
+            directory,
+            online: false,
+            environment: Mutex::default(),
+        };
         place.make_directory(&place.project);
         place.make_directory(&place.path("run"));
         fs::set_permissions(place.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -143,10 +152,16 @@ impl Place {
         command.env_clear().current_dir(&self.project);
         command.env("HOME", &self.home).env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
         command.env("XDG_RUNTIME_DIR", self.path("run")).env("USER", "tester");
+        command.envs(self.environment.lock().unwrap().iter().cloned());
         if let Some(id) = self.user() {
             command.uid(id).gid(id);
         }
         command
+    }
+
+    /// One variable more for every program that is started.
+    pub fn set(&self, name: &str, value: impl Into<String>) {
+        self.environment.lock().unwrap().push((name.to_owned(), value.into()));
     }
 
     pub fn agentsh(&self, words: &[&str]) -> Command {

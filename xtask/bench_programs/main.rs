@@ -1,7 +1,7 @@
 //! What `cargo xtask bench` measures with: one program, so that one link is enough.
 //!
 //! `launch ROUNDS TRUE PROJECT` times sandboxes, `echo` is a server that does nothing, `client` an agent that
-//! calls it on command.
+//! calls it on command, `relay AGENTSH ROUNDS` times connections out of a sandbox.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +15,7 @@
 mod client;
 mod echo;
 mod launch;
+mod relay;
 
 fn main() -> std::process::ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -23,6 +24,8 @@ fn main() -> std::process::ExitCode {
         Some(agentsh::sandbox::init::VERB) => return agentsh::sandbox::init::main().into(),
         Some("launch") => launch::main(&words[1..]),
         Some("echo") => echo::main(),
+        Some("relay") => relay::main(&words[1..]),
+        Some("relay-client") => relay::client(&words[1..]),
         Some("client") => client::main(&words[1..]),
         other => panic!("unknown task {other:?}"),
     }

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::copy::{IDLE, Traffic, Way, one_way, reset_when_dropped, shut, write_all};
-use super::opening::Http;
+use super::opening::{Closed, Http};
 
 /// How such a connection ends.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub enum End {
     Done(io::Result<()>),
     /// A request was refused; the server's side is closed, and the program does not know yet.
     Refused(&'static str),
+    /// The connection is refused in the middle; nobody was told yet.
+    Closed(Closed),
 }
 
 struct Shared {

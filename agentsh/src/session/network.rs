@@ -1,7 +1,7 @@
 //! The way out of the sandboxes of a session: from policy to the plan's network, the service behind it, and what the
 //! user hears of refusals.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -34,6 +34,8 @@ pub enum Backend {
 pub struct Network {
     room: Rc<Room>,
     resolver: Rc<LazyResolver>,
+    /// Made for the first sandbox whose rules look into TLS.
+    pub(super) authority: OnceCell<Option<Rc<net::inspect::Authority>>>,
     shown: Cell<u32>,
     /// What would have to be allowed, by who asked.
     wanted: RefCell<BTreeMap<Option<ServerId>, BTreeSet<String>>>,
@@ -57,6 +59,7 @@ impl Network {
         Self {
             room: Rc::new(Room::new()),
             resolver: Rc::new(LazyResolver::default()),
+            authority: OnceCell::new(),
             shown: Cell::new(0),
             wanted: RefCell::default(),
         }
@@ -167,6 +170,7 @@ pub fn serve(
     sockets: Sockets,
 ) -> net::Service<Session> {
     let network = &session.network;
+    let authority = super::trust::authority(session, &policy);
     let gate = Gate::new(
         server,
         policy,
@@ -174,7 +178,8 @@ pub fn serve(
         Origin::Arrival,
         Rc::clone(&network.room),
         Rc::clone(session),
-    );
+    )
+    .with_authority(authority);
     net::serve(Rc::new(gate), sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp))
 }
 

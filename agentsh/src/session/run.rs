@@ -22,7 +22,9 @@ use super::launch::{self, Running, Start};
 use super::pinning::{self, Command, Pinned};
 use super::placeholders::{self, Placeholders};
 use super::server::{Declaration, memory_exceeded};
-use super::{Opening, RemoveOnDrop, Session, SessionError, environment, grants, network, socket_directory};
+use super::{
+    Opening, RemoveOnDrop, Session, SessionError, environment, grants, network, socket_directory, trust,
+};
 
 /// The command line of `run`.
 #[derive(Clone, Debug)]
@@ -237,7 +239,8 @@ async fn start_agent(
     let plan =
         network::plan(&rules).map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
     let enforcement = network::enforcement(session.backend, &plan);
-    let env = agent_environment(session, kind, launch, &pinned);
+    let mut env = agent_environment(session, kind, launch, &pinned);
+    files.extend(trust::give(session, &rules, &mut env));
     let argv: Vec<String> =
         pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let limits = process.limits.clone().or(policy::limits::limits_for_agent());

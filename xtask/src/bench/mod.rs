@@ -6,6 +6,7 @@ mod mcp;
 mod measure;
 mod memory;
 mod place;
+mod relay;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -36,6 +37,8 @@ enum Part {
     Mcp,
     /// Resident memory with three servers, and after many calls
     Memory,
+    /// Connections out of a sandbox, beside direct ones
+    Relay,
     All,
 }
 
@@ -55,6 +58,9 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     if wanted(Part::Memory) {
         memory::measure(&place, &mut report)?;
+    }
+    if wanted(Part::Relay) {
+        relay::measure(&place, options.rounds, &mut report)?;
     }
     Ok(report.all_held())
 }
