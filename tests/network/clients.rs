@@ -127,6 +127,8 @@ fn what_people_use() {
             ],
         );
         wanted.expected.extend([
+            // Where no rule looks into TLS, nobody is told to trust anything more.
+            no("environment NODE_EXTRA_CA_CERTS"),
             yes(format!("https allowed.test:8443 {ca} allowed.test")),
             yes(format!("https v6.test:8443 {ca} v6.test")),
             no(format!("https allowed.test:8443 {ca} other.test")),

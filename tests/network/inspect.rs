@@ -31,6 +31,7 @@ fn single_requests_are_judged() {
             no(request(&format!("GET /repos/../admin {host}"))),
             no(request("GET /x other.test:8443")),
             no(request(&format!("GET /x {host} GET /x other.test"))),
+            yes("environment NODE_EXTRA_CA_CERTS"),
             // Every request of this one.
             yes("https-request v4.test:8443 system DELETE /anything v4.test:8443"),
             // The authority of the session is not among those that this program trusts.
@@ -71,6 +72,7 @@ fn single_requests_are_judged() {
         let first = blocked.iter().find(|event| event["reason"] == "request-not-allowed").unwrap();
         assert_eq!(first["protocol"], "https");
         assert!(first["rule"]["id"].as_str().unwrap().contains("network.allow[0]"), "{first}");
+        assert_eq!(first["change"], "add \"POST /x\" to `allow` of that rule");
         assert!(first["detail"].as_str().unwrap().contains("`POST /x`"), "{first}");
         let opened = events(place, "mcp_network_connection");
         assert!(opened.iter().any(|event| event["protocol"] == "https" && event["bytes_sent"] != 0));

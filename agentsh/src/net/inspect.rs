@@ -390,3 +390,59 @@ impl AsyncWrite for Plain<'_> {
         Poll::Ready(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use rustls::pki_types::ServerName;
+    use rustls::pki_types::pem::PemObject;
+    use tokio::net::TcpListener;
+
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    /// What a program that trusts `trusted` sees of `speaking`.
+    async fn shakes_hands(speaking: &Authority, trusted: &Authority, name: &str, asked: &str) -> bool {
+        let (program, inside) = connected().await;
+        let mut roots = RootCertStore::empty();
+        let certificate = trusted.certificate();
+        roots
+            .add(rustls::pki_types::CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap())
+            .unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+        let asked = ServerName::try_from(asked.to_owned()).unwrap();
+        let client = TlsConnector::from(config).connect(asked, Plain::new(&program, Vec::new()));
+        let server =
+            TlsAcceptor::from(speaking.inside(name).unwrap()).accept(Plain::new(&inside, Vec::new()));
+        let (client, server) = tokio::join!(client, server);
+        client.is_ok() && server.is_ok()
+    }
+
+    #[tokio::test]
+    async fn only_who_trusts_the_session_believes_it() {
+        let (own, other) = (Authority::new().unwrap(), Authority::new().unwrap());
+        assert!(shakes_hands(&own, &own, "a.test", "a.test").await);
+        assert!(!shakes_hands(&own, &other, "a.test", "a.test").await);
+        assert!(!shakes_hands(&own, &own, "a.test", "b.test").await);
+        assert!(!own.certificate().contains("PRIVATE"));
+    }
+
+    #[test]
+    fn certificates_are_kept_up_to_a_number() {
+        let authority = Authority::new().unwrap();
+        let first = authority.inside("a.test").unwrap();
+        assert!(Arc::ptr_eq(&first, &authority.inside("a.test").unwrap()));
+        for number in 0..MOST_NAMES {
+            authority.inside(&format!("n{number}.test")).unwrap();
+        }
+        assert_eq!(authority.shown.borrow().len(), MOST_NAMES);
+    }
+}

@@ -18,6 +18,7 @@ use super::refuse::{ACCESS_DENIED, Farewell, refuse};
 use super::requests::{self, End};
 use super::resolve::ResolveError;
 use super::{http_host, inspect, second_hello};
+use crate::policy::RequestRule;
 use crate::policy::domain::Host;
 use crate::store::Event;
 use crate::types::RuleRef;
@@ -385,11 +386,18 @@ async fn inspected<W: Witness>(
     let reader = reader.with_rules(permit.decision.requests.clone());
     let connection = inspect::Inspected { authority, name: &permit.shown, reader, hello };
     let refused = async |refused: http_host::Refusal| {
-        let shown = refused.request.map_or("a request".to_owned(), |request| {
-            format!("the request `{} {}`", request.method, request.path)
+        let written = refused.request.as_ref().map(|request| {
+            let path = request.path.split('?').next().unwrap_or_default();
+            format!("{} {path}", request.method)
         });
+        let shown = written.as_ref().map_or("a request".to_owned(), |text| format!("the request `{text}`"));
         let detail = format!("{shown} on a connection to '{}'", permit.shown);
-        gate.commit_refusal(&refusal(permit, refused.code, detail, (None, None)), None, Some("https")).await;
+        // Some requests cannot be meant by any rule.
+        let change = written
+            .filter(|text| RequestRule::parse(text).is_ok())
+            .map(|text| format!("add {text:?} to `allow` of that rule"));
+        let refusal = refusal(permit, refused.code, detail, (change, None));
+        gate.commit_refusal(&refusal, None, Some("https")).await;
         true
     };
     inspect::both_ways(inside, outside, connection, traffic, refused).await
