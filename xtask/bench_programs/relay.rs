@@ -18,9 +18,11 @@ const ADDRESS: &str = "93.184.216.34";
 /// Connections of one turn.
 const TURN: u32 = 100;
 const STREAM: u64 = 2 << 30;
-const HELD: usize = 10_000;
+const HELD: u64 = 10_000;
 /// Both ends of each, and some.
-const DESCRIPTORS: u64 = 2 * HELD as u64 + 1024;
+const DESCRIPTORS: u64 = 2 * HELD + 1024;
+/// What agentsh keeps for everything else.
+const KEPT: u64 = 256;
 const PIECE: usize = 256 * 1024;
 
 pub fn main(words: &[String]) {
@@ -61,7 +63,10 @@ pub fn main(words: &[String]) {
         }
     }
     let before = resident(relayed.child.id());
-    let failed = relayed.order(&format!("hold {HELD}"));
+    // As many as this machine's limit on descriptors gives.
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let held = HELD.min((hard - KEPT) / 2);
+    let failed = relayed.order(&format!("hold {held}"));
     let after = resident(relayed.child.id());
     let [direct_connect, relay_connect] = connect;
     let [direct_stream, relay_stream] = stream;
@@ -69,7 +74,7 @@ pub fn main(words: &[String]) {
         "{}",
         json!({"connect": {"direct": direct_connect, "relay": relay_connect},
             "stream": {"direct": direct_stream, "relay": relay_stream},
-            "held": {"count": HELD, "failed": failed, "before": before, "after": after}})
+            "held": {"count": held, "failed": failed, "before": before, "after": after}})
     );
 }
 
