@@ -422,8 +422,8 @@ mod tests {
         let client = TlsConnector::from(config).connect(asked, Plain::new(&program, Vec::new()));
         let server =
             TlsAcceptor::from(speaking.inside(name).unwrap()).accept(Plain::new(&inside, Vec::new()));
-        let (client, server) = tokio::join!(client, server);
-        client.is_ok() && server.is_ok()
+        // The side that gives up does not always say so to the other.
+        tokio::try_join!(client, server).is_ok()
     }
 
     #[tokio::test]
