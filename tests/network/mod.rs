@@ -1,6 +1,8 @@
 //! Connections by name, on a machine whose only network is the small internet of the fixture.
 
+mod clients;
 mod events;
+mod inspect;
 mod kernel;
 mod names;
 mod ways_out;

@@ -1,6 +1,6 @@
 //! An allowed name works over TLS and HTTP, IPv4 and IPv6; nothing rides along on its connection.
 
-use super::{backends, events, heard, online};
+use super::{backends, heard, online};
 use crate::support::{Outcome, Place, no, yes};
 
 #[test]
@@ -73,21 +73,6 @@ fn an_inside_address_that_policy_lists_for_the_name() {
             yes("tls other.test:443 other.test"),
             no("http 10.9.8.7:80 10.9.8.7"),
         ]);
-    });
-}
-
-#[test]
-fn where_requests_cannot_be_read_rules_about_them_let_nothing_pass() {
-    online(|sandbox| {
-        sandbox.policy("network: {allow: [{host: allowed.test, inspect: true, allow: [\"GET /x\"]}]}");
-        sandbox.holds(&[
-            yes("http allowed.test:80 allowed.test"),
-            no("tls allowed.test:443 allowed.test"),
-            no("http allowed.test:80 other.test"),
-        ]);
-        let blocked = events(&sandbox.place, "net_connect_blocked");
-        assert!(blocked.iter().any(|event| event["reason"] == "requests-not-readable"), "{blocked:?}");
-        assert!(!heard(&sandbox.place).contains(" 443"), "{}", heard(&sandbox.place));
     });
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::outcome::Outcome;
 use super::programs::Programs;
@@ -61,6 +61,7 @@ pub struct Place {
     online: bool,
     /// What `--network` says; None leaves it away.
     pub backend: Option<&'static str>,
+    environment: Mutex<Vec<(String, String)>>,
 }
 
 impl Place {
@@ -84,6 +85,7 @@ impl Place {
             directory,
             online: false,
             backend: None,
+            environment: Mutex::default(),
         };
         place.make_directory(&place.project);
         place.make_directory(&place.path("run"));
@@ -159,10 +161,16 @@ impl Place {
         command.env_clear().current_dir(&self.project);
         command.env("HOME", &self.home).env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
         command.env("XDG_RUNTIME_DIR", self.path("run")).env("USER", "tester");
+        command.envs(self.environment.lock().unwrap().iter().cloned());
         if let Some(id) = self.user() {
             command.uid(id).gid(id);
         }
         command
+    }
+
+    /// One variable more for every program that is started.
+    pub fn set(&self, name: &str, value: impl Into<String>) {
+        self.environment.lock().unwrap().push((name.to_owned(), value.into()));
     }
 
     pub fn agentsh(&self, words: &[&str]) -> Command {

@@ -1,7 +1,8 @@
 //! What `cargo xtask bench` measures with: one program, so that one link is enough.
 //!
 //! `launch ROUNDS TRUE PROJECT` times sandboxes, `echo` is a server that does nothing, `client` an agent that
-//! calls it on command. `network ROUNDS` times connects in a policed control group and outside of it.
+//! calls it on command. `network ROUNDS` times connects in a policed control group and outside of it,
+//! `relay AGENTSH ROUNDS` connections out of a sandbox.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,6 +17,7 @@ mod client;
 mod echo;
 mod launch;
 mod network;
+mod relay;
 
 fn main() -> std::process::ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -25,6 +27,8 @@ fn main() -> std::process::ExitCode {
         Some("launch") => launch::main(&words[1..]),
         Some("network") => network::main(&words[1..]),
         Some("echo") => echo::main(),
+        Some("relay") => relay::main(&words[1..]),
+        Some("relay-client") => relay::client(&words[1..]),
         Some("client") => client::main(&words[1..]),
         other => panic!("unknown task {other:?}"),
     }

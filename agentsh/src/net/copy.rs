@@ -157,6 +157,14 @@ pub async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Reads once into the buffer that all connections share; `take` sees the bytes, none at the end.
+pub(super) fn read_some<T>(from: &TcpStream, take: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
+    BUFFER.with_borrow_mut(|buffer| {
+        let read = from.try_read(buffer)?;
+        Ok(take(buffer.get(..read).unwrap_or_default()))
+    })
+}
+
 /// Reads once and writes all of it.
 async fn copy_some(from: &TcpStream, to: &TcpStream) -> io::Result<usize> {
     let (read, left) = BUFFER.with_borrow_mut(|buffer| -> io::Result<(usize, Vec<u8>)> {

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use tokio::net::TcpStream;
 
 use super::allow::Allowlist;
+use super::inspect::Authority;
 use super::kernel::Policed;
 use super::pool::Pool;
 use super::resolve::{ResolveError, Resolver};
@@ -120,14 +121,19 @@ pub struct Room {
 const MOST_CONNECTIONS: usize = 10_000;
 /// Descriptors that are kept for everything else.
 const KEPT_DESCRIPTORS: u64 = 256;
+/// Enough for all of them.
+const DESCRIPTORS: u64 = 2 * MOST_CONNECTIONS as u64 + KEPT_DESCRIPTORS;
 
 impl Room {
     /// As much room as the limit on descriptors gives, which is raised to where it may be raised.
     #[must_use]
     pub fn new() -> Self {
         use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        let raise = |soft, hard| setrlimit(Resource::RLIMIT_NOFILE, soft, hard).is_ok();
         let descriptors = match getrlimit(Resource::RLIMIT_NOFILE) {
-            Ok((soft, hard)) if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() => hard,
+            // Root may have more than it was given.
+            Ok((_, hard)) if hard < DESCRIPTORS && raise(DESCRIPTORS, DESCRIPTORS) => DESCRIPTORS,
+            Ok((soft, hard)) if soft < hard && raise(hard, hard) => hard,
             Ok((soft, _)) => soft,
             Err(_) => 1024,
         };
@@ -175,6 +181,8 @@ pub struct Gate<W> {
     pub origin: Origin,
     pub room: Rc<Room>,
     pub witness: Rc<W>,
+    /// Signs for the names whose TLS ends here; None where no rule wants that.
+    pub authority: Option<Rc<Authority>>,
     pub(super) live: Cell<usize>,
     counted: RefCell<BTreeMap<Key, Counted>>,
 }
@@ -213,9 +221,17 @@ impl<W: Witness> Gate<W> {
             origin,
             room,
             witness,
+            authority: None,
             live: Cell::new(0),
             counted: RefCell::new(BTreeMap::new()),
         }
+    }
+
+    /// With what is needed to look into TLS.
+    #[must_use]
+    pub fn with_authority(mut self, authority: Option<Rc<Authority>>) -> Self {
+        self.authority = authority;
+        self
     }
 
     /// Counts a refusal, and tells a new one. Gives the number that the next event stands for, when one is due.

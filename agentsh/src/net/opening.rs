@@ -87,7 +87,7 @@ async fn first(stream: &TcpStream, wanted: Wanted<'_>) -> Result<Opening, Closed
 }
 
 /// None when the name is right.
-fn judge(hello: &Hello, wanted: Wanted<'_>) -> Option<Closed> {
+pub(super) fn judge(hello: &Hello, wanted: Wanted<'_>) -> Option<Closed> {
     let refused = |reason, detail, alert| {
         Some(Closed::Refused { protocol: Some("tls"), reason, detail, farewell: Farewell::Alert(alert) })
     };
@@ -171,7 +171,7 @@ impl Http {
 }
 
 /// At least one byte more; an end of file is an error here.
-async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
+pub(super) async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
     loop {
         stream.readable().await?;
         let mut chunk = [0; 16 * 1024];

@@ -36,21 +36,26 @@ pub async fn refuse(stream: TcpStream, farewell: &Farewell) {
     let say = async {
         write_all(&stream, &bytes).await?;
         shut(&stream);
-        let mut rest = vec![0; 4096];
-        loop {
-            stream.readable().await?;
-            match stream.try_read(&mut rest) {
-                Ok(0) => return Ok::<(), std::io::Error>(()),
-                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
-                _ => {}
-            }
-        }
+        drain(&stream).await
     };
     // Whoever is gone or does not listen misses it.
     let _ = tokio::time::timeout(PATIENCE, say).await;
 }
 
-fn http(status: u16, text: &str) -> Vec<u8> {
+/// Reads and throws away until the end.
+pub(super) async fn drain(stream: &TcpStream) -> std::io::Result<()> {
+    let mut rest = vec![0; 4096];
+    loop {
+        stream.readable().await?;
+        match stream.try_read(&mut rest) {
+            Ok(0) => return Ok(()),
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn http(status: u16, text: &str) -> Vec<u8> {
     let phrase = if status == 403 { "Forbidden" } else { "Bad Gateway" };
     let body = format!("{text}\n");
     format!(

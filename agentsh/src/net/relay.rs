@@ -17,6 +17,8 @@ use super::pool::Pool;
 use super::refuse::{ACCESS_DENIED, Farewell, refuse};
 use super::requests::{self, End};
 use super::resolve::ResolveError;
+use super::{http_host, inspect, second_hello};
+use crate::policy::RequestRule;
 use crate::policy::domain::Host;
 use crate::store::Event;
 use crate::types::RuleRef;
@@ -177,6 +179,15 @@ fn refusal(permit: &Permit, reason: &'static str, detail: String, (change, entry
     }
 }
 
+fn wanted(permit: &Permit) -> Wanted<'_> {
+    Wanted {
+        host: &permit.shown,
+        port: permit.port,
+        is_address: matches!(permit.host, Host::Address(_)),
+        requests: &permit.decision.requests,
+    }
+}
+
 enum First {
     /// Nothing was read.
     Any,
@@ -196,13 +207,7 @@ async fn open<W: Witness>(gate: &Gate<W>, stream: &TcpStream, permit: &Permit) -
     let (protocol, first) = if permit.decision.any_tcp || is_local {
         ("tcp", First::Any)
     } else {
-        let wanted = Wanted {
-            host: &permit.shown,
-            port: permit.port,
-            is_address: matches!(permit.host, Host::Address(_)),
-            requests: &permit.decision.requests,
-        };
-        match opening::read(stream, wanted).await {
+        match opening::read(stream, wanted(permit)).await {
             Ok(opening @ Opening::Tls(_)) => ("tls", First::Read(opening)),
             Ok(opening @ Opening::Http(_)) => ("http", First::Read(opening)),
             Err(Closed::Gone) => return Err(Stop::Gone),
@@ -251,10 +256,11 @@ async fn open<W: Witness>(gate: &Gate<W>, stream: &TcpStream, permit: &Permit) -
     }
 }
 
-/// Rules about requests hold only where requests can be read: what stays encrypted goes nowhere.
+/// Rules about requests hold only where requests can be read: in plain HTTP, and in TLS that ends here.
 fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Box<Refused>> {
     let has_rules = permit.decision.inspect || !permit.decision.requests.is_empty();
-    if protocol == "http" || !has_rules {
+    let is_read = protocol == "http" || (protocol == "tls" && permit.decision.inspect);
+    if is_read || !has_rules {
         return Ok(());
     }
     let detail =
@@ -327,11 +333,12 @@ fn blank<W: Witness>(
 /// Copies until the end and writes it down.
 async fn carry<W: Witness>(gate: &Gate<W>, inside: TcpStream, permit: &Permit, opened: Opened, seat: &Seat) {
     let Opened { protocol, first, outside, address } = opened;
+    let protocol = if permit.decision.inspect && protocol == "tls" { "https" } else { protocol };
     let event = || blank(gate, permit, protocol, address, seat.number);
     let start = Instant::now();
     let traffic = Traffic::default();
     let end = {
-        let copied = copy_all(&inside, &outside, first, &traffic);
+        let copied = copy_all((gate, permit), &inside, &outside, first, &traffic);
         tokio::pin!(copied);
         match tokio::time::timeout(LASTING, copied.as_mut()).await {
             Ok(end) => end,
@@ -355,25 +362,83 @@ async fn carry<W: Witness>(gate: &Gate<W>, inside: TcpStream, permit: &Permit, o
         *duration_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     }
     gate.witness.record(event);
-    if let End::Refused(code) = end
-        && let Closed::Refused { protocol, reason, detail, farewell } =
-            opening::http_refused(code, &permit.shown)
-    {
+    let closed = match end {
+        End::Done(_) => return,
+        End::Refused(code) => opening::http_refused(code, &permit.shown),
+        End::Closed(closed) => closed,
+    };
+    if let Closed::Refused { protocol, reason, detail, farewell } = closed {
         let refusal = refusal(permit, reason, detail, (None, None));
         tell(gate, inside, permit, Refused { refusal, protocol, farewell }).await;
     }
 }
 
-async fn copy_all(inside: &TcpStream, outside: &TcpStream, first: First, traffic: &Traffic) -> End {
+async fn copy_all<W: Witness>(
+    (gate, permit): (&Gate<W>, &Permit),
+    inside: &TcpStream,
+    outside: &TcpStream,
+    first: First,
+    traffic: &Traffic,
+) -> End {
     match first {
         First::Any => End::Done(copy::both_ways(inside, outside, traffic).await),
+        First::Read(Opening::Tls(bytes)) if permit.decision.inspect => {
+            inspected((gate, permit), inside, outside, bytes, traffic).await
+        }
         First::Read(Opening::Tls(bytes)) => {
             if let Err(error) = write_all(outside, &bytes).await {
                 return End::Done(Err(error));
             }
             traffic.moved(&traffic.sent, bytes.len());
-            End::Done(copy::both_ways(inside, outside, traffic).await)
+            match second_hello::follow(inside, outside, wanted(permit), traffic).await {
+                Ok(Ok(())) => End::Done(copy::both_ways(inside, outside, traffic).await),
+                Ok(Err(closed)) => {
+                    reset_when_dropped(outside);
+                    End::Closed(closed)
+                }
+                Err(error) => {
+                    reset_when_dropped(inside);
+                    reset_when_dropped(outside);
+                    End::Done(Err(error))
+                }
+            }
         }
         First::Read(Opening::Http(http)) => requests::both_ways(inside, outside, *http, traffic).await,
     }
+}
+
+/// TLS ends here, and every request is judged by the rule.
+async fn inspected<W: Witness>(
+    (gate, permit): (&Gate<W>, &Permit),
+    inside: &TcpStream,
+    outside: &TcpStream,
+    hello: Vec<u8>,
+    traffic: &Traffic,
+) -> End {
+    let Some(authority) = &gate.authority else {
+        return End::Closed(Closed::Refused {
+            protocol: Some("tls"),
+            reason: "inspection-failed",
+            detail: "no certificate authority could be made for this session".to_owned(),
+            farewell: Farewell::Alert(ACCESS_DENIED),
+        });
+    };
+    let reader = http_host::Reader::new(&permit.shown, permit.port);
+    let reader = reader.with_rules(permit.decision.requests.clone());
+    let connection = inspect::Inspected { authority, name: &permit.shown, reader, hello };
+    let refused = async |refused: http_host::Refusal| {
+        let written = refused.request.as_ref().map(|request| {
+            let path = request.path.split('?').next().unwrap_or_default();
+            format!("{} {path}", request.method)
+        });
+        let shown = written.as_ref().map_or("a request".to_owned(), |text| format!("the request `{text}`"));
+        let detail = format!("{shown} on a connection to '{}'", permit.shown);
+        // Some requests cannot be meant by any rule.
+        let change = written
+            .filter(|text| RequestRule::parse(text).is_ok())
+            .map(|text| format!("add {text:?} to `allow` of that rule"));
+        let refusal = refusal(permit, refused.code, detail, (change, None));
+        gate.commit_refusal(&refusal, None, Some("https"), permit.caller.as_ref()).await
+    };
+    inspect::both_ways(inside, outside, connection, traffic, refused).await
 }

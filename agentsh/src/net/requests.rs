@@ -7,8 +7,8 @@ use std::io;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::copy::{IDLE, Traffic, Way, one_way, reset_when_dropped, shut, write_all};
-use super::opening::Http;
+use super::copy::{IDLE, Traffic, Way, one_way, read_some, reset_when_dropped, shut, write_all};
+use super::opening::{Closed, Http};
 
 /// How such a connection ends.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub enum End {
     Done(io::Result<()>),
     /// A request was refused; the server's side is closed, and the program does not know yet.
     Refused(&'static str),
+    /// The connection is refused in the middle; nobody was told yet.
+    Closed(Closed),
 }
 
 struct Shared {
@@ -61,7 +63,6 @@ impl From<io::Error> for Stop {
 }
 
 async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &Traffic) -> Result<(), Stop> {
-    let mut buffer = vec![0; 16 * 1024];
     loop {
         let (released, is_free) = {
             let mut http = shared.http.borrow_mut();
@@ -77,9 +78,9 @@ async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &
             () = shared.answered.notified() => judge(shared, &[])?,
             ready = inside.readable() => {
                 ready?;
-                match inside.try_read(&mut buffer) {
-                    Ok(0) => break,
-                    Ok(read) => judge(shared, buffer.get(..read).unwrap_or_default())?,
+                match read_some(inside, |bytes| (bytes.len(), judge(shared, bytes))) {
+                    Ok((0, _)) => break,
+                    Ok((_, judged)) => judged?,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => return Err(error.into()),
                 }

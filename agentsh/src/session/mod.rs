@@ -18,6 +18,7 @@ pub mod proxy;
 pub mod run;
 pub mod server;
 pub mod standard;
+pub mod trust;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

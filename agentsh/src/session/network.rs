@@ -3,7 +3,7 @@
 
 mod policed;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -39,6 +39,8 @@ pub struct Network {
     room: Rc<Room>,
     resolver: Rc<LazyResolver>,
     loading: Loading,
+    /// Made for the first sandbox whose rules look into TLS.
+    pub(super) authority: OnceCell<Option<Rc<net::inspect::Authority>>>,
     shown: Cell<u32>,
     /// What would have to be allowed, by who asked.
     wanted: RefCell<BTreeMap<Option<ServerId>, BTreeSet<String>>>,
@@ -77,6 +79,7 @@ impl Network {
             room: Rc::new(Room::new()),
             resolver: Rc::new(LazyResolver::default()),
             loading: Loading::begin(backend, hierarchies),
+            authority: OnceCell::new(),
             shown: Cell::new(0),
             wanted: RefCell::default(),
         }
@@ -237,6 +240,7 @@ impl Way {
     /// When it cannot: nothing may be born there then.
     pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<Gate<Session>>, String> {
         let network = &self.session.network;
+        let authority = super::trust::authority(&self.session, &self.rules);
         let make = |origin| {
             Gate::new(
                 self.server.clone(),
@@ -246,6 +250,7 @@ impl Way {
                 Rc::clone(&network.room),
                 Rc::clone(&self.session),
             )
+            .with_authority(authority.clone())
         };
         let Some(policed) = &self.policed else { return Ok(Rc::new(make(Origin::Arrival))) };
         let directory = cgroup.unified().ok_or("its control group cannot be made")?;

@@ -22,7 +22,9 @@ use super::launch::{self, Running, Start};
 use super::pinning::{self, Command, Pinned};
 use super::placeholders::{self, Placeholders};
 use super::server::{Declaration, memory_exceeded};
-use super::{Opening, RemoveOnDrop, Session, SessionError, environment, grants, network, socket_directory};
+use super::{
+    Opening, RemoveOnDrop, Session, SessionError, environment, grants, network, socket_directory, trust,
+};
 
 /// The command line of `run`.
 #[derive(Clone, Debug)]
@@ -234,10 +236,11 @@ async fn start_agent(
     files.extend(launch.replaced.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)));
 
     let rules = network::with_endpoints(&process.network, &launch.endpoints);
-    let way = network::way(session, None, rules)
+    let way = network::way(session, None, rules.clone())
         .await
         .map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
-    let env = agent_environment(session, kind, launch, &pinned);
+    let mut env = agent_environment(session, kind, launch, &pinned);
+    files.extend(trust::give(session, &rules, &mut env));
     let argv: Vec<String> =
         pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let limits = process.limits.clone().or(policy::limits::limits_for_agent());

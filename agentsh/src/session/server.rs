@@ -20,7 +20,7 @@ use crate::types::{RuleRef, ServerId};
 use super::launch::{self, Start};
 use super::pinning::{self, Pinned};
 use super::placeholders::{self, Placeholders};
-use super::{Session, environment, grants, network, profiles};
+use super::{Session, environment, grants, network, profiles, trust};
 
 /// A server as the host's configuration (or the policy) declares it.
 #[derive(Clone, Debug)]
@@ -125,6 +125,7 @@ impl Server {
         }
         env.extend(resolved.env.clone());
         environment::settle(&mut env, &session.context);
+        let bundle = trust::give(&session, &self.process.network, &mut env);
         if !filtered.stripped.is_empty() {
             session.journal.record(Event::McpServerEnvFiltered {
                 server_id: Some(id.clone()),
@@ -169,7 +170,7 @@ impl Server {
             denied: expanded.denied,
             unmasked: expanded.unmasked,
             execute: session.executable_paths(&self.process),
-            files: Vec::new(),
+            files: bundle.into_iter().collect(),
             extra: Vec::new(),
             network: Some(way),
             stdio: [

@@ -150,6 +150,8 @@ async fn a_detection_is_told_without_what_was_found() {
                 source_server: Some(ServerId("files".into())),
                 source_tool: Some("read".into()),
                 destination: Some("a.example".into()),
+                pointer: "/text".into(),
+                decoded: vec!["base64".into()],
                 context: "around the secret".into(),
             };
             alerting.record(detected.clone());

@@ -7,6 +7,7 @@ mod mcp;
 mod measure;
 mod memory;
 mod place;
+mod relay;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -39,6 +40,8 @@ enum Part {
     Memory,
     /// Connections under the eBPF programs, beside the same without them
     Ebpf,
+    /// Connections out of a sandbox, beside direct ones
+    Relay,
     All,
 }
 
@@ -61,6 +64,9 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     if wanted(Part::Memory) {
         memory::measure(&place, &mut report)?;
+    }
+    if wanted(Part::Relay) {
+        relay::measure(&place, options.rounds, &mut report)?;
     }
     Ok(report.all_held())
 }

@@ -79,16 +79,15 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let content = Rc::new(RefCell::new(content));
     let shared: Rc<RefCell<dyn ContentGuard>> = content.clone();
     // Nothing that the file or the environment asks for is dropped in silence.
-    not_enforced(&session, &file, &settings);
+    not_enforced(&session, &file);
     let report = report::Report::new(session.id, settings.key.clone(), Rc::clone(&shared));
     let own: Box<dyn Own> = match path {
         Some(_) => Box::new(report),
         None => Box::new(standalone::Standalone::new(report, content)),
     };
     let webhook = outgoing::webhook(&session, &settings)?;
-    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new())
-        .with_content(shared)
-        .with_webhook(webhook.clone());
+    let bridges =
+        Bridges::new(Rc::clone(&session), BTreeMap::new()).with_content(shared).with_webhook(webhook.clone());
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for signals"))?;
@@ -128,11 +127,10 @@ async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Re
 }
 
 /// Says what was asked for and has no engine here, on record and to the user.
-fn not_enforced(session: &Session, file: &ProxyFile, settings: &Settings) {
+fn not_enforced(session: &Session, file: &ProxyFile) {
     let mut asked = Vec::new();
     if !file.auditors.is_empty() {
         asked.push(("auditors", "two auditors".to_owned()));
-    }
     }
     let named: Vec<&str> = asked.iter().map(|(layer, _)| *layer).collect();
     if !named.is_empty() {
@@ -145,7 +143,7 @@ fn not_enforced(session: &Session, file: &ProxyFile, settings: &Settings) {
             asked,
             got: "nothing".to_owned(),
             state: "absent".to_owned(),
-            why: "this version has no engine for it yet".to_owned(),
+            why: "this version does not ask them yet".to_owned(),
         });
     }
 }

@@ -1,0 +1,448 @@
+//! TLS that ends at agentsh, so that single requests can be judged: a certificate authority of the session, one
+//! certificate for each name, and a connection of requests between two TLS connections.
+//!
+//! The authority's key stays in the memory of this process. Only HTTP/1.1 is offered to both sides. The far side has
+//! to prove its name to the authorities that this machine trusts before the program hears anything.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::copy::{IDLE, Traffic, reset_when_dropped, shut};
+use super::http_host;
+use super::opening::{Closed, Http};
+use super::refuse::{self, Farewell};
+use super::requests::End;
+
+/// A program may not depend on a certificate that outlives its session by much.
+const VALID: Duration = Duration::from_secs(90 * 24 * 3600);
+/// Clocks of a program that looks at them differ by less.
+const SKEW: Duration = Duration::from_secs(24 * 3600);
+/// Names whose certificates are kept; a wildcard can mean any number.
+const MOST_NAMES: usize = 256;
+/// Each handshake, and the last words to a program that is refused.
+const HANDSHAKE: Duration = Duration::from_secs(20);
+const LAST_WORDS: Duration = Duration::from_secs(1);
+const PIECE: usize = 16 * 1024;
+/// TLS alert: the chain of certificates leads to nobody who is trusted.
+const UNKNOWN_AUTHORITY: u8 = 48;
+const INTERNAL_ERROR: u8 = 80;
+
+/// What signs for names inside the sandboxes of one session.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    /// Of every certificate that is shown inside.
+    key: KeyPair,
+    /// By name.
+    shown: RefCell<BTreeMap<String, Arc<ServerConfig>>>,
+    outside: OnceCell<Result<Arc<ClientConfig>, String>>,
+}
+
+impl Authority {
+    /// # Errors
+    /// When keys cannot be made.
+    pub fn new() -> Result<Self, String> {
+        let key = || KeyPair::generate().map_err(|error| format!("cannot make a key: {error}"));
+        let mut params = dated(CertificateParams::default());
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.distinguished_name.push(DnType::CommonName, "agentsh, for one session");
+        let issuer = CertifiedIssuer::self_signed(params, key()?)
+            .map_err(|error| format!("cannot make a certificate: {error}"))?;
+        Ok(Self { issuer, key: key()?, shown: RefCell::default(), outside: OnceCell::new() })
+    }
+
+    /// The certificate that sandboxes are to trust, as PEM.
+    #[must_use]
+    pub fn certificate(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// How agentsh speaks as `name` to a program.
+    fn inside(&self, name: &str) -> Result<Arc<ServerConfig>, String> {
+        if let Some(config) = self.shown.borrow().get(name) {
+            return Ok(Arc::clone(config));
+        }
+        let text = |error: &dyn std::fmt::Display| format!("cannot speak for '{name}': {error}");
+        let mut params = dated(CertificateParams::new([name.to_owned()]).map_err(|error| text(&error))?);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        params.distinguished_name.push(DnType::CommonName, name.chars().take(64).collect::<String>());
+        let leaf = params.signed_by(&self.key, &self.issuer).map_err(|error| text(&error))?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()));
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| text(&error))?
+            .with_no_client_auth();
+        let mut config =
+            config.with_single_cert(vec![leaf.der().clone()], key).map_err(|error| text(&error))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let config = Arc::new(config);
+        let mut shown = self.shown.borrow_mut();
+        if shown.len() < MOST_NAMES {
+            shown.insert(name.to_owned(), Arc::clone(&config));
+        }
+        Ok(config)
+    }
+
+    /// How agentsh speaks to the world: whom this machine trusts is trusted.
+    fn outside(&self) -> Result<Arc<ClientConfig>, String> {
+        self.outside.get_or_init(trusting).clone()
+    }
+}
+
+fn dated(mut params: CertificateParams) -> CertificateParams {
+    let now = SystemTime::now();
+    params.not_before = now.checked_sub(SKEW).unwrap_or(now).into();
+    params.not_after = now.checked_add(VALID).unwrap_or(now).into();
+    params
+}
+
+fn trusting() -> Result<Arc<ClientConfig>, String> {
+    let mut roots = RootCertStore::empty();
+    let (known, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if known == 0 {
+        return Err("this machine has no certificate authorities; install `ca-certificates`".to_owned());
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// One connection whose requests are judged.
+pub struct Inspected<'a> {
+    pub authority: &'a Authority,
+    pub name: &'a str,
+    pub reader: http_host::Reader,
+    /// What the program sent already.
+    pub hello: Vec<u8>,
+}
+
+/// Carries requests and answers until both sides have ended. `refused` hears of a refused request before the program
+/// does, which is told nothing where it gives false. Bytes are counted as the program means them, without TLS.
+pub async fn both_ways(
+    inside: &TcpStream,
+    outside: &TcpStream,
+    inspected: Inspected<'_>,
+    traffic: &Traffic,
+    refused: impl AsyncFnOnce(http_host::Refusal) -> bool,
+) -> End {
+    let Inspected { authority, name, reader, hello } = inspected;
+    let (program, server) = match handshakes(inside, outside, (authority, name), hello).await {
+        Ok(both) => both,
+        Err(end) => {
+            reset_when_dropped(outside);
+            return end;
+        }
+    };
+    let (from_program, mut to_program) = tokio::io::split(program);
+    let (from_server, to_server) = tokio::io::split(server);
+    let shared = Shared {
+        http: RefCell::new(Http { reader, held: Vec::new(), released: 0 }),
+        answered: Notify::new(),
+        traffic,
+    };
+    let result = {
+        let both = async {
+            tokio::try_join!(
+                up(from_program, to_server, &shared),
+                down(from_server, &mut to_program, (inside, &shared))
+            )
+        };
+        tokio::select! {
+            result = both => result.map(|_| ()),
+            () = traffic.idle(IDLE) => Err(Stop::Broken(io::ErrorKind::TimedOut.into())),
+        }
+    };
+    match result {
+        Ok(()) => End::Done(Ok(())),
+        Err(Stop::Broken(error)) => {
+            reset_when_dropped(inside);
+            reset_when_dropped(outside);
+            End::Done(Err(error))
+        }
+        Err(Stop::Refused(refusal)) => {
+            reset_when_dropped(outside);
+            let text =
+                format!("agentsh: this request is refused ({}): the connection is to '{name}'", refusal.code);
+            if !refused(refusal).await {
+                reset_when_dropped(inside);
+                return End::Done(Ok(()));
+            }
+            let say = async {
+                to_program.write_all(&refuse::http(403, &text)).await?;
+                to_program.shutdown().await?;
+                refuse::drain(inside).await
+            };
+            // Whoever is gone or does not listen misses it.
+            let _ = tokio::time::timeout(LAST_WORDS, say).await;
+            End::Done(Ok(()))
+        }
+    }
+}
+
+type Program<'a> = tokio_rustls::server::TlsStream<Plain<'a>>;
+type Server<'a> = tokio_rustls::client::TlsStream<Plain<'a>>;
+
+/// The far side first: what it cannot prove, the program does not get to see.
+async fn handshakes<'a>(
+    inside: &'a TcpStream,
+    outside: &'a TcpStream,
+    (authority, name): (&Authority, &str),
+    hello: Vec<u8>,
+) -> Result<(Program<'a>, Server<'a>), End> {
+    let refused = |reason, detail, farewell| {
+        End::Closed(Closed::Refused { protocol: Some("https"), reason, detail, farewell })
+    };
+    let cannot = |why| refused("inspection-failed", why, Farewell::Alert(INTERNAL_ERROR));
+    let shown = authority.inside(name).map_err(cannot)?;
+    let trusting = authority.outside().map_err(cannot)?;
+    let server_name = rustls::pki_types::ServerName::try_from(name.to_owned())
+        .map_err(|error| cannot(format!("'{name}' cannot be proven: {error}")))?;
+    let connecting = TlsConnector::from(trusting).connect(server_name, Plain::new(outside, Vec::new()));
+    let server = within(HANDSHAKE, connecting).await.map_err(|error| match tls_error(&error) {
+        Some(rustls::Error::InvalidCertificate(why)) => refused(
+            "certificate-not-valid",
+            format!("'{name}' does not prove its name: {why:?}"),
+            Farewell::Alert(UNKNOWN_AUTHORITY),
+        ),
+        _ => End::Done(Err(error)),
+    })?;
+    let accepting = TlsAcceptor::from(shown).accept(Plain::new(inside, hello));
+    let program = within(HANDSHAKE, accepting).await.map_err(|error| match tls_error(&error) {
+        Some(rustls::Error::AlertReceived(alert)) => refused(
+            "authority-not-trusted",
+            format!("the program does not trust the certificate of this session for '{name}' ({alert:?})"),
+            Farewell::Reset,
+        ),
+        Some(error) => refused("client-handshake-failed", error.to_string(), Farewell::Reset),
+        None => End::Done(Err(error)),
+    })?;
+    Ok((program, server))
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+struct Shared<'a> {
+    http: RefCell<Http>,
+    /// The server has said what a held request waited for.
+    answered: Notify,
+    traffic: &'a Traffic,
+}
+
+enum Stop {
+    Broken(io::Error),
+    Refused(http_host::Refusal),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+async fn up(
+    mut program: impl AsyncRead + Unpin,
+    mut server: impl AsyncWrite + Unpin,
+    shared: &Shared<'_>,
+) -> Result<(), Stop> {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let (released, refusal) = {
+            let mut http = shared.http.borrow_mut();
+            (http.release(), http.reader.refusal().cloned())
+        };
+        if !released.is_empty() {
+            server.write_all(&released).await?;
+            server.flush().await?;
+            shared.traffic.moved(&shared.traffic.sent, released.len());
+        }
+        if let Some(refusal) = refusal {
+            return Err(Stop::Refused(refusal));
+        }
+        let read = tokio::select! {
+            () = shared.answered.notified() => None,
+            read = program.read(&mut buffer) => Some(read?),
+        };
+        let bytes = match read {
+            Some(0) => break,
+            Some(read) => buffer.get(..read).unwrap_or_default(),
+            None => &[],
+        };
+        shared.http.borrow_mut().take(bytes).map_err(Stop::Refused)?;
+    }
+    Ok(server.shutdown().await?)
+}
+
+async fn down(
+    mut server: impl AsyncRead + Unpin,
+    program: &mut (impl AsyncWrite + Unpin),
+    (inside, shared): (&TcpStream, &Shared<'_>),
+) -> Result<(), Stop> {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let read = match server.read(&mut buffer).await {
+            // The program hears the same: an end of the connection, and none of TLS.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                shut(inside);
+                return Ok(());
+            }
+            read => read?,
+        };
+        if read == 0 {
+            return Ok(program.shutdown().await?);
+        }
+        let bytes = buffer.get(..read).unwrap_or_default();
+        let awaits = shared.http.borrow().reader.awaits_answer();
+        if awaits {
+            shared.http.borrow_mut().reader.answer(bytes).map_err(Stop::Refused)?;
+            shared.answered.notify_one();
+        }
+        program.write_all(bytes).await?;
+        program.flush().await?;
+        shared.traffic.moved(&shared.traffic.received, read);
+    }
+}
+
+/// A connection that somebody else owns, some of whose bytes were read already.
+struct Plain<'a> {
+    stream: &'a TcpStream,
+    first: Vec<u8>,
+    given: usize,
+}
+
+impl<'a> Plain<'a> {
+    fn new(stream: &'a TcpStream, first: Vec<u8>) -> Self {
+        Self { stream, first, given: 0 }
+    }
+}
+
+impl AsyncRead for Plain<'_> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let left = this.first.get(this.given..).unwrap_or_default();
+        if !left.is_empty() {
+            let piece = left.get(..into.remaining()).unwrap_or(left);
+            into.put_slice(piece);
+            this.given += piece.len();
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            ready!(this.stream.poll_read_ready(context))?;
+            match this.stream.try_read(into.initialize_unfilled()) {
+                Ok(read) => {
+                    into.advance(read);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Plain<'_> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream.poll_write_ready(context))?;
+            match self.stream.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        shut(self.stream);
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use rustls::pki_types::ServerName;
+    use rustls::pki_types::pem::PemObject;
+    use tokio::net::TcpListener;
+
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    /// What a program that trusts `trusted` sees of `speaking`.
+    async fn shakes_hands(speaking: &Authority, trusted: &Authority, name: &str, asked: &str) -> bool {
+        let (program, inside) = connected().await;
+        let mut roots = RootCertStore::empty();
+        let certificate = trusted.certificate();
+        roots
+            .add(rustls::pki_types::CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap())
+            .unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+        let asked = ServerName::try_from(asked.to_owned()).unwrap();
+        let client = TlsConnector::from(config).connect(asked, Plain::new(&program, Vec::new()));
+        let server =
+            TlsAcceptor::from(speaking.inside(name).unwrap()).accept(Plain::new(&inside, Vec::new()));
+        // The side that gives up does not always say so to the other.
+        tokio::try_join!(client, server).is_ok()
+    }
+
+    #[tokio::test]
+    async fn only_who_trusts_the_session_believes_it() {
+        let (own, other) = (Authority::new().unwrap(), Authority::new().unwrap());
+        assert!(shakes_hands(&own, &own, "a.test", "a.test").await);
+        assert!(!shakes_hands(&own, &other, "a.test", "a.test").await);
+        assert!(!shakes_hands(&own, &own, "a.test", "b.test").await);
+        assert!(!own.certificate().contains("PRIVATE"));
+    }
+
+    #[test]
+    fn certificates_are_kept_up_to_a_number() {
+        let authority = Authority::new().unwrap();
+        let first = authority.inside("a.test").unwrap();
+        assert!(Arc::ptr_eq(&first, &authority.inside("a.test").unwrap()));
+        for number in 0..MOST_NAMES {
+            authority.inside(&format!("n{number}.test")).unwrap();
+        }
+        assert_eq!(authority.shown.borrow().len(), MOST_NAMES);
+    }
+}

@@ -1,0 +1,159 @@
+//! A server of TLS 1.3 may ask for a second hello. It is held against the same name: servers believe the last one.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::copy::{Traffic, write_all};
+use super::opening::{self, Closed, Wanted, more};
+use super::refuse::{ACCESS_DENIED, Farewell};
+use super::tls_sni::{Hello, Reader};
+
+/// A server that says nothing to a hello for so long is dead.
+const PATIENCE: Duration = Duration::from_secs(60);
+const HEADER: usize = 5;
+/// Type, length, version and random of a server's hello.
+const DECIDING: usize = 38;
+/// The random of a server's hello that asks for another one (RFC 8446, section 4.1.3).
+const RETRY: [u8; 32] = [
+    0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C, 0x02, 0x1E, 0x65, 0xB8, 0x91, 0xC2,
+    0xA2, 0x11, 0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
+];
+
+/// Carries the server's answer to the first hello back, and a second hello on if it was asked for. Until the answer
+/// is there, nothing of the program goes on.
+///
+/// # Errors
+/// The connection's own. Inside: why the second hello is refused.
+pub async fn follow(
+    inside: &TcpStream,
+    outside: &TcpStream,
+    wanted: Wanted<'_>,
+    traffic: &Traffic,
+) -> io::Result<Result<(), Closed>> {
+    let work = async {
+        if !asks_again(inside, outside, traffic).await? {
+            return Ok(Ok(()));
+        }
+        second(inside, outside, wanted, traffic).await
+    };
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+async fn asks_again(inside: &TcpStream, outside: &TcpStream, traffic: &Traffic) -> io::Result<bool> {
+    let mut answer = Vec::new();
+    loop {
+        let before = answer.len();
+        match more(outside, &mut answer).await {
+            // The end is found again by whoever reads next.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            result => result?,
+        }
+        let new = answer.get(before..).unwrap_or_default();
+        write_all(inside, new).await?;
+        traffic.moved(&traffic.received, new.len());
+        if let Some(is_retry) = judge(&answer) {
+            return Ok(is_retry);
+        }
+    }
+}
+
+/// None: too little of it is here.
+fn judge(mut answer: &[u8]) -> Option<bool> {
+    let mut message = Vec::with_capacity(DECIDING);
+    while message.len() < DECIDING {
+        match answer {
+            [22, _, _, high, low, rest @ ..] => {
+                let length = usize::from(u16::from_be_bytes([*high, *low]));
+                let body = rest.get(..length).unwrap_or(rest);
+                message.extend(body.iter().take(DECIDING - message.len()));
+                answer = rest.get(body.len()..).unwrap_or_default();
+                if length == 0 || message.first().is_some_and(|kind| *kind != 2) {
+                    return Some(false);
+                }
+            }
+            [] | [22] | [22, _] | [22, _, _] | [22, _, _, _] => return None,
+            _ => return Some(false),
+        }
+    }
+    Some(message.get(6..) == Some(&RETRY))
+}
+
+async fn second(
+    inside: &TcpStream,
+    outside: &TcpStream,
+    wanted: Wanted<'_>,
+    traffic: &Traffic,
+) -> io::Result<Result<(), Closed>> {
+    let refused = |reason| {
+        let detail = "a second TLS hello that is not let through".to_owned();
+        let farewell = Farewell::Alert(ACCESS_DENIED);
+        Ok(Err(Closed::Refused { protocol: Some("tls"), reason, detail, farewell }))
+    };
+    let mut hello = Reader::default();
+    // What is before `judged` are whole records of the hello.
+    let (mut held, mut judged) = (Vec::new(), 0);
+    loop {
+        while let Some(record) = whole(held.get(judged..).unwrap_or_default()) {
+            let is_last = match (record.first(), judged) {
+                (Some(22), _) => match hello.feed(record) {
+                    Hello::NeedMore => false,
+                    answer => match opening::judge(&answer, wanted) {
+                        Some(closed) => return Ok(Err(closed)),
+                        None => true,
+                    },
+                },
+                // An alert ends the handshake.
+                (Some(21), 0) => true,
+                // Early data that the server throws away, and what middle boxes want to see.
+                (Some(20 | 23), 0) => {
+                    let length = record.len();
+                    write_all(outside, record).await?;
+                    traffic.moved(&traffic.sent, length);
+                    held.drain(..length);
+                    continue;
+                }
+                _ => return refused("hello-interrupted"),
+            };
+            if is_last {
+                write_all(outside, &held).await?;
+                traffic.moved(&traffic.sent, held.len());
+                return Ok(Ok(()));
+            }
+            judged += record.len();
+        }
+        more(inside, &mut held).await?;
+    }
+}
+
+/// The first record, if all of it is here.
+fn whole(bytes: &[u8]) -> Option<&[u8]> {
+    let [_, _, _, high, low, ..] = bytes else { return None };
+    bytes.get(..HEADER + usize::from(u16::from_be_bytes([*high, *low])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_random_decides_however_it_is_cut() {
+        let hello = |random: &[u8; 32]| [&[2, 0, 0, 40, 3, 3][..], random, &[0, 0x13, 1, 0]].concat();
+        for (random, expected) in [(&RETRY, true), (&[1; 32], false)] {
+            for size in [1, 5, 37, 38, 100] {
+                let mut bytes = Vec::new();
+                for piece in hello(random).chunks(size) {
+                    bytes.extend([22, 3, 3, 0, u8::try_from(piece.len()).unwrap_or(0)]);
+                    bytes.extend(piece);
+                }
+                assert_eq!(judge(&bytes), Some(expected), "in pieces of {size}");
+                assert_eq!(judge(bytes.get(..20).unwrap_or_default()), None);
+            }
+        }
+        for other in [&b"hello"[..], &[21, 3, 3, 0, 2, 2, 40], &[22, 3, 3, 0, 1, 11], &[22, 3, 3, 0, 0]] {
+            assert_eq!(judge(other), Some(false));
+        }
+        assert_eq!(judge(&[]), None);
+    }
+}

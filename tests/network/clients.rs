@@ -1,0 +1,149 @@
+//! The programs that people use: curl, node, Python, openssl, and a static one. An allowed name works with each, and
+//! nothing else rides along on its connections.
+
+use std::path::{Path, PathBuf};
+
+use super::{events, heard, online};
+use crate::support::expect::Expected;
+use crate::support::{Place, no, skip, yes};
+
+/// Names of the small internet that its servers prove to be.
+const PROVEN: [&str; 5] = ["allowed.test", "v4.test", "v6.test", "other.test", "deep.wild.test"];
+
+/// Gives the small internet a key and certificates; the authority that signed them is the answer, a file in the
+/// project.
+pub fn authority(place: &Place) -> PathBuf {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name.push(rcgen::DnType::CommonName, "authority of a test");
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut leaf = CertificateParams::new(PROVEN.map(str::to_owned)).unwrap();
+    leaf.use_authority_key_identifier_extension = true;
+    let leaf = leaf.signed_by(&key, &issuer).unwrap();
+    let secret = place.internet_log().with_extension("log.tls");
+    std::fs::write(secret, format!("{}{}", leaf.pem(), key.serialize_pem())).unwrap();
+    place.write("authority.pem", issuer.pem())
+}
+
+/// Attempts with real programs, and the one program each needs.
+struct Wanted {
+    expected: Vec<Expected>,
+}
+
+impl Wanted {
+    fn with(&mut self, program: &str, expected: impl IntoIterator<Item = Expected>) {
+        let is_here = ["/usr/local/bin", "/usr/bin", "/bin"]
+            .iter()
+            .any(|place| Path::new(place).join(program).exists());
+        if is_here {
+            self.expected.extend(expected);
+        } else {
+            skip(&format!("there is no {program} here"));
+        }
+    }
+}
+
+#[test]
+fn what_people_use() {
+    online(|sandbox| {
+        let place = &sandbox.place;
+        let ca = authority(place).display().to_string();
+        let file = |name: &str, text: &str| place.write(name, text).display().to_string();
+        let python = file("client.py", include_str!("clients/client.py"));
+        let node = file("client.mjs", include_str!("clients/client.mjs"));
+        let openssl = file("client.sh", include_str!("clients/client.sh"));
+        let names = ["allowed.test", "v4.test", "v6.test"];
+        let entries = names.map(|name| format!("{{host: {name}, ports: [80, 8443]}}")).join(", ");
+        sandbox.policy(&format!("network: {{allow: [{entries}]}}"));
+
+        let mut wanted = Wanted { expected: Vec::new() };
+        let mut works = Vec::new();
+        for name in names {
+            for family in ["-4", "-6"] {
+                works.push(yes(format!("client curl -sSf {family} --cacert {ca} https://{name}:8443/x")));
+                works.push(yes(format!("client curl -sSf {family} http://{name}/x")));
+            }
+        }
+        wanted.with("curl", works);
+        let curl = format!("client curl -sSf --cacert {ca}");
+        wanted.with(
+            "curl",
+            [
+                no(format!(
+                    "{curl} --connect-to other.test:8443:allowed.test:8443 https://other.test:8443/x"
+                )),
+                no(format!("{curl} --connect-to v4.test:8443:allowed.test:8443 https://v4.test:8443/x")),
+                no(format!("{curl} --connect-to ::v4.test: https://allowed.test:8443/x")),
+                no(format!("{curl} --resolve allowed.test:8443:93.184.216.34 https://allowed.test:8443/x")),
+                no(format!(
+                    "{curl} --resolve allowed.test:8443:[2606:2800:220:1::34] https://allowed.test:8443/x"
+                )),
+                no(format!("{curl} -k https://93.184.216.34:8443/x")),
+                no(format!("{curl} https://other.test:8443/x")),
+                no(format!("{curl} -H Host:other.test http://allowed.test/x")),
+                no(format!(
+                    "{curl} http://allowed.test/x --next -sSf -H Host:other.test http://allowed.test/x"
+                )),
+                yes(format!("{curl} http://allowed.test/x http://allowed.test/x")),
+                no(format!("{curl} --http2-prior-knowledge http://allowed.test/x")),
+            ],
+        );
+        wanted.with(
+            "openssl",
+            [
+                yes(format!("client sh {openssl} allowed.test:8443 {ca} -servername allowed.test")),
+                yes(format!("client sh {openssl} v6.test:8443 {ca} -servername v6.test -tls1_2")),
+                no(format!("client sh {openssl} allowed.test:8443 {ca} -servername other.test")),
+                no(format!("client sh {openssl} allowed.test:8443 {ca} -servername v4.test -tls1_2")),
+                no(format!("client sh {openssl} allowed.test:8443 {ca} -noservername")),
+            ],
+        );
+        wanted.with(
+            "python3",
+            [
+                yes(format!("client python3 {python} urllib https://allowed.test:8443/x {ca}")),
+                yes(format!("client python3 {python} urllib http://v6.test/x {ca}")),
+                yes(format!("client python3 {python} ssl v6.test 8443 {ca} v6.test")),
+                no(format!("client python3 {python} ssl allowed.test 8443 {ca} other.test")),
+                no(format!("client python3 {python} ssl allowed.test 8443 {ca} -")),
+                no(format!("client python3 {python} ssl 93.184.216.34 8443 {ca} allowed.test")),
+                no(format!("client python3 {python} urllib http://allowed.test/x {ca} other.test")),
+            ],
+        );
+        let fetch = format!("client env NODE_EXTRA_CA_CERTS={ca} node {node} fetch");
+        wanted.with(
+            "node",
+            [
+                yes(format!("{fetch} https://allowed.test:8443/x")),
+                yes(format!("{fetch} http://v6.test/x")),
+                no(format!("{fetch} https://other.test:8443/x")),
+                yes(format!("client node {node} get 4 https://v6.test:8443/x {ca}")),
+                yes(format!("client node {node} get 6 http://v4.test/x {ca}")),
+                no(format!("client node {node} get 4 https://allowed.test:8443/x {ca} other.test")),
+                no(format!("client node {node} get 6 http://allowed.test/x {ca} - other.test")),
+            ],
+        );
+        wanted.expected.extend([
+            // Where no rule looks into TLS, nobody is told to trust anything more.
+            no("environment NODE_EXTRA_CA_CERTS"),
+            yes(format!("https allowed.test:8443 {ca} allowed.test")),
+            yes(format!("https v6.test:8443 {ca} v6.test")),
+            no(format!("https allowed.test:8443 {ca} other.test")),
+            no(format!("https allowed.test:8443 {ca} -")),
+            no(format!("https 93.184.216.34:8443 {ca} allowed.test")),
+        ]);
+        sandbox.holds(&wanted.expected);
+
+        let heard = heard(place);
+        assert!(heard.contains("tcp 93.184.216.34 8443"), "{heard}");
+        assert!(heard.contains("tcp 2606:2800:220:1::34 8443"), "{heard}");
+        assert!(!heard.contains("other.test"), "{heard}");
+        let blocked = events(place, "net_connect_blocked");
+        for reason in ["server-name-mismatch", "no-server-name", "address-not-allowed"] {
+            assert!(blocked.iter().any(|event| event["reason"] == reason), "{reason}: {blocked:?}");
+        }
+    });
+}

@@ -1,0 +1,101 @@
+//! Rules with `inspect`: TLS ends at agentsh, single requests are judged, and nobody is fooled about who is there.
+//! Without: a second hello must name the same host as the first.
+
+use std::path::Path;
+
+use super::clients::authority;
+use super::{events, online};
+use crate::support::{no, skip, yes};
+
+#[test]
+fn single_requests_are_judged() {
+    online(|sandbox| {
+        let place = &sandbox.place;
+        let ca = authority(place).display().to_string();
+        // Whom this machine trusts.
+        place.set("SSL_CERT_FILE", &ca);
+        sandbox.policy(
+            "network: {allow: [\
+             {host: allowed.test, ports: [80, 8443], inspect: true, allow: [\"GET /x\", \"GET /repos/**\"]}, \
+             {host: mixed.test, port: 8443, inspect: true}, {host: v4.test, port: 8443, inspect: true}, \
+             \"v6.test:8443\"]}",
+        );
+        let request = |rest: &str| format!("https-request allowed.test:8443 system {rest}");
+        let host = "allowed.test:8443";
+        let mut attempts = vec![
+            yes(request(&format!("GET /x {host}"))),
+            yes(request(&format!("GET /x {host} GET /repos/a/b?c=d allowed.test:8443 GET /x {host}"))),
+            yes("http allowed.test:80 allowed.test"),
+            no(request(&format!("POST /x {host}"))),
+            no(request(&format!("GET /x {host} DELETE /repos/a {host}"))),
+            no(request(&format!("GET /repos/../admin {host}"))),
+            no(request("GET /x other.test:8443")),
+            no(request(&format!("GET /x {host} GET /x other.test"))),
+            yes("environment NODE_EXTRA_CA_CERTS"),
+            // Every request of this one.
+            yes("https-request v4.test:8443 system DELETE /anything v4.test:8443"),
+            // The authority of the session is not among those that this program trusts.
+            no(format!("https allowed.test:8443 {ca} allowed.test")),
+            no("https allowed.test:8443 system other.test"),
+            no("https allowed.test:8443 system -"),
+            // The server has no certificate for this name.
+            no("https mixed.test:8443 system mixed.test"),
+            // Not inspected: the server's own certificate.
+            yes(format!("https v6.test:8443 {ca} v6.test")),
+        ];
+        let python = place.write("client.py", include_str!("clients/client.py")).display().to_string();
+        let node = place.write("client.mjs", include_str!("clients/client.mjs")).display().to_string();
+        for (program, command) in [
+            ("curl", "curl -sSf https://allowed.test:8443/".to_owned()),
+            ("python3", format!("python3 {python} system https://allowed.test:8443/")),
+            ("node", format!("node {node} fetch https://allowed.test:8443/")),
+        ] {
+            if Path::new("/usr/bin").join(program).exists() {
+                attempts.extend([yes(format!("client {command}x")), no(format!("client {command}admin"))]);
+            } else {
+                skip(&format!("there is no {program} here"));
+            }
+        }
+        sandbox.holds(&attempts);
+
+        let blocked = events(place, "net_connect_blocked");
+        for reason in [
+            "request-not-allowed",
+            "host-mismatch",
+            "authority-not-trusted",
+            "server-name-mismatch",
+            "no-server-name",
+            "certificate-not-valid",
+        ] {
+            assert!(blocked.iter().any(|event| event["reason"] == reason), "{reason}: {blocked:?}");
+        }
+        let first = blocked.iter().find(|event| event["reason"] == "request-not-allowed").unwrap();
+        assert_eq!(first["protocol"], "https");
+        assert!(first["rule"]["id"].as_str().unwrap().contains("network.allow[0]"), "{first}");
+        assert_eq!(first["change"], "add \"POST /x\" to `allow` of that rule");
+        assert!(first["detail"].as_str().unwrap().contains("`POST /x`"), "{first}");
+        let opened = events(place, "mcp_network_connection");
+        assert!(opened.iter().any(|event| event["protocol"] == "https" && event["bytes_sent"] != 0));
+    });
+}
+
+#[test]
+fn a_second_hello_names_the_same_host() {
+    online(|sandbox| {
+        let ca = authority(&sandbox.place).display().to_string();
+        sandbox.policy("network: {allow: [{host: allowed.test, port: 9443}, {host: v6.test, port: 9443}]}");
+        sandbox.holds(&[
+            yes("two-hellos allowed.test:9443 allowed.test allowed.test"),
+            yes(format!("https allowed.test:9443 {ca} allowed.test")),
+            no("two-hellos allowed.test:9443 allowed.test other.test"),
+            no("two-hellos allowed.test:9443 allowed.test v6.test"),
+            yes(format!("https v6.test:9443 {ca} v6.test")),
+        ]);
+        let blocked = events(&sandbox.place, "net_connect_blocked");
+        let both = ["other.test", "v6.test"].map(|name| format!("TLS for '{name}'"));
+        for detail in both {
+            let is_told = |event: &serde_json::Value| event["detail"].as_str().unwrap().contains(&detail);
+            assert!(blocked.iter().any(is_told), "{blocked:?}");
+        }
+    });
+}
