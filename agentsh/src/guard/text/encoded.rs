@@ -124,7 +124,7 @@ pub fn looks_encoded(text: &str) -> bool {
     // Morse, rot47, and letters between letters.
     (length >= 16 && common * 5 >= length * 3)
         || (rest >= 16 && signs * 7 >= rest)
-        || (length <= MAX_INTERLEAVED && length >= 24 && white * 20 < length && signs + common < 4)
+        || ((24..=MAX_INTERLEAVED).contains(&length) && white * 20 < length && signs + common < 4)
 }
 
 impl Piece {
