@@ -238,9 +238,23 @@ pub fn same_through_the_proxy(client: &Client, server: &Server, starter: Starter
             seen[own] = Value::Null;
         }
     }
+    forget_lists_that_only_the_proxy_has(&mut direct, &mut guarded);
     forgive_own_losses(&mut direct, &guarded);
     let differences = differences(&direct, &guarded);
     assert!(differences.is_empty(), "directly and through the proxy:\n{}", differences.join("\n"));
+}
+
+/// The proxy answers every list, with nothing where no server has any; the server alone knows no such method.
+fn forget_lists_that_only_the_proxy_has(direct: &mut Value, guarded: &mut Value) {
+    let Some(lists) = direct["lists"].as_object_mut() else { return };
+    for (name, list) in lists {
+        let seen = &mut guarded["lists"][name.as_str()];
+        let fields = seen.as_object().into_iter().flat_map(serde_json::Map::values);
+        let is_empty = fields.filter_map(Value::as_array).all(Vec::is_empty) && seen.get("error").is_none();
+        if list.get("error").is_some() && list.to_string().contains("Method not found") && is_empty {
+            (*list, *seen) = (Value::Null, Value::Null);
+        }
+    }
 }
 
 /// The TypeScript client forgets a request's listener with its answer, and drops progress that it reads together
@@ -263,7 +277,7 @@ fn ask(client: &Client, server: &Server, place: &Place, command: &[String], pref
     place.write(&place.project.join("data/.keep"), "");
     let mut task = (server.task)(place);
     for list in ["calls", "prompts", "progress"] {
-        for entry in task[list].as_array_mut().into_iter().flatten() {
+        for entry in task.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             let name = if entry.is_array() { &mut entry[0] } else { entry };
             *name = Value::from(format!("{prefix}{}", name.as_str().unwrap()));
         }
