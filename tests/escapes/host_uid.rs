@@ -29,7 +29,17 @@ fn the_host_sees_no_root_below_agentsh() {
                 .collect::<Vec<_>>()
         };
         assert!(eventually(|| !inside().is_empty()));
-        for pid in processes::below(supervisor) {
+        // Sandboxes are born from a process of agentsh's own, which runs no program: it stays in the user namespace of
+        // its caller, with the caller's id.
+        let own = |pid| {
+            processes::namespace(pid, "user")
+                == processes::namespace(i32::try_from(supervisor).unwrap(), "user")
+        };
+        let (launchers, sandboxed): (Vec<_>, Vec<_>) =
+            processes::below(supervisor).into_iter().partition(|pid| own(*pid));
+        assert_eq!(launchers.len(), 1, "{mode:?}");
+        assert!(processes::arguments(launchers[0]).contains("__init"), "{mode:?}");
+        for pid in sandboxed {
             let uids = processes::uids(pid);
             assert!(!uids.contains(&0), "{mode:?}: {uids:?} {}", processes::arguments(pid));
             for kind in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {

@@ -12,10 +12,16 @@ use crate::support::{Mode, Outcome, Peer, Place};
 #[allow(unsafe_code, reason = "a descriptor is leaked between fork and exec")]
 fn leak(command: &mut Command, file: &std::fs::File) {
     let descriptor = file.as_raw_fd();
-    // SAFETY: dup2 neither allocates nor locks; the file lives until the child was started.
+    // SAFETY: neither call allocates or locks; the file lives until the child was started.
     unsafe {
         command.pre_exec(move || {
-            if libc::dup2(descriptor, 9) < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+            // Where it is 9 already, a copy onto itself would still be closed at execve.
+            let leaked = if descriptor == 9 {
+                libc::fcntl(descriptor, libc::F_SETFD, 0)
+            } else {
+                libc::dup2(descriptor, 9)
+            };
+            if leaked < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
         });
     }
 }

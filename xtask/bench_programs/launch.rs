@@ -103,8 +103,9 @@ async fn sandboxed(context: &Context, program: &Path, pinned: PinnedFile, round:
         stdio: [null.as_fd(); 3],
         allow_degraded: false,
     };
-    let layout = launch::prepare(context, &start);
     let name = format!("agentsh-{}-{round}", std::process::id());
-    let mut running = launch::start(context, start, layout, &name).await.unwrap();
+    let begun = launch::begin(context, &start, &name).unwrap();
+    let layout = launch::prepare(context, &start);
+    let mut running = launch::start(context, begun, start, layout).await.unwrap();
     assert_eq!(running.child.exit().await, 0, "{:?}", running.child.execution_error());
 }

@@ -23,7 +23,7 @@ fn main() -> std::process::ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.first().map(String::as_str) {
         // Sandboxes re-execute the program that makes them.
-        Some(agentsh::sandbox::init::VERB) => return agentsh::sandbox::init::main().into(),
+        Some(agentsh::sandbox::zygote::VERB) => return agentsh::sandbox::zygote::main().into(),
         Some("launch") => launch::main(&words[1..]),
         Some("network") => network::main(&words[1..]),
         Some("echo") => echo::main(),

@@ -55,10 +55,10 @@ enum Verb {
 /// Reads the command line and runs the verb.
 #[must_use]
 pub fn main() -> ExitCode {
-    // The re-executed child of the sandbox comes first: it must not spend time on a command line.
+    // The process that sandboxes are born from comes first: it must not spend time on a command line.
     let mut words = std::env::args_os().skip(1);
     match words.next().as_deref().and_then(std::ffi::OsStr::to_str) {
-        Some(sandbox::init::VERB) => return sandbox::init::main().into(),
+        Some(sandbox::zygote::VERB) => return sandbox::zygote::main().into(),
         Some(doctor::PROBE_VERB) => return doctor::inside().into(),
         Some(demo::SESSION_VERB) => return demo::session().into(),
         Some(demo::SERVER_VERB) => return demo::server().into(),

@@ -18,6 +18,19 @@ pub const WHILE_BUILDING: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER);
 
+/// Gives up all but [`WHILE_BUILDING`], of every capability that a new user namespace gives.
+///
+/// # Errors
+/// When the kernel refuses; then nothing may be built.
+pub fn keep_what_builds() -> Result<(), StageError> {
+    let sets = CapabilitySets {
+        effective: WHILE_BUILDING,
+        permitted: WHILE_BUILDING,
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, sets).at("keep what init builds with")
+}
+
 /// Empties every set. After this neither init nor anything it starts can regain one: the bounding set is empty
 /// and no_new_privs is on.
 ///

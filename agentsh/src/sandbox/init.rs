@@ -1,38 +1,36 @@
-//! The re-executed child: one linear descent from "a process in fresh namespaces" to "the pinned program with
-//! nothing but what the plan lists". It starts with an empty environment and three descriptors.
+//! Pid 1 of a sandbox: one linear descent from "a process in fresh namespaces" to "the pinned program with nothing but
+//! what the plan lists". It starts with an empty environment and its control socket.
 //!
 //! Order matters and is explained where it does. Nothing here decides: the plan did.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::sys::signal::SigSet;
 use nix::unistd::{ForkResult, Gid, Uid};
 
-use super::control::{self, Answer};
+use super::control::{self, Answer, Go, Passed};
 use super::plan::{Plan, Terminal};
 use super::report::{Enforcement, State};
-use super::spawn::{CONTROL, FIRST_PASSED, PLAN};
 use super::stage::{At, StageError};
 use super::{caps, landlock, limits, mount, network, reaper, seccomp};
 
-/// The hidden verb by which agentsh re-executes itself.
-pub const VERB: &str = "__init";
+/// The status of a pid 1 that could not do its work.
+pub const FAILED: u8 = 125;
 
-/// Runs the plan on descriptor [`PLAN`] and returns pid 1's exit status.
+/// Runs the plan that arrives on the control socket and returns pid 1's exit status.
 #[must_use]
-pub fn main() -> u8 {
-    let control = inherited(CONTROL);
-    let status = match descend(&control) {
+pub fn main(control: &OwnedFd, filter: &seccomp::Program) -> u8 {
+    let status = match descend(control, filter) {
         Ok(status) => status,
         Err(error) => {
             let missing = error.source.kind() == io::ErrorKind::NotFound && error.stage == EXECUTE;
             // The session reports it; when the session is gone there is nobody to tell.
             let _ =
                 control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), missing }, &[]);
-            reaper::OWN_FAILURE
+            FAILED.into()
         }
     };
     u8::try_from(status).unwrap_or(u8::MAX)
@@ -40,10 +38,9 @@ pub fn main() -> u8 {
 
 const EXECUTE: &str = "execute";
 
-fn descend(control: &OwnedFd) -> Result<i32, StageError> {
-    wait_for_go(control)?;
-    let plan = read_plan()?;
-    let mut passed = passed_descriptors(plan.passed)?;
+fn descend(control: &OwnedFd, filter: &seccomp::Program) -> Result<i32, StageError> {
+    let (plan, mut passed) = wait_for_go(control)?;
+    caps::keep_what_builds()?;
     rustix::process::umask(rustix::fs::Mode::empty());
 
     // The cgroups first, so that all memory below is charged; their namespace is rooted where we are now.
@@ -67,16 +64,17 @@ fn descend(control: &OwnedFd) -> Result<i32, StageError> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).at("arm the parent-death signal")?;
     still_supervised(control)?;
 
-    mount::build(&plan.mounts, sources, &passed)?;
-    drop(passed);
+    let root = mount::Root::begin(&plan.mounts, passed)?;
     nix::unistd::sethostname("agentsh").at("set the host name")?;
     let sockets = network::prepare(&plan.network)?;
+    root.build(&plan.mounts, sources)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
 
     // From here on only restrictions: each one binds pid 1 as well as the program.
     limits::apply(&plan.limits)?;
-    let enforcement = restrict(&plan)?;
-    control::send(control.as_fd(), &Answer::Ready { enforcement }, &sockets).at("tell the session")?;
+    let enforcement = restrict(&plan, filter)?;
+    let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+    control::send(control.as_fd(), &Answer::Ready { enforcement }, &descriptors).at("tell the session")?;
     drop(sockets);
 
     let signals = reaper::awaited();
@@ -85,14 +83,14 @@ fn descend(control: &OwnedFd) -> Result<i32, StageError> {
 }
 
 /// Landlock before the filter: its calls are refused afterwards only to the curious, but order costs nothing.
-fn restrict(plan: &Plan) -> Result<Vec<Enforcement>, StageError> {
+fn restrict(plan: &Plan, filter: &seccomp::Program) -> Result<Vec<Enforcement>, StageError> {
     nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
     let landlock = landlock::apply(&plan.landlock)?;
     if landlock.state == State::Absent && !plan.allow_degraded {
         return Err(io::Error::other(landlock.why)).at("apply Landlock (--allow-degraded runs without it)");
     }
     caps::drop_all()?;
-    seccomp::install(&seccomp::compile())?;
+    seccomp::install(filter)?;
     Ok(vec![
         Enforcement::enforced("namespaces", "user, mount, pid, network, ipc, uts and cgroup"),
         landlock,
@@ -175,14 +173,28 @@ fn close_from(first: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn wait_for_go(control: &OwnedFd) -> Result<(), StageError> {
-    let mut byte = [0];
-    let read =
-        rustix::io::retry_on_intr(|| rustix::io::read(control, &mut byte)).at("wait for the session")?;
-    if read == 1 && byte[0] == control::GO {
-        return Ok(());
+/// The plan, and the descriptors beside it in the order of its indexes. The standard ones take their places.
+fn wait_for_go(control: &OwnedFd) -> Result<(Plan, Vec<Option<OwnedFd>>), StageError> {
+    const WAIT: &str = "wait for the session";
+    let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    let (Go { passed: count }, descriptors) =
+        control::receive(control.as_fd()).at(WAIT)?.ok_or_else(gone).at(WAIT)?;
+    let Ok([plan, stdin, stdout, stderr]) = <[OwnedFd; 4]>::try_from(descriptors) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData)).at(WAIT);
+    };
+    let mut passed = Vec::with_capacity(count);
+    while passed.len() < count {
+        let (Passed { count: sent }, more) =
+            control::receive(control.as_fd()).at(WAIT)?.ok_or_else(gone).at(WAIT)?;
+        if sent == 0 || sent != more.len() {
+            return Err(io::Error::from(io::ErrorKind::InvalidData)).at(WAIT);
+        }
+        passed.extend(more.into_iter().map(Some));
     }
-    Err(io::Error::from(io::ErrorKind::UnexpectedEof)).at("wait for the session")
+    rustix::stdio::dup2_stdin(stdin).at("place standard input")?;
+    rustix::stdio::dup2_stdout(stdout).at("place standard output")?;
+    rustix::stdio::dup2_stderr(stderr).at("place standard error")?;
+    Ok((read_plan(plan)?, passed))
 }
 
 fn still_supervised(control: &OwnedFd) -> Result<(), StageError> {
@@ -193,28 +205,10 @@ fn still_supervised(control: &OwnedFd) -> Result<(), StageError> {
     }
 }
 
-fn read_plan() -> Result<Plan, StageError> {
-    let mut file = File::from(inherited(PLAN));
+fn read_plan(file: OwnedFd) -> Result<Plan, StageError> {
+    let mut file = File::from(file);
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0)).at("rewind the plan")?;
     file.read_to_end(&mut bytes).at("read the plan")?;
-    serde_json::from_slice(&bytes).map_err(io::Error::from).at("understand the plan")
-}
-
-/// All descriptors that the session passed, in the order of the plan's indexes.
-fn passed_descriptors(count: usize) -> Result<Vec<Option<OwnedFd>>, StageError> {
-    (FIRST_PASSED..)
-        .take(count)
-        .map(|number| {
-            let owned = inherited(number);
-            rustix::io::fcntl_setfd(&owned, rustix::io::FdFlags::CLOEXEC).on("take descriptor", number)?;
-            Ok(Some(owned))
-        })
-        .collect()
-}
-
-#[expect(unsafe_code, reason = "descriptors that crossed execve are known by number only")]
-fn inherited(number: i32) -> OwnedFd {
-    // SAFETY: the session placed exactly these descriptors before execve, and each is taken once.
-    unsafe { OwnedFd::from_raw_fd(number) }
+    control::decoded(&bytes).at("understand the plan")
 }

@@ -1,13 +1,14 @@
 //! One process tree in a sandbox of its own.
 //!
-//! [`layout`] turns a policy into a [`plan::Plan`] (plain data). [`spawn`] makes the cgroup and the
-//! namespaces and re-executes agentsh as [`init`], which applies the plan from top to bottom, starts the
-//! program as its child and stays as the reaping pid 1. What each layer really gave comes back as
+//! [`layout`] turns a policy into a [`plan::Plan`] (plain data). [`spawn`] orders pid 1 from the [`zygote`], agentsh
+//! re-executed, which bears it into its cgroup and namespaces; as [`init`] it applies the plan from top to bottom,
+//! starts the program as its child and stays as the reaping pid 1. What each layer really gave comes back as
 //! [`report::Enforcement`] values.
 
 pub mod caps;
 pub mod cgroup;
 pub mod control;
+mod copies;
 pub mod etc;
 pub mod host;
 pub mod idmap;
@@ -25,7 +26,9 @@ pub mod seccomp;
 pub mod spawn;
 pub mod stage;
 pub mod watchdog;
+pub mod zygote;
 
 pub use plan::Plan;
 pub use report::{Enforcement, State};
-pub use spawn::{Child, Launch, SpawnError, spawn};
+pub use spawn::{Child, Launch, Ordered, SpawnError};
+pub use zygote::Zygote;

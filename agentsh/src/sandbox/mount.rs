@@ -9,15 +9,14 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+use super::copies::{Copies, Copy, changed};
+use super::plan::{Access, FileKey, Kind, Mount, Source, What};
+use super::stage::{At, StageError};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
     UnmountFlags,
 };
-use sha2::{Digest, Sha256};
-
-use super::plan::{Access, FileKey, Kind, Mount, Source, What};
-use super::stage::{At, StageError};
 
 /// A directory that exists everywhere; the new root is built over it, in this mount namespace alone.
 const SCAFFOLD: &CStr = c"/tmp";
@@ -51,31 +50,62 @@ pub fn open_sources(mounts: &[Mount], passed: &mut [Option<OwnedFd>]) -> Result<
     Ok(Sources(opened))
 }
 
-/// Builds the new root, enters it, and lets go of the host's tree.
-///
-/// # Errors
-/// The first step that failed, by name and path.
-pub fn build(mounts: &[Mount], mut sources: Sources, passed: &[Option<OwnedFd>]) -> Result<(), StageError> {
-    let root = tmpfs(64 * 1024 * 1024, 0o755).at("make the root tmpfs")?;
-    let scaffold =
-        rustix::fs::openat(CWD, SCAFFOLD, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .at("open the scaffold directory")?;
-    attach(root.as_fd(), scaffold.as_fd()).at("mount the root tmpfs")?;
-    // Opened after mounting: this descriptor is the new root, not the directory below it.
-    let root =
-        rustix::fs::openat(CWD, SCAFFOLD, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .at("open the new root")?;
-    let mut tree = Tree::new(root.as_fd()).at("look at the new root")?;
-    for (index, mount) in mounts.iter().enumerate() {
-        tree.make(mount, sources.0.remove(&index), passed)?;
+/// The new root while it is made, with pinned bytes already on their way into it.
+pub struct Root {
+    root: OwnedFd,
+    copies: Copies,
+}
+
+impl Root {
+    /// Mounts an empty root and begins to copy.
+    ///
+    /// # Errors
+    /// The first step that failed, by name and path.
+    pub fn begin(mounts: &[Mount], mut passed: Vec<Option<OwnedFd>>) -> Result<Self, StageError> {
+        let open = || {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::openat(CWD, SCAFFOLD, flags, Mode::empty())
+        };
+        let root = tmpfs(64 * 1024 * 1024, 0o755).at("make the root tmpfs")?;
+        let scaffold = open().at("open the scaffold directory")?;
+        attach(root.as_fd(), scaffold.as_fd()).at("mount the root tmpfs")?;
+        // Opened after mounting: this descriptor is the new root, not the directory below it.
+        let root = open().at("open the new root")?;
+        let mut tree = Tree::new(root.as_fd()).at("look at the new root")?;
+        let mut copies = Vec::new();
+        for mount in mounts {
+            let What::Copy { from, sha256, executable } = &mount.what else { continue };
+            let source = passed
+                .get_mut(*from)
+                .and_then(Option::take)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+                .on("find the pinned bytes of", mount.target.display())?;
+            let mode = if *executable { 0o555 } else { 0o444 };
+            let to = tree.new_copy(&from.to_string(), mode).on("copy", mount.target.display())?;
+            copies.push(Copy { from: source, to, sha256: *sha256, target: mount.target.clone() });
+        }
+        Ok(Self { root, copies: Copies::begin(copies)? })
     }
-    drop(tree);
-    restrict(root.as_fd(), Access::ReadOnly, false).at("make the root read-only")?;
-    rustix::process::fchdir(&root).at("enter the new root")?;
-    // Both arguments the same: the old root ends up stacked on the new one, and is taken off at once.
-    rustix::process::pivot_root(".", ".").at("pivot_root")?;
-    rustix::mount::unmount(".", UnmountFlags::DETACH).at("detach the host's tree")?;
-    rustix::process::chdir("/").at("enter /")
+
+    /// Fills the root, enters it, and lets go of the host's tree.
+    ///
+    /// # Errors
+    /// The first step that failed, by name and path.
+    pub fn build(self, mounts: &[Mount], mut sources: Sources) -> Result<(), StageError> {
+        let root = self.root.as_fd();
+        let mut tree = Tree::new(root).at("look at the new root")?;
+        for (index, mount) in mounts.iter().enumerate() {
+            tree.make(mount, sources.0.remove(&index))?;
+        }
+        drop(tree);
+        self.copies.finish()?;
+        restrict(root, Access::ReadOnly, false).at("make the root read-only")?;
+        rustix::process::fchdir(root).at("enter the new root")?;
+        // Both arguments the same: the old root ends up stacked on the new one, and is taken off at once.
+        rustix::process::pivot_root(".", ".").at("pivot_root")?;
+        rustix::mount::unmount(".", UnmountFlags::DETACH).at("detach the host's tree")?;
+        rustix::process::chdir("/").at("enter /")
+    }
 }
 
 /// The root while it is filled.
@@ -102,12 +132,7 @@ impl<'r> Tree<'r> {
         Ok(Self { root, own: BTreeSet::from([device(root)?]), parents: BTreeMap::new() })
     }
 
-    fn make(
-        &mut self,
-        mount: &Mount,
-        source: Option<OwnedFd>,
-        passed: &[Option<OwnedFd>],
-    ) -> Result<(), StageError> {
+    fn make(&mut self, mount: &Mount, source: Option<OwnedFd>) -> Result<(), StageError> {
         let target = &mount.target;
         match &mount.what {
             What::Directory { mode } => {
@@ -140,8 +165,10 @@ impl<'r> Tree<'r> {
                     .on("find", target.display())?;
                 self.attach(tree.as_fd(), target, &at, "bind")?;
             }
-            What::Copy { from, sha256, executable } => {
-                self.copy(target, passed, *from, sha256, *executable)?
+            What::Copy { from, .. } => {
+                let tree = self.copied(&from.to_string()).on("open the copy of", target.display())?;
+                let at = self.place(target, Kind::File, 0o755)?;
+                self.attach(tree.as_fd(), target, &at, "bind")?;
             }
             What::Proc => {
                 let at = self.place(target, Kind::Directory, 0o555)?;
@@ -247,32 +274,6 @@ impl<'r> Tree<'r> {
         self.attach(tree.as_fd(), target, &Place::Opened(at), "cover")
     }
 
-    /// Copies the pinned bytes into memory and binds the copy, read-only, over the path.
-    fn copy(
-        &mut self,
-        target: &Path,
-        passed: &[Option<OwnedFd>],
-        from: usize,
-        sha256: &[u8; 32],
-        executable: bool,
-    ) -> Result<(), StageError> {
-        let source = passed
-            .get(from)
-            .and_then(Option::as_ref)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-            .on("find the pinned bytes of", target.display())?;
-        let copy = from.to_string();
-        let file =
-            self.new_copy(&copy, if executable { 0o555 } else { 0o444 }).on("copy", target.display())?;
-        let found = copy_bytes(source.as_fd(), file).on("copy", target.display())?;
-        if &found != sha256 {
-            return Err(changed()).on("check the pinned bytes of", target.display());
-        }
-        let tree = self.copied(&copy).on("open the copy of", target.display())?;
-        let at = self.place(target, Kind::File, 0o755)?;
-        self.attach(tree.as_fd(), target, &at, "bind")
-    }
-
     /// A new file below [`COPIES`].
     fn new_copy(&mut self, name: &str, mode: u32) -> io::Result<OwnedFd> {
         let path = Path::new(COPIES).join(name);
@@ -312,23 +313,6 @@ fn device(file: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(rustix::fs::fstat(file)?.st_dev)
 }
 
-fn copy_bytes(from: BorrowedFd<'_>, to: OwnedFd) -> io::Result<[u8; 32]> {
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 64 * 1024];
-    let mut offset = 0;
-    let mut out = std::fs::File::from(to);
-    loop {
-        // By position: the descriptor's own offset is shared with whoever else holds it.
-        let read = rustix::io::pread(from, &mut buffer, offset)?;
-        if read == 0 {
-            return Ok(hasher.finalize().into());
-        }
-        hasher.update(&buffer[..read]);
-        out.write_all(&buffer[..read])?;
-        offset += read as u64;
-    }
-}
-
 fn open_path(path: &Path, expect: Option<&FileKey>) -> Result<OwnedFd, StageError> {
     let tree = clone_tree(path)?;
     if let Some(expected) = expect {
@@ -362,10 +346,6 @@ pub fn file_key(file: BorrowedFd<'_>) -> io::Result<FileKey> {
         mtime_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
         ctime_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
     })
-}
-
-fn changed() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the file changed after it was checked")
 }
 
 fn open_in(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {

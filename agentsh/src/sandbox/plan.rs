@@ -25,8 +25,6 @@ pub struct Plan {
     /// cgroup v1 `tasks` files that init joins by writing `0`: moving oneself is the one move that does not
     /// take the kernel's global cgroup lock.
     pub join: Vec<Descriptor>,
-    /// How many descriptors are passed beside the plan.
-    pub passed: usize,
     /// A layer that the kernel lacks stops the launch unless this is set.
     pub allow_degraded: bool,
 }
@@ -88,7 +86,6 @@ pub enum What {
     },
     /// Small generated or copied file.
     File {
-        #[serde(with = "text_or_bytes")]
         content: Vec<u8>,
         mode: u32,
     },
@@ -160,50 +157,4 @@ pub struct Limits {
     pub open_files: u64,
     /// `RLIMIT_DATA` in bytes, where no cgroup can hold memory.
     pub data: Option<u64>,
-}
-
-/// Text travels as text: a list of numbers takes four times the space, and most of the time that init needs to read
-/// its plan.
-mod text_or_bytes {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(untagged)]
-    enum Content<T, B> {
-        Text(T),
-        Bytes(B),
-    }
-
-    pub fn serialize<S: Serializer>(content: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        match std::str::from_utf8(content) {
-            Ok(text) => Content::<_, &[u8]>::Text(text),
-            Err(_) => Content::Bytes(content),
-        }
-        .serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-        Ok(match Content::<String, Vec<u8>>::deserialize(deserializer)? {
-            Content::Text(text) => text.into_bytes(),
-            Content::Bytes(bytes) => bytes,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
-
-    use super::What;
-
-    #[test]
-    fn contents_survive_as_text_and_as_bytes() {
-        for content in [b"".as_slice(), b"127.0.0.1 localhost\n\0\"", &[0xFF, 0, 0x80]] {
-            let file = What::File { content: content.to_vec(), mode: 0o644 };
-            let text = serde_json::to_string(&file).unwrap();
-            assert_eq!(serde_json::from_str::<What>(&text).unwrap(), file);
-        }
-        let file = What::File { content: b"a line\n".to_vec(), mode: 0 };
-        assert!(serde_json::to_string(&file).unwrap().contains("a line"));
-    }
 }

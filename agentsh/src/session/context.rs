@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::sandbox::cgroup::Hierarchies;
 use crate::sandbox::idmap::IdMap;
 use crate::sandbox::plan::{FileKey, Identity};
-use crate::sandbox::{Enforcement, State};
+use crate::sandbox::{Enforcement, State, Zygote};
 
 /// First host id of the sandboxes when agentsh is started by root itself. Nobody's: above the ids that
 /// distributions, systemd and container runtimes hand out, below 2^31.
@@ -43,6 +43,8 @@ pub struct Context {
     pub idmap: Option<IdMap>,
     /// agentsh's own executable, which is also the bridge inside the agent's sandbox.
     pub executable: (PathBuf, FileKey),
+    /// Where sandboxes come from.
+    pub zygote: Zygote,
     /// What was found wanting while looking.
     pub notes: Vec<Enforcement>,
 }
@@ -95,6 +97,7 @@ impl Context {
             executable: own_executable().map_err(ContextError::NoExecutable)?,
             hierarchies: Hierarchies::find(),
             idmap,
+            zygote: Zygote::default(),
             notes,
             home,
             env,

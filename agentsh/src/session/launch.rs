@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
 
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::cgroup::{Cgroup, Quota};
@@ -9,10 +11,12 @@ use crate::sandbox::host::RealHost;
 use crate::sandbox::layout::{Grant, Layout, OWN_DIRECTORY, PinnedFile, Request, layout};
 use crate::sandbox::mount::file_key;
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
-use crate::sandbox::{Child, Enforcement, Launch, SpawnError, State, spawn};
+use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, spawn};
 
-use super::Context;
+use crate::net::Gate;
+
 use super::network::{self, Way};
+use super::{Context, Session};
 
 /// One process tree to be started.
 pub struct Start<'a> {
@@ -51,7 +55,7 @@ pub struct Running {
     pub watched_memory: Option<u64>,
     pub enforcement: Vec<Enforcement>,
     /// Serves the sandbox's connections while it lives.
-    pub way_out: Option<crate::net::Service<super::Session>>,
+    pub way_out: Option<crate::net::Service<Session>>,
 }
 
 /// The mounts of a start, as data: what `start` would do and the stand-ins that it needs.
@@ -108,19 +112,25 @@ fn as_the_user_may(path: &Path, access: Access) -> Access {
     if rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok() { access } else { Access::ReadOnly }
 }
 
+/// What agentsh needs only to start something may leave its memory after this time.
+const START_IS_OVER: Duration = Duration::from_secs(1);
+
+/// What must stand before the first process: its cgroup with what polices it, and a pid 1 that waits for its plan.
+pub struct Begun {
+    /// Dropped before the cgroup, as in [`Running`].
+    ordered: Ordered,
+    cgroup: Cgroup,
+    gate: Option<Rc<Gate<Session>>>,
+    memory: u64,
+    cpu: Option<u64>,
+}
+
+/// The first half of a launch. Pid 1 is born while [`prepare`] looks at the host.
+///
 /// # Errors
-/// The step that failed; nothing is left running.
-pub async fn start(
-    context: &Context,
-    start: Start<'_>,
-    layout: Layout,
-    name: &str,
-) -> Result<Running, SpawnError> {
-    let mut enforcement = Vec::new();
-    let value = |limit: &Option<crate::policy::Ruled<u64>>, fallback| {
-        limit.as_ref().map_or(fallback, |ruled| ruled.value)
-    };
-    let memory = value(&start.limits.memory, u64::MAX);
+/// What could not be had; nothing is left running.
+pub fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, SpawnError> {
+    let memory = start.limits.memory.as_ref().map_or(u64::MAX, |ruled| ruled.value);
     // A quota of more CPUs than there are would cost a cgroup and hold nothing.
     let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| u64::from(set.count()));
     let cpu = start
@@ -130,7 +140,7 @@ pub async fn start(
         .map(|ruled| ruled.value)
         .filter(|percent| *percent < processors * 100);
     let hierarchies = start.network.as_ref().and_then(Way::hierarchies).unwrap_or(&context.hierarchies);
-    let mut cgroup = hierarchies.create(name, Quota { memory_bytes: memory, cpu_percent: cpu });
+    let cgroup = hierarchies.create(name, Quota { memory_bytes: memory, cpu_percent: cpu });
     // Before anything exists that could connect.
     let gate = start
         .network
@@ -138,7 +148,25 @@ pub async fn start(
         .map(|way| way.arm(&cgroup))
         .transpose()
         .map_err(|message| SpawnError::Init { label: start.label.to_owned(), message, missing: false })?;
-    enforcement.extend(limits_report(&cgroup, memory, cpu));
+    let ordered = spawn::order(&context.zygote, start.label, &cgroup)?;
+    Ok(Begun { ordered, cgroup, gate, memory, cpu })
+}
+
+/// The second half: hands the plan over and waits until the program is about to be executed.
+///
+/// # Errors
+/// The step that failed; nothing is left running.
+pub async fn start(
+    context: &Context,
+    begun: Begun,
+    start: Start<'_>,
+    layout: Layout,
+) -> Result<Running, SpawnError> {
+    let Begun { ordered, mut cgroup, gate, memory, cpu } = begun;
+    let mut enforcement = limits_report(&cgroup, memory, cpu);
+    let value = |limit: &Option<crate::policy::Ruled<u64>>, fallback| {
+        limit.as_ref().map_or(fallback, |ruled| ruled.value)
+    };
 
     let mut passed = start.descriptors;
     let first_task = passed.len();
@@ -173,14 +201,18 @@ pub async fn start(
         },
         network: start.network.as_ref().map_or(plan::Network::Closed, |way| way.plan.clone()),
         join,
-        passed: passed.len(),
         allow_degraded: start.allow_degraded,
     };
-    let mut child = spawn(Launch { plan: &plan, stdio: start.stdio, passed, cgroup: Some(&cgroup) }).await?;
+    let mut child = ordered.start(Launch { plan: &plan, stdio: start.stdio, passed }).await?;
     enforcement.extend(child.enforcement.iter().cloned());
     enforcement.extend(start.network.map(|way| way.enforcement));
     let way_out = gate.zip(child.sockets.take()).map(|(gate, sockets)| network::serve(gate, sockets));
     let watched_memory = (!cgroup.memory_held).then_some(memory);
+    tokio::task::spawn_local(async {
+        tokio::time::sleep(START_IS_OVER).await;
+        crate::memory::forget_code();
+        crate::memory::trim_heap();
+    });
     Ok(Running { child, cgroup, watched_memory, enforcement, way_out })
 }
 

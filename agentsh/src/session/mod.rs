@@ -89,6 +89,8 @@ impl Session {
     /// # Errors
     /// An unusable policy or store: nothing runs without a record.
     pub async fn open(context: Context, opening: Opening<'_>) -> Result<Self, SessionError> {
+        // It starts while the policy is read. Whether it did shows when the first sandbox is ordered.
+        let _ = context.zygote.warm_up();
         let policy = policy::load(&Search {
             explicit: opening.policy,
             project: context.project.clone(),

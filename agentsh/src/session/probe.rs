@@ -154,6 +154,8 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         // What is missing is what is asked for here.
         allow_degraded: true,
     };
+    let cgroup = format!("agentsh-{}-{}", std::process::id(), probe.name);
+    let begun = launch::begin(context, &start, &cgroup)?;
     let mut layout = launch::prepare(context, &start);
     if let Some(path) = probe.landlock_only {
         let source = Source::Path { path, expect: None };
@@ -164,8 +166,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
     let stand_in = |path: &PathBuf| std::fs::symlink_metadata(path).is_err();
     layout.placeholders.retain(|(path, _)| stand_in(path));
     layout.mounts.retain(|mount| !layout.placeholders.iter().any(|(path, _)| *path == mount.target));
-    let cgroup = format!("agentsh-{}-{}", std::process::id(), probe.name);
-    Ok(launch::start(context, start, layout, &cgroup).await?)
+    Ok(launch::start(context, begun, start, layout).await?)
 }
 
 /// Resolves to true when every process that holds the other end is gone.

@@ -272,6 +272,7 @@ async fn start_agent(
         stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
         allow_degraded: session.allow_degraded,
     };
+    let begun = launch::begin(context, &start, &session.next_cgroup())?;
     let layout = launch::prepare(context, &start);
     for (path, why) in &layout.refused {
         session.note(&format!("the agent does not get {}: {why}", path.display()));
@@ -279,8 +280,7 @@ async fn start_agent(
     let stand_ins = Placeholders::make(&context.state, &placeholders::wanted(&layout.placeholders))
         .map_err(|source| RunError::Io { doing: "guard hook files of the project", source })?;
     pinned.resolved.unchanged_since()?;
-    let name = session.next_cgroup();
-    let running = launch::start(context, start, layout, &name).await?;
+    let running = launch::start(context, begun, start, layout).await?;
     session.record_enforcement(None, &running.enforcement);
     session.journal.record(Event::ProcessStarted {
         server_id: None,

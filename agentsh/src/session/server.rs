@@ -13,7 +13,7 @@ use crate::mcp::{ExitInfo, Running, StartError, Upstream};
 use crate::pin::Resolved;
 use crate::policy::{self, PathContext, ProcessPolicy};
 use crate::sandbox::plan::{Access, Program, Terminal};
-use crate::sandbox::watchdog;
+use crate::sandbox::{SpawnError, watchdog};
 use crate::store::{Event, redact};
 use crate::types::{RuleRef, ServerId};
 
@@ -184,6 +184,8 @@ impl Server {
             ],
             allow_degraded: session.allow_degraded,
         };
+        let refused = |error: SpawnError| permanent(error.to_string());
+        let begun = launch::begin(&session.context, &start, &session.next_cgroup()).map_err(refused)?;
         let layout = launch::prepare(&session.context, &start);
         for (path, why) in &layout.refused {
             session.note(&format!("server '{id}' does not get {}: {why}", path.display()));
@@ -195,10 +197,7 @@ impl Server {
             .unchanged_since()
             .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
         self.starts += 1;
-        let name = session.next_cgroup();
-        let running = launch::start(&session.context, start, layout, &name)
-            .await
-            .map_err(|error| permanent(error.to_string()))?;
+        let running = launch::start(&session.context, begun, start, layout).await.map_err(refused)?;
         drop((stdin_inside, stdout_inside, stderr_inside));
 
         session.record_enforcement(Some(id), &running.enforcement);

@@ -11,10 +11,13 @@ const CALLS: u32 = 100_000;
 const RATE: u32 = 20_000;
 /// What an allocator may round up to; growth with the number of calls would be far more.
 const NOISE_MIB: f64 = 2.0;
+const SETTLED: std::time::Duration = std::time::Duration::from_secs(2);
 
 pub fn measure(place: &Place, report: &mut Report) -> Result<()> {
     let mut client = Client::start(place, &place.bridged("three.json"))?;
     client.order("calls 2000 5")?;
+    // What a start needs leaves memory a second after it; agents run for hours.
+    std::thread::sleep(SETTLED);
     let own = processes(&client, &place.agentsh)?;
     ensure!(!own.is_empty(), "no process of agentsh found");
     let sum = |key: &str| -> Result<f64> { own.iter().map(|pid| mebibytes(*pid, key)).sum() };

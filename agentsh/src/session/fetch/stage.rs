@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, domain, limits};
+use crate::sandbox::SpawnError;
 use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::session::address::Address;
@@ -100,14 +101,14 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         stdio: [nothing.as_fd(), output_inside.as_fd(), errors_inside.as_fd()],
         allow_degraded: session.allow_degraded,
     };
+    let refused = |error: SpawnError| cannot(error.to_string());
+    let begun = launch::begin(context, &start, &session.next_cgroup()).map_err(refused)?;
     let layout = launch::prepare(context, &start);
     for (path, why) in &layout.refused {
         session.note(&format!("{} is not shown to {}: {why}", path.display(), task.tool));
     }
     resolved.unchanged_since()?;
-    let name = session.next_cgroup();
-    let mut running =
-        launch::start(context, start, layout, &name).await.map_err(|error| cannot(error.to_string()))?;
+    let mut running = launch::start(context, begun, start, layout).await.map_err(refused)?;
     drop((output_inside, errors_inside));
     let way_out = running.way_out.take();
     session.journal.record(Event::ProcessStarted {
