@@ -30,7 +30,11 @@ impl Copies {
         if copies.is_empty() {
             return Ok(Self(None));
         }
-        let all = move || copies.into_iter().try_for_each(make);
+        let maker = rustix::thread::sched_getcpu();
+        let all = move || {
+            leave(maker);
+            copies.into_iter().try_for_each(make)
+        };
         std::thread::Builder::new().spawn(all).map(Some).map(Self).at("copy the pinned bytes")
     }
 
@@ -43,6 +47,16 @@ impl Copies {
             let broken = |_| Err(io::Error::other("the thread ended")).at("copy the pinned bytes");
             thread.join().unwrap_or_else(broken)
         })
+    }
+}
+
+/// To another processor. A thread begins beside the one that made it, and the two would take turns there until the
+/// scheduler looks again, which is later than all of this is done.
+fn leave(processor: usize) {
+    if let Ok(mut others) = rustix::thread::sched_getaffinity(None) {
+        others.unset(processor);
+        // Where there is no other one, they take turns.
+        let _ = rustix::thread::sched_setaffinity(None, &others);
     }
 }
 

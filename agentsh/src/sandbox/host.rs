@@ -1,5 +1,7 @@
 //! The one question that a layout asks of the machine: what stands at a path.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -41,7 +43,11 @@ pub trait Host {
 }
 
 /// The real host, with bounded effort.
-pub struct RealHost;
+#[derive(Debug, Default)]
+pub struct RealHost {
+    /// What was small is read once: every sandbox of a session gets the same.
+    small: RefCell<BTreeMap<PathBuf, Option<Vec<(PathBuf, Small)>>>>,
+}
 
 /// Directory entries looked at in search of repositories: about 100 ms on a cold disk.
 const MOST_ENTRIES: usize = 200_000;
@@ -52,21 +58,7 @@ const SMALL_ENTRIES: usize = 6;
 
 impl Host for RealHost {
     fn small(&self, path: &Path) -> Option<Vec<(PathBuf, Small)>> {
-        let mut found: Vec<(PathBuf, Small)> = Vec::new();
-        let mut open = vec![path.to_owned()];
-        while let Some(current) = open.pop() {
-            let small = small_entry(&current)?;
-            if let Small::Directory { .. } = small {
-                for entry in std::fs::read_dir(&current).ok()? {
-                    open.push(entry.ok()?.path());
-                    if found.len() + open.len() >= SMALL_ENTRIES {
-                        return None;
-                    }
-                }
-            }
-            found.push((current, small));
-        }
-        Some(found)
+        self.small.borrow_mut().entry(path.to_owned()).or_insert_with(|| small(path)).clone()
     }
 
     fn look(&self, path: &Path) -> Option<Found> {
@@ -129,6 +121,24 @@ impl Host for RealHost {
     }
 }
 
+fn small(path: &Path) -> Option<Vec<(PathBuf, Small)>> {
+    let mut found: Vec<(PathBuf, Small)> = Vec::new();
+    let mut open = vec![path.to_owned()];
+    while let Some(current) = open.pop() {
+        let small = small_entry(&current)?;
+        if let Small::Directory { .. } = small {
+            for entry in std::fs::read_dir(&current).ok()? {
+                open.push(entry.ok()?.path());
+                if found.len() + open.len() >= SMALL_ENTRIES {
+                    return None;
+                }
+            }
+        }
+        found.push((current, small));
+    }
+    Some(found)
+}
+
 fn small_entry(path: &Path) -> Option<Small> {
     const EVERYBODY_READS: u32 = 0o004;
     const EVERYBODY_ENTERS: u32 = 0o005;
@@ -177,14 +187,14 @@ mod tests {
         std::fs::write(&file, "content").unwrap();
         set_mode(&file, 0o644);
         let expected = Small::File { content: b"content".to_vec(), mode: 0o644 };
-        assert_eq!(RealHost.small(&file), Some(vec![(file.clone(), expected)]));
+        assert_eq!(small(&file), Some(vec![(file.clone(), expected)]));
         set_mode(&file, 0o640);
-        assert_eq!(RealHost.small(&file), None);
+        assert_eq!(small(&file), None);
         set_mode(&file, 0o644);
         set_mode(directory.path(), 0o755);
-        assert_eq!(RealHost.small(directory.path()).unwrap().len(), 2);
+        assert_eq!(small(directory.path()).unwrap().len(), 2);
         set_mode(directory.path(), 0o750);
-        assert_eq!(RealHost.small(directory.path()), None);
+        assert_eq!(small(directory.path()), None);
     }
 
     #[test]
@@ -194,27 +204,27 @@ mod tests {
         let inner = directory.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
         std::os::unix::fs::symlink("../elsewhere", inner.join("link")).unwrap();
-        let copied = RealHost.small(directory.path()).unwrap();
+        let copied = small(directory.path()).unwrap();
         assert!(copied.contains(&(inner.join("link"), Small::Symlink { to: "../elsewhere".into() })));
         assert_eq!(copied.first().unwrap().0, directory.path());
 
         let secret = inner.join("secret");
         std::fs::write(&secret, "secret").unwrap();
         set_mode(&secret, 0o600);
-        assert_eq!(RealHost.small(directory.path()), None);
+        assert_eq!(small(directory.path()), None);
         std::fs::remove_file(&secret).unwrap();
 
         std::fs::write(inner.join("large"), vec![b'x'; 4097]).unwrap();
-        assert_eq!(RealHost.small(directory.path()), None);
+        assert_eq!(small(directory.path()), None);
         std::fs::remove_file(inner.join("large")).unwrap();
 
         let _socket = std::os::unix::net::UnixListener::bind(inner.join("socket")).unwrap();
-        assert_eq!(RealHost.small(directory.path()), None);
+        assert_eq!(small(directory.path()), None);
         std::fs::remove_file(inner.join("socket")).unwrap();
 
         for number in 0..SMALL_ENTRIES {
             std::fs::write(inner.join(number.to_string()), "").unwrap();
         }
-        assert_eq!(RealHost.small(directory.path()), None);
+        assert_eq!(small(directory.path()), None);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::sandbox::cgroup::Hierarchies;
+use crate::sandbox::host::RealHost;
 use crate::sandbox::idmap::IdMap;
 use crate::sandbox::plan::{FileKey, Identity};
 use crate::sandbox::{Enforcement, State, Zygote};
@@ -43,6 +44,7 @@ pub struct Context {
     pub idmap: Option<IdMap>,
     /// agentsh's own executable, which is also the bridge inside the agent's sandbox.
     pub executable: (PathBuf, FileKey),
+    pub host: RealHost,
     /// Where sandboxes come from.
     pub zygote: Zygote,
     /// What was found wanting while looking.
@@ -97,6 +99,7 @@ impl Context {
             executable: own_executable().map_err(ContextError::NoExecutable)?,
             hierarchies: Hierarchies::find(),
             idmap,
+            host: RealHost::default(),
             zygote: Zygote::default(),
             notes,
             home,

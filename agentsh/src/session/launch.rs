@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::cgroup::{Cgroup, Quota};
-use crate::sandbox::host::RealHost;
 use crate::sandbox::layout::{Grant, Layout, OWN_DIRECTORY, PinnedFile, Request, layout};
 use crate::sandbox::mount::file_key;
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
@@ -94,7 +93,7 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         bridge: start.for_agent.then_some((context.executable.0.as_path(), context.executable.1)),
         execute: start.execute.clone(),
     };
-    layout(&request, &RealHost)
+    layout(&request, &context.host)
 }
 
 /// Pages of a private directory belong to the sandbox's cgroup and count there. Where no cgroup holds memory nobody
