@@ -1,5 +1,6 @@
 //! What a launcher would download is fetched once, in a sandbox, and runs from then on without registry.
 
+mod python;
 mod registry;
 
 use std::path::{Path, PathBuf};
@@ -38,7 +39,11 @@ struct Started {
 }
 
 fn start(place: &Place, id: &str, words: &[&str], env: &[(&str, &str)]) -> Started {
-    let mut command = place.agentsh(&["mcp", "run", "--id", id, "--", "npx", "-y"]);
+    launch(place, id, &[&["npx", "-y"], words].concat(), env)
+}
+
+fn launch(place: &Place, id: &str, words: &[&str], env: &[(&str, &str)]) -> Started {
+    let mut command = place.agentsh(&["mcp", "run", "--id", id, "--"]);
     let mut peer = Peer::start(command.args(words).envs(env.iter().copied()));
     peer.ask("ping", json!({}));
     let answer = peer.next();
