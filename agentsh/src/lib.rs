@@ -7,6 +7,8 @@
 pub mod agent;
 pub mod auditor;
 pub mod cli;
+#[cfg(test)]
+mod corpora_tests;
 pub mod guard;
 pub mod http;
 pub mod json;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::{net, policy};
+use agentsh::net;
 
 #[path = "../checks/client_hello.rs"]
 mod check;

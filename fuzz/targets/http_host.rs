@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::{net, policy};
+use agentsh::net;
 
 #[path = "../checks/http_host.rs"]
 mod check;

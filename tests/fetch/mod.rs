@@ -1,5 +1,6 @@
 //! What a launcher would download is fetched once, in a sandbox, and runs from then on without registry.
 
+mod python;
 mod registry;
 
 use std::path::{Path, PathBuf};
@@ -38,7 +39,11 @@ struct Started {
 }
 
 fn start(place: &Place, id: &str, words: &[&str], env: &[(&str, &str)]) -> Started {
-    let mut command = place.agentsh(&["mcp", "run", "--id", id, "--", "npx", "-y"]);
+    launch(place, id, &[&["npx", "-y"], words].concat(), env)
+}
+
+fn launch(place: &Place, id: &str, words: &[&str], env: &[(&str, &str)]) -> Started {
+    let mut command = place.agentsh(&["mcp", "run", "--id", id, "--"]);
     let mut peer = Peer::start(command.args(words).envs(env.iter().copied()));
     peer.ask("ping", json!({}));
     let answer = peer.next();
@@ -177,6 +182,14 @@ fn a_profile_is_for_the_package_and_not_for_the_name() {
     let key = [("TAVILY_API_KEY", "k"), ("GITHUB_PERSONAL_ACCESS_TOKEN", "g")];
     assert_eq!(*start(&place, "any", &["tavily-mcp"], &key).said(), "k");
     assert_eq!(*start(&place, "tavily", &["other"], &key).said(), "nothing");
+    let explain = |id: &str| {
+        let words = ["policy", "explain", "--server", id, "--connect", "api.tavily.com:443"];
+        String::from_utf8(place.agentsh(&words).output().unwrap().stdout).unwrap()
+    };
+    let answer = explain("any");
+    let profile = "built-in:servers/tavily.yaml, for npm:tavily-mcp@1.0.0, which is pinned";
+    assert!(answer.starts_with("allowed: ") && answer.contains(profile), "{answer}");
+    assert!(explain("tavily").starts_with("denied: "));
     let memory = ["@modelcontextprotocol/server-memory"];
     assert_eq!(*start(&place, "memory", &memory, &[]).said(), 1);
     assert_eq!(*start(&place, "memory", &memory, &[]).said(), 2);
@@ -188,4 +201,6 @@ fn a_profile_is_for_the_package_and_not_for_the_name() {
     let local = start(&place, "local", &["tavily-mcp@9.0.0"], &key);
     assert_eq!(*local.said(), "nothing");
     assert!(local.errors.contains("lies in the project"), "{}", local.errors);
+    let answer = explain("local");
+    assert!(answer.starts_with("denied: ") && answer.contains("lies in the project"), "{answer}");
 }

@@ -1,4 +1,4 @@
-//! A registry of npm packages on this machine's loopback, made by the test.
+//! A registry of npm packages, and an index of Python ones, on this machine's loopback, made by the test.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -71,6 +71,45 @@ impl Registry {
         pages.insert(format!("/{name}"), page);
     }
 
+    /// Publishes a wheel whose command prints the value of a Python expression as `answering` in `python.rs` says.
+    pub fn publish_wheel(&mut self, name: &str, version: &str, code: &str, needs: &[&str]) {
+        let module = name.replace('-', "_");
+        let place = tempfile::tempdir().unwrap();
+        let info = format!("{module}-{version}.dist-info");
+        let needs: String = needs.iter().map(|name| format!("Requires-Dist: {name}\n")).collect();
+        for (file, text) in [
+            (format!("{module}/__init__.py"), code.to_owned()),
+            (
+                format!("{info}/METADATA"),
+                format!("Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"),
+            ),
+            (
+                format!("{info}/WHEEL"),
+                "Wheel-Version: 1.0\nGenerator: suite\nRoot-Is-Purelib: true\nTag: py3-none-any\n".to_owned(),
+            ),
+            (format!("{info}/entry_points.txt"), format!("[console_scripts]\n{name} = {module}:main\n")),
+            (format!("{info}/RECORD"), String::new()),
+        ] {
+            let path = place.path().join("wheel").join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let wheel = place.path().join("file.whl");
+        let mut zip = Command::new("/usr/bin/python3");
+        zip.args(["-m", "zipfile", "-c"]).arg(&wheel).args([&module, &info]);
+        assert!(zip.current_dir(place.path().join("wheel")).status().unwrap().success());
+        let file = format!("{module}-{version}-py3-none-any.whl");
+        self.publish_file(name, &file, std::fs::read(wheel).unwrap());
+    }
+
+    /// Adds a file to the page of a Python package, whatever is in it.
+    pub fn publish_file(&mut self, name: &str, file: &str, bytes: Vec<u8>) {
+        let mut pages = self.pages.lock().unwrap();
+        pages.insert(format!("/wheels/{file}"), bytes);
+        let page = pages.entry(format!("/simple/{name}/")).or_insert_with(|| b"<!DOCTYPE html>\n".to_vec());
+        page.extend(format!("<a href=\"/wheels/{file}\">{file}</a>\n").into_bytes());
+    }
+
     /// From now on nobody answers.
     pub fn stop(&self) {
         self.down.store(true, Ordering::SeqCst);
@@ -104,8 +143,9 @@ fn answer(stream: &TcpStream, pages: &Mutex<BTreeMap<String, Vec<u8>>>) -> std::
         Some(body) => ("200 OK", body),
         None => ("404 Not Found", b"{}".to_vec()),
     };
+    let kind = if path.starts_with("/simple/") { "text/html" } else { "application/json" };
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     let mut stream = stream;

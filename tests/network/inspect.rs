@@ -99,3 +99,43 @@ fn a_second_hello_names_the_same_host() {
         }
     });
 }
+
+#[test]
+fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
+    online(|sandbox| {
+        let place = &sandbox.place;
+        place.set("SSL_CERT_FILE", authority(place).display().to_string());
+        sandbox.policy(
+            "network: {allow: [{host: allowed.test, ports: [80, 8443], inspect: true, \
+             allow: [\"GET /socket\", \"GET /declined\"]}, {host: v4.test, ports: [80, 8443], inspect: true}]}",
+        );
+        sandbox.holds(&[
+            yes("websocket allowed.test:8443 system /socket"),
+            yes("websocket allowed.test:80 plain /socket"),
+            yes("websocket v4.test:8443 system /anything"),
+            yes("websocket v4.test:80 plain /anything"),
+            no("websocket allowed.test:8443 system /other"),
+            no("websocket allowed.test:80 plain /other"),
+            // A server that declines reads what follows as requests, and so does agentsh.
+            no("websocket allowed.test:8443 system /declined"),
+            yes("websocket allowed.test:8443 system /declined GET"),
+            yes("websocket allowed.test:80 plain /declined GET"),
+            no("websocket allowed.test:8443 system /declined DELETE"),
+            no("websocket allowed.test:80 plain /declined DELETE"),
+        ]);
+        let blocked = events(place, "net_connect_blocked");
+        for request in ["GET /other", "DELETE /declined"] {
+            let is_told = |event: &serde_json::Value| {
+                event["reason"] == "request-not-allowed"
+                    && event["detail"].as_str().unwrap().contains(request)
+            };
+            assert_eq!(blocked.iter().filter(|event| is_told(event)).count(), 2, "{request}: {blocked:?}");
+        }
+        // What went through the socket is counted: 300,000 bytes each way.
+        let opened = events(place, "mcp_network_connection");
+        let carried = |event: &&serde_json::Value| {
+            ["bytes_sent", "bytes_received"].iter().all(|way| event[way].as_u64() > Some(300_000))
+        };
+        assert_eq!(opened.iter().filter(carried).count(), 4, "{opened:?}");
+    });
+}

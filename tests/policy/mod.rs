@@ -127,3 +127,86 @@ fn the_line_that_explain_suggests_is_the_line_that_works() {
     place.policy(&line);
     assert_eq!(place.shell("cat ~/Documents/letter.txt").stdout, "PLAIN", "{line}");
 }
+
+#[test]
+fn profiles_of_servers_are_listed_and_shown() {
+    let place = Place::new(Mode::Invoker);
+    let listed = policy(&place, &["show", "--profiles"]);
+    assert!(listed.ends_with("exit 0") && listed.lines().count() > 20, "{listed}");
+    let of_github =
+        listed.lines().find(|line| line.starts_with("github ")).unwrap_or_else(|| panic!("{listed}"));
+    let words: Vec<&str> = of_github.split_whitespace().collect();
+    assert_eq!(words, ["github", "npm:@modelcontextprotocol/server-github", "api.github.com:443"]);
+    let json = Outcome::of(&mut place.agentsh(&["policy", "show", "--profiles", "--json"])).expect_code(0);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let redis = json.as_array().unwrap().iter().find(|entry| entry["name"] == "redis").unwrap();
+    assert_eq!(redis["hosts"], serde_json::json!(["localhost:6379"]), "{redis}");
+
+    let shown = policy(&place, &["show", "github"]);
+    assert!(shown.starts_with("# built-in:servers/github.yaml\nversion: 1\npackage: "), "{shown}");
+    assert!(policy(&place, &["show", "strict"]).starts_with("# built-in:strict\n"));
+    assert_eq!(
+        policy(&place, &["show", "gihtub"]),
+        "error: there is no profile `gihtub`: did you mean `github`?\nexit 125"
+    );
+    assert!(
+        policy(&place, &["show", "srtict"]).contains("there is no policy `srtict`: did you mean `strict`?")
+    );
+    // One's own comes first.
+    let text = "version: 1\npackage: {npm: mine}\nwhy: \"Mine.\"\nnetwork:\n  allow:\n    - {host: mine.example, why: \"it\"}\n";
+    place.write(place.home.join(".config/agentsh/servers/mine.yaml"), text);
+    let listed = policy(&place, &["show", "--profiles"]);
+    assert!(listed.starts_with("mine ") && listed.contains("npm:mine "), "{listed}");
+    assert!(policy(&place, &["show", "mine"]).ends_with(&format!("{text}exit 0")));
+}
+
+#[test]
+fn what_ships_is_checked_and_tested_by_name() {
+    let place = Place::new(Mode::Invoker);
+    let checked = policy(&place, &["check", "github", "strict"]);
+    let lines: Vec<&str> = checked.lines().collect();
+    assert!(lines[0].starts_with("built-in:servers/github.yaml: ok, a profile with "), "{checked}");
+    assert!(lines[1].starts_with("built-in:strict: ok, ") && lines[2] == "exit 0", "{checked}");
+    let tested = policy(&place, &["test", "github"]);
+    assert!(
+        tested.contains("connect api.github.com:443") && tested.ends_with(" 0 failed\nexit 0"),
+        "{tested}"
+    );
+    assert!(policy(&place, &["test", "strict"]).ends_with(" 0 failed\nexit 0"));
+    for verb in ["check", "test"] {
+        let answer = policy(&place, &[verb, "gihtub"]);
+        assert!(answer.contains("did you mean `github`?") && answer.ends_with("exit 1"), "{answer}");
+    }
+    // A file of that name is meant before what ships.
+    place.write("github", "version: 1\nagents: {}\n");
+    assert!(policy(&place, &["check", "github"]).contains("unknown key `agents`"));
+}
+
+/// Nothing was started, nothing is written: the command in the policy says which package it will be.
+#[test]
+fn explain_knows_the_profile_of_a_configured_server() {
+    let place = Place::new(Mode::Invoker);
+    // The launchers have to be there, and are not started.
+    for name in ["npx", "uvx"] {
+        place.script(place.home.join("tools").join(name), "#!/bin/sh\ntouch started\n");
+    }
+    place.set("PATH", format!("{}:/usr/bin:/bin", place.home.join("tools").display()));
+    let ask = |id: &str, host: &str| policy(&place, &["explain", "--server", id, "--connect", host]);
+    place.policy(
+        "sandbox: {mcp: {servers: [\
+         {id: gh, command: npx, args: [-y, \"@modelcontextprotocol/server-github@2025.4.8\"]}, \
+         {id: py, command: uvx, args: [\"mcp-server-fetch==1.0\"]}, \
+         {id: own, command: npx, args: [-y, \"@modelcontextprotocol/server-github\"], network: {allow: [own.example]}}]}}",
+    );
+    let answer = ask("gh", "api.github.com:443");
+    let profile = "profile: built-in:servers/github.yaml, for npm:@modelcontextprotocol/server-github, which its command \
+                   in the policy starts";
+    assert!(answer.starts_with("allowed: ") && answer.contains(profile), "{answer}");
+    assert!(answer.contains("why: the only address in the program"), "{answer}");
+    assert!(ask("gh", "example.com:443").starts_with("denied: "));
+    // What somebody wrote wins over the profile.
+    assert!(ask("own", "api.github.com:443").starts_with("denied: "));
+    assert!(ask("py", "example.com:443").contains("servers/fetch.yaml, for pypi:mcp-server-fetch, "));
+    assert!(ask("github", "api.github.com:443").starts_with("denied: "), "a name is not a package");
+    assert!(!place.home.join(".local/state").exists() && !place.project.join("started").exists());
+}

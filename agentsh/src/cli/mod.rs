@@ -76,7 +76,7 @@ pub fn main() -> ExitCode {
     };
     let code = match arguments.verb {
         Verb::Bridge { id } => bridge(&id),
-        Verb::Policy(args) => policy_verb(&args),
+        Verb::Policy(args) => on_one_thread(policy_verb(&args)),
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
         Verb::Proxy(args) => on_one_thread(proxy::run(args)),
@@ -112,9 +112,9 @@ fn bridge(id: &str) -> u8 {
     }
 }
 
-fn policy_verb(args: &policy::PolicyArgs) -> u8 {
+async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
     match policy::Surroundings::here() {
-        Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut anstream::stderr()),
+        Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut anstream::stderr()).await,
         Err(error) => fail(&format!("cannot tell the current directory: {error}")),
     }
 }

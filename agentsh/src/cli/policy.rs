@@ -1,17 +1,21 @@
 //! `agentsh policy check|show|explain|test`: what is written, what is in force, and why.
 
+mod package;
+mod profiles;
+
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::exit::{FAILED, NO};
 use crate::policy::{
-    self, Answer, Diagnostic, Loaded, PathContext, PolicyError, PolicyTest, Question, Search, ServerProfile,
-    find, find_file, profile, tests,
+    self, Answer, Diagnostic, Named, PathContext, PolicyError, PolicyTest, Question, Ruled, Search,
+    ServerProfile, find, find_named, profile, tests,
 };
 use crate::types::ServerId;
+use package::Known;
 
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
@@ -21,18 +25,25 @@ pub struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Check policy files and run their tests; without FILE, what is in force here
+    /// Check policies and profiles and run their tests; without FILE or NAME, what is in force here
     Check {
-        #[arg(value_name = "FILE")]
-        files: Vec<PathBuf>,
+        /// A file, or the name of a built-in policy or of a server's profile
+        #[arg(value_name = "FILE|NAME")]
+        names: Vec<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Print the policy that is in force here, and where each part of it comes from
     Show {
+        /// The name of a built-in policy or of a server's profile
+        #[arg(value_name = "NAME", conflicts_with_all = ["policy", "profile", "profiles"])]
+        name: Option<String>,
         #[command(flatten)]
         which: Which,
+        /// List the profiles of servers: name, package, hosts
+        #[arg(long, conflicts_with_all = ["policy", "profile"])]
+        profiles: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -50,10 +61,11 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Run the `tests:` of a policy and print every answer
+    /// Run the `tests:` of a policy or profile and print every answer
     Test {
-        #[arg(value_name = "FILE")]
-        file: Option<PathBuf>,
+        /// A file, or the name of a built-in policy or of a server's profile
+        #[arg(value_name = "FILE|NAME")]
+        name: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -68,7 +80,7 @@ struct Which {
     /// The agent whose built-in policy is the last resort
     #[arg(long, value_name = "NAME", default_value = "default")]
     agent: String,
-    /// The profile of a server's package
+    /// The profile of a server's package; `explain` finds that of a pinned or configured server by itself
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 }
@@ -103,6 +115,8 @@ pub struct Surroundings {
     pub home: PathBuf,
     /// `$XDG_CONFIG_HOME`, by default `~/.config`.
     pub config_home: PathBuf,
+    /// Where the pins are: `$XDG_STATE_HOME/agentsh`, by default `~/.local/state/agentsh`.
+    pub state: PathBuf,
 }
 
 impl Surroundings {
@@ -113,10 +127,13 @@ impl Surroundings {
     pub fn here() -> io::Result<Self> {
         let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/nonexistent"));
         // The specification of XDG asks to ignore a path that is not absolute.
-        let configured =
-            std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-        let config_home = configured.unwrap_or_else(|| home.join(".config"));
-        Ok(Self { project: std::env::current_dir()?, home, config_home })
+        let base = |name: &str, default: &str| {
+            let configured = std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+            configured.unwrap_or_else(|| home.join(default))
+        };
+        let config_home = base("XDG_CONFIG_HOME", ".config");
+        let state = base("XDG_STATE_HOME", ".local/state").join("agentsh");
+        Ok(Self { project: std::env::current_dir()?, home, config_home, state })
     }
 
     fn search(&self, explicit: Option<String>, agent: &str) -> Search {
@@ -135,14 +152,15 @@ impl Surroundings {
 
 /// Runs the command; data goes to `out`, everything else to `err`. Returns the exit code: 0, 1 for "no", 125 when
 /// there is no answer.
-pub fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let done = match &args.verb {
-        Verb::Check { files, json } => check(files, *json, place, out, err),
-        Verb::Show { which, json } => show(which, *json, place, out, err),
+        Verb::Check { names, json } => check(names, *json, place, out, err),
+        Verb::Show { profiles: true, json, .. } => profiles::list(&place.config_home, *json, out, err),
+        Verb::Show { name, which, json, .. } => show(name.as_deref(), which, *json, place, out, err),
         Verb::Explain { which, server, question, json } => {
-            explain(which, server.as_deref(), question, *json, place, out, err)
+            explain(which, server.as_deref(), question, *json, place, out, err).await
         }
-        Verb::Test { file, json } => test(file.as_deref(), *json, place, out, err),
+        Verb::Test { name, json } => test(name.as_deref(), *json, place, out, err),
     };
     match done {
         Ok(code) => code,
@@ -156,49 +174,31 @@ pub fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, err: &m
 }
 
 fn check(
-    files: &[PathBuf],
+    names: &[String],
     json: bool,
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let found: Vec<(String, Result<Loaded, PolicyError>)> = if files.is_empty() {
-        vec![("the policy in force".to_owned(), find(&place.search(None, "default")))]
+    let found: Vec<(&str, Result<Named, PolicyError>)> = if names.is_empty() {
+        let in_force = find(&place.search(None, "default")).map(|loaded| Named::Policy(Box::new(loaded)));
+        vec![("the policy in force", in_force)]
     } else {
-        files.iter().map(|file| (file.display().to_string(), find_file(file))).collect()
+        names.iter().map(|name| (name.as_str(), find_named(name, &place.config_home))).collect()
     };
     let mut code = 0;
     let mut reports = Vec::new();
     for (name, found) in found {
-        if let Some(done) = profile_of(Path::new(&name)) {
-            match done.and_then(ServerProfile::tested) {
-                Ok(profile) => {
-                    reports.push(json!({"file": name, "ok": true, "warnings": []}));
-                    if !json {
-                        writeln!(out, "{name}: ok, a profile with {}", count(profile.tests.len(), "test"))?;
-                    }
-                }
-                Err(error) => {
-                    code = NO;
-                    let mistakes: Vec<Value> = error.diagnostics().iter().map(diagnostic_json).collect();
-                    reports.push(
-                        json!({"file": name, "ok": false, "error": error.to_string(), "mistakes": mistakes}),
-                    );
-                    write!(err, "{}", error.render())?;
-                }
-            }
-            continue;
-        }
-        match found.and_then(|found| found.tested(&place.project)) {
-            Ok(policy) => {
-                for warning in &policy.warnings {
+        match found.and_then(|found| tested(found, place)) {
+            Ok(Checked { source, what, warnings }) => {
+                for warning in &warnings {
                     writeln!(err, "warning: {}: {}", warning.rule, warning.value)?;
                 }
                 let warnings: Vec<Value> =
-                    policy.warnings.iter().map(|w| json!({"text": w.value, "rule": w.rule})).collect();
-                reports.push(json!({"file": policy.source, "ok": true, "warnings": warnings}));
+                    warnings.iter().map(|w| json!({"text": w.value, "rule": w.rule})).collect();
+                reports.push(json!({"file": source, "ok": true, "warnings": warnings}));
                 if !json {
-                    writeln!(out, "{}: ok, {}", policy.source, count(policy.tests.len(), "test"))?;
+                    writeln!(out, "{source}: ok, {what}")?;
                 }
             }
             Err(error) => {
@@ -217,27 +217,50 @@ fn check(
     Ok(code)
 }
 
+/// What holds, with everything its tests expect.
+struct Checked {
+    source: String,
+    what: String,
+    warnings: Vec<Ruled<String>>,
+}
+
+fn tested(found: Named, place: &Surroundings) -> Result<Checked, PolicyError> {
+    Ok(match found {
+        Named::Policy(loaded) => {
+            let policy = loaded.tested(&place.project)?;
+            let what = count(policy.tests.len(), "test");
+            Checked { source: policy.source, what, warnings: policy.warnings }
+        }
+        Named::Profile(profile) => {
+            let profile = profile.tested()?;
+            let what = format!("a profile with {}", count(profile.tests.len(), "test"));
+            Checked { source: profile.file, what, warnings: Vec::new() }
+        }
+    })
+}
+
 fn show(
+    name: Option<&str>,
     which: &Which,
     json: bool,
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    if let Some(name) = &which.profile {
-        return match profile::named(name, &place.config_home) {
-            Ok(profile) if json => {
-                let packages: Vec<String> =
-                    profile.packages.iter().map(|package| package.value.to_string()).collect();
-                let whole = json!({"name": profile.name, "source": profile.file, "packages": packages,
-                    "why": profile.why, "text": profile.text()});
-                writeln!(out, "{whole}").map(|()| 0)
-            }
-            Ok(profile) => write!(out, "# {}\n{}", profile.file, profile.text()).map(|()| 0),
-            Err(error) => failed(&error, err),
-        };
-    }
-    let policy = match policy::load(&place.search(which.policy.clone(), &which.agent)) {
+    let named = match (name, &which.profile) {
+        (Some(name), _) => Some(find_named(name, &place.config_home)),
+        (None, Some(name)) => {
+            Some(profile::named(name, &place.config_home).map(|found| Named::Profile(Box::new(found))))
+        }
+        (None, None) => None,
+    };
+    let policy = match named {
+        None => policy::load(&place.search(which.policy.clone(), &which.agent)),
+        Some(Ok(Named::Profile(profile))) => return profiles::print(&profile, json, out),
+        Some(Ok(Named::Policy(loaded))) => loaded.tested(&place.project),
+        Some(Err(error)) => Err(error),
+    };
+    let policy = match policy {
         Ok(policy) => policy,
         Err(error) => return failed(&error, err),
     };
@@ -265,7 +288,7 @@ fn show(
     Ok(0)
 }
 
-fn explain(
+async fn explain(
     which: &Which,
     server: Option<&str>,
     args: &QuestionArgs,
@@ -285,24 +308,39 @@ fn explain(
         Ok(policy) => policy,
         Err(error) => return failed(&error, err),
     };
-    let profile = which.profile.as_ref().map(|name| profile::named(name, &place.config_home)).transpose();
-    let profile = match profile {
-        Ok(profile) => profile,
-        Err(error) => return failed(&error, err),
+    let known = match (&which.profile, &from) {
+        (Some(_), None) => {
+            writeln!(err, "error: a profile belongs to a server: add `--server ID`")?;
+            return Ok(FAILED);
+        }
+        (Some(name), Some(_)) => Known::named(name, place),
+        (None, Some(id)) => Known::of_server(id, &policy, place).await,
+        (None, None) => Ok(Known::default()),
     };
-    if profile.is_some() && from.is_none() {
-        writeln!(err, "error: a profile belongs to a server: add `--server ID`")?;
-        return Ok(FAILED);
-    }
-    let answer = policy.ask_with(from.as_ref(), profile.as_ref(), &question, &place.context());
-    let reason = profile.as_ref().and_then(|profile| profile.reason(&answer.rule));
+    let known = match known {
+        Ok(known) => known,
+        Err(error) => {
+            writeln!(err, "error: {error}")?;
+            return Ok(FAILED);
+        }
+    };
+    let profile = known.profile.as_ref();
+    let answer = policy.ask_with(from.as_ref(), profile, &question, &place.context());
+    let reason = profile.and_then(|profile| profile.reason(&answer.rule));
     if json {
         let mut whole = json!({
             "allow": answer.allow, "rule": answer.rule, "text": answer.text, "change": answer.change,
             "policy": policy.source,
         });
-        if let (Some(reason), Some(fields)) = (reason, whole.as_object_mut()) {
-            fields.insert("reason".to_owned(), reason.into());
+        let more = [
+            ("reason", reason),
+            ("profile", profile.map(|profile| profile.file.as_str())),
+            ("package", known.package.as_deref()),
+        ];
+        for (key, value) in more {
+            if let (Some(value), Some(fields)) = (value, whole.as_object_mut()) {
+                fields.insert(key.to_owned(), value.into());
+            }
         }
         writeln!(out, "{whole}")?;
     } else {
@@ -310,31 +348,30 @@ fn explain(
         if let Some(reason) = reason {
             writeln!(out, "  why: {reason}")?;
         }
+        if let Some(how) = known.how() {
+            writeln!(out, "  {how}")?;
+        }
     }
     Ok(if answer.allow { 0 } else { NO })
 }
 
 fn test(
-    file: Option<&Path>,
+    name: Option<&str>,
     json: bool,
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    if let Some(found) = file.and_then(profile_of) {
-        return match found {
-            Ok(profile) => {
-                print_tests(&profile.file, &profile.answers(&ServerProfile::test_context()), json, out)
-            }
-            Err(error) => write!(err, "{}", error.render()).map(|()| NO),
-        };
-    }
-    let found = match file {
-        Some(file) => find_file(file),
-        None => find(&place.search(None, "default")),
+    let found = match name {
+        Some(name) => find_named(name, &place.config_home),
+        None => find(&place.search(None, "default")).map(|loaded| Named::Policy(Box::new(loaded))),
     };
     let found = match found {
-        Ok(found) => found,
+        Ok(Named::Policy(found)) => found,
+        Ok(Named::Profile(profile)) => {
+            let answers = profile.answers(&ServerProfile::test_context());
+            return print_tests(&profile.file, &answers, json, out);
+        }
         Err(error) => {
             write!(err, "{}", error.render())?;
             return Ok(NO);
@@ -345,14 +382,6 @@ fn test(
         |test: &PolicyTest| (test.clone(), found.policy.ask(test.from.as_ref(), &test.question, &context));
     let answers: Vec<(PolicyTest, Answer)> = found.policy.tests.iter().map(ask).collect();
     print_tests(&found.file, &answers, json, out)
-}
-
-/// A file that is the profile of a server; None when it is something else.
-fn profile_of(file: &Path) -> Option<Result<ServerProfile, PolicyError>> {
-    // Too large, or no text: whoever reads it as a policy says so.
-    let small = std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= 1 << 20);
-    let text = if small { std::fs::read_to_string(file).ok()? } else { return None };
-    profile::parse(&file.display().to_string(), &text).transpose()
 }
 
 fn print_tests(

@@ -17,6 +17,10 @@ struct Line {
     args: PolicyArgs,
 }
 
+fn waiting(run: impl Future<Output = u8>) -> u8 {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run)
+}
+
 struct Place {
     directory: tempfile::TempDir,
     here: Surroundings,
@@ -26,8 +30,12 @@ impl Place {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        let here =
-            Surroundings { project: path("home/app"), home: path("home"), config_home: path("home/.config") };
+        let here = Surroundings {
+            project: path("home/app"),
+            home: path("home"),
+            config_home: path("home/.config"),
+            state: path("home/.local/state/agentsh"),
+        };
         fs::create_dir_all(&here.project).unwrap();
         fs::create_dir_all(here.config_home.join("agentsh")).unwrap();
         Self { directory, here }
@@ -39,7 +47,7 @@ impl Place {
         let line = line.replace("ROOT", &root);
         let parsed = Line::try_parse_from(["policy"].into_iter().chain(line.split(' '))).unwrap();
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let code = run(&parsed.args, &self.here, &mut out, &mut err);
+        let code = waiting(run(&parsed.args, &self.here, &mut out, &mut err));
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         format!("{}{}exit {code}", text(out), text(err)).replace(&root, "ROOT")
     }
@@ -211,5 +219,5 @@ fn a_reader_that_goes_away_is_no_error() {
     }
     let place = Place::new();
     let parsed = Line::try_parse_from(["policy", "show"]).unwrap();
-    assert_eq!(run(&parsed.args, &place.here, &mut Closed, &mut Vec::new()), 0);
+    assert_eq!(waiting(run(&parsed.args, &place.here, &mut Closed, &mut Vec::new())), 0);
 }

@@ -7,8 +7,6 @@
 
 pub mod allow;
 pub mod copy;
-#[cfg(test)]
-mod corpora_tests;
 pub mod dial;
 pub mod dns;
 pub mod dns_server;

@@ -40,6 +40,8 @@ pub enum Closed {
         detail: String,
         farewell: Farewell,
     },
+    /// A request of plain HTTP was.
+    Request(http_host::Refusal),
 }
 
 /// What the connection has to be for.
@@ -130,23 +132,12 @@ async fn http(stream: &TcpStream, bytes: Vec<u8>, wanted: Wanted<'_>) -> Result<
     let mut http = Http { reader, held: Vec::new(), released: 0 };
     let mut new = bytes;
     loop {
-        http.take(&new).map_err(|refusal| http_refused(refusal.code, wanted.host))?;
+        http.take(&new).map_err(Closed::Request)?;
         if http.released > 0 {
             return Ok(Opening::Http(Box::new(http)));
         }
         new.clear();
         more(stream, &mut new).await.map_err(|_| Closed::Gone)?;
-    }
-}
-
-/// The refusal of a request.
-pub fn http_refused(code: &'static str, host: &str) -> Closed {
-    let text = format!("agentsh: this request is refused ({code}): the connection is to '{host}'");
-    Closed::Refused {
-        protocol: Some("http"),
-        reason: code,
-        detail: format!("a request on a connection to '{host}'"),
-        farewell: Farewell::Http(403, text),
     }
 }
 

@@ -211,6 +211,9 @@ async fn open<W: Witness>(gate: &Gate<W>, stream: &TcpStream, permit: &Permit) -
             Ok(opening @ Opening::Tls(_)) => ("tls", First::Read(opening)),
             Ok(opening @ Opening::Http(_)) => ("http", First::Read(opening)),
             Err(Closed::Gone) => return Err(Stop::Gone),
+            Err(Closed::Request(refused)) => {
+                return Err(Stop::Refused(Box::new(of_request(permit, &refused))));
+            }
             Err(Closed::Refused { protocol, reason, detail, farewell }) => {
                 let change = match reason {
                     "not-tls-or-http" | "silent" => gate.change_to(&format!(
@@ -362,15 +365,40 @@ async fn carry<W: Witness>(gate: &Gate<W>, inside: TcpStream, permit: &Permit, o
         *duration_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     }
     gate.witness.record(event);
-    let closed = match end {
-        End::Done(_) => return,
-        End::Refused(code) => opening::http_refused(code, &permit.shown),
-        End::Closed(closed) => closed,
+    let refused = match end {
+        End::Done(_) | End::Closed(Closed::Gone) => return,
+        End::Refused(refused) | End::Closed(Closed::Request(refused)) => of_request(permit, &refused),
+        End::Closed(Closed::Refused { protocol, reason, detail, farewell }) => {
+            Refused { refusal: refusal(permit, reason, detail, (None, None)), protocol, farewell }
+        }
     };
-    if let Closed::Refused { protocol, reason, detail, farewell } = closed {
-        let refusal = refusal(permit, reason, detail, (None, None));
-        tell(gate, inside, permit, Refused { refusal, protocol, farewell }).await;
+    tell(gate, inside, permit, refused).await;
+}
+
+/// A refused request of plain HTTP.
+fn of_request(permit: &Permit, refused: &http_host::Refusal) -> Refused {
+    let host = &permit.shown;
+    let text = format!("agentsh: this request is refused ({}): the connection is to '{host}'", refused.code);
+    Refused {
+        refusal: request_refusal(permit, refused),
+        protocol: Some("http"),
+        farewell: Farewell::Http(403, text),
     }
+}
+
+/// Names the request, and what would let it through.
+fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> Refusal {
+    let written = refused.request.as_ref().map(|request| {
+        let path = request.path.split('?').next().unwrap_or_default();
+        format!("{} {path}", request.method)
+    });
+    let shown = written.as_ref().map_or("a request".to_owned(), |text| format!("the request `{text}`"));
+    let detail = format!("{shown} on a connection to '{}'", permit.shown);
+    // Some requests cannot be meant by any rule.
+    let change = written
+        .filter(|text| RequestRule::parse(text).is_ok())
+        .map(|text| format!("add {text:?} to `allow` of that rule"));
+    refusal(permit, refused.code, detail, (change, None))
 }
 
 async fn copy_all<W: Witness>(
@@ -427,17 +455,7 @@ async fn inspected<W: Witness>(
     let reader = reader.with_rules(permit.decision.requests.clone());
     let connection = inspect::Inspected { authority, name: &permit.shown, reader, hello };
     let refused = async |refused: http_host::Refusal| {
-        let written = refused.request.as_ref().map(|request| {
-            let path = request.path.split('?').next().unwrap_or_default();
-            format!("{} {path}", request.method)
-        });
-        let shown = written.as_ref().map_or("a request".to_owned(), |text| format!("the request `{text}`"));
-        let detail = format!("{shown} on a connection to '{}'", permit.shown);
-        // Some requests cannot be meant by any rule.
-        let change = written
-            .filter(|text| RequestRule::parse(text).is_ok())
-            .map(|text| format!("add {text:?} to `allow` of that rule"));
-        let refusal = refusal(permit, refused.code, detail, (change, None));
+        let refusal = request_refusal(permit, &refused);
         gate.commit_refusal(&refusal, None, Some("https"), permit.caller.as_ref()).await
     };
     inspect::both_ways(inside, outside, connection, traffic, refused).await

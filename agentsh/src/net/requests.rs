@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::copy::{IDLE, Traffic, Way, one_way, read_some, reset_when_dropped, shut, write_all};
+use super::http_host;
 use super::opening::{Closed, Http};
 
 /// How such a connection ends.
@@ -16,7 +17,7 @@ pub enum End {
     /// Both sides are done, or one broke.
     Done(io::Result<()>),
     /// A request was refused; the server's side is closed, and the program does not know yet.
-    Refused(&'static str),
+    Refused(http_host::Refusal),
     /// The connection is refused in the middle; nobody was told yet.
     Closed(Closed),
 }
@@ -39,9 +40,9 @@ pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, http: Http, traf
     };
     match result {
         Ok(()) => End::Done(Ok(())),
-        Err(Stop::Refused(code)) => {
+        Err(Stop::Refused(refusal)) => {
             reset_when_dropped(outside);
-            End::Refused(code)
+            End::Refused(refusal)
         }
         Err(Stop::Broken(error)) => {
             reset_when_dropped(inside);
@@ -53,7 +54,7 @@ pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, http: Http, traf
 
 enum Stop {
     Broken(io::Error),
-    Refused(&'static str),
+    Refused(http_host::Refusal),
 }
 
 impl From<io::Error> for Stop {
@@ -92,7 +93,7 @@ async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &
 }
 
 fn judge(shared: &Shared, bytes: &[u8]) -> Result<(), Stop> {
-    shared.http.borrow_mut().take(bytes).map_err(|refusal| Stop::Refused(refusal.code))
+    shared.http.borrow_mut().take(bytes).map_err(Stop::Refused)
 }
 
 async fn down(
@@ -110,8 +111,7 @@ async fn down(
             match outside.try_read(&mut buffer) {
                 Ok(read) => {
                     let bytes = buffer.get(..read).unwrap_or_default();
-                    let answer = shared.http.borrow_mut().reader.answer(bytes);
-                    answer.map_err(|refusal| Stop::Refused(refusal.code))?;
+                    shared.http.borrow_mut().reader.answer(bytes).map_err(Stop::Refused)?;
                     shared.answered.notify_one();
                     write_all(inside, bytes).await?;
                     Some(read)

@@ -160,6 +160,10 @@ fn run(context: &mut Context<'_>, command: &Command, line: Line) -> Result<Optio
     let script = search::absolute(&cwd, Path::new(&word));
     let is_script = !line.module && search::file_name(&script).ends_with(".py") && script.is_file();
     let own = is_script && search::text(&script, 16 << 20)?.is_some_and(|text| text.contains("# /// script"));
+    let is_of_project = line.specs.is_empty() || project.is_some() || own;
+    // Packages on top of a project's are not enough to run in it, and only uv knows how to add them.
+    let wanted = (!is_of_project)
+        .then(|| Wanted { registry: Registry::Pypi, specs: line.specs.iter().map(Spec::text).collect() });
     let environment = if own {
         let stem = normal(script.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default());
         let mut all = uv_environments(context);
@@ -170,11 +174,18 @@ fn run(context: &mut Context<'_>, command: &Command, line: Line) -> Result<Optio
         all.into_iter().max_by_key(|path| std::fs::metadata(path).and_then(|data| data.modified()).ok())
     } else if !line.specs.is_empty() {
         let name = if is_script || line.module { "python" } else { word.as_str() };
-        choose(&uv_environments(context), &line.specs, name).map(|(environment, _)| environment)
+        let candidates = match (&wanted, context.request.store) {
+            (Some(wanted), Some(store)) => store.find(wanted)?.map(|tree| vec![tree]),
+            _ => None,
+        };
+        let candidates = candidates.unwrap_or_else(|| uv_environments(context));
+        choose(&candidates, &line.specs, name).map(|(environment, _)| environment)
     } else {
         project_environment(context, &cwd, project.as_deref())
     };
-    let Some(environment) = environment else { return missing(context, command, "uv run", &word, None) };
+    let Some(environment) = environment else {
+        return missing(context, command, "uv run", &word, wanted);
+    };
     let mut words = line.words.clone();
     let name = if line.module || is_script || word == "-" || word.is_empty() {
         if line.module {

@@ -63,4 +63,4 @@ pub use path::PathContext;
 pub use profile::ServerProfile;
 pub use read_questions::{connect, tool};
 pub use resolve::parse;
-pub use search::{Loaded, PROJECT_FILE, Search, find, find_file, load};
+pub use search::{Loaded, Named, PROJECT_FILE, Search, find, find_named, load};

@@ -116,6 +116,13 @@ impl Package {
         (!name.starts_with('/') && !name.is_empty()).then(|| Self::new(registry, name))
     }
 
+    /// From what a package manager is asked for: `name`, `@scope/name@^1`, `name[extra]>=2`.
+    #[must_use]
+    pub fn of_spec(registry: Registry, spec: &str) -> Self {
+        let end = spec.char_indices().skip(1).find(|(_, letter)| "@=<>!~[".contains(*letter));
+        Self::new(registry, spec.get(..end.map_or(spec.len(), |(at, _)| at)).unwrap_or_default())
+    }
+
     #[must_use]
     pub fn new(registry: Registry, name: &str) -> Self {
         let name = match registry {

@@ -9,6 +9,7 @@ use super::builtin;
 use super::diagnostic::{Diagnostic, PolicyError, Source, closest, one_of};
 use super::model::Policy;
 use super::path::PathContext;
+use super::profile::{self, ServerProfile};
 use super::{narrow, read, resolve, tests};
 
 /// Larger files are refused unread.
@@ -71,11 +72,43 @@ pub fn find(request: &Search) -> Result<Loaded, PolicyError> {
     Ok(Loaded { policy, file, text })
 }
 
-/// Reads and checks one file as a policy of the user's own.
+/// What a word on the command line can name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Named {
+    Policy(Box<Loaded>),
+    Profile(Box<ServerProfile>),
+}
+
+/// Reads a file, or what ships under a name: a policy, or the profile of a server. Tests have not run yet, but for
+/// those of profiles that the user wrote.
 ///
 /// # Errors
-/// As [`load`].
-pub fn find_file(file: &Path) -> Result<Loaded, PolicyError> {
+/// As [`load`]; also when there is neither.
+pub fn find_named(word: &str, config_home: &Path) -> Result<Named, PolicyError> {
+    if is_file(word) {
+        let file = Path::new(word);
+        let text =
+            read_file(file, Links::Follow)?.ok_or_else(|| unreadable(file, "there is no such file"))?;
+        return match profile::parse(word, &text)? {
+            Some(profile) => Ok(Named::Profile(Box::new(profile))),
+            None => Ok(Named::Policy(Box::new(checked(word.to_owned(), text)?))),
+        };
+    }
+    if builtin::text(word).is_some() {
+        return named(word).map(|loaded| Named::Policy(Box::new(loaded)));
+    }
+    profile::named(word, config_home).map(|profile| Named::Profile(Box::new(profile))).map_err(
+        |error| match (error, closest(word, &builtin_names())) {
+            (PolicyError::UnknownProfile { name, .. }, Some(near)) => {
+                PolicyError::Unknown { name, help: format!("did you mean `{near}`?") }
+            }
+            (error, _) => error,
+        },
+    )
+}
+
+/// Reads and checks one file as a policy of the user's own.
+fn find_file(file: &Path) -> Result<Loaded, PolicyError> {
     match read_file(file, Links::Follow)? {
         Some(text) => checked(file.display().to_string(), text),
         None => Err(unreadable(file, "there is no such file")),
@@ -121,16 +154,23 @@ fn named(name: &str) -> Result<Loaded, PolicyError> {
     if let Some(text) = builtin::text(name) {
         return checked(format!("{BUILT_IN}{name}"), text.to_owned());
     }
-    let file = Path::new(name);
-    if name.contains('/') || name.ends_with(".yaml") || name.ends_with(".yml") || file.exists() {
-        return find_file(file);
+    if is_file(name) {
+        return find_file(Path::new(name));
     }
-    let names: Vec<&str> = builtin::POLICIES.iter().map(|(known, _)| *known).collect();
+    let names = builtin_names();
     let help = match closest(name, &names) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("give a file, or one of {}", one_of(&names)),
     };
     Err(PolicyError::Unknown { name: name.chars().take(80).collect(), help })
+}
+
+fn is_file(word: &str) -> bool {
+    word.contains('/') || word.ends_with(".yaml") || word.ends_with(".yml") || Path::new(word).exists()
+}
+
+fn builtin_names() -> Vec<&'static str> {
+    builtin::POLICIES.iter().map(|(known, _)| *known).collect()
 }
 
 fn user_policy(request: &Search) -> Result<Loaded, PolicyError> {

@@ -31,7 +31,7 @@ pub use error::StoreError;
 pub use event::Event;
 pub use journal::Journal;
 pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};
-pub use place::state_dir;
+pub use place::{exists, state_dir};
 pub use query::{Call, EventFilter, Server, Tool};
 pub use reader::Reader;
 pub use record::Record;

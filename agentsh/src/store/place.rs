@@ -20,6 +20,12 @@ pub fn state_dir() -> Result<PathBuf, StoreError> {
         .ok_or(StoreError::NoHome)
 }
 
+/// Whether anything was ever kept there.
+#[must_use]
+pub fn exists(state_dir: &Path) -> bool {
+    database_file(state_dir).exists()
+}
+
 pub(crate) fn database_file(state_dir: &Path) -> PathBuf {
     state_dir.join("agentsh.db")
 }

@@ -123,13 +123,15 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
         }
     };
     if fits {
-        let authority = if name.matches(':').count() > 1 && !name.starts_with('[') {
+        let read_as = if name.matches(':').count() > 1 && !name.starts_with('[') {
             format!("[{name}]")
         } else {
             authority.to_owned()
         };
         let start = text.find(value).unwrap_or(0);
-        give(&authority, start, Form::Bare, sink);
+        give(&read_as, start, Form::Bare, &mut |found| {
+            sink(Destination { at: start..start + authority.len(), ..found });
+        });
     }
     fits
 }

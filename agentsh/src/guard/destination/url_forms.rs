@@ -1,6 +1,8 @@
 //! URLs in a text, as tolerant as the programs that will read them: `https://h`, `HTTPS:\\h`, `https:h`,
 //! `//h/x`, `\\h\share`, `@h/x` where a path is expected.
 
+use std::ops::Range;
+
 use super::bare::{give_dotted, is_certain};
 use super::host::{Authority, read, unreadable};
 use super::key::{Key, Trust};
@@ -57,7 +59,7 @@ pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
                 continue;
             }
             let scheme = Some(scheme.to_ascii_lowercase());
-            let at = start..start + part.length;
+            let at = start + part.at.start..start + part.at.end;
             match part.kind {
                 Kind::Unreadable => sink(Destination {
                     target: unreadable(&part.text),
@@ -87,7 +89,8 @@ enum Kind {
 
 struct Part {
     text: String,
-    length: usize,
+    /// Bytes behind the slashes.
+    at: Range<usize>,
     kind: Kind,
 }
 
@@ -101,20 +104,20 @@ fn authority(text: &str, start: usize, budget: &mut usize) -> Option<Vec<Part>> 
     let wide = window.find(closed).map_or(window, |end| &window[..end]);
     *budget = budget.checked_sub(wide.len() + 16)?;
     if wide.len() == window.len() && rest.len() > window.len() {
-        return Some(vec![Part { text: wide.to_owned(), length: wide.len(), kind: Kind::Unreadable }]);
+        return Some(vec![unclear(wide)]);
     }
     // For browsers a backslash is a slash; for others it is a letter.
     let strict = wide.split('\\').next().unwrap_or("");
-    let mut parts = vec![part(strict)];
+    let mut parts = vec![part(strict, 0)];
     let behind = wide[strict.len()..].trim_start_matches('\\');
     if let Some(other) = behind.rsplit_once('@').map(|(_, host)| host).filter(|host| !host.is_empty()) {
-        parts.push(part(other));
+        parts.push(part(other, wide.len() - other.len()));
     } else if behind.starts_with('.') && behind.len() > 1 {
-        parts.push(Part { text: wide.to_owned(), length: wide.len(), kind: Kind::Unreadable });
+        parts.push(unclear(wide));
     }
     // Several `@`: some programs end the user name at the first one.
     if strict.matches('@').count() > 1 {
-        parts.push(Part { text: strict.to_owned(), length: strict.len(), kind: Kind::Unreadable });
+        parts.push(unclear(strict));
     }
     // Words of a command end here, and a name server may still be asked for all of it.
     let host = strict.rsplit('@').next().unwrap_or("");
@@ -122,13 +125,17 @@ fn authority(text: &str, start: usize, budget: &mut usize) -> Option<Vec<Part>> 
         && host[end + 1..].split('.').next_back().is_some_and(is_certain)
         && host[end + 1..].contains('.')
     {
-        parts.push(Part { text: strict.to_owned(), length: strict.len(), kind: Kind::Unreadable });
+        parts.push(unclear(strict));
     }
     Some(parts)
 }
 
+fn unclear(text: &str) -> Part {
+    Part { text: text.to_owned(), at: 0..text.len(), kind: Kind::Unreadable }
+}
+
 /// An authority without the punctuation of the text around it.
-fn part(wide: &str) -> Part {
+fn part(wide: &str, offset: usize) -> Part {
     let (user, host) = wide.rsplit_once('@').map_or(("", wide), |(user, host)| (user, host));
     let inner = if host.starts_with('[') {
         host.find(']').map_or(host, |end| {
@@ -144,7 +151,8 @@ fn part(wide: &str) -> Part {
         host[..end].trim_end_matches(['.', ':', '_', '~', '-', '…'])
     };
     let text = if user.is_empty() { inner.to_owned() } else { format!("{user}@{inner}") };
-    Part { length: wide.len() - host.len() + inner.len(), text, kind: Kind::Read }
+    let length = wide.len() - host.len() + inner.len();
+    Part { at: offset..offset + length, text, kind: Kind::Read }
 }
 
 /// The letters of a scheme in front of a colon. Tabs and line feeds between them do not count.

@@ -22,7 +22,7 @@ const KNOWN_RUN: usize = LONG - SHORT + 1;
 /// Values that are looked at in one result.
 const MAX_ENTITIES: usize = 4096;
 /// Symbols of one result; what stands beyond is not remembered, and [`Remembered::truncated`] says so.
-const MAX_SYMBOLS: usize = 8 << 20;
+pub(super) const MAX_SYMBOLS: usize = 8 << 20;
 /// What agents said before they read it: so many grams until the older half is forgotten.
 const SAID: usize = 65_536;
 /// Symbols of one call that count as said.

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::memory::{Origin, OriginId, Print, TaintMemory};
+use super::memory::{MAX_SYMBOLS, Origin, OriginId, Print, TaintMemory};
 use crate::types::ServerId;
 
-const MAGIC: &[u8; 8] = b"AGTAINT1";
+/// What every record begins with.
+pub const MAGIC: &[u8; 8] = b"AGTAINT1";
 const MAC: usize = 16;
 /// Longest name in a record, in bytes.
 const MAX_NAME: usize = 4096;
@@ -53,6 +54,12 @@ impl TaintMemory {
                 body.extend(at.to_le_bytes());
             }
         }
+        self.seal(body)
+    }
+
+    /// Makes a record of its bytes with this memory's key.
+    #[must_use]
+    pub fn seal(&self, mut body: Vec<u8>) -> Vec<u8> {
         let mac = self.mac(&body);
         body.extend(mac);
         body
@@ -119,10 +126,13 @@ fn read(reader: &mut Reader<'_>) -> Option<(Origin, Print)> {
     Some((Origin { server, tool, call, time, private }, print))
 }
 
-/// Every position lies inside the result.
+/// Every position lies inside the result, and the result is one that could have been remembered.
 fn is_consistent(print: &Print) -> bool {
     let symbols = print.shadow.len() as u32;
-    print.spans.iter().all(|(start, end, _)| start < end && *end <= symbols)
+    // Every letter is a symbol too.
+    let is_possible = print.shadow.len() <= MAX_SYMBOLS && print.letters <= symbols;
+    is_possible
+        && print.spans.iter().all(|(start, end, _)| start < end && *end <= symbols)
         && print.spans.is_sorted_by_key(|span| span.0)
         && print.tags.iter().enumerate().all(|(index, tags)| {
             let bound = if index == 2 || index == 3 { print.letters } else { symbols };

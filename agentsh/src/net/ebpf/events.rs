@@ -34,6 +34,31 @@ pub struct NetEvent {
     pub traffic: Option<Traffic>,
 }
 
+impl NetEvent {
+    /// Reads one record of the ring.
+    ///
+    /// # Errors
+    /// When it is not one that this version writes.
+    pub fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
+        let (event, kind, reason) = Event::read(bytes)?;
+        let address: IpAddr = agentsh_ebpf::address(event.address);
+        Ok(Self {
+            kind,
+            reason,
+            cgroup: event.cgroup,
+            tgid: event.tgid,
+            pid: event.pid,
+            comm: String::from_utf8_lossy(event.comm()).into_owned(),
+            cookie: event.cookie,
+            family: event.family,
+            socket_type: event.socket_type,
+            protocol: event.protocol,
+            destination: (kind != Kind::Socket).then(|| SocketAddr::new(address, event.port)),
+            traffic: (kind == Kind::Closed).then_some(Traffic { sent: event.sent, received: event.received }),
+        })
+    }
+}
+
 /// The reading end of the ring.
 pub struct Events {
     ring: AsyncFd<RingBuf<MapData>>,
@@ -74,7 +99,7 @@ impl Events {
     pub fn take(&mut self) -> Option<NetEvent> {
         loop {
             let item = self.ring.get_mut().next()?;
-            match event(&item) {
+            match NetEvent::read(&item) {
                 Ok(event) => return Some(event),
                 Err(_) => self.unreadable = self.unreadable.saturating_add(1),
             }
@@ -86,23 +111,4 @@ impl Events {
     pub fn unreadable(&self) -> u64 {
         self.unreadable
     }
-}
-
-fn event(bytes: &[u8]) -> Result<NetEvent, Unreadable> {
-    let (event, kind, reason) = Event::read(bytes)?;
-    let address: IpAddr = agentsh_ebpf::address(event.address);
-    Ok(NetEvent {
-        kind,
-        reason,
-        cgroup: event.cgroup,
-        tgid: event.tgid,
-        pid: event.pid,
-        comm: String::from_utf8_lossy(event.comm()).into_owned(),
-        cookie: event.cookie,
-        family: event.family,
-        socket_type: event.socket_type,
-        protocol: event.protocol,
-        destination: (kind != Kind::Socket).then(|| SocketAddr::new(address, event.port)),
-        traffic: (kind == Kind::Closed).then_some(Traffic { sent: event.sent, received: event.received }),
-    })
 }

@@ -32,7 +32,7 @@ pub use agentsh_ebpf::{Kind, Reason, Traffic};
 pub use error::EbpfError;
 pub use events::{Events, NetEvent};
 pub use place::{cgroup_id, cgroup2_mount, own_cgroup};
-pub use tables::{Counters, SandboxConfig};
+pub use tables::{Counters, SandboxConfig, net_key};
 
 use load::Program;
 use tables::Tables;
@@ -129,15 +129,7 @@ impl Loaded {
     /// question, and one about a connection that dialled the listener by itself, finds nothing.
     #[must_use]
     pub fn origin(&self, cgroup: u64, peer: SocketAddr) -> Option<Origin> {
-        let origin = self.tables().origin(cgroup, peer)?;
-        let comm = origin.comm.split(|byte| *byte == 0).next().unwrap_or_default();
-        Some(Origin {
-            destination: SocketAddr::new(agentsh_ebpf::address(origin.address), origin.port),
-            cookie: origin.cookie,
-            tgid: origin.tgid,
-            pid: origin.pid,
-            comm: String::from_utf8_lossy(comm).into_owned(),
-        })
+        self.tables().origin(cgroup, peer).map(Origin::from)
     }
 
     /// As [`Self::origin`], the destination alone.
@@ -180,6 +172,19 @@ impl Loaded {
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<agentsh_ebpf::Origin> for Origin {
+    fn from(origin: agentsh_ebpf::Origin) -> Self {
+        let comm = origin.comm.split(|byte| *byte == 0).next().unwrap_or_default();
+        Self {
+            destination: SocketAddr::new(agentsh_ebpf::address(origin.address), origin.port),
+            cookie: origin.cookie,
+            tgid: origin.tgid,
+            pid: origin.pid,
+            comm: String::from_utf8_lossy(comm).into_owned(),
+        }
     }
 }
 

@@ -135,7 +135,8 @@ impl Tables {
 }
 
 /// Key of a network: prefix in bits, and data.
-fn net_key(cgroup: u64, net: IpNet, port: Option<u16>) -> (u32, [u8; Net::SIZE]) {
+#[must_use]
+pub fn net_key(cgroup: u64, net: IpNet, port: Option<u16>) -> (u32, [u8; Net::SIZE]) {
     let net = net.trunc();
     let address = words(net.network());
     let inside = match net {

@@ -137,9 +137,7 @@ fn may_run_scripts(session: &Session, id: &ServerId, wanted: &Wanted) -> bool {
         return written.value;
     }
     let spec = wanted.specs.first().map(String::as_str).unwrap_or_default();
-    let end = spec.char_indices().skip(1).find(|(_, letter)| "@=<>!~[".contains(*letter));
-    let name = spec.get(..end.map_or(spec.len(), |(at, _)| at)).unwrap_or_default();
-    let package = Package::new(wanted.registry, name);
+    let package = Package::of_spec(wanted.registry, spec);
     let found = profile::of_package(&package, &session.context.config).ok().flatten();
     found.and_then(|profile| profile.install_scripts).is_some_and(|scripts| scripts.value)
 }
@@ -162,6 +160,11 @@ fn failure(tool: &'static str, registries: &[Address], output: &str) -> FetchErr
     let registry = registry.collect::<Vec<_>>().join(", ");
     if has(&["EINTEGRITY", "DO NOT MATCH THE HASHES", "hash mismatch"]) {
         return FetchError::Integrity { registry };
+    }
+    if has(&["No module named pip", "No module named 'pip'"]) {
+        let why = "python3 has no pip; install it (such as `apt install python3-pip`), or run the server's command \
+                   once yourself";
+        return FetchError::Tool { tool, why: why.to_owned() };
     }
     if has(&[
         "ECONNREFUSED",

@@ -1,0 +1,61 @@
+//! The corpora of the fuzz targets, as plain tests.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
+
+use crate::{guard, net, policy, types};
+
+macro_rules! targets {
+    ($($target:ident $path:literal,)*) => {$(
+        #[path = $path]
+        mod $target;
+    )*
+
+    /// What `fuzz/Cargo.toml` has to name too.
+    const TARGETS: &[&str] = &[$(stringify!($target)),*];
+
+    mod corpus {
+        $(#[test]
+        fn $target() {
+            super::each(stringify!($target), super::$target::check);
+        })*
+    }};
+}
+
+targets! {
+    client_hello "../../fuzz/checks/client_hello.rs",
+    decoded_views "../../fuzz/checks/decoded_views.rs",
+    destinations "../../fuzz/checks/destinations.rs",
+    dns_answer "../../fuzz/checks/dns_answer.rs",
+    fold "../../fuzz/checks/fold.rs",
+    http_host "../../fuzz/checks/http_host.rs",
+    map_abi "../../fuzz/checks/map_abi.rs",
+    taint_records "../../fuzz/checks/taint_records.rs",
+}
+
+fn fuzz() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz")
+}
+
+fn each(target: &str, check: fn(&[u8])) {
+    let mut count = 0;
+    for entry in std::fs::read_dir(fuzz().join("corpus").join(target)).unwrap() {
+        let path = entry.unwrap().path();
+        // The name of the input that a check does not like.
+        let shown = path.clone();
+        let input = std::fs::read(path).unwrap();
+        std::panic::catch_unwind(|| check(&input))
+            .unwrap_or_else(|_| panic!("{} does not hold", shown.display()));
+        count += 1;
+    }
+    assert!(count >= 8, "{target} has {count} inputs");
+}
+
+#[test]
+fn every_target_is_one_that_can_be_fuzzed() {
+    let manifest = std::fs::read_to_string(fuzz().join("Cargo.toml")).unwrap();
+    let built = manifest.matches("[[bin]]").count();
+    assert_eq!(built, TARGETS.len());
+    for target in TARGETS {
+        assert!(manifest.contains(&format!("path = \"targets/{target}.rs\"")), "{target}");
+        assert!(fuzz().join("targets").join(format!("{target}.rs")).exists(), "{target}");
+    }
+}

@@ -1,0 +1,8 @@
+#![no_main]
+
+use agentsh::net;
+
+#[path = "../checks/map_abi.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check::check(data));
