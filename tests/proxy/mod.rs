@@ -1,5 +1,6 @@
 //! `agentsh proxy`: several servers as one, started the real way.
 
+mod auditors;
 mod config;
 mod leaks;
 mod servers;

@@ -28,6 +28,12 @@ pub enum Reason {
     Tainted,
     /// The arguments name a host that no rule allows.
     DestinationNotAllowed,
+    /// An auditor flagged the call.
+    AuditFlagged,
+    /// An auditor did not answer in time.
+    AuditTimedOut,
+    /// An auditor could not be asked, or answered in no form that counts.
+    AuditFailed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +79,14 @@ impl Verdict {
             Reason::DestinationNotAllowed => {
                 format!("to allow it, add the host to {}", self.rule.id)
             }
+            Reason::AuditFlagged => {
+                "to allow it, leave out what the auditor names, or change who is asked under `auditors`"
+                    .to_owned()
+            }
+            Reason::AuditTimedOut | Reason::AuditFailed => {
+                "try again; to let calls pass without a verdict, set audit_timeout_action to `allow`"
+                    .to_owned()
+            }
             Reason::RateLimited => self.retry_after.map_or_else(
                 || "no further call is allowed".to_owned(),
                 |wait| format!("try again in {:.1} s", (wait.as_secs_f64() * 10.0).ceil() / 10.0),
@@ -108,6 +122,9 @@ impl Reason {
             Self::RateLimited => "rate-limited",
             Self::Tainted => "tainted-data",
             Self::DestinationNotAllowed => "destination-not-allowed",
+            Self::AuditFlagged => "audit-flagged",
+            Self::AuditTimedOut => "audit-timed-out",
+            Self::AuditFailed => "audit-failed",
         }
     }
 }

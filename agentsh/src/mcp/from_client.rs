@@ -3,6 +3,7 @@
 use crate::json::{self, Json};
 use crate::store::{Event, Recorder};
 
+use super::audit::{Audited, Parked, Question};
 use super::client::Client;
 use super::connection::{Connection, Handshake, Phase, Side};
 use super::framing::Frame;
@@ -45,7 +46,13 @@ impl<R: Recorder> Connection<R> {
         method: &str,
         params: Option<&Json<'_>>,
     ) {
-        match self.from_client.check(&id.key) {
+        let audits = &self.audits;
+        let room = match self.from_client.check(&id.key) {
+            Ok(()) if audits.contains(&id.key) => Err(InsertError::Duplicate),
+            Ok(()) if self.from_client.len() + audits.len() >= MAX_PENDING => Err(InsertError::Full),
+            other => other,
+        };
+        match room {
             Ok(()) => {}
             Err(InsertError::Duplicate) => {
                 let detail = "a request with this id is still running".to_owned();
@@ -79,16 +86,30 @@ impl<R: Recorder> Connection<R> {
         if let Some(error) = self.store_error() {
             return client.error(Some(&id), &error);
         }
-        if method == "tools/call"
-            && let Err(error) = self.authorise_call(bytes, &id, params).await
-        {
-            return client.error(Some(&id), &error);
+        if method == "tools/call" {
+            match self.authorise_call(bytes, &id, params).await {
+                Err(error) => return client.error(Some(&id), &error),
+                Ok(finding) if self.park(tree, &id, params, finding.as_deref()) => return,
+                Ok(_) => {}
+            }
         }
         if CARRIES.contains(&method)
             && let Err(error) = self.judge_content(&id, method, params).await
         {
             return client.error(Some(&id), &error);
         }
+        self.send_request(client, tree, id, method, params);
+    }
+
+    /// Forwards a request that was judged.
+    fn send_request(
+        &mut self,
+        client: &mut impl Client,
+        tree: &Json<'_>,
+        id: Id,
+        method: &str,
+        params: Option<&Json<'_>>,
+    ) {
         if let Some(error) = self.cannot_run() {
             return client.error(Some(&id), &error);
         }
@@ -108,6 +129,84 @@ impl<R: Recorder> Connection<R> {
         let token = deadline.and_then(|_| progress_token(params));
         self.from_client.insert(id, method, kind, token.map(|token| token.key), deadline);
         self.forward_to_server(tree);
+    }
+
+    /// Lets a call wait for whoever has to be asked. False: nobody has to.
+    fn park(&mut self, tree: &Json<'_>, id: &Id, params: Option<&Json<'_>>, finding: Option<&str>) -> bool {
+        let Some(audit) = self.options.audit.as_ref().filter(|_| self.cannot_run().is_none()) else {
+            return false;
+        };
+        let tool = called_tool(params);
+        let arguments = params.and_then(|params| params.member("arguments"));
+        let asked = audit.ask(&Question { server: &self.options.server, tool: &tool, arguments, finding });
+        self.audits.park(id.clone(), tool, tree.to_compact().into_bytes(), asked);
+        true
+    }
+
+    /// Goes on with a call that was asked about.
+    pub async fn on_audited(
+        &mut self,
+        client: &mut impl Client,
+        (parked, audited): (Parked, Option<Audited>),
+    ) {
+        // A question that broke says nothing in favour of the call.
+        let (word, by, found) = match audited {
+            Some(Audited { word, by, found }) => (word, by, Ok(found)),
+            None => ("failed", None, Err(())),
+        };
+        let action = match &found {
+            Ok(None) => "allow",
+            Ok(Some(found)) => found.verdict.outcome.as_str(),
+            Err(()) => "block",
+        };
+        self.record_audit(&parked, word, by, action).await;
+        let judged = match found {
+            Ok(None) => Ok(()),
+            Ok(Some(found)) => self.settle(&parked.id, &parked.tool, found).await,
+            Err(()) => Err(ErrorReply {
+                code: reply::INTERNAL_ERROR,
+                message: "the call was not forwarded: the auditors could not be asked".to_owned(),
+                reason: "audit-failed",
+                rule: None,
+            }),
+        };
+        if let Some(error) = judged.err().or_else(|| self.store_error()) {
+            return client.error(Some(&parked.id), &error);
+        }
+        // It was written by us.
+        let Ok(tree) = json::read(&parked.message) else { return };
+        self.send_request(client, &tree, parked.id, "tools/call", tree.member("params"));
+    }
+
+    /// The client has ended: nobody is asked on its behalf any more.
+    pub async fn drop_audits(&mut self, client: &mut impl Client) {
+        for parked in self.audits.cancel_all() {
+            self.record_audit(&parked, "cancelled", None, "block").await;
+            let error = ErrorReply {
+                code: reply::REFUSED,
+                message: "the call was not forwarded: its input ended before the auditors had answered"
+                    .to_owned(),
+                reason: "audit-cancelled",
+                rule: None,
+            };
+            client.error(Some(&parked.id), &error);
+        }
+    }
+
+    async fn record_audit(&self, parked: &Parked, verdict: &str, by: Option<String>, action: &str) {
+        let event = Event::McpToolCallAudited {
+            server_id: self.options.server.clone(),
+            tool_name: parked.tool.to_string(),
+            jsonrpc_id: parked.id.to_value(),
+            verdict: verdict.to_owned(),
+            by,
+            action: action.to_owned(),
+            after_ms: u64::try_from(parked.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        match action {
+            "block" => self.commit(event).await,
+            _ => self.record.record(event),
+        }
     }
 
     pub async fn client_notification(
@@ -130,6 +229,10 @@ impl<R: Recorder> Connection<R> {
             }
             "notifications/cancelled" => {
                 if let Some(id) = cancelled_id(params) {
+                    if let Some(parked) = self.audits.cancel(&id.key) {
+                        // The server never heard of it.
+                        return self.record_audit(&parked, "cancelled", None, "block").await;
+                    }
                     self.from_client.cancel(&id.key);
                 }
             }

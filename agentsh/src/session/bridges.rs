@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::guard::{ContentGuard, Guard, NotConfigured};
 use crate::mcp::aggregate::{Front, Member};
-use crate::mcp::{self, Options};
+use crate::mcp::{self, Audit, Options};
 use crate::store::{Journal, redact};
 use crate::telemetry::alerts::Alerting;
 use crate::telemetry::webhook::Webhook;
@@ -27,6 +27,7 @@ pub struct Bridges {
     guard: Rc<RefCell<Guard>>,
     epoch: Instant,
     content: Rc<RefCell<dyn ContentGuard>>,
+    audit: Option<Rc<dyn Audit>>,
     webhook: Option<Webhook<Journal>>,
     declared: BTreeMap<ServerId, Declaration>,
 }
@@ -40,6 +41,7 @@ impl Bridges {
             guard,
             epoch: Instant::now(),
             content: Rc::new(RefCell::new(NotConfigured)),
+            audit: None,
             webhook: None,
             declared,
         }
@@ -49,6 +51,12 @@ impl Bridges {
     #[must_use]
     pub fn with_content(self, content: Rc<RefCell<dyn ContentGuard>>) -> Self {
         Self { content, ..self }
+    }
+
+    /// With somebody who is asked about every call.
+    #[must_use]
+    pub fn with_audit(self, audit: Option<Rc<dyn Audit>>) -> Self {
+        Self { audit, ..self }
     }
 
     /// With somebody who is told of every detection of [`Bridges::aggregate`].
@@ -131,6 +139,7 @@ impl Bridges {
         };
         options.epoch = self.epoch;
         options.content = Rc::clone(&self.content);
+        options.audit.clone_from(&self.audit);
         options
     }
 }

@@ -131,7 +131,9 @@ impl Content {
         self.settings.labels.borrow().get(server).copied().unwrap_or_default()
     }
 
-    fn outcome(&self) -> Outcome {
+    /// What becomes of a call in which something was found.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
         match self.settings.mode {
             ResponseMode::Log => Outcome::Allow,
             ResponseMode::Alert => Outcome::Alert,
@@ -180,7 +182,8 @@ impl Content {
         }
     }
 
-    fn keep(&mut self, found: &Exfiltration, server: &ServerId, tool: &str) {
+    /// Puts a detection into the report of this session.
+    pub fn keep(&mut self, found: &Exfiltration, server: &ServerId, tool: &str) {
         self.found_count += 1;
         if self.found.len() >= SHOWN {
             self.found.pop_front();

@@ -131,6 +131,19 @@ pub enum Event {
         reason: String,
         rule: RuleRef,
     },
+    /// A call that the auditors were asked about.
+    McpToolCallAudited {
+        server_id: ServerId,
+        tool_name: String,
+        jsonrpc_id: Value,
+        /// `clean`, `flagged`, `timed-out`, `failed`, or `cancelled`: nobody waited for the answer.
+        verdict: String,
+        /// Whose word decided; None: both said the same.
+        by: Option<String>,
+        /// `allow`, `alert` or `block`.
+        action: String,
+        after_ms: u64,
+    },
     /// A message that was not forwarded.
     McpMessageRejected {
         server_id: ServerId,

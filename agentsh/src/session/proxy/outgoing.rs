@@ -33,7 +33,10 @@ pub fn webhook(session: &Session, settings: &Settings) -> Result<Option<Webhook<
 }
 
 /// A client that resolves as the host does. The user named the address, so it may be a private one.
-fn client() -> Result<Client, String> {
+///
+/// # Errors
+/// When the resolver of this machine cannot be used.
+pub fn client() -> Result<Client, String> {
     let resolver = Rc::new(Resolver::system().map_err(|error| error.to_string())?);
     let anywhere = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
     Ok(Client::new(Rc::new(move |name| {
