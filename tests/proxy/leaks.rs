@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Mode, Peer, Place};
 
-const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter, \
+pub const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter, \
                     the price of 310 thousand crowns was agreed orally, and nobody in the village knows of it yet.";
 
 fn config(place: &Place) -> String {

@@ -4,3 +4,4 @@ mod auditors;
 mod config;
 mod leaks;
 mod servers;
+mod webhook;
