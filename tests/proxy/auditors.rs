@@ -52,8 +52,10 @@ fn auditor(provider: &Receiver, model: &str) -> Value {
 
 fn command(place: &Place, auditors: &Value, action: &str) -> Command {
     let server = place.program("fixture_server");
+    // A path on its command line may be written.
+    let out = place.write("out.txt", "before");
     let file = json!({
-        "servers": [{"id": "one", "command": server}, {"id": "two", "command": server}],
+        "servers": [{"id": "one", "command": server, "args": [out]}, {"id": "two", "command": server}],
         "auditors": auditors, "audit_timeout_action": action,
     });
     let config = place.write("proxy.json", file.to_string());
@@ -88,7 +90,9 @@ fn both_say_clean_and_the_call_goes_on() {
         let (first, second) = (always(CLEAN), always(CLEAN));
         let mut peer = start(&place, &json!([auditor(&first, "a"), auditor(&second, "b")]), "block");
         assert_eq!(peer.text("one__echo", json!({"text": "good morning"})), "good morning", "{mode:?}");
-        assert_eq!(peer.text("two__add", json!({"a": 1, "b": 2})), "3");
+        let file = place.project.join("out.txt");
+        assert_eq!(peer.text("one__write_file", json!({"path": file, "text": "after"})), "written");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "after");
         assert_eq!((first.heard().len(), second.heard().len()), (2, 2));
         assert!(first.heard()[0].contains("good morning"));
         assert!(first.heard()[0].contains("authorization: Bearer sk-of-the-auditors"));
@@ -127,7 +131,7 @@ fn one_that_flags_is_enough() {
     for (one, other) in [(&first, &second), (&second, &first)] {
         // No timeout action speaks for a call that was flagged.
         let mut peer = start(&place, &json!([auditor(one, "m"), auditor(other, "m")]), "allow");
-        let file = place.write("out.txt", "before");
+        let file = place.project.join("out.txt");
         let refused = peer.call("one__write_file", json!({"path": file, "text": "after"}));
         assert_eq!(reason(&refused), "audit-flagged", "{refused}");
         let message = refused["error"]["message"].as_str().unwrap();

@@ -3,5 +3,6 @@
 mod auditors;
 mod config;
 mod leaks;
+mod markers;
 mod servers;
 mod webhook;

@@ -72,8 +72,8 @@ impl Verdict {
                     .to_owned()
             }
             Reason::Tainted => {
-                "to allow it, leave the copied text out, or label its source as public or the receiving \
-                                server as local"
+                "to allow it, leave the copied text out, or give one of the two servers another \
+                                label (`flow` under sandbox.mcp.servers)"
                     .to_owned()
             }
             Reason::DestinationNotAllowed => {

@@ -11,6 +11,7 @@ use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind, MAX_PENDING};
 use super::reject::Fault;
 use super::reply::{self, ErrorReply};
+use super::rewrite;
 
 /// Requests beside calls whose parameters an agent chooses.
 const CARRIES: [&str; 4] = ["resources/read", "resources/subscribe", "prompts/get", "completion/complete"];
@@ -86,19 +87,40 @@ impl<R: Recorder> Connection<R> {
         if let Some(error) = self.store_error() {
             return client.error(Some(&id), &error);
         }
-        if method == "tools/call" {
-            match self.authorise_call(bytes, &id, params).await {
-                Err(error) => return client.error(Some(&id), &error),
-                Ok(finding) if self.park(tree, &id, params, finding.as_deref()) => return,
-                Ok(_) => {}
+        let replaced = self.unmarked(tree, rewrite::REQUEST);
+        let clean = (!replaced.is_empty()).then(|| rewrite::with(tree, rewrite::REQUEST, &replaced));
+        let judged = match method {
+            "tools/call" => self.authorise_call(bytes, &id, params).await,
+            _ if CARRIES.contains(&method) => self.judge_content(&id, method, params).await,
+            _ => Ok(None),
+        };
+        let finding = match judged {
+            Err(error) => return client.error(Some(&id), &error),
+            Ok(finding) => finding,
+        };
+        let tree = clean.as_ref().unwrap_or(tree);
+        let params = tree.member("params");
+        // A marker that is taken out may have hidden what stood around it.
+        if clean.is_some() && (method == "tools/call" || CARRIES.contains(&method)) {
+            let called = called_tool(params);
+            let (tool, carried) = match method {
+                "tools/call" => (&*called, params.and_then(|params| params.member("arguments"))),
+                _ => (method, params),
+            };
+            if let Err(error) = self.judge_content(&id, tool, carried).await {
+                return client.error(Some(&id), &error);
             }
         }
-        if CARRIES.contains(&method)
-            && let Err(error) = self.judge_content(&id, method, params).await
-        {
-            return client.error(Some(&id), &error);
+        if method == "tools/call" && self.park(tree, &id, params, finding.as_deref()) {
+            return;
         }
         self.send_request(client, tree, id, method, params);
+    }
+
+    /// What stands in place of texts that carry markers.
+    fn unmarked(&self, tree: &Json<'_>, part: rewrite::Part) -> rewrite::Replaced {
+        let content = self.options.content.borrow();
+        rewrite::unmarked(tree, part, |text| content.unmarked(text))
     }
 
     /// Forwards a request that was judged.
@@ -256,7 +278,14 @@ impl<R: Recorder> Connection<R> {
         match answer {
             // Not held back: a server may wait for it before it answers the handshake.
             Answer::Open(_) | Answer::Cancelled(_) if self.is_running() => {
-                self.to_server.push(|out| tree.write(out));
+                let replaced = self.unmarked(tree, rewrite::ANSWER);
+                match replaced.is_empty() {
+                    true => self.to_server.push(|out| tree.write(out)),
+                    false => {
+                        let clean = rewrite::with(tree, rewrite::ANSWER, &replaced);
+                        self.to_server.push(|out| clean.write(out));
+                    }
+                }
             }
             // The server can still be told that the client could not read one of its messages.
             Answer::Unknown if id.is_none() && self.from_server.len() > 0 && self.is_running() => {

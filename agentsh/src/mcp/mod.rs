@@ -25,6 +25,7 @@ mod outbox;
 mod pending;
 mod reject;
 mod reply;
+mod rewrite;
 mod salvage;
 mod tools_list;
 

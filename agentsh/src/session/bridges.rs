@@ -19,6 +19,7 @@ use crate::telemetry::webhook::Webhook;
 use crate::types::ServerId;
 
 use super::Session;
+use super::content::{self, Content};
 use super::server::{Declaration, ErrorOutput, Server};
 
 /// What every connection of a session shares: one guard, so that rates count over all of them.
@@ -45,6 +46,20 @@ impl Bridges {
             webhook: None,
             declared,
         }
+    }
+
+    /// With what the policy asks for under `exfiltration`.
+    ///
+    /// # Errors
+    /// When the system gives no random numbers.
+    pub fn with_policy(self) -> std::io::Result<Self> {
+        let policy = &self.session.policy.mcp.exfiltration;
+        if !policy.enabled {
+            return Ok(self);
+        }
+        let settings = content::Settings::of_policy(policy, Rc::clone(&self.session.labels));
+        let content = Content::new(settings, self.session.journal.clone())?;
+        Ok(self.with_content(Rc::new(RefCell::new(content))))
     }
 
     /// With somebody who looks into arguments and results.

@@ -196,6 +196,14 @@ pub enum Event {
         results: u64,
         detail: String,
     },
+    /// A server said something of its own tools that makes it less trusted than its labels say.
+    McpServerSuspected {
+        server_id: ServerId,
+        tool_name: String,
+        /// As the annotation is called.
+        hint: String,
+        detail: String,
+    },
     /// An alert that the webhook did not take: what would have been told.
     AlertUndelivered {
         event_id: String,

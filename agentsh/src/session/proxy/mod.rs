@@ -16,8 +16,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::guard::ContentGuard;
 use crate::mcp::aggregate::Own;
+use crate::policy::PolicyError;
 use crate::policy::proxy_file::{self, ProxyFile};
-use crate::policy::{PolicyError, Ruled};
 use crate::types::ServerId;
 
 use super::bridges::Bridges;
@@ -79,12 +79,13 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let content = Rc::new(RefCell::new(content));
     let shared: Rc<RefCell<dyn ContentGuard>> = content.clone();
     let audit = auditing::of_file(&session, &file, &content)?;
+    let mode = content.borrow().mode();
     let report = report::Report::new(session.id, settings.key.clone(), Rc::clone(&shared));
     let own: Box<dyn Own> = match path {
         Some(_) => Box::new(report),
         None => Box::new(standalone::Standalone::new(report, content)),
     };
-    let webhook = outgoing::webhook(&session, &settings)?;
+    let webhook = outgoing::webhook(&session, &settings, mode)?;
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new())
         .with_content(shared)
         .with_audit(audit)
@@ -108,15 +109,12 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 
 /// Who looks into arguments and results. Always on: a proxy that was asked for and does not look would be a lie.
 async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Result<Content, RunError> {
-    let allowed = file
-        .allowed_domains
-        .iter()
-        .map(|rule| Ruled { value: rule.value.host.clone(), rule: rule.rule.clone() });
+    let policy = content::Settings::of_policy(&session.policy.mcp.exfiltration, Rc::clone(&session.labels));
     let asked = content::Settings {
-        mode: settings.mode,
+        mode: settings.mode.unwrap_or(policy.mode),
         lifetime: settings.token_ttl,
-        destinations: Some(Destinations { allowed: allowed.collect(), rule: file.domains_rule.clone() }),
-        labels: Rc::clone(&session.labels),
+        destinations: Some(Destinations::of(&file.allowed_domains, file.domains_rule.clone())),
+        ..policy
     };
     let journal = session.journal.clone();
     match &settings.persist_path {

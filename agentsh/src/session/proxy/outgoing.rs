@@ -21,8 +21,12 @@ pub const LAST_WORDS: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// An address that is none, or a host whose resolver cannot be used.
-pub fn webhook(session: &Session, settings: &Settings) -> Result<Option<Webhook<Journal>>, RunError> {
-    let Some(address) = settings.webhook.as_ref().filter(|_| settings.mode != ResponseMode::Log) else {
+pub fn webhook(
+    session: &Session,
+    settings: &Settings,
+    mode: ResponseMode,
+) -> Result<Option<Webhook<Journal>>, RunError> {
+    let Some(address) = settings.webhook.as_ref().filter(|_| mode != ResponseMode::Log) else {
         return Ok(None);
     };
     let refused = |why: String| RunError::Refused(format!("CANARY_MCP_ALERT_WEBHOOK cannot be used: {why}"));
