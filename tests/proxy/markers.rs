@@ -50,7 +50,8 @@ fn prose_is_marked_and_comes_back_as_it_was() {
 fn everything_else_stays_as_it_was() {
     let place = Place::new(Mode::Invoker);
     let mut peer = start(&place);
-    let prose = "The ferry leaves at nine, so please bring the tickets and something warm to wear.";
+    let prose = "The ferry leaves at nine, so please bring the tickets and something warm to wear. Who is late \
+                 waits for the next one, which is slower and does not call at the small islands.";
     for text in [
         json!({"note": prose}).to_string(),
         json!([prose, prose]).to_string(),
@@ -58,7 +59,8 @@ fn everything_else_stays_as_it_was() {
         format!("<note>{prose}</note>"),
         format!("{prose}\n```sh\necho {prose}\n```"),
         format!("a, {prose}\nb, {prose}\nc, {prose}"),
-        "too short".to_owned(),
+        "Too short: the ferry leaves at nine, so please bring the tickets and something warm to wear."
+            .to_owned(),
         "fn main() { let number = 1; println!(\"one two three four five six seven {}\", number); }"
             .to_owned(),
     ] {

@@ -5,6 +5,9 @@ use std::borrow::Cow;
 use crate::guard::taint::marker;
 use crate::json::{Json, has_lone_surrogate};
 
+/// Shortest text that is marked, in bytes: a line that says what was done is not worth the tokens.
+const MIN_BYTES: usize = 160;
+
 /// The text of a result that may carry a marker: its place in `content`, and what it says. At most one, and none in a
 /// result that has a structured twin, which a client may compare with the text.
 #[must_use]
@@ -19,7 +22,7 @@ pub fn markable<'j>(result: &'j Json<'_>) -> Option<(usize, Cow<'j, str>)> {
         }
         match item.member("text")? {
             // Written anew it would not be the same.
-            Json::String(raw) if has_lone_surrogate(raw) => None,
+            Json::String(raw) if raw.len() < MIN_BYTES || has_lone_surrogate(raw) => None,
             text => text.as_text().filter(|text| marker::is_prose(text)).map(|text| (at, text)),
         }
     })
@@ -31,7 +34,8 @@ mod tests {
 
     use super::*;
 
-    const PROSE: &str = "The ferry leaves at nine, so please bring the tickets and something warm to wear.";
+    const PROSE: &str = "The ferry leaves at nine, so please bring the tickets and something warm to wear. Who is late \
+                         waits for the next one, which is slower and does not call at the small islands.";
 
     fn place(result: &str) -> Option<usize> {
         let text = result.replace("PROSE", PROSE);
@@ -49,6 +53,7 @@ mod tests {
             Some(1)
         );
         for other in [
+            r#"{"content":[{"type":"text","text":"The ferry leaves at nine, so please bring the tickets and something warm."}]}"#,
             r#"{"content":[{"type":"text","text":"PROSE"}],"structuredContent":{"text":"PROSE"}}"#,
             r#"{"structuredContent":{"text":"PROSE"}}"#,
             r#"{"content":[{"type":"text","text":"{\"a\": \"PROSE\"}"}]}"#,
