@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use crate::guard::taint::marker;
 use crate::json::{Json, has_lone_surrogate};
 
-/// Shortest text that is marked, in bytes: a line that says what was done is not worth the tokens.
-const MIN_BYTES: usize = 160;
+/// Texts of this length are marked, in bytes: a line that says what was done is not worth the tokens, and whoever copies
+/// out of a long text seldom takes its end.
+const MARKED: std::ops::RangeInclusive<usize> = 160..=64 << 10;
 
 /// The text of a result that may carry a marker: its place in `content`, and what it says. At most one, and none in a
 /// result that has a structured twin, which a client may compare with the text.
@@ -22,7 +23,7 @@ pub fn markable<'j>(result: &'j Json<'_>) -> Option<(usize, Cow<'j, str>)> {
         }
         match item.member("text")? {
             // Written anew it would not be the same.
-            Json::String(raw) if raw.len() < MIN_BYTES || has_lone_surrogate(raw) => None,
+            Json::String(raw) if !MARKED.contains(&raw.len()) || has_lone_surrogate(raw) => None,
             text => text.as_text().filter(|text| marker::is_prose(text)).map(|text| (at, text)),
         }
     })

@@ -119,16 +119,15 @@ pub fn is_prose(text: &str) -> bool {
         && !is_table(trimmed)
 }
 
-/// Several lines of which each has the same number of separators: another character would change the last field.
+/// Several lines of which each has the same number of separators: another character would change the last field. Two
+/// sentences with a comma each are none.
 fn is_table(text: &str) -> bool {
-    [b',', b';', b'\t', b':'].iter().any(|separator| {
-        let mut counts = text
-            .lines()
-            .filter(|line| !line.is_empty())
-            .map(|line| memchr::memchr_iter(*separator, line.as_bytes()).count());
+    [(b',', 3), (b';', 2), (b'\t', 2), (b':', 2)].iter().any(|(separator, rows)| {
+        let lines = text.lines().filter(|line| !line.is_empty());
+        let mut counts = lines.map(|line| memchr::memchr_iter(*separator, line.as_bytes()).count());
         let first = counts.next().unwrap_or(0);
-        let mut others = counts.peekable();
-        first > 0 && others.peek().is_some() && others.all(|count| count == first)
+        let mut seen = 1;
+        first > 0 && counts.inspect(|_| seen += 1).all(|count| count == first) && seen >= *rows
     })
 }
 
