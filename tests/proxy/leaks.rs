@@ -248,3 +248,28 @@ fn what_a_server_says_of_itself_only_raises_suspicion() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!((&told[0]["server_id"], &told[0]["hint"]), (&json!("two"), &json!("openWorldHint")));
 }
+
+/// A server can ask for what it wants to know, too.
+#[test]
+fn what_one_server_said_is_no_answer_to_another() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = informed(&place, &mut command(&place));
+    let mut answered = |server: &str, method: &str, text: &str| -> Value {
+        let arguments = json!({"method": method, "params": {}});
+        let call = peer.ask("tools/call", json!({"name": format!("{server}__ask"), "arguments": arguments}));
+        let asked = peer.next();
+        let result = json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": text}});
+        peer.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": result}));
+        let answer = peer.answer(&call);
+        serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap()
+    };
+    for method in ["sampling/createMessage", "elicitation/create"] {
+        assert_eq!(reason(&answered("two", method, &MEMO[20..])), "tainted-data", "{method}");
+        let own = answered("one", method, MEMO);
+        assert_eq!(own["result"]["content"]["text"], MEMO, "{method} {own}");
+        let link = answered("two", method, "see https://collect.example.net/x");
+        assert_eq!(link["result"]["content"]["text"], "see https://collect.example.net/x", "{method}");
+    }
+    peer.finish();
+    assert_eq!(detections(&place).len(), 2);
+}

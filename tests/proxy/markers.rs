@@ -106,8 +106,8 @@ fn one_key_turns_it_off_and_others_move_it() {
             (MEMO, MEMO.chars().count() + extra),
             "{word}"
         );
-        assert_eq!(text.starts_with(&MEMO[..20]), !matches!(word, "prefix" | "both"), "{word}");
         if word != "random_word_boundary" {
+            assert_eq!(text.starts_with(&MEMO[..20]), !matches!(word, "prefix" | "both"), "{word}");
             assert_eq!(text.ends_with(&MEMO[60..]), matches!(word, "off" | "prefix"), "{word}");
         }
         // Without a marker copies are found as well.

@@ -31,6 +31,15 @@ pub trait ContentGuard: Debug {
         now: Duration,
     ) -> Option<Exfiltration>;
 
+    /// What is about to be answered to a request of a server. Hosts in it are text, and no order to go anywhere.
+    fn judge_answer(
+        &mut self,
+        server: &ServerId,
+        method: &str,
+        result: &Json<'_>,
+        now: Duration,
+    ) -> Option<Exfiltration>;
+
     /// Remembers what a call brought in, and gives what is to be replaced in it before it is forwarded. `answer` is the
     /// whole message: a result or an error.
     fn remember_result(
@@ -94,6 +103,10 @@ impl ContentGuard for NotConfigured {
         _: Option<&Json<'_>>,
         _: Duration,
     ) -> Option<Exfiltration> {
+        None
+    }
+
+    fn judge_answer(&mut self, _: &ServerId, _: &str, _: &Json<'_>, _: Duration) -> Option<Exfiltration> {
         None
     }
 

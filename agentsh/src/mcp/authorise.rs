@@ -79,6 +79,20 @@ impl<R: Recorder> Connection<R> {
         self.settle(id, tool, found).await.map(|()| Some(what))
     }
 
+    /// What an answer to a request of the server would carry out.
+    ///
+    /// # Errors
+    /// The answer to the server when the client's must not be forwarded.
+    pub async fn judge_answer(&self, id: &Id, method: &str, result: &Json<'_>) -> Result<(), ErrorReply> {
+        let server = &self.options.server;
+        let found = self.options.content.borrow_mut().judge_answer(server, method, result, self.now());
+        let Some(found) = found else { return Ok(()) };
+        self.settle(id, method, found).await.map_err(|error| {
+            // A server is not told what another one said.
+            ErrorReply { message: "the client's answer was not forwarded".to_owned(), rule: None, ..error }
+        })
+    }
+
     /// Records what was found.
     ///
     /// # Errors

@@ -16,6 +16,9 @@ use super::rewrite;
 /// Requests beside calls whose parameters an agent chooses.
 const CARRIES: [&str; 4] = ["resources/read", "resources/subscribe", "prompts/get", "completion/complete"];
 
+/// Requests beside calls whose answers bring in what a server has.
+const BRINGS: [&str; 4] = ["resources/read", "prompts/get", "tasks/get", "tasks/result"];
+
 impl<R: Recorder> Connection<R> {
     pub async fn on_client_frame(&mut self, client: &mut impl Client, frame: Frame<'_>) {
         if let Some(fault) = Fault::oversized(&frame, self.options.max_line_bytes) {
@@ -143,7 +146,7 @@ impl<R: Recorder> Connection<R> {
             }
             "tools/list" => Kind::ToolsList,
             "tools/call" => Kind::ToolCall(called_tool(params)),
-            "resources/read" | "prompts/get" => Kind::Content(method.into()),
+            _ if BRINGS.contains(&method) => Kind::Content(method.into()),
             _ => Kind::Other,
         };
         // A subscription has no answer until it ends.
@@ -275,6 +278,17 @@ impl<R: Recorder> Connection<R> {
         id: Option<Id>,
     ) {
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_server.answer(&id.key));
+        let method = match &answer {
+            Answer::Open(entry) => entry.method.clone(),
+            // The server takes it back and gets it all the same.
+            _ => "a cancelled request".into(),
+        };
+        if let (Some(id), Some(result)) = (&id, tree.member("result"))
+            && matches!(answer, Answer::Open(_) | Answer::Cancelled(_))
+            && let Err(error) = self.judge_answer(id, &method, result).await
+        {
+            return self.error_to_server(Some(&id.spelled), &error);
+        }
         match answer {
             // Not held back: a server may wait for it before it answers the handshake.
             Answer::Open(_) | Answer::Cancelled(_) if self.is_running() => {

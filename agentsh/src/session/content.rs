@@ -206,6 +206,14 @@ impl Content {
         }
     }
 
+    /// What of another server's results stands there.
+    fn leak(&mut self, server: &ServerId, call: &Leaves<'_>) -> Option<Exfiltration> {
+        let labels = self.labels(server);
+        let judged = self.flow.judge(server, labels, call, since_1970(), &self.views);
+        let leak = judged.findings.into_iter().find(|flowed| flowed.refused)?;
+        Some(self.of_flow(leak, judged.verdict, server))
+    }
+
     fn of_place(&self, forbidden: Forbidden, rule: RuleRef) -> Exfiltration {
         let host = escape::line(&forbidden.host).into_owned();
         Exfiltration {
@@ -325,20 +333,29 @@ impl ContentGuard for Content {
         _now: Duration,
     ) -> Option<Exfiltration> {
         let call = Leaves::of_call(tool, arguments.unwrap_or(&Json::Null));
-        let labels = self.labels(server);
-        let judged = self.flow.judge(server, labels, &call, since_1970(), &self.views);
-        let leak = judged.findings.into_iter().find(|flowed| flowed.refused);
-        let found = if let Some(flowed) = leak {
-            Some(self.of_flow(flowed, judged.verdict, server))
-        } else {
+        let found = self.leak(server, &call).or_else(|| {
             let list = self.settings.destinations.as_ref().filter(|_| names_places(tool, arguments));
             let place = list.and_then(|list| {
                 Some((forbidden(&call, &list.allowed, &self.views.limits)?, list.rule.clone()))
             });
             place.map(|(place, rule)| self.of_place(place, rule))
-        };
+        });
         if let Some(found) = &found {
             self.keep(found, server, tool);
+        }
+        found
+    }
+
+    fn judge_answer(
+        &mut self,
+        server: &ServerId,
+        method: &str,
+        result: &Json<'_>,
+        _now: Duration,
+    ) -> Option<Exfiltration> {
+        let found = self.leak(server, &Leaves::of_call(method, result));
+        if let Some(found) = &found {
+            self.keep(found, server, method);
         }
         found
     }
