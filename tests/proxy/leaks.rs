@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Mode, Peer, Place};
 
-const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter, \
+pub const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter, \
                     the price of 310 thousand crowns was agreed orally, and nobody in the village knows of it yet.";
 
 fn config(place: &Place) -> String {
@@ -18,7 +18,7 @@ fn config(place: &Place) -> String {
     place.write("proxy.json", file.to_string()).to_str().unwrap().to_owned()
 }
 
-fn command(place: &Place) -> Command {
+pub fn command(place: &Place) -> Command {
     let config = config(place);
     place.agentsh(&["proxy", "--config", &config])
 }
@@ -28,11 +28,16 @@ fn informed(place: &Place, command: &mut Command) -> Peer {
     let file = place.write("memo.txt", MEMO);
     let mut peer = Peer::start(command);
     peer.shake_hands();
-    assert_eq!(peer.text("one__read_file", json!({"path": file})), MEMO);
+    assert_eq!(plain(&peer.text("one__read_file", json!({"path": file}))), MEMO);
     peer
 }
 
-fn reason(answer: &Value) -> &str {
+/// A text without the invisible marker.
+pub fn plain(text: &str) -> String {
+    text.replace(|character| matches!(character, '\u{2060}' | '\u{fe00}'..='\u{fe0f}'), "")
+}
+
+pub fn reason(answer: &Value) -> &str {
     answer["error"]["data"]["reason"].as_str().unwrap_or("none")
 }
 
@@ -91,10 +96,10 @@ fn what_one_server_said_does_not_reach_another() {
 fn what_is_ones_own_or_nobodys_passes() {
     let place = Place::new(Mode::Invoker);
     let mut peer = informed(&place, &mut command(&place));
-    assert_eq!(peer.text("one__echo", json!({"text": MEMO})), MEMO);
+    assert_eq!(plain(&peer.text("one__echo", json!({"text": MEMO}))), MEMO);
     let harmless = "The ferry leaves at nine, so please bring the tickets and something warm to wear.";
     for _ in 0..3 {
-        assert_eq!(peer.text("two__echo", json!({"text": harmless})), harmless);
+        assert_eq!(plain(&peer.text("two__echo", json!({"text": harmless}))), harmless);
     }
     assert_eq!(peer.text("two__add", json!({"a": 310, "b": 1})), "311");
     let (code, errors) = peer.finish();
@@ -138,7 +143,7 @@ fn log_records_and_lets_pass() {
         command.env("CANARY_MCP_RESPONSE_MODE", mode);
         command.env("CANARY_MCP_ALERT_WEBHOOK", "https://hooks.example.com/x");
         let mut peer = informed(&place, &mut command);
-        assert_eq!(peer.text("two__echo", json!({"text": MEMO})), MEMO);
+        assert_eq!(plain(&peer.text("two__echo", json!({"text": MEMO}))), MEMO);
         let report: Value = serde_json::from_str(&peer.text("canary__get_report", json!({}))).unwrap();
         assert_eq!(report["leakage_events"][0]["source_server"], "one", "{report}");
         peer.finish();
@@ -205,4 +210,66 @@ fn an_agent_may_ask_itself() {
     let (report, _) = answer(peer.call("get_report", json!({})));
     // What stands in a text is on record, also when the question was about another token.
     assert_eq!((&report["token_count"], &report["leakage_count"]), (&json!(1), &json!(3)), "{report}");
+}
+
+/// Tool hints of a server count against it, and never for it.
+#[test]
+fn what_a_server_says_of_itself_only_raises_suspicion() {
+    let place = Place::new(Mode::Invoker);
+    place.policy("version: 1\nsandbox: {mcp: {servers: [{id: two, flow: {sink: local}}]}}\n");
+    let start = |hints: [Option<Value>; 2]| {
+        let server = place.program("fixture_server");
+        let entry = |id: &str, hints: &Option<Value>| match hints {
+            None => json!({"id": id, "command": server}),
+            Some(hints) => json!({"id": id, "command": server, "env": {"FIXTURE_HINTS": hints.to_string()}}),
+        };
+        let three = [entry("one", &None), entry("two", &hints[0]), entry("three", &hints[1])];
+        let config = place.write("proxy.json", json!({"servers": three}).to_string());
+        let mut peer = informed(&place, &mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
+        peer.request("tools/list", json!({}));
+        peer
+    };
+    let harmless = json!({"readOnlyHint": true, "openWorldHint": false, "destructiveHint": false});
+    let open = json!({"readOnlyHint": true, "openWorldHint": true});
+    for (hints, local) in [
+        ([None, None], "none"),
+        ([Some(harmless.clone()), Some(harmless)], "none"),
+        ([Some(open), None], "tainted-data"),
+    ] {
+        let mut peer = start(hints);
+        assert_eq!(reason(&peer.call("two__echo", json!({"text": MEMO}))), local);
+        // What is not known leaves, whatever it says.
+        assert_eq!(reason(&peer.call("three__echo", json!({"text": MEMO}))), "tainted-data");
+        peer.finish();
+    }
+    let output =
+        place.agentsh(&["mcp", "events", "--type", "mcp_server_suspected", "--json"]).output().unwrap();
+    let told: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((&told[0]["server_id"], &told[0]["hint"]), (&json!("two"), &json!("openWorldHint")));
+}
+
+/// A server can ask for what it wants to know, too.
+#[test]
+fn what_one_server_said_is_no_answer_to_another() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = informed(&place, &mut command(&place));
+    let mut answered = |server: &str, method: &str, text: &str| -> Value {
+        let arguments = json!({"method": method, "params": {}});
+        let call = peer.ask("tools/call", json!({"name": format!("{server}__ask"), "arguments": arguments}));
+        let asked = peer.next();
+        let result = json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": text}});
+        peer.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": result}));
+        let answer = peer.answer(&call);
+        serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap()
+    };
+    for method in ["sampling/createMessage", "elicitation/create"] {
+        assert_eq!(reason(&answered("two", method, &MEMO[20..])), "tainted-data", "{method}");
+        let own = answered("one", method, MEMO);
+        assert_eq!(own["result"]["content"]["text"], MEMO, "{method} {own}");
+        let link = answered("two", method, "see https://collect.example.net/x");
+        assert_eq!(link["result"]["content"]["text"], "see https://collect.example.net/x", "{method}");
+    }
+    peer.finish();
+    assert_eq!(detections(&place).len(), 2);
 }

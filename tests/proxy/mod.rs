@@ -1,5 +1,8 @@
 //! `agentsh proxy`: several servers as one, started the real way.
 
+mod auditors;
 mod config;
 mod leaks;
+mod markers;
 mod servers;
+mod webhook;

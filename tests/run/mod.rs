@@ -3,6 +3,7 @@
 mod agent;
 mod doctor;
 mod environment;
+mod exfiltration;
 mod exit;
 mod failures;
 mod mcp_run;

@@ -7,6 +7,7 @@ pub mod place;
 pub mod processes;
 pub mod programs;
 pub mod pty;
+pub mod receiver;
 pub mod sandbox;
 
 pub use expect::{no, no_with, yes};
@@ -14,6 +15,7 @@ pub use outcome::Outcome;
 pub use peer::Peer;
 pub use place::{Mode, Place};
 pub use pty::Pty;
+pub use receiver::{Answer, Receiver};
 pub use sandbox::everywhere;
 
 /// Says that something could not be tried here, and why. `cargo test -- --nocapture` shows it.

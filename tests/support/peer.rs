@@ -102,9 +102,13 @@ impl Peer {
     }
 
     pub fn answer(&mut self, id: &Value) -> Value {
+        let is_it = |message: &Value| message.get("method").is_none() && message["id"] == *id;
+        if let Some(at) = self.aside.iter().position(is_it) {
+            return self.aside.remove(at);
+        }
         loop {
             let message = self.next();
-            if message.get("method").is_none() && message["id"] == *id {
+            if is_it(&message) {
                 return message;
             }
             self.aside.push(message);

@@ -19,10 +19,13 @@ use crate::json::Json;
 use crate::policy::Ruled;
 use crate::policy::proxy_file::{AuditTimeout, Auditor, ProxyFile};
 use crate::store::redact;
-use crate::types::ServerId;
+use crate::types::{RuleRef, ServerId};
 
 use answer::Word;
 use request::Question;
+
+/// What an auditor is shown of the arguments.
+const SHOWN: redact::Bounds = redact::Bounds { bytes: 16 << 10, chars: 4000 };
 
 /// The pair.
 pub struct Auditors {
@@ -33,12 +36,20 @@ pub struct Auditors {
 
 /// One of them, ready to be asked.
 struct Asked {
-    /// `openai/MODEL`, as messages say it.
-    name: String,
+    who: Who,
     auditor: Auditor,
     url: Url,
     /// Marked as sensitive, so that nothing prints it.
     key: Option<HeaderValue>,
+}
+
+/// One auditor, as messages and events name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// `openai/MODEL`
+    pub name: String,
+    /// Where it is configured.
+    pub rule: RuleRef,
 }
 
 /// What both together say.
@@ -47,14 +58,14 @@ pub enum Audit {
     Clean,
     /// `why` is what a model wrote: escaped, redacted, at most 200 characters.
     Flagged {
-        by: String,
+        by: Who,
         why: String,
     },
     TimedOut {
-        by: String,
+        by: Who,
     },
     Failed {
-        by: String,
+        by: Who,
         why: String,
     },
 }
@@ -69,6 +80,12 @@ pub enum AuditorError {
     BadKey { rule: String, variable: String },
     #[error("{rule}: the address of auditor {name} cannot be used: {why}")]
     Address { rule: String, name: String, why: String },
+}
+
+impl std::fmt::Debug for Auditors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Auditors").field("pair", &self.pair).finish_non_exhaustive()
+    }
 }
 
 impl Auditors {
@@ -89,23 +106,10 @@ impl Auditors {
         Ok(Some(Self { pair, on_failure: file.audit_timeout, client }))
     }
 
-    /// Asks both at once. `finding` says in our own words what was found before, if anything was.
-    pub async fn judge(
-        &self,
-        server: &ServerId,
-        tool: &str,
-        arguments: Option<&Json<'_>>,
-        finding: Option<&str>,
-    ) -> Audit {
-        let arguments = arguments.map(Json::to_compact).and_then(|text| serde_json::from_str(&text).ok());
-        let data = json!({
-            "server": redact::text(&server.0),
-            "tool": redact::text(tool),
-            "finding": finding.map(redact::text),
-            "arguments": redact::redact(&arguments.unwrap_or(Value::Null)),
-        });
+    /// Asks both at once about what [`shown`] gave.
+    pub async fn judge(&self, data: &Value) -> Audit {
         let [first, second] = &self.pair;
-        let (first, second) = tokio::join!(self.ask(first, &data), self.ask(second, &data));
+        let (first, second) = tokio::join!(self.ask(first, data), self.ask(second, data));
         // The worst word counts.
         match (first, second) {
             (flagged @ Audit::Flagged { .. }, _) | (_, flagged @ Audit::Flagged { .. }) => flagged,
@@ -124,7 +128,7 @@ impl Auditors {
     }
 
     async fn ask(&self, asked: &Asked, data: &Value) -> Audit {
-        let by = asked.name.clone();
+        let by = asked.who.clone();
         let Some(question) = Question::new(data) else {
             return Audit::Failed { by, why: "no random numbers can be had".to_owned() };
         };
@@ -152,10 +156,23 @@ impl Auditors {
     }
 }
 
+/// What the auditors see of a call: no secret that is known by its form or its name, and at most 16 KiB of the
+/// arguments. `finding` says in our own words what was found before, if anything was.
+#[must_use]
+pub fn shown(server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, finding: Option<&str>) -> Value {
+    json!({
+        "server": redact::text(&server.0),
+        "tool": redact::text(tool),
+        "finding": finding.map(redact::text),
+        "arguments": redact::within(&arguments.map_or(Value::Null, Json::to_value), SHOWN),
+    })
+}
+
 fn asked(
     Ruled { value: auditor, rule }: &Ruled<Auditor>,
     env: &BTreeMap<String, String>,
 ) -> Result<Asked, AuditorError> {
+    let who_rule = rule.clone();
     let rule = rule.to_string();
     let name = format!("{}/{}", provider::word(auditor.provider), auditor.model);
     let url = provider::url(auditor).map_err(|why| AuditorError::Address {
@@ -176,7 +193,13 @@ fn asked(
             Some(value)
         }
     };
-    Ok(Asked { name, auditor: auditor.clone(), url, key })
+    Ok(Asked { who: Who { name, rule: who_rule }, auditor: auditor.clone(), url, key })
+}
+
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asked").field("who", &self.who).finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]

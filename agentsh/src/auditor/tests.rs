@@ -81,7 +81,8 @@ async fn judged(
             let file = file(&json!([entry("anthropic", "K1", one), entry(kind, "K2", two)]), action);
             let auditors = Auditors::of_file(&file, &keys(), client()).unwrap().unwrap();
             let tree = crate::json::read(arguments.as_bytes()).unwrap();
-            let audit = auditors.judge(&ServerId("net".into()), "post", Some(&tree), Some("an entity")).await;
+            let data = shown(&ServerId("net".into()), "post", Some(&tree), Some("an entity"));
+            let audit = auditors.judge(&data).await;
             let heard = heard.borrow().clone();
             (audit.clone(), auditors.lets_pass(&audit), heard)
         })
@@ -137,9 +138,10 @@ async fn everything_else_is_a_failure_that_the_file_decides_on() {
         assert!(matches!(audit, Audit::Failed { .. }) && !passes, "{shown}: {audit:?}");
     }
     let (audit, passes, _) = judged(anthropic(CLEAN), "openai", None, "block").await;
-    assert_eq!((audit, passes), (Audit::TimedOut { by: "openai/m-1".to_owned() }, false));
+    let Audit::TimedOut { by } = audit else { panic!("{audit:?}") };
+    assert_eq!((by.name.as_str(), by.rule.id.as_str(), passes), ("openai/m-1", "auditors[1]", false));
     let (audit, passes, _) = judged(None, "openai", openai(CLEAN), "allow").await;
-    assert_eq!((audit, passes), (Audit::TimedOut { by: "anthropic/m-1".to_owned() }, true));
+    assert!(matches!(&audit, Audit::TimedOut { by } if by.name == "anthropic/m-1") && passes, "{audit:?}");
 }
 
 #[tokio::test]

@@ -114,6 +114,7 @@ fn show() {
     mcp.tool_policy: none           # default (sandbox.mcp.tool_policy)
     mcp.version_pinning: enabled=true on_change=block auto_trust_first=true pin_binary=true  # default (sandbox.mcp.version_pinning)
     mcp.max_line_bytes: 16MiB       # default (sandbox.mcp.max_line_bytes)
+    mcp.exfiltration: enabled=false on_detection=block marker=suffix  # default (sandbox.mcp.exfiltration)
     exit 0
     "#);
     let json = place.run("show --json");

@@ -8,11 +8,14 @@ use serde_json::{Value, json};
 use crate::json::Json;
 use crate::types::{ServerId, ToolId};
 
+use super::flow::Annotations;
 use super::verdict::Verdict;
 
+mod marks;
 mod places;
 mod views;
 
+pub use marks::markable;
 pub use places::{Forbidden, forbidden};
 pub use views::Views;
 
@@ -28,11 +31,42 @@ pub trait ContentGuard: Debug {
         now: Duration,
     ) -> Option<Exfiltration>;
 
-    /// Remembers what a call brought in. `answer` is the whole message: a result or an error.
-    fn remember_result(&mut self, server: &ServerId, tool: &str, answer: &Json<'_>, now: Duration);
+    /// What is about to be answered to a request of a server. Hosts in it are text, and no order to go anywhere.
+    fn judge_answer(
+        &mut self,
+        server: &ServerId,
+        method: &str,
+        result: &Json<'_>,
+        now: Duration,
+    ) -> Option<Exfiltration>;
+
+    /// Remembers what a call brought in, and gives what is to be replaced in it before it is forwarded. `answer` is the
+    /// whole message: a result or an error.
+    fn remember_result(
+        &mut self,
+        server: &ServerId,
+        tool: &str,
+        answer: &Json<'_>,
+        now: Duration,
+    ) -> Vec<Rewrite>;
+
+    /// A text that is about to be handed to a server, without what [`ContentGuard::remember_result`] put in. None: it
+    /// has nothing of that.
+    fn unmarked(&self, text: &str) -> Option<String>;
+
+    /// Hears what a server says about one of its tools.
+    fn note_tool(&mut self, server: &ServerId, tool: &str, says: Annotations);
 
     /// What is remembered and what was found, without any value: `tracking`, `tokens`, `leakage_events`.
     fn report(&self) -> Value;
+}
+
+/// A text of a result that is to be replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// Its place in `content`.
+    pub item: usize,
+    pub text: String,
 }
 
 /// Something that is about to leave.
@@ -72,7 +106,19 @@ impl ContentGuard for NotConfigured {
         None
     }
 
-    fn remember_result(&mut self, _: &ServerId, _: &str, _: &Json<'_>, _: Duration) {}
+    fn judge_answer(&mut self, _: &ServerId, _: &str, _: &Json<'_>, _: Duration) -> Option<Exfiltration> {
+        None
+    }
+
+    fn remember_result(&mut self, _: &ServerId, _: &str, _: &Json<'_>, _: Duration) -> Vec<Rewrite> {
+        Vec::new()
+    }
+
+    fn unmarked(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn note_tool(&mut self, _: &ServerId, _: &str, _: Annotations) {}
 
     fn report(&self) -> Value {
         json!({"tracking": "not configured", "tokens": [], "leakage_events": []})

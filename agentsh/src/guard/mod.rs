@@ -14,6 +14,6 @@ pub mod verdict;
 
 mod engine;
 
-pub use content::{ContentGuard, Exfiltration, NotConfigured};
+pub use content::{ContentGuard, Exfiltration, NotConfigured, Rewrite};
 pub use engine::Guard;
 pub use verdict::{Outcome, Reason, Verdict};

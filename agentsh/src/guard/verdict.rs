@@ -28,6 +28,12 @@ pub enum Reason {
     Tainted,
     /// The arguments name a host that no rule allows.
     DestinationNotAllowed,
+    /// An auditor flagged the call.
+    AuditFlagged,
+    /// An auditor did not answer in time.
+    AuditTimedOut,
+    /// An auditor could not be asked, or answered in no form that counts.
+    AuditFailed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,12 +72,20 @@ impl Verdict {
                     .to_owned()
             }
             Reason::Tainted => {
-                "to allow it, leave the copied text out, or label its source as public or the receiving \
-                                server as local"
+                "to allow it, leave the copied text out, or give one of the two servers another \
+                                label (`flow` under sandbox.mcp.servers)"
                     .to_owned()
             }
             Reason::DestinationNotAllowed => {
                 format!("to allow it, add the host to {}", self.rule.id)
+            }
+            Reason::AuditFlagged => {
+                "to allow it, leave out what the auditor names, or change who is asked under `auditors`"
+                    .to_owned()
+            }
+            Reason::AuditTimedOut | Reason::AuditFailed => {
+                "try again; to let calls pass without a verdict, set audit_timeout_action to `allow`"
+                    .to_owned()
             }
             Reason::RateLimited => self.retry_after.map_or_else(
                 || "no further call is allowed".to_owned(),
@@ -108,6 +122,9 @@ impl Reason {
             Self::RateLimited => "rate-limited",
             Self::Tainted => "tainted-data",
             Self::DestinationNotAllowed => "destination-not-allowed",
+            Self::AuditFlagged => "audit-flagged",
+            Self::AuditTimedOut => "audit-timed-out",
+            Self::AuditFailed => "audit-failed",
         }
     }
 }

@@ -10,7 +10,7 @@ mod write;
 pub use read::{JsonError, JsonErrorKind, MAX_DEPTH, MAX_VALUES, read};
 pub use text::{folds_to, has_lone_surrogate, unescape};
 pub use tree::Json;
-pub use write::write_text;
+pub use write::{spell, write_text};
 
 #[cfg(test)]
 mod tests;

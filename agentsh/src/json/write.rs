@@ -68,6 +68,15 @@ pub fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// `text` as it stands between the quotes of a JSON string.
+#[must_use]
+pub fn spell(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    write_text(text, &mut out);
+    let spelled = String::from_utf8(out).unwrap_or_default();
+    spelled.get(1..spelled.len().saturating_sub(1)).unwrap_or_default().to_owned()
+}
+
 fn write_raw(raw: &str, out: &mut Vec<u8>) {
     out.reserve(raw.len() + 2);
     out.push(b'"');

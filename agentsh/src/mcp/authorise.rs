@@ -14,7 +14,7 @@ use super::reply::{self, ErrorReply};
 pub(super) const MAX_TOOL_NAME: usize = 1024;
 
 impl<R: Recorder> Connection<R> {
-    /// Judges a call and records it. A refusal is on disk before this returns.
+    /// Judges a call and records it. A refusal is on disk before this returns. Gives what was found and not refused.
     ///
     /// # Errors
     /// The answer to the client when the call must not be forwarded.
@@ -23,7 +23,7 @@ impl<R: Recorder> Connection<R> {
         bytes: usize,
         id: &Id,
         params: Option<&Json<'_>>,
-    ) -> Result<(), ErrorReply> {
+    ) -> Result<Option<String>, ErrorReply> {
         let tool = match tool_name(params) {
             Ok(tool) => tool,
             Err(detail) => return Err(self.unidentified(bytes, detail).await),
@@ -62,7 +62,7 @@ impl<R: Recorder> Connection<R> {
         self.judge_content(id, &tool, content).await
     }
 
-    /// What the arguments would carry out. `tool` is the method where no tool is called.
+    /// What the arguments would carry out, if anything. `tool` is the method where no tool is called.
     ///
     /// # Errors
     /// The answer to the client when it must not be forwarded.
@@ -71,10 +71,34 @@ impl<R: Recorder> Connection<R> {
         id: &Id,
         tool: &str,
         arguments: Option<&Json<'_>>,
-    ) -> Result<(), ErrorReply> {
+    ) -> Result<Option<String>, ErrorReply> {
         let server = &self.options.server;
         let found = self.options.content.borrow_mut().judge_arguments(server, tool, arguments, self.now());
+        let Some(found) = found else { return Ok(None) };
+        let what = found.what.clone();
+        self.settle(id, tool, found).await.map(|()| Some(what))
+    }
+
+    /// What an answer to a request of the server would carry out.
+    ///
+    /// # Errors
+    /// The answer to the server when the client's must not be forwarded.
+    pub async fn judge_answer(&self, id: &Id, method: &str, result: &Json<'_>) -> Result<(), ErrorReply> {
+        let server = &self.options.server;
+        let found = self.options.content.borrow_mut().judge_answer(server, method, result, self.now());
         let Some(found) = found else { return Ok(()) };
+        self.settle(id, method, found).await.map_err(|error| {
+            // A server is not told what another one said.
+            ErrorReply { message: "the client's answer was not forwarded".to_owned(), rule: None, ..error }
+        })
+    }
+
+    /// Records what was found.
+    ///
+    /// # Errors
+    /// The answer to the client when the call must not be forwarded.
+    pub async fn settle(&self, id: &Id, tool: &str, found: Exfiltration) -> Result<(), ErrorReply> {
+        let server = &self.options.server;
         let Exfiltration { verdict, detector, severity, source, destination, context, .. } = found;
         let (source_server, source_tool) = source.map(|source| (source.server, source.tool)).unzip();
         let event = Event::McpExfilDetected {

@@ -12,6 +12,7 @@ use crate::guard::{Guard, Verdict};
 use crate::json::Json;
 use crate::store::{Event, Recorder};
 
+use super::audit::Audits;
 use super::client::Client;
 use super::jsonrpc::Key;
 use super::options::Options;
@@ -27,6 +28,8 @@ pub(super) struct Connection<R> {
     pub to_server: Outbox,
     /// Messages for a server that is not ready yet, each with its newline.
     pub held: Vec<u8>,
+    /// Calls that somebody is asked about, before they are sent to the server.
+    pub audits: Audits,
     /// Requests that the client sent to the server.
     pub from_client: Pending,
     /// Requests that the server sent to the client.
@@ -88,6 +91,7 @@ impl<R: Recorder> Connection<R> {
             phase: Phase::Idle,
             to_server: Outbox::default(),
             held: Vec::new(),
+            audits: Audits::default(),
             from_client: Pending::default(),
             from_server: Pending::default(),
             tools: BTreeMap::new(),
@@ -99,7 +103,10 @@ impl<R: Recorder> Connection<R> {
     /// Whether the client has to wait: the server does not read, or the client does not read our answers.
     pub fn client_must_wait(&self, client: &impl Client) -> bool {
         const SLACK: usize = 4 << 20;
-        self.to_server.is_full() || self.held.len() > (1 << 20) || client.waiting() > SLACK
+        self.to_server.is_full()
+            || self.held.len() > (1 << 20)
+            || self.audits.bytes() > SLACK
+            || client.waiting() > SLACK
     }
 
     /// Whether the server has to wait, for the same reasons.

@@ -3,6 +3,7 @@
 use crate::json::{self, Json};
 use crate::store::{Event, Recorder};
 
+use super::audit::{Audited, Parked, Question};
 use super::client::Client;
 use super::connection::{Connection, Handshake, Phase, Side};
 use super::framing::Frame;
@@ -10,9 +11,13 @@ use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind, MAX_PENDING};
 use super::reject::Fault;
 use super::reply::{self, ErrorReply};
+use super::rewrite;
 
 /// Requests beside calls whose parameters an agent chooses.
 const CARRIES: [&str; 4] = ["resources/read", "resources/subscribe", "prompts/get", "completion/complete"];
+
+/// Requests beside calls whose answers bring in what a server has.
+const BRINGS: [&str; 4] = ["resources/read", "prompts/get", "tasks/get", "tasks/result"];
 
 impl<R: Recorder> Connection<R> {
     pub async fn on_client_frame(&mut self, client: &mut impl Client, frame: Frame<'_>) {
@@ -45,7 +50,13 @@ impl<R: Recorder> Connection<R> {
         method: &str,
         params: Option<&Json<'_>>,
     ) {
-        match self.from_client.check(&id.key) {
+        let audits = &self.audits;
+        let room = match self.from_client.check(&id.key) {
+            Ok(()) if audits.contains(&id.key) => Err(InsertError::Duplicate),
+            Ok(()) if self.from_client.len() + audits.len() >= MAX_PENDING => Err(InsertError::Full),
+            other => other,
+        };
+        match room {
             Ok(()) => {}
             Err(InsertError::Duplicate) => {
                 let detail = "a request with this id is still running".to_owned();
@@ -79,16 +90,51 @@ impl<R: Recorder> Connection<R> {
         if let Some(error) = self.store_error() {
             return client.error(Some(&id), &error);
         }
-        if method == "tools/call"
-            && let Err(error) = self.authorise_call(bytes, &id, params).await
-        {
-            return client.error(Some(&id), &error);
+        let replaced = self.unmarked(tree, rewrite::REQUEST);
+        let clean = (!replaced.is_empty()).then(|| rewrite::with(tree, rewrite::REQUEST, &replaced));
+        let judged = match method {
+            "tools/call" => self.authorise_call(bytes, &id, params).await,
+            _ if CARRIES.contains(&method) => self.judge_content(&id, method, params).await,
+            _ => Ok(None),
+        };
+        let finding = match judged {
+            Err(error) => return client.error(Some(&id), &error),
+            Ok(finding) => finding,
+        };
+        let tree = clean.as_ref().unwrap_or(tree);
+        let params = tree.member("params");
+        // A marker that is taken out may have hidden what stood around it.
+        if clean.is_some() && (method == "tools/call" || CARRIES.contains(&method)) {
+            let called = called_tool(params);
+            let (tool, carried) = match method {
+                "tools/call" => (&*called, params.and_then(|params| params.member("arguments"))),
+                _ => (method, params),
+            };
+            if let Err(error) = self.judge_content(&id, tool, carried).await {
+                return client.error(Some(&id), &error);
+            }
         }
-        if CARRIES.contains(&method)
-            && let Err(error) = self.judge_content(&id, method, params).await
-        {
-            return client.error(Some(&id), &error);
+        if method == "tools/call" && self.park(tree, &id, params, finding.as_deref()) {
+            return;
         }
+        self.send_request(client, tree, id, method, params);
+    }
+
+    /// What stands in place of texts that carry markers.
+    fn unmarked(&self, tree: &Json<'_>, part: rewrite::Part) -> rewrite::Replaced {
+        let content = self.options.content.borrow();
+        rewrite::unmarked(tree, part, |text| content.unmarked(text))
+    }
+
+    /// Forwards a request that was judged.
+    fn send_request(
+        &mut self,
+        client: &mut impl Client,
+        tree: &Json<'_>,
+        id: Id,
+        method: &str,
+        params: Option<&Json<'_>>,
+    ) {
         if let Some(error) = self.cannot_run() {
             return client.error(Some(&id), &error);
         }
@@ -100,7 +146,7 @@ impl<R: Recorder> Connection<R> {
             }
             "tools/list" => Kind::ToolsList,
             "tools/call" => Kind::ToolCall(called_tool(params)),
-            "resources/read" | "prompts/get" => Kind::Content(method.into()),
+            _ if BRINGS.contains(&method) => Kind::Content(method.into()),
             _ => Kind::Other,
         };
         // A subscription has no answer until it ends.
@@ -108,6 +154,84 @@ impl<R: Recorder> Connection<R> {
         let token = deadline.and_then(|_| progress_token(params));
         self.from_client.insert(id, method, kind, token.map(|token| token.key), deadline);
         self.forward_to_server(tree);
+    }
+
+    /// Lets a call wait for whoever has to be asked. False: nobody has to.
+    fn park(&mut self, tree: &Json<'_>, id: &Id, params: Option<&Json<'_>>, finding: Option<&str>) -> bool {
+        let Some(audit) = self.options.audit.as_ref().filter(|_| self.cannot_run().is_none()) else {
+            return false;
+        };
+        let tool = called_tool(params);
+        let arguments = params.and_then(|params| params.member("arguments"));
+        let asked = audit.ask(&Question { server: &self.options.server, tool: &tool, arguments, finding });
+        self.audits.park(id.clone(), tool, tree.to_compact().into_bytes(), asked);
+        true
+    }
+
+    /// Goes on with a call that was asked about.
+    pub async fn on_audited(
+        &mut self,
+        client: &mut impl Client,
+        (parked, audited): (Parked, Option<Audited>),
+    ) {
+        // A question that broke says nothing in favour of the call.
+        let (word, by, found) = match audited {
+            Some(Audited { word, by, found }) => (word, by, Ok(found)),
+            None => ("failed", None, Err(())),
+        };
+        let action = match &found {
+            Ok(None) => "allow",
+            Ok(Some(found)) => found.verdict.outcome.as_str(),
+            Err(()) => "block",
+        };
+        self.record_audit(&parked, word, by, action).await;
+        let judged = match found {
+            Ok(None) => Ok(()),
+            Ok(Some(found)) => self.settle(&parked.id, &parked.tool, found).await,
+            Err(()) => Err(ErrorReply {
+                code: reply::INTERNAL_ERROR,
+                message: "the call was not forwarded: the auditors could not be asked".to_owned(),
+                reason: "audit-failed",
+                rule: None,
+            }),
+        };
+        if let Some(error) = judged.err().or_else(|| self.store_error()) {
+            return client.error(Some(&parked.id), &error);
+        }
+        // It was written by us.
+        let Ok(tree) = json::read(&parked.message) else { return };
+        self.send_request(client, &tree, parked.id, "tools/call", tree.member("params"));
+    }
+
+    /// The client has ended: nobody is asked on its behalf any more.
+    pub async fn drop_audits(&mut self, client: &mut impl Client) {
+        for parked in self.audits.cancel_all() {
+            self.record_audit(&parked, "cancelled", None, "block").await;
+            let error = ErrorReply {
+                code: reply::REFUSED,
+                message: "the call was not forwarded: its input ended before the auditors had answered"
+                    .to_owned(),
+                reason: "audit-cancelled",
+                rule: None,
+            };
+            client.error(Some(&parked.id), &error);
+        }
+    }
+
+    async fn record_audit(&self, parked: &Parked, verdict: &str, by: Option<String>, action: &str) {
+        let event = Event::McpToolCallAudited {
+            server_id: self.options.server.clone(),
+            tool_name: parked.tool.to_string(),
+            jsonrpc_id: parked.id.to_value(),
+            verdict: verdict.to_owned(),
+            by,
+            action: action.to_owned(),
+            after_ms: u64::try_from(parked.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        match action {
+            "block" => self.commit(event).await,
+            _ => self.record.record(event),
+        }
     }
 
     pub async fn client_notification(
@@ -130,6 +254,10 @@ impl<R: Recorder> Connection<R> {
             }
             "notifications/cancelled" => {
                 if let Some(id) = cancelled_id(params) {
+                    if let Some(parked) = self.audits.cancel(&id.key) {
+                        // The server never heard of it.
+                        return self.record_audit(&parked, "cancelled", None, "block").await;
+                    }
                     self.from_client.cancel(&id.key);
                 }
             }
@@ -150,10 +278,28 @@ impl<R: Recorder> Connection<R> {
         id: Option<Id>,
     ) {
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_server.answer(&id.key));
+        let method = match &answer {
+            Answer::Open(entry) => entry.method.clone(),
+            // The server takes it back and gets it all the same.
+            _ => "a cancelled request".into(),
+        };
+        if let (Some(id), Some(result)) = (&id, tree.member("result"))
+            && matches!(answer, Answer::Open(_) | Answer::Cancelled(_))
+            && let Err(error) = self.judge_answer(id, &method, result).await
+        {
+            return self.error_to_server(Some(&id.spelled), &error);
+        }
         match answer {
             // Not held back: a server may wait for it before it answers the handshake.
             Answer::Open(_) | Answer::Cancelled(_) if self.is_running() => {
-                self.to_server.push(|out| tree.write(out));
+                let replaced = self.unmarked(tree, rewrite::ANSWER);
+                match replaced.is_empty() {
+                    true => self.to_server.push(|out| tree.write(out)),
+                    false => {
+                        let clean = rewrite::with(tree, rewrite::ANSWER, &replaced);
+                        self.to_server.push(|out| clean.write(out));
+                    }
+                }
             }
             // The server can still be told that the client could not read one of its messages.
             Answer::Unknown if id.is_none() && self.from_server.len() > 0 && self.is_running() => {

@@ -12,6 +12,7 @@ use super::from_client::cancelled_id;
 use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind};
 use super::reject::Fault;
+use super::rewrite;
 
 /// What a line asks the proxy to do besides forwarding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,10 +114,12 @@ impl<R: Recorder> Connection<R> {
         &mut self,
         client: &mut impl Client,
         bytes: usize,
-        mut tree: Json<'_>,
+        tree: Json<'_>,
         id: Option<Id>,
         is_error: bool,
     ) -> Step {
+        let replaced;
+        let mut tree: Json<'_> = tree;
         if let (Phase::Replaying(replay), Some(id)) = (&self.phase, &id)
             && *replay == id.key
         {
@@ -142,7 +145,9 @@ impl<R: Recorder> Connection<R> {
             Kind::ToolCall(tool) | Kind::Content(tool) => {
                 let now = self.now();
                 let mut content = self.options.content.borrow_mut();
-                content.remember_result(&self.options.server, &tool, &tree, now);
+                let rewrites = content.remember_result(&self.options.server, &tool, &tree, now);
+                replaced = rewrite::spelled(rewrites);
+                rewrite::apply(&mut tree, &replaced);
             }
             Kind::Other => {}
         }

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::store::Recorder;
 
+use super::audit::Answered;
 use super::client::Client;
 use super::connection::{Connection, Phase};
 use super::framing::LineReader;
@@ -76,6 +77,8 @@ pub(super) enum Woke<U: Upstream> {
     Written(io::Result<()>),
     Started(U, Outcome<U>),
     Exited(ExitInfo),
+    /// A call was asked about.
+    Audited(Answered),
     Timer,
 }
 
@@ -110,7 +113,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             Some(live) => (live.stdin.as_mut(), live.stdout.as_mut(), live.exit.as_mut()),
             None => (None, None, None),
         };
-        let to_server = &mut self.connection.to_server;
+        let Connection { to_server, audits, .. } = &mut self.connection;
         let starting = match &mut self.launch {
             Launch::Starting(starting) => Some(starting),
             _ => None,
@@ -120,6 +123,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             more = fill(stdout), if read => Woke::Read(more),
             (upstream, outcome) = or_never(starting) => Woke::Started(upstream, outcome),
             info = or_never(exit) => Woke::Exited(info),
+            answered = audits.next() => Woke::Audited(answered),
             () = until(timer) => Woke::Timer,
         }
     }
@@ -132,6 +136,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             Woke::Written(Err(_)) => self.lose_server_input(),
             Woke::Started(upstream, outcome) => self.on_started(client, upstream, outcome),
             Woke::Exited(exit) => self.on_exit(exit),
+            Woke::Audited(answered) => self.connection.on_audited(client, *answered).await,
             Woke::Timer => self.on_timer(client).await,
         }
     }
@@ -162,8 +167,9 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
     }
 
     /// The client will not send any more.
-    pub fn end_input(&mut self) {
+    pub async fn end_input(&mut self, client: &mut impl Client) {
         self.client_ended = true;
+        self.connection.drop_audits(client).await;
     }
 
     /// The client does not read any more.
@@ -172,6 +178,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
         self.client_ended = true;
         self.connection.to_server.clear();
         self.connection.held = Vec::new();
+        self.connection.audits.cancel_all();
     }
 
     pub fn is_client_gone(&self) -> bool {
@@ -187,6 +194,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
     pub fn is_done(&self) -> bool {
         self.client_ended
             && self.live.is_none()
+            && self.connection.audits.is_empty()
             && (!matches!(self.launch, Launch::Starting(_))
                 || self.client_gone
                 || self.connection.held.is_empty())

@@ -1,10 +1,11 @@
 //! MCP on the wire: between the agent's end of one server connection and the sandboxed server.
 //!
 //! `framing` cuts lines, [`crate::json`] reads them, `jsonrpc` tells what they are, the phases in `from_client` and
-//! `from_server` decide, and `outbox` writes what was inspected. `proxy` owns the input and output and the life of the
+//! `from_server` decide (`audit` lets a call wait for somebody outside), and `outbox` writes what was inspected. `proxy` owns the input and output and the life of the
 //! server; `bridge` is what the agent starts in the server's place.
 
 pub mod aggregate;
+pub mod audit;
 pub mod bridge;
 pub mod bridge_accept;
 pub mod framing;
@@ -24,9 +25,11 @@ mod outbox;
 mod pending;
 mod reject;
 mod reply;
+mod rewrite;
 mod salvage;
 mod tools_list;
 
+pub use audit::{Audit, Audited, Question};
 pub use options::Options;
 pub use proxy::{Ended, serve};
 pub use reply::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};

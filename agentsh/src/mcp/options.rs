@@ -11,6 +11,8 @@ use tokio::time::Instant;
 use crate::guard::{ContentGuard, NotConfigured};
 use crate::types::ServerId;
 
+use super::audit::Audit;
+
 /// Settings of one server connection.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -31,11 +33,14 @@ pub struct Options {
     pub epoch: Instant,
     /// Looks into arguments and results: the same one for every connection of a session.
     pub content: Rc<RefCell<dyn ContentGuard>>,
+    /// Is asked about every call that everything else lets pass. With one, the connection must be served inside a
+    /// `LocalSet`.
+    pub audit: Option<Rc<dyn Audit>>,
 }
 
 impl Options {
     /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, nothing known, arguments not shown, and
-    /// nobody who looks into them.
+    /// nobody who looks into them or is asked about them.
     #[must_use]
     pub fn new(server: ServerId) -> Self {
         Self {
@@ -48,6 +53,7 @@ impl Options {
             known: BTreeMap::new(),
             epoch: Instant::now(),
             content: Rc::new(RefCell::new(NotConfigured)),
+            audit: None,
         }
     }
 }

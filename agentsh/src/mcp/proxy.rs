@@ -49,7 +49,7 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
             host.connection.on_client_frame(&mut to_client, frame).await;
         }
         if client.is_at_end() {
-            host.end_input();
+            host.end_input(&mut to_client).await;
         }
         host.take_server_lines(&mut to_client).await;
         host.settle();

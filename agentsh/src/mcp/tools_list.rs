@@ -1,5 +1,6 @@
 //! Answers to `tools/list`: what the server offers goes on record, what policy denies disappears.
 
+use crate::guard::flow::Annotations;
 use crate::guard::interface;
 use crate::json::Json;
 use crate::store::{Event, Recorder};
@@ -31,6 +32,10 @@ impl<R: Recorder> Connection<R> {
             // What cannot be named cannot be called either: judged as a tool without a name.
             _ => return self.guard.borrow().tool_visible(&self.options.server, "", &hash),
         };
+        if says(tool, "openWorldHint") {
+            let mut content = self.options.content.borrow_mut();
+            content.note_tool(&self.options.server, &name, Annotations { open_world: true });
+        }
         self.note_tool(&name, &hash, tool);
         self.guard.borrow().tool_visible(&self.options.server, &name, &hash)
     }
@@ -61,6 +66,12 @@ impl<R: Recorder> Connection<R> {
             self.tools.insert(name.to_owned(), hash.to_owned());
         }
     }
+}
+
+/// Whether a hint stands in the annotations of a tool.
+fn says(tool: &Json<'_>, hint: &str) -> bool {
+    let hint = tool.member("annotations").and_then(|annotations| annotations.member(hint));
+    hint == Some(&Json::Bool(true))
 }
 
 fn is_ambiguous(tool: &Json<'_>) -> bool {

@@ -1,7 +1,10 @@
 //! A policy as flat lines: every part, its value, and the rule that says it.
 
 use super::limits::{limits_for_agent, limits_for_server};
-use super::model::{Limits, ListMode, McpPolicy, OnChange, Policy, ProcessPolicy, Rate, Ruled, ToolRule};
+use super::model::{
+    DataSink, DataSource, ExfiltrationPolicy, Limits, ListMode, MarkerPlace, McpPolicy, OnChange, Policy,
+    ProcessPolicy, Rate, Ruled, ToolRule,
+};
 use super::units;
 use crate::types::RuleRef;
 
@@ -43,6 +46,14 @@ impl Policy {
             }
             for variable in server.env.keys() {
                 lines.add(&format!("{name}.env"), variable, &server.rule);
+            }
+            if let Some(source) = &server.source {
+                let word = if source.value == DataSource::Public { "public" } else { "private" };
+                lines.add(&format!("{name}.flow.source"), word, &source.rule);
+            }
+            if let Some(sink) = &server.sink {
+                let word = if sink.value == DataSink::Local { "local" } else { "external" };
+                lines.add(&format!("{name}.flow.sink"), word, &sink.rule);
             }
             lines.process(&name, &server.process, limits_for_server());
         }
@@ -96,11 +107,7 @@ impl Lines {
     fn mcp(&mut self, name: &str, mcp: &McpPolicy) {
         self.lists(name, mcp);
         let pinning = &mcp.pinning;
-        let on_change = match pinning.on_change {
-            OnChange::Block => "block",
-            OnChange::Alert => "alert",
-            OnChange::Allow => "allow",
-        };
+        let on_change = show_action(pinning.on_change);
         let text = format!(
             "enabled={} on_change={on_change} auto_trust_first={} pin_binary={}",
             pinning.enabled, pinning.auto_trust_first, pinning.pin_binary
@@ -125,8 +132,28 @@ impl Lines {
                 &mcp.place_of("request_timeout"),
             );
         }
+        self.exfiltration(&format!("{name}.exfiltration"), &mcp.exfiltration);
         for rule in &mcp.not_enforced {
             self.add(&format!("{name}.not_enforced"), &rule.id, rule);
+        }
+    }
+
+    fn exfiltration(&mut self, name: &str, policy: &ExfiltrationPolicy) {
+        let marker = match policy.marker {
+            None => "off",
+            Some(MarkerPlace::Suffix) => "suffix",
+            Some(MarkerPlace::Prefix) => "prefix",
+            Some(MarkerPlace::Both) => "both",
+            Some(MarkerPlace::Between) => "random_word_boundary",
+        };
+        let text = format!(
+            "enabled={} on_detection={} marker={marker}",
+            policy.enabled,
+            show_action(policy.on_detection)
+        );
+        self.add(name, text, &policy.rule);
+        if let Some(domains) = &policy.allowed_domains {
+            self.list(&format!("{name}.allowed_domains"), &domains.value, ToString::to_string);
         }
     }
 
@@ -147,6 +174,14 @@ impl Lines {
         self.add(&format!("{name}.tool_policy"), mode(mcp.tool_policy), &rule);
         self.list(&format!("{name}.allowed_tools"), &mcp.allowed_tools, show_tool);
         self.list(&format!("{name}.denied_tools"), &mcp.denied_tools, show_tool);
+    }
+}
+
+fn show_action(action: OnChange) -> &'static str {
+    match action {
+        OnChange::Block => "block",
+        OnChange::Alert => "alert",
+        OnChange::Allow => "allow",
     }
 }
 

@@ -309,7 +309,7 @@ fn an_unknown_key_is_shown_where_it_stands() {
       |
     4 |     colour: red
       |     ^^^^^^ not a key of `sandbox.mcp`
-      = help: the keys here are `enforce_policy`, `fail_closed`, `server_policy`, `allowed_servers`, `denied_servers`, `tool_policy`, `allowed_tools`, `denied_tools`, `version_pinning`, `rate_limits`, `cross_server`, `detection`, `output_inspection`, `sampling`, `allowed_transports`, `servers`, `max_line_bytes` or `request_timeout`
+      = help: the keys here are `enforce_policy`, `fail_closed`, `server_policy`, `allowed_servers`, `denied_servers`, `tool_policy`, `allowed_tools`, `denied_tools`, `version_pinning`, `rate_limits`, `cross_server`, `detection`, `output_inspection`, `sampling`, `allowed_transports`, `exfiltration`, `servers`, `max_line_bytes` or `request_timeout`
     "#);
 }
 

@@ -40,6 +40,7 @@ pub mod proxy_file;
 mod proxy_file_tests;
 mod raw;
 mod read;
+mod read_exfiltration;
 mod read_later;
 mod read_mcp;
 mod read_network;

@@ -145,6 +145,7 @@ pub struct McpPolicy {
     pub max_line_bytes: u64,
     /// Seconds a request may stay unanswered before it is cancelled; None leaves it to the client.
     pub request_timeout_s: Option<u64>,
+    pub exfiltration: ExfiltrationPolicy,
     pub servers: BTreeMap<ServerId, ServerPolicy>,
     /// Where the keys with a single value were written: `enforce_policy`, `fail_closed`, `max_line_bytes`,
     /// `request_timeout`.
@@ -169,6 +170,43 @@ pub struct ToolRule {
     pub tool: String,
     /// `sha256:` + 64 hex digits of the tool's canonical definition.
     pub content_hash: Option<String>,
+}
+
+/// `sandbox.mcp.exfiltration`: what one server said, in calls of another one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExfiltrationPolicy {
+    /// Whether `run` and `mcp run` look into arguments and results. `proxy` always does.
+    pub enabled: bool,
+    /// What becomes of a call in which something was found.
+    pub on_detection: OnChange,
+    /// Where the invisible marker stands in prose of results; None: no result is changed.
+    pub marker: Option<MarkerPlace>,
+    /// Hosts that arguments may name; None: every one, as far as the network of the server goes.
+    pub allowed_domains: Option<Ruled<Vec<Ruled<NetworkRule>>>>,
+    pub rule: RuleRef,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkerPlace {
+    Suffix,
+    Prefix,
+    Both,
+    /// Behind a word that is chosen anew each time.
+    Between,
+}
+
+/// Whose data a server gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataSource {
+    Private,
+    Public,
+}
+
+/// Where what a server is told can end up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataSink {
+    Local,
+    External,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,6 +247,9 @@ pub struct ServerPolicy {
     pub env: BTreeMap<String, String>,
     /// `install_scripts`: whether scripts of its packages may run when they are fetched; None: as the profile says.
     pub install_scripts: Option<Ruled<bool>>,
+    /// `flow`: these win over a profile and over what is known of a package.
+    pub source: Option<Ruled<DataSource>>,
+    pub sink: Option<Ruled<DataSink>>,
     pub process: ProcessPolicy,
     /// Keys of `process` that the user's own entry writes, such as `network.allow`: they win over a profile.
     pub written: BTreeSet<&'static str>,
@@ -237,6 +278,19 @@ pub enum Question {
     Env(String),
     /// Server glob is `from`; the value is the tool's name.
     Tool(String),
+}
+
+impl Default for ExfiltrationPolicy {
+    /// Off in `run` and `mcp run`, and strict wherever it is on.
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            on_detection: OnChange::Block,
+            marker: Some(MarkerPlace::Suffix),
+            allowed_domains: None,
+            rule: RuleRef::default_rule("sandbox.mcp.exfiltration"),
+        }
+    }
 }
 
 impl Default for Pinning {

@@ -7,7 +7,8 @@ use super::diagnostic::{Diagnostic, Source};
 use super::glob;
 use super::limits::{limits_for_agent, limits_for_server};
 use super::model::{
-    EnvPolicy, FilesystemPolicy, Limits, NetworkPolicy, OnChange, Pinning, Policy, ProcessPolicy, Ruled,
+    DataSink, DataSource, EnvPolicy, FilesystemPolicy, Limits, NetworkPolicy, OnChange, Pinning, Policy,
+    ProcessPolicy, Ruled,
 };
 use super::narrow_mcp;
 use super::path;
@@ -87,12 +88,24 @@ impl Narrowing<'_> {
         if let Some(scripts) = raw.install_scripts.as_ref().filter(|scripts| scripts.value) {
             self.refuse(&scripts.rule, "a policy inside the project cannot let a package run its scripts");
         }
+        let lax = [
+            raw.source
+                .as_ref()
+                .filter(|source| source.value == DataSource::Public)
+                .map(|source| &source.rule),
+            raw.sink.as_ref().filter(|sink| sink.value == DataSink::Local).map(|sink| &sink.rule),
+        ];
+        for rule in lax.into_iter().flatten() {
+            self.refuse(rule, "a policy inside the project cannot vouch for a server");
+        }
         let slot = policy.mcp.servers.entry(id.clone()).or_insert_with(|| super::model::ServerPolicy {
             rule: raw.rule.clone(),
             command: None,
             args: Vec::new(),
             env: std::collections::BTreeMap::new(),
             install_scripts: None,
+            source: None,
+            sink: None,
             process: ProcessPolicy::server_default(),
             written: std::collections::BTreeSet::new(),
             project: None,
@@ -101,6 +114,8 @@ impl Narrowing<'_> {
         if raw.install_scripts.is_some() {
             slot.install_scripts.clone_from(&raw.install_scripts);
         }
+        slot.source = raw.source.clone().or(slot.source.take());
+        slot.sink = raw.sink.clone().or(slot.sink.take());
         slot.project = Some(Box::new(raw.process.clone()));
         self.process(&mut slot.process, &raw.process, limits_for_server());
         self.possible.clear();

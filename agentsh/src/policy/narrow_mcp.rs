@@ -24,6 +24,9 @@ pub fn narrow(narrowing: &mut Narrowing<'_>, base: &mut McpPolicy, raw: &RawMcp)
     if let Some(rates) = &raw.rate_limits {
         rate_limits(narrowing, &mut base.rate_limits, rates);
     }
+    if let Some(section) = &raw.exfiltration {
+        narrowing.refuse(&section.rule, "a policy inside the project cannot say what is looked for");
+    }
     if let Some(bytes) = &raw.max_line_bytes {
         if bytes.value > base.max_line_bytes {
             narrowing.refuse(&bytes.rule, "`max_line_bytes` is lower without this file");

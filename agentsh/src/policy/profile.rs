@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::builtin_profiles::PROFILES;
 use super::diagnostic::{Diagnostic, PolicyError, Source, closest};
 use super::explain::Answer;
-use super::model::{McpPolicy, Policy, PolicyTest, ProcessPolicy, Ruled, ServerPolicy};
+use super::model::{DataSink, DataSource, McpPolicy, Policy, PolicyTest, ProcessPolicy, Ruled, ServerPolicy};
 use super::path::PathContext;
 use super::{read_profile, resolve, search};
 use crate::types::{RuleRef, ServerId};
@@ -83,22 +83,6 @@ pub enum What {
     Path,
     /// The host of a URL, or `host:port`, or a host alone with the port given here.
     Host { port: u16, any_tcp: bool },
-}
-
-/// Whose data a server's answers are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataSource {
-    Private,
-    Public,
-}
-
-/// Where what a server is told can end up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataSink {
-    /// On this machine.
-    Local,
-    /// With others.
-    External,
 }
 
 impl Package {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::types::RuleRef;
 
 use super::diagnostic::{PolicyError, Source, printable};
-use super::domain::{self, HostError};
 use super::json_nodes;
-use super::model::{HostPattern, ListMode, McpPolicy, NetworkRule, Ruled, ToolRule};
+use super::model::{ListMode, McpPolicy, NetworkRule, Ruled, ToolRule};
+use super::read_exfiltration::allowed_domain;
 use super::reader::{Here, Reader};
 
 /// Largest file, in bytes.
@@ -243,28 +243,6 @@ fn judge_ids(reader: &mut Reader<'_>, servers: &[Ruled<ProxyServer>]) {
 pub fn colliding(left: &str, right: &str) -> bool {
     let (left, right) = (format!("{left}__"), format!("{right}__"));
     left.starts_with(&right) || right.starts_with(&left)
-}
-
-fn allowed_domain(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> {
-    let text = reader.text(here)?;
-    match domain::parse_rule(&text) {
-        Ok(rule) => Some(rule),
-        // In an argument of a tool it is a name like any other.
-        Err(HostError::Loopback(name)) => {
-            let host = name.parse().map_or(HostPattern::Exact(name.clone()), |address: std::net::IpAddr| {
-                HostPattern::Net(address, if address.is_ipv4() { 32 } else { 128 })
-            });
-            Some(NetworkRule::plain(host, Vec::new()))
-        }
-        Err(error) => {
-            reader.problem(
-                here,
-                error.to_string(),
-                Some("write `example.com` or `*.example.com`".to_owned()),
-            );
-            None
-        }
-    }
 }
 
 /// `{id}__{tool}`, the beginning of such names and `*`, or `*` alone.

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{Limits, ListMode, NetworkRule, OnChange, PolicyTest, Rate, Ruled, ToolRule};
+use super::model::{
+    DataSink, DataSource, Limits, ListMode, MarkerPlace, NetworkRule, OnChange, PolicyTest, Rate, Ruled,
+    ToolRule,
+};
 use super::reader::List;
 use crate::types::{RuleRef, ServerId};
 
@@ -47,6 +50,7 @@ pub struct RawMcp {
     pub max_line_bytes: Option<Ruled<u64>>,
     /// Milliseconds.
     pub request_timeout: Option<Ruled<u64>>,
+    pub exfiltration: Option<RawExfiltration>,
     pub servers: BTreeMap<ServerId, RawServer>,
     /// Documented sections without an engine, unless they are switched off anyway.
     pub not_enforced: Vec<RuleRef>,
@@ -59,6 +63,16 @@ pub struct RawPinning {
     pub on_change: Option<Ruled<OnChange>>,
     pub auto_trust_first: Option<Ruled<bool>>,
     pub pin_binary: Option<Ruled<bool>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct RawExfiltration {
+    pub rule: RuleRef,
+    pub enabled: Option<Ruled<bool>>,
+    pub on_detection: Option<Ruled<OnChange>>,
+    /// Inner None: no marker is made.
+    pub marker: Option<Ruled<Option<MarkerPlace>>>,
+    pub allowed_domains: Option<Ruled<Vec<Ruled<NetworkRule>>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -79,6 +93,8 @@ pub struct RawServer {
     pub env: Option<Ruled<BTreeMap<String, String>>>,
     /// True: `install_scripts: allow`.
     pub install_scripts: Option<Ruled<bool>>,
+    pub source: Option<Ruled<DataSource>>,
+    pub sink: Option<Ruled<DataSink>>,
     pub process: RawProcess,
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::model::{ListMode, OnChange, Rate, Ruled, ToolRule};
 use super::raw::{RawMcp, RawPinning, RawRates, RawServer};
 use super::read::{PROCESS_KEYS, process};
+use super::read_exfiltration;
 use super::reader::{Here, List, Reader};
 use super::yaml::Value;
 use crate::types::ServerId;
@@ -16,7 +17,7 @@ const MODES: [(&str, ListMode); 4] = [
     ("", ListMode::None),
 ];
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "enforce_policy",
     "fail_closed",
     "server_policy",
@@ -32,6 +33,7 @@ const KEYS: [&str; 18] = [
     "output_inspection",
     "sampling",
     "allowed_transports",
+    "exfiltration",
     "servers",
     "max_line_bytes",
     "request_timeout",
@@ -56,6 +58,7 @@ pub fn section(reader: &mut Reader<'_>, here: &Here<'_>) -> RawMcp {
     mcp.rate_limits = fields.find("rate_limits").and_then(|here| rates(reader, &here));
     mcp.max_line_bytes = reader.number(fields.find("max_line_bytes"), MIN_LINE, MAX_LINE);
     mcp.request_timeout = fields.find("request_timeout").and_then(|here| timeout(reader, here));
+    mcp.exfiltration = fields.find("exfiltration").and_then(|here| read_exfiltration::section(reader, &here));
     for (key, check) in super::read_later::SECTIONS {
         if let Some(here) = fields.find(key)
             && check(reader, &here)
@@ -79,6 +82,14 @@ pub fn merge(reader: &mut Reader<'_>, into: &mut RawMcp, from: RawMcp) {
     one(reader, &mut into.tool_policy, from.tool_policy);
     one(reader, &mut into.max_line_bytes, from.max_line_bytes);
     one(reader, &mut into.request_timeout, from.request_timeout);
+    match (&into.exfiltration, from.exfiltration) {
+        (Some(first), Some(second)) => {
+            let help = format!("it stands in line {} already", first.rule.line);
+            reader.problem_of_rule(&second.rule, "`exfiltration` is written twice", Some(help));
+        }
+        (None, from) => into.exfiltration = from,
+        _ => {}
+    }
     join(&mut into.allowed_servers, from.allowed_servers);
     join(&mut into.denied_servers, from.denied_servers);
     join(&mut into.allowed_tools, from.allowed_tools);
@@ -251,7 +262,17 @@ type ServerEntry = (ServerId, RawServer, Vec<crate::types::RuleRef>);
 
 fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ServerEntry> {
     let mut keys = PROCESS_KEYS.to_vec();
-    keys.extend(["id", "type", "command", "args", "url", "tls_fingerprint", "env", "install_scripts"]);
+    keys.extend([
+        "id",
+        "type",
+        "command",
+        "args",
+        "url",
+        "tls_fingerprint",
+        "env",
+        "install_scripts",
+        "flow",
+    ]);
     let fields = reader.fields(here, &keys)?;
     let Some(id) = fields.find("id") else {
         reader.problem(here, "this server has no id", Some("add `id: NAME`".to_owned()));
@@ -293,9 +314,11 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ServerEntry> {
         later.push(reader.rule(&here));
     }
     let install_scripts = reader.word(fields.find("install_scripts"), &super::read::SCRIPTS);
+    let (source, sink) = read_exfiltration::flow(reader, fields.find("flow"));
     let process = process(reader, &fields);
     let rule = reader.rule(here);
-    Some((ServerId(id_text?), RawServer { rule, command, args, url, env, install_scripts, process }, later))
+    let server = RawServer { rule, command, args, url, env, install_scripts, source, sink, process };
+    Some((ServerId(id_text?), server, later))
 }
 
 fn environment(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<BTreeMap<String, String>>> {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::diagnostic::{Diagnostic, Source};
-use super::model::{PolicyTest, Ruled};
-use super::profile::{DataSink, DataSource, Opened, Package, Place, Registry, State, What};
+use super::model::{DataSink, DataSource, PolicyTest, Ruled};
+use super::profile::{Opened, Package, Place, Registry, State, What};
 use super::raw::RawProcess;
 use super::reader::{Fields, Here, List, Reader};
 use super::yaml::{self, Value};
-use super::{read, read_network, read_questions};
+use super::{read, read_exfiltration, read_network, read_questions};
 
 const KEYS: [&str; 12] = [
     "version",
@@ -60,14 +60,7 @@ pub fn read(source: Source<'_>) -> Result<RawProfile, Vec<Diagnostic>> {
             opened(reader, here, &mut profile.reasons)
         });
         profile.opened = opened.map(|list| list.value).unwrap_or_default();
-        if let Some(here) = fields.find("flow")
-            && let Some(flow) = reader.fields(&here, &["source", "sink"])
-        {
-            let words = [("private", DataSource::Private), ("public", DataSource::Public)];
-            profile.source = reader.word(flow.find("source"), &words);
-            let words = [("local", DataSink::Local), ("external", DataSink::External)];
-            profile.sink = reader.word(flow.find("sink"), &words);
-        }
+        (profile.source, profile.sink) = read_exfiltration::flow(&mut reader, fields.find("flow"));
         if let Some(here) = fields.find("install_scripts")
             && let Some(scripts) = reader.fields(&here, &["do", "why"])
         {

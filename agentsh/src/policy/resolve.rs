@@ -3,11 +3,11 @@
 use super::builtin_paths::{HOME_MASKS, HOME_READ_ONLY, NESTED_READ_ONLY, PROJECT_READ_ONLY};
 use super::diagnostic::{PolicyError, Source};
 use super::model::{
-    EnvPolicy, ExecPolicy, FilesystemPolicy, ListMode, McpPolicy, NetworkPolicy, Pinning, Policy,
-    ProcessPolicy, RateLimits, Ruled, ServerPolicy,
+    EnvPolicy, ExecPolicy, ExfiltrationPolicy, FilesystemPolicy, ListMode, McpPolicy, NetworkPolicy, Pinning,
+    Policy, ProcessPolicy, RateLimits, Ruled, ServerPolicy,
 };
 use super::path;
-use super::raw::{RawMcp, RawPinning, RawPolicy, RawProcess, RawRates, RawServer};
+use super::raw::{RawExfiltration, RawMcp, RawPinning, RawPolicy, RawProcess, RawRates, RawServer};
 use super::read;
 use super::read_mcp::rate;
 use super::reader::List;
@@ -71,6 +71,7 @@ pub(super) fn mcp(raw: RawMcp) -> McpPolicy {
         not_enforced: raw.not_enforced,
         max_line_bytes: raw.max_line_bytes.map_or(DEFAULT_MAX_LINE_BYTES, |bytes| bytes.value),
         request_timeout_s: raw.request_timeout.map(|ms| ms.value.div_ceil(1_000)),
+        exfiltration: raw.exfiltration.map_or_else(ExfiltrationPolicy::default, exfiltration),
         servers: raw.servers.into_iter().map(|(id, raw)| (id, server(raw))).collect(),
         written,
         narrowed_by: None,
@@ -138,9 +139,23 @@ fn server(raw: RawServer) -> ServerPolicy {
         args: entries(raw.args).into_iter().map(|arg| arg.value).collect(),
         env: raw.env.map(|env| env.value).unwrap_or_default(),
         install_scripts: raw.install_scripts,
+        source: raw.source,
+        sink: raw.sink,
         written: raw.process.written(),
         project: None,
         process: process(raw.process, "sandbox.mcp.servers", Grant::Read),
+    }
+}
+
+/// A section that is there asks for it, unless it says otherwise.
+fn exfiltration(raw: RawExfiltration) -> ExfiltrationPolicy {
+    let default = ExfiltrationPolicy::default();
+    ExfiltrationPolicy {
+        enabled: raw.enabled.is_none_or(|ruled| ruled.value),
+        on_detection: raw.on_detection.map_or(default.on_detection, |ruled| ruled.value),
+        marker: raw.marker.map_or(default.marker, |ruled| ruled.value),
+        allowed_domains: raw.allowed_domains,
+        rule: raw.rule,
     }
 }
 

@@ -12,13 +12,14 @@ use tokio::time::Instant;
 
 use crate::guard::{ContentGuard, Guard, NotConfigured};
 use crate::mcp::aggregate::{Front, Member};
-use crate::mcp::{self, Options};
+use crate::mcp::{self, Audit, Options};
 use crate::store::{Journal, redact};
 use crate::telemetry::alerts::Alerting;
 use crate::telemetry::webhook::Webhook;
 use crate::types::ServerId;
 
 use super::Session;
+use super::content::{self, Content};
 use super::server::{Declaration, ErrorOutput, Server};
 
 /// What every connection of a session shares: one guard, so that rates count over all of them.
@@ -27,6 +28,7 @@ pub struct Bridges {
     guard: Rc<RefCell<Guard>>,
     epoch: Instant,
     content: Rc<RefCell<dyn ContentGuard>>,
+    audit: Option<Rc<dyn Audit>>,
     webhook: Option<Webhook<Journal>>,
     declared: BTreeMap<ServerId, Declaration>,
 }
@@ -40,15 +42,36 @@ impl Bridges {
             guard,
             epoch: Instant::now(),
             content: Rc::new(RefCell::new(NotConfigured)),
+            audit: None,
             webhook: None,
             declared,
         }
+    }
+
+    /// With what the policy asks for under `exfiltration`.
+    ///
+    /// # Errors
+    /// When the system gives no random numbers.
+    pub fn with_policy(self) -> std::io::Result<Self> {
+        let policy = &self.session.policy.mcp.exfiltration;
+        if !policy.enabled {
+            return Ok(self);
+        }
+        let settings = content::Settings::of_policy(policy, Rc::clone(&self.session.labels));
+        let content = Content::new(settings, self.session.journal.clone())?;
+        Ok(self.with_content(Rc::new(RefCell::new(content))))
     }
 
     /// With somebody who looks into arguments and results.
     #[must_use]
     pub fn with_content(self, content: Rc<RefCell<dyn ContentGuard>>) -> Self {
         Self { content, ..self }
+    }
+
+    /// With somebody who is asked about every call.
+    #[must_use]
+    pub fn with_audit(self, audit: Option<Rc<dyn Audit>>) -> Self {
+        Self { audit, ..self }
     }
 
     /// With somebody who is told of every detection of [`Bridges::aggregate`].
@@ -131,6 +154,7 @@ impl Bridges {
         };
         options.epoch = self.epoch;
         options.content = Rc::clone(&self.content);
+        options.audit.clone_from(&self.audit);
         options
     }
 }

@@ -10,13 +10,14 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::guard::content::{Forbidden, Views, forbidden};
-use crate::guard::flow::{self, Flow, Flowed, Labels, Remembered};
+use crate::guard::content::{Forbidden, Views, forbidden, markable};
+use crate::guard::flow::{self, Annotations, Flow, Flowed, Labels, Remembered};
 use crate::guard::taint::judge::Severity;
+use crate::guard::taint::marker::Position;
 use crate::guard::taint::{self, Leaves, Origin, OriginId};
-use crate::guard::{ContentGuard, Exfiltration, Outcome, Reason, Verdict};
+use crate::guard::{ContentGuard, Exfiltration, Outcome, Reason, Rewrite, Verdict};
 use crate::json::Json;
-use crate::policy::{HostPattern, Ruled};
+use crate::policy::{ExfiltrationPolicy, HostPattern, MarkerPlace, NetworkRule, OnChange, Ruled};
 use crate::store::taint::Opened;
 use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
@@ -36,6 +37,28 @@ pub enum ResponseMode {
     Alert,
 }
 
+impl ResponseMode {
+    #[must_use]
+    pub fn of_policy(action: OnChange) -> Self {
+        match action {
+            OnChange::Block => Self::Halt,
+            OnChange::Alert => Self::Alert,
+            OnChange::Allow => Self::Log,
+        }
+    }
+}
+
+/// Where the marker stands.
+#[must_use]
+pub fn position(place: MarkerPlace) -> Position {
+    match place {
+        MarkerPlace::Suffix => Position::Suffix,
+        MarkerPlace::Prefix => Position::Prefix,
+        MarkerPlace::Both => Position::Both,
+        MarkerPlace::Between => Position::Between,
+    }
+}
+
 /// The hosts that arguments may name.
 #[derive(Clone, Debug)]
 pub struct Destinations {
@@ -44,15 +67,44 @@ pub struct Destinations {
     pub rule: RuleRef,
 }
 
+impl Destinations {
+    #[must_use]
+    pub fn of(allowed: &[Ruled<NetworkRule>], rule: RuleRef) -> Self {
+        let host =
+            |entry: &Ruled<NetworkRule>| Ruled { value: entry.value.host.clone(), rule: entry.rule.clone() };
+        Self { allowed: allowed.iter().map(host).collect(), rule }
+    }
+}
+
 #[derive(Debug)]
 pub struct Settings {
     pub mode: ResponseMode,
     pub lifetime: Duration,
+    /// None: no result is changed.
+    pub marker: Option<Position>,
     /// None: destinations are left to the network of the servers.
     pub destinations: Option<Destinations>,
     /// What is known of each server; one that is missing is private and leaves.
     pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
 }
+
+impl Settings {
+    /// What `sandbox.mcp.exfiltration` asks for.
+    #[must_use]
+    pub fn of_policy(policy: &ExfiltrationPolicy, labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>) -> Self {
+        let domains = policy.allowed_domains.as_ref();
+        Self {
+            mode: ResponseMode::of_policy(policy.on_detection),
+            lifetime: LIFETIME,
+            marker: policy.marker.map(position),
+            destinations: domains.map(|list| Destinations::of(&list.value, list.rule.clone())),
+            labels,
+        }
+    }
+}
+
+/// How long a result is remembered unless somebody says otherwise.
+pub const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Detections and results that a report shows.
 const SHOWN: usize = 1000;
@@ -68,6 +120,9 @@ pub struct Content {
     found: VecDeque<Value>,
     found_count: u64,
     evicted: u64,
+    /// What servers said of their own tools that speaks against them.
+    suspected: BTreeMap<ServerId, Annotations>,
+    random: Random,
 }
 
 impl Content {
@@ -77,7 +132,7 @@ impl Content {
     /// When the system gives no random key.
     pub fn new(settings: Settings, journal: Journal) -> std::io::Result<Self> {
         let key = random_key()?;
-        Ok(Self::with(settings, journal, &key, None))
+        Ok(Self::with(settings, journal, &key, Random(random()?), None))
     }
 
     /// What is remembered lies at `path` as keyed hashes, and what an earlier session left there is found again.
@@ -90,7 +145,8 @@ impl Content {
         let key =
             crate::store::taint::key(&crate::store::taint::key_file(path), &random_key().map_err(no_key)?)?;
         let Opened { store, records, set_aside } = TaintStore::open(path, since_1970()).await?;
-        let mut content = Self::with(settings, journal, &key, Some(store));
+        let random = Random(random().map_err(no_key)?);
+        let mut content = Self::with(settings, journal, &key, random, Some(store));
         if let Some(aside) = set_aside {
             let detail = format!("{}; the old file is {}", aside.reason, aside.moved_to.display());
             content.forgotten(None, "store-damaged", 0, detail);
@@ -109,7 +165,13 @@ impl Content {
         Ok(content)
     }
 
-    fn with(settings: Settings, journal: Journal, key: &[u8; 32], store: Option<TaintStore>) -> Self {
+    fn with(
+        settings: Settings,
+        journal: Journal,
+        key: &[u8; 32],
+        random: Random,
+        store: Option<TaintStore>,
+    ) -> Self {
         let taint = taint::Config {
             lifetime: settings.lifetime,
             record: store.is_some(),
@@ -124,19 +186,32 @@ impl Content {
             found: VecDeque::new(),
             found_count: 0,
             evicted: 0,
+            suspected: BTreeMap::new(),
+            random,
         }
     }
 
     fn labels(&self, server: &ServerId) -> Labels {
-        self.settings.labels.borrow().get(server).copied().unwrap_or_default()
+        let labels = self.settings.labels.borrow().get(server).copied().unwrap_or_default();
+        labels.suspect(self.suspected.get(server).copied().unwrap_or_default())
     }
 
-    fn outcome(&self) -> Outcome {
+    /// What becomes of a call in which something was found.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
         match self.settings.mode {
             ResponseMode::Log => Outcome::Allow,
             ResponseMode::Alert => Outcome::Alert,
             ResponseMode::Halt => Outcome::Block,
         }
+    }
+
+    /// What of another server's results stands there.
+    fn leak(&mut self, server: &ServerId, call: &Leaves<'_>) -> Option<Exfiltration> {
+        let labels = self.labels(server);
+        let judged = self.flow.judge(server, labels, call, since_1970(), &self.views);
+        let leak = judged.findings.into_iter().find(|flowed| flowed.refused)?;
+        Some(self.of_flow(leak, judged.verdict, server))
     }
 
     fn of_place(&self, forbidden: Forbidden, rule: RuleRef) -> Exfiltration {
@@ -180,7 +255,8 @@ impl Content {
         }
     }
 
-    fn keep(&mut self, found: &Exfiltration, server: &ServerId, tool: &str) {
+    /// Puts a detection into the report of this session.
+    pub fn keep(&mut self, found: &Exfiltration, server: &ServerId, tool: &str) {
         self.found_count += 1;
         if self.found.len() >= SHOWN {
             self.found.pop_front();
@@ -206,7 +282,7 @@ impl Content {
         let server = origin.server.clone();
         let expires = origin.time + self.settings.lifetime;
         let Remembered { id, evicted, truncated, record, .. } =
-            self.flow.remember(origin, leaves, &self.views, 0);
+            self.flow.remember(origin, leaves, &self.views);
         if let (Some(store), Some(record)) = (&self.store, record) {
             store.remember(record, expires);
         }
@@ -257,26 +333,43 @@ impl ContentGuard for Content {
         _now: Duration,
     ) -> Option<Exfiltration> {
         let call = Leaves::of_call(tool, arguments.unwrap_or(&Json::Null));
-        let labels = self.labels(server);
-        let judged = self.flow.judge(server, labels, &call, since_1970(), &self.views);
-        let leak = judged.findings.into_iter().find(|flowed| flowed.refused);
-        let found = if let Some(flowed) = leak {
-            Some(self.of_flow(flowed, judged.verdict, server))
-        } else {
+        let found = self.leak(server, &call).or_else(|| {
             let list = self.settings.destinations.as_ref().filter(|_| names_places(tool, arguments));
             let place = list.and_then(|list| {
                 Some((forbidden(&call, &list.allowed, &self.views.limits)?, list.rule.clone()))
             });
             place.map(|(place, rule)| self.of_place(place, rule))
-        };
+        });
         if let Some(found) = &found {
             self.keep(found, server, tool);
         }
         found
     }
 
-    fn remember_result(&mut self, server: &ServerId, tool: &str, answer: &Json<'_>, _now: Duration) {
-        let Some(said) = answer.member("result").or_else(|| answer.member("error")) else { return };
+    fn judge_answer(
+        &mut self,
+        server: &ServerId,
+        method: &str,
+        result: &Json<'_>,
+        _now: Duration,
+    ) -> Option<Exfiltration> {
+        let found = self.leak(server, &Leaves::of_call(method, result));
+        if let Some(found) = &found {
+            self.keep(found, server, method);
+        }
+        found
+    }
+
+    fn remember_result(
+        &mut self,
+        server: &ServerId,
+        tool: &str,
+        answer: &Json<'_>,
+        _now: Duration,
+    ) -> Vec<Rewrite> {
+        let Some(said) = answer.member("result").or_else(|| answer.member("error")) else {
+            return Vec::new();
+        };
         let call = match answer.member("id") {
             Some(Json::String(raw) | Json::Number(raw)) => (*raw).to_owned(),
             _ => String::new(),
@@ -288,7 +381,31 @@ impl ContentGuard for Content {
             time: since_1970(),
             private: Origin::is_private(self.labels(server)),
         };
-        self.remember(origin, &Leaves::of(said));
+        let id = self.remember(origin, &Leaves::of(said));
+        let marked = self.settings.marker.and_then(|position| {
+            let (item, text) = markable(said)?;
+            let text = self.flow.mark(id, &text, position, self.random.next())?;
+            Some(Rewrite { item, text })
+        });
+        marked.into_iter().collect()
+    }
+
+    fn unmarked(&self, text: &str) -> Option<String> {
+        self.flow.unmarked(text)
+    }
+
+    fn note_tool(&mut self, server: &ServerId, tool: &str, says: Annotations) {
+        let before = self.labels(server);
+        let known = self.suspected.entry(server.clone()).or_default();
+        known.open_world |= says.open_world;
+        if self.labels(server) != before {
+            self.journal.record(Event::McpServerSuspected {
+                server_id: server.clone(),
+                tool_name: tool.to_owned(),
+                hint: "openWorldHint".to_owned(),
+                detail: "what this server is told counts as leaving, though it was labelled local".to_owned(),
+            });
+        }
     }
 
     fn report(&self) -> Value {
@@ -373,6 +490,17 @@ fn written(time: Duration) -> String {
 #[must_use]
 pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Numbers for markers: none of them is a secret, they only must not collide often.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB)
+    }
 }
 
 fn random() -> std::io::Result<u64> {

@@ -60,7 +60,8 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         cwd: None,
         users_word: true,
     };
-    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new());
+    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
+    let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;
     let server = Server::new(Rc::clone(&session), declaration, ErrorOutput::Passed);
     let io = |source| RunError::Io { doing: "use standard input and output", source };
     let (input, output) = standard::streams().map_err(io)?;

@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use crate::guard::flow::labels::{Labels, Sink, Source};
 use crate::mcp::StartError;
 use crate::pin::Resolved;
-use crate::policy::profile::{self, DataSink, DataSource, Opened, Package, Place, What};
+use crate::policy::profile::{self, Opened, Package, Place, What};
+use crate::policy::{DataSink, DataSource};
 use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, ServerPolicy, ServerProfile, domain};
 use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::Access;
@@ -38,7 +39,10 @@ pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) 
     let id = &declaration.id;
     let mcp = &session.policy.mcp;
     let (package, found) = find(session, declaration, resolved)?;
-    session.labels.borrow_mut().insert(id.clone(), labels(package.as_ref(), found.as_ref()));
+    session
+        .labels
+        .borrow_mut()
+        .insert(id.clone(), labels(mcp.servers.get(id), package.as_ref(), found.as_ref()));
     let mut given = Given { process: mcp.process_of(id, found.as_ref()), ..Given::default() };
     let Some(profile) = found else { return Ok(given) };
     let entry = mcp.servers.get(id);
@@ -113,13 +117,21 @@ fn find(
     Ok(((!inside).then_some(package), found))
 }
 
-/// What a server is for data: what its profile says, else what is known of its package, else the strictest.
-fn labels(package: Option<&Package>, profile: Option<&ServerProfile>) -> Labels {
-    let source = profile.and_then(|profile| profile.source.as_ref()).map(|source| match source.value {
-        DataSource::Private => Source::Private,
-        DataSource::Public => Source::Public,
-    });
-    let sink = profile.and_then(|profile| profile.sink.as_ref()).map(|sink| match sink.value {
+/// What a server is for data: what the policy says, else its profile, else what is known of its package, else the
+/// strictest.
+fn labels(
+    entry: Option<&ServerPolicy>,
+    package: Option<&Package>,
+    profile: Option<&ServerProfile>,
+) -> Labels {
+    let source = entry.and_then(|entry| entry.source.as_ref());
+    let source =
+        source.or(profile.and_then(|profile| profile.source.as_ref())).map(|source| match source.value {
+            DataSource::Private => Source::Private,
+            DataSource::Public => Source::Public,
+        });
+    let sink = entry.and_then(|entry| entry.sink.as_ref());
+    let sink = sink.or(profile.and_then(|profile| profile.sink.as_ref())).map(|sink| match sink.value {
         DataSink::Local => Sink::Local,
         DataSink::External => Sink::External,
     });

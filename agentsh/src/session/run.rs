@@ -136,10 +136,11 @@ async fn supervise(session: &Rc<Session>, kind: Kind, argv: &[String]) -> Result
         None,
     )
     .await?;
+    let bridges = Bridges::new(Rc::clone(session), declared).with_policy();
+    let bridges = Rc::new(bridges.map_err(io("make a key"))?);
     // Before the agent runs: a signal that came between its first step and ours would end us, and it with us.
     let signals = Signals::listen()?;
     let (running, stand_ins) = start_agent(session, kind, &launch, pinned, &socket).await?;
-    let bridges = Rc::new(Bridges::new(Rc::clone(session), declared));
     tokio::task::spawn_local(bridges.serve(listener));
     let code = until_exit(session, running, signals).await?;
     drop(stand_ins);

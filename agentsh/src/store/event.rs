@@ -131,6 +131,19 @@ pub enum Event {
         reason: String,
         rule: RuleRef,
     },
+    /// A call that the auditors were asked about.
+    McpToolCallAudited {
+        server_id: ServerId,
+        tool_name: String,
+        jsonrpc_id: Value,
+        /// `clean`, `flagged`, `timed-out`, `failed`, or `cancelled`: nobody waited for the answer.
+        verdict: String,
+        /// Whose word decided; None: both said the same.
+        by: Option<String>,
+        /// `allow`, `alert` or `block`.
+        action: String,
+        after_ms: u64,
+    },
     /// A message that was not forwarded.
     McpMessageRejected {
         server_id: ServerId,
@@ -181,6 +194,14 @@ pub enum Event {
         reason: String,
         /// Since the last event of this kind.
         results: u64,
+        detail: String,
+    },
+    /// A server said something of its own tools that makes it less trusted than its labels say.
+    McpServerSuspected {
+        server_id: ServerId,
+        tool_name: String,
+        /// As the annotation is called.
+        hint: String,
         detail: String,
     },
     /// An alert that the webhook did not take: what would have been told.

@@ -10,20 +10,39 @@ pub const MAX_BYTES: usize = 4096;
 /// Longest string that stays whole, in characters.
 const MAX_CHARS: usize = 200;
 
+/// How much of a value is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Of all of it, as JSON.
+    pub bytes: usize,
+    /// Of each string.
+    pub chars: usize,
+}
+
+/// What a store keeps.
+const STORED: Bounds = Bounds { bytes: MAX_BYTES, chars: MAX_CHARS };
+
 /// Lists and objects deeper than this are left out.
 const MAX_DEPTH: usize = 16;
 
 /// Kept free in every open list or object for saying how much is left out, and its brackets.
 const RESERVE: usize = 64;
 
-/// How much of a string is looked at, in bytes: a secret that begins in what is kept must be seen whole.
-const WINDOW: usize = 8192;
+/// How much of a string is looked at behind what is kept, in bytes: a secret that begins in what is kept must be seen
+/// whole.
+const WINDOW: usize = 7392;
 
 /// `value` with secrets replaced, strings cut at 200 characters and the whole at most [`MAX_BYTES`] of JSON.
 /// The work is bounded too, whatever the size of `value`.
 #[must_use]
 pub fn redact(value: &Value) -> Value {
-    let mut room = MAX_BYTES;
+    within(value, STORED)
+}
+
+/// As [`redact`], with other bounds.
+#[must_use]
+pub fn within(value: &Value, bounds: Bounds) -> Value {
+    let mut room = Room { left: bounds.bytes, chars: bounds.chars };
     part(value, None, 0, &mut room).unwrap_or_else(|| Value::String("[left out]".to_owned()))
 }
 
@@ -44,9 +63,13 @@ pub fn arguments(arguments: &[String]) -> Vec<String> {
 /// One string: secrets replaced, at most 200 characters, then how many bytes were left out.
 #[must_use]
 pub fn text(text: &str) -> String {
-    let window = &text[..text.floor_char_boundary(WINDOW)];
+    cut(text, MAX_CHARS)
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    let window = &text[..text.floor_char_boundary(4 * chars + WINDOW)];
     let mut shown = secrets::replace(window, window.len() < text.len());
-    let cut = shown.char_indices().nth(MAX_CHARS).map(|(at, _)| at);
+    let cut = shown.char_indices().nth(chars).map(|(at, _)| at);
     let left_out = text.len() - window.len() + cut.map_or(0, |at| shown.len() - at);
     if left_out > 0 {
         shown.truncate(cut.unwrap_or(shown.len()));
@@ -55,8 +78,14 @@ pub fn text(text: &str) -> String {
     shown
 }
 
+/// What is left of the bounds.
+struct Room {
+    left: usize,
+    chars: usize,
+}
+
 /// None: there is no room for it.
-fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut usize) -> Option<Value> {
+fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut Room) -> Option<Value> {
     let secret = name.is_some_and(secrets::is_secret_name);
     match value {
         Value::Null | Value::Bool(_) => scalar(value.clone(), room),
@@ -75,7 +104,7 @@ fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut usize) -> Op
                 scalar(format!("[number of {digits} digits]").into(), room)
             }
         }
-        Value::String(string) => scalar(text(string).into(), room),
+        Value::String(string) => scalar(cut(string, room.chars).into(), room),
         Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => {
             scalar("[left out: too deep]".into(), room)
         }
@@ -84,7 +113,7 @@ fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut usize) -> Op
     }
 }
 
-fn list(items: &[Value], depth: usize, room: &mut usize) -> Option<Value> {
+fn list(items: &[Value], depth: usize, room: &mut Room) -> Option<Value> {
     take(room, RESERVE)?;
     let mut kept = Vec::new();
     for item in items {
@@ -99,14 +128,14 @@ fn list(items: &[Value], depth: usize, room: &mut usize) -> Option<Value> {
     Some(Value::Array(kept))
 }
 
-fn object(fields: &Map<String, Value>, depth: usize, room: &mut usize) -> Option<Value> {
+fn object(fields: &Map<String, Value>, depth: usize, room: &mut Room) -> Option<Value> {
     take(room, RESERVE)?;
     let pair_is_secret = fields.len() <= 8 && names_a_secret(fields);
     let mut kept = Map::new();
     for (at, (name, value)) in fields.iter().enumerate() {
         let shown_name = text(name);
         let secret = pair_is_secret && name.eq_ignore_ascii_case("value");
-        let before = *room;
+        let before = room.left;
         let shown = take(room, json_length(&shown_name) + 1).and_then(|()| {
             if secret { scalar(REDACTED.into(), room) } else { part(value, Some(name), depth + 1, room) }
         });
@@ -115,7 +144,7 @@ fn object(fields: &Map<String, Value>, depth: usize, room: &mut usize) -> Option
                 kept.insert(shown_name, value);
             }
             None => {
-                *room = before;
+                room.left = before;
                 kept.insert("[left out]".to_owned(), (fields.len() - at).into());
                 break;
             }
@@ -132,7 +161,7 @@ fn names_a_secret(fields: &Map<String, Value>) -> bool {
     })
 }
 
-fn scalar(value: Value, room: &mut usize) -> Option<Value> {
+fn scalar(value: Value, room: &mut Room) -> Option<Value> {
     let length = match &value {
         Value::String(string) => json_length(string),
         other => other.to_string().len(),
@@ -141,8 +170,8 @@ fn scalar(value: Value, room: &mut usize) -> Option<Value> {
     Some(value)
 }
 
-fn take(room: &mut usize, bytes: usize) -> Option<()> {
-    *room = room.checked_sub(bytes)?;
+fn take(room: &mut Room, bytes: usize) -> Option<()> {
+    room.left = room.left.checked_sub(bytes)?;
     Some(())
 }
 
@@ -191,7 +220,8 @@ mod tests {
     #[test]
     fn a_secret_across_a_cut_leaves_nothing_behind() {
         let token = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7";
-        for filler in (180..200).chain(WINDOW - 30..WINDOW) {
+        let end = 4 * MAX_CHARS + WINDOW;
+        for filler in (180..200).chain(end - 30..end) {
             let shown = text(&format!("{}{token}", "- ".repeat(filler / 2)));
             assert!(!shown.contains("aB3dE6"), "{filler}: {shown}");
         }
@@ -243,6 +273,8 @@ mod tests {
         #[test]
         fn the_result_is_bounded(value in any_value()) {
             prop_assert!(redact(&value).to_string().len() <= MAX_BYTES);
+            let wide = Bounds { bytes: 2 * MAX_BYTES, chars: 1000 };
+            prop_assert!(within(&value, wide).to_string().len() <= wide.bytes);
         }
 
         #[test]

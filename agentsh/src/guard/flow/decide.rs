@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::labels::{Labels, Sink, Source};
 use crate::guard::taint::judge::{Decoder, Judge};
-use crate::guard::taint::leaves::Role;
 use crate::guard::taint::{self, Evicted, Finding, Leaves, Origin, OriginId, marker};
 use crate::guard::verdict::{Outcome, Reason, Verdict};
 use crate::types::{RuleRef, ServerId};
@@ -36,18 +35,9 @@ pub struct Judged {
     pub private_to_external: bool,
 }
 
-/// A text of the result that is to be replaced: the marker is in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rewrite {
-    /// JSON pointer into the result.
-    pub pointer: String,
-    pub text: String,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
     pub id: OriginId,
-    pub rewritten: Vec<Rewrite>,
     /// Older results had to go.
     pub evicted: Option<Evicted>,
     /// The result was too long to be remembered whole.
@@ -60,7 +50,6 @@ pub struct Remembered {
 #[derive(Debug)]
 pub struct Flow {
     judge: Judge,
-    marker: Option<marker::Position>,
     private_until: Option<Duration>,
     lifetime: Duration,
 }
@@ -70,30 +59,17 @@ impl Flow {
     #[must_use]
     pub fn new(config: Config, key: &[u8; 32]) -> Self {
         let taint = config.taint.clamped();
-        Self {
-            marker: taint.marker,
-            lifetime: taint.lifetime,
-            judge: Judge::new(taint, key),
-            private_until: None,
-        }
+        Self { lifetime: taint.lifetime, judge: Judge::new(taint, key), private_until: None }
     }
 
-    /// Remembers what a server said. `random`: any 64 bits, for the marker.
-    pub fn remember(
-        &mut self,
-        origin: Origin,
-        result: &Leaves<'_>,
-        decoder: &dyn Decoder,
-        random: u64,
-    ) -> Remembered {
+    /// Remembers what a server said.
+    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Remembered {
         if origin.private {
             self.private_until = Some(origin.time + self.lifetime);
         }
         let stored = self.judge.remember(origin, result, decoder);
-        let rewritten = self.marked(result, stored.id, random);
         Remembered {
             id: stored.id,
-            rewritten,
             evicted: stored.evicted,
             truncated: stored.truncated,
             record: stored.record,
@@ -187,29 +163,6 @@ impl Flow {
     pub fn load(&self) -> (usize, usize) {
         (self.judge.memory.len(), self.judge.memory.size())
     }
-
-    fn marked(&mut self, result: &Leaves<'_>, id: OriginId, random: u64) -> Vec<Rewrite> {
-        let Some(position) = self.marker else { return Vec::new() };
-        let prose = result
-            .items
-            .iter()
-            .enumerate()
-            .filter(|(_, leaf)| leaf.role == Role::Text)
-            .map(|(at, leaf)| (result.pointer(at), &leaf.text))
-            .find(|(pointer, text)| is_content(pointer) && marker::is_prose(text));
-        let Some((pointer, text)) = prose else { return Vec::new() };
-        let number = self.judge.new_marker(id, random);
-        let marked = marker::mark(text, number, position, random);
-        marked.map(|text| Rewrite { pointer, text }).into_iter().collect()
-    }
-}
-
-/// `/content/N/text`, the only place where a marker may stand.
-fn is_content(pointer: &str) -> bool {
-    pointer
-        .strip_prefix("/content/")
-        .and_then(|rest| rest.strip_suffix("/text"))
-        .is_some_and(|at| at.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 impl Origin {

@@ -35,7 +35,7 @@ fn read(flow: &mut Flow, text: &str, private: bool, at: u64) -> Remembered {
         time: seconds(at),
         private,
     };
-    flow.remember(origin, &Leaves::of(&tree), &Plain, 0x1234_5678_9abc_def0)
+    flow.remember(origin, &Leaves::of(&tree), &Plain)
 }
 
 fn send(flow: &mut Flow, to: &str, labels: Labels, arguments: &Value) -> Judged {
@@ -179,21 +179,16 @@ fn memory_is_bounded_and_says_what_it_forgot() {
 
 #[test]
 fn a_marker_comes_back_and_is_taken_out_again() {
-    let taint = taint::Config { marker: Some(marker::Position::Suffix), ..taint::Config::default() };
-    let mut flow = Flow::new(Config { taint }, &[9; 32]);
-    let remembered = read(&mut flow, MEMO, true, 1000);
-    let marked = &remembered.rewritten[0];
-    assert_eq!(marked.pointer, "/content/0/text");
-    assert_eq!(flow.unmarked(&marked.text).unwrap(), MEMO);
-    let tail: String = marked.text.chars().skip(MEMO.chars().count() - 4).collect();
+    let mut flow = flow();
+    let id = read(&mut flow, MEMO, true, 1000).id;
+    let marked = flow.mark(id, MEMO, marker::Position::Suffix, 0x1234_5678_9abc_def0).unwrap();
+    assert_eq!(flow.unmarked(&marked).unwrap(), MEMO);
+    let tail: String = marked.chars().skip(MEMO.chars().count() - 4).collect();
     let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": tail}));
     assert_eq!(rules(&judged), ["taint-marker"]);
     assert!(judged.verdict.is_block());
-    assert!(
-        read(&mut flow, "{\"a\": \"one two three four five six seven eight nine ten\"}", true, 1000)
-            .rewritten
-            .is_empty()
-    );
+    let data = "{\"a\": \"one two three four five six seven eight nine ten\"}";
+    assert_eq!(flow.mark(id, data, marker::Position::Suffix, 0), None);
 }
 
 #[test]

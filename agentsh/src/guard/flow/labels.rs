@@ -28,11 +28,12 @@ pub struct Labels {
     pub sink: Sink,
 }
 
-/// What a server says about its own tools. Nobody has to believe it.
+/// What a server says about its own tools, as far as it speaks against them: that one only reads, destroys nothing or
+/// stays inside is nothing that anybody has to believe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
-    pub read_only: Option<bool>,
-    pub open_world: Option<bool>,
+    /// `openWorldHint: true`: it deals with the world outside.
+    pub open_world: bool,
 }
 
 impl Default for Labels {
@@ -51,15 +52,11 @@ impl Labels {
         Self { source: source.unwrap_or(known.source), sink: sink.unwrap_or(known.sink) }
     }
 
-    /// The labels for one tool: a hint can make a local tool one that leaves, never the other way round.
+    /// The labels of a server that says this of one of its tools: what any of its tools is told may leave by that one.
+    /// Never less than without it.
     #[must_use]
-    pub fn suspect(self, hints: Annotations) -> Self {
-        let sink = if hints.open_world == Some(true) && self.sink == Sink::Local {
-            Sink::External
-        } else {
-            self.sink
-        };
-        Self { sink, ..self }
+    pub fn suspect(self, says: Annotations) -> Self {
+        Self { sink: if says.open_world { Sink::External } else { self.sink }, ..self }
     }
 }
 
@@ -79,9 +76,9 @@ mod tests {
     #[test]
     fn hints_only_raise_suspicion() {
         let local = Labels { source: Source::Private, sink: Sink::Local };
-        let open = Annotations { open_world: Some(true), read_only: Some(true) };
-        assert_eq!(local.suspect(open).sink, Sink::External);
-        let closed = Annotations { open_world: Some(false), read_only: Some(true) };
-        assert_eq!(Labels::default().suspect(closed), Labels::default());
+        assert_eq!(local.suspect(Annotations { open_world: true }).sink, Sink::External);
+        for labels in [local, Labels::default()] {
+            assert_eq!(labels.suspect(Annotations::default()), labels);
+        }
     }
 }

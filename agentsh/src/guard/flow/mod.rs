@@ -5,5 +5,5 @@ pub mod labels;
 
 mod decide;
 
-pub use decide::{Config, Flow, Flowed, Judged, Remembered, Rewrite};
+pub use decide::{Config, Flow, Flowed, Judged, Remembered};
 pub use labels::{Annotations, Labels, Sink, Source};

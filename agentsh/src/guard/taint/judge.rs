@@ -13,6 +13,10 @@ use super::symbols::Folded;
 use crate::guard::secrets::{self, Kind};
 use crate::types::ServerId;
 
+/// Markers that stand for something before those of forgotten results are swept, and at most.
+const MIN_SWEEP: usize = 1024;
+const MAX_MARKERS: usize = 65_000;
+
 pub const MARKER: &str = "taint-marker";
 pub const ENTITY: &str = "taint-entity";
 pub const FINGERPRINT: &str = "taint-fingerprint";
@@ -95,6 +99,10 @@ pub struct Judge {
     sinks: Sinks,
     scanner: Scanner,
     markers: BTreeMap<u16, OriginId>,
+    /// Every number that was ever a marker: what was forgotten is still taken out of what goes back.
+    marked: BTreeSet<u16>,
+    /// So many markers until those of forgotten results are swept.
+    sweep_at: usize,
     values: Folded,
     single: Folded,
 }
@@ -110,6 +118,8 @@ impl Judge {
             sinks: Sinks::default(),
             scanner: Scanner::default(),
             markers: BTreeMap::new(),
+            marked: BTreeSet::new(),
+            sweep_at: MIN_SWEEP,
             values: Folded::default(),
             single: Folded::default(),
         }
@@ -135,16 +145,23 @@ impl Judge {
 
     /// The number of a marker that now stands for a result. `random` chooses it.
     pub fn new_marker(&mut self, origin: OriginId, random: u64) -> u16 {
-        let number = (random ^ random >> 16 ^ random >> 32 ^ random >> 48) as u16;
-        self.markers.retain(|_, origin| self.memory.entry(*origin).is_some());
+        let mut number = (random ^ random >> 16 ^ random >> 32 ^ random >> 48) as u16;
+        if self.markers.len() >= self.sweep_at {
+            self.markers.retain(|_, origin| self.memory.entry(*origin).is_some());
+            self.sweep_at = (2 * self.markers.len()).clamp(MIN_SWEEP, MAX_MARKERS);
+        }
+        while self.markers.contains_key(&number) && self.markers.len() < MAX_MARKERS {
+            number = number.wrapping_add(1);
+        }
         self.markers.insert(number, origin);
+        self.marked.insert(number);
         number
     }
 
     /// Whether a marker is one of ours.
     #[must_use]
     pub fn is_marker(&self, number: u16) -> bool {
-        self.markers.contains_key(&number)
+        self.marked.contains(&number)
     }
 
     /// Everything in the arguments that came out of a result, whatever the server. Remembers what is sent, for the

@@ -93,7 +93,7 @@ pub fn find(text: &str) -> Vec<Mark> {
     marks
 }
 
-/// Text that people read: no JSON, no XML, no code, no list of numbers.
+/// Text that people read: no JSON, no XML, no code, no table, no list of numbers.
 #[must_use]
 pub fn is_prose(text: &str) -> bool {
     let trimmed = text.trim();
@@ -113,7 +113,22 @@ pub fn is_prose(text: &str) -> bool {
             _ => others += 1,
         }
     }
-    spaces >= MIN_WORDS && others * 8 <= letters && !trimmed.lines().any(|line| line.starts_with([' ', '\t']))
+    spaces >= MIN_WORDS
+        && others * 8 <= letters
+        && !trimmed.lines().any(|line| line.starts_with([' ', '\t']))
+        && !is_table(trimmed)
+}
+
+/// Several lines of which each has the same number of separators: another character would change the last field. Two
+/// sentences with a comma each are none.
+fn is_table(text: &str) -> bool {
+    [(b',', 3), (b';', 2), (b'\t', 2), (b':', 2)].iter().any(|(separator, rows)| {
+        let lines = text.lines().filter(|line| !line.is_empty());
+        let mut counts = lines.map(|line| memchr::memchr_iter(*separator, line.as_bytes()).count());
+        let first = counts.next().unwrap_or(0);
+        let mut seen = 1;
+        first > 0 && counts.inspect(|_| seen += 1).all(|count| count == first) && seen >= *rows
+    })
 }
 
 fn spell(number: u16) -> String {

@@ -36,15 +36,13 @@ pub struct Config {
     pub lifetime: Duration,
     /// Bytes for everything remembered, default 24 MiB.
     pub memory: usize,
-    /// Where the invisible marker stands; None: no marker is made.
-    pub marker: Option<super::marker::Position>,
     /// Whether [`Stored::record`] is made.
     pub record: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { lifetime: Duration::from_secs(3600), memory: 24 << 20, marker: None, record: false }
+        Self { lifetime: Duration::from_secs(3600), memory: 24 << 20, record: false }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::store::{Event, Recorder};
 use crate::types::{RuleRef, ServerId};
 
 use super::super::client::Client;
-use super::super::connection::Side;
+use super::super::connection::{Connection, Side};
 use super::super::framing::Frame;
 use super::super::from_client::{cancelled_id, progress_token};
 use super::super::jsonrpc::{self, Id, Message, Shape};
@@ -155,7 +155,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         let Some(host) = self.hosts.get_mut(server) else { return };
         let mut seat = self.board.seat(server);
         let parked = self.parked.get(server).map_or(0, |lines| lines.iter().map(Vec::len).sum());
-        if host.connection.to_server.waiting() + host.connection.held.len() + parked > MAX_BACKLOG {
+        let Connection { to_server, held, audits, .. } = &host.connection;
+        if to_server.waiting() + held.len() + audits.bytes() + parked > MAX_BACKLOG {
             let message =
                 format!("server '{}' does not take its requests; try again later", seat.board.id_of(server));
             let error = ErrorReply {

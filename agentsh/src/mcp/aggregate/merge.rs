@@ -59,7 +59,7 @@ impl List {
     }
 }
 
-/// Appends the `result` of a list. `answers` are whole messages, by the place of their server; `own` is what the
+/// Appends the `result` of a list, and what stands beside it. `answers` are whole messages, by the place of their server; `own` is what the
 /// proxy itself adds.
 pub fn write_list(
     list: List,
@@ -98,6 +98,7 @@ pub fn write_list(
     }
     write_rest(&trees, &[list.member(), "nextCursor"], out);
     out.push(b'}');
+    write_around(&trees, out);
 }
 
 fn write_item(
@@ -170,6 +171,7 @@ pub fn write_hello(
     write_common(ids, &trees, out);
     write_rest(&trees, &["protocolVersion", "capabilities", "serverInfo", "instructions"], out);
     out.push(b'}');
+    write_around(&trees, out);
 }
 
 /// Appends the `result` of `server/discover`; false when there is no revision that all servers speak.
@@ -200,6 +202,7 @@ pub fn write_discovered(ids: &[String], answers: &BTreeMap<usize, Vec<u8>>, out:
     write_common(ids, &trees, out);
     write_rest(&trees, &["supportedVersions", "capabilities", "serverInfo", "instructions"], out);
     out.push(b'}');
+    write_around(&trees, out);
     !shared.is_empty()
 }
 
@@ -255,6 +258,21 @@ fn write_union(values: &[&Json<'_>], out: &mut Vec<u8>) {
         }
         Json::Bool(_) => Json::Bool(values.iter().any(|value| matches!(value, Json::Bool(true)))).write(out),
         other => other.write(out),
+    }
+}
+
+/// Appends the members that stand beside a `result` and that nobody knows; of the same name the first.
+fn write_around(trees: &[(usize, Json<'_>)], out: &mut Vec<u8>) {
+    let mut seen = vec!["jsonrpc".to_owned(), "id".to_owned(), "result".to_owned(), "error".to_owned()];
+    for (raw, value) in trees.iter().filter_map(|(_, tree)| tree.as_object()).flatten() {
+        let name = json::unescape(raw).into_owned();
+        if !seen.contains(&name) {
+            out.push(b',');
+            Json::String(raw).write(out);
+            out.push(b':');
+            value.write(out);
+            seen.push(name);
+        }
     }
 }
 

@@ -88,7 +88,9 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
         }
         if client.is_at_end() {
             aggregate.ended = true;
-            aggregate.hosts.iter_mut().for_each(Host::end_input);
+            for (server, host) in aggregate.hosts.iter_mut().enumerate() {
+                host.end_input(&mut aggregate.board.seat(server)).await;
+            }
         }
         aggregate.turn().await;
         if aggregate.is_finished() {

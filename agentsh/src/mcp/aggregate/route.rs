@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::json::{Json, unescape};
+use crate::json::{Json, spell, unescape};
 
 use super::board::{Board, What};
 use super::merge::List;
@@ -91,13 +91,6 @@ fn by_name(board: &Board, name: Option<&Json<'_>>, path: &'static [&'static str]
     }
     let shown: String = shown.chars().take(128).collect();
     nobody(format!("unknown {what} '{shown}': names are SERVER{}{}", names::SEPARATOR, what.to_uppercase()))
-}
-
-/// Between the quotes of a JSON string.
-fn spell(text: &str) -> String {
-    let mut out = Vec::new();
-    crate::json::write_text(text, &mut out);
-    String::from_utf8(out).map(|quoted| quoted.trim_matches('"').to_owned()).unwrap_or_default()
 }
 
 fn by_uri(board: &Board, uri: Option<&str>) -> Route {

@@ -163,10 +163,13 @@ fn lists_are_merged_page_by_page_and_lose_nothing() {
         both.client.send(&next.to_string()).await;
         let asked = both.a.peer.next().await.unwrap();
         assert!(asked.contains(r#""cursor":"p\"2\u0041""#), "{asked}");
-        both.a.peer.send(r#"{"jsonrpc":"2.0","id":5,"result":{"tools":[{"name":"last"}]}}"#).await;
+        both.a
+            .peer
+            .send(r#"{"jsonrpc":"2.0","x-new":[2.50],"id":5,"result":{"tools":[{"name":"last"}]}}"#)
+            .await;
         assert_eq!(
             both.client.next().await.unwrap(),
-            r#"{"jsonrpc":"2.0","id":5,"result":{"tools":[{"name":"a__last"}]}}"#
+            r#"{"jsonrpc":"2.0","id":5,"result":{"tools":[{"name":"a__last"}]},"x-new":[2.50]}"#
         );
         for cursor in [json!("x"), json!(7), json!("agentsh1;9:1:x")] {
             let wrong =

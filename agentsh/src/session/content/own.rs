@@ -6,7 +6,7 @@ use crate::json::Json;
 use crate::store::Event;
 use crate::types::ToolId;
 
-use super::{Content, random, since_1970};
+use super::{Content, since_1970};
 
 /// One text that the agent handed over.
 pub struct Wrapped {
@@ -27,7 +27,8 @@ impl Content {
         };
         let id = self.remember(origin, &Leaves::of(content));
         let text = content.as_text().unwrap_or_default().into_owned();
-        let marked = random().ok().and_then(|random| self.flow.mark(id, &text, position, random));
+        let random = self.random.next();
+        let marked = self.flow.mark(id, &text, position, random);
         Wrapped { id, text: marked.unwrap_or(text) }
     }
 

@@ -1,6 +1,7 @@
 //! `agentsh proxy`: several servers as one, on our own standard input and output. Every server is pinned, sandboxed,
 //! policed and recorded as if it were alone.
 
+mod auditing;
 mod outgoing;
 mod report;
 mod settings;
@@ -15,9 +16,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::guard::ContentGuard;
 use crate::mcp::aggregate::Own;
+use crate::policy::PolicyError;
 use crate::policy::proxy_file::{self, ProxyFile};
-use crate::policy::{PolicyError, Ruled};
-use crate::store::Event;
 use crate::types::ServerId;
 
 use super::bridges::Bridges;
@@ -78,16 +78,18 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let store = content.store();
     let content = Rc::new(RefCell::new(content));
     let shared: Rc<RefCell<dyn ContentGuard>> = content.clone();
-    // Nothing that the file or the environment asks for is dropped in silence.
-    not_enforced(&session, &file);
+    let audit = auditing::of_file(&session, &file, &content)?;
+    let mode = content.borrow().mode();
     let report = report::Report::new(session.id, settings.key.clone(), Rc::clone(&shared));
     let own: Box<dyn Own> = match path {
         Some(_) => Box::new(report),
         None => Box::new(standalone::Standalone::new(report, content)),
     };
-    let webhook = outgoing::webhook(&session, &settings)?;
-    let bridges =
-        Bridges::new(Rc::clone(&session), BTreeMap::new()).with_content(shared).with_webhook(webhook.clone());
+    let webhook = outgoing::webhook(&session, &settings, mode)?;
+    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new())
+        .with_content(shared)
+        .with_audit(audit)
+        .with_webhook(webhook.clone());
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for signals"))?;
@@ -107,15 +109,12 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 
 /// Who looks into arguments and results. Always on: a proxy that was asked for and does not look would be a lie.
 async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Result<Content, RunError> {
-    let allowed = file
-        .allowed_domains
-        .iter()
-        .map(|rule| Ruled { value: rule.value.host.clone(), rule: rule.rule.clone() });
+    let policy = content::Settings::of_policy(&session.policy.mcp.exfiltration, Rc::clone(&session.labels));
     let asked = content::Settings {
-        mode: settings.mode,
+        mode: settings.mode.unwrap_or(policy.mode),
         lifetime: settings.token_ttl,
-        destinations: Some(Destinations { allowed: allowed.collect(), rule: file.domains_rule.clone() }),
-        labels: Rc::clone(&session.labels),
+        destinations: Some(Destinations::of(&file.allowed_domains, file.domains_rule.clone())),
+        ..policy
     };
     let journal = session.journal.clone();
     match &settings.persist_path {
@@ -123,28 +122,6 @@ async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Re
         Some(path) => Content::persistent(asked, journal, path).await.map_err(|error| {
             RunError::Refused(format!("cannot use CANARY_MCP_PERSIST_PATH {}: {error}", path.display()))
         }),
-    }
-}
-
-/// Says what was asked for and has no engine here, on record and to the user.
-fn not_enforced(session: &Session, file: &ProxyFile) {
-    let mut asked = Vec::new();
-    if !file.auditors.is_empty() {
-        asked.push(("auditors", "two auditors".to_owned()));
-    }
-    let named: Vec<&str> = asked.iter().map(|(layer, _)| *layer).collect();
-    if !named.is_empty() {
-        session.note(&format!("{} not in force in this version", named.join(" and ")));
-    }
-    for (layer, asked) in asked {
-        session.journal.record(Event::Enforcement {
-            server_id: None,
-            layer: layer.to_owned(),
-            asked,
-            got: "nothing".to_owned(),
-            state: "absent".to_owned(),
-            why: "this version does not ask them yet".to_owned(),
-        });
     }
 }
 

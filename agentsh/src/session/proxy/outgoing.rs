@@ -21,8 +21,12 @@ pub const LAST_WORDS: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// An address that is none, or a host whose resolver cannot be used.
-pub fn webhook(session: &Session, settings: &Settings) -> Result<Option<Webhook<Journal>>, RunError> {
-    let Some(address) = settings.webhook.as_ref().filter(|_| settings.mode != ResponseMode::Log) else {
+pub fn webhook(
+    session: &Session,
+    settings: &Settings,
+    mode: ResponseMode,
+) -> Result<Option<Webhook<Journal>>, RunError> {
+    let Some(address) = settings.webhook.as_ref().filter(|_| mode != ResponseMode::Log) else {
         return Ok(None);
     };
     let refused = |why: String| RunError::Refused(format!("CANARY_MCP_ALERT_WEBHOOK cannot be used: {why}"));
@@ -33,7 +37,10 @@ pub fn webhook(session: &Session, settings: &Settings) -> Result<Option<Webhook<
 }
 
 /// A client that resolves as the host does. The user named the address, so it may be a private one.
-fn client() -> Result<Client, String> {
+///
+/// # Errors
+/// When the resolver of this machine cannot be used.
+pub fn client() -> Result<Client, String> {
     let resolver = Rc::new(Resolver::system().map_err(|error| error.to_string())?);
     let anywhere = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
     Ok(Client::new(Rc::new(move |name| {

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 pub use crate::session::content::ResponseMode;
 
-/// How long a token lives unless the environment says otherwise.
-const TOKEN_TTL: Duration = Duration::from_secs(3600);
+use crate::session::content::LIFETIME;
 
 #[derive(Clone)]
 pub struct Settings {
     pub config: Option<PathBuf>,
-    /// None was written: `halt`.
-    pub mode: ResponseMode,
+    /// None: as the policy says.
+    pub mode: Option<ResponseMode>,
     pub webhook: Option<String>,
     pub webhook_secret: Option<Secret>,
     pub token_ttl: Duration,
@@ -65,7 +64,7 @@ impl Settings {
         ];
         let log_level = word(env, "CANARY_MCP_LOG_LEVEL", &levels, "debug, info, warn or error")?;
         let token_ttl = match text("CANARY_MCP_TOKEN_TTL") {
-            None => TOKEN_TTL,
+            None => LIFETIME,
             Some(value) => match value.parse::<u64>() {
                 Ok(seconds) if (60..=86_400).contains(&seconds) => Duration::from_secs(seconds),
                 _ => return Err(wrong("CANARY_MCP_TOKEN_TTL", &value, "60 to 86400 seconds")),
@@ -75,8 +74,7 @@ impl Settings {
         if let Some(url) = webhook.as_ref().filter(|url| !url.starts_with("https://")) {
             return Err(wrong("CANARY_MCP_ALERT_WEBHOOK", url, "an https:// address"));
         }
-        let mode = mode.unwrap_or(ResponseMode::Halt);
-        if mode == ResponseMode::Alert && webhook.is_none() {
+        if mode == Some(ResponseMode::Alert) && webhook.is_none() {
             return Err(SettingsError::NoWebhook);
         }
         Ok(Self {
@@ -130,9 +128,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_is_the_strict_mode() {
+    fn nothing_set_leaves_it_to_the_policy() {
         let settings = read(&[("CANARY_MCP_MGMT_KEY", "")]).unwrap();
-        assert_eq!(settings.mode, ResponseMode::Halt);
+        assert_eq!(settings.mode, None);
         assert_eq!(settings.token_ttl, Duration::from_secs(3600));
         assert!(settings.key.is_none() && settings.config.is_none());
     }

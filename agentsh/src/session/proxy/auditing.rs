@@ -1,0 +1,106 @@
+//! The auditors' place in a call: asked before it is forwarded, and overruled by nobody but the mode.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use tokio::sync::Semaphore;
+
+use crate::auditor::{self, Audit as Said, Auditors, Who};
+use crate::guard::{Exfiltration, Outcome, Reason, Verdict};
+use crate::mcp::{Audit, Audited, Question};
+use crate::policy::proxy_file::ProxyFile;
+use crate::types::ServerId;
+
+use super::super::Session;
+use super::super::content::Content;
+use super::super::run::RunError;
+use super::outgoing;
+
+/// Calls that are asked about at once; more wait for their turn.
+const AT_ONCE: usize = 16;
+
+/// The auditors of a file; None when it names none.
+///
+/// # Errors
+/// A key that is not there, an address that is none, or a host whose resolver cannot be used.
+pub fn of_file(
+    session: &Session,
+    file: &ProxyFile,
+    content: &Rc<RefCell<Content>>,
+) -> Result<Option<Rc<dyn Audit>>, RunError> {
+    if file.auditors.is_empty() {
+        return Ok(None);
+    }
+    let client = outgoing::client().map_err(RunError::Refused)?;
+    let auditors = Auditors::of_file(file, &session.context.env, client);
+    let auditors = auditors.map_err(|error| RunError::Refused(error.to_string()))?;
+    Ok(auditors.map(|auditors| {
+        let asked = Asked { auditors, content: Rc::clone(content), turns: Semaphore::new(AT_ONCE) };
+        Rc::new(Auditing(Rc::new(asked))) as Rc<dyn Audit>
+    }))
+}
+
+#[derive(Debug)]
+struct Auditing(Rc<Asked>);
+
+#[derive(Debug)]
+struct Asked {
+    auditors: Auditors,
+    content: Rc<RefCell<Content>>,
+    turns: Semaphore,
+}
+
+impl Audit for Auditing {
+    fn ask(&self, call: &Question<'_>) -> Pin<Box<dyn Future<Output = Audited>>> {
+        let data = auditor::shown(call.server, call.tool, call.arguments, call.finding);
+        let (asked, server, tool) = (Rc::clone(&self.0), call.server.clone(), call.tool.to_owned());
+        Box::pin(async move {
+            let said = {
+                let _turn = asked.turns.acquire().await;
+                asked.auditors.judge(&data).await
+            };
+            asked.heard(said, &server, &tool)
+        })
+    }
+}
+
+impl Asked {
+    fn heard(&self, said: Said, server: &ServerId, tool: &str) -> Audited {
+        let passes = self.auditors.lets_pass(&said);
+        let (word, by, reason, why) = match said {
+            Said::Clean => return Audited { word: "clean", by: None, found: None },
+            Said::Flagged { by, why } => ("flagged", by, Reason::AuditFlagged, why),
+            Said::TimedOut { by } => ("timed-out", by, Reason::AuditTimedOut, String::new()),
+            Said::Failed { by, why } => ("failed", by, Reason::AuditFailed, why),
+        };
+        let name = by.name.clone();
+        let found = (!passes).then(|| {
+            let mut content = self.content.borrow_mut();
+            let found = exfiltration(content.outcome(), reason, by, why, server);
+            content.keep(&found, server, tool);
+            found
+        });
+        Audited { word, by: Some(name), found }
+    }
+}
+
+fn exfiltration(outcome: Outcome, reason: Reason, by: Who, why: String, server: &ServerId) -> Exfiltration {
+    let (severity, what) = match reason {
+        Reason::AuditFlagged => ("high", format!("auditor {} flagged it: {why}", by.name)),
+        Reason::AuditTimedOut => ("medium", format!("auditor {} did not answer in time", by.name)),
+        _ => ("medium", format!("auditor {} gave no verdict: {why}", by.name)),
+    };
+    Exfiltration {
+        verdict: Verdict::new(outcome, reason, by.rule),
+        detector: "auditor".to_owned(),
+        severity: severity.to_owned(),
+        source: None,
+        destination: Some(server.0.clone()),
+        context: why,
+        pointer: String::new(),
+        decoded: Vec::new(),
+        what,
+    }
+}

@@ -1,0 +1,142 @@
+//! Prose of results carries an invisible marker; nobody else sees one, and no server gets one back.
+
+use serde_json::{Value, json};
+
+use super::leaks::{self, MEMO, plain, reason};
+use crate::support::{Mode, Peer, Place};
+
+fn start(place: &Place) -> Peer {
+    let mut peer = Peer::start(&mut leaks::command(place));
+    peer.shake_hands();
+    peer
+}
+
+fn marker(marked: &str) -> String {
+    marked.chars().filter(|character| !plain(&character.to_string()).contains(*character)).collect()
+}
+
+#[test]
+fn prose_is_marked_and_comes_back_as_it_was() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let target = place.write("copy.txt", "");
+        // A path on its command line may be written.
+        let file =
+            json!({"servers": [{"id": "one", "command": place.program("fixture_server"), "args": [target]}]});
+        let config = place.write("proxy.json", file.to_string());
+        let mut peer = Peer::start(&mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
+        peer.shake_hands();
+        let source = place.write("memo.txt", MEMO);
+        let marked = peer.text("one__read_file", json!({"path": source}));
+        assert_eq!(plain(&marked), MEMO, "{mode:?}");
+        assert_eq!(marked.chars().count(), MEMO.chars().count() + 5);
+        for line in [
+            json!({"path": target, "text": marked}).to_string(),
+            // As clients write it that escape everything.
+            format!("{{\"path\":{target:?},\"text\":\"{}\"}}", escaped(&marked)),
+        ] {
+            std::fs::write(&target, "").unwrap();
+            peer.send_line(
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":\"w\",\"method\":\"tools/call\",\"params\":{{\"name\":\"one__write_file\",\"arguments\":{line}}}}}")
+                    .as_bytes(),
+            );
+            assert_eq!(peer.answer(&json!("w"))["result"]["content"][0]["text"], "written");
+            assert_eq!(std::fs::read_to_string(&target).unwrap(), MEMO, "{line}");
+        }
+    }
+}
+
+#[test]
+fn everything_else_stays_as_it_was() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = start(&place);
+    let prose = "The ferry leaves at nine, so please bring the tickets and something warm to wear. Who is late \
+                 waits for the next one, which is slower and does not call at the small islands.";
+    for text in [
+        json!({"note": prose}).to_string(),
+        json!([prose, prose]).to_string(),
+        json!(prose).to_string(),
+        format!("<note>{prose}</note>"),
+        format!("{prose}\n```sh\necho {prose}\n```"),
+        format!("a, {prose}\nb, {prose}\nc, {prose}"),
+        "Too short: the ferry leaves at nine, so please bring the tickets and something warm to wear."
+            .to_owned(),
+        "fn main() { let number = 1; println!(\"one two three four five six seven {}\", number); }"
+            .to_owned(),
+    ] {
+        assert_eq!(peer.text("one__echo", json!({"text": text})), text);
+    }
+    // The answer as it was spelled, byte by byte, when nothing is put in.
+    let said = r#"{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":{"text":"TEXT","n":1.50e3},"content":[{"text":"TEXT","type":"text"}],"\u0061":null}}"#
+        .replace("TEXT", prose);
+    let said = said.replace("\"id\":ID", "\"id\":\"raw\"");
+    peer.send(&json!({"jsonrpc": "2.0", "id": "raw", "method": "tools/call", "params": {"name": "one__say",
+        "arguments": {"line": said}}}));
+    assert_eq!(String::from_utf8(peer.next_line()).unwrap().trim_end(), said);
+}
+
+#[test]
+fn a_marker_alone_tells_where_a_text_came_from() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = start(&place);
+    let source = place.write("memo.txt", MEMO);
+    let mark = marker(&peer.text("one__read_file", json!({"path": source})));
+    let refused = peer.call("two__echo", json!({"text": format!("well{mark}")}));
+    assert_eq!(reason(&refused), "tainted-data", "{refused}");
+    assert!(refused["error"]["data"]["rule"].as_str().unwrap().contains("taint-marker"), "{refused}");
+    // A name is judged as it is spelled and forwarded as it is spelled.
+    let unknown = peer.call(&format!("one__echo{mark}"), json!({"text": "x"}));
+    assert!(unknown["error"]["message"].as_str().unwrap().contains("no such tool"), "{unknown}");
+    // What a marker hides is judged once it is out.
+    let refused = peer.call("one__echo", json!({"text": format!("https://colle{mark}ct.example.net/x")}));
+    assert_eq!(reason(&refused), "destination-not-allowed", "{refused}");
+}
+
+#[test]
+fn one_key_turns_it_off_and_others_move_it() {
+    let place = Place::new(Mode::Invoker);
+    let source = place.write("memo.txt", MEMO);
+    for (word, extra) in [("off", 0), ("suffix", 5), ("prefix", 5), ("both", 10), ("random_word_boundary", 5)]
+    {
+        place.policy(&format!("version: 1\nsandbox: {{mcp: {{exfiltration: {{marker: {word}}}}}}}\n"));
+        let mut peer = start(&place);
+        let text = peer.text("one__read_file", json!({"path": source}));
+        assert_eq!(
+            (plain(&text).as_str(), text.chars().count()),
+            (MEMO, MEMO.chars().count() + extra),
+            "{word}"
+        );
+        if word != "random_word_boundary" {
+            assert_eq!(text.starts_with(&MEMO[..20]), !matches!(word, "prefix" | "both"), "{word}");
+            assert_eq!(text.ends_with(&MEMO[60..]), matches!(word, "off" | "prefix"), "{word}");
+        }
+        // Without a marker copies are found as well.
+        assert_eq!(reason(&peer.call("two__echo", json!({"text": MEMO}))), "tainted-data", "{word}");
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let one = |character: char| match character.is_ascii() {
+        true => character.to_string(),
+        false => format!("\\u{:04x}", u32::from(character)),
+    };
+    text.chars().map(one).collect()
+}
+
+#[test]
+fn what_the_client_answers_a_server_has_no_marker_either() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = start(&place);
+    let source = place.write("memo.txt", MEMO);
+    let marked = peer.text("one__read_file", json!({"path": source}));
+    let call = peer.ask(
+        "tools/call",
+        json!({"name": "one__ask", "arguments": {"method": "sampling/createMessage", "params": {}}}),
+    );
+    let asked = peer.next();
+    peer.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"content": {"type": "text", "text": marked}}}));
+    let answer = peer.answer(&call);
+    let heard: Value =
+        serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+    assert_eq!(heard["result"]["content"]["text"], MEMO);
+}

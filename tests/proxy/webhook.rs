@@ -1,0 +1,102 @@
+//! A detection is told to the webhook: signed, sent again when that may help, on record when it was in vain.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use hmac::{Hmac, KeyInit, Mac};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use super::leaks::MEMO;
+use crate::support::{Answer, Mode, Peer, Place, Receiver};
+
+/// A receiver, and a proxy that is to tell it; the certificate is that of an authority of the user's own.
+fn start(place: &Place, answer: impl Fn(usize) -> u16 + Send + Sync + 'static) -> (Receiver, Command) {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let authority = place.write("authority.pem", made.cert.pem());
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    let receiver = Receiver::secure(config, move |_, before| Answer::Say(answer(before), String::new()));
+    let server = place.program("fixture_server");
+    let file = json!({"servers": [{"id": "one", "command": server}, {"id": "two", "command": server}]});
+    let config = place.write("proxy.json", file.to_string());
+    let mut command = place.agentsh(&["proxy", "--config", config.to_str().unwrap()]);
+    command.env("SSL_CERT_FILE", authority).env("CANARY_MCP_WEBHOOK_SECRET", "a shared secret");
+    command.env("CANARY_MCP_ALERT_WEBHOOK", format!("https://127.0.0.1:{}/hook?team=1", receiver.port));
+    (receiver, command)
+}
+
+/// One call that is refused.
+fn leak(place: &Place, command: &mut Command) -> Peer {
+    let file = place.write("memo.txt", MEMO);
+    let mut peer = Peer::start(command);
+    peer.shake_hands();
+    peer.call("one__read_file", json!({"path": file}));
+    let refused = peer.call("two__echo", json!({"text": MEMO}));
+    assert_eq!(refused["error"]["data"]["reason"], "tainted-data", "{refused}");
+    peer
+}
+
+fn undelivered(place: &Place) -> Vec<Value> {
+    let output = place.agentsh(&["mcp", "events", "--type", "alert_undelivered", "--json"]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn an_alert_is_signed_and_sent_again() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let (receiver, mut command) = start(&place, |before| if before == 0 { 503 } else { 204 });
+        let before = Instant::now();
+        leak(&place, &mut command).finish();
+        assert!(before.elapsed() >= Duration::from_secs(1), "the second attempt came at once");
+        let heard = receiver.heard();
+        assert_eq!(heard.len(), 2, "{mode:?} {heard:?}");
+        let mut stamps = Vec::new();
+        for request in &heard {
+            let (head, body) = request.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("POST /hook?team=1 "), "{head}");
+            let header = |name: &str| {
+                let line = head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+                line.unwrap_or_else(|| panic!("{name} in {head}")).to_owned()
+            };
+            let stamp = header("x-canary-timestamp");
+            let mut mac = Hmac::<Sha256>::new_from_slice(b"a shared secret").unwrap();
+            mac.update(format!("{stamp}{body}").as_bytes());
+            let hex: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(header("x-canary-signature-256"), format!("sha256={hex}"));
+            let alert: Value = serde_json::from_str(body).unwrap();
+            assert_eq!(
+                (&alert["event"], &alert["target_server"], &alert["source_server"], &alert["action"]),
+                (&json!("leakage_detected"), &json!("two"), &json!("one"), &json!("block"))
+            );
+            assert!(!body.contains("Lindenau") && !body.contains("orchard"), "{body}");
+            stamps.push((stamp.parse::<i64>().unwrap(), alert["event_id"].clone()));
+        }
+        // A new signature for the same event.
+        assert!(stamps[0].0 < stamps[1].0 && stamps[0].1 == stamps[1].1, "{stamps:?}");
+        assert!(undelivered(&place).is_empty());
+    }
+}
+
+#[test]
+fn an_alert_that_nobody_took_is_on_record() {
+    let place = Place::new(Mode::Invoker);
+    let (receiver, mut command) = start(&place, |_| 404);
+    leak(&place, &mut command).finish();
+    assert_eq!(receiver.heard().len(), 1);
+    let lost = undelivered(&place);
+    assert_eq!((lost.len(), &lost[0]["attempts"]), (1, &json!(1)), "{lost:?}");
+    assert!(lost[0]["detail"].as_str().unwrap().contains("404"), "{lost:?}");
+    assert_eq!(lost[0]["alert"]["event"], "leakage_detected");
+    // Whose certificate nobody vouches for is told nothing; the end of the session is the end of trying.
+    let (receiver, mut command) = start(&place, |_| 204);
+    leak(&place, command.env_remove("SSL_CERT_FILE")).finish();
+    assert!(receiver.heard().is_empty());
+    let lost = undelivered(&place);
+    assert_eq!(lost.len(), 2, "{lost:?}");
+}
