@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
 
 use super::control::{self, Answer, Order};
@@ -84,7 +85,7 @@ fn serve() -> io::Result<u8> {
     let socket = take_standard_input()?;
     let signals_before = prepare()?;
     let filter = seccomp::compile();
-    while let Some((Order { in_cgroup }, descriptors)) = control::receive(socket.as_fd())? {
+    while let Some((Order { in_cgroup }, descriptors)) = next_order(&socket)? {
         let mut descriptors = descriptors.into_iter();
         let control = descriptors.next().ok_or(io::ErrorKind::InvalidData)?;
         let cgroup = descriptors.next();
@@ -109,6 +110,16 @@ fn serve() -> io::Result<u8> {
         drop(told);
     }
     Ok(0)
+}
+
+/// Waits small: what is not needed for a while leaves memory.
+fn next_order(socket: &OwnedFd) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
+    const A_WHILE_MS: u16 = 1000;
+    if poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::from(A_WHILE_MS)) == Ok(0) {
+        crate::memory::forget_code();
+        crate::memory::trim_heap();
+    }
+    control::receive(socket.as_fd())
 }
 
 /// Dies with the session; is none of the terminal's business. Gives the signal mask of before.
