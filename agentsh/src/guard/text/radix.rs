@@ -6,7 +6,7 @@ use super::profile::Profile;
 use super::runs::{Alphabet, NONE, groups, pack};
 use super::views::Walk;
 
-const fn alphabet(letters: &[u8], fold_case: bool, prefixed: bool) -> Alphabet {
+const fn alphabet(letters: &[u8], fold_case: bool, apart: bool) -> Alphabet {
     let mut table = [NONE; 256];
     let mut index = 0;
     while index < letters.len() {
@@ -19,17 +19,17 @@ const fn alphabet(letters: &[u8], fold_case: bool, prefixed: bool) -> Alphabet {
         }
         index += 1;
     }
-    Alphabet { table, prefixed }
+    Alphabet { table, prefixed: fold_case, apart }
 }
 
 static BINARY: Alphabet = alphabet(b"01", false, false);
 static HEX: Alphabet = alphabet(b"0123456789ABCDEF", true, true);
 /// One case at a time: base64 is full of short runs of these letters in both.
 static BASE32: [Alphabet; 4] = [
-    alphabet(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", false, false),
-    alphabet(b"abcdefghijklmnopqrstuvwxyz234567", false, false),
-    alphabet(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", false, false),
-    alphabet(b"0123456789abcdefghijklmnopqrstuv", false, false),
+    alphabet(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", false, true),
+    alphabet(b"abcdefghijklmnopqrstuvwxyz234567", false, true),
+    alphabet(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", false, true),
+    alphabet(b"0123456789abcdefghijklmnopqrstuv", false, true),
 ];
 const STANDARD: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 /// Without `-` and `_`, for texts in which they separate groups.
@@ -109,8 +109,9 @@ fn hex(text: &str, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
         if symbols.iter().all(|symbol| *symbol > 9) {
             return;
         }
+        let mut settled = Settled::new(symbols);
         for offset in 0..2 {
-            pack::<4, 2>(&symbols[offset..], bytes);
+            settled.unpack::<4, 2>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Hex, bytes, at.clone());
         }
@@ -126,19 +127,62 @@ fn base64(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, byt
         if symbols.len() < 16 && usize::from(upper) + usize::from(lower) + usize::from(other) < 2 {
             return;
         }
+        let mut settled = Settled::new(symbols);
         for offset in 0..4 {
-            pack::<6, 4>(&symbols[offset..], bytes);
+            settled.unpack::<6, 4>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Base64, bytes, at.clone());
         }
     });
 }
 
+/// Symbols that are judged together, a multiple of every group.
+const BLOCK: usize = 1024;
+/// So many different symbols at least stand in what says something.
+const FEWEST_SYMBOLS: u32 = 5;
+
+/// The blocks of a long group that need not be unpacked again: they read as text in one alignment, and so are noise
+/// in every other one, or repeat a few symbols.
+struct Settled(Vec<bool>);
+
+impl Settled {
+    fn new(symbols: &[u8]) -> Self {
+        let is_dull = |block: &[u8]| {
+            let seen = block.iter().fold(0_u64, |seen, symbol| seen | 1 << (symbol & 63));
+            seen.count_ones() < FEWEST_SYMBOLS && block.len() == BLOCK
+        };
+        Self(symbols.chunks(BLOCK).map(is_dull).collect())
+    }
+
+    /// Unpacks in one alignment what is not settled.
+    fn unpack<const BITS: usize, const GROUP: usize>(
+        &mut self,
+        symbols: &[u8],
+        offset: usize,
+        bytes: &mut Vec<u8>,
+    ) {
+        let symbols = symbols.get(offset..).unwrap_or_default();
+        if symbols.len() < 4 * BLOCK {
+            return pack::<BITS, GROUP>(symbols, bytes);
+        }
+        bytes.clear();
+        let mut part = Vec::with_capacity(BLOCK);
+        for (symbols, settled) in symbols.chunks(BLOCK).zip(&mut self.0) {
+            if !*settled {
+                pack::<BITS, GROUP>(symbols, &mut part);
+                bytes.extend_from_slice(&part);
+                *settled = part.iter().all(|byte| matches!(byte, 0x20..=0x7e | b'\n' | b'\r' | b'\t'));
+            }
+        }
+    }
+}
+
 fn base32(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     walk.work(text.len());
     groups(text.as_bytes(), alphabet, 16, loose, &mut |symbols, at| {
+        let mut settled = Settled::new(symbols);
         for offset in 0..8 {
-            pack::<5, 8>(&symbols[offset..], bytes);
+            settled.unpack::<5, 8>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Base32, bytes, at.clone());
         }
