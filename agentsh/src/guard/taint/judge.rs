@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
 use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
-use super::print::value_tag;
 use super::near;
+use super::print::value_tag;
 use super::scan::{Hit, Scanner, What};
 use super::sinks::{HEAD, Sinks};
 use super::symbols::Folded;
@@ -190,7 +190,9 @@ impl Judge {
         }
         self.near(&mut search);
         self.earlier_calls(sink, now, decoder, &mut search);
+        values.clear();
         self.values = values;
+        self.single.clear();
         search.found
     }
 

@@ -9,6 +9,7 @@ use super::near;
 use super::symbols::Folded;
 use super::winnow::Winnow;
 use crate::guard::secrets::{self, Kind};
+use crate::guard::threads::side_by_side;
 
 /// One of so many neighbouring grams is kept.
 pub(super) const WINDOW: usize = 13;
@@ -78,8 +79,11 @@ impl TaintMemory {
         let secrets: Vec<Range<usize>> =
             spans.iter().map(|(span, _)| span.start as usize..span.end as usize).collect();
         let passages = Passages { hasher, known };
-        let (shadow, long) = passages.of_symbols(&text.symbols, &symbols, &secrets);
-        let steps = passages.of_letters(&text.letters, &letters);
+        let ((shadow, long), steps) = side_by_side(
+            text.symbols.len(),
+            || passages.of_symbols(&text.symbols, &symbols, &secrets),
+            || passages.of_letters(&text.letters, &letters),
+        );
         let (mut short, mut secret_steps) = (Vec::new(), Vec::new());
         for (span, letters) in &spans {
             values_in(hasher, &text, span, letters, &mut short, &mut secret_steps);

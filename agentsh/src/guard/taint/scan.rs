@@ -8,6 +8,7 @@ use super::memory::{Entry, OriginId, TaintMemory};
 use super::print::{Span, WINDOW};
 use super::symbols::Folded;
 use crate::guard::secrets::Kind;
+use crate::guard::threads::side_by_side;
 
 /// Every copied run of so many symbols (letters and digits) is found, wherever it stands.
 pub const GUARANTEED_RUN: usize = LONG + WINDOW - 1;
@@ -40,28 +41,27 @@ pub(super) struct Hit {
     pub what: What,
 }
 
-/// Buffers that are used again: grams that may be remembered, each with its place.
+/// Candidates whose memory is kept for the next text.
+const KEEP: usize = 16 * 1024;
+
+/// Buffers that are used again.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
+    symbols: Candidates,
+    letters: Candidates,
+}
+
+/// Grams that may be remembered, each with its place.
+#[derive(Debug, Default)]
+struct Candidates {
     short: Vec<(usize, u32)>,
     long: Vec<(usize, u32)>,
 }
 
-impl Scanner {
-    pub fn scan(&mut self, memory: &TaintMemory, text: &Folded, hits: &mut Vec<Hit>) {
-        if memory.is_empty() {
-            return;
-        }
-        self.probe_symbols(memory, &text.symbols);
-        self.values(memory, &text.symbols, hits);
-        self.passages(memory, &text.symbols, hits);
-        self.probe_letters(memory, &text.letters);
-        self.shifted(memory, hits);
-    }
-
+impl Candidates {
     /// Every long gram is looked up, not only those that winnowing would choose: the filter answers sooner than the
     /// choice is made.
-    fn probe_symbols(&mut self, memory: &TaintMemory, symbols: &[u8]) {
+    fn of_symbols(&mut self, memory: &TaintMemory, symbols: &[u8]) {
         let Self { short, long } = self;
         short.clear();
         long.clear();
@@ -81,8 +81,8 @@ impl Scanner {
         });
     }
 
-    /// As [`Scanner::probe_symbols`], over the distances between letters.
-    fn probe_letters(&mut self, memory: &TaintMemory, letters: &[u8]) {
+    /// As [`Candidates::of_symbols`], over the distances between letters.
+    fn of_letters(&mut self, memory: &TaintMemory, letters: &[u8]) {
         let Self { short, long } = self;
         short.clear();
         long.clear();
@@ -101,9 +101,29 @@ impl Scanner {
             before[at % 16] = gram;
         });
     }
+}
+
+impl Scanner {
+    pub fn scan(&mut self, memory: &TaintMemory, text: &Folded, hits: &mut Vec<Hit>) {
+        if memory.is_empty() {
+            return;
+        }
+        let Self { symbols, letters } = self;
+        side_by_side(
+            text.symbols.len(),
+            || symbols.of_symbols(memory, &text.symbols),
+            || letters.of_letters(memory, &text.letters),
+        );
+        self.values(memory, &text.symbols, hits);
+        self.passages(memory, &text.symbols, hits);
+        self.shifted(memory, hits);
+        if self.symbols.long.capacity().max(self.letters.long.capacity()) > KEEP {
+            *self = Self::default();
+        }
+    }
 
     fn values(&mut self, memory: &TaintMemory, symbols: &[u8], hits: &mut Vec<Hit>) {
-        for &(at, tag) in &self.short {
+        for &(at, tag) in &self.symbols.short {
             memory.short.find(tag, memory.floor(), |place| {
                 let Some((origin, entry)) = memory.entry_at(place) else { return };
                 let covered = |hit: &Hit| hit.origin == origin && hit.start <= at && at < hit.end;
@@ -130,7 +150,7 @@ impl Scanner {
     }
 
     fn passages(&mut self, memory: &TaintMemory, symbols: &[u8], hits: &mut Vec<Hit>) {
-        for &(at, tag) in &self.long {
+        for &(at, tag) in &self.symbols.long {
             memory.long.find(tag, memory.floor(), |place| {
                 let Some((origin, entry)) = memory.entry_at(place) else { return };
                 let covered = |hit: &Hit| {
@@ -150,12 +170,12 @@ impl Scanner {
 
     fn shifted(&mut self, memory: &TaintMemory, hits: &mut Vec<Hit>) {
         let mut places = Places::default();
-        for &(at, tag) in &self.short {
+        for &(at, tag) in &self.letters.short {
             memory.secret_steps.find(tag, memory.letter_floor(), |place| places.add(memory, at, place));
         }
         places.report(STEPS + 1, Some(Kind::HighEntropy), hits);
         let mut places = Places::default();
-        for &(at, tag) in &self.long {
+        for &(at, tag) in &self.letters.long {
             memory.steps.find(tag, memory.letter_floor(), |place| places.add(memory, at, place));
         }
         places.report(LONG_STEPS + 1, None, hits);

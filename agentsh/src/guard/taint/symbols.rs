@@ -11,6 +11,8 @@ pub struct Folded {
 
 /// No symbol.
 const NONE: u8 = 0;
+/// Bytes that are kept for the next text.
+const KEEP: usize = 64 * 1024;
 /// Bytes that are folded at once.
 const BLOCK: usize = 128;
 /// Marks a byte outside ASCII in [`SYMBOLS`].
@@ -41,7 +43,11 @@ impl Folded {
         folded
     }
 
+    /// Empties it, for the next text. What one long text took is given back.
     pub fn clear(&mut self) {
+        if self.symbols.capacity() > KEEP {
+            *self = Self::default();
+        }
         self.symbols.clear();
         self.letters.clear();
     }

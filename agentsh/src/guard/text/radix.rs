@@ -1,9 +1,11 @@
 //! Alphabets in which each letter stands for a fixed number of bits: binary, hex, base32, base64. Every alignment
 //! is tried, because what stands in front of an encoded secret shifts it.
 
+use std::ops::Range;
+
 use super::Step;
 use super::profile::Profile;
-use super::runs::{Alphabet, NONE, groups, pack};
+use super::runs::{Alphabet, NONE, groups, pack, words};
 use super::views::Walk;
 
 const fn alphabet(letters: &[u8], fold_case: bool, apart: bool) -> Alphabet {
@@ -44,12 +46,14 @@ static BASE64: Alphabet = {
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let mut bytes = Vec::new();
+    let mut words: Option<Vec<Range<usize>>> = None;
     if profile.count(b'0') >= 8 && profile.count(b'1') >= 8 {
         binary(text, walk, &mut bytes);
     }
     let hexadecimal = profile.digits() + profile.range(b'a'..=b'f') + profile.range(b'A'..=b'F');
     if profile.digits() >= 4 && hexadecimal >= 12 {
-        hex(text, hexadecimal * 10 >= profile.letters_and_digits() * 9, walk, &mut bytes);
+        let loose = hexadecimal * 10 >= profile.letters_and_digits() * 9;
+        hex(text, loose, words.get_or_insert_with(|| self::words(text.as_bytes())), walk, &mut bytes);
     }
     let marked = profile.upper() + profile.digits();
     if profile.letters_and_digits() < 8 {
@@ -78,14 +82,15 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         };
         // What is not all letters of one case is broken into words by the other one.
         if own + profile.digits() >= 16 && (index < 2 || numbered) {
-            base32(text, alphabet, loose && other == 0, walk, &mut bytes);
+            let words = words.get_or_insert_with(|| self::words(text.as_bytes()));
+            base32(text, alphabet, loose && other == 0, words, walk, &mut bytes);
         }
     }
 }
 
 fn binary(text: &str, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     walk.work(text.len());
-    groups(text.as_bytes(), &BINARY, 40, true, &mut |symbols, at| {
+    groups(text.as_bytes(), &BINARY, 40, true, &[], &mut |symbols, at| {
         for offset in 0..8 {
             pack::<1, 8>(&symbols[offset..], bytes);
             walk.work(bytes.len());
@@ -103,9 +108,9 @@ fn binary(text: &str, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     });
 }
 
-fn hex(text: &str, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
+fn hex(text: &str, loose: bool, words: &[Range<usize>], walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     walk.work(text.len());
-    groups(text.as_bytes(), &HEX, 12, loose, &mut |symbols, at| {
+    groups(text.as_bytes(), &HEX, 12, loose, words, &mut |symbols, at| {
         if symbols.iter().all(|symbol| *symbol > 9) {
             return;
         }
@@ -120,7 +125,7 @@ fn hex(text: &str, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
 
 fn base64(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     walk.work(text.len());
-    groups(text.as_bytes(), alphabet, 8, loose, &mut |symbols, at| {
+    groups(text.as_bytes(), alphabet, 8, loose, &[], &mut |symbols, at| {
         let upper = symbols.iter().any(|symbol| *symbol < 26);
         let lower = symbols.iter().any(|symbol| (26..52).contains(symbol));
         let other = symbols.iter().any(|symbol| *symbol >= 52);
@@ -177,9 +182,16 @@ impl Settled {
     }
 }
 
-fn base32(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
+fn base32(
+    text: &str,
+    alphabet: &Alphabet,
+    loose: bool,
+    words: &[Range<usize>],
+    walk: &mut Walk<'_>,
+    bytes: &mut Vec<u8>,
+) {
     walk.work(text.len());
-    groups(text.as_bytes(), alphabet, 16, loose, &mut |symbols, at| {
+    groups(text.as_bytes(), alphabet, 16, loose, words, &mut |symbols, at| {
         let mut settled = Settled::new(symbols);
         for offset in 0..8 {
             settled.unpack::<5, 8>(symbols, offset, bytes);

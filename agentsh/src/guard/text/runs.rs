@@ -30,14 +30,18 @@ static IS_WORD: [bool; 256] = {
 };
 
 /// Finds groups of at least `shortest` symbols and gives their values and where they stand. Pieces are one group
-/// when they are equally long, when both are long, or, with `loose`, always. Linear.
+/// when they are equally long, when both are long, or, with `loose`, always. `words`: see [`words`]; for alphabets
+/// that do not stand [`Alphabet::apart`] there need be none. Linear.
 pub(super) fn groups(
     text: &[u8],
     alphabet: &Alphabet,
     shortest: usize,
     loose: bool,
+    words: &[Range<usize>],
     each: &mut dyn FnMut(&[u8], Range<usize>),
 ) {
+    let mut words = words.iter();
+    let mut word = 0..0;
     let mut symbols: Vec<u8> = Vec::new();
     let mut group = 0..0;
     let (mut last, mut pieces, mut closed) = (0, 0_usize, false);
@@ -62,9 +66,12 @@ pub(super) fn groups(
             }
             symbols.clear();
             (pieces, closed) = (0, false);
-            let word = text[start..].iter().position(|byte| !IS_WORD[usize::from(*byte)]);
-            let word = start..word.map_or(text.len(), |length| start + length);
-            position = word.end.max(position);
+            while word.end <= start {
+                let Some(next) = words.next() else { break };
+                word = next.clone();
+            }
+            let word = start..word.end.max(position);
+            position = word.end;
             for run in long_runs(text, alphabet, word, shortest) {
                 symbols.extend(text[run.clone()].iter().map(|byte| alphabet.table[usize::from(*byte)]));
                 each(&symbols, run);
@@ -96,10 +103,25 @@ pub(super) fn groups(
     }
 }
 
+/// Where letters and digits stand in a row, in order.
+pub(super) fn words(text: &[u8]) -> Vec<Range<usize>> {
+    let mut words = Vec::new();
+    let mut from = 0;
+    while let Some(start) = text[from..].iter().position(|byte| IS_WORD[usize::from(*byte)]) {
+        let start = from + start;
+        let length = text[start..].iter().position(|byte| !IS_WORD[usize::from(*byte)]);
+        let end = length.map_or(text.len(), |length| start + length);
+        words.push(start..end);
+        from = end;
+    }
+    words
+}
+
 /// Whether other letters or digits stand right before or behind. One alone is a sign of a number: `\x6d`, `\u006d`,
 /// `6dh`, and the `x` of `0x6d`.
 fn is_glued(text: &[u8], start: usize, end: usize) -> bool {
-    let is_word = |at: Option<usize>| at.and_then(|at| text.get(at)).is_some_and(|byte| IS_WORD[usize::from(*byte)]);
+    let is_word =
+        |at: Option<usize>| at.and_then(|at| text.get(at)).is_some_and(|byte| IS_WORD[usize::from(*byte)]);
     let zero = |at: Option<usize>| at.and_then(|at| text.get(at)) == Some(&b'0');
     let two_before = start.checked_sub(2);
     let before = is_word(start.checked_sub(1)) && is_word(two_before) && !zero(two_before);
