@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::texts;
+
 pub fn main(words: &[String]) {
     let mut servers = match words {
         [flag, file] if flag == "--config" => {
@@ -28,6 +30,23 @@ pub fn main(words: &[String]) {
         let answer = match words[0] {
             // Microseconds of each call.
             "calls" => json!((0..number(1)).map(|_| server.call(number(2))).collect::<Vec<f64>>()),
+            // The same with a text of a kind as the argument.
+            "send" => {
+                let arguments = format!("{{\"text\":\"{}\"}}", texts::of(words[2], number(3)));
+                json!((0..number(1)).map(|_| server.call_with(&arguments, 0)).collect::<Vec<f64>>())
+            }
+            // The same with a text of many words as the result.
+            "words" => {
+                let arguments = format!("{{\"words\":{}}}", number(2));
+                json!((0..number(1)).map(|_| server.call_with(&arguments, number(2))).collect::<Vec<f64>>())
+            }
+            // So many results, each of which says something else.
+            "notes" => {
+                for note in 0..number(1) {
+                    server.call_with(&format!("{{\"note\":{note}}}"), 100);
+                }
+                Value::Null
+            }
             // Seconds for all of them, and how many were refused; 0 calls a second means as fast as possible.
             "pipeline" => json!(server.pipeline(number(1), number(2), number(3))),
             other => panic!("unknown order {other}"),
@@ -75,13 +94,19 @@ impl Server {
 
     /// One call whose result holds `bytes` of text; microseconds from the first byte out to the last byte in.
     fn call(&mut self, bytes: usize) -> f64 {
-        let started = Instant::now();
+        self.call_with(&format!("{{\"bytes\":{bytes}}}"), bytes)
+    }
+
+    /// One call whose answer has more bytes than `least`.
+    fn call_with(&mut self, arguments: &str, least: usize) -> f64 {
         let tool = self.tool;
-        self.ask(&format!(
-            "\"method\":\"tools/call\",\"params\":{{\"name\":\"{tool}\",\"arguments\":{{\"bytes\":{bytes}}}}}"
-        ));
+        let request =
+            format!("\"method\":\"tools/call\",\"params\":{{\"name\":\"{tool}\",\"arguments\":{arguments}}}");
+        let started = Instant::now();
+        self.ask(&request);
         let time = started.elapsed().as_secs_f64() * 1e6;
-        assert!(self.line.len() > bytes, "{}", String::from_utf8_lossy(&self.line));
+        assert!(self.line.len() > least, "{}", String::from_utf8_lossy(&self.line));
+        assert!(self.line.windows(8).any(|part| part == b"\"result\""), "a call was refused");
         time
     }
 

@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 
+use super::texts;
+
 pub fn main() {
     let mut input = BufReader::with_capacity(1 << 20, std::io::stdin().lock());
     let mut output = std::io::stdout().lock();
@@ -30,8 +32,16 @@ fn answer(line: &str, into: &mut Vec<u8>) {
         begin(r#"{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}}"#)
     } else {
         begin(r#"{"content":[{"type":"text","text":""#).unwrap();
-        let bytes = number(line, "\"bytes\":").unwrap_or(5);
-        into.resize(into.len() + bytes, b'x');
+        // What is asked for stands at the end of a line, behind anything that a text could hold.
+        let end = &line[line.floor_char_boundary(line.len().saturating_sub(40))..];
+        if let Some(note) = number(end, "\"note\":") {
+            into.write_all(texts::words(note + 10, 200).as_bytes()).unwrap();
+        } else if let Some(bytes) = number(end, "\"words\":") {
+            into.write_all(texts::words(3, bytes).as_bytes()).unwrap();
+        } else {
+            let bytes = number(end, "\"bytes\":").unwrap_or(5);
+            into.resize(into.len() + bytes, b'x');
+        }
         into.write_all(b"\"}]}}")
     };
     done.and_then(|()| into.write_all(b"\n")).unwrap();

@@ -18,6 +18,7 @@ mod echo;
 mod launch;
 mod network;
 mod relay;
+mod texts;
 
 fn main() -> std::process::ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -9,6 +9,7 @@ pub mod secrets;
 pub mod server_policy;
 pub mod taint;
 pub mod text;
+pub(crate) mod threads;
 pub mod tool_policy;
 pub mod verdict;
 

@@ -29,12 +29,11 @@ impl<R: Recorder> Connection<R> {
             Err(detail) => return Err(self.unidentified(bytes, detail).await),
         };
         let content = params.and_then(|params| params.member("arguments"));
-        let arguments = content.map_or_else(|| "null".to_owned(), Json::to_compact);
         self.record.record(Event::McpToolCalled {
             server_id: self.options.server.clone(),
             tool_name: tool.to_string(),
             jsonrpc_id: id.to_value(),
-            input: (self.options.redact)(&arguments),
+            input: (self.options.redact)(content.unwrap_or(&Json::Null)),
         });
         let hash = self.tools.get(&*tool).cloned();
         let now = self.now();

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::guard::{ContentGuard, NotConfigured};
+use crate::json::Json;
 use crate::types::ServerId;
 
 use super::audit::Audit;
@@ -25,8 +26,8 @@ pub struct Options {
     pub request_timeout: Option<Duration>,
     /// How long a server may go on after its input was closed.
     pub exit_grace: Duration,
-    /// Turns the JSON text of a call's arguments into what the event log may show.
-    pub redact: fn(&str) -> Value,
+    /// Turns a call's arguments into what the event log may show.
+    pub redact: fn(&Json<'_>) -> Value,
     /// Hashes of tools that earlier sessions saw.
     pub known: BTreeMap<String, String>,
     /// The moment from which rate limits count: the same one for every connection of a session.

@@ -148,10 +148,7 @@ impl Bridges {
         let mut options = Options::new(id);
         options.max_line_bytes = usize::try_from(policy.max_line_bytes).unwrap_or(usize::MAX);
         options.request_timeout = policy.request_timeout_s.map(Duration::from_secs);
-        options.redact = |json| match serde_json::from_str(json) {
-            Ok(value) => redact::redact(&value),
-            Err(_) => serde_json::Value::Null,
-        };
+        options.redact = |arguments| redact::redact(&arguments.to_value());
         options.epoch = self.epoch;
         options.content = Rc::clone(&self.content);
         options.audit.clone_from(&self.audit);

@@ -11,10 +11,11 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::guard::content::{Forbidden, Views, forbidden, markable};
-use crate::guard::flow::{self, Annotations, Flow, Flowed, Labels, Remembered};
+use crate::guard::flow::{self, Annotations, Flow, Flowed, Judged, Labels, Remembered};
 use crate::guard::taint::judge::Severity;
 use crate::guard::taint::marker::Position;
 use crate::guard::taint::{self, Leaves, Origin, OriginId};
+use crate::guard::threads::side_by_side;
 use crate::guard::{ContentGuard, Exfiltration, Outcome, Reason, Rewrite, Verdict};
 use crate::json::Json;
 use crate::policy::{ExfiltrationPolicy, HostPattern, MarkerPlace, NetworkRule, OnChange, Ruled};
@@ -210,6 +211,10 @@ impl Content {
     fn leak(&mut self, server: &ServerId, call: &Leaves<'_>) -> Option<Exfiltration> {
         let labels = self.labels(server);
         let judged = self.flow.judge(server, labels, call, since_1970(), &self.views);
+        self.leak_of(judged, server)
+    }
+
+    fn leak_of(&self, judged: Judged, server: &ServerId) -> Option<Exfiltration> {
         let leak = judged.findings.into_iter().find(|flowed| flowed.refused)?;
         Some(self.of_flow(leak, judged.verdict, server))
     }
@@ -333,13 +338,16 @@ impl ContentGuard for Content {
         _now: Duration,
     ) -> Option<Exfiltration> {
         let call = Leaves::of_call(tool, arguments.unwrap_or(&Json::Null));
-        let found = self.leak(server, &call).or_else(|| {
-            let list = self.settings.destinations.as_ref().filter(|_| names_places(tool, arguments));
-            let place = list.and_then(|list| {
-                Some((forbidden(&call, &list.allowed, &self.views.limits)?, list.rule.clone()))
-            });
-            place.map(|(place, rule)| self.of_place(place, rule))
-        });
+        let labels = self.labels(server);
+        let list = self.settings.destinations.as_ref().filter(|_| names_places(tool, arguments));
+        let (allowed, limits) = (list.map(|list| list.allowed.as_slice()), self.views.limits);
+        let (judged, place) = side_by_side(
+            call.length(),
+            || self.flow.judge(server, labels, &call, since_1970(), &self.views),
+            || forbidden(&call, allowed?, &limits),
+        );
+        let rule = list.map(|list| list.rule.clone());
+        let found = self.leak_of(judged, server).or_else(|| Some(self.of_place(place?, rule?)));
         if let Some(found) = &found {
             self.keep(found, server, tool);
         }

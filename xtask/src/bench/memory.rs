@@ -48,7 +48,7 @@ pub fn measure(place: &Place, report: &mut Report) -> Result<()> {
 }
 
 /// One row of `smaps_rollup`.
-fn mebibytes(pid: u32, key: &str) -> Result<f64> {
+pub fn mebibytes(pid: u32, key: &str) -> Result<f64> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     let row = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));

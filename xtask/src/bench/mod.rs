@@ -2,6 +2,7 @@
 //! bar that it has to hold. A busy machine makes times longer, ratios and differences less so.
 
 mod ebpf;
+mod exfil;
 mod launch;
 mod mcp;
 mod measure;

@@ -125,19 +125,63 @@ pub(super) fn find(text: &str, runs: bool, sink: &mut Sink<'_>) {
 
 /// Whether a word of the text is one of the tools.
 fn has_tool(text: &str) -> bool {
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    text.as_bytes().split(|byte| !is_word(*byte)).any(|word| {
-        (2..=17).contains(&word.len()) && std::str::from_utf8(word).is_ok_and(|word| tool(word).is_some())
-    })
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let first = FIRST[usize::from(bytes[at])];
+        if first & IS_WORD == 0 {
+            at += 1;
+            continue;
+        }
+        let start = at;
+        while at < bytes.len() && FIRST[usize::from(bytes[at])] & IS_WORD != 0 {
+            at += 1;
+        }
+        let length = at - start;
+        if length <= LONGEST && first >> length & 1 != 0 && tool(&text[start..at]).is_some() {
+            return true;
+        }
+    }
+    false
 }
 
+/// Longest name of a tool, in bytes.
+const LONGEST: usize = 17;
+/// In [`FIRST`]: a letter, a digit or `-`.
+const IS_WORD: u32 = 1;
+/// For each byte, which lengths the names of tools have that begin with it: one bit for each length. Capitals begin
+/// sentences; only `Curl` and `Invoke-WebRequest` are written with one. Nearly every word of a text is none of them by its first letter and its length.
+static FIRST: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        if (byte as u8).is_ascii_alphanumeric() || byte as u8 == b'-' {
+            table[byte] |= IS_WORD;
+        }
+        byte += 1;
+    }
+    let mut at = 0;
+    while at < TOOLS.len() {
+        let name = TOOLS[at].0.as_bytes();
+        table[name[0] as usize] |= 1 << name.len();
+        if matches!(name[0], b'c' | b'i') {
+            table[name[0].to_ascii_uppercase() as usize] |= 1 << name.len();
+        }
+        at += 1;
+    }
+    table
+};
+
 fn tool(name: &str) -> Option<(&'static str, Kind)> {
-    if !name.as_bytes().first().is_some_and(|byte| b"acdfghiklmnoprstwxCI".contains(byte)) || name.len() > 17
-    {
+    let first = FIRST[usize::from(*name.as_bytes().first()?)];
+    if name.len() > LONGEST || first >> name.len() & 1 == 0 {
         return None;
     }
-    let name = name.to_ascii_lowercase();
-    let index = TOOLS.binary_search_by(|(known, _)| (*known).cmp(name.as_str())).ok()?;
+    let mut lower = [0; LONGEST];
+    let lower = &mut lower[..name.len()];
+    lower.copy_from_slice(name.as_bytes());
+    lower.make_ascii_lowercase();
+    let index = TOOLS.binary_search_by(|(known, _)| known.as_bytes().cmp(lower)).ok()?;
     Some(TOOLS[index])
 }
 

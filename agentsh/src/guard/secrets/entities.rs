@@ -130,15 +130,16 @@ pub fn find(text: &str, limit: usize) -> Vec<Entity> {
 /// What stands between the `BEGIN` and the `END` line, or the end of the text.
 fn private_keys(text: &str, limit: usize, found: &mut Vec<Entity>) {
     let mut from = 0;
-    while let Some(at) = text.get(from..).and_then(|rest| rest.find("-----BEGIN")) {
+    while let Some(at) = memchr::memmem::find(&text.as_bytes()[from..], b"-----BEGIN") {
         let title = from + at + 10;
         from = title;
-        let Some(length) = text[title..].find("-----") else { return };
+        let Some(length) = memchr::memmem::find(&text.as_bytes()[title..], b"-----") else { return };
         if length > MAX_TITLE || !text[title..title + length].contains("PRIVATE KEY") {
             continue;
         }
         let start = title + length + 5;
-        let end = text[start..].find("-----END").map_or(text.len(), |length| start + length);
+        let end = memchr::memmem::find(&text.as_bytes()[start..], b"-----END");
+        let end = end.map_or(text.len(), |length| start + length);
         if found.len() < limit && end > start {
             found.push(Entity { kind: Kind::PrivateKey, start, end });
         }

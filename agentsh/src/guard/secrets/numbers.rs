@@ -3,20 +3,26 @@
 use super::checks;
 use super::entities::{Entity, Kind};
 
+/// Digits of the shortest number that means something.
+const FEWEST: usize = 7;
 /// Longest number with its separators, in bytes.
 const MAX_LENGTH: usize = 40;
 
 /// Digits that may be parted by one separator each, as people write long numbers.
 pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
     let bytes = text.as_bytes();
+    if bytes.iter().filter(|byte| byte.is_ascii_digit()).count() < FEWEST {
+        return;
+    }
     let mut at = 0;
+    let (mut digits, mut groups) = (Vec::new(), Vec::new());
     while let Some(start) = bytes[at..].iter().position(u8::is_ascii_digit).map(|offset| at + offset) {
-        let (end, digits, groups) = chain(bytes, start);
+        let end = chain(bytes, start, &mut digits, &mut groups);
         at = end.max(start + 1);
         let glued = start > 0
             && (bytes[start - 1].is_ascii_alphanumeric() || matches!(bytes[start - 1], b'.' | b'_'))
             || bytes.get(end).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-        if glued || digits.len() < 7 {
+        if glued || digits.len() < FEWEST {
             continue;
         }
         let plus = start > 0 && bytes[start - 1] == b'+';
@@ -52,8 +58,10 @@ fn kind(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[usize],
 }
 
 /// From a digit on: where the number ends, its digits, and the lengths of its groups.
-fn chain(bytes: &[u8], start: usize) -> (usize, Vec<u8>, Vec<usize>) {
-    let (mut digits, mut groups) = (Vec::new(), vec![0]);
+fn chain(bytes: &[u8], start: usize, digits: &mut Vec<u8>, groups: &mut Vec<usize>) -> usize {
+    digits.clear();
+    groups.clear();
+    groups.push(0);
     let (mut at, mut end) = (start, start);
     while at < bytes.len() {
         let byte = bytes[at];
@@ -83,7 +91,7 @@ fn chain(bytes: &[u8], start: usize) -> (usize, Vec<u8>, Vec<usize>) {
         }
         at += 1;
     }
-    (end, digits, groups)
+    end
 }
 
 fn is_issuer(digits: &[u8]) -> bool {

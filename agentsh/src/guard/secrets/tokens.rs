@@ -37,7 +37,8 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
         if found.len() >= limit {
             return;
         }
-        if is_break(bytes[at]) {
+        let class = class(bytes[at]);
+        if class == BREAK {
             // The name of a secret holds for the next word when only these stand between.
             if matches!(bytes[at], b'\n' | b',' | b'{' | b'}' | b'[' | b']') {
                 announced &= bytes[at] == b'[';
@@ -45,48 +46,69 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
             at += 1;
             continue;
         }
-        let end =
-            bytes[at..].iter().position(|byte| is_break(*byte)).map_or(bytes.len(), |length| at + length);
-        word(text, at, end, announced, found);
+        let letters = length(&bytes[at..], |class| class == LETTER);
+        let stop = usize::from(bytes.get(at + letters) == Some(&b'.'));
+        let ends = bytes.get(at + letters + stop).is_none_or(|next| self::class(*next) == BREAK);
+        let end = if letters > 0 && ends && letters <= MAX_PLAIN {
+            // Letters alone are no value, whatever they say.
+            at + letters + stop
+        } else {
+            let end = at + letters + length(&bytes[at + letters..], |class| class != BREAK);
+            word(text, at, end, announced, found);
+            end
+        };
         announced = announces(text, at, end, announced);
         at = end;
     }
 }
 
+/// Longest word of letters alone that is no key of any form.
+const MAX_PLAIN: usize = 16;
 /// Ends a word wherever it stands.
-fn is_break(byte: u8) -> bool {
-    matches!(
-        byte,
-        b' ' | b'\n'
-            | b'\r'
-            | b'\t'
-            | b'"'
-            | b'\''
-            | b'`'
-            | b'<'
-            | b'>'
-            | b'{'
-            | b'}'
-            | b'['
-            | b']'
-            | b'('
-            | b')'
-            | b','
-            | b';'
-            | b'|'
-    )
+const BREAK: u8 = 1;
+const LETTER: u8 = 2;
+static CLASS: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        if (byte as u8).is_ascii_alphabetic() {
+            table[byte] = LETTER;
+        }
+        byte += 1;
+    }
+    let breaks = b" \n\r\t\"'`<>{}[](),;|";
+    let mut at = 0;
+    while at < breaks.len() {
+        table[breaks[at] as usize] = BREAK;
+        at += 1;
+    }
+    table
+};
+
+#[inline]
+fn class(byte: u8) -> u8 {
+    CLASS[usize::from(byte)]
+}
+
+/// Bytes from the beginning that are of a class.
+#[inline]
+fn length(bytes: &[u8], fits: impl Fn(u8) -> bool) -> usize {
+    bytes.iter().position(|byte| !fits(class(*byte))).unwrap_or(bytes.len())
 }
 
 /// Whether the next word is a secret: `password:`, `"token": `, `Bearer`.
 fn announces(text: &str, start: usize, end: usize, announced: bool) -> bool {
     let word = &text[start..end];
-    let after = text[end..].trim_start_matches(['"', '\'', '`', ' ']);
-    let is_assigned = word.ends_with([':', '=']) || after.starts_with([':', '=']);
-    if word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic") {
-        return true;
-    }
-    if matches!(word, ":" | "=" | ":=" | "=>" | "is") {
-        return announced;
+    let is_assigned = word.ends_with([':', '='])
+        || text.as_bytes()[end..]
+            .iter()
+            .find(|byte| !matches!(byte, b'"' | b'\'' | b'`' | b' '))
+            .is_some_and(|byte| matches!(byte, b':' | b'='));
+    match word.len() {
+        6 if word.eq_ignore_ascii_case("bearer") => return true,
+        5 if word.eq_ignore_ascii_case("basic") => return true,
+        1 | 2 if matches!(word, ":" | "=" | ":=" | "=>" | "is") => return announced,
+        _ => {}
     }
     is_assigned && is_secret_name(word)
 }
@@ -110,7 +132,7 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
         return;
     }
     let mut push = |kind, start, end| found.push(Entity { kind, start, end });
-    if let Some(scheme) = word.find("://").filter(|scheme| *scheme <= 30 && word.len() > scheme + 6) {
+    if let Some(scheme) = find_scheme(word).filter(|scheme| *scheme <= 30 && word.len() > scheme + 6) {
         address(word, scheme, start, &mut push);
         return;
     }
@@ -134,6 +156,11 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
     }
     emails(word, start, &mut push);
     classify(word, start, &mut push);
+}
+
+/// Where `://` stands.
+fn find_scheme(word: &str) -> Option<usize> {
+    memchr::memchr_iter(b':', word.as_bytes()).find(|at| word.as_bytes()[*at..].starts_with(b"://"))
 }
 
 /// What stands after the name of a secret and is not the name of something else.

@@ -82,12 +82,29 @@ const FORMS: [Form; 66] = [
     form("age-secret-key-1", 40),
 ];
 
+/// Whether a form, or a JWT, begins with this byte.
+static STARTS: [bool; 256] = {
+    let mut table = [false; 256];
+    table[b'e' as usize] = true;
+    let mut at = 0;
+    while at < FORMS.len() {
+        let first = FORMS[at].prefix.as_bytes()[0];
+        table[first.to_ascii_lowercase() as usize] = true;
+        table[first.to_ascii_uppercase() as usize] = true;
+        at += 1;
+    }
+    table
+};
+
 /// Whether a whole word is a key of a known form, and how many bytes of it are the prefix that all such keys share.
 pub(super) fn known(word: &str) -> Option<(Kind, usize)> {
     if word.len() < 18 {
         return None;
     }
     let first = word.as_bytes().first()?;
+    if !STARTS[usize::from(*first)] {
+        return None;
+    }
     let fits = |form: &Form| {
         form.prefix.as_bytes().first().is_some_and(|byte| byte.eq_ignore_ascii_case(first))
             && word.len() >= form.prefix.len() + form.rest

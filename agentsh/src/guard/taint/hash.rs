@@ -10,6 +10,9 @@ pub const LONG: usize = 2 * SHORT;
 pub const STEPS: usize = 12;
 pub const LONG_STEPS: usize = 2 * STEPS;
 
+/// Letters whose distances are measured at once.
+const CHUNK: usize = 1024;
+
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 const MIX_OLD: u64 = 0xC2B2_AE3D_27D4_EB4F;
 
@@ -20,8 +23,9 @@ pub struct Hasher {
     /// `enter`, rotated as far as a symbol has moved when it leaves a short gram.
     leave: [u64; 256],
     step_enter: [u64; 16],
-    step_leave: [u64; 16],
     step_enter_back: [u64; 16],
+    /// For each pair of a step that leaves and one that enters: what to add, forwards and backwards.
+    step_pairs: [(u64, u64); 256],
 }
 
 impl std::fmt::Debug for Hasher {
@@ -45,54 +49,83 @@ impl Hasher {
         };
         let enter: [u64; 256] = std::array::from_fn(|at| words(0, at));
         let step_enter: [u64; 16] = std::array::from_fn(|at| words(1, at));
+        let step_enter_back = step_enter.map(|word| word.rotate_left(STEPS as u32 - 1));
         Self {
             leave: enter.map(|word| word.rotate_left(SHORT as u32)),
             enter,
-            step_leave: step_enter.map(|word| word.rotate_left(STEPS as u32)),
-            step_enter_back: step_enter.map(|word| word.rotate_left(STEPS as u32 - 1)),
+            step_pairs: std::array::from_fn(|pair| {
+                let (old, new) = (step_enter[pair >> 4], pair & 15);
+                let forward = old.rotate_left(STEPS as u32) ^ step_enter[new];
+                (forward, old.rotate_right(1) ^ step_enter_back[new])
+            }),
+            step_enter_back,
             step_enter,
+        }
+    }
+
+    /// Calls `each` with every short gram of `symbols` and where it starts.
+    #[inline]
+    pub fn each_short_gram(&self, symbols: &[u8], mut each: impl FnMut(usize, u64)) {
+        let Some(mut roll) = self.roll(symbols, 0) else { return };
+        each(0, roll.gram());
+        for (at, (&new, &old)) in symbols[SHORT..].iter().zip(symbols).enumerate() {
+            roll.forward(self, old, new);
+            each(at + 1, roll.gram());
         }
     }
 
     /// The hash of every short gram of `symbols`: entry `i` is the gram that starts at `i`.
     pub fn short_grams(&self, symbols: &[u8], into: &mut Vec<u64>) {
         into.clear();
-        if symbols.len() < SHORT {
-            return;
-        }
-        into.reserve(symbols.len() + 1 - SHORT);
-        let mut hash = 0_u64;
-        for &symbol in &symbols[..SHORT] {
-            hash = hash.rotate_left(1) ^ self.enter[usize::from(symbol)];
-        }
-        into.push(hash.wrapping_mul(MIX));
-        for (&new, &old) in symbols[SHORT..].iter().zip(symbols) {
-            hash = hash.rotate_left(1) ^ (self.leave[usize::from(old)] ^ self.enter[usize::from(new)]);
-            into.push(hash.wrapping_mul(MIX));
-        }
+        into.reserve((symbols.len() + 1).saturating_sub(SHORT));
+        self.each_short_gram(symbols, |_, gram| into.push(gram));
     }
 
-    /// As [`Hasher::short_grams`], over the distances between neighbouring letters: the same for a text, for its
-    /// reversal, and for every Caesar or mirrored alphabet over either.
-    pub fn interval_grams(&self, letters: &[u8], into: &mut Vec<u64>) {
-        into.clear();
+    /// The short gram that starts at `at`, to be moved from there.
+    #[must_use]
+    pub fn roll(&self, symbols: &[u8], at: usize) -> Option<Roll> {
+        let gram = symbols.get(at..at + SHORT)?;
+        let enter = |hash: u64, symbol: &u8| hash.rotate_left(1) ^ self.enter[usize::from(*symbol)];
+        Some(Roll(gram.iter().fold(0, enter)))
+    }
+
+    /// As [`Hasher::each_short_gram`], over the distances between neighbouring letters (0 to 25): the same for a
+    /// text, for its reversal, and for every Caesar or mirrored alphabet over either.
+    #[inline]
+    pub fn each_interval_gram(&self, letters: &[u8], mut each: impl FnMut(usize, u64)) {
         if letters.len() <= STEPS {
             return;
         }
-        into.reserve(letters.len() - STEPS);
-        let step = |at: usize| usize::from(distance(letters[at], letters[at + 1]));
+        let mut steps = [0_u8; STEPS + CHUNK];
+        distances(&letters[..=STEPS], &mut steps);
         let (mut forward, mut back) = (0_u64, 0_u64);
-        for at in 0..STEPS {
-            forward = forward.rotate_left(1) ^ self.step_enter[step(at)];
-            back = back.rotate_right(1) ^ self.step_enter_back[step(at)];
+        for &step in &steps[..STEPS] {
+            forward = forward.rotate_left(1) ^ self.step_enter[usize::from(step % 16)];
+            back = back.rotate_right(1) ^ self.step_enter_back[usize::from(step % 16)];
         }
-        into.push((forward ^ back).wrapping_mul(MIX));
-        for at in STEPS..letters.len() - 1 {
-            let (old, new) = (step(at - STEPS), step(at));
-            forward = forward.rotate_left(1) ^ (self.step_leave[old] ^ self.step_enter[new]);
-            back = (back ^ self.step_enter[old]).rotate_right(1) ^ self.step_enter_back[new];
-            into.push((forward ^ back).wrapping_mul(MIX));
+        each(0, (forward ^ back).wrapping_mul(MIX));
+        let mut at = 1;
+        let mut rest = &letters[STEPS..];
+        while rest.len() > 1 {
+            let count = (rest.len() - 1).min(CHUNK);
+            distances(&rest[..=count], &mut steps[STEPS..]);
+            for (&old, &new) in steps[..count].iter().zip(&steps[STEPS..]) {
+                let (enter, enter_back) = self.step_pairs[usize::from(old << 4 | new & 15)];
+                forward = forward.rotate_left(1) ^ enter;
+                back = back.rotate_right(1) ^ enter_back;
+                each(at, (forward ^ back).wrapping_mul(MIX));
+                at += 1;
+            }
+            steps.copy_within(count..count + STEPS, 0);
+            rest = &rest[count..];
         }
+    }
+
+    /// As [`Hasher::short_grams`], for intervals.
+    pub fn interval_grams(&self, letters: &[u8], into: &mut Vec<u64>) {
+        into.clear();
+        into.reserve(letters.len().saturating_sub(STEPS));
+        self.each_interval_gram(letters, |_, gram| into.push(gram));
     }
 
     /// One hash over all of `symbols`.
@@ -102,6 +135,30 @@ impl Hasher {
             (hash.rotate_left(5) ^ self.enter[usize::from(symbol)]).wrapping_mul(MIX)
         });
         (hash ^ (hash >> 31)).wrapping_mul(MIX_OLD)
+    }
+}
+
+/// A short gram that moves along a text.
+#[derive(Clone, Copy, Debug)]
+pub struct Roll(u64);
+
+impl Roll {
+    #[inline]
+    #[must_use]
+    pub fn gram(self) -> u64 {
+        self.0.wrapping_mul(MIX)
+    }
+
+    /// One symbol on: `old` leaves at the front, `new` enters at the end.
+    #[inline]
+    pub fn forward(&mut self, hasher: &Hasher, old: u8, new: u8) {
+        self.0 = self.0.rotate_left(1) ^ (hasher.leave[usize::from(old)] ^ hasher.enter[usize::from(new)]);
+    }
+
+    /// One symbol back: the same two, the other way round.
+    #[inline]
+    pub fn back(&mut self, hasher: &Hasher, old: u8, new: u8) {
+        self.0 = (self.0 ^ (hasher.leave[usize::from(old)] ^ hasher.enter[usize::from(new)])).rotate_right(1);
     }
 }
 
@@ -135,51 +192,11 @@ pub fn shadow(gram: u64) -> u8 {
     (gram >> 24) as u8
 }
 
-/// Between two letters on a ring of 26, whichever way is shorter.
-fn distance(first: u8, second: u8) -> u8 {
-    let apart = first.abs_diff(second) % 26;
-    apart.min(26 - apart)
-}
-
-/// Calls `select` with the position of the smallest value of every window of `window` values, each once: two texts
-/// that share `window` values in a row select a position in common.
-pub fn winnow(
-    length: usize,
-    window: usize,
-    value: impl Fn(usize) -> u32,
-    mut select: impl FnMut(usize, u32),
-) {
-    if length == 0 {
-        return;
-    }
-    let window = window.clamp(1, length);
-    let mut best = (u32::MAX, 0);
-    let mut has_best = false;
-    for at in 0..length {
-        let new = value(at);
-        if has_best && best.1 + window > at {
-            if new <= best.0 {
-                best = (new, at);
-                if at + 1 >= window {
-                    select(at, new);
-                }
-            } else if at + 1 == window {
-                select(best.1, best.0);
-            }
-        } else {
-            let start = (at + 1).saturating_sub(window);
-            best = (u32::MAX, at);
-            for candidate in start..=at {
-                let found = value(candidate);
-                if found <= best.0 {
-                    best = (found, candidate);
-                }
-            }
-            has_best = true;
-            if at + 1 >= window {
-                select(best.1, best.0);
-            }
-        }
+/// From each letter to the next on a ring of 26, whichever way is shorter.
+fn distances(letters: &[u8], into: &mut [u8]) {
+    for ((first, second), into) in letters.iter().zip(&letters[1..]).zip(into) {
+        let apart = first.abs_diff(*second);
+        *into = apart.min(26_u8.wrapping_sub(apart));
     }
 }
 
@@ -238,21 +255,6 @@ mod tests {
             hasher().short_grams(gram.as_bytes(), &mut alone);
             hasher().short_grams(format!("{before}{gram}{after}").as_bytes(), &mut within);
             prop_assert_eq!(alone[0], within[before.len()]);
-        }
-
-        #[test]
-        fn every_window_has_a_selected_position(values in proptest::collection::vec(0_u32..20, 0..80), window in 1_usize..15) {
-            let mut selected = Vec::new();
-            winnow(values.len(), window, |at| values[at], |at, value| {
-                assert_eq!(values[at], value);
-                selected.push(at);
-            });
-            prop_assert!(selected.windows(2).all(|pair| pair[0] < pair[1]));
-            for start in 0..(values.len() + 1).saturating_sub(window) {
-                let smallest = *values[start..start + window].iter().min().unwrap();
-                prop_assert!(selected.iter().any(|&at| at >= start && at < start + window && values[at] == smallest));
-            }
-            prop_assert_eq!(selected.is_empty(), values.is_empty());
         }
     }
 }

@@ -1,5 +1,7 @@
 //! From a tag to the places where it was seen: eight bytes an entry, one probe a look-up, whatever is stored.
 
+use super::filter::Filter;
+
 /// Up to this many places for one tag: a text that two servers returned belongs to both.
 const SAME_TAG: usize = 4;
 const SHARDS: usize = 256;
@@ -12,15 +14,13 @@ pub struct Index {
     shards: Vec<Vec<u64>>,
     used: Vec<u32>,
     filter: Filter,
+    /// Tags that went into the filter since it was made.
     entries: usize,
 }
 
-/// What tells in one read that a tag was never stored: two bits in one word.
-#[derive(Clone, Debug)]
-pub struct Filter {
-    words: Vec<u64>,
-    room: usize,
-}
+/// From here on entries are put in order of their shards before they are stored: each shard is then read and
+/// written while it is in the processor's cache.
+const BATCH: usize = 256;
 
 impl Default for Index {
     fn default() -> Self {
@@ -34,17 +34,46 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Stores that `tag` was seen at `at`. `same(other)`: the place `other` may be forgotten in favour of this one.
+    /// Stores that each tag was seen at its place, counted from `base`. `same(other)`: the place `other` may be
+    /// forgotten in favour of a new one.
+    pub fn insert_all(&mut self, tags: &[(u32, u32)], base: u32, floor: u32, same: impl Fn(u32) -> bool) {
+        if tags.len() < BATCH {
+            for &(tag, at) in tags {
+                self.insert(tag, base + at, floor, &same);
+            }
+            return;
+        }
+        let mut ends = [0_usize; SHARDS];
+        tags.iter().for_each(|(tag, _)| ends[(tag >> 24) as usize] += 1);
+        let mut sum = 0;
+        for (shard, end) in ends.iter_mut().enumerate() {
+            self.reserve(shard, *end, floor);
+            (*end, sum) = (sum, sum + *end);
+        }
+        let mut sorted = vec![(0, 0); tags.len()];
+        for &entry in tags {
+            let end = &mut ends[(entry.0 >> 24) as usize];
+            sorted[*end] = entry;
+            *end += 1;
+        }
+        if self.entries + tags.len() > self.filter.room() {
+            self.rebuild_filter(floor, tags.len());
+        }
+        for &(tag, at) in &sorted {
+            self.insert(tag, base + at, floor, &same);
+        }
+    }
+
+    /// Stores that `tag` was seen at `at`.
     pub fn insert(&mut self, tag: u32, at: u32, floor: u32, same: impl Fn(u32) -> bool) {
         let shard = (tag >> 24) as usize;
-        if (self.used[shard] as usize + 1) * 5 > self.shards[shard].len() * 4 {
-            self.grow(shard, floor);
-        }
+        self.reserve(shard, 1, floor);
         let slots = &mut self.shards[shard];
         let entry = u64::from(tag) << 32 | u64::from(at.wrapping_add(1));
         let mut slot = home(tag, slots.len());
         let mut oldest: Option<(usize, u32)> = None;
-        let mut equal = 0;
+        // A tag that has a live place is in the filter already.
+        let (mut equal, mut is_known) = (0, false);
         let target = loop {
             let found = slots[slot];
             if found == EMPTY {
@@ -56,6 +85,7 @@ impl Index {
                 break slot;
             }
             if (found >> 32) as u32 == tag {
+                is_known = true;
                 if same(position) {
                     break slot;
                 }
@@ -72,11 +102,19 @@ impl Index {
             slot = if slot + 1 == slots.len() { 0 } else { slot + 1 };
         };
         slots[target] = entry;
-        self.entries += 1;
-        if self.entries > self.filter.room {
-            self.rebuild_filter(floor);
+        if !is_known {
+            self.entries += 1;
+            if self.entries > self.filter.room() {
+                self.rebuild_filter(floor, 0);
+            }
+            self.filter.insert(tag);
         }
-        self.filter.insert(tag);
+    }
+
+    /// Nothing was ever stored, or all of it is forgotten.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
     }
 
     /// Whether the tag may be stored. One read of memory.
@@ -115,19 +153,24 @@ impl Index {
             self.shards[shard] = slots;
             self.used[shard] = used;
         }
-        self.rebuild_filter(0);
+        self.rebuild_filter(0, 0);
     }
 
     /// In bytes.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.shards.iter().map(|slots| slots.capacity() * 8).sum::<usize>() + self.filter.words.len() * 8
+        self.shards.iter().map(|slots| slots.capacity() * 8).sum::<usize>() + self.filter.size()
     }
 
-    fn grow(&mut self, shard: usize, floor: u32) {
+    /// Room for so many more entries.
+    fn reserve(&mut self, shard: usize, more: usize, floor: u32) {
+        if (self.used[shard] as usize + more) * 5 <= self.shards[shard].len() * 4 {
+            return;
+        }
         let old = std::mem::take(&mut self.shards[shard]);
         let live = old.iter().filter(|&&entry| entry != EMPTY && place(entry) >= floor).count();
-        let mut slots = vec![EMPTY; (live + live / 2 + 8).next_multiple_of(8)];
+        let wanted = live + more;
+        let mut slots = vec![EMPTY; (wanted + wanted / 2 + 8).next_multiple_of(8)];
         for entry in old.into_iter().filter(|&entry| entry != EMPTY && place(entry) >= floor) {
             put(&mut slots, entry);
         }
@@ -135,53 +178,16 @@ impl Index {
         self.used[shard] = live as u32;
     }
 
-    fn rebuild_filter(&mut self, floor: u32) {
+    fn rebuild_filter(&mut self, floor: u32, more: usize) {
         let live =
             || self.shards.iter().flatten().copied().filter(|&entry| entry != EMPTY && place(entry) >= floor);
         self.entries = live().count();
-        let mut filter = Filter::new(self.entries * 3 / 2);
+        let mut filter = Filter::new((self.entries + more) * 3 / 2);
         for entry in live() {
             filter.insert((entry >> 32) as u32);
         }
         self.filter = filter;
     }
-}
-
-impl Filter {
-    /// With room for `entries`: about one tag in fifty that was never stored seems to be there.
-    #[must_use]
-    pub fn new(entries: usize) -> Self {
-        let room = entries.max(512);
-        Self { words: vec![0; room / 4], room }
-    }
-
-    pub fn insert(&mut self, tag: u32) {
-        let at = self.word(tag);
-        if let Some(word) = self.words.get_mut(at) {
-            *word |= mask(tag);
-        }
-    }
-
-    #[inline]
-    #[must_use]
-    pub fn may_have(&self, tag: u32) -> bool {
-        let mask = mask(tag);
-        self.words.get(self.word(tag)).is_some_and(|word| word & mask == mask)
-    }
-
-    pub fn clear(&mut self) {
-        self.words.fill(0);
-    }
-
-    #[inline]
-    fn word(&self, tag: u32) -> usize {
-        ((u64::from(tag) * self.words.len() as u64) >> 32) as usize
-    }
-}
-
-#[inline]
-fn mask(tag: u32) -> u64 {
-    1 << (tag & 63) | 1 << (tag >> 6 & 63)
 }
 
 fn home(tag: u32, slots: usize) -> usize {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
-use super::memory::{Config, Origin, OriginId, Stored, TaintMemory, value_tag};
+use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
 use super::near;
+use super::print::value_tag;
 use super::scan::{Hit, Scanner, What};
 use super::sinks::{HEAD, Sinks};
 use super::symbols::Folded;
@@ -178,7 +179,8 @@ impl Judge {
         let mut values = std::mem::take(&mut self.values);
         let bounds = fold(call, &mut values, |leaf| matches!(leaf.role, Role::Text | Role::Number));
         let hits = self.stream(&values, &bounds, &mut search);
-        self.memory.say(&values, |at| hits.iter().any(|hit| hit.start <= at && at < hit.end));
+        let TaintMemory { known, hasher, .. } = &mut self.memory;
+        known.say(hasher, &values, |at| hits.iter().any(|hit| hit.start <= at && at < hit.end));
         if !self.memory.is_empty() {
             self.names(&mut search);
             self.sorted(call, &mut search);
@@ -188,7 +190,9 @@ impl Judge {
         }
         self.near(&mut search);
         self.earlier_calls(sink, now, decoder, &mut search);
+        values.clear();
         self.values = values;
+        self.single.clear();
         search.found
     }
 
@@ -409,7 +413,8 @@ impl Judge {
             });
         }
         if votes.is_empty() {
-            total.iter().for_each(|tag| self.memory.say_pair(*tag));
+            let TaintMemory { known, hasher, .. } = &mut self.memory;
+            total.iter().for_each(|tag| known.say_pair(hasher, *tag));
         }
         for (origin, pairs) in votes {
             let known = self.memory.entry(origin).map_or(0, |entry| u32::from(entry.pairs));

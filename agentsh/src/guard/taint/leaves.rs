@@ -71,6 +71,12 @@ impl<'a> Leaves<'a> {
         leaves
     }
 
+    /// Bytes of all leaves together.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.items.iter().map(|leaf| leaf.text.len()).sum()
+    }
+
     /// Where a leaf stands, as a JSON pointer. Names that could be what leaked are replaced by their place.
     #[must_use]
     pub fn pointer(&self, leaf: usize) -> String {

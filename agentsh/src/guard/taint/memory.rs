@@ -1,32 +1,15 @@
 //! What results said, as keyed hashes: bounded, oldest first.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::Duration;
 
-use super::boilerplate;
-use super::hash::{self, Hasher, LONG, LONG_STEPS, SHORT, STEPS};
-use super::index::{Filter, Index};
-use super::near;
-use super::symbols::Folded;
-use crate::guard::secrets::{self, Kind};
+use super::hash::{self, Hasher};
+use super::index::Index;
+use super::known::Known;
+use super::print::{Print, Span};
+use crate::guard::secrets::Kind;
 use crate::types::ServerId;
 
-/// One of so many neighbouring grams is kept.
-pub(super) const WINDOW: usize = 13;
-pub(super) const STEP_WINDOW: usize = 25;
-/// In secrets, where small pieces count.
-const SECRET_WINDOW: usize = 3;
-/// Short grams in a row, all of them known before, that make a known passage.
-const KNOWN_RUN: usize = LONG - SHORT + 1;
-/// Values that are looked at in one result.
-const MAX_ENTITIES: usize = 4096;
-/// Symbols of one result; what stands beyond is not remembered, and [`Remembered::truncated`] says so.
-pub(super) const MAX_SYMBOLS: usize = 8 << 20;
-/// What agents said before they read it: so many grams until the older half is forgotten.
-const SAID: usize = 65_536;
-/// Symbols of one call that count as said.
-const MAX_SAID: usize = 16_384;
 /// Positions are 32 bits wide; beyond this they are counted from a new start.
 const REBASE: u32 = 1 << 31;
 
@@ -91,14 +74,6 @@ pub struct Stored {
     pub record: Option<Vec<u8>>,
 }
 
-/// A secret or personal value inside a result. Positions are symbols from the start of the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
-    pub start: u32,
-    pub end: u32,
-    pub kind: Kind,
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub origin: Origin,
@@ -129,20 +104,7 @@ pub struct TaintMemory {
     pub(super) secret_steps: Index,
     pub(super) values: Index,
     pub(super) pairs: Index,
-    public: Option<Filter>,
-    said: [Filter; 2],
-    said_count: usize,
-    grams: Vec<u64>,
-}
-
-/// Everything about one result that is remembered: what goes into the indices, and what is written to disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Print {
-    pub shadow: Vec<u8>,
-    pub letters: u32,
-    pub spans: Vec<(u32, u32, u8)>,
-    /// Tag and position, for each index in the order of `TaintMemory::indices`.
-    pub tags: [Vec<(u32, u32)>; 6],
+    pub(super) known: Known,
 }
 
 impl TaintMemory {
@@ -164,10 +126,7 @@ impl TaintMemory {
             secret_steps: Index::default(),
             values: Index::default(),
             pairs: Index::default(),
-            public: None,
-            said: [Filter::new(SAID), Filter::new(SAID)],
-            said_count: 0,
-            grams: Vec::new(),
+            known: Known::default(),
         }
     }
 
@@ -217,37 +176,6 @@ impl TaintMemory {
         }
     }
 
-    /// What an agent sends before any result said it is its own: results that repeat it do not make it secret.
-    pub(super) fn say(&mut self, text: &Folded, is_tainted: impl Fn(usize) -> bool) {
-        let mut grams = std::mem::take(&mut self.grams);
-        let symbols = &text.symbols[..text.symbols.len().min(MAX_SAID)];
-        self.hasher.short_grams(symbols, &mut grams);
-        for (at, gram) in grams.iter().enumerate() {
-            if !is_tainted(at) {
-                self.said[0].insert(hash::tag(*gram));
-            }
-        }
-        self.said_count += grams.len();
-        let letters = &text.letters[..text.letters.len().min(MAX_SAID)];
-        self.hasher.interval_grams(letters, &mut grams);
-        for gram in &grams {
-            self.said[0].insert(hash::tag(*gram));
-        }
-        self.said_count += grams.len();
-        if self.said_count > SAID {
-            self.said.swap(0, 1);
-            self.said[0].clear();
-            self.said_count = 0;
-        }
-        self.grams = grams;
-    }
-
-    /// As [`TaintMemory::say`], for pairs of words.
-    pub(super) fn say_pair(&mut self, tag: u32) {
-        self.said[0].insert(tag);
-        self.said_count += 1;
-    }
-
     pub(super) fn entry(&self, id: OriginId) -> Option<&Entry> {
         self.entries.get(usize::try_from(id.0.checked_sub(self.first_id)?).ok()?)
     }
@@ -278,119 +206,6 @@ impl TaintMemory {
 
     pub(super) fn letter_floor(&self) -> u32 {
         self.entries.front().map_or(u32::MAX, |entry| entry.letters_start)
-    }
-
-    /// Hashes the texts of a result, without what everybody says and what the agent said before.
-    pub(super) fn print<'a>(&mut self, texts: impl Iterator<Item = &'a str>) -> (Print, bool) {
-        let mut text = Folded::default();
-        let mut spans: Vec<(Span, (u32, u32))> = Vec::new();
-        let mut references: Vec<(Range<usize>, Range<usize>)> = Vec::new();
-        let mut print = Print::default();
-        let mut truncated = false;
-        for leaf in texts {
-            if text.symbols.len() + leaf.len() > MAX_SYMBOLS {
-                truncated = true;
-                continue;
-            }
-            self.fold_leaf(leaf, &mut text, &mut spans, &mut references, &mut print);
-        }
-        let filter = self.public.get_or_insert_with(|| boilerplate::filter(&self.hasher));
-        let known = |gram: u64| {
-            let tag = hash::tag(gram);
-            filter.may_have(tag) || self.said[0].may_have(tag) || self.said[1].may_have(tag)
-        };
-        let said = &self.said;
-        print.tags[5]
-            .retain(|(tag, _)| !(filter.may_have(*tag) || said.iter().any(|said| said.may_have(*tag))));
-        let mut grams = Vec::new();
-        self.hasher.short_grams(&text.symbols, &mut grams);
-        let is_known: Vec<bool> = grams.iter().map(|gram| known(*gram)).collect();
-        spans.retain(|(span, _)| {
-            let range = span.start as usize
-                ..(span.end as usize + 1 - SHORT.min(span.end as usize)).min(is_known.len());
-            !(range.start < range.end && is_known[range].iter().all(|known| *known))
-        });
-        let mut open = passages(&is_known, KNOWN_RUN);
-        close(&mut open, references.iter().map(|(symbols, _)| symbols.clone()), SHORT);
-        reopen(&mut open, spans.iter().map(|(span, _)| span.start as usize..span.end as usize), SHORT);
-        print.shadow = vec![0; text.symbols.len()];
-        for (at, gram) in grams.iter().enumerate() {
-            let byte = hash::shadow(*gram);
-            print.shadow[at] = if open[at] { byte } else { !byte };
-        }
-        for range in runs(&open) {
-            let longs = (range.end - range.start).saturating_sub(SHORT);
-            let tag = |at: usize| hash::long(grams[range.start + at], grams[range.start + at + SHORT]);
-            hash::winnow(longs, WINDOW, tag, |at, tag| print.tags[0].push((tag, (range.start + at) as u32)));
-        }
-        for (span, _) in &spans {
-            let first = span.start as usize;
-            let count = (span.end as usize + 1).saturating_sub(first + SHORT);
-            let window = if span.kind.is_secret() { SECRET_WINDOW } else { count.max(1) };
-            let tag = |at: usize| hash::tag(grams[first + at]);
-            hash::winnow(count, window, tag, |at, tag| print.tags[1].push((tag, (first + at) as u32)));
-        }
-        self.hasher.interval_grams(&text.letters, &mut grams);
-        let is_known: Vec<bool> = grams.iter().map(|gram| known(*gram)).collect();
-        let mut open = passages(&is_known, KNOWN_RUN);
-        close(&mut open, references.iter().map(|(_, letters)| letters.clone()), STEPS);
-        for range in runs(&open) {
-            let longs = (range.end - range.start).saturating_sub(STEPS);
-            let tag =
-                |at: usize| hash::long_interval(grams[range.start + at], grams[range.start + at + STEPS]);
-            hash::winnow(longs, STEP_WINDOW, tag, |at, tag| {
-                print.tags[2].push((tag, (range.start + at) as u32))
-            });
-        }
-        for (_, letters) in spans.iter().filter(|(span, _)| span.kind.is_secret()) {
-            let count = (letters.1 as usize).saturating_sub(letters.0 as usize + STEPS);
-            let tag = |at: usize| hash::tag(grams[letters.0 as usize + at]);
-            hash::winnow(count, SECRET_WINDOW, tag, |at, tag| {
-                print.tags[3].push((tag, letters.0 + at as u32));
-            });
-        }
-        print.letters = text.letters.len() as u32;
-        print.spans = spans.iter().map(|(span, _)| (span.start, span.end, span.kind as u8)).collect();
-        (print, truncated)
-    }
-
-    /// Folds one leaf and notes where its values stand.
-    fn fold_leaf(
-        &self,
-        leaf: &str,
-        text: &mut Folded,
-        spans: &mut Vec<(Span, (u32, u32))>,
-        references: &mut Vec<(Range<usize>, Range<usize>)>,
-        print: &mut Print,
-    ) {
-        let entities = with_lone_secret(leaf, secrets::find(leaf, MAX_ENTITIES));
-        let leaf_start = text.symbols.len() as u32;
-        let mut bounds: Vec<usize> = entities.iter().flat_map(|entity| [entity.start, entity.end]).collect();
-        bounds.sort_unstable();
-        bounds.dedup();
-        let mut places = Vec::with_capacity(bounds.len());
-        let mut from = 0;
-        for &bound in &bounds {
-            text.push(&leaf[from..bound]);
-            places.push((text.symbols.len(), text.letters.len()));
-            from = bound;
-        }
-        text.push(&leaf[from..]);
-        let place = |at: usize| bounds.binary_search(&at).map_or((0, 0), |index| places[index]);
-        for entity in entities {
-            let (start, end) = (place(entity.start), place(entity.end));
-            let symbols = &text.symbols[start.0..end.0];
-            if symbols.len() >= 5 && (entity.kind.is_reference() || symbols.len() < SHORT) {
-                print.tags[4].push((value_tag(&self.hasher, entity.kind, symbols), start.0 as u32));
-            }
-            if entity.kind.is_reference() && entity.kind != Kind::Email {
-                references.push((start.0..end.0, start.1..end.1));
-            } else if symbols.len() >= SHORT && !entity.kind.is_reference() {
-                let span = Span { start: start.0 as u32, end: end.0 as u32, kind: entity.kind };
-                spans.push((span, (start.1 as u32, end.1 as u32)));
-            }
-        }
-        near::pairs(&self.hasher, leaf, |tag| print.tags[5].push((tag, leaf_start)));
     }
 
     /// Puts a print into the indices, and makes room for it.
@@ -431,9 +246,7 @@ impl TaintMemory {
         for (which, (index, tags)) in indices.into_iter().zip(&print.tags).enumerate() {
             let by_letter = which == 2 || which == 3;
             let (base, floor) = if by_letter { (letters_start, letter_floor) } else { (start, floor) };
-            for &(tag, at) in tags {
-                index.insert(tag, base + at, floor, |other| same(other, by_letter));
-            }
+            index.insert_all(tags, base, floor, |other| same(other, by_letter));
         }
         self.next_letter += print.letters;
         let kind = |code: u8| Kind::from_code(code).unwrap_or(Kind::HighEntropy);
@@ -496,80 +309,6 @@ impl TaintMemory {
     }
 }
 
-/// The tag of a whole value.
-pub(super) fn value_tag(hasher: &Hasher, kind: Kind, symbols: &[u8]) -> u32 {
-    // What stands for a person or a secret is compared without regard to what it was taken for.
-    let family = if kind.is_reference() { kind as u8 } else { 0 };
-    hash::tag(hasher.whole(symbols).wrapping_add(u64::from(family).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
-}
-
-/// A result that is one word and nothing else, and looks like a password.
-fn with_lone_secret(leaf: &str, mut entities: Vec<secrets::Entity>) -> Vec<secrets::Entity> {
-    let word = leaf.trim();
-    let classes =
-        [u8::is_ascii_digit, u8::is_ascii_uppercase, u8::is_ascii_lowercase, u8::is_ascii_punctuation]
-            .iter()
-            .filter(|class| word.bytes().any(|byte| class(&byte)))
-            .count();
-    if entities.is_empty()
-        && (12..=64).contains(&word.len())
-        && classes >= 4
-        && !word.contains(['/', ' ', '.'])
-    {
-        let start = leaf.len() - leaf.trim_start().len();
-        entities.push(secrets::Entity { kind: Kind::HighEntropy, start, end: start + word.len() });
-    }
-    entities
-}
-
-/// For each gram whether it counts: those in runs of known ones do not.
-fn passages(known: &[bool], run: usize) -> Vec<bool> {
-    let mut open = vec![true; known.len()];
-    let mut from = 0;
-    for at in 0..=known.len() {
-        if known.get(at) != Some(&true) {
-            if at - from >= run {
-                open[from..at].fill(false);
-            }
-            from = at + 1;
-        }
-    }
-    open
-}
-
-/// Closes every gram of `length` that begins in one of the ranges and does not leave it by much.
-fn close(open: &mut [bool], ranges: impl Iterator<Item = Range<usize>>, length: usize) {
-    for range in ranges {
-        let end = (range.end + 2).saturating_sub(length).min(open.len());
-        if range.start < end {
-            open[range.start..end].fill(false);
-        }
-    }
-}
-
-fn reopen(open: &mut [bool], ranges: impl Iterator<Item = Range<usize>>, length: usize) {
-    for range in ranges {
-        let end = (range.end + 1).saturating_sub(length).min(open.len());
-        if range.start < end {
-            open[range.start..end].fill(true);
-        }
-    }
-}
-
-fn runs(open: &[bool]) -> Vec<Range<usize>> {
-    let mut runs = Vec::new();
-    let mut from = 0;
-    for at in 0..=open.len() {
-        if open.get(at) != Some(&true) {
-            if at > from {
-                runs.push(from..at);
-            }
-            from = at + 1;
-        }
-    }
-    runs
-}
-
 fn entry_size(entry: &Entry) -> usize {
     size_of::<Entry>()
         + entry.spans.len() * size_of::<Span>()
@@ -587,5 +326,3 @@ fn live_size(entry: &Entry) -> usize {
 fn print_size(print: &Print) -> usize {
     size_of::<Entry>() + 128 + print.shadow.len() + print.tags.iter().map(Vec::len).sum::<usize>() * 15
 }
-
-const _: () = assert!(LONG_STEPS == 2 * STEPS);

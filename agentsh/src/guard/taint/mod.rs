@@ -4,17 +4,21 @@
 //! indices ([`index`]) that answer in one probe. A copied run of [`GUARANTEED_RUN`] symbols is always found.
 
 mod boilerplate;
+mod filter;
 pub mod hash;
 mod index;
 pub mod judge;
+mod known;
 pub mod leaves;
 pub mod marker;
 pub mod memory;
 mod near;
 pub mod persist;
+mod print;
 mod scan;
 mod sinks;
 pub mod symbols;
+mod winnow;
 
 pub use judge::{Finding, Findings};
 pub use leaves::Leaves;

@@ -26,7 +26,18 @@ pub(super) fn pairs(hasher: &Hasher, text: &str, mut emit: impl FnMut(u32)) {
     }
     let mut previous = 0_u64;
     let mut folded = Folded::default();
+    let mut end = 0;
     for word in text.split(|character: char| !character.is_alphanumeric()) {
+        if word.is_empty() {
+            continue;
+        }
+        // The parts of an address or a path are no neighbours in a document.
+        let start = word.as_ptr().addr() - text.as_ptr().addr();
+        let gap = &text[end..start];
+        end = start + word.len();
+        if !gap.is_empty() && gap.bytes().all(|byte| b"/.:?&=#@%".contains(&byte)) {
+            previous = 0;
+        }
         if word.len() < MIN_WORD || is_common(word) {
             continue;
         }
@@ -68,4 +79,26 @@ fn is_common(word: &str) -> bool {
     }
     let words = WORDS.get_or_init(|| COMMON.split_whitespace().collect());
     std::str::from_utf8(&lower[..word.len()]).is_ok_and(|word| words.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(text: &str) -> usize {
+        // Half of the pairs count, another half for each key.
+        let of = |key: u8| {
+            let mut found = 0;
+            pairs(&Hasher::new(&[key; 32]), text, |_| found += 1);
+            found
+        };
+        (0..32).map(of).sum()
+    }
+
+    #[test]
+    fn documents_have_pairs_and_addresses_have_none() {
+        assert!(count("The budget review covers supply planning and regional invoices") > 32);
+        assert!(count("{\"region\":\"northern\",\"status\":\"delayed\"}") > 0);
+        assert_eq!(count("https://raw.githubusercontent.com/acme/tools/scripts/install.sh?branch=stable"), 0);
+    }
 }

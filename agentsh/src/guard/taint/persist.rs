@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::memory::{MAX_SYMBOLS, Origin, OriginId, Print, TaintMemory};
+use super::memory::{Origin, OriginId, TaintMemory};
+use super::print::{MAX_SYMBOLS, Print};
 use crate::types::ServerId;
 
 /// What every record begins with.

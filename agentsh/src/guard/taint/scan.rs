@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::hash::{self, LONG, LONG_STEPS, SHORT, STEPS};
-use super::memory::{Entry, OriginId, STEP_WINDOW, Span, TaintMemory, WINDOW};
+use super::hash::{self, LONG, LONG_STEPS, Roll, SHORT, STEPS};
+use super::memory::{Entry, OriginId, TaintMemory};
+use super::print::{Span, WINDOW};
 use super::symbols::Folded;
 use crate::guard::secrets::Kind;
+use crate::guard::threads::side_by_side;
 
 /// Every copied run of so many symbols (letters and digits) is found, wherever it stands.
 pub const GUARANTEED_RUN: usize = LONG + WINDOW - 1;
@@ -39,11 +41,66 @@ pub(super) struct Hit {
     pub what: What,
 }
 
+/// Candidates whose memory is kept for the next text.
+const KEEP: usize = 16 * 1024;
+
 /// Buffers that are used again.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
-    grams: Vec<u64>,
-    candidates: Vec<(usize, u32)>,
+    symbols: Candidates,
+    letters: Candidates,
+}
+
+/// Grams that may be remembered, each with its place.
+#[derive(Debug, Default)]
+struct Candidates {
+    short: Vec<(usize, u32)>,
+    long: Vec<(usize, u32)>,
+}
+
+impl Candidates {
+    /// Every long gram is looked up, not only those that winnowing would choose: the filter answers sooner than the
+    /// choice is made.
+    fn of_symbols(&mut self, memory: &TaintMemory, symbols: &[u8]) {
+        let Self { short, long } = self;
+        short.clear();
+        long.clear();
+        let values = !memory.short.is_empty();
+        let mut before = [0_u64; 16];
+        memory.hasher.each_short_gram(symbols, |at, gram| {
+            if values && memory.short.may_have(hash::tag(gram)) {
+                short.push((at, hash::tag(gram)));
+            }
+            if at >= SHORT {
+                let tag = hash::long(before[(at - SHORT) % 16], gram);
+                if memory.long.may_have(tag) {
+                    long.push((at - SHORT, tag));
+                }
+            }
+            before[at % 16] = gram;
+        });
+    }
+
+    /// As [`Candidates::of_symbols`], over the distances between letters.
+    fn of_letters(&mut self, memory: &TaintMemory, letters: &[u8]) {
+        let Self { short, long } = self;
+        short.clear();
+        long.clear();
+        let values = !memory.secret_steps.is_empty();
+        let mut before = [0_u64; 16];
+        memory.hasher.each_interval_gram(letters, |at, gram| {
+            if values && memory.secret_steps.may_have(hash::tag(gram)) {
+                short.push((at, hash::tag(gram)));
+            }
+            if at >= STEPS {
+                let tag = hash::long_interval(before[(at - STEPS) % 16], gram);
+                if memory.steps.may_have(tag) {
+                    long.push((at - STEPS, tag));
+                }
+            }
+            before[at % 16] = gram;
+        });
+    }
 }
 
 impl Scanner {
@@ -51,30 +108,29 @@ impl Scanner {
         if memory.is_empty() {
             return;
         }
-        memory.hasher.short_grams(&text.symbols, &mut self.grams);
-        self.values(memory, hits);
-        self.passages(memory, hits);
-        memory.hasher.interval_grams(&text.letters, &mut self.grams);
-        self.shifted_values(memory, hits);
-        self.shifted_passages(memory, hits);
+        let Self { symbols, letters } = self;
+        side_by_side(
+            text.symbols.len(),
+            || symbols.of_symbols(memory, &text.symbols),
+            || letters.of_letters(memory, &text.letters),
+        );
+        self.values(memory, &text.symbols, hits);
+        self.passages(memory, &text.symbols, hits);
+        self.shifted(memory, hits);
+        if self.symbols.long.capacity().max(self.letters.long.capacity()) > KEEP {
+            *self = Self::default();
+        }
     }
 
-    fn values(&mut self, memory: &TaintMemory, hits: &mut Vec<Hit>) {
-        self.candidates.clear();
-        for (at, gram) in self.grams.iter().enumerate() {
-            let tag = hash::tag(*gram);
-            if memory.short.may_have(tag) {
-                self.candidates.push((at, tag));
-            }
-        }
-        for &(at, tag) in &self.candidates {
+    fn values(&mut self, memory: &TaintMemory, symbols: &[u8], hits: &mut Vec<Hit>) {
+        for &(at, tag) in &self.symbols.short {
             memory.short.find(tag, memory.floor(), |place| {
                 let Some((origin, entry)) = memory.entry_at(place) else { return };
                 let covered = |hit: &Hit| hit.origin == origin && hit.start <= at && at < hit.end;
                 if hits.len() >= MAX_HITS || hits.iter().rev().take(RECENT).any(covered) {
                     return;
                 }
-                let Some((start, end)) = extend(memory, &self.grams, at, place, entry) else { return };
+                let Some((start, end)) = extend(memory, symbols, at, place, entry) else { return };
                 let relative = place - entry.start;
                 let Some(span) = span_at(&entry.spans, relative) else { return };
                 let before = (at - start).min((relative - span.start) as usize);
@@ -93,26 +149,8 @@ impl Scanner {
         }
     }
 
-    fn passages(&mut self, memory: &TaintMemory, hits: &mut Vec<Hit>) {
-        self.candidates.clear();
-        let (grams, candidates) = (&self.grams, &mut self.candidates);
-        let longs = grams.len().saturating_sub(SHORT);
-        let tags: Vec<u32> = grams
-            .iter()
-            .zip(grams.get(SHORT..).unwrap_or_default())
-            .map(|(one, two)| hash::long(*one, *two))
-            .collect();
-        hash::winnow(
-            longs,
-            WINDOW,
-            |at| tags[at],
-            |at, tag| {
-                if memory.long.may_have(tag) {
-                    candidates.push((at, tag));
-                }
-            },
-        );
-        for &(at, tag) in &self.candidates {
+    fn passages(&mut self, memory: &TaintMemory, symbols: &[u8], hits: &mut Vec<Hit>) {
+        for &(at, tag) in &self.symbols.long {
             memory.long.find(tag, memory.floor(), |place| {
                 let Some((origin, entry)) = memory.entry_at(place) else { return };
                 let covered = |hit: &Hit| {
@@ -121,7 +159,7 @@ impl Scanner {
                 if hits.len() >= MAX_HITS || hits.iter().rev().take(RECENT).any(covered) {
                     return;
                 }
-                if let Some((start, end)) = extend(memory, &self.grams, at, place, entry)
+                if let Some((start, end)) = extend(memory, symbols, at, place, entry)
                     && end - start >= MIN_RUN
                 {
                     hits.push(Hit { start, end, origin, what: What::Run });
@@ -130,36 +168,16 @@ impl Scanner {
         }
     }
 
-    fn shifted_values(&mut self, memory: &TaintMemory, hits: &mut Vec<Hit>) {
+    fn shifted(&mut self, memory: &TaintMemory, hits: &mut Vec<Hit>) {
         let mut places = Places::default();
-        for (at, gram) in self.grams.iter().enumerate() {
-            let tag = hash::tag(*gram);
-            if memory.secret_steps.may_have(tag) {
-                memory.secret_steps.find(tag, memory.letter_floor(), |place| places.add(memory, at, place));
-            }
+        for &(at, tag) in &self.letters.short {
+            memory.secret_steps.find(tag, memory.letter_floor(), |place| places.add(memory, at, place));
         }
         places.report(STEPS + 1, Some(Kind::HighEntropy), hits);
-    }
-
-    fn shifted_passages(&mut self, memory: &TaintMemory, hits: &mut Vec<Hit>) {
-        let grams = &self.grams;
-        let longs = grams.len().saturating_sub(STEPS);
-        let tags: Vec<u32> = grams
-            .iter()
-            .zip(grams.get(STEPS..).unwrap_or_default())
-            .map(|(one, two)| hash::long_interval(*one, *two))
-            .collect();
         let mut places = Places::default();
-        hash::winnow(
-            longs,
-            STEP_WINDOW,
-            |at| tags[at],
-            |at, tag| {
-                if memory.steps.may_have(tag) {
-                    memory.steps.find(tag, memory.letter_floor(), |place| places.add(memory, at, place));
-                }
-            },
-        );
+        for &(at, tag) in &self.letters.long {
+            memory.steps.find(tag, memory.letter_floor(), |place| places.add(memory, at, place));
+        }
         places.report(LONG_STEPS + 1, None, hits);
     }
 }
@@ -167,23 +185,29 @@ impl Scanner {
 /// Follows a copy to both ends, in symbols of the text that is searched. None when the tag was alike by chance.
 fn extend(
     memory: &TaintMemory,
-    grams: &[u64],
+    symbols: &[u8],
     at: usize,
     place: u32,
     entry: &Entry,
 ) -> Option<(usize, usize)> {
-    let same = |at: usize, place: u32| memory.shadow(place) == grams.get(at).map(|gram| hash::shadow(*gram));
-    if !same(at, place) {
-        return None;
-    }
-    let (mut first, mut first_place) = (at, place);
-    while first > 0 && first_place > entry.start && same(first - 1, first_place - 1) {
+    let hasher = &memory.hasher;
+    let same = |roll: Roll, place: u32| memory.shadow(place) == Some(hash::shadow(roll.gram()));
+    let here = hasher.roll(symbols, at).filter(|roll| same(*roll, place))?;
+    let (mut first, mut first_place, mut roll) = (at, place, here);
+    while first > 0 && first_place > entry.start {
+        roll.back(hasher, symbols[first - 1], symbols[first - 1 + SHORT]);
+        if !same(roll, first_place - 1) {
+            break;
+        }
         first -= 1;
         first_place -= 1;
     }
-    let (mut last, mut last_place) = (at, place);
-    while last_place + (SHORT as u32) < entry.end && last + 1 < grams.len() && same(last + 1, last_place + 1)
-    {
+    let (mut last, mut last_place, mut roll) = (at, place, here);
+    while last_place + (SHORT as u32) < entry.end && last + SHORT < symbols.len() {
+        roll.forward(hasher, symbols[last], symbols[last + SHORT]);
+        if !same(roll, last_place + 1) {
+            break;
+        }
         last += 1;
         last_place += 1;
     }

@@ -12,6 +12,8 @@ const TAIL: usize = 256;
 pub(super) const HEAD: usize = 128;
 /// Bytes of encoded text that are kept of one path.
 const RAW_TAIL: usize = 2048;
+/// So often in a row, one character may be a piece of something.
+const SAME_CHARACTER: u32 = 4;
 const MAX_PATHS: usize = 64;
 const MAX_SINKS: usize = 256;
 
@@ -21,8 +23,9 @@ pub(super) struct Tail {
     pub text: Folded,
     /// Text without spaces, as it stood: pieces of something encoded.
     pub raw: String,
-    /// The text that came last, when it is short.
+    /// The text that came last, when it is short, and how often in a row.
     last: String,
+    times: u32,
     time: Duration,
 }
 
@@ -59,14 +62,18 @@ impl Sinks {
 
 impl Tail {
     /// Whether `text` is what came last: a name or a setting that stands in every call, and no next piece. One
-    /// character may well come twice.
+    /// character may well come a few times.
     pub fn is_repeated(&mut self, text: &str) -> bool {
-        let repeated = text.len() > 1 && text == self.last;
+        if text == self.last {
+            self.times = self.times.saturating_add(1);
+            return text.len() > 1 || self.times > SAME_CHARACTER;
+        }
+        self.times = 1;
         self.last.clear();
         if text.len() <= RAW_TAIL {
             self.last.push_str(text);
         }
-        repeated
+        false
     }
 
     /// Appends what is sent now.

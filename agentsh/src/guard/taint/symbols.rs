@@ -11,6 +11,10 @@ pub struct Folded {
 
 /// No symbol.
 const NONE: u8 = 0;
+/// Bytes that are kept for the next text.
+const KEEP: usize = 64 * 1024;
+/// Bytes that are folded at once.
+const BLOCK: usize = 128;
 /// Marks a byte outside ASCII in [`SYMBOLS`].
 const WIDE: u8 = 255;
 /// In [`LETTERS`]: not a letter.
@@ -18,6 +22,18 @@ const NO_LETTER: u8 = 255;
 
 const SYMBOLS: [u8; 256] = symbol_table();
 const LETTERS: [u8; 256] = letter_table();
+/// Of each byte: its symbol, its letter, and whether it has the one and the other.
+static BOTH: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (symbol, letter) = (SYMBOLS[byte], LETTERS[byte]);
+        table[byte] =
+            u32::from_le_bytes([symbol, letter, (symbol != NONE) as u8, (letter != NO_LETTER) as u8]);
+        byte += 1;
+    }
+    table
+};
 
 impl Folded {
     #[must_use]
@@ -27,7 +43,11 @@ impl Folded {
         folded
     }
 
+    /// Empties it, for the next text. What one long text took is given back.
     pub fn clear(&mut self) {
+        if self.symbols.capacity() > KEEP {
+            *self = Self::default();
+        }
         self.symbols.clear();
         self.letters.clear();
     }
@@ -36,57 +56,55 @@ impl Folded {
     pub fn push(&mut self, text: &str) {
         let mut rest = text;
         while !rest.is_empty() {
-            let ascii = rest.bytes().position(|byte| byte >= 0x80).unwrap_or(rest.len());
-            let (plain, wide) = rest.split_at(ascii);
-            self.push_ascii(plain.as_bytes());
-            let mut characters = wide.chars();
-            rest = "";
-            while let Some(character) = characters.clone().next() {
-                if character.is_ascii() {
-                    rest = characters.as_str();
-                    break;
+            let (block, behind) = rest.split_at(rest.floor_char_boundary(BLOCK));
+            rest = behind;
+            if block.is_ascii() {
+                self.push_ascii(block.as_bytes());
+            } else {
+                for character in block.chars() {
+                    self.push_char(character);
                 }
-                characters.next();
-                self.push_wide(character);
             }
         }
     }
 
-    /// Writes every symbol and only then decides whether it stays: no branch depends on the text.
-    fn push_ascii(&mut self, bytes: &[u8]) {
-        let (symbols, letters) = (self.symbols.len(), self.letters.len());
-        self.symbols.resize(symbols + bytes.len(), 0);
-        self.letters.resize(letters + bytes.len(), 0);
-        let mut at = symbols;
-        let mut letter_at = letters;
-        for &byte in bytes {
-            let symbol = SYMBOLS[usize::from(byte)];
-            let letter = LETTERS[usize::from(byte)];
-            if let Some(slot) = self.symbols.get_mut(at) {
-                *slot = symbol;
-            }
-            if let Some(slot) = self.letters.get_mut(letter_at) {
-                *slot = letter;
-            }
-            at += usize::from(symbol != NONE);
-            letter_at += usize::from(letter != NO_LETTER);
+    fn push_char(&mut self, character: char) {
+        if character.is_ascii() {
+            self.push_single(character as u8);
+        } else {
+            self.push_wide(character);
         }
-        self.symbols.truncate(at);
-        self.letters.truncate(letter_at);
+    }
+
+    fn push_single(&mut self, byte: u8) {
+        let (symbol, letter) = (SYMBOLS[usize::from(byte)], LETTERS[usize::from(byte)]);
+        if symbol != NONE {
+            self.symbols.push(symbol);
+        }
+        if letter != NO_LETTER {
+            self.letters.push(letter);
+        }
+    }
+
+    /// Writes every symbol and only then decides whether it stays: no branch depends on the text. At most [`BLOCK`]
+    /// bytes.
+    fn push_ascii(&mut self, bytes: &[u8]) {
+        let (mut symbols, mut letters) = ([0_u8; BLOCK], [0_u8; BLOCK]);
+        let (mut symbols_end, mut letters_end) = (0, 0);
+        for &byte in bytes {
+            let [symbol, letter, is_symbol, is_letter] = BOTH[usize::from(byte)].to_le_bytes();
+            symbols[symbols_end % BLOCK] = symbol;
+            letters[letters_end % BLOCK] = letter;
+            symbols_end += usize::from(is_symbol);
+            letters_end += usize::from(is_letter);
+        }
+        self.symbols.extend_from_slice(&symbols[..symbols_end.min(BLOCK)]);
+        self.letters.extend_from_slice(&letters[..letters_end.min(BLOCK)]);
     }
 
     fn push_wide(&mut self, character: char) {
         match plain(character) {
-            Some(ascii) if ascii.is_ascii() => {
-                let symbol = SYMBOLS[usize::from(ascii as u8)];
-                if symbol != NONE {
-                    self.symbols.push(symbol);
-                }
-                let letter = LETTERS[usize::from(ascii as u8)];
-                if letter != NO_LETTER {
-                    self.letters.push(letter);
-                }
-            }
+            Some(ascii) if ascii.is_ascii() => self.push_single(ascii as u8),
             Some(other) if other.is_alphanumeric() => self.symbols.push(foreign(other)),
             _ => {}
         }

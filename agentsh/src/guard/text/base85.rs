@@ -47,19 +47,27 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         let mut position = 0;
         while position < bytes.len() {
             let start = position;
-            symbols.clear();
+            let mut count = 0_usize;
             while let Some(byte) = bytes.get(position) {
-                let value = table[usize::from(*byte)];
-                if value != NONE {
-                    symbols.push(value);
+                if table[usize::from(*byte)] != NONE {
+                    count += 1;
                 } else if *step == Step::Ascii85 && *byte == b'z' {
-                    symbols.extend([0; 5]);
-                } else if !(matches!(byte, b'\n' | b'\r') && symbols.len() >= SHORTEST) {
+                    count += 5;
+                } else if !(matches!(byte, b'\n' | b'\r') && count >= SHORTEST) {
                     break;
                 }
                 position += 1;
             }
-            if looks_encoded(&symbols, &bytes[start..position]) {
+            let run = &bytes[start..position];
+            if looks_encoded(count, run) {
+                symbols.clear();
+                for byte in run {
+                    match table[usize::from(*byte)] {
+                        NONE if *byte == b'z' => symbols.extend([0; 5]),
+                        NONE => {}
+                        value => symbols.push(value),
+                    }
+                }
                 for offset in 0..5 {
                     unpack(&symbols[offset..], &mut out);
                     walk.work(symbols.len());
@@ -72,8 +80,8 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 }
 
 /// Long enough, and of more different letters than words and repetitions are made of.
-fn looks_encoded(symbols: &[u8], bytes: &[u8]) -> bool {
-    if symbols.len() < SHORTEST {
+fn looks_encoded(symbols: usize, bytes: &[u8]) -> bool {
+    if symbols < SHORTEST {
         return false;
     }
     let head = &bytes[..bytes.len().min(256)];

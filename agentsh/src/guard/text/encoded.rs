@@ -30,6 +30,8 @@ const WHITE: u8 = 16;
 const COMMON: u8 = 32;
 /// Other signs.
 const SIGN: u8 = 64;
+/// What pieces are made of.
+const PIECE: u8 = UPPER | LOWER | DIGIT;
 
 static CLASS: [u8; 256] = {
     let mut table = [0; 256];
@@ -59,16 +61,30 @@ pub fn looks_encoded(text: &str) -> bool {
     let bytes = text.as_bytes();
     let (mut piece, mut odd) = (Piece::default(), 0);
     let (mut white, mut signs, mut common, mut dense, mut dense_signs) = (0, 0, 0, 0, 0);
-    for (at, &byte) in bytes.iter().enumerate() {
+    let mut at = 0;
+    while at < bytes.len() {
+        // A word of small letters at once: it is no encoding, and most of every text.
+        if piece.length == 0 {
+            let small = bytes[at..].iter().take_while(|byte| CLASS[usize::from(**byte)] & LOWER != 0).count();
+            let ends = bytes.get(at + small).is_none_or(|next| CLASS[usize::from(*next)] & PIECE == 0);
+            if small > 2 && ends {
+                at += small;
+                dense += small;
+                odd = (odd - 1).max(0);
+                continue;
+            }
+        }
+        let byte = bytes[at];
         let class = CLASS[usize::from(byte)];
-        if class & (UPPER | LOWER | DIGIT) != 0 {
+        at += 1;
+        if class & PIECE != 0 {
             piece.length += 1;
             dense += 1;
             piece.hex += usize::from(class & HEX != 0);
             if class & LOWER != 0 {
                 piece.lower += 1;
             } else {
-                let after_small = at > 0 && bytes[at - 1].is_ascii_lowercase();
+                let after_small = at > 1 && bytes[at - 2].is_ascii_lowercase();
                 piece.turns += usize::from(after_small);
                 piece.upper += usize::from(class & UPPER != 0);
                 piece.digits += usize::from(class & DIGIT != 0);
@@ -104,12 +120,12 @@ pub fn looks_encoded(text: &str) -> bool {
                 signs += 1;
                 dense += 1;
                 dense_signs += 1;
-                if is_escape(byte, &bytes[at + 1..]) || (dense >= DENSE && dense_signs >= 4) {
+                if is_escape(byte, &bytes[at..]) || (dense >= DENSE && dense_signs >= 4) {
                     return true;
                 }
             }
             _ if byte >= 0x80 => {
-                if is_hidden(&bytes[at..]) {
+                if is_hidden(&bytes[at - 1..]) {
                     return true;
                 }
             }

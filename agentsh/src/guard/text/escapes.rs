@@ -10,11 +10,24 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         return;
     }
     walk.work(text.len());
-    let mut out = Vec::with_capacity(text.len());
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
     let mut changed: Option<std::ops::Range<usize>> = None;
     let mut count = 0;
-    for (position, byte) in text.bytes().enumerate() {
+    let (mut position, mut watched) = (0, 0_usize);
+    while position < bytes.len() {
+        if watched == 0 {
+            // Far behind what begins an escape none can end.
+            let rest = &bytes[position..];
+            let plain = rest.iter().position(|byte| begins(*byte)).unwrap_or(rest.len());
+            out.extend_from_slice(&rest[..plain]);
+            position += plain;
+            watched = LONGEST + 1;
+            continue;
+        }
+        let byte = bytes[position];
         out.push(byte);
+        watched = if begins(byte) { LONGEST } else { watched - 1 };
         let mut resolved = false;
         while let Some((length, character)) = ending(&out) {
             out.truncate(out.len() - length);
@@ -22,9 +35,11 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             resolved = true;
         }
         if resolved {
+            watched = LONGEST;
             count += 1;
             changed.get_or_insert(position..position).end = position + 1;
         }
+        position += 1;
     }
     if let Some(at) = changed {
         // The first escape ends at the start: a step back to where it began.
@@ -34,6 +49,14 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         }
         walk.found_rewritten(Step::Escapes, &out, start..at.end, count);
     }
+}
+
+/// Longest escape, in bytes.
+const LONGEST: usize = 12;
+
+/// Stands in every escape, at most [`LONGEST`] bytes before its end.
+fn begins(byte: u8) -> bool {
+    matches!(byte, b'%' | b'\\' | b'&' | b'+')
 }
 
 enum Unit {

@@ -1,12 +1,14 @@
 //! Alphabets in which each letter stands for a fixed number of bits: binary, hex, base32, base64. Every alignment
 //! is tried, because what stands in front of an encoded secret shifts it.
 
+use std::ops::Range;
+
 use super::Step;
 use super::profile::Profile;
-use super::runs::{Alphabet, NONE, groups, pack};
+use super::runs::{Alphabet, NONE, groups, pack, words};
 use super::views::Walk;
 
-const fn alphabet(letters: &[u8], fold_case: bool, prefixed: bool) -> Alphabet {
+const fn alphabet(letters: &[u8], fold_case: bool, apart: bool) -> Alphabet {
     let mut table = [NONE; 256];
     let mut index = 0;
     while index < letters.len() {
@@ -19,17 +21,17 @@ const fn alphabet(letters: &[u8], fold_case: bool, prefixed: bool) -> Alphabet {
         }
         index += 1;
     }
-    Alphabet { table, prefixed }
+    Alphabet { table, prefixed: fold_case, apart }
 }
 
 static BINARY: Alphabet = alphabet(b"01", false, false);
 static HEX: Alphabet = alphabet(b"0123456789ABCDEF", true, true);
 /// One case at a time: base64 is full of short runs of these letters in both.
 static BASE32: [Alphabet; 4] = [
-    alphabet(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", false, false),
-    alphabet(b"abcdefghijklmnopqrstuvwxyz234567", false, false),
-    alphabet(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", false, false),
-    alphabet(b"0123456789abcdefghijklmnopqrstuv", false, false),
+    alphabet(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", false, true),
+    alphabet(b"abcdefghijklmnopqrstuvwxyz234567", false, true),
+    alphabet(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", false, true),
+    alphabet(b"0123456789abcdefghijklmnopqrstuv", false, true),
 ];
 const STANDARD: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 /// Without `-` and `_`, for texts in which they separate groups.
@@ -44,12 +46,14 @@ static BASE64: Alphabet = {
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let mut bytes = Vec::new();
+    let mut words: Option<Vec<Range<usize>>> = None;
     if profile.count(b'0') >= 8 && profile.count(b'1') >= 8 {
         binary(text, walk, &mut bytes);
     }
     let hexadecimal = profile.digits() + profile.range(b'a'..=b'f') + profile.range(b'A'..=b'F');
     if profile.digits() >= 4 && hexadecimal >= 12 {
-        hex(text, hexadecimal * 10 >= profile.letters_and_digits() * 9, walk, &mut bytes);
+        let loose = hexadecimal * 10 >= profile.letters_and_digits() * 9;
+        hex(text, loose, words.get_or_insert_with(|| self::words(text.as_bytes())), walk, &mut bytes);
     }
     let marked = profile.upper() + profile.digits();
     if profile.letters_and_digits() < 8 {
@@ -78,14 +82,15 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         };
         // What is not all letters of one case is broken into words by the other one.
         if own + profile.digits() >= 16 && (index < 2 || numbered) {
-            base32(text, alphabet, loose && other == 0, walk, &mut bytes);
+            let words = words.get_or_insert_with(|| self::words(text.as_bytes()));
+            base32(text, alphabet, loose && other == 0, words, walk, &mut bytes);
         }
     }
 }
 
 fn binary(text: &str, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     walk.work(text.len());
-    groups(text.as_bytes(), &BINARY, 40, true, &mut |symbols, at| {
+    groups(text.as_bytes(), &BINARY, 40, true, &[], &mut |symbols, at| {
         for offset in 0..8 {
             pack::<1, 8>(&symbols[offset..], bytes);
             walk.work(bytes.len());
@@ -103,14 +108,15 @@ fn binary(text: &str, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     });
 }
 
-fn hex(text: &str, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
+fn hex(text: &str, loose: bool, words: &[Range<usize>], walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     walk.work(text.len());
-    groups(text.as_bytes(), &HEX, 12, loose, &mut |symbols, at| {
+    groups(text.as_bytes(), &HEX, 12, loose, words, &mut |symbols, at| {
         if symbols.iter().all(|symbol| *symbol > 9) {
             return;
         }
+        let mut settled = Settled::new(symbols);
         for offset in 0..2 {
-            pack::<4, 2>(&symbols[offset..], bytes);
+            settled.unpack::<4, 2>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Hex, bytes, at.clone());
         }
@@ -119,26 +125,76 @@ fn hex(text: &str, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
 
 fn base64(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     walk.work(text.len());
-    groups(text.as_bytes(), alphabet, 8, loose, &mut |symbols, at| {
+    groups(text.as_bytes(), alphabet, 8, loose, &[], &mut |symbols, at| {
         let upper = symbols.iter().any(|symbol| *symbol < 26);
         let lower = symbols.iter().any(|symbol| (26..52).contains(symbol));
         let other = symbols.iter().any(|symbol| *symbol >= 52);
         if symbols.len() < 16 && usize::from(upper) + usize::from(lower) + usize::from(other) < 2 {
             return;
         }
+        let mut settled = Settled::new(symbols);
         for offset in 0..4 {
-            pack::<6, 4>(&symbols[offset..], bytes);
+            settled.unpack::<6, 4>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Base64, bytes, at.clone());
         }
     });
 }
 
-fn base32(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
+/// Symbols that are judged together, a multiple of every group.
+const BLOCK: usize = 1024;
+/// So many different symbols at least stand in what says something.
+const FEWEST_SYMBOLS: u32 = 5;
+
+/// The blocks of a long group that need not be unpacked again: they read as text in one alignment, and so are noise
+/// in every other one, or repeat a few symbols.
+struct Settled(Vec<bool>);
+
+impl Settled {
+    fn new(symbols: &[u8]) -> Self {
+        let is_dull = |block: &[u8]| {
+            let seen = block.iter().fold(0_u64, |seen, symbol| seen | 1 << (symbol & 63));
+            seen.count_ones() < FEWEST_SYMBOLS && block.len() == BLOCK
+        };
+        Self(symbols.chunks(BLOCK).map(is_dull).collect())
+    }
+
+    /// Unpacks in one alignment what is not settled.
+    fn unpack<const BITS: usize, const GROUP: usize>(
+        &mut self,
+        symbols: &[u8],
+        offset: usize,
+        bytes: &mut Vec<u8>,
+    ) {
+        let symbols = symbols.get(offset..).unwrap_or_default();
+        if symbols.len() < 4 * BLOCK {
+            return pack::<BITS, GROUP>(symbols, bytes);
+        }
+        bytes.clear();
+        let mut part = Vec::with_capacity(BLOCK);
+        for (symbols, settled) in symbols.chunks(BLOCK).zip(&mut self.0) {
+            if !*settled {
+                pack::<BITS, GROUP>(symbols, &mut part);
+                bytes.extend_from_slice(&part);
+                *settled = part.iter().all(|byte| matches!(byte, 0x20..=0x7e | b'\n' | b'\r' | b'\t'));
+            }
+        }
+    }
+}
+
+fn base32(
+    text: &str,
+    alphabet: &Alphabet,
+    loose: bool,
+    words: &[Range<usize>],
+    walk: &mut Walk<'_>,
+    bytes: &mut Vec<u8>,
+) {
     walk.work(text.len());
-    groups(text.as_bytes(), alphabet, 16, loose, &mut |symbols, at| {
+    groups(text.as_bytes(), alphabet, 16, loose, words, &mut |symbols, at| {
+        let mut settled = Settled::new(symbols);
         for offset in 0..8 {
-            pack::<5, 8>(&symbols[offset..], bytes);
+            settled.unpack::<5, 8>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Base32, bytes, at.clone());
         }

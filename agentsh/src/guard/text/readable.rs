@@ -46,19 +46,13 @@ fn runs(bytes: &[u8]) -> Option<Readable<'_>> {
     let mut text = String::new();
     let mut position = 0;
     while position + SHORTEST_RUN <= bytes.len() {
-        let window = &bytes[position..bytes.len().min(position + 64)];
-        // One bit for each printable byte, then one for each that begins a run. Noise costs no branch.
-        let mask = window.iter().enumerate().fold(0_u64, |mask, (bit, byte)| {
-            mask | u64::from(CLASS[usize::from(*byte)] & PRINTABLE != 0) << bit
-        });
-        let pairs = mask & mask >> 1;
-        let fours = pairs & pairs >> 2;
-        let starts = fours & fours >> 4;
-        if starts == 0 {
-            position += 64 - (SHORTEST_RUN - 1);
+        // From the end of what could be a run: in noise most bytes are never looked at.
+        let window = &bytes[position..position + SHORTEST_RUN];
+        if let Some(other) = window.iter().rposition(|byte| !is_printable(*byte)) {
+            position += other + 1;
             continue;
         }
-        let start = position + starts.trailing_zeros() as usize;
+        let start = position;
         let length = bytes[start..].iter().take_while(|byte| is_printable(**byte)).count();
         if !text.is_empty() {
             text.push('\n');

@@ -10,20 +10,38 @@ pub(super) struct Alphabet {
     pub table: [u8; 256],
     /// `0x` before a piece belongs to no piece.
     pub prefixed: bool,
+    /// Between other letters and digits a piece is a piece of a word, and of no group: only one that is long enough
+    /// alone counts. For alphabets that every text is full of short pieces of.
+    pub apart: bool,
 }
 
 /// Bytes between two pieces of one group: `", "`, `" +\n    "`.
 const MAX_GAP: usize = 12;
 
+/// Letters and digits.
+static IS_WORD: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
+
 /// Finds groups of at least `shortest` symbols and gives their values and where they stand. Pieces are one group
-/// when they are equally long, when both are long, or, with `loose`, always. Linear.
+/// when they are equally long, when both are long, or, with `loose`, always. `words`: see [`words`]; for alphabets
+/// that do not stand [`Alphabet::apart`] there need be none. Linear.
 pub(super) fn groups(
     text: &[u8],
     alphabet: &Alphabet,
     shortest: usize,
     loose: bool,
+    words: &[Range<usize>],
     each: &mut dyn FnMut(&[u8], Range<usize>),
 ) {
+    let mut words = words.iter();
+    let mut word = 0..0;
     let mut symbols: Vec<u8> = Vec::new();
     let mut group = 0..0;
     let (mut last, mut pieces, mut closed) = (0, 0_usize, false);
@@ -42,6 +60,25 @@ pub(super) fn groups(
             end -= 1;
         }
         let length = end - start;
+        if alphabet.apart && !loose && is_glued(text, start, position) {
+            if symbols.len() >= shortest {
+                each(&symbols, group.clone());
+            }
+            symbols.clear();
+            (pieces, closed) = (0, false);
+            while word.end <= start {
+                let Some(next) = words.next() else { break };
+                word = next.clone();
+            }
+            let word = start..word.end.max(position);
+            position = word.end;
+            for run in long_runs(text, alphabet, word, shortest) {
+                symbols.extend(text[run.clone()].iter().map(|byte| alphabet.table[usize::from(*byte)]));
+                each(&symbols, run);
+                symbols.clear();
+            }
+            continue;
+        }
         // A sign alone, as the `+` between two strings, is of no word.
         if length == 0 || length <= 2 && !text[start..end].iter().any(u8::is_ascii_alphanumeric) {
             continue;
@@ -66,14 +103,66 @@ pub(super) fn groups(
     }
 }
 
+/// Where letters and digits stand in a row, in order.
+pub(super) fn words(text: &[u8]) -> Vec<Range<usize>> {
+    let mut words = Vec::new();
+    let mut from = 0;
+    while let Some(start) = text[from..].iter().position(|byte| IS_WORD[usize::from(*byte)]) {
+        let start = from + start;
+        let length = text[start..].iter().position(|byte| !IS_WORD[usize::from(*byte)]);
+        let end = length.map_or(text.len(), |length| start + length);
+        words.push(start..end);
+        from = end;
+    }
+    words
+}
+
+/// Whether other letters or digits stand right before or behind. One alone is a sign of a number: `\x6d`, `\u006d`,
+/// `6dh`, and the `x` of `0x6d`.
+fn is_glued(text: &[u8], start: usize, end: usize) -> bool {
+    let is_word =
+        |at: Option<usize>| at.and_then(|at| text.get(at)).is_some_and(|byte| IS_WORD[usize::from(*byte)]);
+    let zero = |at: Option<usize>| at.and_then(|at| text.get(at)) == Some(&b'0');
+    let two_before = start.checked_sub(2);
+    let before = is_word(start.checked_sub(1)) && is_word(two_before) && !zero(two_before);
+    // Of `0x` before the next piece the digit was taken for one of this one.
+    before || is_word(Some(end)) && is_word(Some(end + 1)) && !zero(end.checked_sub(1))
+}
+
+/// Runs of at least `shortest` letters of the alphabet in a word of many: most of it is jumped over.
+fn long_runs<'t>(
+    text: &'t [u8],
+    alphabet: &'t Alphabet,
+    word: Range<usize>,
+    shortest: usize,
+) -> impl Iterator<Item = Range<usize>> + 't {
+    let mut at = word.start;
+    let is_none = |byte: &u8| alphabet.table[usize::from(*byte)] == NONE;
+    std::iter::from_fn(move || {
+        while at + shortest <= word.end {
+            let window = &text[at..at + shortest];
+            if let Some(other) = window.iter().rposition(is_none) {
+                at += other + 1;
+                continue;
+            }
+            let start = at;
+            let more = text[at + shortest..word.end].iter().take_while(|byte| !is_none(byte)).count();
+            at += shortest + more;
+            return Some(start..at);
+        }
+        None
+    })
+}
+
 /// Puts the bits of symbols together: `BITS` from each, `GROUP` symbols to a whole number of bytes.
 pub(super) fn pack<const BITS: usize, const GROUP: usize>(symbols: &[u8], out: &mut Vec<u8>) {
+    let size = BITS * GROUP / 8;
     out.clear();
-    out.reserve(symbols.len() * BITS / 8 + 8);
+    out.resize(symbols.len() / GROUP * size, 0);
     let mut chunks = symbols.chunks_exact(GROUP);
-    for chunk in &mut chunks {
+    for (chunk, out) in (&mut chunks).zip(out.chunks_exact_mut(size)) {
         let word = chunk.iter().fold(0_u64, |word, symbol| (word << BITS) | u64::from(*symbol));
-        out.extend_from_slice(&word.to_be_bytes()[8 - BITS * GROUP / 8..]);
+        out.copy_from_slice(&word.to_be_bytes()[8 - size..]);
     }
     let rest = chunks.remainder();
     let bits = rest.len() * BITS;

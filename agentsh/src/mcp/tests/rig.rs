@@ -62,7 +62,7 @@ pub fn setup() -> Setup {
     let mut options = Options::new(ServerId("fs".to_owned()));
     options.max_line_bytes = 10_000;
     options.exit_grace = Duration::from_millis(100);
-    options.redact = |arguments| json!({ "bytes": arguments.len() });
+    options.redact = |arguments| json!({ "bytes": arguments.to_compact().len() });
     Setup { policy: McpPolicy::default(), options, failures: Vec::new() }
 }
 

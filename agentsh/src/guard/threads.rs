@@ -1,0 +1,23 @@
+//! Two independent looks at one long text, on two processors.
+
+/// Shorter texts, in bytes, take less time than a thread does to start.
+const LONG: usize = 128 * 1024;
+
+/// Does both; side by side when the text that they look at has a `length` that is worth it.
+pub(crate) fn side_by_side<A, B: Send>(
+    length: usize,
+    here: impl FnOnce() -> A,
+    there: impl FnOnce() -> B + Send,
+) -> (A, B) {
+    if length < LONG {
+        return (here(), there());
+    }
+    std::thread::scope(|scope| {
+        let there = scope.spawn(there);
+        let here = here();
+        match there.join() {
+            Ok(there) => (here, there),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
