@@ -216,3 +216,17 @@ pub(super) fn context(text: &str, range: Range<usize>) -> String {
     let count = text.get(range).unwrap_or_default().chars().count();
     format!("{}[{count} characters]{after}", before.iter().rev().collect::<String>())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_hit_are_those_of_its_symbols() {
+        let text = format!("{}Ünder - the éaves{}", "ab, ".repeat(700), " 12".repeat(500));
+        let first = 1400;
+        assert_eq!(&text[byte_range(&text, first, 13, false)], "Ünder - the éaves");
+        assert_eq!(&text[byte_range(&text, first + 1, 4, true)], "nder");
+        assert_eq!(byte_range("short", 90, 3, false), 5..5);
+    }
+}
