@@ -21,3 +21,17 @@ pub(crate) fn side_by_side<A, B: Send>(
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_are_done_whatever_the_length() {
+        for length in [0, LONG] {
+            let mut seen = 0;
+            assert_eq!(side_by_side(length, || seen += 1, || length + 1), ((), length + 1));
+            assert_eq!(seen, 1);
+        }
+    }
+}

@@ -3,32 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::findings::{Bounds, ENTITY, MARKER, NEAR, Search, context};
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
 use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
 use super::near;
 use super::print::value_tag;
-use super::scan::{Hit, Scanner, What};
-use super::sinks::{HEAD, Sinks};
+use super::scan::{Hit, Scanner};
+use super::sinks::Sinks;
 use super::symbols::Folded;
 use crate::guard::secrets::{self, Kind};
 use crate::types::ServerId;
+
+pub use super::findings::{Finding, Findings, Severity};
 
 /// Markers that stand for something before those of forgotten results are swept, and at most.
 const MIN_SWEEP: usize = 1024;
 const MAX_MARKERS: usize = 65_000;
 
-pub const MARKER: &str = "taint-marker";
-pub const ENTITY: &str = "taint-entity";
-pub const FINGERPRINT: &str = "taint-fingerprint";
-pub const DECODED: &str = "taint-decoded";
-pub const SPLIT: &str = "taint-split";
-pub const NEAR: &str = "taint-near";
-
-/// Findings of one call.
-const MAX_FINDINGS: usize = 32;
-/// Letters and digits that a passage has beside words that everybody uses.
-const MIN_CONTENT: usize = 16;
 /// Bytes of the arguments in which values are named, and in which single words are looked up.
 const MAX_NAMED: usize = 64 * 1024;
 const MAX_WORDS: usize = 256 * 1024;
@@ -38,38 +30,8 @@ const MIN_DECODED: usize = 8;
 /// A near copy shares so many pairs of words, and so many of a hundred.
 const NEAR_PAIRS: u32 = 5;
 const NEAR_SHARE: u32 = 35;
-/// Characters of context on each side.
-const CONTEXT: usize = 50;
-
-/// How bad it would be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    Low,
-    Medium,
-    High,
-    Critical,
-}
-
-/// One piece of a result in the arguments of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// One of `taint-marker`, `taint-entity`, `taint-fingerprint`, `taint-decoded`, `taint-split`, `taint-near`.
-    pub rule: &'static str,
-    /// The kind of value, or `passage`, `marker`, `near-copy`.
-    pub category: &'static str,
-    pub severity: Severity,
-    /// JSON pointer into the arguments; `tool` for the tool's name.
-    pub pointer: String,
-    /// What stands around it, at most 50 characters on each side, every letter as `x` and every digit as `0`.
-    pub context: String,
-    pub origin: OriginId,
-    /// Decodings that led to it, outermost first.
-    pub chain: Vec<&'static str>,
-    /// A link, an address or an identifier: using it is what it is there for.
-    pub is_reference: bool,
-}
-
-pub type Findings = Vec<Finding>;
+/// Bytes of decoded text that one result may add to the memory.
+const MAX_DECODED: usize = 2 << 20;
 
 /// One text that decodes from another.
 pub struct View<'a> {
@@ -97,19 +59,16 @@ impl Decoder for Plain {
 #[derive(Debug)]
 pub struct Judge {
     pub memory: TaintMemory,
-    sinks: Sinks,
-    scanner: Scanner,
+    pub(super) sinks: Sinks,
+    pub(super) scanner: Scanner,
     markers: BTreeMap<u16, OriginId>,
     /// Every number that was ever a marker: what was forgotten is still taken out of what goes back.
     marked: BTreeSet<u16>,
     /// So many markers until those of forgotten results are swept.
     sweep_at: usize,
     values: Folded,
-    single: Folded,
+    pub(super) single: Folded,
 }
-
-/// Leaves that were folded into one stream: where each begins, in symbols and in letters.
-type Bounds = Vec<(usize, usize, usize)>;
 
 impl Judge {
     #[must_use]
@@ -175,7 +134,7 @@ impl Judge {
         decoder: &dyn Decoder,
     ) -> Findings {
         self.memory.expire(now);
-        let mut search = Search { call, found: Vec::new(), seen: BTreeSet::new() };
+        let mut search = Search::new(call);
         let mut values = std::mem::take(&mut self.values);
         let bounds = fold(call, &mut values, |leaf| matches!(leaf.role, Role::Text | Role::Number));
         let hits = self.stream(&values, &bounds, &mut search);
@@ -368,7 +327,7 @@ impl Judge {
         }
     }
 
-    fn view(
+    pub(super) fn view(
         &mut self,
         text: &str,
         leaf: usize,
@@ -426,181 +385,6 @@ impl Judge {
             }
         }
     }
-
-    /// What stands at the end of earlier calls together with the beginning of this one.
-    fn earlier_calls(
-        &mut self,
-        sink: &ServerId,
-        now: Duration,
-        decoder: &dyn Decoder,
-        search: &mut Search<'_, '_>,
-    ) {
-        let call = search.call;
-        let lifetime = self.memory.config.lifetime;
-        let mut joined = Folded::default();
-        for (at, leaf) in call.items.iter().enumerate().take(MAX_TAILED) {
-            // Names come again with every call; only one that changes can carry something on.
-            if leaf.role == Role::Codes {
-                continue;
-            }
-            let path = call.path(at) ^ u64::from(leaf.role == Role::Name);
-            let head = clip(&leaf.text, HEAD * 4);
-            self.single.clear();
-            self.single.push(head);
-            let tail = self.sinks.tail(sink, path, now, lifetime);
-            if tail.is_repeated(&leaf.text) {
-                continue;
-            }
-            joined.clear();
-            joined.symbols.extend_from_slice(&tail.text.symbols);
-            joined.letters.extend_from_slice(&tail.text.letters);
-            let border = (joined.symbols.len(), joined.letters.len());
-            let joined_border = border.0;
-            joined.symbols.extend(self.single.symbols.iter().take(HEAD));
-            joined.letters.extend(self.single.letters.iter().take(HEAD));
-            let mut hits = Vec::new();
-            if border.0 > 0 {
-                self.scanner.scan(&self.memory, &joined, &mut hits);
-            }
-            for hit in hits {
-                let border = if matches!(hit.what, What::Shifted(_)) { border.1 } else { border.0 };
-                // One letter that goes on by chance is no next piece, unless it is all that was sent.
-                let piece = joined.symbols.len().saturating_sub(joined_border).min(MIN_SHARE);
-                if hit.start + MIN_SHARE <= border && border + piece <= hit.end {
-                    search.split(&hit, at);
-                }
-            }
-            if head.len() == leaf.text.len() {
-                tail.push(head, &self.single);
-            } else {
-                let end = &leaf.text[leaf.text.len() - clip_back(&leaf.text, HEAD * 4)..];
-                self.single.clear();
-                self.single.push(end);
-                tail.push(end, &self.single);
-            }
-            // Numbers that count up make a long row of digits, which always decodes to something.
-            let raw = (leaf.role != Role::Number && tail.raw.len() > leaf.text.len() && tail.raw.len() >= 16)
-                .then(|| tail.raw.clone());
-            if let Some(raw) = raw.filter(|_| !self.memory.is_empty()) {
-                decoder.decode(&raw, &mut |view| {
-                    let how = || std::iter::once("earlier-calls").chain((view.how)()).collect();
-                    self.view(view.text, at, &how, search);
-                });
-            }
-        }
-    }
-}
-
-/// Bytes of decoded text that one result may add to the memory.
-const MAX_DECODED: usize = 2 << 20;
-/// Symbols that a call adds at least to what earlier ones sent; all of its text when it is shorter.
-const MIN_SHARE: usize = 4;
-/// Leaves of one call that are joined to earlier calls.
-const MAX_TAILED: usize = 32;
-
-struct Search<'c, 'a> {
-    call: &'c Leaves<'a>,
-    found: Findings,
-    seen: BTreeSet<(&'static str, &'static str, OriginId, usize)>,
-}
-
-impl Search<'_, '_> {
-    /// A hit in leaves that were folded into one stream.
-    fn hit(&mut self, hit: &Hit, bounds: &Bounds) {
-        let letters = matches!(hit.what, What::Shifted(_));
-        let begin = |bound: &(usize, usize, usize)| if letters { bound.1 } else { bound.0 };
-        let leaf_of = |position: usize| {
-            let after = bounds.partition_point(|bound| begin(bound) <= position);
-            bounds.get(after.wrapping_sub(1)).copied().unwrap_or_default()
-        };
-        let (first, last) = (leaf_of(hit.start), leaf_of(hit.end.saturating_sub(1)));
-        let rule = if first.2 == last.2 { named(hit.what).0 } else { SPLIT };
-        // One look at the text for each finding, not for each hit.
-        if !self.is_new(rule, named(hit.what).1, hit.origin, first.2) {
-            return;
-        }
-        let text = &self.call.items[first.2].text;
-        let range = byte_range(text, hit.start - begin(&first), hit.end - hit.start, letters);
-        let passage = if first.2 == last.2 { text.get(range.clone()).unwrap_or_default() } else { "" };
-        if matches!(hit.what, What::Run | What::Shifted(None))
-            && first.2 == last.2
-            && near::content_length(passage) < MIN_CONTENT
-        {
-            return;
-        }
-        let (_, category, severity) = named(hit.what);
-        let chain = if letters { vec!["shifted"] } else { Vec::new() };
-        let context = context(text, range);
-        self.push(rule, category, severity, first.2, context, hit.origin, chain, false);
-    }
-
-    fn is_new(&self, rule: &'static str, category: &'static str, origin: OriginId, leaf: usize) -> bool {
-        self.found.len() < MAX_FINDINGS && !self.seen.contains(&(rule, category, origin, leaf))
-    }
-
-    fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, mut chain: Vec<&'static str>) {
-        if !self.is_new(DECODED, named(hit.what).1, hit.origin, leaf) {
-            return;
-        }
-        let letters = matches!(hit.what, What::Shifted(_));
-        let range = byte_range(text, hit.start, hit.end - hit.start, letters);
-        let passage = text.get(range.clone()).unwrap_or_default();
-        if matches!(hit.what, What::Run | What::Shifted(None)) && near::content_length(passage) < MIN_CONTENT
-        {
-            return;
-        }
-        if letters {
-            chain.push("shifted");
-        }
-        let (_, category, severity) = named(hit.what);
-        self.push(DECODED, category, severity, leaf, context(text, range), hit.origin, chain, false);
-    }
-
-    fn split(&mut self, hit: &Hit, leaf: usize) {
-        let (_, category, severity) = named(hit.what);
-        let shown = format!("[{} characters over several calls]", hit.end - hit.start);
-        self.push(SPLIT, category, severity, leaf, shown, hit.origin, vec!["earlier-calls"], false);
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "they are the fields of one finding")]
-    fn push(
-        &mut self,
-        rule: &'static str,
-        category: &'static str,
-        severity: Severity,
-        leaf: usize,
-        context: String,
-        origin: OriginId,
-        chain: Vec<&'static str>,
-        is_reference: bool,
-    ) {
-        // Several references of one kind count, so each has its own place.
-        let place = if is_reference { self.found.len() } else { leaf };
-        if self.found.len() < MAX_FINDINGS && self.seen.insert((rule, category, origin, place)) {
-            let pointer = self.call.pointer(leaf);
-            self.found.push(Finding {
-                rule,
-                category,
-                severity,
-                pointer,
-                context,
-                origin,
-                chain,
-                is_reference,
-            });
-        }
-    }
-}
-
-fn named(what: What) -> (&'static str, &'static str, Severity) {
-    match what {
-        What::Run => (FINGERPRINT, "passage", Severity::High),
-        What::Value(kind) => {
-            (ENTITY, kind.as_str(), if kind.is_secret() { Severity::Critical } else { Severity::High })
-        }
-        What::Shifted(None) => (DECODED, "passage", Severity::High),
-        What::Shifted(Some(kind)) => (DECODED, kind.as_str(), Severity::Critical),
-    }
 }
 
 fn fold(call: &Leaves<'_>, into: &mut Folded, wanted: impl Fn(&Leaf<'_>) -> bool) -> Bounds {
@@ -611,42 +395,6 @@ fn fold(call: &Leaves<'_>, into: &mut Folded, wanted: impl Fn(&Leaf<'_>) -> bool
         into.push(&leaf.text);
     }
     bounds
-}
-
-/// Bytes of `text` from one symbol (or letter) on, for so many of them.
-fn byte_range(text: &str, first: usize, count: usize, letters: bool) -> std::ops::Range<usize> {
-    let mut folded = Folded::default();
-    let (mut start, mut end) = (text.len(), text.len());
-    let mut buffer = [0; 4];
-    for (at, character) in text.char_indices() {
-        let before = if letters { folded.letters.len() } else { folded.symbols.len() };
-        folded.push(character.encode_utf8(&mut buffer));
-        let after = if letters { folded.letters.len() } else { folded.symbols.len() };
-        if before <= first && first < after {
-            start = at;
-        }
-        if after >= first + count {
-            end = at + character.len_utf8();
-            break;
-        }
-    }
-    start.min(end)..end
-}
-
-/// The shape of what stands around a range: neighbours of a secret may be secrets, so no letter of them is shown.
-fn context(text: &str, range: std::ops::Range<usize>) -> String {
-    let shape = |character: char| match character {
-        character if character.is_numeric() => '0',
-        character if character.is_alphabetic() => 'x',
-        '\n' | '\r' | '\t' => ' ',
-        character if character.is_ascii_punctuation() || character == ' ' => character,
-        _ => '?',
-    };
-    let before: Vec<char> =
-        text.get(..range.start).unwrap_or_default().chars().rev().take(CONTEXT).map(shape).collect();
-    let after: String = text.get(range.end..).unwrap_or_default().chars().take(CONTEXT).map(shape).collect();
-    let count = text.get(range).unwrap_or_default().chars().count();
-    format!("{}[{count} characters]{after}", before.iter().rev().collect::<String>())
 }
 
 /// Sorts `2` before `10`.
@@ -665,14 +413,4 @@ fn natural(pointer: &str) -> String {
         }
     }
     sorted
-}
-
-fn clip(text: &str, length: usize) -> &str {
-    let end = (0..=length.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    &text[..end]
-}
-
-/// At most `length` bytes from the end, on a boundary.
-fn clip_back(text: &str, length: usize) -> usize {
-    (0..=length.min(text.len())).rev().find(|back| text.is_char_boundary(text.len() - back)).unwrap_or(0)
 }

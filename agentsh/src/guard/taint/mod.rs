@@ -4,7 +4,9 @@
 //! indices ([`index`]) that answer in one probe. A copied run of [`GUARANTEED_RUN`] symbols is always found.
 
 mod boilerplate;
+mod calls;
 mod filter;
+mod findings;
 pub mod hash;
 mod index;
 pub mod judge;

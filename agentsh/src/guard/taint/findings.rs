@@ -1,0 +1,232 @@
+//! What was found in the arguments of one call, and how it is shown.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::leaves::Leaves;
+use super::memory::OriginId;
+use super::near;
+use super::scan::{Hit, What};
+use super::symbols::Folded;
+
+pub const MARKER: &str = "taint-marker";
+pub const ENTITY: &str = "taint-entity";
+pub const FINGERPRINT: &str = "taint-fingerprint";
+pub const DECODED: &str = "taint-decoded";
+pub const SPLIT: &str = "taint-split";
+pub const NEAR: &str = "taint-near";
+
+/// Findings of one call.
+const MAX_FINDINGS: usize = 32;
+/// Letters and digits that a passage has beside words that everybody uses.
+const MIN_CONTENT: usize = 16;
+/// Characters of context on each side.
+const CONTEXT: usize = 50;
+
+/// How bad it would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Low,
+    Medium,
+    High,
+    Critical,
+}
+
+/// One piece of a result in the arguments of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// One of `taint-marker`, `taint-entity`, `taint-fingerprint`, `taint-decoded`, `taint-split`, `taint-near`.
+    pub rule: &'static str,
+    /// The kind of value, or `passage`, `marker`, `near-copy`.
+    pub category: &'static str,
+    pub severity: Severity,
+    /// JSON pointer into the arguments; `tool` for the tool's name.
+    pub pointer: String,
+    /// What stands around it, at most 50 characters on each side, every letter as `x` and every digit as `0`.
+    pub context: String,
+    pub origin: OriginId,
+    /// Decodings that led to it, outermost first.
+    pub chain: Vec<&'static str>,
+    /// A link, an address or an identifier: using it is what it is there for.
+    pub is_reference: bool,
+}
+
+pub type Findings = Vec<Finding>;
+
+/// Leaves that were folded into one stream: where each begins, in symbols and in letters.
+pub(super) type Bounds = Vec<(usize, usize, usize)>;
+
+/// What one call was found to hold so far.
+pub(super) struct Search<'c, 'a> {
+    pub call: &'c Leaves<'a>,
+    pub found: Findings,
+    seen: BTreeSet<(&'static str, &'static str, OriginId, usize)>,
+}
+
+impl<'c, 'a> Search<'c, 'a> {
+    pub fn new(call: &'c Leaves<'a>) -> Self {
+        Self { call, found: Vec::new(), seen: BTreeSet::new() }
+    }
+
+    /// A hit in leaves that were folded into one stream.
+    pub fn hit(&mut self, hit: &Hit, bounds: &Bounds) {
+        let letters = matches!(hit.what, What::Shifted(_));
+        let begin = |bound: &(usize, usize, usize)| if letters { bound.1 } else { bound.0 };
+        let leaf_of = |position: usize| {
+            let after = bounds.partition_point(|bound| begin(bound) <= position);
+            bounds.get(after.wrapping_sub(1)).copied().unwrap_or_default()
+        };
+        let (first, last) = (leaf_of(hit.start), leaf_of(hit.end.saturating_sub(1)));
+        let rule = if first.2 == last.2 { named(hit.what).0 } else { SPLIT };
+        // One look at the text for each finding, not for each hit.
+        if !self.is_new(rule, named(hit.what).1, hit.origin, first.2) {
+            return;
+        }
+        let text = &self.call.items[first.2].text;
+        let range = byte_range(text, hit.start - begin(&first), hit.end - hit.start, letters);
+        let passage = if first.2 == last.2 { text.get(range.clone()).unwrap_or_default() } else { "" };
+        if matches!(hit.what, What::Run | What::Shifted(None))
+            && first.2 == last.2
+            && near::content_length(passage) < MIN_CONTENT
+        {
+            return;
+        }
+        let (_, category, severity) = named(hit.what);
+        let chain = if letters { vec!["shifted"] } else { Vec::new() };
+        let context = context(text, range);
+        self.push(rule, category, severity, first.2, context, hit.origin, chain, false);
+    }
+
+    fn is_new(&self, rule: &'static str, category: &'static str, origin: OriginId, leaf: usize) -> bool {
+        self.found.len() < MAX_FINDINGS && !self.seen.contains(&(rule, category, origin, leaf))
+    }
+
+    pub fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, mut chain: Vec<&'static str>) {
+        if !self.is_new(DECODED, named(hit.what).1, hit.origin, leaf) {
+            return;
+        }
+        let letters = matches!(hit.what, What::Shifted(_));
+        let range = byte_range(text, hit.start, hit.end - hit.start, letters);
+        let passage = text.get(range.clone()).unwrap_or_default();
+        if matches!(hit.what, What::Run | What::Shifted(None)) && near::content_length(passage) < MIN_CONTENT
+        {
+            return;
+        }
+        if letters {
+            chain.push("shifted");
+        }
+        let (_, category, severity) = named(hit.what);
+        self.push(DECODED, category, severity, leaf, context(text, range), hit.origin, chain, false);
+    }
+
+    pub fn split(&mut self, hit: &Hit, leaf: usize) {
+        let (_, category, severity) = named(hit.what);
+        let shown = format!("[{} characters over several calls]", hit.end - hit.start);
+        self.push(SPLIT, category, severity, leaf, shown, hit.origin, vec!["earlier-calls"], false);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are the fields of one finding")]
+    pub fn push(
+        &mut self,
+        rule: &'static str,
+        category: &'static str,
+        severity: Severity,
+        leaf: usize,
+        context: String,
+        origin: OriginId,
+        chain: Vec<&'static str>,
+        is_reference: bool,
+    ) {
+        // Several references of one kind count, so each has its own place.
+        let place = if is_reference { self.found.len() } else { leaf };
+        if self.found.len() < MAX_FINDINGS && self.seen.insert((rule, category, origin, place)) {
+            let pointer = self.call.pointer(leaf);
+            self.found.push(Finding {
+                rule,
+                category,
+                severity,
+                pointer,
+                context,
+                origin,
+                chain,
+                is_reference,
+            });
+        }
+    }
+}
+
+fn named(what: What) -> (&'static str, &'static str, Severity) {
+    match what {
+        What::Run => (FINGERPRINT, "passage", Severity::High),
+        What::Value(kind) => {
+            (ENTITY, kind.as_str(), if kind.is_secret() { Severity::Critical } else { Severity::High })
+        }
+        What::Shifted(None) => (DECODED, "passage", Severity::High),
+        What::Shifted(Some(kind)) => (DECODED, kind.as_str(), Severity::Critical),
+    }
+}
+
+/// Bytes of `text` from one symbol (or letter) on, for so many of them.
+fn byte_range(text: &str, first: usize, count: usize, letters: bool) -> Range<usize> {
+    let start = byte_of(text, first, letters).map_or(text.len(), |range| range.start);
+    let end = byte_of(text, first + count.max(1) - 1, letters).map_or(text.len(), |range| range.end);
+    start.min(end)..end
+}
+
+/// The character that the `wanted`th symbol (or letter) comes from.
+fn byte_of(text: &str, wanted: usize, letters: bool) -> Option<Range<usize>> {
+    const BLOCK: usize = 1024;
+    let mut folded = Folded::default();
+    let mut counted = |text: &str| {
+        folded.clear();
+        folded.push(text);
+        if letters { folded.letters.len() } else { folded.symbols.len() }
+    };
+    let (mut before, mut at) = (0, 0);
+    while at < text.len() {
+        let block = &text[at..text.floor_char_boundary(at + BLOCK)];
+        let count = counted(block);
+        if before + count > wanted {
+            let mut buffer = [0; 4];
+            for (offset, character) in block.char_indices() {
+                before += counted(character.encode_utf8(&mut buffer));
+                if before > wanted {
+                    return Some(at + offset..at + offset + character.len_utf8());
+                }
+            }
+        }
+        before += count;
+        at += block.len();
+    }
+    None
+}
+
+/// The shape of what stands around a range: neighbours of a secret may be secrets, so no letter of them is shown.
+pub(super) fn context(text: &str, range: Range<usize>) -> String {
+    let shape = |character: char| match character {
+        character if character.is_numeric() => '0',
+        character if character.is_alphabetic() => 'x',
+        '\n' | '\r' | '\t' => ' ',
+        character if character.is_ascii_punctuation() || character == ' ' => character,
+        _ => '?',
+    };
+    let before: Vec<char> =
+        text.get(..range.start).unwrap_or_default().chars().rev().take(CONTEXT).map(shape).collect();
+    let after: String = text.get(range.end..).unwrap_or_default().chars().take(CONTEXT).map(shape).collect();
+    let count = text.get(range).unwrap_or_default().chars().count();
+    format!("{}[{count} characters]{after}", before.iter().rev().collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_hit_are_those_of_its_symbols() {
+        let text = format!("{}Ünder - the éaves{}", "ab, ".repeat(700), " 12".repeat(500));
+        let first = 1400;
+        assert_eq!(&text[byte_range(&text, first, 13, false)], "Ünder - the éaves");
+        assert_eq!(&text[byte_range(&text, first + 1, 4, true)], "nder");
+        assert_eq!(byte_range("short", 90, 3, false), 5..5);
+    }
+}
