@@ -91,20 +91,23 @@ impl Session {
     pub async fn open(context: Context, opening: Opening<'_>) -> Result<Self, SessionError> {
         // It starts while the policy is read. Whether it did shows when the first sandbox is ordered.
         let _ = context.zygote.warm_up();
-        let policy = policy::load(&Search {
+        let search = Search {
             explicit: opening.policy,
             project: context.project.clone(),
             config_home: context.config.clone(),
             agent: opening.agent.to_owned(),
-        })
-        .map_err(|error| {
+        };
+        // Beside the store, which takes as long to open.
+        let reading = tokio::task::spawn_blocking(move || policy::load(&search));
+        let network = network::Network::new(opening.backend, &context.hierarchies);
+        let id = SessionId(uuid::Uuid::now_v7());
+        let (policy, journal) = tokio::join!(reading, Journal::open(&context.state, id));
+        let policy = policy.map_err(|error| SessionError::Policy(error.to_string()))?.map_err(|error| {
             // The first line gets its `error: ` where it is printed.
             let text = error.render();
             SessionError::Policy(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
         })?;
-        let network = network::Network::new(opening.backend, &context.hierarchies);
-        let id = SessionId(uuid::Uuid::now_v7());
-        let journal = Journal::open(&context.state, id).await?;
+        let journal = journal?;
         // Something must stand here for the sandbox to cover: else an agent whose project is the home writes the
         // next run's policy. Where we may not make it, it cannot either.
         let _ = std::fs::create_dir_all(context.config.join("agentsh"));
