@@ -26,11 +26,14 @@ pub enum Small {
     Symlink { to: PathBuf },
 }
 
+/// With all that is in it, parents first.
+pub type SmallTree = Vec<(PathBuf, Small)>;
+
 /// Where the host is asked; a table in tests.
 pub trait Host {
     /// The file or directory at a path with all that is in it, parents first, if all of it is small and everybody may
     /// read it: what a sandbox may have as a copy instead of a mount.
-    fn small(&self, _path: &Path) -> Option<Vec<(PathBuf, Small)>> {
+    fn small(&self, _path: &Path) -> Option<SmallTree> {
         None
     }
     fn look(&self, path: &Path) -> Option<Found>;
@@ -46,7 +49,7 @@ pub trait Host {
 #[derive(Debug, Default)]
 pub struct RealHost {
     /// What was small is read once: every sandbox of a session gets the same.
-    small: RefCell<BTreeMap<PathBuf, Option<Vec<(PathBuf, Small)>>>>,
+    small: RefCell<BTreeMap<PathBuf, Option<SmallTree>>>,
 }
 
 /// Directory entries looked at in search of repositories: about 100 ms on a cold disk.
@@ -57,7 +60,7 @@ const SMALL_BYTES: u64 = 4096;
 const SMALL_ENTRIES: usize = 6;
 
 impl Host for RealHost {
-    fn small(&self, path: &Path) -> Option<Vec<(PathBuf, Small)>> {
+    fn small(&self, path: &Path) -> Option<SmallTree> {
         self.small.borrow_mut().entry(path.to_owned()).or_insert_with(|| small(path)).clone()
     }
 
@@ -121,7 +124,7 @@ impl Host for RealHost {
     }
 }
 
-fn small(path: &Path) -> Option<Vec<(PathBuf, Small)>> {
+fn small(path: &Path) -> Option<SmallTree> {
     let mut found: Vec<(PathBuf, Small)> = Vec::new();
     let mut open = vec![path.to_owned()];
     while let Some(current) = open.pop() {

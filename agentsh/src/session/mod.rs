@@ -89,17 +89,17 @@ impl Session {
     /// # Errors
     /// An unusable policy or store: nothing runs without a record.
     pub async fn open(context: Context, opening: Opening<'_>) -> Result<Self, SessionError> {
-        // It starts while the policy is read. Whether it did shows when the first sandbox is ordered.
-        let _ = context.zygote.warm_up();
         let search = Search {
             explicit: opening.policy,
             project: context.project.clone(),
             config_home: context.config.clone(),
             agent: opening.agent.to_owned(),
         };
-        // Beside the store, which takes as long to open.
-        let reading = tokio::task::spawn_blocking(move || policy::load(&search));
+        // All of it at once: programs for the kernel, the policy, the process that sandboxes are born from (whether it
+        // started shows when the first one is ordered), and the store.
         let network = network::Network::new(opening.backend, &context.hierarchies);
+        let reading = tokio::task::spawn_blocking(move || policy::load(&search));
+        let _ = context.zygote.warm_up();
         let id = SessionId(uuid::Uuid::now_v7());
         let (policy, journal) = tokio::join!(reading, Journal::open(&context.state, id));
         let policy = policy.map_err(|error| SessionError::Policy(error.to_string()))?.map_err(|error| {

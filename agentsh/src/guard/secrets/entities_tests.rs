@@ -72,8 +72,8 @@ fn hostile_runs_take_linear_time() {
         let text = piece.repeat(400_000 / piece.len());
         let start = Instant::now();
         let _ = find(&text, 1000);
-        // Without optimisation, on a busy machine.
-        assert!(start.elapsed() < Duration::from_millis(1500), "{piece}: {:?}", start.elapsed());
+        // A hundred times what it takes without optimisation; what grows with the square takes minutes.
+        assert!(start.elapsed() < Duration::from_secs(20), "{piece}: {:?}", start.elapsed());
     }
 }
 
