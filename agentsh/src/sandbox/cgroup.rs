@@ -103,7 +103,8 @@ impl Hierarchies {
             .any(|directory| rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok())
     }
 
-    /// Makes the cgroups of one sandbox. None of them is a failure: what is missing is told by the fields.
+    /// Makes the version 2 group of one sandbox, into which pid 1 is born. None is no failure: what is missing is told by
+    /// the fields. [`Hierarchies::complete`] makes the others.
     #[must_use]
     pub fn create(&self, name: &str, quota: Quota) -> Cgroup {
         let mut cgroup = Cgroup {
@@ -132,6 +133,12 @@ impl Hierarchies {
                 cgroup.unified = Some((directory, descriptor));
             }
         }
+        cgroup
+    }
+
+    /// Makes the version 1 groups that hold what the version 2 one cannot. Pid 1 joins them itself, so they may be made
+    /// while it is born.
+    pub fn complete(&self, cgroup: &mut Cgroup, name: &str, quota: Quota) {
         if !cgroup.memory_held {
             let files = [("memory.limit_in_bytes", quota.memory_bytes.to_string())];
             cgroup.memory_held = cgroup.join_legacy(self.memory.as_deref(), name, &files);
@@ -148,7 +155,6 @@ impl Hierarchies {
             ];
             cgroup.cpu_held = cgroup.join_legacy(self.cpu.as_deref(), name, &files);
         }
-        cgroup
     }
 }
 
@@ -314,7 +320,9 @@ mod tests {
     #[test]
     fn a_host_without_cgroups_gives_a_cgroup_that_holds_nothing() {
         let found = Hierarchies::from_text("", "");
-        let cgroup = found.create("x", Quota { memory_bytes: 1, cpu_percent: Some(1) });
+        let quota = Quota { memory_bytes: 1, cpu_percent: Some(1) };
+        let mut cgroup = found.create("x", quota);
+        found.complete(&mut cgroup, "x", quota);
         assert!(!cgroup.memory_held && !cgroup.cpu_held && cgroup.unified().is_none());
     }
 }

@@ -139,7 +139,8 @@ pub fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, 
         .map(|ruled| ruled.value)
         .filter(|percent| *percent < processors * 100);
     let hierarchies = start.network.as_ref().and_then(Way::hierarchies).unwrap_or(&context.hierarchies);
-    let cgroup = hierarchies.create(name, Quota { memory_bytes: memory, cpu_percent: cpu });
+    let quota = Quota { memory_bytes: memory, cpu_percent: cpu };
+    let mut cgroup = hierarchies.create(name, quota);
     // Before anything exists that could connect.
     let gate = start
         .network
@@ -148,6 +149,7 @@ pub fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, 
         .transpose()
         .map_err(|message| SpawnError::Init { label: start.label.to_owned(), message, missing: false })?;
     let ordered = spawn::order(&context.zygote, start.label, &cgroup)?;
+    hierarchies.complete(&mut cgroup, name, quota);
     Ok(Begun { ordered, cgroup, gate, memory, cpu })
 }
 
