@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{events, heard, online};
+use super::{heard, online};
 use crate::support::expect::Expected;
 use crate::support::{Place, no, skip, yes};
 
@@ -141,7 +141,7 @@ fn what_people_use() {
         assert!(heard.contains("tcp 93.184.216.34 8443"), "{heard}");
         assert!(heard.contains("tcp 2606:2800:220:1::34 8443"), "{heard}");
         assert!(!heard.contains("other.test"), "{heard}");
-        let blocked = events(place, "net_connect_blocked");
+        let blocked = place.events("net_connect_blocked");
         for reason in ["server-name-mismatch", "no-server-name", "address-not-allowed"] {
             assert!(blocked.iter().any(|event| event["reason"] == reason), "{reason}: {blocked:?}");
         }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::{backends, online};
 use serde_json::Value;
 
-use super::{backends, events, online};
 use crate::support::sandbox::Kind;
 use crate::support::{Outcome, Place, no, yes};
 
@@ -23,7 +23,7 @@ fn connections_and_refusals_are_on_record() {
             no("resolve other.test"),
         ]);
         let server = if sandbox.kind == Kind::Server { Value::from("fixture") } else { Value::Null };
-        let blocked = events(&sandbox.place, "net_connect_blocked");
+        let blocked = sandbox.place.events("net_connect_blocked");
         let reasons: BTreeMap<&str, &Value> =
             blocked.iter().map(|event| (event["reason"].as_str().unwrap(), event)).collect();
         for reason in [
@@ -42,14 +42,14 @@ fn connections_and_refusals_are_on_record() {
         let change = reasons["address-not-allowed"]["change"].as_str().unwrap();
         assert!(change.contains("network: {allow: [\"93.184.216.35\"]}"), "{change}");
 
-        let opened = events(&sandbox.place, "mcp_network_connection");
+        let opened = sandbox.place.events("mcp_network_connection");
         let first = opened.iter().find(|event| event["state"] == "closed").unwrap();
         assert_eq!((&first["name"], &first["protocol"]), (&"allowed.test".into(), &"http".into()));
         assert!(first["bytes_sent"].as_u64() > Some(30) && first["bytes_received"].as_u64() > Some(30));
 
-        let names = events(&sandbox.place, "dns_blocked");
+        let names = sandbox.place.events("dns_blocked");
         assert!(names.iter().any(|event| event["name"] == "other.test"), "{names:?}");
-        let asked = events(&sandbox.place, "dns_query");
+        let asked = sandbox.place.events("dns_query");
         assert!(asked.iter().any(|event| event["name"] == "allowed.test"), "{asked:?}");
     });
 }

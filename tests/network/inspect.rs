@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::clients::authority;
-use super::{events, online};
+use super::online;
 use crate::support::{no, skip, yes};
 
 #[test]
@@ -58,7 +58,7 @@ fn single_requests_are_judged() {
         }
         sandbox.holds(&attempts);
 
-        let blocked = events(place, "net_connect_blocked");
+        let blocked = place.events("net_connect_blocked");
         for reason in [
             "request-not-allowed",
             "host-mismatch",
@@ -74,7 +74,7 @@ fn single_requests_are_judged() {
         assert!(first["rule"]["id"].as_str().unwrap().contains("network.allow[0]"), "{first}");
         assert_eq!(first["change"], "add \"POST /x\" to `allow` of that rule");
         assert!(first["detail"].as_str().unwrap().contains("`POST /x`"), "{first}");
-        let opened = events(place, "mcp_network_connection");
+        let opened = place.events("mcp_network_connection");
         assert!(opened.iter().any(|event| event["protocol"] == "https" && event["bytes_sent"] != 0));
     });
 }
@@ -91,7 +91,7 @@ fn a_second_hello_names_the_same_host() {
             no("two-hellos allowed.test:9443 allowed.test v6.test"),
             yes(format!("https v6.test:9443 {ca} v6.test")),
         ]);
-        let blocked = events(&sandbox.place, "net_connect_blocked");
+        let blocked = sandbox.place.events("net_connect_blocked");
         let both = ["other.test", "v6.test"].map(|name| format!("TLS for '{name}'"));
         for detail in both {
             let is_told = |event: &serde_json::Value| event["detail"].as_str().unwrap().contains(&detail);
@@ -123,7 +123,7 @@ fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
             no("websocket allowed.test:8443 system /declined DELETE"),
             no("websocket allowed.test:80 plain /declined DELETE"),
         ]);
-        let blocked = events(place, "net_connect_blocked");
+        let blocked = place.events("net_connect_blocked");
         for request in ["GET /other", "DELETE /declined"] {
             let is_told = |event: &serde_json::Value| {
                 event["reason"] == "request-not-allowed"
@@ -132,7 +132,7 @@ fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
             assert_eq!(blocked.iter().filter(|event| is_told(event)).count(), 2, "{request}: {blocked:?}");
         }
         // What went through the socket is counted: 300,000 bytes each way.
-        let opened = events(place, "mcp_network_connection");
+        let opened = place.events("mcp_network_connection");
         let carried = |event: &&serde_json::Value| {
             ["bytes_sent", "bytes_received"].iter().all(|way| event[way].as_u64() > Some(300_000))
         };

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::events;
 use crate::support::sandbox::{Kind, Sandbox};
 use crate::support::{Mode, Outcome, Place, no, skip, yes};
 
@@ -33,7 +32,7 @@ fn a_refusal_in_the_kernel_is_an_event_with_its_process() {
             no("tcp [::1]:54"),
             no("tcp 0.0.0.0:54"),
         ]);
-        let blocked = events(&sandbox.place, "net_connect_blocked");
+        let blocked = sandbox.place.events("net_connect_blocked");
         let found = |port: u64, reason: &str, host: &str| {
             let found = blocked.iter().find(|event| {
                 event["port"] == port
@@ -54,14 +53,14 @@ fn a_refusal_in_the_kernel_is_an_event_with_its_process() {
         // The C library asks the kernel which address of a name it prefers: no refusal.
         let sorting = |event: &&Value| event["reason"] == "udp-not-allowed" && event["name"].is_string();
         assert_eq!(blocked.iter().find(sorting), None);
-        let opened = events(&sandbox.place, "mcp_network_connection");
+        let opened = sandbox.place.events("mcp_network_connection");
         assert!(
             !opened.is_empty() && opened.iter().all(|event| event["pid"].as_u64() > Some(1)),
             "{opened:?}"
         );
-        let started = events(&sandbox.place, "session_started");
+        let started = sandbox.place.events("session_started");
         assert_eq!(started[0]["network_programs"].as_str().map(str::len), Some(64), "{started:?}");
-        let layers = events(&sandbox.place, "enforcement");
+        let layers = sandbox.place.events("enforcement");
         let network = layers.iter().find(|event| event["layer"] == "network").unwrap();
         assert!(network["got"].as_str().unwrap().starts_with("ebpf: "), "{network}");
         assert_eq!(network["state"], "enforced");
@@ -73,7 +72,7 @@ fn auto_takes_the_kernel_where_it_can_and_says_which() {
     for mode in Mode::all() {
         let place = Place::new(mode).online();
         Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "true"])).expect_code(0);
-        let layers = events(&place, "enforcement");
+        let layers = place.events("enforcement");
         let network = layers.iter().find(|event| event["layer"] == "network").unwrap();
         let (got, why) = (network["got"].as_str().unwrap(), network["why"].as_str().unwrap());
         if mode.is_root() {

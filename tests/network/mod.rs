@@ -10,10 +10,8 @@ mod ways_out;
 
 use std::fs;
 
-use serde_json::Value;
-
 use crate::support::sandbox::{Kind, Sandbox};
-use crate::support::{Mode, Outcome, Place, skip};
+use crate::support::{Mode, Place, skip};
 
 /// As `everywhere`, online and with every backend that the mode can have.
 fn online(test: impl Fn(&Sandbox)) {
@@ -38,10 +36,4 @@ fn backends() -> Vec<(Mode, &'static str)> {
 /// Lines of the small internet: what left the machine.
 fn heard(place: &Place) -> String {
     fs::read_to_string(place.internet_log()).unwrap_or_default()
-}
-
-fn events(place: &Place, kind: &str) -> Vec<Value> {
-    let words = ["mcp", "events", "--type", kind, "--json"];
-    let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(0);
-    serde_json::from_str(&outcome.stdout).unwrap()
 }

@@ -74,15 +74,6 @@ fn reason(answer: &Value) -> &str {
     answer["error"]["data"]["reason"].as_str().unwrap_or("none")
 }
 
-fn listed(place: &Place, words: &[&str]) -> Vec<Value> {
-    let output = place.agentsh(words).output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn audits(place: &Place) -> Vec<Value> {
-    listed(place, &["mcp", "events", "--type", "mcp_tool_call_audited", "--json"])
-}
-
 #[test]
 fn both_say_clean_and_the_call_goes_on() {
     for mode in Mode::all() {
@@ -97,10 +88,10 @@ fn both_say_clean_and_the_call_goes_on() {
         assert!(first.heard()[0].contains("good morning"));
         assert!(first.heard()[0].contains("authorization: Bearer sk-of-the-auditors"));
         assert_eq!(peer.finish(), (0, String::new()));
-        let audits = audits(&place);
+        let audits = place.events("mcp_tool_call_audited");
         assert_eq!(audits.len(), 2, "{audits:?}");
         assert_eq!((&audits[0]["verdict"], &audits[0]["action"]), (&json!("clean"), &json!("allow")));
-        assert!(listed(&place, &["mcp", "detections", "--json"]).is_empty());
+        assert!(place.detections().is_empty());
     }
 }
 
@@ -143,7 +134,7 @@ fn one_that_flags_is_enough() {
         let report: Value = serde_json::from_str(&peer.text("canary__get_report", json!({}))).unwrap();
         assert_eq!(report["leakage_events"][0]["detector"], "auditor", "{report}");
         peer.finish();
-        let found = listed(&place, &["mcp", "detections", "--json"]);
+        let found = place.detections();
         let found = found.last().unwrap();
         assert_eq!((&found["action"], &found["detector"]), (&json!("block"), &json!("auditor")), "{found}");
     }
@@ -161,8 +152,8 @@ fn the_mode_decides_what_becomes_of_it() {
         peer.shake_hands();
         assert_eq!(peer.text("one__echo", json!({"text": "x"})), "x", "{mode}");
         peer.finish();
-        assert_eq!(audits(&place).last().unwrap()["action"], action);
-        let found = listed(&place, &["mcp", "detections", "--json"]);
+        assert_eq!(place.events("mcp_tool_call_audited").last().unwrap()["action"], action);
+        let found = place.detections();
         assert_eq!(
             (&found.last().unwrap()["action"], found.len()),
             (&json!(action), if mode == "log" { 1 } else { 2 })
@@ -179,7 +170,7 @@ fn the_timeout_action_decides_on_silence() {
         let answer = peer.call("one__echo", json!({"text": "x"}));
         assert_eq!(reason(&answer), expected, "{answer}");
         peer.finish();
-        let audit = audits(&place).pop().unwrap();
+        let audit = place.events("mcp_tool_call_audited").pop().unwrap();
         assert_eq!((&audit["verdict"], &audit["by"]), (&json!("timed-out"), &json!("openai/b")), "{audit}");
         assert!(audit["after_ms"].as_u64().unwrap() >= 600, "{audit}");
     }
@@ -278,6 +269,7 @@ fn everything_else_goes_on_while_a_call_waits() {
     let before = Instant::now();
     assert_eq!(peer.finish().0, 0);
     assert!(before.elapsed() < crate::support::patience(Duration::from_secs(10)), "{:?}", before.elapsed());
-    let verdicts: Vec<Value> = audits(&place).iter().map(|audit| audit["verdict"].clone()).collect();
+    let verdicts: Vec<Value> =
+        place.events("mcp_tool_call_audited").iter().map(|audit| audit["verdict"].clone()).collect();
     assert_eq!(verdicts.iter().filter(|verdict| **verdict == "cancelled").count(), 2, "{verdicts:?}");
 }

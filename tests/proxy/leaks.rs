@@ -54,11 +54,6 @@ fn base64(text: &str) -> String {
     out
 }
 
-fn detections(place: &Place) -> Vec<Value> {
-    let output = place.agentsh(&["mcp", "detections", "--json"]).output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
 #[test]
 fn what_one_server_said_does_not_reach_another() {
     for mode in Mode::all() {
@@ -80,7 +75,7 @@ fn what_one_server_said_does_not_reach_another() {
         ];
         assert_eq!(reason(&calls[1]), "tainted-data", "{calls:?}");
         assert!(!peer.finish().1.contains("Lindenau"));
-        let found = detections(&place);
+        let found = place.detections();
         assert_eq!(found.len(), 4, "{found:?}");
         let text = json!(found).to_string();
         assert!(!text.contains("Lindenau") && !text.contains("orchard"), "{text}");
@@ -104,7 +99,7 @@ fn what_is_ones_own_or_nobodys_passes() {
     assert_eq!(peer.text("two__add", json!({"a": 310, "b": 1})), "311");
     let (code, errors) = peer.finish();
     assert_eq!((code, errors.as_str()), (0, ""));
-    assert!(detections(&place).is_empty());
+    assert!(place.detections().is_empty());
 }
 
 #[test]
@@ -147,7 +142,7 @@ fn log_records_and_lets_pass() {
         let report: Value = serde_json::from_str(&peer.text("canary__get_report", json!({}))).unwrap();
         assert_eq!(report["leakage_events"][0]["source_server"], "one", "{report}");
         peer.finish();
-        assert_eq!(detections(&place).last().unwrap()["action"], action);
+        assert_eq!(place.detections().last().unwrap()["action"], action);
     }
 }
 
@@ -271,5 +266,5 @@ fn what_one_server_said_is_no_answer_to_another() {
         assert_eq!(link["result"]["content"]["text"], "see https://collect.example.net/x", "{method}");
     }
     peer.finish();
-    assert_eq!(detections(&place).len(), 2);
+    assert_eq!(place.detections().len(), 2);
 }

@@ -41,11 +41,6 @@ fn leak(place: &Place, command: &mut Command) -> Peer {
     peer
 }
 
-fn undelivered(place: &Place) -> Vec<Value> {
-    let output = place.agentsh(&["mcp", "events", "--type", "alert_undelivered", "--json"]).output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
 #[test]
 fn an_alert_is_signed_and_sent_again() {
     for mode in Mode::all() {
@@ -79,7 +74,7 @@ fn an_alert_is_signed_and_sent_again() {
         }
         // A new signature for the same event.
         assert!(stamps[0].0 < stamps[1].0 && stamps[0].1 == stamps[1].1, "{stamps:?}");
-        assert!(undelivered(&place).is_empty());
+        assert!(place.events("alert_undelivered").is_empty());
     }
 }
 
@@ -89,7 +84,7 @@ fn an_alert_that_nobody_took_is_on_record() {
     let (receiver, mut command) = start(&place, |_| 404);
     leak(&place, &mut command).finish();
     assert_eq!(receiver.heard().len(), 1);
-    let lost = undelivered(&place);
+    let lost = place.events("alert_undelivered");
     assert_eq!((lost.len(), &lost[0]["attempts"]), (1, &json!(1)), "{lost:?}");
     assert!(lost[0]["detail"].as_str().unwrap().contains("404"), "{lost:?}");
     assert_eq!(lost[0]["alert"]["event"], "leakage_detected");
@@ -97,6 +92,6 @@ fn an_alert_that_nobody_took_is_on_record() {
     let (receiver, mut command) = start(&place, |_| 204);
     leak(&place, command.env_remove("SSL_CERT_FILE")).finish();
     assert!(receiver.heard().is_empty());
-    let lost = undelivered(&place);
+    let lost = place.events("alert_undelivered");
     assert_eq!(lost.len(), 2, "{lost:?}");
 }

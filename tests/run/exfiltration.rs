@@ -21,11 +21,6 @@ fn call(server: &str, tool: &str, arguments: Value) -> Value {
     json!({"server": server, "tool": tool, "arguments": arguments})
 }
 
-fn detections(place: &Place) -> Vec<Value> {
-    let output = place.agentsh(&["mcp", "detections", "--json"]).output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
 #[test]
 fn what_one_server_said_does_not_reach_another() {
     for mode in Mode::all() {
@@ -57,7 +52,7 @@ fn what_one_server_said_does_not_reach_another() {
             answers.error(3)
         );
         assert_eq!(answers.text(4), "see https://api.example.com/x");
-        let found = detections(&place);
+        let found = place.detections();
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(!json!(found).to_string().contains("Lindenau"));
         assert_eq!((&found[0]["source_server"], &found[0]["action"]), (&json!("files"), &json!("block")));
@@ -67,7 +62,7 @@ fn what_one_server_said_does_not_reach_another() {
         // Where it is only to be recorded, it goes on.
         place.policy("version: 1\nsandbox: {mcp: {exfiltration: {on_detection: alert, marker: off}}}\n");
         assert_eq!(script(&place, &steps).text(1), MEMO[30..140].to_uppercase());
-        assert_eq!(detections(&place).last().unwrap()["action"], "alert");
+        assert_eq!(place.detections().last().unwrap()["action"], "alert");
     }
 }
 

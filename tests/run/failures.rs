@@ -2,13 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Mode, Outcome, Peer, Place};
-
-fn rejected(place: &Place) -> Vec<Value> {
-    let words = ["mcp", "events", "--type", "mcp_message_rejected", "--json"];
-    let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(0);
-    serde_json::from_str(&outcome.stdout).unwrap()
-}
+use crate::support::{Mode, Peer, Place};
 
 /// What a client may get wrong, and the code of the answer.
 const FROM_CLIENT: [(&[u8], i64); 10] = [
@@ -46,7 +40,7 @@ fn of_the_client() {
     peer.send_line(b"{\"jsonrpc\":\"2.0\",\"id\":999,\"result\":{}}");
     assert_eq!(peer.text("echo", json!({"text": "goes on"})), "goes on");
     peer.finish();
-    assert_eq!(rejected(&place).len(), FROM_CLIENT.len() + 2);
+    assert_eq!(place.events("mcp_message_rejected").len(), FROM_CLIENT.len() + 2);
 }
 
 #[test]
@@ -79,7 +73,7 @@ fn of_the_server() {
         assert!(!text.contains("unasked") && !text.contains("notifications/message"), "{text}");
     }
     peer.finish();
-    let events = rejected(&place);
+    let events = place.events("mcp_message_rejected");
     let reasons: Vec<&str> = events.iter().filter_map(|event| reason(event)).collect();
     for expected in ["unasked-response", "duplicate-key", "batch", "invalid-utf8"] {
         assert!(reasons.contains(&expected), "{reasons:?}");

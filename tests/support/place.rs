@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use serde_json::Value;
+
 use super::outcome::Outcome;
 use super::programs::Programs;
 use super::{is_root, processes, skip};
@@ -171,6 +173,20 @@ impl Place {
     /// One variable more for every program that is started.
     pub fn set(&self, name: &str, value: impl Into<String>) {
         self.environment.lock().unwrap().push((name.to_owned(), value.into()));
+    }
+
+    /// The rows that a verb with `--json` prints.
+    pub fn listed(&self, words: &[&str]) -> Vec<Value> {
+        let outcome = Outcome::of(&mut self.agentsh(words)).expect_code(0);
+        serde_json::from_str(&outcome.stdout).unwrap()
+    }
+
+    pub fn events(&self, kind: &str) -> Vec<Value> {
+        self.listed(&["mcp", "events", "--type", kind, "--json"])
+    }
+
+    pub fn detections(&self) -> Vec<Value> {
+        self.listed(&["mcp", "detections", "--json"])
     }
 
     pub fn agentsh(&self, words: &[&str]) -> Command {
