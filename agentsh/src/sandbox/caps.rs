@@ -7,7 +7,7 @@ use super::stage::{At, StageError};
 
 /// What init needs while it builds: mounts, host name and cgroup namespace; its ids; the loopback interface and
 /// listeners on low ports; directories of its own tmpfs that are closed to everybody; and to give all of this up.
-pub const WHILE_BUILDING: CapabilitySet = CapabilitySet::SYS_ADMIN
+const WHILE_BUILDING: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP)

@@ -53,7 +53,7 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, forward_terminal_signals: bool
             Ok(_) | Err(Errno::EINTR) => {}
             Err(_) => return OWN_FAILURE,
         }
-        // The session never writes after its first byte: readable means that it is gone.
+        // The session never writes after the plan: readable means that it is gone.
         if wanted[1].revents().is_some_and(|events| !events.is_empty()) && closed(session) {
             return OWN_FAILURE;
         }

@@ -1,4 +1,4 @@
-//! The process that every pid 1 is born from: agentsh, executed once more when the first sandbox is ordered, with an
+//! The process that every pid 1 is born from: agentsh, executed once more when a session opens, with an
 //! empty environment and one thread.
 //!
 //! Nothing of the session is in its memory, so nothing of it can be in a sandbox; and what a program does when it

@@ -120,8 +120,7 @@ pub struct Begun {
     ordered: Ordered,
     cgroup: Cgroup,
     gate: Option<Rc<Gate<Session>>>,
-    memory: u64,
-    cpu: Option<u64>,
+    quota: Quota,
 }
 
 /// The first half of a launch. Pid 1 is born while [`prepare`] looks at the host.
@@ -129,17 +128,17 @@ pub struct Begun {
 /// # Errors
 /// What could not be had; nothing is left running.
 pub fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, SpawnError> {
-    let memory = start.limits.memory.as_ref().map_or(u64::MAX, |ruled| ruled.value);
     // A quota of more CPUs than there are would cost a cgroup and hold nothing.
     let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| u64::from(set.count()));
-    let cpu = start
+    let cpu_percent = start
         .limits
         .cpu_percent
         .as_ref()
         .map(|ruled| ruled.value)
         .filter(|percent| *percent < processors * 100);
     let hierarchies = start.network.as_ref().and_then(Way::hierarchies).unwrap_or(&context.hierarchies);
-    let quota = Quota { memory_bytes: memory, cpu_percent: cpu };
+    let memory_bytes = start.limits.memory.as_ref().map_or(u64::MAX, |ruled| ruled.value);
+    let quota = Quota { memory_bytes, cpu_percent };
     let mut cgroup = hierarchies.create(name, quota);
     // Before anything exists that could connect.
     let gate = start
@@ -150,7 +149,7 @@ pub fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, 
         .map_err(|message| SpawnError::Init { label: start.label.to_owned(), message, missing: false })?;
     let ordered = spawn::order(&context.zygote, start.label, &cgroup)?;
     hierarchies.complete(&mut cgroup, name, quota);
-    Ok(Begun { ordered, cgroup, gate, memory, cpu })
+    Ok(Begun { ordered, cgroup, gate, quota })
 }
 
 /// The second half: hands the plan over and waits until the program is about to be executed.
@@ -163,8 +162,9 @@ pub async fn start(
     start: Start<'_>,
     layout: Layout,
 ) -> Result<Running, SpawnError> {
-    let Begun { ordered, mut cgroup, gate, memory, cpu } = begun;
-    let mut enforcement = limits_report(&cgroup, memory, cpu);
+    let Begun { ordered, mut cgroup, gate, quota } = begun;
+    let memory = quota.memory_bytes;
+    let mut enforcement = limits_report(&cgroup, quota);
     let value = |limit: &Option<crate::policy::Ruled<u64>>, fallback| {
         limit.as_ref().map_or(fallback, |ruled| ruled.value)
     };
@@ -238,7 +238,8 @@ fn unlisted_stand_ins(placeholders: &[(PathBuf, plan::Kind)], program: &mut Prog
     Some(plan::Mount { target: list, what: What::File { content: names.concat().into_bytes(), mode: 0o444 } })
 }
 
-fn limits_report(cgroup: &Cgroup, memory: u64, cpu: Option<u64>) -> Vec<Enforcement> {
+fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
+    let Quota { memory_bytes: memory, cpu_percent: cpu } = quota;
     let mut report = Vec::new();
     let asked = format!("{} MiB together", memory >> 20);
     report.push(if cgroup.memory_held {

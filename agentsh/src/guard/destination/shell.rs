@@ -150,7 +150,8 @@ const LONGEST: usize = 17;
 /// In [`FIRST`]: a letter, a digit or `-`.
 const IS_WORD: u32 = 1;
 /// For each byte, which lengths the names of tools have that begin with it: one bit for each length. Capitals begin
-/// sentences; only `Curl` and `Invoke-WebRequest` are written with one. Nearly every word of a text is none of them by its first letter and its length.
+/// sentences; only `Curl` and `Invoke-WebRequest` are written with one. Nearly every word of a text is none of them by its
+/// first letter and its length.
 static FIRST: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

@@ -138,6 +138,27 @@ impl Hasher {
     }
 }
 
+/// The grams of a while ago: a long gram is two that begin `APART` from each other.
+pub(super) struct Earlier<const APART: usize>([u64; 16]);
+
+impl<const APART: usize> Earlier<APART> {
+    const FITS: () = assert!(APART <= 16);
+
+    pub(super) fn new() -> Self {
+        let () = Self::FITS;
+        Self([0; 16])
+    }
+
+    /// Where the long gram begins that the gram at `at` completes, and the other gram in it. To be called for one place
+    /// after the other, from 0.
+    #[inline]
+    pub(super) fn pair(&mut self, at: usize, gram: u64) -> Option<(usize, u64)> {
+        let pair = at.checked_sub(APART).map(|start| (start, self.0[start % 16]));
+        self.0[at % 16] = gram;
+        pair
+    }
+}
+
 /// A short gram that moves along a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Roll(u64);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::hash::{self, Hasher, LONG, LONG_STEPS, SHORT, STEPS};
+use super::hash::{self, Earlier, Hasher, LONG, LONG_STEPS, SHORT, STEPS};
 use super::known::Known;
 use super::memory::TaintMemory;
 use super::near;
@@ -218,16 +218,14 @@ impl Passages<'_> {
                 shadow.push(!hash::shadow(gram));
             });
             let mut winnow = Winnow::<WINDOW>::new();
-            let mut before = [0_u64; 16];
+            let mut earlier = Earlier::<SHORT>::new();
             let text = &symbols[range.start..(range.end + SHORT - 1).clamp(range.start, symbols.len())];
             self.hasher.each_short_gram(text, |at, gram| {
                 see(range.start + at, gram);
                 shadow.push(hash::shadow(gram));
-                if at >= SHORT {
-                    let tag = hash::long(before[(at - SHORT) % 16], gram);
-                    winnow.push(tag, (range.start + at - SHORT) as u32, tags);
+                if let Some((start, other)) = earlier.pair(at, gram) {
+                    winnow.push(hash::long(other, gram), (range.start + start) as u32, tags);
                 }
-                before[at % 16] = gram;
             });
             winnow.finish(tags);
             from = range.end;
@@ -266,14 +264,12 @@ impl Passages<'_> {
             let closed = from..range.start;
             self.hasher.each_interval_gram(text(&closed), |at, gram| see(closed.start + at, gram));
             let mut winnow = Winnow::<STEP_WINDOW>::new();
-            let mut before = [0_u64; 16];
+            let mut earlier = Earlier::<STEPS>::new();
             self.hasher.each_interval_gram(text(&range), |at, gram| {
                 see(range.start + at, gram);
-                if at >= STEPS {
-                    let tag = hash::long_interval(before[(at - STEPS) % 16], gram);
-                    winnow.push(tag, (range.start + at - STEPS) as u32, tags);
+                if let Some((start, other)) = earlier.pair(at, gram) {
+                    winnow.push(hash::long_interval(other, gram), (range.start + start) as u32, tags);
                 }
-                before[at % 16] = gram;
             });
             winnow.finish(tags);
             from = range.end;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::hash::{self, LONG, LONG_STEPS, Roll, SHORT, STEPS};
+use super::hash::{self, Earlier, LONG, LONG_STEPS, Roll, SHORT, STEPS};
 use super::memory::{Entry, OriginId, TaintMemory};
 use super::print::{Span, WINDOW};
 use super::symbols::Folded;
@@ -66,18 +66,17 @@ impl Candidates {
         short.clear();
         long.clear();
         let values = !memory.short.is_empty();
-        let mut before = [0_u64; 16];
+        let mut earlier = Earlier::<SHORT>::new();
         memory.hasher.each_short_gram(symbols, |at, gram| {
             if values && memory.short.may_have(hash::tag(gram)) {
                 short.push((at, hash::tag(gram)));
             }
-            if at >= SHORT {
-                let tag = hash::long(before[(at - SHORT) % 16], gram);
+            if let Some((start, other)) = earlier.pair(at, gram) {
+                let tag = hash::long(other, gram);
                 if memory.long.may_have(tag) {
-                    long.push((at - SHORT, tag));
+                    long.push((start, tag));
                 }
             }
-            before[at % 16] = gram;
         });
     }
 
@@ -87,18 +86,17 @@ impl Candidates {
         short.clear();
         long.clear();
         let values = !memory.secret_steps.is_empty();
-        let mut before = [0_u64; 16];
+        let mut earlier = Earlier::<STEPS>::new();
         memory.hasher.each_interval_gram(letters, |at, gram| {
             if values && memory.secret_steps.may_have(hash::tag(gram)) {
                 short.push((at, hash::tag(gram)));
             }
-            if at >= STEPS {
-                let tag = hash::long_interval(before[(at - STEPS) % 16], gram);
+            if let Some((start, other)) = earlier.pair(at, gram) {
+                let tag = hash::long_interval(other, gram);
                 if memory.steps.may_have(tag) {
-                    long.push((at - STEPS, tag));
+                    long.push((start, tag));
                 }
             }
-            before[at % 16] = gram;
         });
     }
 }

@@ -59,8 +59,8 @@ impl List {
     }
 }
 
-/// Appends the `result` of a list, and what stands beside it. `answers` are whole messages, by the place of their server; `own` is what the
-/// proxy itself adds.
+/// Appends the `result` of a list, and what stands beside it. `answers` are whole messages, by the place of their
+/// server; `own` is what the proxy itself adds.
 pub fn write_list(
     list: List,
     ids: &[String],
