@@ -10,10 +10,10 @@ use std::time::Instant;
 use agentsh::policy::{ProcessPolicy, limits};
 use agentsh::sandbox::layout::{PinnedBytes, PinnedFile};
 use agentsh::sandbox::plan::{Access, Program, Terminal};
+use agentsh::sandbox::sealed::{self, Sealed};
 use agentsh::session::context::Context;
 use agentsh::session::launch::{self, Start};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 /// Arguments: rounds, a static program, the project that it stands in (also the current directory).
 pub fn main(words: &[String]) {
@@ -29,9 +29,9 @@ pub fn main(words: &[String]) {
         let started = Instant::now();
         assert!(quiet(&mut bubblewrap(program, project)));
         times[1].push(microseconds(started));
-        let pinned = pinned(program);
+        let sealed = sealed::seal(File::open(program).unwrap().as_fd()).unwrap();
         let started = Instant::now();
-        runtime.block_on(tokio::task::LocalSet::new().run_until(sandboxed(&context, program, pinned, round)));
+        runtime.block_on(tokio::task::LocalSet::new().run_until(sandboxed(&context, program, sealed, round)));
         times[2].push(microseconds(started));
     }
     println!("{}", json!({"bare": times[0], "bwrap": times[1], "agentsh": times[2]}));
@@ -61,18 +61,8 @@ fn bubblewrap(program: &Path, project: &Path) -> Command {
     command
 }
 
-/// What the session knows of a program before it starts it.
-fn pinned(program: &Path) -> PinnedFile {
-    let bytes = std::fs::read(program).unwrap();
-    PinnedFile {
-        path: program.to_owned(),
-        bytes: PinnedBytes::Copied { from: 0, sha256: Sha256::digest(&bytes).into() },
-        executable: true,
-    }
-}
-
 /// Everything that a server's launch does after its files were hashed, to the end of the program.
-async fn sandboxed(context: &Context, program: &Path, pinned: PinnedFile, round: u32) {
+async fn sandboxed(context: &Context, program: &Path, sealed: Sealed, round: u32) {
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
     let policy = ProcessPolicy::server_default();
     let limits = policy.limits.clone().or(limits::limits_for_server());
@@ -88,9 +78,13 @@ async fn sandboxed(context: &Context, program: &Path, pinned: PinnedFile, round:
             env: vec!["PATH=/usr/bin:/bin".to_owned()],
             workdir: context.project.clone(),
         },
-        pinned: vec![pinned],
+        pinned: vec![PinnedFile {
+            path: program.to_owned(),
+            bytes: PinnedBytes::Copied { from: 0 },
+            executable: true,
+        }],
         program_roots: Vec::new(),
-        descriptors: vec![File::open(program).unwrap().into()],
+        descriptors: vec![sealed.memory],
         project_access: Some(Access::ReadOnly),
         grants: Vec::new(),
         own_state: Vec::new(),

@@ -72,7 +72,7 @@ impl PinError {
         matches!(self, Self::NotExecutable { .. } | Self::NotRegular { .. } | Self::Unreadable { .. })
     }
 
-    pub(super) fn io(path: &Path, source: impl Into<io::Error>) -> Self {
+    pub(crate) fn io(path: &Path, source: impl Into<io::Error>) -> Self {
         let (path, source) = (path.to_owned(), source.into());
         if source.kind() == io::ErrorKind::PermissionDenied {
             Self::Unreadable { path, source }

@@ -64,7 +64,8 @@ fn descend(control: &OwnedFd, filter: &seccomp::Program) -> Result<i32, StageErr
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).at("arm the parent-death signal")?;
     still_supervised(control)?;
 
-    let root = mount::Root::begin(&plan.mounts, passed)?;
+    drop(passed);
+    let root = mount::Root::begin()?;
     nix::unistd::sethostname("agentsh").at("set the host name")?;
     let sockets = network::prepare(&plan.network)?;
     root.build(&plan.mounts, sources)?;

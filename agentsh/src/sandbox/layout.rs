@@ -33,8 +33,8 @@ pub struct PinnedFile {
 pub enum PinnedBytes {
     /// Bound, if it is still the file that was hashed. For files that only root can change, and for large ones.
     InPlace(FileKey),
-    /// Copied from the descriptor that was hashed.
-    Copied { from: Descriptor, sha256: [u8; 32] },
+    /// Copied from sealed memory, see [`super::sealed`].
+    Copied { from: Descriptor },
 }
 
 pub struct Request<'a> {
@@ -449,9 +449,7 @@ impl Builder<'_> {
                     access: Access::ReadOnly,
                     kind: Kind::File,
                 },
-                PinnedBytes::Copied { from, sha256 } => {
-                    What::Copy { from: *from, sha256: *sha256, executable: file.executable }
-                }
+                PinnedBytes::Copied { from } => What::Copy { from: *from, executable: file.executable },
             };
             self.push(&file.path, what);
         }

@@ -8,7 +8,6 @@
 pub mod caps;
 pub mod cgroup;
 pub mod control;
-mod copies;
 pub mod etc;
 pub mod host;
 pub mod idmap;
@@ -22,6 +21,7 @@ pub mod network;
 pub mod plan;
 pub mod reaper;
 pub mod report;
+pub mod sealed;
 pub mod seccomp;
 pub mod spawn;
 pub mod stage;

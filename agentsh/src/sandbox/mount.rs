@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use super::copies::{Copies, Copy, changed};
 use super::plan::{Access, FileKey, Kind, Mount, Source, What};
+use super::sealed;
 use super::stage::{At, StageError};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
@@ -23,7 +23,7 @@ const SCAFFOLD: &CStr = c"/tmp";
 /// Where copies of pinned files live until they are bound over their paths; the directory is unlisted.
 const COPIES: &str = "/.copies";
 
-/// Detached copies of what the plan binds, taken before the host's tree disappears.
+/// Detached copies of what the plan binds, taken before the host's tree disappears, and sealed memory.
 pub struct Sources(BTreeMap<usize, OwnedFd>);
 
 /// Opens every bind source of the plan.
@@ -35,33 +35,39 @@ pub fn open_sources(mounts: &[Mount], passed: &mut [Option<OwnedFd>]) -> Result<
         .at("make mounts private")?;
     let mut opened = BTreeMap::new();
     for (index, mount) in mounts.iter().enumerate() {
-        let What::Bind { source, access, .. } = &mount.what else { continue };
-        let tree = match source {
-            Source::Path { path, expect } => open_path(path, expect.as_ref())?,
-            Source::Detached(descriptor) => passed
-                .get_mut(*descriptor)
+        let mut take = |descriptor: usize| {
+            passed
+                .get_mut(descriptor)
                 .and_then(Option::take)
                 .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-                .on("find the prepared mount of", mount.target.display())?,
+                .on("find what was passed for", mount.target.display())
         };
-        restrict(tree.as_fd(), *access, true).on("restrict mount", mount.target.display())?;
-        opened.insert(index, tree);
+        let source = match &mount.what {
+            What::Bind { source, access, .. } => {
+                let tree = match source {
+                    Source::Path { path, expect } => open_path(path, expect.as_ref())?,
+                    Source::Detached(descriptor) => take(*descriptor)?,
+                };
+                restrict(tree.as_fd(), *access, true).on("restrict mount", mount.target.display())?;
+                tree
+            }
+            What::Copy { from, .. } => take(*from)?,
+            _ => continue,
+        };
+        opened.insert(index, source);
     }
     Ok(Sources(opened))
 }
 
-/// The new root while it is made, with pinned bytes already on their way into it.
-pub struct Root {
-    root: OwnedFd,
-    copies: Copies,
-}
+/// The new root, still empty.
+pub struct Root(OwnedFd);
 
 impl Root {
-    /// Mounts an empty root and begins to copy.
+    /// Mounts an empty root.
     ///
     /// # Errors
-    /// The first step that failed, by name and path.
-    pub fn begin(mounts: &[Mount], mut passed: Vec<Option<OwnedFd>>) -> Result<Self, StageError> {
+    /// The first step that failed, by name.
+    pub fn begin() -> Result<Self, StageError> {
         let open = || {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::openat(CWD, SCAFFOLD, flags, Mode::empty())
@@ -70,21 +76,7 @@ impl Root {
         let scaffold = open().at("open the scaffold directory")?;
         attach(root.as_fd(), scaffold.as_fd()).at("mount the root tmpfs")?;
         // Opened after mounting: this descriptor is the new root, not the directory below it.
-        let root = open().at("open the new root")?;
-        let mut tree = Tree::new(root.as_fd()).at("look at the new root")?;
-        let mut copies = Vec::new();
-        for mount in mounts {
-            let What::Copy { from, sha256, executable } = &mount.what else { continue };
-            let source = passed
-                .get_mut(*from)
-                .and_then(Option::take)
-                .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-                .on("find the pinned bytes of", mount.target.display())?;
-            let mode = if *executable { 0o555 } else { 0o444 };
-            let to = tree.new_copy(&from.to_string(), mode).on("copy", mount.target.display())?;
-            copies.push(Copy { from: source, to, sha256: *sha256, target: mount.target.clone() });
-        }
-        Ok(Self { root, copies: Copies::begin(copies)? })
+        open().map(Self).at("open the new root")
     }
 
     /// Fills the root, enters it, and lets go of the host's tree.
@@ -92,13 +84,12 @@ impl Root {
     /// # Errors
     /// The first step that failed, by name and path.
     pub fn build(self, mounts: &[Mount], mut sources: Sources) -> Result<(), StageError> {
-        let root = self.root.as_fd();
+        let root = self.0.as_fd();
         let mut tree = Tree::new(root).at("look at the new root")?;
         for (index, mount) in mounts.iter().enumerate() {
             tree.make(mount, sources.0.remove(&index))?;
         }
         drop(tree);
-        self.copies.finish()?;
         restrict(root, Access::ReadOnly, false).at("make the root read-only")?;
         rustix::process::fchdir(root).at("enter the new root")?;
         // Both arguments the same: the old root ends up stacked on the new one, and is taken off at once.
@@ -165,8 +156,16 @@ impl<'r> Tree<'r> {
                     .on("find", target.display())?;
                 self.attach(tree.as_fd(), target, &at, "bind")?;
             }
-            What::Copy { from, .. } => {
-                let tree = self.copied(&from.to_string()).on("open the copy of", target.display())?;
+            What::Copy { from, executable } => {
+                let memory = source
+                    .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+                    .on("find the pinned bytes of", target.display())?;
+                let (name, mode) = (from.to_string(), if *executable { 0o555 } else { 0o444 });
+                let copy = self.new_copy(&name, mode).on("copy", target.display())?;
+                sealed::copy_to(memory.as_fd(), &copy).on("copy", target.display())?;
+                // Nothing that is open for writing can be executed.
+                drop(copy);
+                let tree = self.copied(&name).on("open the copy of", target.display())?;
                 let at = self.place(target, Kind::File, 0o755)?;
                 self.attach(tree.as_fd(), target, &at, "bind")?;
             }
@@ -318,7 +317,9 @@ fn open_path(path: &Path, expect: Option<&FileKey>) -> Result<OwnedFd, StageErro
     if let Some(expected) = expect {
         let now = file_key(tree.as_fd()).on("look at", path.display())?;
         if now != *expected {
-            return Err(changed()).on("check the pinned file", path.display());
+            let changed = "the file changed after it was checked";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, changed))
+                .on("check the pinned file", path.display());
         }
     }
     Ok(tree)

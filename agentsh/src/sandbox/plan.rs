@@ -98,11 +98,9 @@ pub enum What {
         access: Access,
         kind: Kind,
     },
-    /// The bytes behind a descriptor, copied into memory and checked against their digest while copying, so
-    /// that nobody can change them between check and use.
+    /// A copy of sealed memory: of the bytes that were hashed, which nobody can change between check and use.
     Copy {
         from: Descriptor,
-        sha256: [u8; 32],
         executable: bool,
     },
     Proc,

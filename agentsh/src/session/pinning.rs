@@ -11,6 +11,7 @@ use crate::mcp::StartError;
 use crate::pin::{self, Action, PinError, PinnedState, Resolved, Status};
 use crate::sandbox::layout::{PinnedBytes, PinnedFile};
 use crate::sandbox::mount::file_key;
+use crate::sandbox::sealed;
 use crate::store::Event;
 use crate::store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, PinStore, Texts, TrustedBy};
 use crate::types::{FileKey, ServerId};
@@ -197,17 +198,15 @@ pub async fn resolve(
         let mut progress = Progress::new(show);
         let resolved = pin::resolve(&request, &mut cache, &mut |step| progress.show(&step));
         progress.clear();
-        (resolved, cache)
+        (resolved.and_then(pinned), cache)
     })
     .await
     .map_err(|error| PinError::internal(&error.to_string()))?;
     cache.save().await;
-    let resolved = resolved?;
-    let (files, descriptors) = pinned_files(&resolved)?;
-    Ok(Pinned { resolved, files, descriptors })
+    resolved
 }
 
-fn pinned_files(resolved: &Resolved) -> Result<(Vec<PinnedFile>, Vec<OwnedFd>), PinError> {
+fn pinned(resolved: Resolved) -> Result<Pinned, PinError> {
     let (mut files, mut descriptors) = (Vec::new(), Vec::new());
     for file in &resolved.files {
         let bytes = if file.system_owned || file.size > LARGEST_COPY {
@@ -215,14 +214,17 @@ fn pinned_files(resolved: &Resolved) -> Result<(Vec<PinnedFile>, Vec<OwnedFd>), 
                 file_key(file.file.as_fd()).map_err(|error| PinError::internal(&error.to_string()))?,
             )
         } else {
-            let copy = file.file.try_clone().map_err(|error| PinError::internal(&error.to_string()))?;
-            descriptors.push(OwnedFd::from(copy));
-            PinnedBytes::Copied { from: descriptors.len() - 1, sha256: file.sha256 }
+            let sealed = sealed::seal(file.file.as_fd()).map_err(|error| PinError::io(&file.path, error))?;
+            if sealed.sha256 != file.sha256 {
+                return Err(PinError::ChangedSince { path: file.path.clone() });
+            }
+            descriptors.push(sealed.memory);
+            PinnedBytes::Copied { from: descriptors.len() - 1 }
         };
         let executable = file.role != pin::Role::Entry;
         files.push(PinnedFile { path: file.path.clone(), bytes, executable });
     }
-    Ok((files, descriptors))
+    Ok(Pinned { resolved, files, descriptors })
 }
 
 fn state(resolved: &Resolved, declaration: &Declaration, scope: &str) -> PinState {

@@ -301,9 +301,10 @@ pub fn cpu(probed: &Probed) -> Layer {
     }
 }
 
-/// `tampered` are the outcomes of starting with bytes that changed after the check: None is a start.
+/// `tampered` is the outcome of starting with a bound file that changed after the check: None is a start. The file of
+/// which the answers tell was changed as well, after its bytes were copied.
 #[must_use]
-pub fn pinned(answers: &Answers, tampered: &[(&str, Option<String>)], host: &Host) -> Layer {
+pub fn pinned(answers: &Answers, tampered: Option<&str>, host: &Host) -> Layer {
     let (layer, asked) = ("pinned-execution", "changed bytes do not run; the checked ones do");
     let row = by_tries(layer, asked, answers.get("pinned"), &["EROFS", "EACCES"]);
     if row.state != State::Enforced {
@@ -313,16 +314,15 @@ pub fn pinned(answers: &Answers, tampered: &[(&str, Option<String>)], host: &Hos
         return Layer::new(layer, asked, "other bytes than the checked ones inside", State::Absent)
             .remedy(REPORT);
     }
-    for (what, message) in tampered {
-        let why = match message {
-            Some(message) if message.contains("changed after it was checked") => continue,
-            Some(message) => format!("{what}: refused for another reason: {message}"),
-            None => format!("{what}: started with changed bytes"),
-        };
-        return Layer::new(layer, asked, "", State::Absent).because(why).remedy(REPORT);
-    }
-    let ways: Vec<&str> = tampered.iter().map(|(what, _)| *what).collect();
-    Layer::enforced(layer, asked, format!("changed bytes refused ({})", ways.join(" and ")))
+    let why = match tampered {
+        Some(message) if message.contains("changed after it was checked") => {
+            let got = "the checked bytes where they are copied; changed ones refused where they are bound";
+            return Layer::enforced(layer, asked, got);
+        }
+        Some(message) => format!("refused for another reason: {message}"),
+        None => "a bound file started with changed bytes".to_owned(),
+    };
+    Layer::new(layer, asked, "", State::Absent).because(why).remedy(REPORT)
 }
 
 fn cgroup_remedy() -> &'static str {

@@ -105,8 +105,10 @@ fn changed_bytes_that_start_are_a_hole() {
     inside.facts.insert("bytes".to_owned(), "good".to_owned());
     let answers = Answers::from([("pinned".to_owned(), inside)]);
     let host = Host { pinned_text: "good".to_owned(), ..Host::default() };
-    let refused = Some("check: the file changed after it was checked".to_owned());
-    assert_eq!(pinned(&answers, &[("copied", refused.clone())], &host).state, State::Enforced);
-    assert_eq!(pinned(&answers, &[("copied", refused), ("in place", None)], &host).state, State::Absent);
-    assert_eq!(pinned(&answers, &[("copied", Some("no memory".to_owned()))], &host).state, State::Absent);
+    let refused = Some("check: the file changed after it was checked");
+    assert_eq!(pinned(&answers, refused, &host).state, State::Enforced);
+    assert_eq!(pinned(&answers, None, &host).state, State::Absent);
+    assert_eq!(pinned(&answers, Some("no memory"), &host).state, State::Absent);
+    let other = Host { pinned_text: "better".to_owned(), ..Host::default() };
+    assert_eq!(pinned(&answers, refused, &other).state, State::Absent);
 }

@@ -74,13 +74,12 @@ async fn examine() -> Result<Vec<Layer>, String> {
     let stage = Stage::set().map_err(|error| format!("cannot prepare a place for the attempts: {error}"))?;
     let context = stage::context(stage.directory()).map_err(|error| error.to_string())?;
     let throw_away = stage.directory().join("state");
-    let (ordinary, memory, pids, cpu, in_place, copied, death, store, claude, codex) = tokio::join!(
+    let (ordinary, memory, pids, cpu, tampered, death, store, claude, codex) = tokio::join!(
         stage.ordinary(&context),
         stage.limited(&context, "memory"),
         stage.limited(&context, "pids"),
         stage.limited(&context, "cpu"),
-        stage.tampered(&context, false),
-        stage.tampered(&context, true),
+        stage.tampered(&context),
         host::parent_death(&context, &stage.facts),
         host::event_store(&context.state, &throw_away),
         host::agent("claude", &context),
@@ -95,7 +94,7 @@ async fn examine() -> Result<Vec<Layer>, String> {
         layers.push(limit("memory-limit", memory, judge::memory));
         layers.push(limit("process-limit", pids, judge::pids));
         layers.push(limit("cpu-limit", cpu, judge::cpu));
-        layers.push(pinned(&ordinary, in_place, copied, &seen));
+        layers.push(pinned(&ordinary, tampered, &seen));
         layers.push(death.unwrap_or_else(|error| untried("parent-death").because(error.to_string())));
     } else {
         let rest = ["memory-limit", "process-limit", "cpu-limit", "pinned-execution", "parent-death"];
@@ -116,16 +115,13 @@ fn limit(layer: &str, probed: Result<Probed, ProbeError>, judge: impl Fn(&Probed
 
 fn pinned(
     ordinary: &Result<Probed, ProbeError>,
-    in_place: std::io::Result<Option<String>>,
-    copied: std::io::Result<Option<String>>,
+    tampered: std::io::Result<Option<String>>,
     seen: &Host,
 ) -> Layer {
-    match (ordinary, in_place, copied) {
-        (Ok(probed), Ok(in_place), Ok(copied)) => {
-            judge::pinned(&judge::read(&probed.output), &[("in place", in_place), ("copied", copied)], seen)
-        }
-        (Err(error), ..) => untried("pinned-execution").because(error.to_string()),
-        (_, Err(error), _) | (_, _, Err(error)) => untried("pinned-execution").because(error.to_string()),
+    match (ordinary, tampered) {
+        (Ok(probed), Ok(tampered)) => judge::pinned(&judge::read(&probed.output), tampered.as_deref(), seen),
+        (Err(error), _) => untried("pinned-execution").because(error.to_string()),
+        (_, Err(error)) => untried("pinned-execution").because(error.to_string()),
     }
 }
 

@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
 use crate::cli::{attempt, scratch};
 use crate::policy::{Limits, Ruled};
 use crate::sandbox::layout::{PinnedBytes, PinnedFile};
 use crate::sandbox::mount::file_key;
+use crate::sandbox::sealed;
 use crate::session::probe::{self, Probe, ProbeError, Probed};
 use crate::session::{Context, RemoveOnDrop};
 use crate::types::RuleRef;
@@ -92,12 +91,16 @@ impl Stage {
     /// # Errors
     /// When it cannot be started.
     pub async fn ordinary(&self, context: &Context) -> Result<Probed, ProbeError> {
-        let (file, descriptor) = copied(&self.facts.pinned)?;
+        let sealed = sealed::seal(File::open(&self.facts.pinned)?.as_fd())?;
+        // Too late: the sandbox must show the bytes that were checked.
+        attempt::append(&self.facts.pinned, "and more\n").map_err(io::Error::from)?;
+        let bytes = PinnedBytes::Copied { from: 0 };
+        let file = PinnedFile { path: self.facts.pinned.clone(), bytes, executable: false };
         let probe = Probe {
             name: "doctor".to_owned(),
             arguments: arguments(&self.facts, &ORDINARY),
             pinned: vec![file],
-            descriptors: vec![descriptor],
+            descriptors: vec![sealed.memory],
             landlock_only: Some(self.directory().join("closed")),
             ..Probe::default()
         };
@@ -119,28 +122,21 @@ impl Stage {
         probe::run(context, Probe { name: name.to_owned(), arguments, limits, ..Probe::default() }).await
     }
 
-    /// Starts with bytes that change between check and start; None when that worked.
+    /// Starts with a bound file that changes between check and start; None when that worked.
     ///
     /// # Errors
     /// When the attempt itself cannot be made.
-    pub async fn tampered(&self, context: &Context, copy: bool) -> io::Result<Option<String>> {
-        let name = if copy { "tampered-copy" } else { "tampered-place" };
+    pub async fn tampered(&self, context: &Context) -> io::Result<Option<String>> {
+        let name = "tampered";
         let path = scratch::plant(self.directory(), name, PINNED)?;
-        let (file, descriptors) = if copy {
-            let (file, descriptor) = copied(&path)?;
-            (file, vec![descriptor])
-        } else {
-            let key = file_key(File::open(&path)?.as_fd())?;
-            let bytes = PinnedBytes::InPlace(key);
-            (PinnedFile { path: path.clone(), bytes, executable: false }, Vec::new())
-        };
+        let bytes = PinnedBytes::InPlace(file_key(File::open(&path)?.as_fd())?);
+        let file = PinnedFile { path: path.clone(), bytes, executable: false };
         // Into the same file: a new one under the same name would not even be the checked one.
         attempt::append(&path, "and more\n")?;
         let probe = Probe {
             name: name.to_owned(),
             arguments: arguments(&self.facts, &[]),
             pinned: vec![file],
-            descriptors,
             ..Probe::default()
         };
         Ok(probe::run(context, probe).await.err().map(|error| error.to_string()))
@@ -197,10 +193,4 @@ pub fn arguments(facts: &Facts, names: &[&str]) -> Vec<String> {
         .into_iter()
         .chain(names.iter().map(|name| (*name).to_owned()))
         .collect()
-}
-
-fn copied(path: &Path) -> io::Result<(PinnedFile, OwnedFd)> {
-    let sha256 = Sha256::digest(std::fs::read(path)?).into();
-    let bytes = PinnedBytes::Copied { from: 0, sha256 };
-    Ok((PinnedFile { path: path.to_owned(), bytes, executable: false }, File::open(path)?.into()))
 }
