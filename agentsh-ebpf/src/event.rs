@@ -34,7 +34,7 @@ pub struct Event {
     pub port: u16,
     /// SOCK_*.
     pub socket_type: u16,
-    pub padding: [u8; 4],
+    pub padding: u32,
 }
 
 /// What happened.
@@ -132,7 +132,7 @@ impl Event {
             received: from.u64(),
             port: from.u16(),
             socket_type: from.u16(),
-            padding: [0; 4],
+            padding: 0,
         };
         let kind = Kind::of(kind_code).ok_or(Unreadable::Kind(kind_code))?;
         let reason = Reason::of(reason_code).ok_or(Unreadable::Reason(reason_code))?;

@@ -14,7 +14,8 @@ pub struct Place {
     pub address: [u32; 4],
     /// Host order.
     pub port: u16,
-    pub padding: [u8; 6],
+    pub padding: u16,
+    pub more_padding: u32,
 }
 
 impl Place {
@@ -22,7 +23,7 @@ impl Place {
 
     #[must_use]
     pub const fn new(cgroup: u64, address: [u32; 4], port: u16) -> Self {
-        Self { cgroup, address, port, padding: [0; 6] }
+        Self { cgroup, address, port, padding: 0, more_padding: 0 }
     }
 
     #[must_use]
@@ -44,12 +45,12 @@ impl Place {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Net {
-    /// Big endian, as the tree compares bits from the first byte on.
-    pub cgroup: [u8; 8],
+    /// Big endian, high word first, as the tree compares bits from the first byte on.
+    pub cgroup: [u32; 2],
     /// Big endian.
-    pub port: [u8; 2],
-    /// 4 or 6, so that `::/0` does not mean every IPv4-mapped address too.
-    pub family: [u8; 2],
+    pub port: u16,
+    /// 4 or 6 in big endian, so that `::/0` does not mean every IPv4-mapped address too.
+    pub family: u16,
     pub address: [u32; 4],
 }
 
@@ -62,14 +63,18 @@ impl Net {
 
     #[must_use]
     pub const fn new(cgroup: u64, address: [u32; 4], port: u16) -> Self {
-        let family = if is_v4(address) { 4 } else { 6 };
-        Self { cgroup: cgroup.to_be_bytes(), port: port.to_be_bytes(), family: [0, family], address }
+        let family = if is_v4(address) { 4_u16 } else { 6 };
+        let cgroup = [((cgroup >> 32) as u32).to_be(), (cgroup as u32).to_be()];
+        Self { cgroup, port: port.to_be(), family: family.to_be(), address }
     }
 
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut out = Writer::new();
-        out.put(&self.cgroup).put(&self.port).put(&self.family).words(self.address);
+        for word in self.cgroup {
+            out.put(&word.to_ne_bytes());
+        }
+        out.u16(self.port).u16(self.family).words(self.address);
         out.bytes
     }
 }
@@ -138,7 +143,8 @@ pub struct Origin {
     pub comm: [u8; COMM_BYTES],
     /// Host order.
     pub port: u16,
-    pub padding: [u8; 6],
+    pub padding: u16,
+    pub more_padding: u32,
 }
 
 impl Origin {
@@ -154,7 +160,8 @@ impl Origin {
             address: from.words(),
             comm: from.take(),
             port: from.u16(),
-            padding: [0; 6],
+            padding: 0,
+            more_padding: 0,
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Who calls, and the fields of a `bpf_sock_addr`.
 
+use core::mem::MaybeUninit;
+
 use agentsh_ebpf::{ABI_VERSION, COMM_BYTES, Counter, Event, Kind, Reason, mapped};
-use aya_ebpf::helpers::{
-    bpf_get_current_cgroup_id, bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_socket_cookie,
-};
+use aya_ebpf::helpers::generated::bpf_get_current_comm;
+use aya_ebpf::helpers::{bpf_get_current_cgroup_id, bpf_get_current_pid_tgid, bpf_get_socket_cookie};
 use aya_ebpf::programs::SockAddrContext;
 
 use crate::maps::{count, report};
@@ -17,7 +18,12 @@ pub fn cgroup() -> u64 {
 
 #[inline(always)]
 pub fn comm() -> [u8; COMM_BYTES] {
-    bpf_get_current_comm().unwrap_or([0; COMM_BYTES])
+    let mut comm = MaybeUninit::<[u8; COMM_BYTES]>::uninit();
+    // SAFETY: the buffer has the length that is given, and the helper fills it, with zeros when it fails.
+    unsafe {
+        bpf_get_current_comm(comm.as_mut_ptr().cast(), COMM_BYTES as u32);
+        comm.assume_init()
+    }
 }
 
 #[inline(always)]
@@ -109,7 +115,7 @@ pub fn refused(
         received: 0,
         port,
         socket_type: field!(context.sock_addr, type_) as u16,
-        padding: [0; 4],
+        padding: 0,
     });
     crate::REFUSE
 }

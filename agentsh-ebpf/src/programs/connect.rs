@@ -96,7 +96,8 @@ fn remember(
         address,
         comm: comm(),
         port,
-        padding: [0; 6],
+        padding: 0,
+        more_padding: 0,
     };
     // SAFETY: just checked; the storage lives as long as the socket.
     unsafe { *socket = Socket { origin, cgroup, redirected: 1, wire } };

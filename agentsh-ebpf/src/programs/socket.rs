@@ -42,7 +42,7 @@ pub fn create(context: &SockContext) -> i32 {
         received: 0,
         port: 0,
         socket_type: kind as u16,
-        padding: [0; 4],
+        padding: 0,
     });
     REFUSE
 }

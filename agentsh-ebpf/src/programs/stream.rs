@@ -66,7 +66,7 @@ fn closed(context: &SockOpsContext) {
         received: traffic.received,
         port: socket.origin.port,
         socket_type: 1,
-        padding: [0; 4],
+        padding: 0,
     });
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::allow::{Allowlist, Permission, is_local};
-use super::ebpf::{self, Attached, EbpfError, Events, Kind, Loaded, NetEvent, Reason, SandboxConfig};
+use super::ebpf::{self, EbpfError, Events, Kind, Loaded, NetEvent, Reason, SandboxConfig};
 use super::gate::{Caller, Gate, Origin, Refusal, Witness};
 use super::relay;
 use crate::policy::domain::Host;
@@ -27,10 +27,9 @@ const LISTENER_V4: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 54)
 /// IPv6 has one loopback address.
 const LISTENER_V6: SocketAddrV6 = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 54, 0, 0);
 
-/// Attached programs. What they police ends with this.
+/// What attached programs do for the sandboxes of a session.
 pub struct Kernel<W> {
     loaded: Arc<Loaded>,
-    _attached: Attached,
     gates: Rc<Gates<W>>,
     questions: mpsc::UnboundedSender<oneshot::Sender<()>>,
     reader: AbortHandle,
@@ -62,7 +61,7 @@ impl<W: Witness> Kernel<W> {
     ///
     /// # Errors
     /// When the events cannot be read.
-    pub fn new(loaded: Loaded, attached: Attached) -> Result<Self, EbpfError> {
+    pub fn new(loaded: Loaded) -> Result<Self, EbpfError> {
         // The programs go with the sockets, also with those of the resolver, which the session serves: its answers are
         // datagrams to loopback.
         loaded.configure(ebpf::own_cgroup()?, &SandboxConfig::default())?;
@@ -72,7 +71,7 @@ impl<W: Witness> Kernel<W> {
         let gates = Rc::new(Gates { by_cgroup, loaded: Arc::clone(&loaded), lost: Cell::new(0) });
         let (questions, asked) = mpsc::unbounded_channel();
         let reader = tokio::task::spawn_local(read(events, asked, Rc::clone(&gates))).abort_handle();
-        Ok(Self { loaded, _attached: attached, gates, questions, reader })
+        Ok(Self { loaded, gates, questions, reader })
     }
 
     /// The gate of a sandbox that is about to be born in this control group, with everything that its policy spells

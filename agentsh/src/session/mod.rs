@@ -67,6 +67,7 @@ pub struct Session {
     /// Messages that would disturb a terminal that the agent draws on; shown at the end.
     held: RefCell<Vec<String>>,
     hold: bool,
+    cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
 
 /// How a session is opened.
@@ -98,8 +99,9 @@ impl Session {
         // All of it at once: programs for the kernel, the policy, the process that sandboxes are born from (whether it
         // started shows when the first one is ordered), and the store.
         let network = network::Network::new(opening.backend, &context.hierarchies);
-        let reading = tokio::task::spawn_blocking(move || policy::load(&search));
+        // Before there is a third thread: until the process is executed, this one waits.
         let _ = context.zygote.warm_up();
+        let reading = tokio::task::spawn_blocking(move || policy::load(&search));
         let id = SessionId(uuid::Uuid::now_v7());
         let (policy, journal) = tokio::join!(reading, Journal::open(&context.state, id));
         let policy = policy.map_err(|error| SessionError::Policy(error.to_string()))?.map_err(|error| {
@@ -128,6 +130,7 @@ impl Session {
             sandboxes: Cell::new(0),
             held: RefCell::new(Vec::new()),
             hold: opening.hold_messages && std::io::stderr().is_terminal(),
+            cleaning: RefCell::default(),
         };
         session.journal.record(Event::SessionStarted {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -192,12 +195,22 @@ impl Session {
         }
     }
 
+    /// Drops what a program leaves behind, off this thread; [`Self::close`] waits for it.
+    pub fn clean_up(&self, leftovers: impl Send + 'static) {
+        self.cleaning.borrow_mut().push(tokio::task::spawn_blocking(move || drop(leftovers)));
+    }
+
     /// Ends the record. The exit code is the one that the verb gives back.
     pub async fn close(&self, exit_code: u8) -> Result<(), StoreError> {
         let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.journal.record(Event::SessionEnded { exit_code, duration_ms });
-        self.pins.close().await;
-        self.journal.close().await
+        self.clean_up(self.network.let_go());
+        let ((), closed) = tokio::join!(self.pins.close(), self.journal.close());
+        for work in self.cleaning.take() {
+            // It has no result; a panic was told where it happened.
+            let _ = work.await;
+        }
+        closed
     }
 
     #[must_use]

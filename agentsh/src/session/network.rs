@@ -85,6 +85,12 @@ impl Network {
         }
     }
 
+    /// What polices, to be dropped after the last sandbox has ended.
+    #[must_use]
+    pub fn let_go(&self) -> Option<policed::Hold> {
+        self.loading.let_go()
+    }
+
     /// SHA-256 of the programs that are being loaded; None where that is not even tried.
     #[must_use]
     pub fn programs(&self) -> Option<String> {

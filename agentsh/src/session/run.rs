@@ -143,7 +143,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, argv: &[String]) -> Result
     let (running, stand_ins) = start_agent(session, kind, &launch, pinned, &socket).await?;
     tokio::task::spawn_local(bridges.serve(listener));
     let code = until_exit(session, running, signals).await?;
-    drop(stand_ins);
+    session.clean_up((stand_ins, sockets));
     Ok(code)
 }
 

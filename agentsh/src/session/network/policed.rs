@@ -14,11 +14,13 @@ use crate::session::Session;
 
 /// Attached programs, and the control group below which they hold.
 pub struct Policed {
-    /// Dropped before the directory that it is attached to.
     pub kernel: Kernel<Session>,
     pub hierarchies: Hierarchies,
-    _parent: Parent,
+    hold: RefCell<Option<Hold>>,
 }
+
+/// What polices while it lives: the programs' links, dropped before the directory that they are attached to.
+pub type Hold = (Attached, Parent);
 
 type Attempt = Result<(Loaded, Attached, Hierarchies, Parent), String>;
 
@@ -57,6 +59,11 @@ impl Loading {
         self.is_tried
     }
 
+    /// What is to be dropped when the last sandbox has ended: it takes the kernel a millisecond.
+    pub fn let_go(&self) -> Option<Hold> {
+        self.settled.get()?.as_ref().ok()?.hold.borrow_mut().take()
+    }
+
     /// Waits until they are in place. Must be called inside a `LocalSet`.
     ///
     /// # Errors
@@ -66,8 +73,8 @@ impl Loading {
             let pending = self.pending.borrow_mut().take().ok_or("they were not loaded")?;
             let attempt = pending.await.map_err(|_| "the thread that loads them ended".to_owned())?;
             let (loaded, attached, hierarchies, parent) = attempt?;
-            let kernel = Kernel::new(loaded, attached).map_err(|error| error.to_string())?;
-            Ok(Rc::new(Policed { kernel, hierarchies, _parent: parent }))
+            let kernel = Kernel::new(loaded).map_err(|error| error.to_string())?;
+            Ok(Rc::new(Policed { kernel, hierarchies, hold: RefCell::new(Some((attached, parent))) }))
         };
         self.settled.get_or_init(|| settle).await.clone()
     }
