@@ -1,5 +1,7 @@
 //! What looks like a secret: by the name it goes under, or by itself. Linear in the length of the text.
 
+use std::borrow::Cow;
+
 pub(super) const REDACTED: &str = "[redacted]";
 
 /// Anywhere in a name, once it is lower-case letters and digits only.
@@ -125,7 +127,7 @@ fn push_word(shown: &mut String, word: &str, announced: bool, after: &str) -> bo
         let secret = is_secret_name(name);
         shown.push_str(&judged(name));
         shown.push('=');
-        shown.push_str(&if secret { REDACTED.to_owned() } else { judged(value) });
+        shown.push_str(&if secret { REDACTED.into() } else { judged(value) });
         return false;
     }
     shown.push_str(&judged(word));
@@ -143,7 +145,10 @@ fn is_scheme(word: &str) -> bool {
 }
 
 /// A word without `=` inside: whole when it looks random as a whole, otherwise piece by piece between slashes.
-fn judged(word: &str) -> String {
+fn judged(word: &str) -> Cow<'_, str> {
+    if word.len() < MIN_PREFIXED.min(MIN_RANDOM) {
+        return word.into();
+    }
     let has_all = has_class(word, |c| c.is_ascii_uppercase())
         && has_class(word, |c| c.is_ascii_lowercase())
         && has_class(word, |c| c.is_ascii_digit());
@@ -151,14 +156,17 @@ fn judged(word: &str) -> String {
     // The secret half of a cloud access key is forty characters of plain Base64.
     let forty = word.len() == 40 && !has_class(word, |c| matches!(c, '.' | '-' | '_' | '~' | '%' | '$'));
     if slashed && (forty || word.len() >= 32 && run_length(word) < 2.3) {
-        return REDACTED.to_owned();
+        return REDACTED.into();
     }
     let pieces: Vec<&str> =
         word.split('/').map(|piece| if is_secret(piece) { REDACTED } else { piece }).collect();
-    pieces.join("/")
+    pieces.join("/").into()
 }
 
 fn is_secret(piece: &str) -> bool {
+    if piece.len() < MIN_PREFIXED.min(MIN_RANDOM) {
+        return false;
+    }
     // A key keeps its shape behind a few letters of something else.
     let known = PREFIXES.iter().any(|prefix| {
         piece.find(prefix).is_some_and(|at| {
@@ -239,7 +247,8 @@ fn pem_length(text: &str) -> usize {
 
 /// A block may begin in the middle of a word (`x=-----BEGIN`).
 fn split_pem(text: &str, length: usize) -> (&str, &str) {
-    let length = text[..length].find(PEM).filter(|at| *at > 0).unwrap_or(length);
+    let inside = if length > PEM.len() { text[..length].find(PEM) } else { None };
+    let length = inside.filter(|at| *at > 0).unwrap_or(length);
     text.split_at(length)
 }
 
