@@ -77,6 +77,9 @@ fn what_one_server_said_does_not_reach_another() {
         assert!(!peer.finish().1.contains("Lindenau"));
         let found = place.detections();
         assert_eq!(found.len(), 4, "{found:?}");
+        let refused = place.listed(&["mcp", "calls", "--action", "block", "--json"]);
+        let reasons: Vec<_> = refused.iter().map(|call| call["reason"].as_str().unwrap_or("none")).collect();
+        assert_eq!(reasons, ["tainted-data"; 4], "{refused:?}");
         let text = json!(found).to_string();
         assert!(!text.contains("Lindenau") && !text.contains("orchard"), "{text}");
         let of = |name: &str| found.iter().map(|event| event[name].clone()).collect::<Vec<_>>();

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::guard::{Exfiltration, Verdict};
+use crate::guard::{Exfiltration, Outcome, Verdict};
 use crate::json::{Json, folds_to, has_lone_surrogate, unescape};
 use crate::store::{Event, Recorder};
 
@@ -44,21 +44,30 @@ impl<R: Recorder> Connection<R> {
             hash.is_some(),
             now,
         );
-        let intercepted = Event::McpToolCallIntercepted {
+        let intercepted = |verdict: &Verdict| Event::McpToolCallIntercepted {
             server_id: self.options.server.clone(),
             tool_name: tool.to_string(),
             jsonrpc_id: id.to_value(),
-            tool_hash: hash,
+            tool_hash: hash.clone(),
             action: verdict.outcome.as_str().to_owned(),
             reason: verdict.reason.code().to_owned(),
             rule: verdict.rule.clone(),
         };
         if verdict.is_block() {
-            self.commit(intercepted).await;
+            self.commit(intercepted(&verdict)).await;
             return Err(self.refusal(&tool, &verdict));
         }
-        self.record.record(intercepted);
-        self.judge_content(id, &tool, content).await
+        let found = self.find(&tool, content);
+        // The last word on a call is what stands on record for it.
+        let last = found.as_ref().map(|found| &found.verdict).filter(|last| last.outcome != Outcome::Allow);
+        self.record.record(intercepted(last.unwrap_or(&verdict)));
+        let Some(found) = found else { return Ok(None) };
+        let what = found.what.clone();
+        self.settle(id, &tool, found).await.map(|()| Some(what))
+    }
+
+    fn find(&self, tool: &str, arguments: Option<&Json<'_>>) -> Option<Exfiltration> {
+        self.options.content.borrow_mut().judge_arguments(&self.options.server, tool, arguments, self.now())
     }
 
     /// What the arguments would carry out, if anything. `tool` is the method where no tool is called.
@@ -71,9 +80,7 @@ impl<R: Recorder> Connection<R> {
         tool: &str,
         arguments: Option<&Json<'_>>,
     ) -> Result<Option<String>, ErrorReply> {
-        let server = &self.options.server;
-        let found = self.options.content.borrow_mut().judge_arguments(server, tool, arguments, self.now());
-        let Some(found) = found else { return Ok(None) };
+        let Some(found) = self.find(tool, arguments) else { return Ok(None) };
         let what = found.what.clone();
         self.settle(id, tool, found).await.map(|()| Some(what))
     }
