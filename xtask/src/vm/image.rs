@@ -48,7 +48,7 @@ pub fn programs() -> Result<PathBuf> {
     let suite = suite()?;
     let examples = target().join("debug/examples");
     let mut files = vec![suite.clone(), target().join("debug/agentsh")];
-    files.extend(["probe", "fixture_server", "fixture_agent"].map(|name| examples.join(name)));
+    files.extend(["probe", "internet", "fixture_server", "fixture_agent"].map(|name| examples.join(name)));
     for file in files {
         let relative = file.strip_prefix(target()).context("a program outside the target directory")?;
         let to = tree.join(relative);
