@@ -168,7 +168,9 @@ pub fn client(words: &[String]) {
             "stream" => {
                 let mut stream = TcpStream::connect(address).unwrap();
                 let started = Instant::now();
-                write!(stream, "GET /{number} HTTP/1.1\r\nHost: {NAME}\r\n\r\n").unwrap();
+                // In one piece: the server takes what it reads first for the whole request.
+                let request = format!("GET /{number} HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+                stream.write_all(request.as_bytes()).unwrap();
                 let mut piece = vec![0; PIECE];
                 let mut left = number;
                 while left > 0 {
