@@ -71,10 +71,7 @@ impl Net {
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut out = Writer::new();
-        for word in self.cgroup {
-            out.put(&word.to_ne_bytes());
-        }
-        out.u16(self.port).u16(self.family).words(self.address);
+        out.words(self.cgroup).u16(self.port).u16(self.family).words(self.address);
         out.bytes
     }
 }
@@ -243,7 +240,7 @@ impl<const N: usize> Writer<N> {
         self.put(&value.to_ne_bytes())
     }
 
-    fn words(&mut self, words: [u32; 4]) -> &mut Self {
+    fn words<const M: usize>(&mut self, words: [u32; M]) -> &mut Self {
         for word in words {
             self.put(&word.to_ne_bytes());
         }

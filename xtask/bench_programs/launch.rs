@@ -29,7 +29,8 @@ pub fn main(words: &[String]) {
         let started = Instant::now();
         assert!(quiet(&mut bubblewrap(program, project)));
         times[1].push(microseconds(started));
-        let sealed = sealed::seal(File::open(program).unwrap().as_fd()).unwrap();
+        let file = File::open(program).unwrap();
+        let sealed = sealed::seal(file.as_fd(), file.metadata().unwrap().len()).unwrap();
         let started = Instant::now();
         runtime.block_on(tokio::task::LocalSet::new().run_until(sandboxed(&context, program, sealed, round)));
         times[2].push(microseconds(started));

@@ -61,9 +61,7 @@ impl<R: Recorder> Connection<R> {
         // The last word on a call is what stands on record for it.
         let last = found.as_ref().map(|found| &found.verdict).filter(|last| last.outcome != Outcome::Allow);
         self.record.record(intercepted(last.unwrap_or(&verdict)));
-        let Some(found) = found else { return Ok(None) };
-        let what = found.what.clone();
-        self.settle(id, &tool, found).await.map(|()| Some(what))
+        self.settle_any(id, &tool, found).await
     }
 
     fn find(&self, tool: &str, arguments: Option<&Json<'_>>) -> Option<Exfiltration> {
@@ -80,7 +78,16 @@ impl<R: Recorder> Connection<R> {
         tool: &str,
         arguments: Option<&Json<'_>>,
     ) -> Result<Option<String>, ErrorReply> {
-        let Some(found) = self.find(tool, arguments) else { return Ok(None) };
+        self.settle_any(id, tool, self.find(tool, arguments)).await
+    }
+
+    async fn settle_any(
+        &self,
+        id: &Id,
+        tool: &str,
+        found: Option<Exfiltration>,
+    ) -> Result<Option<String>, ErrorReply> {
+        let Some(found) = found else { return Ok(None) };
         let what = found.what.clone();
         self.settle(id, tool, found).await.map(|()| Some(what))
     }

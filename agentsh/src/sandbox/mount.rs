@@ -36,10 +36,7 @@ pub fn open_sources(mounts: &[Mount], passed: &mut [Option<OwnedFd>]) -> Result<
     let mut opened = BTreeMap::new();
     for (index, mount) in mounts.iter().enumerate() {
         let mut take = |descriptor: usize| {
-            passed
-                .get_mut(descriptor)
-                .and_then(Option::take)
-                .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+            there(passed.get_mut(descriptor).and_then(Option::take))
                 .on("find what was passed for", mount.target.display())
         };
         let source = match &mount.what {
@@ -57,6 +54,10 @@ pub fn open_sources(mounts: &[Mount], passed: &mut [Option<OwnedFd>]) -> Result<
         opened.insert(index, source);
     }
     Ok(Sources(opened))
+}
+
+fn there<T>(what: Option<T>) -> io::Result<T> {
+    what.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// The new root, still empty.
@@ -151,15 +152,11 @@ impl<'r> Tree<'r> {
             }
             What::Bind { kind, .. } => {
                 let at = self.place(target, *kind, 0o755)?;
-                let tree = source
-                    .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-                    .on("find", target.display())?;
+                let tree = there(source).on("find", target.display())?;
                 self.attach(tree.as_fd(), target, &at, "bind")?;
             }
             What::Copy { from, executable } => {
-                let memory = source
-                    .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-                    .on("find the pinned bytes of", target.display())?;
+                let memory = there(source).on("find the pinned bytes of", target.display())?;
                 let (name, mode) = (from.to_string(), if *executable { 0o555 } else { 0o444 });
                 let copy = self.new_copy(&name, mode).on("copy", target.display())?;
                 sealed::copy_to(memory.as_fd(), &copy).on("copy", target.display())?;

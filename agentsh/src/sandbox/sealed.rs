@@ -18,17 +18,18 @@ pub struct Sealed {
     pub sha256: [u8; 32],
 }
 
-/// Copies a file. By position: the descriptor's own offset is shared with whoever else holds it.
+/// Copies a file that had `length` bytes. By position: the descriptor's own offset is shared with whoever else holds it.
+/// One that grows has another digest, and is not followed.
 ///
 /// # Errors
 /// When it cannot be read, or there is no memory.
-pub fn seal(from: BorrowedFd<'_>) -> io::Result<Sealed> {
+pub fn seal(from: BorrowedFd<'_>, length: u64) -> io::Result<Sealed> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut memory = File::from(rustix::fs::memfd_create("pinned", flags)?);
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 64 * 1024];
     let mut offset = 0;
-    loop {
+    while offset <= length {
         let read = rustix::io::pread(from, &mut buffer, offset)?;
         if read == 0 {
             break;
@@ -77,7 +78,7 @@ mod tests {
     fn what_is_sealed_stays_as_it_was_hashed() {
         let content = b"0123456789abcdef".repeat(20_000);
         let mut original = file(&content);
-        let sealed = seal(original.as_fd()).unwrap();
+        let sealed = seal(original.as_fd(), content.len() as u64).unwrap();
         assert_eq!(sealed.sha256, <[u8; 32]>::from(Sha256::digest(&content)));
         original.rewind().unwrap();
         original.write_all(b"other bytes").unwrap();
@@ -91,6 +92,14 @@ mod tests {
         to.rewind().unwrap();
         to.read_to_end(&mut copied).unwrap();
         assert!(copied == content);
+    }
+
+    #[test]
+    fn a_file_that_grows_is_another_one_and_not_followed() {
+        let grown = file(&[7; 1 << 20]);
+        let sealed = seal(grown.as_fd(), 1000).unwrap();
+        assert_ne!(sealed.sha256, <[u8; 32]>::from(Sha256::digest([7; 1000])));
+        assert!(rustix::fs::fstat(&sealed.memory).unwrap().st_size < 1 << 20);
     }
 
     #[test]

@@ -13,7 +13,6 @@ use std::process::{Command, Stdio};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
-use sha2::{Digest, Sha256};
 
 use super::control::{self, Answer, Order};
 use super::{init, reaper, seccomp};
@@ -117,7 +116,6 @@ fn serve() -> io::Result<u8> {
 /// Libraries that have a faster way on some processors ask the processor when they are first used, and on a virtual
 /// machine each question costs some 20 us. Every child has the answers of its parent.
 fn know_the_processor() {
-    let _ = Sha256::digest(b"a");
     let _ = memchr::memchr(b'a', b"b");
     #[cfg(target_arch = "x86_64")]
     let _ = std::arch::is_x86_feature_detected!("avx2");

@@ -67,6 +67,7 @@ pub struct Session {
     /// Messages that would disturb a terminal that the agent draws on; shown at the end.
     held: RefCell<Vec<String>>,
     hold: bool,
+    /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
 

@@ -214,7 +214,8 @@ fn pinned(resolved: Resolved) -> Result<Pinned, PinError> {
                 file_key(file.file.as_fd()).map_err(|error| PinError::internal(&error.to_string()))?,
             )
         } else {
-            let sealed = sealed::seal(file.file.as_fd()).map_err(|error| PinError::io(&file.path, error))?;
+            let sealed = sealed::seal(file.file.as_fd(), file.size);
+            let sealed = sealed.map_err(|error| PinError::io(&file.path, error))?;
             if sealed.sha256 != file.sha256 {
                 return Err(PinError::ChangedSince { path: file.path.clone() });
             }

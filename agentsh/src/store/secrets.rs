@@ -54,6 +54,8 @@ const PREFIXES: [&str; 22] = [
 /// Shortest word with a known prefix, and shortest one that is judged by its looks, in bytes.
 const MIN_PREFIXED: usize = 16;
 const MIN_RANDOM: usize = 20;
+/// No shorter word is looked at.
+const SHORTEST: usize = if MIN_PREFIXED < MIN_RANDOM { MIN_PREFIXED } else { MIN_RANDOM };
 
 const PEM: &str = "-----BEGIN";
 
@@ -146,7 +148,7 @@ fn is_scheme(word: &str) -> bool {
 
 /// A word without `=` inside: whole when it looks random as a whole, otherwise piece by piece between slashes.
 fn judged(word: &str) -> Cow<'_, str> {
-    if word.len() < MIN_PREFIXED.min(MIN_RANDOM) {
+    if word.len() < SHORTEST {
         return word.into();
     }
     let has_all = has_class(word, |c| c.is_ascii_uppercase())
@@ -164,7 +166,7 @@ fn judged(word: &str) -> Cow<'_, str> {
 }
 
 fn is_secret(piece: &str) -> bool {
-    if piece.len() < MIN_PREFIXED.min(MIN_RANDOM) {
+    if piece.len() < SHORTEST {
         return false;
     }
     // A key keeps its shape behind a few letters of something else.

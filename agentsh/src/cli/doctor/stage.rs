@@ -91,7 +91,7 @@ impl Stage {
     /// # Errors
     /// When it cannot be started.
     pub async fn ordinary(&self, context: &Context) -> Result<Probed, ProbeError> {
-        let sealed = sealed::seal(File::open(&self.facts.pinned)?.as_fd())?;
+        let sealed = sealed::seal(File::open(&self.facts.pinned)?.as_fd(), PINNED.len() as u64)?;
         // Too late: the sandbox must show the bytes that were checked.
         attempt::append(&self.facts.pinned, "and more\n").map_err(io::Error::from)?;
         let bytes = PinnedBytes::Copied { from: 0 };
