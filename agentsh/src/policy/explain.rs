@@ -1,6 +1,8 @@
 //! Answers about a policy: may this process do that, by which rule, and which line would change it. Pure; the
 //! disk is not looked at, so links are not followed.
 
+use std::borrow::Cow;
+
 use super::builtin_paths::{
     HOME_MASKS, HOME_READ_ONLY, NESTED_READ_ONLY, PRIVATE, PROJECT_READ_ONLY, SYSTEM_READ,
 };
@@ -217,7 +219,7 @@ fn file(
     };
     let key = if access == Access::Read { "read" } else { "write" };
     let builtin = |id: &str| RuleRef { id: id.to_owned(), file: "built-in".to_owned(), line: 0 };
-    let lifted = |guarded: &[String]| {
+    let lifted = |guarded: &[Cow<'_, str>]| {
         rules.unmask.iter().any(|entry| {
             let entry = path::absolute(&entry.value, context);
             path::covers(guarded, &entry) && path::covers(&entry, &wanted)
@@ -240,10 +242,9 @@ fn file(
         None => asker.line(&format!("filesystem: {{unmask: [{quoted:?}], {granting}}}")),
     };
 
-    let masks =
-        HOME_MASKS.iter().map(|(mask, why)| (path::absolute(&format!("~/{mask}"), context), *mask, *why));
-    for (mask, name, why) in masks {
-        if path::covers(&mask, &wanted) && !lifted(&mask) {
+    let home = path::absolute("~", context);
+    for (name, why) in HOME_MASKS {
+        if path::covers_below(&home, name, &wanted) && !lifted(&path::below(&home, name)) {
             let rule = builtin(&format!("mask:~/{name}"));
             return Answer {
                 allow: false,
@@ -299,13 +300,19 @@ fn file(
 }
 
 /// The built-in read-only entry that a path falls under: its name, why, and where it is.
-fn read_only(wanted: &[String], context: &PathContext) -> Option<(String, &'static str, Vec<String>)> {
-    let project = PROJECT_READ_ONLY.iter().map(|entry| (entry.path.to_owned(), entry.why));
-    let home = HOME_READ_ONLY.iter().map(|(entry, why)| (format!("~/{entry}"), *why));
-    for (name, why) in project.chain(home) {
-        let place = path::absolute(&name, context);
-        if path::covers(&place, wanted) {
-            return Some((name, why, place));
+fn read_only<'t>(
+    wanted: &[Cow<'t, str>],
+    context: &'t PathContext,
+) -> Option<(String, &'static str, path::Written<'t>)> {
+    let (project, home) = (path::absolute(".", context), path::absolute("~", context));
+    for entry in PROJECT_READ_ONLY {
+        if path::covers_below(&project, entry.path, wanted) {
+            return Some((entry.path.to_owned(), entry.why, path::below(&project, entry.path)));
+        }
+    }
+    for (entry, why) in HOME_READ_ONLY {
+        if path::covers_below(&home, entry, wanted) {
+            return Some((format!("~/{entry}"), why, path::below(&home, entry)));
         }
     }
     for (name, why) in NESTED_READ_ONLY {

@@ -3,6 +3,7 @@
 //! `~` is the home, a path without a leading `/` or `~` is in the project, `**` is any number of components, `*`
 //! and `?` stay inside one. A rule speaks about what it matches and everything below.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use super::glob;
@@ -15,7 +16,7 @@ pub struct PathContext {
 }
 
 /// A path or glob as components, the first of which says where it starts: `/`, `~` or `.`.
-pub(super) type Written = Vec<String>;
+pub(super) type Written<'t> = Vec<Cow<'t, str>>;
 
 /// Whether a path that a policy writes can be used at all, and if not why.
 pub(super) fn check(text: &str) -> Result<(), String> {
@@ -32,70 +33,98 @@ pub(super) fn check(text: &str) -> Result<(), String> {
 }
 
 /// Splits what a policy or a question says, without knowing where home and project are.
-pub(super) fn written(text: &str) -> Written {
+pub(super) fn written(text: &str) -> Written<'_> {
     let (root, rest) = match text.strip_prefix('~') {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => ("~", rest),
         _ if text.starts_with('/') => ("/", text),
         _ => (".", text),
     };
-    let mut parts = vec![root.to_owned()];
-    push_parts(&mut parts, rest, 1);
+    let mut parts = vec![root.into()];
+    push_parts(&mut parts, rest.into(), 1);
     parts
 }
 
 /// As an absolute path; `..` of a question is resolved by its letters.
-pub(super) fn absolute(text: &str, context: &PathContext) -> Written {
-    let parts = written(text);
-    let (root, rest) = parts.split_first().map_or(("/", &parts[..]), |(root, rest)| (root.as_str(), rest));
-    let mut whole = match root {
-        "~" => from_path(&context.home),
-        "." => from_path(&context.project),
-        _ => vec!["/".to_owned()],
+pub(super) fn absolute<'t>(text: &'t str, context: &'t PathContext) -> Written<'t> {
+    let mut parts = written(text).into_iter();
+    let mut whole = match parts.next().as_deref() {
+        Some("~") => from_path(&context.home),
+        Some(".") => from_path(&context.project),
+        _ => vec!["/".into()],
     };
-    for part in rest {
+    for part in parts {
         push_part(&mut whole, part, 1);
     }
     whole
 }
 
+/// An entry of a built-in table, which starts in `root`.
+pub(super) fn below<'t>(root: &[Cow<'t, str>], entry: &'t str) -> Written<'t> {
+    root.iter().cloned().chain(entry.split('/').map(Cow::from)).collect()
+}
+
+/// Whether an entry of a built-in table, which starts in `root`, means the path or a directory above it.
+pub(super) fn covers_below(root: &[Cow<'_, str>], entry: &str, path: &[Cow<'_, str>]) -> bool {
+    let below = path.strip_prefix(root);
+    below.is_some_and(|below| covers(&entry.split('/').collect::<Vec<_>>(), below))
+}
+
 /// Whether the pattern means the path or a directory above it.
-pub(super) fn covers(pattern: &[String], path: &[String]) -> bool {
+pub(super) fn covers(pattern: &[impl AsRef<str>], path: &[impl AsRef<str>]) -> bool {
     run(pattern, path, true, glob::matches)
 }
 
 /// Whether the pattern means the path itself.
-pub(super) fn is(pattern: &[String], path: &[String]) -> bool {
+pub(super) fn is(pattern: &[impl AsRef<str>], path: &[impl AsRef<str>]) -> bool {
     run(pattern, path, false, glob::matches)
 }
 
 /// Whether everything that `inner` speaks about is spoken about by `outer` too. May say no where the answer is
 /// yes.
-pub(super) fn covers_pattern(outer: &[String], inner: &[String]) -> bool {
+pub(super) fn covers_pattern(outer: &[impl AsRef<str>], inner: &[impl AsRef<str>]) -> bool {
     run(outer, inner, true, |wanted, found| found != "**" && glob::covers(wanted, found))
 }
 
 /// Whether everything that `inner` means itself is meant by `outer` itself. May say no where the answer is yes.
-pub(super) fn is_pattern_covered(outer: &[String], inner: &[String]) -> bool {
+pub(super) fn is_pattern_covered(outer: &[impl AsRef<str>], inner: &[impl AsRef<str>]) -> bool {
     run(outer, inner, false, |wanted, found| found != "**" && glob::covers(wanted, found))
 }
 
 /// For people: `~/x` and `x` rather than absolute paths where that is shorter.
-pub(super) fn show(path: &[String]) -> String {
+pub(super) fn show(path: &[Cow<'_, str>]) -> String {
     match path.split_first() {
         Some((root, rest)) if root == "/" => format!("/{}", rest.join("/")),
-        Some((root, [])) => root.clone(),
+        Some((root, [])) => root.clone().into_owned(),
         Some((root, rest)) if root == "." => rest.join("/"),
         Some((root, rest)) => format!("{root}/{}", rest.join("/")),
         None => String::new(),
     }
 }
 
-/// Simulates the pattern as a small automaton: at most `pattern.len() * path.len()` steps.
-fn run(pattern: &[String], path: &[String], prefix: bool, same: impl Fn(&str, &str) -> bool) -> bool {
+/// Compares one by one up to the first `**`, and from there on simulates the pattern as a small automaton: at most
+/// `pattern.len() * path.len()` steps.
+fn run<P: AsRef<str>, T: AsRef<str>>(
+    pattern: &[P],
+    path: &[T],
+    prefix: bool,
+    same: impl Fn(&str, &str) -> bool,
+) -> bool {
+    let mut parts = path.iter();
+    let mut rest = pattern.iter();
+    while let Some(wanted) = rest.as_slice().first().filter(|wanted| wanted.as_ref() != "**") {
+        if !parts.next().is_some_and(|part| same(wanted.as_ref(), part.as_ref())) {
+            return false;
+        }
+        rest.next();
+    }
+    let pattern = rest.as_slice();
+    if pattern.is_empty() {
+        return prefix || parts.as_slice().is_empty();
+    }
     let mut states = vec![false; pattern.len() + 1];
     states[0] = true;
     skip_stars(pattern, &mut states);
-    for part in path {
+    for part in parts {
         if prefix && states[pattern.len()] {
             return true;
         }
@@ -104,9 +133,9 @@ fn run(pattern: &[String], path: &[String], prefix: bool, same: impl Fn(&str, &s
             if !states[at] {
                 continue;
             }
-            if wanted == "**" {
+            if wanted.as_ref() == "**" {
                 next[at] = true;
-            } else if same(wanted, part) {
+            } else if same(wanted.as_ref(), part.as_ref()) {
                 next[at + 1] = true;
             }
         }
@@ -117,35 +146,36 @@ fn run(pattern: &[String], path: &[String], prefix: bool, same: impl Fn(&str, &s
 }
 
 /// `**` may stand for nothing.
-fn skip_stars(pattern: &[String], states: &mut [bool]) {
+fn skip_stars(pattern: &[impl AsRef<str>], states: &mut [bool]) {
     for (at, wanted) in pattern.iter().enumerate() {
-        if states[at] && wanted == "**" {
+        if states[at] && wanted.as_ref() == "**" {
             states[at + 1] = true;
         }
     }
 }
 
-fn from_path(path: &Path) -> Written {
-    let mut parts = vec!["/".to_owned()];
-    push_parts(&mut parts, &path.to_string_lossy(), 1);
+fn from_path(path: &Path) -> Written<'_> {
+    let mut parts = vec!["/".into()];
+    push_parts(&mut parts, path.to_string_lossy(), 1);
     parts
 }
 
-fn push_parts(parts: &mut Written, text: &str, keep: usize) {
-    for part in text.split('/') {
-        push_part(parts, part, keep);
+fn push_parts<'t>(parts: &mut Written<'t>, text: Cow<'t, str>, keep: usize) {
+    match text {
+        Cow::Borrowed(text) => text.split('/').for_each(|part| push_part(parts, part.into(), keep)),
+        Cow::Owned(text) => text.split('/').for_each(|part| push_part(parts, part.to_owned().into(), keep)),
     }
 }
 
-fn push_part(parts: &mut Written, part: &str, keep: usize) {
-    match part {
+fn push_part<'t>(parts: &mut Written<'t>, part: Cow<'t, str>, keep: usize) {
+    match part.as_ref() {
         "" | "." => {}
         // Above a root that is still a name, `..` stays: only `absolute` knows what is there.
         ".." if parts.len() > keep && parts.last().is_some_and(|last| last != "..") => {
             parts.pop();
         }
         ".." if parts.first().is_some_and(|root| root == "/") => {}
-        part => parts.push(part.to_owned()),
+        _ => parts.push(part),
     }
 }
 

@@ -8,7 +8,7 @@ use super::path::{self, PathContext};
 /// `~`, the project and `..` resolved by their letters; a pattern keeps its stars.
 #[must_use]
 pub fn resolve(text: &str, context: &PathContext) -> PathBuf {
-    path::absolute(text, context).iter().collect()
+    path::absolute(text, context).iter().map(AsRef::<str>::as_ref).collect()
 }
 
 /// Whether a pattern means this path.
@@ -32,6 +32,7 @@ impl FilesystemPolicy {
 }
 
 fn covers(list: &[super::Ruled<String>], path: &Path, context: &PathContext) -> bool {
-    let wanted = path::absolute(&path.to_string_lossy(), context);
+    let path = path.to_string_lossy();
+    let wanted = path::absolute(&path, context);
     list.iter().any(|entry| path::covers(&path::absolute(&entry.value, context), &wanted))
 }

@@ -1,5 +1,7 @@
 //! A checked file to a [`Policy`]: puts the defaults in, and warns about what has no effect.
 
+use std::borrow::Cow;
+
 use super::builtin_paths::{HOME_MASKS, HOME_READ_ONLY, NESTED_READ_ONLY, PROJECT_READ_ONLY};
 use super::diagnostic::{PolicyError, Source};
 use super::model::{
@@ -222,17 +224,17 @@ fn unmask_warnings(raw: &RawProcess) -> Vec<Ruled<String>> {
         .collect()
 }
 
-fn lifts_something(entry: &[String]) -> bool {
+fn lifts_something(entry: &[Cow<'_, str>]) -> bool {
     let Some((root, rest)) = entry.split_first() else { return false };
     let within = |table_path: &str| {
-        let table: Vec<String> = table_path.split('/').map(str::to_owned).collect();
+        let table: Vec<&str> = table_path.split('/').collect();
         path::covers(&table, rest)
     };
     let nested = NESTED_READ_ONLY.iter().any(|(table_path, _)| {
-        let table: Vec<String> = ["**"].into_iter().chain(table_path.split('/')).map(str::to_owned).collect();
+        let table: Vec<&str> = ["**"].into_iter().chain(table_path.split('/')).collect();
         path::covers(&table, rest)
     });
-    match root.as_str() {
+    match root.as_ref() {
         "~" => nested || HOME_MASKS.iter().chain(HOME_READ_ONLY).any(|(table_path, _)| within(table_path)),
         "." => nested || PROJECT_READ_ONLY.iter().any(|entry| within(entry.path)),
         // An absolute path may lie in the home or in the project: only the plan knows.

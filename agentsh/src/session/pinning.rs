@@ -1,6 +1,6 @@
 //! From a declaration to the files that will run, compared with what was agreed to, and recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -264,10 +264,14 @@ fn texts(resolved: &Resolved) -> Texts {
 }
 
 /// Hashes of files that did not change. Which files a program brings along is known only after looking at them: the
-/// first few are asked for one by one, and with more everything is loaded at once.
+/// first small ones are hashed without a question, the next few are asked for one by one, and with more everything is
+/// loaded at once.
 struct Cache {
     store: Arc<PinStore>,
     runtime: tokio::runtime::Handle,
+    /// Bytes that are still hashed without a question, and the files that were.
+    unasked_bytes: u64,
+    unasked: BTreeSet<FileKey>,
     asked: usize,
     all: Option<BTreeMap<FileKey, [u8; 32]>>,
     fresh: Vec<(FileKey, [u8; 32])>,
@@ -276,10 +280,14 @@ struct Cache {
 /// Reading everything costs as much as about this many single questions.
 const SINGLE_QUESTIONS: usize = 24;
 
+/// Hashing this much takes about as long as opening the database for the first question.
+const UNASKED_BYTES: u64 = 1 << 20;
+
 impl Cache {
     fn new(session: &Session) -> Self {
         let (store, runtime) = (Arc::clone(&session.pins), tokio::runtime::Handle::current());
-        Self { store, runtime, asked: 0, all: None, fresh: Vec::new() }
+        let unasked = BTreeSet::new();
+        Self { store, runtime, unasked_bytes: UNASKED_BYTES, unasked, asked: 0, all: None, fresh: Vec::new() }
     }
 
     async fn save(&self) {
@@ -295,6 +303,11 @@ impl pin::DigestCache for Cache {
         if let Some(all) = &self.all {
             return all.get(key).copied();
         }
+        if let Some(left) = self.unasked_bytes.checked_sub(key.size) {
+            self.unasked_bytes = left;
+            self.unasked.insert(*key);
+            return None;
+        }
         self.asked += 1;
         if self.asked > SINGLE_QUESTIONS {
             let all = self.runtime.block_on(self.store.all_digests()).unwrap_or_default();
@@ -304,7 +317,9 @@ impl pin::DigestCache for Cache {
     }
 
     fn store(&mut self, key: FileKey, digest: [u8; 32]) {
-        self.fresh.push((key, digest));
+        if !self.unasked.contains(&key) {
+            self.fresh.push((key, digest));
+        }
     }
 }
 

@@ -1,25 +1,23 @@
 //! Stand-ins for files that must not come into being: a mount needs something to lie on, so a file or directory
 //! that says nothing is made on disk for the time of the run and removed afterwards.
 //!
-//! Several runs may share a project: each keeps a record, and the last one removes the stand-in. Records of a
-//! killed run are swept by the next.
+//! Several runs may share a project: each sandbox keeps a record of its own, and the last one removes the stand-in.
+//! Records of a killed run are swept by the next.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-
-use sha2::{Digest, Sha256};
 
 use crate::policy::builtin_paths::stand_in_content;
 use crate::sandbox::plan::Kind;
 
-/// The stand-ins of one run; dropping it gives them up.
+/// The stand-ins of one sandbox; dropping it gives them up.
 #[derive(Debug, Default)]
 pub struct Placeholders {
-    records: Vec<PathBuf>,
+    record: Option<PathBuf>,
 }
 
 impl Placeholders {
@@ -29,22 +27,24 @@ impl Placeholders {
     /// When a stand-in cannot be made: the run must not start without it.
     pub fn make(state: &Path, wanted: &BTreeSet<(PathBuf, bool)>) -> io::Result<Self> {
         let directory = state.join("placeholders");
-        let mut placeholders = Self::default();
         if wanted.is_empty() {
-            return Ok(placeholders);
+            return Ok(Self::default());
         }
         fs::create_dir_all(&directory)?;
         sweep(&directory);
-        for (path, is_directory) in wanted {
-            if fs::symlink_metadata(path).is_ok() && !is_stand_in(&directory, path) {
-                continue;
-            }
-            let record = directory.join(format!("{}-{}-{}", key(path), next(), std::process::id()));
-            // The record first: a stand-in without a record would never be removed.
-            let mut file =
-                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&record)?;
-            file.write_all(path.as_os_str().as_bytes())?;
-            placeholders.records.push(record);
+        let standing = recorded(&directory);
+        let missing: Vec<_> = wanted
+            .iter()
+            .filter(|(path, _)| standing.contains(path) || fs::symlink_metadata(path).is_err())
+            .collect();
+        if missing.is_empty() {
+            return Ok(Self::default());
+        }
+        let record = directory.join(format!("{}-{}", next(), std::process::id()));
+        // The record first: a stand-in without a record would never be removed.
+        write_record(&record, missing.iter().map(|(path, _)| path))?;
+        let placeholders = Self { record: Some(record) };
+        for (path, is_directory) in missing {
             let made = if *is_directory { fs::create_dir(path) } else { write_new(path) };
             match made {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -62,34 +62,49 @@ impl Placeholders {
 
 impl Drop for Placeholders {
     fn drop(&mut self) {
-        for record in &self.records {
+        if let Some(record) = &self.record {
             give_up(record);
         }
     }
 }
 
-/// Whether what stands at the path is a stand-in: some run has a record of it.
-fn is_stand_in(directory: &Path, path: &Path) -> bool {
-    let key = key(path);
-    let records = fs::read_dir(directory).into_iter().flatten().flatten();
-    records.into_iter().any(|record| record.file_name().to_string_lossy().starts_with(&key))
-}
-
-/// Several sandboxes of one process may want the same stand-in, each with a record of its own.
+/// Several sandboxes of one process each have a record.
 fn next() -> u32 {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Ends a path in a record, since no path contains it.
+const END: u8 = 0;
+
+fn write_record<'p>(record: &Path, paths: impl Iterator<Item = &'p PathBuf>) -> io::Result<()> {
+    let mut content = Vec::new();
+    for path in paths {
+        content.extend_from_slice(path.as_os_str().as_bytes());
+        content.push(END);
+    }
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(record)?;
+    file.write_all(&content)
+}
+
+/// A path whose end is missing was being written when its run was killed: the stand-in was not made yet.
+fn read_record(record: &Path) -> Vec<PathBuf> {
+    let mut content = fs::read(record).unwrap_or_default();
+    content.truncate(content.iter().rposition(|byte| *byte == END).unwrap_or(0));
+    let paths = content.split(|byte| *byte == END).map(|path| std::ffi::OsString::from_vec(path.to_vec()));
+    paths.map(PathBuf::from).filter(|path| path.is_absolute()).collect()
+}
+
+/// What some run has a record of.
+fn recorded(directory: &Path) -> BTreeSet<PathBuf> {
+    let records = fs::read_dir(directory).into_iter().flatten().flatten();
+    records.flat_map(|record| read_record(&record.path())).collect()
 }
 
 /// As the session's set of wanted stand-ins: a directory is `true`.
 #[must_use]
 pub fn wanted(list: &[(PathBuf, Kind)]) -> BTreeSet<(PathBuf, bool)> {
     list.iter().map(|(path, kind)| (path.clone(), *kind == Kind::Directory)).collect()
-}
-
-fn key(path: &Path) -> String {
-    let digest = Sha256::digest(path.as_os_str().as_bytes());
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Gives up the records of processes that are gone.
@@ -115,27 +130,17 @@ fn is_untouched(path: &Path, length: u64) -> bool {
     length == 0 || (length == content.len() as u64 && fs::read(path).is_ok_and(|found| found == content))
 }
 
-/// Removes the record, and the stand-in when no other record wants it and nobody has put anything into it.
+/// Removes the record, and each stand-in that no other record wants and nobody has put anything into.
 fn give_up(record: &Path) {
-    let content = fs::read(record).unwrap_or_default();
+    let paths = read_record(record);
     let _ = fs::remove_file(record);
-    let (Some(directory), Some(name)) = (record.parent(), record.file_name().and_then(|name| name.to_str()))
-    else {
-        return;
-    };
-    let shared = name.split('-').next().unwrap_or(name);
-    let others = fs::read_dir(directory).into_iter().flatten().flatten();
-    if others.into_iter().any(|other| other.file_name().to_string_lossy().starts_with(shared)) {
-        return;
-    }
-    let path = Path::new(std::ffi::OsStr::from_bytes(&content));
-    if !path.is_absolute() {
-        return;
-    }
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => drop(fs::remove_dir(path)),
-        Ok(found) if found.is_file() && is_untouched(path, found.len()) => drop(fs::remove_file(path)),
-        _ => {}
+    let wanted = record.parent().map(recorded).unwrap_or_default();
+    for path in paths.iter().filter(|path| !wanted.contains(*path)) {
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.is_dir() => drop(fs::remove_dir(path)),
+            Ok(found) if found.is_file() && is_untouched(path, found.len()) => drop(fs::remove_file(path)),
+            _ => {}
+        }
     }
 }
 
@@ -174,12 +179,27 @@ mod tests {
         let wanted = BTreeSet::from([(path.clone(), false)]);
         let made = Placeholders::make(&state, &wanted).unwrap();
         // pid 1 lives as long as this test; no process has the largest number.
-        let other = state.join("placeholders").join(format!("{}-1", key(&path)));
-        fs::write(&other, path.as_os_str().as_bytes()).unwrap();
+        let other = state.join("placeholders").join("0-1");
+        write_record(&other, [&path].into_iter()).unwrap();
         drop(made);
         assert!(path.exists());
-        fs::rename(&other, state.join("placeholders").join(format!("{}-4194999", key(&path)))).unwrap();
+        fs::rename(&other, state.join("placeholders").join("0-4194999")).unwrap();
         sweep(&state.join("placeholders"));
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_record_that_was_cut_short_names_only_whole_paths() {
+        let place = tempfile::tempdir().unwrap();
+        let (whole, cut) = (place.path().join("whole"), place.path().join("c"));
+        let record = place.path().join("record");
+        write_record(&record, [&whole, &place.path().join("cut")].into_iter()).unwrap();
+        let content = fs::read(&record).unwrap();
+        fs::write(&record, &content[..content.len() - 3]).unwrap();
+        assert_eq!(read_record(&record), [whole]);
+        // What the cut path names is not a stand-in.
+        fs::write(&cut, "").unwrap();
+        give_up(&record);
+        assert!(cut.exists());
     }
 }

@@ -290,6 +290,8 @@ async fn start_agent(
         hash: pinned.resolved.digest.clone(),
         pid: running.child.pid,
     });
+    // While the agent loads there is time, which a short one would have to wait for at the end.
+    session.journal.hurry();
     Ok((running, stand_ins))
 }
 

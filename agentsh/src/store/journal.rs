@@ -98,6 +98,11 @@ impl Journal {
         written.await.unwrap_or_else(|_| Err(self.shared().fail("the writer stopped")))
     }
 
+    /// What is queued goes to the disk at once instead of being gathered. Waits for nothing.
+    pub fn hurry(&self) {
+        self.shared().wake(true);
+    }
+
     /// Returns once the disk has kept up so far. Whoever records on behalf of a peer that can send without end
     /// waits here before it takes the next message, so that a fast peer slows down instead of breaking the journal.
     pub async fn room(&self) {

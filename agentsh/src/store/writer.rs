@@ -13,12 +13,12 @@ use super::{StoreError, database};
 use crate::types::SessionId;
 
 /// Rows in one INSERT: sqlx costs about as much for a statement as SQLite does for fifty rows. What is left over
-/// goes in smaller statements, so that only three texts are ever prepared.
-const ROWS_IN_STATEMENT: [usize; 3] = [100, 10, 1];
+/// goes in smaller statements, each at most once, and only so many texts are ever prepared.
+const ROWS_IN_STATEMENT: [usize; 7] = [64, 32, 16, 8, 4, 2, 1];
 
 const COLUMNS: usize = 11;
 
-static INSERTS: LazyLock<[(usize, String); 3]> =
+static INSERTS: LazyLock<[(usize, String); ROWS_IN_STATEMENT.len()]> =
     LazyLock::new(|| ROWS_IN_STATEMENT.map(|rows| (rows, insert_statement(rows))));
 
 /// An event that waits for its place in the chain.
@@ -177,29 +177,34 @@ async fn insert_rows(
     session: &str,
     rows: &mut Vec<Link>,
 ) -> Result<(), StoreError> {
-    while !rows.is_empty() {
-        let (size, statement) = INSERTS.iter().find(|(size, _)| *size <= rows.len()).unwrap_or(&INSERTS[2]);
-        let mut query = sqlx::query(statement.as_str());
-        for row in rows.drain(..*size) {
-            let columns = Columns::of(&row.body).map_err(|error| StoreError::Sql {
-                doing: "encoding an event",
-                message: error.to_string(),
-            })?;
-            let owned = |field: Option<std::borrow::Cow<'_, str>>| field.map(std::borrow::Cow::into_owned);
-            query = query
-                .bind(session.to_owned())
-                .bind(as_i64(row.seq))
-                .bind(row.time)
-                .bind(columns.kind.into_owned())
-                .bind(row.prev.to_vec())
-                .bind(row.hash.to_vec())
-                .bind(owned(columns.server_id))
-                .bind(owned(columns.tool_name))
-                .bind(owned(columns.action))
-                .bind(owned(columns.severity))
-                .bind(row.body);
+    for (size, statement) in INSERTS.iter() {
+        while rows.len() >= *size {
+            let mut query = sqlx::query(statement.as_str());
+            for row in rows.drain(..*size) {
+                let columns = Columns::of(&row.body).map_err(|error| StoreError::Sql {
+                    doing: "encoding an event",
+                    message: error.to_string(),
+                })?;
+                let owned =
+                    |field: Option<std::borrow::Cow<'_, str>>| field.map(std::borrow::Cow::into_owned);
+                query = query
+                    .bind(session.to_owned())
+                    .bind(as_i64(row.seq))
+                    .bind(row.time)
+                    .bind(columns.kind.into_owned())
+                    .bind(row.prev.to_vec())
+                    .bind(row.hash.to_vec())
+                    .bind(owned(columns.server_id))
+                    .bind(owned(columns.tool_name))
+                    .bind(owned(columns.action))
+                    .bind(owned(columns.severity))
+                    .bind(row.body);
+            }
+            query
+                .execute(&mut *connection)
+                .await
+                .map_err(|error| StoreError::sql("appending events", &error))?;
         }
-        query.execute(&mut *connection).await.map_err(|error| StoreError::sql("appending events", &error))?;
     }
     Ok(())
 }
