@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustix::pipe::SpliceFlags;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -103,7 +105,7 @@ pub async fn one_way(
         // One stream at full speed must not keep the others waiting.
         tokio::task::coop::consume_budget().await;
     }
-    shut(to);
+    shut_in_turn(to).await;
     Ok(())
 }
 
@@ -139,6 +141,12 @@ impl Way {
     }
 }
 
+/// As [`shut`], after what is under way elsewhere: nobody waits for an end as he waits for an answer.
+pub(super) async fn shut_in_turn(stream: &TcpStream) {
+    tokio::task::yield_now().await;
+    shut(stream);
+}
+
 /// Closes the sending side. A connection that is gone already needs no end.
 pub fn shut(stream: &TcpStream) {
     let _ = rustix::net::shutdown(stream, rustix::net::Shutdown::Write);
@@ -152,6 +160,12 @@ pub fn reset_when_dropped(stream: &TcpStream) {
 /// # Errors
 /// The connection's own.
 pub async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    // There is room nearly always, also before the runtime has heard of it.
+    match rustix::net::send(to, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+        Err(Errno::AGAIN) => {}
+        Err(error) => return Err(error.into()),
+    }
     while !bytes.is_empty() {
         to.writable().await?;
         match to.try_write(bytes) {

@@ -26,6 +26,7 @@ mod second_hello;
 pub mod service;
 pub mod tls_sni;
 pub mod vet;
+mod wakeful;
 
 pub use allow::Allowlist;
 pub use gate::{Gate, LazyResolver, Origin, Refusal, Room, Witness};

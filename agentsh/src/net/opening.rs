@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use rustix::net::RecvFlags;
 use tokio::net::TcpStream;
 
 use super::http_host;
@@ -163,10 +164,12 @@ impl Http {
 
 /// At least one byte more; an end of file is an error here.
 pub(super) async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let mut chunk = [0; 16 * 1024];
+    // A program's first words come with the connection, before the runtime has heard of them.
+    let first = rustix::net::recv(stream, &mut chunk, RecvFlags::DONTWAIT);
+    let mut got = first.map(|(read, _)| read).map_err(io::Error::from);
     loop {
-        stream.readable().await?;
-        let mut chunk = [0; 16 * 1024];
-        match stream.try_read(&mut chunk) {
+        match got {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
                 bytes.extend_from_slice(chunk.get(..read).unwrap_or_default());
@@ -175,5 +178,7 @@ pub(super) async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
+        stream.readable().await?;
+        got = stream.try_read(&mut chunk);
     }
 }

@@ -17,6 +17,7 @@ use super::pool::Pool;
 use super::refuse::{ACCESS_DENIED, Farewell, refuse};
 use super::requests::{self, End};
 use super::resolve::ResolveError;
+use super::wakeful::Wakeful;
 use super::{http_host, inspect, second_hello};
 use crate::policy::RequestRule;
 use crate::policy::domain::Host;
@@ -32,7 +33,11 @@ const BREATH: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// When the listener itself is unusable.
-pub async fn serve<W: Witness>(listener: StdListener, gate: Rc<Gate<W>>) -> io::Result<()> {
+pub async fn serve<W: Witness>(
+    listener: StdListener,
+    gate: Rc<Gate<W>>,
+    wakeful: Rc<Wakeful>,
+) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     loop {
@@ -42,6 +47,7 @@ pub async fn serve<W: Witness>(listener: StdListener, gate: Rc<Gate<W>>) -> io::
             tokio::time::sleep(BREATH).await;
             continue;
         };
+        wakeful.stir();
         let gate = Rc::clone(&gate);
         gate.live.set(gate.live.get() + 1);
         tokio::task::spawn_local(async move {

@@ -7,7 +7,7 @@ use std::io;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::copy::{IDLE, Traffic, Way, one_way, read_some, reset_when_dropped, shut, write_all};
+use super::copy::{IDLE, Traffic, Way, one_way, read_some, reset_when_dropped, shut_in_turn, write_all};
 use super::http_host;
 use super::opening::{Closed, Http};
 
@@ -88,7 +88,7 @@ async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &
             }
         }
     }
-    shut(outside);
+    shut_in_turn(outside).await;
     Ok(())
 }
 
@@ -129,6 +129,6 @@ async fn down(
         }
         tokio::task::coop::consume_budget().await;
     }
-    shut(inside);
+    shut_in_turn(inside).await;
     Ok(())
 }

@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 
 use super::dns::{Answered, Asked, Outcome};
 use super::gate::{Gate, Origin, Refusal, Witness};
+use super::wakeful::Wakeful;
 use super::{dns_server, relay};
 use crate::policy::domain::Host;
 use crate::store::Event;
@@ -31,10 +32,11 @@ pub fn serve<W: Witness>(
     resolver: (UdpSocket, TcpListener),
 ) -> Service<W> {
     let mut tasks = Vec::new();
+    let wakeful = Rc::new(Wakeful::new());
     for listener in listeners {
-        let gate = Rc::clone(&gate);
+        let (gate, wakeful) = (Rc::clone(&gate), Rc::clone(&wakeful));
         // A listener that fails takes no connection: the program sees that nobody answers.
-        tasks.push(tokio::task::spawn_local(relay::serve(listener, gate)).abort_handle());
+        tasks.push(tokio::task::spawn_local(relay::serve(listener, gate, wakeful)).abort_handle());
     }
     let (udp, tcp) = resolver;
     let questions = Rc::new(RefCell::new(BTreeSet::new()));
