@@ -110,5 +110,5 @@ fn written(text: &str) {
 fn found(judge: &mut Judge, text: &str) -> Findings {
     let arguments: Value = json!({ "text": text, "list": [text] });
     let call = Leaves::of_value("send", &arguments);
-    judge.judge(&ServerId("mail".to_owned()), &call, LATER, &Plain)
+    judge.judge(&ServerId("mail".to_owned()), &call, LATER, &Plain, &|_| true)
 }

@@ -85,7 +85,9 @@ impl Flow {
         now: Duration,
         decoder: &dyn Decoder,
     ) -> Judged {
-        let found = self.judge.judge(server, call, now, decoder);
+        let leaving =
+            |origin: &Origin| origin.server != *server && labels.sink != Sink::Local && origin.private;
+        let found = self.judge.judge(server, call, now, decoder, &leaving);
         let mut many: std::collections::BTreeMap<OriginId, BTreeSet<(&str, String)>> =
             std::collections::BTreeMap::new();
         for finding in found.iter().filter(|finding| finding.is_reference && finding.category == "email") {
@@ -94,10 +96,9 @@ impl Flow {
         let mut findings: Vec<Flowed> = Vec::new();
         for finding in found {
             let Some(origin) = self.judge.memory.origin(finding.origin).cloned() else { continue };
-            let leaves = origin.server != *server && labels.sink != Sink::Local && origin.private;
             let is_list =
                 many.get(&finding.origin).is_some_and(|references| references.len() >= MANY_REFERENCES);
-            let refused = leaves && (!finding.is_reference || is_list);
+            let refused = leaving(&origin) && (!finding.is_reference || is_list);
             findings.push(Flowed { finding, origin, refused });
         }
         findings.sort_by(|one, other| {

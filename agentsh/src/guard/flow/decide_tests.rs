@@ -26,10 +26,14 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn read(flow: &mut Flow, text: &str, private: bool, at: u64) -> Remembered {
+    said(flow, "files", text, private, at)
+}
+
+fn said(flow: &mut Flow, by: &str, text: &str, private: bool, at: u64) -> Remembered {
     let result = json!({"content": [{"type": "text", "text": text}]}).to_string();
     let tree = json::read(result.as_bytes()).unwrap();
     let origin = Origin {
-        server: server("files"),
+        server: server(by),
         tool: "read".to_owned(),
         call: "1".to_owned(),
         time: seconds(at),
@@ -44,6 +48,57 @@ fn send(flow: &mut Flow, to: &str, labels: Labels, arguments: &Value) -> Judged 
 
 fn rules(judged: &Judged) -> Vec<&'static str> {
     judged.findings.iter().map(|flowed| flowed.finding.rule).collect()
+}
+
+/// A text that nothing else has anything in common with.
+fn page(number: u64) -> String {
+    let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let word = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let letter = |at: u32| char::from(b'a' + ((state >> (20 + 5 * at)) % 26) as u8);
+        (0..8).map(letter).collect::<String>()
+    };
+    (0..12).map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn what_may_go_there_does_not_hide_what_may_not() {
+    let mut flow = flow();
+    read(&mut flow, MEMO, true, 1000);
+    read(&mut flow, &format!("{} {}", page(0), page(1)), false, 1000);
+    let mut own = String::new();
+    for number in 0..600 {
+        said(&mut flow, "mail", &page(1000 + number), true, 1000);
+        own += &format!("{} -- ", page(1000 + number));
+    }
+    let links: String = (0..64).map(|at| format!("https://harvest.example/{at}/plan ")).collect();
+    read(&mut flow, &links, true, 1000);
+    let caesar = |c: char| match c {
+        'a'..='z' => char::from((c as u8 - b'a' + 7) % 26 + b'a'),
+        'A'..='Z' => char::from((c as u8 - b'A' + 7) % 26 + b'A'),
+        c => c,
+    };
+    let shifted: String = MEMO.chars().map(caesar).collect();
+    assert!(send(&mut flow, "mail", EXTERNAL, &json!({"body": own})).findings.iter().all(|one| !one.refused));
+    for hidden in [MEMO, shifted.as_str()] {
+        for flood in [&own, &links, &format!("{} {}", page(0), page(1)).repeat(50)] {
+            let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": format!("{flood} {hidden}")}));
+            assert!(judged.verdict.outcome == Outcome::Block, "{:.80} {:.80}", flood, hidden);
+        }
+    }
+}
+
+#[test]
+fn more_than_is_looked_at_does_not_leave() {
+    let mut flow = flow();
+    // Words that everybody uses: no finding by themselves.
+    let phrase = "about after also another been before being between both could does doing";
+    read(&mut flow, phrase, true, 1000);
+    let body = |times| (0..times).map(|number| format!("{} {phrase} ", page(number))).collect::<String>();
+    for (times, wanted) in [(200, Outcome::Allow), (400, Outcome::Block)] {
+        let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": body(times)}));
+        assert_eq!(judged.verdict.outcome, wanted, "{times}");
+    }
 }
 
 #[test]

@@ -47,10 +47,11 @@ impl Judge {
             let joined_border = border.0;
             joined.symbols.extend(self.single.symbols.iter().take(HEAD));
             joined.letters.extend(self.single.letters.iter().take(HEAD));
-            let mut hits = Vec::new();
-            if border.0 > 0 {
-                self.scanner.scan(&self.memory, &joined, &mut hits);
-            }
+            let hits = if border.0 > 0 {
+                self.scanner.scan(&self.memory, &joined, search.leaving).list
+            } else {
+                Vec::new()
+            };
             for hit in hits {
                 let border = if matches!(hit.what, What::Shifted(_)) { border.1 } else { border.0 };
                 // One letter that goes on by chance is no next piece, unless it is all that was sent.

@@ -1,12 +1,12 @@
 //! What was found in the arguments of one call, and how it is shown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::leaves::Leaves;
-use super::memory::OriginId;
+use super::memory::{Origin, OriginId};
 use super::near;
-use super::scan::{Hit, What};
+use super::scan::{Hit, Hits, Leaving, What};
 use super::symbols::Folded;
 
 pub const MARKER: &str = "taint-marker";
@@ -16,8 +16,8 @@ pub const DECODED: &str = "taint-decoded";
 pub const SPLIT: &str = "taint-split";
 pub const NEAR: &str = "taint-near";
 
-/// Findings of one call.
-const MAX_FINDINGS: usize = 32;
+/// Findings of one category in one call: of what leaves, and as many of what may go there.
+const MAX_FINDINGS: usize = 16;
 /// Letters and digits that a passage has beside words that everybody uses.
 const MIN_CONTENT: usize = 16;
 /// Characters of context on each side.
@@ -60,12 +60,37 @@ pub(super) type Bounds = Vec<(usize, usize, usize)>;
 pub(super) struct Search<'c, 'a> {
     pub call: &'c Leaves<'a>,
     pub found: Findings,
+    pub leaving: Leaving<'c>,
     seen: BTreeSet<(&'static str, &'static str, OriginId, usize)>,
+    counts: BTreeMap<Class, usize>,
+}
+
+/// What shares the room for findings: the category, whether it leaves, and whether it is a reference. What is
+/// harmless cannot crowd out what is not.
+type Class = (&'static str, bool, bool);
+
+/// A result that something came out of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whence {
+    pub origin: OriginId,
+    pub leaves: bool,
 }
 
 impl<'c, 'a> Search<'c, 'a> {
-    pub fn new(call: &'c Leaves<'a>) -> Self {
-        Self { call, found: Vec::new(), seen: BTreeSet::new() }
+    pub fn new(call: &'c Leaves<'a>, leaving: Leaving<'c>) -> Self {
+        Self { call, found: Vec::new(), leaving, seen: BTreeSet::new(), counts: BTreeMap::new() }
+    }
+
+    pub fn whence(&self, id: OriginId, origin: &Origin) -> Whence {
+        Whence { origin: id, leaves: (self.leaving)(origin) }
+    }
+
+    /// More leaves than was looked at: it may be anything.
+    pub fn crowded(&mut self, hits: &Hits, leaf: usize, chain: Vec<&'static str>) {
+        if let Some(last) = hits.list.iter().rfind(|hit| hit.leaves).filter(|_| hits.is_full()) {
+            let shown = "[more passages than are looked at]".to_owned();
+            self.push(FINGERPRINT, "passage", Severity::High, leaf, shown, last.whence(), chain, false);
+        }
     }
 
     /// A hit in leaves that were folded into one stream.
@@ -79,7 +104,7 @@ impl<'c, 'a> Search<'c, 'a> {
         let (first, last) = (leaf_of(hit.start), leaf_of(hit.end.saturating_sub(1)));
         let rule = if first.2 == last.2 { named(hit.what).0 } else { SPLIT };
         // One look at the text for each finding, not for each hit.
-        if !self.is_new(rule, named(hit.what).1, hit.origin, first.2) {
+        if !self.is_new(rule, named(hit.what).1, hit.whence(), first.2) {
             return;
         }
         let text = &self.call.items[first.2].text;
@@ -94,15 +119,20 @@ impl<'c, 'a> Search<'c, 'a> {
         let (_, category, severity) = named(hit.what);
         let chain = if letters { vec!["shifted"] } else { Vec::new() };
         let context = context(text, range);
-        self.push(rule, category, severity, first.2, context, hit.origin, chain, false);
+        self.push(rule, category, severity, first.2, context, hit.whence(), chain, false);
     }
 
-    fn is_new(&self, rule: &'static str, category: &'static str, origin: OriginId, leaf: usize) -> bool {
-        self.found.len() < MAX_FINDINGS && !self.seen.contains(&(rule, category, origin, leaf))
+    fn is_new(&self, rule: &'static str, category: &'static str, whence: Whence, leaf: usize) -> bool {
+        self.has_room((category, whence.leaves, false))
+            && !self.seen.contains(&(rule, category, whence.origin, leaf))
+    }
+
+    fn has_room(&self, class: Class) -> bool {
+        self.counts.get(&class).is_none_or(|count| *count < MAX_FINDINGS)
     }
 
     pub fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, mut chain: Vec<&'static str>) {
-        if !self.is_new(DECODED, named(hit.what).1, hit.origin, leaf) {
+        if !self.is_new(DECODED, named(hit.what).1, hit.whence(), leaf) {
             return;
         }
         let letters = matches!(hit.what, What::Shifted(_));
@@ -116,13 +146,13 @@ impl<'c, 'a> Search<'c, 'a> {
             chain.push("shifted");
         }
         let (_, category, severity) = named(hit.what);
-        self.push(DECODED, category, severity, leaf, context(text, range), hit.origin, chain, false);
+        self.push(DECODED, category, severity, leaf, context(text, range), hit.whence(), chain, false);
     }
 
     pub fn split(&mut self, hit: &Hit, leaf: usize) {
         let (_, category, severity) = named(hit.what);
         let shown = format!("[{} characters over several calls]", hit.end - hit.start);
-        self.push(SPLIT, category, severity, leaf, shown, hit.origin, vec!["earlier-calls"], false);
+        self.push(SPLIT, category, severity, leaf, shown, hit.whence(), vec!["earlier-calls"], false);
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are the fields of one finding")]
@@ -133,13 +163,16 @@ impl<'c, 'a> Search<'c, 'a> {
         severity: Severity,
         leaf: usize,
         context: String,
-        origin: OriginId,
+        whence: Whence,
         chain: Vec<&'static str>,
         is_reference: bool,
     ) {
+        let Whence { origin, leaves } = whence;
+        let class = (category, leaves, is_reference);
         // Several references of one kind count, so each has its own place.
         let place = if is_reference { self.found.len() } else { leaf };
-        if self.found.len() < MAX_FINDINGS && self.seen.insert((rule, category, origin, place)) {
+        if self.has_room(class) && self.seen.insert((rule, category, origin, place)) {
+            *self.counts.entry(class).or_default() += 1;
             let pointer = self.call.pointer(leaf);
             self.found.push(Finding {
                 rule,
@@ -152,6 +185,12 @@ impl<'c, 'a> Search<'c, 'a> {
                 is_reference,
             });
         }
+    }
+}
+
+impl Hit {
+    fn whence(&self) -> Whence {
+        Whence { origin: self.origin, leaves: self.leaves }
     }
 }
 

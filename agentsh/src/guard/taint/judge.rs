@@ -124,17 +124,18 @@ impl Judge {
         self.marked.contains(&number)
     }
 
-    /// Everything in the arguments that came out of a result, whatever the server. Remembers what is sent, for the
-    /// next call.
+    /// Everything in the arguments that came out of a result, whatever the server, up to a number that is counted
+    /// apart for results that are `leaving`: those that may not go there. Remembers what is sent, for the next call.
     pub fn judge(
         &mut self,
         sink: &ServerId,
         call: &Leaves<'_>,
         now: Duration,
         decoder: &dyn Decoder,
+        leaving: &dyn Fn(&Origin) -> bool,
     ) -> Findings {
         self.memory.expire(now);
-        let mut search = Search::new(call);
+        let mut search = Search::new(call, leaving);
         let mut values = std::mem::take(&mut self.values);
         let bounds = fold(call, &mut values, |leaf| matches!(leaf.role, Role::Text | Role::Number));
         let hits = self.stream(&values, &bounds, &mut search);
@@ -156,12 +157,12 @@ impl Judge {
     }
 
     fn stream(&mut self, text: &Folded, bounds: &Bounds, search: &mut Search<'_, '_>) -> Vec<Hit> {
-        let mut hits = Vec::new();
-        self.scanner.scan(&self.memory, text, &mut hits);
-        for hit in &hits {
+        let hits = self.scanner.scan(&self.memory, text, search.leaving);
+        for hit in &hits.list {
             search.hit(hit, bounds);
         }
-        hits
+        search.crowded(&hits, bounds.last().map_or(0, |bound| bound.2), Vec::new());
+        hits.list
     }
 
     /// Names of members, and the name of the tool.
@@ -217,13 +218,14 @@ impl Judge {
         search: &mut Search<'_, '_>,
     ) {
         // A damaged one does not say whose it is: the newest marked result stands for it.
-        let origin = match mark.number {
+        let id = match mark.number {
             Some(number) => self.markers.get(&number).copied(),
             None => self.markers.values().max().copied(),
         };
-        if let Some(origin) = origin.filter(|origin| self.memory.entry(*origin).is_some()) {
+        if let Some((id, origin)) = id.and_then(|id| Some((id, self.memory.origin(id)?))) {
             let context = context(text, mark.at.clone());
-            search.push(MARKER, "marker", Severity::High, leaf, context, origin, chain, false);
+            let whence = search.whence(id, origin);
+            search.push(MARKER, "marker", Severity::High, leaf, context, whence, chain, false);
         }
     }
 
@@ -284,7 +286,8 @@ impl Judge {
             return;
         }
         self.memory.values.find(tag, self.memory.floor(), |place| {
-            if let Some((origin, _)) = self.memory.entry_at(place) {
+            if let Some((id, entry)) = self.memory.entry_at(place) {
+                let whence = search.whence(id, &entry.origin);
                 let severity = if kind.is_reference() { Severity::Low } else { Severity::High };
                 let category = if kind == Kind::HighEntropy { "short-value" } else { kind.as_str() };
                 let context = context(text, range.clone());
@@ -294,7 +297,7 @@ impl Judge {
                     severity,
                     leaf,
                     context,
-                    origin,
+                    whence,
                     Vec::new(),
                     kind.is_reference(),
                 );
@@ -337,10 +340,12 @@ impl Judge {
         let mut folded = std::mem::take(&mut self.single);
         folded.clear();
         folded.push(text);
-        let mut hits = Vec::new();
-        self.scanner.scan(&self.memory, &folded, &mut hits);
-        for hit in &hits {
+        let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
+        for hit in &hits.list {
             search.decoded(hit, text, leaf, how());
+        }
+        if hits.is_full() {
+            search.crowded(&hits, leaf, how());
         }
         for mark in marker::find(text) {
             self.marker(&mark, leaf, text, how(), search);
@@ -376,12 +381,14 @@ impl Judge {
             total.iter().for_each(|tag| known.say_pair(hasher, *tag));
         }
         for (origin, pairs) in votes {
-            let known = self.memory.entry(origin).map_or(0, |entry| u32::from(entry.pairs));
+            let Some(entry) = self.memory.entry(origin) else { continue };
+            let known = u32::from(entry.pairs);
             let (shared, all) = (pairs.len() as u32, (total.len() as u32).min(known));
             if shared >= NEAR_PAIRS && shared * 100 >= all * NEAR_SHARE {
                 let leaf = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
                 let shown = format!("[{shared} pairs of words]");
-                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, origin, Vec::new(), false);
+                let whence = search.whence(origin, &entry.origin);
+                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, Vec::new(), false);
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::hash::{self, Earlier, LONG, LONG_STEPS, Roll, SHORT, STEPS};
-use super::memory::{Entry, OriginId, TaintMemory};
+use super::memory::{Entry, Origin, OriginId, TaintMemory};
 use super::print::{Span, WINDOW};
 use super::symbols::Folded;
 use crate::guard::secrets::Kind;
@@ -18,7 +18,8 @@ const MIN_RUN: usize = 30;
 const MIN_PIECE: usize = 12;
 /// Places of interval grams that are compared in one scan.
 const MAX_PLACES: usize = 8192;
-const MAX_HITS: usize = 256;
+/// Hits of one scan in what would leave, and as many in what may go there.
+pub(super) const MAX_HITS: usize = 256;
 /// Hits that are asked whether they cover a place already.
 const RECENT: usize = 8;
 
@@ -38,7 +39,36 @@ pub(super) struct Hit {
     pub start: usize,
     pub end: usize,
     pub origin: OriginId,
+    /// The result may not go where the text goes.
+    pub leaves: bool,
     pub what: What,
+}
+
+/// Whether a result may not go where the text goes that is searched.
+pub(super) type Leaving<'l> = &'l dyn Fn(&Origin) -> bool;
+
+/// What one scan found. What may go there does not take the room of what may not: nobody can fill it up first.
+#[derive(Default)]
+pub(super) struct Hits {
+    pub list: Vec<Hit>,
+    harmless: usize,
+}
+
+impl Hits {
+    /// Whether so much leaves that not all of it was looked at.
+    pub fn is_full(&self) -> bool {
+        self.has_no_room(true)
+    }
+
+    fn has_no_room(&self, leaves: bool) -> bool {
+        let count = if leaves { self.list.len() - self.harmless } else { self.harmless };
+        count >= MAX_HITS
+    }
+
+    fn push(&mut self, hit: Hit) {
+        self.harmless += usize::from(!hit.leaves);
+        self.list.push(hit);
+    }
 }
 
 /// Candidates whose memory is kept for the next text.
@@ -102,9 +132,10 @@ impl Candidates {
 }
 
 impl Scanner {
-    pub fn scan(&mut self, memory: &TaintMemory, text: &Folded, hits: &mut Vec<Hit>) {
+    pub fn scan(&mut self, memory: &TaintMemory, text: &Folded, leaving: Leaving<'_>) -> Hits {
+        let mut hits = Hits::default();
         if memory.is_empty() {
-            return;
+            return hits;
         }
         let Self { symbols, letters } = self;
         side_by_side(
@@ -112,20 +143,22 @@ impl Scanner {
             || symbols.of_symbols(memory, &text.symbols),
             || letters.of_letters(memory, &text.letters),
         );
-        self.values(memory, &text.symbols, hits);
-        self.passages(memory, &text.symbols, hits);
-        self.shifted(memory, hits);
+        self.values(memory, &text.symbols, leaving, &mut hits);
+        self.passages(memory, &text.symbols, leaving, &mut hits);
+        self.shifted(memory, leaving, &mut hits);
         if self.symbols.long.capacity().max(self.letters.long.capacity()) > KEEP {
             *self = Self::default();
         }
+        hits
     }
 
-    fn values(&mut self, memory: &TaintMemory, symbols: &[u8], hits: &mut Vec<Hit>) {
+    fn values(&self, memory: &TaintMemory, symbols: &[u8], leaving: Leaving<'_>, hits: &mut Hits) {
         for &(at, tag) in &self.symbols.short {
             memory.short.find(tag, memory.floor(), |place| {
                 let Some((origin, entry)) = memory.entry_at(place) else { return };
                 let covered = |hit: &Hit| hit.origin == origin && hit.start <= at && at < hit.end;
-                if hits.len() >= MAX_HITS || hits.iter().rev().take(RECENT).any(covered) {
+                let leaves = leaving(&entry.origin);
+                if hits.has_no_room(leaves) || hits.list.iter().rev().take(RECENT).any(covered) {
                     return;
                 }
                 let Some((start, end)) = extend(memory, symbols, at, place, entry) else { return };
@@ -140,6 +173,7 @@ impl Scanner {
                         start: at - before,
                         end: at + after,
                         origin,
+                        leaves,
                         what: What::Value(span.kind),
                     });
                 }
@@ -147,34 +181,38 @@ impl Scanner {
         }
     }
 
-    fn passages(&mut self, memory: &TaintMemory, symbols: &[u8], hits: &mut Vec<Hit>) {
+    fn passages(&self, memory: &TaintMemory, symbols: &[u8], leaving: Leaving<'_>, hits: &mut Hits) {
         for &(at, tag) in &self.symbols.long {
             memory.long.find(tag, memory.floor(), |place| {
                 let Some((origin, entry)) = memory.entry_at(place) else { return };
                 let covered = |hit: &Hit| {
                     hit.origin == origin && hit.what == What::Run && at + LONG <= hit.end && hit.start <= at
                 };
-                if hits.len() >= MAX_HITS || hits.iter().rev().take(RECENT).any(covered) {
+                let leaves = leaving(&entry.origin);
+                if hits.has_no_room(leaves) || hits.list.iter().rev().take(RECENT).any(covered) {
                     return;
                 }
                 if let Some((start, end)) = extend(memory, symbols, at, place, entry)
                     && end - start >= MIN_RUN
                 {
-                    hits.push(Hit { start, end, origin, what: What::Run });
+                    hits.push(Hit { start, end, origin, leaves, what: What::Run });
                 }
             });
         }
     }
 
-    fn shifted(&mut self, memory: &TaintMemory, hits: &mut Vec<Hit>) {
+    /// Only of what leaves: every long text has many of these grams by itself.
+    fn shifted(&self, memory: &TaintMemory, leaving: Leaving<'_>, hits: &mut Hits) {
         let mut places = Places::default();
         for &(at, tag) in &self.letters.short {
-            memory.secret_steps.find(tag, memory.letter_floor(), |place| places.add(memory, at, place));
+            memory
+                .secret_steps
+                .find(tag, memory.letter_floor(), |place| places.add(memory, leaving, at, place));
         }
         places.report(STEPS + 1, Some(Kind::HighEntropy), hits);
         let mut places = Places::default();
         for &(at, tag) in &self.letters.long {
-            memory.steps.find(tag, memory.letter_floor(), |place| places.add(memory, at, place));
+            memory.steps.find(tag, memory.letter_floor(), |place| places.add(memory, leaving, at, place));
         }
         places.report(LONG_STEPS + 1, None, hits);
     }
@@ -227,11 +265,14 @@ struct Places {
 }
 
 impl Places {
-    fn add(&mut self, memory: &TaintMemory, at: usize, place: u32) {
+    fn add(&mut self, memory: &TaintMemory, leaving: Leaving<'_>, at: usize, place: u32) {
         if self.count >= MAX_PLACES {
             return;
         }
-        let Some((origin, _)) = memory.entry_at_letter(place) else { return };
+        let Some((origin, entry)) = memory.entry_at_letter(place) else { return };
+        if !leaving(&entry.origin) {
+            return;
+        }
         self.count += 1;
         let position = at as u32;
         for (backwards, line) in [(false, place.wrapping_sub(position)), (true, place.wrapping_add(position))]
@@ -243,10 +284,11 @@ impl Places {
         }
     }
 
-    fn report(self, length: usize, kind: Option<Kind>, hits: &mut Vec<Hit>) {
+    fn report(self, length: usize, kind: Option<Kind>, hits: &mut Hits) {
         for ((origin, ..), (first, last, count)) in self.lines {
-            if count >= 2 && hits.len() < MAX_HITS {
-                hits.push(Hit { start: first, end: last + length, origin, what: What::Shifted(kind) });
+            if count >= 2 && !hits.has_no_room(true) {
+                let (end, what) = (last + length, What::Shifted(kind));
+                hits.push(Hit { start: first, end, origin, leaves: true, what });
             }
         }
     }
@@ -289,12 +331,11 @@ mod tests {
             .map(|byte| if byte == b' ' { ' ' } else { char::from((byte - b'a' + 7) % 26 + b'a') })
             .collect();
         for (hidden, wanted) in [(secret, What::Run), (shifted.as_str(), What::Shifted(None))] {
-            let mut hits = Vec::new();
-            Scanner::default().scan(&memory, &Folded::of(&(letters(3, 400_000) + hidden)), &mut hits);
+            let text = Folded::of(&(letters(3, 400_000) + hidden));
+            let hits = Scanner::default().scan(&memory, &text, &|_| true).list;
             assert!(hits.iter().any(|hit| hit.what == wanted), "{wanted:?}: {hits:?}");
         }
-        let mut hits = Vec::new();
-        Scanner::default().scan(&memory, &Folded::of(&letters(4, 400_000)), &mut hits);
+        let hits = Scanner::default().scan(&memory, &Folded::of(&letters(4, 400_000)), &|_| true).list;
         assert_eq!(hits, []);
     }
 }
