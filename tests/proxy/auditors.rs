@@ -74,6 +74,11 @@ fn reason(answer: &Value) -> &str {
     answer["error"]["data"]["reason"].as_str().unwrap_or("none")
 }
 
+/// What stands on record for each call.
+fn verdicts(place: &Place) -> Vec<Value> {
+    place.events("mcp_tool_call_intercepted").iter().map(|event| event["action"].clone()).collect()
+}
+
 #[test]
 fn both_say_clean_and_the_call_goes_on() {
     for mode in Mode::all() {
@@ -91,6 +96,7 @@ fn both_say_clean_and_the_call_goes_on() {
         let audits = place.events("mcp_tool_call_audited");
         assert_eq!(audits.len(), 2, "{audits:?}");
         assert_eq!((&audits[0]["verdict"], &audits[0]["action"]), (&json!("clean"), &json!("allow")));
+        assert_eq!(verdicts(&place), ["allow", "allow"]);
         assert!(place.detections().is_empty());
     }
 }
@@ -137,6 +143,11 @@ fn one_that_flags_is_enough() {
         let found = place.detections();
         let found = found.last().unwrap();
         assert_eq!((&found["action"], &found["detector"]), (&json!("block"), &json!("auditor")), "{found}");
+        // The last word on the call is what stands on record for it, once.
+        let mut record = place.events("mcp_tool_call_intercepted");
+        record.retain(|event| event["tool_name"] == "write_file");
+        let record = record.pop().unwrap();
+        assert_eq!((&record["action"], &record["reason"]), (&json!("block"), &json!("audit-flagged")));
     }
 }
 
@@ -153,6 +164,7 @@ fn the_mode_decides_what_becomes_of_it() {
         assert_eq!(peer.text("one__echo", json!({"text": "x"})), "x", "{mode}");
         peer.finish();
         assert_eq!(place.events("mcp_tool_call_audited").last().unwrap()["action"], action);
+        assert_eq!(verdicts(&place).last().unwrap(), action);
         let found = place.detections();
         assert_eq!(
             (&found.last().unwrap()["action"], found.len()),
@@ -272,4 +284,7 @@ fn everything_else_goes_on_while_a_call_waits() {
     let verdicts: Vec<Value> =
         place.events("mcp_tool_call_audited").iter().map(|audit| audit["verdict"].clone()).collect();
     assert_eq!(verdicts.iter().filter(|verdict| **verdict == "cancelled").count(), 2, "{verdicts:?}");
+    let cancelled = place.events("mcp_tool_call_intercepted");
+    let cancelled = cancelled.iter().filter(|event| event["reason"] == "audit-cancelled");
+    assert!(cancelled.clone().all(|event| event["action"] == "block") && cancelled.count() == 2);
 }

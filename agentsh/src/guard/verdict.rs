@@ -34,6 +34,8 @@ pub enum Reason {
     AuditTimedOut,
     /// An auditor could not be asked, or answered in no form that counts.
     AuditFailed,
+    /// Who called took the call back, or went away, before the auditors had answered.
+    AuditCancelled,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +85,7 @@ impl Verdict {
                 "to allow it, leave out what the auditor names, or change who is asked under `auditors`"
                     .to_owned()
             }
-            Reason::AuditTimedOut | Reason::AuditFailed => {
+            Reason::AuditTimedOut | Reason::AuditFailed | Reason::AuditCancelled => {
                 "try again; to let calls pass without a verdict, set audit_timeout_action to `allow`"
                     .to_owned()
             }
@@ -125,6 +127,7 @@ impl Reason {
             Self::AuditFlagged => "audit-flagged",
             Self::AuditTimedOut => "audit-timed-out",
             Self::AuditFailed => "audit-failed",
+            Self::AuditCancelled => "audit-cancelled",
         }
     }
 }

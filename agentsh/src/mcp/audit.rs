@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::guard::Exfiltration;
 use crate::json::Json;
+use crate::store::Event;
 use crate::types::ServerId;
 
 use super::jsonrpc::{Id, Key};
@@ -48,6 +49,8 @@ pub(super) struct Parked {
     /// The whole request, as it will be forwarded.
     pub message: Vec<u8>,
     pub since: Instant,
+    /// What the guard said to it; recorded with the word of whoever is asked.
+    pub verdict: Option<Event>,
     question: AbortHandle,
 }
 
@@ -70,12 +73,14 @@ impl Audits {
         id: Id,
         tool: Box<str>,
         message: Vec<u8>,
+        verdict: Option<Event>,
         asked: Pin<Box<dyn Future<Output = Audited>>>,
     ) {
         let question = self.running.spawn_local(asked);
         self.bytes += message.len();
         self.by_key.insert(id.key.clone(), question.id());
-        self.parked.insert(question.id(), Parked { id, tool, message, since: Instant::now(), question });
+        self.parked
+            .insert(question.id(), Parked { id, tool, message, since: Instant::now(), verdict, question });
     }
 
     /// The next call whose question has ended. Never, when none waits.

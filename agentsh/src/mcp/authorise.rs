@@ -13,17 +13,36 @@ use super::reply::{self, ErrorReply};
 /// Longest name of a tool, in bytes.
 pub(super) const MAX_TOOL_NAME: usize = 1024;
 
+/// A call that nothing refused so far.
+#[derive(Debug, Default)]
+pub(super) struct Passed {
+    /// What was found and not refused, as a clause.
+    pub finding: Option<String>,
+    /// The verdict on it, where somebody else has a word too: not on record yet.
+    pub verdict: Option<Event>,
+}
+
+/// The verdict on a call as somebody else turned it round.
+pub(super) fn overruled(mut event: Event, verdict: &Verdict) -> Event {
+    if let Event::McpToolCallIntercepted { action, reason, rule, .. } = &mut event {
+        verdict.outcome.as_str().clone_into(action);
+        verdict.reason.code().clone_into(reason);
+        rule.clone_from(&verdict.rule);
+    }
+    event
+}
+
 impl<R: Recorder> Connection<R> {
-    /// Judges a call and records it. A refusal is on disk before this returns. Gives what was found and not refused.
+    /// Judges a call and records it. A refusal is on disk before this returns.
     ///
     /// # Errors
     /// The answer to the client when the call must not be forwarded.
-    pub async fn authorise_call(
+    pub(super) async fn authorise_call(
         &mut self,
         bytes: usize,
         id: &Id,
         params: Option<&Json<'_>>,
-    ) -> Result<Option<String>, ErrorReply> {
+    ) -> Result<Passed, ErrorReply> {
         let tool = match tool_name(params) {
             Ok(tool) => tool,
             Err(detail) => return Err(self.unidentified(bytes, detail).await),
@@ -60,8 +79,16 @@ impl<R: Recorder> Connection<R> {
         let found = self.find(&tool, content);
         // The last word on a call is what stands on record for it.
         let last = found.as_ref().map(|found| &found.verdict).filter(|last| last.outcome != Outcome::Allow);
-        self.record.record(intercepted(last.unwrap_or(&verdict)));
-        self.settle_any(id, &tool, found).await
+        let last = last.unwrap_or(&verdict);
+        let event = intercepted(last);
+        let verdict = if last.is_block() || self.options.audit.is_none() {
+            self.record.record(event);
+            None
+        } else {
+            Some(event)
+        };
+        let finding = self.settle_any(id, &tool, found).await?;
+        Ok(Passed { finding, verdict })
     }
 
     fn find(&self, tool: &str, arguments: Option<&Json<'_>>) -> Option<Exfiltration> {

@@ -1,9 +1,12 @@
 //! The client's messages, phase by phase: read, classify, identify, authorise, forward.
 
+use crate::guard::{Outcome, Reason, Verdict};
 use crate::json::{self, Json};
 use crate::store::{Event, Recorder};
+use crate::types::RuleRef;
 
 use super::audit::{Audited, Parked, Question};
+use super::authorise::{Passed, overruled};
 use super::client::Client;
 use super::connection::{Connection, Handshake, Phase, Side};
 use super::framing::Frame;
@@ -18,6 +21,10 @@ const CARRIES: [&str; 4] = ["resources/read", "resources/subscribe", "prompts/ge
 
 /// Requests beside calls whose answers bring in what a server has.
 const BRINGS: [&str; 4] = ["resources/read", "prompts/get", "tasks/get", "tasks/result"];
+
+fn audit_block(reason: Reason) -> Verdict {
+    Verdict::new(Outcome::Block, reason, RuleRef::default_rule("auditors"))
+}
 
 impl<R: Recorder> Connection<R> {
     pub async fn on_client_frame(&mut self, client: &mut impl Client, frame: Frame<'_>) {
@@ -94,12 +101,14 @@ impl<R: Recorder> Connection<R> {
         let clean = (!replaced.is_empty()).then(|| rewrite::with(tree, rewrite::REQUEST, &replaced));
         let judged = match method {
             "tools/call" => self.authorise_call(bytes, &id, params).await,
-            _ if CARRIES.contains(&method) => self.judge_content(&id, method, params).await,
-            _ => Ok(None),
+            _ if CARRIES.contains(&method) => {
+                self.judge_content(&id, method, params).await.map(|_| Passed::default())
+            }
+            _ => Ok(Passed::default()),
         };
-        let finding = match judged {
+        let passed = match judged {
             Err(error) => return client.error(Some(&id), &error),
-            Ok(finding) => finding,
+            Ok(passed) => passed,
         };
         let tree = clean.as_ref().unwrap_or(tree);
         let params = tree.member("params");
@@ -111,13 +120,19 @@ impl<R: Recorder> Connection<R> {
                 _ => (method, params),
             };
             if let Err(error) = self.judge_content(&id, tool, carried).await {
+                passed.verdict.into_iter().for_each(|verdict| self.record.record(verdict));
                 return client.error(Some(&id), &error);
             }
         }
-        if method == "tools/call" && self.park(tree, &id, params, finding.as_deref()) {
-            return;
+        if method == "tools/call" && self.is_audited() {
+            return self.park(tree, id, params, passed);
         }
+        passed.verdict.into_iter().for_each(|verdict| self.record.record(verdict));
         self.send_request(client, tree, id, method, params);
+    }
+
+    fn is_audited(&self) -> bool {
+        self.options.audit.is_some() && self.cannot_run().is_none()
     }
 
     /// What stands in place of texts that carry markers.
@@ -156,35 +171,33 @@ impl<R: Recorder> Connection<R> {
         self.forward_to_server(tree);
     }
 
-    /// Lets a call wait for whoever has to be asked. False: nobody has to.
-    fn park(&mut self, tree: &Json<'_>, id: &Id, params: Option<&Json<'_>>, finding: Option<&str>) -> bool {
-        let Some(audit) = self.options.audit.as_ref().filter(|_| self.cannot_run().is_none()) else {
-            return false;
-        };
+    /// Lets a call wait for whoever has to be asked.
+    fn park(&mut self, tree: &Json<'_>, id: Id, params: Option<&Json<'_>>, passed: Passed) {
+        let Some(audit) = &self.options.audit else { return };
         let tool = called_tool(params);
         let arguments = params.and_then(|params| params.member("arguments"));
+        let finding = passed.finding.as_deref();
         let asked = audit.ask(&Question { server: &self.options.server, tool: &tool, arguments, finding });
-        self.audits.park(id.clone(), tool, tree.to_compact().into_bytes(), asked);
-        true
+        self.audits.park(id, tool, tree.to_compact().into_bytes(), passed.verdict, asked);
     }
 
     /// Goes on with a call that was asked about.
     pub async fn on_audited(
         &mut self,
         client: &mut impl Client,
-        (parked, audited): (Parked, Option<Audited>),
+        (mut parked, audited): (Parked, Option<Audited>),
     ) {
         // A question that broke says nothing in favour of the call.
         let (word, by, found) = match audited {
             Some(Audited { word, by, found }) => (word, by, Ok(found)),
             None => ("failed", None, Err(())),
         };
-        let action = match &found {
-            Ok(None) => "allow",
-            Ok(Some(found)) => found.verdict.outcome.as_str(),
-            Err(()) => "block",
+        let broken = audit_block(Reason::AuditFailed);
+        let verdict = match &found {
+            Ok(found) => found.as_ref().map(|found| &found.verdict),
+            Err(()) => Some(&broken),
         };
-        self.record_audit(&parked, word, by, action).await;
+        self.record_audit(&mut parked, word, by, verdict).await;
         let judged = match found {
             Ok(None) => Ok(()),
             Ok(Some(found)) => self.settle(&parked.id, &parked.tool, found).await,
@@ -205,8 +218,8 @@ impl<R: Recorder> Connection<R> {
 
     /// The client has ended: nobody is asked on its behalf any more.
     pub async fn drop_audits(&mut self, client: &mut impl Client) {
-        for parked in self.audits.cancel_all() {
-            self.record_audit(&parked, "cancelled", None, "block").await;
+        for mut parked in self.audits.cancel_all() {
+            self.record_cancelled(&mut parked).await;
             let error = ErrorReply {
                 code: reply::REFUSED,
                 message: "the call was not forwarded: its input ended before the auditors had answered"
@@ -218,19 +231,39 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    async fn record_audit(&self, parked: &Parked, verdict: &str, by: Option<String>, action: &str) {
+    async fn record_cancelled(&self, parked: &mut Parked) {
+        let verdict = audit_block(Reason::AuditCancelled);
+        self.record_audit(parked, "cancelled", None, Some(&verdict)).await;
+    }
+
+    /// Records what the auditors said, and with it the verdict on the call. `verdict`: theirs, None when it is clean.
+    async fn record_audit(
+        &self,
+        parked: &mut Parked,
+        word: &str,
+        by: Option<String>,
+        verdict: Option<&Verdict>,
+    ) {
+        let last = verdict.filter(|verdict| verdict.outcome != Outcome::Allow);
+        if let Some(event) = parked.verdict.take() {
+            self.record.record(match last {
+                Some(last) => overruled(event, last),
+                None => event,
+            });
+        }
         let event = Event::McpToolCallAudited {
             server_id: self.options.server.clone(),
             tool_name: parked.tool.to_string(),
             jsonrpc_id: parked.id.to_value(),
-            verdict: verdict.to_owned(),
+            verdict: word.to_owned(),
             by,
-            action: action.to_owned(),
+            action: verdict.map_or("allow", |verdict| verdict.outcome.as_str()).to_owned(),
             after_ms: u64::try_from(parked.since.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
-        match action {
-            "block" => self.commit(event).await,
-            _ => self.record.record(event),
+        if verdict.is_some_and(Verdict::is_block) {
+            self.commit(event).await;
+        } else {
+            self.record.record(event);
         }
     }
 
@@ -254,9 +287,9 @@ impl<R: Recorder> Connection<R> {
             }
             "notifications/cancelled" => {
                 if let Some(id) = cancelled_id(params) {
-                    if let Some(parked) = self.audits.cancel(&id.key) {
+                    if let Some(mut parked) = self.audits.cancel(&id.key) {
                         // The server never heard of it.
-                        return self.record_audit(&parked, "cancelled", None, "block").await;
+                        return self.record_cancelled(&mut parked).await;
                     }
                     self.from_client.cancel(&id.key);
                 }
