@@ -2,10 +2,11 @@
 //! nothing else rides along on its connections.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::{heard, online};
 use crate::support::expect::Expected;
-use crate::support::{Place, no, skip, yes};
+use crate::support::{Place, no, patience, skip, yes};
 
 /// Names of the small internet that its servers prove to be.
 const PROVEN: [&str; 5] = ["allowed.test", "v4.test", "v6.test", "other.test", "deep.wild.test"];
@@ -55,6 +56,7 @@ fn what_people_use() {
         let python = file("client.py", include_str!("clients/client.py"));
         let node = file("client.mjs", include_str!("clients/client.mjs"));
         let openssl = file("client.sh", include_str!("clients/client.sh"));
+        let openssl = format!("{openssl} {}", patience(Duration::from_millis(500)).as_secs_f64());
         let names = ["allowed.test", "v4.test", "v6.test"];
         let entries = names.map(|name| format!("{{host: {name}, ports: [80, 8443]}}")).join(", ");
         sandbox.policy(&format!("network: {{allow: [{entries}]}}"));
