@@ -14,6 +14,7 @@ use hyper::header::HeaderValue;
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::guard::secrets;
 use crate::http::{Client, HttpError};
 use crate::json::Json;
 use crate::policy::Ruled;
@@ -156,16 +157,45 @@ impl Auditors {
     }
 }
 
-/// What the auditors see of a call: no secret that is known by its form or its name, and at most 16 KiB of the
-/// arguments. `finding` says in our own words what was found before, if anything was.
+/// What the auditors see of a call: no secret that is known by its form or its name, nothing that says who somebody
+/// is, and at most 16 KiB of the arguments. `finding` says in our own words what was found before, if anything was.
 #[must_use]
 pub fn shown(server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, finding: Option<&str>) -> Value {
     json!({
         "server": redact::text(&server.0),
         "tool": redact::text(tool),
         "finding": finding.map(redact::text),
-        "arguments": redact::within(&arguments.map_or(Value::Null, Json::to_value), SHOWN),
+        "arguments": nameless(redact::within(&arguments.map_or(Value::Null, Json::to_value), SHOWN)),
     })
+}
+
+/// With the kind in place of every value that says something about a person: that it is there is what counts.
+fn nameless(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(nameless_text(&text)),
+        Value::Array(items) => items.into_iter().map(nameless).collect(),
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(name, value)| (nameless_text(&name), nameless(value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        other => other,
+    }
+}
+
+fn nameless_text(text: &str) -> String {
+    let (mut out, mut done) = (String::new(), 0);
+    for entity in secrets::find(text, text.len()) {
+        let says_who = entity.kind.is_personal() || entity.kind == secrets::Kind::Email;
+        if !says_who || entity.start < done {
+            continue;
+        }
+        out.push_str(text.get(done..entity.start).unwrap_or_default());
+        out.push_str(&format!("[{}]", entity.kind.as_str()));
+        done = entity.end;
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    out
 }
 
 fn asked(

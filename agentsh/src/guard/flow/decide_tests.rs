@@ -311,3 +311,14 @@ proptest! {
         prop_assert!(flow.import(&record, seconds(1001)).is_err());
     }
 }
+
+#[test]
+fn an_account_number_is_itself_however_it_is_spaced() {
+    let (paper, wire) = ("DE89 3704 0044 0532 0130 00", "DE89370400440532013000");
+    for (said, sent) in [(paper, wire), (wire, paper), (paper, paper)] {
+        let mut flow = flow();
+        read(&mut flow, &format!("Transfer to {said} by Monday."), true, 1000);
+        let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": format!("it is {sent}, she said")}));
+        assert_eq!(judged.verdict.outcome, Outcome::Block, "{said} as {sent}");
+    }
+}

@@ -7,6 +7,8 @@ use super::entities::{Entity, Kind};
 const FEWEST: usize = 7;
 /// Longest number with its separators, in bytes.
 const MAX_LENGTH: usize = 40;
+/// Letters and digits of the longest IBAN (ISO 13616).
+const MAX_IBAN: usize = 34;
 
 /// Digits that may be parted by one separator each, as people write long numbers.
 pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
@@ -14,6 +16,7 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
     if bytes.iter().filter(|byte| byte.is_ascii_digit()).count() < FEWEST {
         return;
     }
+    spaced_ibans(bytes, limit, found);
     let mut at = 0;
     let (mut digits, mut groups) = (Vec::new(), Vec::new());
     while let Some(start) = bytes[at..].iter().position(u8::is_ascii_digit).map(|offset| at + offset) {
@@ -32,6 +35,38 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
             found.push(Entity { kind, start, end });
         }
     }
+}
+
+/// IBANs as they stand on paper: groups of four, the last one shorter.
+fn spaced_ibans(bytes: &[u8], limit: usize, found: &mut Vec<Entity>) {
+    let is_part = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    let mut at = 0;
+    while let Some(start) = bytes[at..].windows(5).position(begins_iban).map(|offset| at + offset) {
+        at = start + 1;
+        if start > 0 && bytes[start - 1].is_ascii_alphanumeric() {
+            continue;
+        }
+        let (mut value, mut end, mut ends) = (Vec::with_capacity(MAX_IBAN), start, Vec::new());
+        while value.len() < MAX_IBAN {
+            let group = bytes[end..].iter().take(4).take_while(|byte| is_part(byte)).count();
+            value.extend_from_slice(&bytes[end..end + group]);
+            end += group;
+            ends.push((value.len(), end));
+            if group < 4 || bytes.get(end) != Some(&b' ') || !bytes.get(end + 1).is_some_and(is_part) {
+                break;
+            }
+            end += 1;
+        }
+        let whole = ends.iter().rev().find(|(length, _)| value.get(..*length).is_some_and(checks::iban));
+        if let Some((_, end)) = whole.filter(|_| found.len() < limit) {
+            found.push(Entity { kind: Kind::Iban, start, end: *end });
+            at = *end;
+        }
+    }
+}
+
+fn begins_iban(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'A'..=b'Z', b'A'..=b'Z', b'0'..=b'9', b'0'..=b'9', b' '])
 }
 
 fn kind(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[usize], plus: bool) -> Option<Kind> {

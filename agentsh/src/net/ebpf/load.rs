@@ -1,11 +1,13 @@
 //! From the object's bytes to maps and programs in the kernel.
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Mutex;
 
 use aya::maps::MapData;
 use aya_obj::btf::BtfFeatures;
-use aya_obj::generated::{bpf_attach_type, bpf_prog_type};
+use aya_obj::generated::{bpf_attach_type, bpf_insn, bpf_prog_type};
 use aya_obj::{Map, Object, ProgramSection};
 
 use super::EbpfError;
@@ -30,23 +32,57 @@ pub fn load(bytes: &[u8]) -> Result<InKernel, EbpfError> {
     let descriptions = std::mem::take(&mut object.maps);
     let maps = make_maps(&descriptions, &types)?;
     relocate(&mut object, &descriptions, &maps)?;
-    let mut programs = Vec::new();
+    Ok(InKernel { maps, programs: load_programs(&object)? })
+}
+
+/// One program for the verifier.
+struct Code<'o> {
+    name: &'o str,
+    hook: Hook,
+    license: &'o CStr,
+    instructions: &'o [bpf_insn],
+}
+
+/// The verifier takes its time for each of them, so two threads take turns, the longest program first.
+fn load_programs(object: &Object) -> Result<Vec<Program>, EbpfError> {
+    let mut queue = Vec::new();
     for (name, program) in &object.programs {
-        let hook = hook(name, &program.section)?;
         let function = object
             .functions
             .get(&program.function_key())
             .ok_or_else(|| EbpfError::Object(format!("{name} has no code")))?;
-        let load =
-            |log: &mut [u8]| sys::load_program(name, hook, &program.license, &function.instructions, log);
+        queue.push(Code {
+            name,
+            hook: hook(name, &program.section)?,
+            license: &program.license,
+            instructions: &function.instructions,
+        });
+    }
+    queue.sort_by_key(|code| code.instructions.len());
+    let queue = Mutex::new(queue);
+    let next = || queue.lock().ok()?.pop();
+    let work = || std::iter::from_fn(next).map(|code| code.load()).collect::<Result<Vec<_>, _>>();
+    let (here, there) = std::thread::scope(|scope| {
+        let there = scope.spawn(work);
+        (work(), there.join())
+    });
+    let there = there.map_err(|_| EbpfError::Object("a thread that loads programs ended".to_owned()))?;
+    let mut programs = here?;
+    programs.extend(there?);
+    Ok(programs)
+}
+
+impl Code<'_> {
+    fn load(&self) -> Result<Program, EbpfError> {
+        let Self { name, hook, license, instructions } = *self;
+        let load = |log: &mut [u8]| sys::load_program(name, hook, license, instructions, log);
         let descriptor = load(&mut []).map_err(|source| {
             let mut log = vec![0; 256 * 1024];
             let _ = load(&mut log);
-            EbpfError::Program { name: name.clone(), source, log: last_lines(&log) }
+            EbpfError::Program { name: name.to_owned(), source, log: last_lines(&log) }
         })?;
-        programs.push(Program { name: name.clone(), hook, descriptor });
+        Ok(Program { name: name.to_owned(), hook, descriptor })
     }
-    Ok(InKernel { maps, programs })
 }
 
 /// Socket storage is only given to programs that describe its type.
