@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::pipe::SpliceFlags;
 use tokio::io::Interest;
@@ -160,15 +159,17 @@ pub fn reset_when_dropped(stream: &TcpStream) {
 /// # Errors
 /// The connection's own.
 pub async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    // There is room nearly always, also before the runtime has heard of it.
-    match rustix::net::send(to, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-        Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
-        Err(Errno::AGAIN) => {}
-        Err(error) => return Err(error.into()),
-    }
+    let mut first = true;
     while !bytes.is_empty() {
-        to.writable().await?;
-        match to.try_write(bytes) {
+        let written = if std::mem::take(&mut first) {
+            // There is room nearly always, also before the runtime has heard of it.
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            rustix::net::send(to, bytes, flags).map_err(io::Error::from)
+        } else {
+            to.writable().await?;
+            to.try_write(bytes)
+        };
+        match written {
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
