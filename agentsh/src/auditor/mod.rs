@@ -174,11 +174,17 @@ fn nameless(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(nameless_text(&text)),
         Value::Array(items) => items.into_iter().map(nameless).collect(),
-        Value::Object(members) => members
-            .into_iter()
-            .map(|(name, value)| (nameless_text(&name), nameless(value)))
-            .collect::<serde_json::Map<_, _>>()
-            .into(),
+        Value::Object(members) => {
+            let mut out = serde_json::Map::new();
+            for (name, value) in members {
+                let name = nameless_text(&name);
+                // Two people under two names are two members still: none may hide behind the other.
+                let free = (out.len() + 1..).map(|number| format!("{name} {number}"));
+                let name = std::iter::once(name.clone()).chain(free).find(|name| !out.contains_key(name));
+                out.extend(name.map(|name| (name, nameless(value))));
+            }
+            out.into()
+        }
         other => other,
     }
 }

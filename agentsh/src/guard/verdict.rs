@@ -85,7 +85,8 @@ impl Verdict {
                 "to allow it, leave out what the auditor names, or change who is asked under `auditors`"
                     .to_owned()
             }
-            Reason::AuditTimedOut | Reason::AuditFailed | Reason::AuditCancelled => {
+            Reason::AuditCancelled => "call again, and wait for the answer".to_owned(),
+            Reason::AuditTimedOut | Reason::AuditFailed => {
                 "try again; to let calls pass without a verdict, set audit_timeout_action to `allow`"
                     .to_owned()
             }

@@ -204,7 +204,7 @@ impl<R: Recorder> Connection<R> {
             Err(()) => Err(ErrorReply {
                 code: reply::INTERNAL_ERROR,
                 message: "the call was not forwarded: the auditors could not be asked".to_owned(),
-                reason: "audit-failed",
+                reason: Reason::AuditFailed.code(),
                 rule: None,
             }),
         };
@@ -224,7 +224,7 @@ impl<R: Recorder> Connection<R> {
                 code: reply::REFUSED,
                 message: "the call was not forwarded: its input ended before the auditors had answered"
                     .to_owned(),
-                reason: "audit-cancelled",
+                reason: Reason::AuditCancelled.code(),
                 rule: None,
             };
             client.error(Some(&parked.id), &error);

@@ -179,33 +179,38 @@ async fn insert_rows(
 ) -> Result<(), StoreError> {
     for (size, statement) in INSERTS.iter() {
         while rows.len() >= *size {
-            let mut query = sqlx::query(statement.as_str());
-            for row in rows.drain(..*size) {
-                let columns = Columns::of(&row.body).map_err(|error| StoreError::Sql {
-                    doing: "encoding an event",
-                    message: error.to_string(),
-                })?;
-                let owned =
-                    |field: Option<std::borrow::Cow<'_, str>>| field.map(std::borrow::Cow::into_owned);
-                query = query
-                    .bind(session.to_owned())
-                    .bind(as_i64(row.seq))
-                    .bind(row.time)
-                    .bind(columns.kind.into_owned())
-                    .bind(row.prev.to_vec())
-                    .bind(row.hash.to_vec())
-                    .bind(owned(columns.server_id))
-                    .bind(owned(columns.tool_name))
-                    .bind(owned(columns.action))
-                    .bind(owned(columns.severity))
-                    .bind(row.body);
-            }
-            query
-                .execute(&mut *connection)
-                .await
-                .map_err(|error| StoreError::sql("appending events", &error))?;
+            insert_some(connection, session, statement, rows.drain(..*size)).await?;
         }
     }
+    Ok(())
+}
+
+/// As many rows as the statement has room for.
+async fn insert_some(
+    connection: &mut SqliteConnection,
+    session: &str,
+    statement: &'static str,
+    rows: std::vec::Drain<'_, Link>,
+) -> Result<(), StoreError> {
+    let mut query = sqlx::query(statement);
+    for row in rows {
+        let columns = Columns::of(&row.body)
+            .map_err(|error| StoreError::Sql { doing: "encoding an event", message: error.to_string() })?;
+        let owned = |field: Option<std::borrow::Cow<'_, str>>| field.map(std::borrow::Cow::into_owned);
+        query = query
+            .bind(session.to_owned())
+            .bind(as_i64(row.seq))
+            .bind(row.time)
+            .bind(columns.kind.into_owned())
+            .bind(row.prev.to_vec())
+            .bind(row.hash.to_vec())
+            .bind(owned(columns.server_id))
+            .bind(owned(columns.tool_name))
+            .bind(owned(columns.action))
+            .bind(owned(columns.severity))
+            .bind(row.body);
+    }
+    query.execute(connection).await.map_err(|error| StoreError::sql("appending events", &error))?;
     Ok(())
 }
 

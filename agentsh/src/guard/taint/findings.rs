@@ -87,7 +87,9 @@ impl<'c, 'a> Search<'c, 'a> {
 
     /// More leaves than was looked at: it may be anything.
     pub fn crowded(&mut self, hits: &Hits, leaf: usize, chain: Vec<&'static str>) {
-        if let Some(last) = hits.list.iter().rfind(|hit| hit.leaves).filter(|_| hits.is_full()) {
+        if hits.is_full()
+            && let Some(last) = hits.list.iter().rfind(|hit| hit.leaves)
+        {
             let shown = "[more passages than are looked at]".to_owned();
             self.push(FINGERPRINT, "passage", Severity::High, leaf, shown, last.whence(), chain, false);
         }

@@ -19,7 +19,7 @@ const MIN_PIECE: usize = 12;
 /// Places of interval grams that are compared in one scan.
 const MAX_PLACES: usize = 8192;
 /// Hits of one scan in what would leave, and as many in what may go there.
-pub(super) const MAX_HITS: usize = 256;
+const MAX_HITS: usize = 256;
 /// Hits that are asked whether they cover a place already.
 const RECENT: usize = 8;
 

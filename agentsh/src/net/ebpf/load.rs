@@ -63,12 +63,15 @@ fn load_programs(object: &Object) -> Result<Vec<Program>, EbpfError> {
     let next = || queue.lock().ok()?.pop();
     let work = || std::iter::from_fn(next).map(|code| code.load()).collect::<Result<Vec<_>, _>>();
     let (here, there) = std::thread::scope(|scope| {
-        let there = scope.spawn(work);
-        (work(), there.join())
+        // Where no thread can be had, this one loads them all.
+        let there = std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        (work(), there.map(std::thread::ScopedJoinHandle::join))
     });
-    let there = there.map_err(|_| EbpfError::Object("a thread that loads programs ended".to_owned()))?;
     let mut programs = here?;
-    programs.extend(there?);
+    if let Some(there) = there {
+        let ended = |_| EbpfError::Object("a thread that loads programs ended".to_owned());
+        programs.extend(there.map_err(ended)??);
+    }
     Ok(programs)
 }
 
