@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::{Hasher, PinnedFile, Role};
 use super::search::Found;
-use super::tree::{self, PinnedTree, Selection, Suffixes};
+use super::tree::{self, Code, PinnedTree, Selection};
 use super::{Launcher, PinError, Request, Resolved};
 
 /// Directories that every sandbox shows anyway.
@@ -71,7 +71,7 @@ impl<'a> Context<'a> {
     pub fn tree(&mut self, name: &str, root: &Path, selection: Selection) -> Result<(), PinError> {
         let mut waiting = vec![(name.to_owned(), root.to_owned(), selection)];
         while let Some((name, root, selection)) = waiting.pop() {
-            if self.holds(&root, selection.suffixes) {
+            if self.holds(&root, selection.code) {
                 continue;
             }
             let name = self.unique(name);
@@ -82,7 +82,7 @@ impl<'a> Context<'a> {
                     let what = directory.display();
                     self.note(format!("{place} links to {what}, which is above it and is not pinned"));
                 } else {
-                    let same = Selection { suffixes: tree.suffixes(), ..Selection::default() };
+                    let same = Selection { code: tree.code(), ..Selection::default() };
                     waiting.push((place, directory.clone(), same));
                 }
             }
@@ -101,8 +101,8 @@ impl<'a> Context<'a> {
         numbered.into_iter().find(|name| !taken(name)).unwrap_or(name)
     }
 
-    fn holds(&self, directory: &Path, suffixes: Suffixes) -> bool {
-        self.trees.iter().any(|tree| tree.holds(directory, suffixes))
+    fn holds(&self, directory: &Path, code: Option<&Code>) -> bool {
+        self.trees.iter().any(|tree| tree.holds(directory, code))
     }
 
     /// Something that the sandbox must show read-only.

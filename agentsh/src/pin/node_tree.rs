@@ -7,11 +7,13 @@ use super::PinError;
 use super::context::Context;
 use super::package::{self, Package};
 use super::search;
-use super::tree::{Selection, TreeSource};
+use super::tree::{Code, Selection, TreeSource};
 
-/// What Node, Bun and Deno load from beside a script that belongs to no package.
-pub(super) const SCRIPTS: &[&str] =
-    &["js", "mjs", "cjs", "json", "node", "wasm", "ts", "mts", "cts", "jsx", "tsx"];
+/// What Node, Bun and Deno load from a directory that somebody works in: the rest of it is data, which changes.
+static SCRIPTS: Code = Code {
+    endings: &["js", "mjs", "cjs", "json", "node", "wasm", "ts", "mts", "cts", "jsx", "tsx"],
+    installed: Some("node_modules"),
+};
 
 /// Pins the trees of `entry` (no links in it) and tells what the entry is.
 pub(super) fn pin(context: &mut Context<'_>, entry: &Path) -> Result<String, PinError> {
@@ -26,12 +28,12 @@ pub(super) fn pin(context: &mut Context<'_>, entry: &Path) -> Result<String, Pin
         }
         package.map_or(file_identity, |package| package.identity())
     } else if let Some(Package { root, .. }) = package {
-        context.tree("package", &root, Selection::default())?;
+        context.tree("package", &root, Selection { code: Some(&SCRIPTS), ..Selection::default() })?;
         ancestors(context, root.parent(), "../")?;
         file_identity
     } else {
         let directory = entry.parent().unwrap_or(Path::new("/")).to_owned();
-        scripts(context, &directory, entry, SCRIPTS)?;
+        scripts(context, &directory, entry, &SCRIPTS)?;
         ancestors(context, Some(&directory), "")?;
         file_identity
     };
@@ -57,14 +59,14 @@ pub(super) fn scripts(
     context: &mut Context<'_>,
     directory: &Path,
     entry: &Path,
-    suffixes: &'static [&'static str],
+    code: &'static Code,
 ) -> Result<(), PinError> {
     if context.is_personal(directory) {
         context.show(entry);
         context.note(format!("what the script loads from {}", directory.display()));
         return Ok(());
     }
-    context.tree("script", directory, Selection { suffixes: Some(suffixes), ..Selection::default() })
+    context.tree("script", directory, Selection { code: Some(code), ..Selection::default() })
 }
 
 fn outermost_modules(path: &Path) -> Option<PathBuf> {

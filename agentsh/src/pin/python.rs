@@ -96,7 +96,7 @@ fn script(context: &mut Context<'_>, path: &Path, safe_path: bool) -> Result<Pat
     let archive = script.extension().is_some_and(|suffix| suffix == "pyz" || suffix == "zip");
     match script.parent() {
         Some(directory) if !archive && !safe_path && !is_distribution(directory) => {
-            node_tree::scripts(context, directory, &script, MODULES)?;
+            node_tree::scripts(context, directory, &script, &MODULES)?;
         }
         _ => context.show(&script),
     }
@@ -126,7 +126,7 @@ fn module(
     let in_cwd = cwd.iter().find_map(|directory| main_file(directory, &parts));
     if let (Some(directory), Some(main)) = (&cwd, &in_cwd) {
         context.file(main, Role::Entry)?;
-        node_tree::scripts(context, directory, main, MODULES)?;
+        node_tree::scripts(context, directory, main, &MODULES)?;
         return Ok(true);
     }
     let places = installation.library.iter().chain(&installation.sites);

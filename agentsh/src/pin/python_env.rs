@@ -7,11 +7,12 @@ use super::command::Command;
 use super::context::Context;
 use super::file::{Role, is_distribution};
 use super::search::{self, Found};
-use super::tree::Selection;
+use super::tree::{Code, Selection};
 use super::{PinError, python};
 
 /// What Python loads as code.
-pub(super) const MODULES: &[&str] = &["py", "pyc", "so", "pth", "zip", "egg"];
+pub(super) static MODULES: Code =
+    Code { endings: &["py", "pyc", "so", "pth", "zip", "egg"], installed: None };
 
 #[derive(Debug)]
 pub(super) struct Installation {
@@ -142,7 +143,7 @@ fn linked_sources(context: &mut Context<'_>, installation: &mut Installation) ->
                 }
                 let Some(directory) = search::directory(&site.join(line)) else { continue };
                 let name = format!("sources:{}", search::file_name(&file));
-                let selection = Selection { suffixes: Some(MODULES), ..Selection::default() };
+                let selection = Selection { code: Some(&MODULES), ..Selection::default() };
                 context.tree(&name, &directory, selection)?;
                 installation.sites.push(directory);
             }

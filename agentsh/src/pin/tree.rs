@@ -54,26 +54,38 @@ struct Link {
     bytes: Option<(Stamp, [u8; 32])>,
 }
 
-/// File name endings without the dot; None is every file.
-pub(super) type Suffixes = Option<&'static [&'static str]>;
+/// The files of a directory from which a runtime loads code; all others are data.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Code {
+    /// Their endings, without the dot.
+    pub endings: &'static [&'static str],
+    /// Below directories of this name every file counts: what is installed there is not worked on.
+    pub installed: Option<&'static str>,
+}
+
+impl Code {
+    fn has(&self, relative: &Path) -> bool {
+        let ends = |suffix: &OsStr| self.endings.iter().any(|wanted| suffix == OsStr::new(wanted));
+        relative.extension().is_some_and(ends) || self.is_installed(relative)
+    }
+
+    fn is_installed(&self, relative: &Path) -> bool {
+        self.installed.is_some_and(|name| relative.iter().any(|part| part == OsStr::new(name)))
+    }
+}
 
 /// What of a directory belongs to the tree. `.git` and `__pycache__` never do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     /// Only these names of the root directory.
     pub names: Option<BTreeSet<OsString>>,
-    /// Only files with these endings (without the dot).
-    pub suffixes: Suffixes,
+    /// Only these files; None is every file.
+    pub code: Option<&'static Code>,
 }
 
 impl Selection {
     fn file(&self, relative: &Path) -> bool {
-        self.entry(relative)
-            && self.suffixes.is_none_or(|suffixes| {
-                relative
-                    .extension()
-                    .is_some_and(|suffix| suffixes.iter().any(|wanted| suffix == OsStr::new(wanted)))
-            })
+        self.entry(relative) && self.code.is_none_or(|code| code.has(relative))
     }
 
     fn directory(&self, relative: &Path) -> bool {
@@ -270,16 +282,18 @@ fn without_dots(path: &Path) -> PathBuf {
 }
 
 impl PinnedTree {
-    /// Every file below `directory` that has one of `suffixes` is part of this tree.
-    pub(super) fn holds(&self, directory: &Path, suffixes: Suffixes) -> bool {
+    /// Every file below `directory` that counts as `code` is part of this tree.
+    pub(super) fn holds(&self, directory: &Path, code: Option<&Code>) -> bool {
         let own = &self.selection;
-        own.names.is_none()
-            && (own.suffixes.is_none() || own.suffixes == suffixes)
-            && directory.strip_prefix(&self.root).is_ok_and(|inside| !inside.iter().any(is_excluded))
+        let is_whole = |inside: &Path| {
+            own.code.is_none_or(|own| Some(own) == code || own.is_installed(inside))
+                && !inside.iter().any(is_excluded)
+        };
+        own.names.is_none() && directory.strip_prefix(&self.root).is_ok_and(is_whole)
     }
 
-    pub(super) fn suffixes(&self) -> Suffixes {
-        self.selection.suffixes
+    pub(super) fn code(&self) -> Option<&'static Code> {
+        self.selection.code
     }
 
     /// Looks at every file, link and directory again without reading bytes, except of files that were so young

@@ -8,6 +8,8 @@ fn node_pins_interpreter_entry_and_package() {
     let entry = machine.file("app/dist/index.js", "main");
     machine.file("app/dist/package.json", r#"{"type":"module"}"#);
     machine.file("app/node_modules/dep/index.js", "dep");
+    machine.file("app/node_modules/dep/LICENSE", "installed, whatever it is");
+    machine.file("app/results.jsonl", "written by whoever works there");
     machine.file("app/.git/config", "not loaded");
     let resolved = machine.ok(&["node", "--no-warnings", &text(&entry), "--user", "arg"]);
     assert_eq!(resolved.launcher, Launcher::Node);
@@ -19,7 +21,14 @@ fn node_pins_interpreter_entry_and_package() {
     let tree = &resolved.trees[0];
     assert_eq!((tree.name.as_str(), &tree.root), ("package", &machine.at("app")));
     let names: Vec<String> = tree.manifest.keys().map(|path| text(path)).collect();
-    assert_eq!(names, ["dist/index.js", "dist/package.json", "node_modules/dep/index.js", "package.json"]);
+    let wanted = [
+        "dist/index.js",
+        "dist/package.json",
+        "node_modules/dep/LICENSE",
+        "node_modules/dep/index.js",
+        "package.json",
+    ];
+    assert_eq!(names, wanted);
     assert_eq!(resolved.read_roots, [machine.at("app"), machine.at("opt")]);
 }
 
@@ -101,9 +110,13 @@ fn a_script_without_a_package_brings_the_code_beside_it() {
     let entry = machine.file("tool/main.js", "x");
     machine.file("tool/lib/util.mjs", "x");
     machine.file("tool/notes.txt", "not loaded");
+    machine.file("tool/node_modules/dep/index", "installed");
     let resolved = machine.ok(&["node", &text(&entry)]);
     let names: Vec<String> = resolved.trees[0].manifest.keys().map(|path| text(path)).collect();
-    assert_eq!(names, ["lib/util.mjs", "main.js"]);
+    assert_eq!(
+        (names.as_slice(), resolved.trees.len()),
+        (&["lib/util.mjs", "main.js", "node_modules/dep/index"].map(str::to_owned)[..], 1)
+    );
 
     let entry = machine.file("home/server.js", "x");
     machine.file("home/private.json", "{}");
