@@ -8,6 +8,14 @@ pub fn trim_heap() {
     unsafe { libc::malloc_trim(0) };
 }
 
+/// Lets all threads allocate from one heap. To be called before there is a second thread: what short-lived threads freed
+/// would otherwise stay in heaps of their own.
+#[expect(unsafe_code, reason = "the allocator offers this only as a C function")]
+pub fn one_heap() {
+    // SAFETY: mallopt takes no pointer; it only sets how many arenas there may be.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
 /// Drops the pages of the program's own code and constants from this process's resident set. They stay in the page
 /// cache and come back one by one when they are used: a process that is about to wait for hours needs few of them.
 #[expect(unsafe_code, reason = "the places of the program's segments come from the dynamic loader")]

@@ -94,6 +94,7 @@ pub fn main() -> ExitCode {
 
 /// Everything that waits runs on one thread: connections share state without locks.
 fn on_one_thread(verb: impl Future<Output = u8>) -> u8 {
+    crate::memory::one_heap();
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let code = tokio::task::LocalSet::new().block_on(&runtime, verb);

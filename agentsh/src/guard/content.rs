@@ -40,8 +40,9 @@ pub trait ContentGuard: Debug {
         now: Duration,
     ) -> Option<Exfiltration>;
 
-    /// Remembers what a call brought in, and gives what is to be replaced in it before it is forwarded. `answer` is the
-    /// whole message: a result or an error.
+    /// Takes in what a call brought, and gives what is to be replaced in it before it is forwarded. `answer` is the whole
+    /// message: a result or an error. It counts in everything that is judged from now on; the work may wait for
+    /// [`ContentGuard::catch_up`], so that the client does not have to.
     fn remember_result(
         &mut self,
         server: &ServerId,
@@ -49,6 +50,9 @@ pub trait ContentGuard: Debug {
         answer: &Json<'_>,
         now: Duration,
     ) -> Vec<Rewrite>;
+
+    /// Does what was put off. To be called when nobody waits for an answer.
+    fn catch_up(&mut self);
 
     /// A text that is about to be handed to a server, without what [`ContentGuard::remember_result`] put in. None: it
     /// has nothing of that.
@@ -58,7 +62,7 @@ pub trait ContentGuard: Debug {
     fn note_tool(&mut self, server: &ServerId, tool: &str, says: Annotations);
 
     /// What is remembered and what was found, without any value: `tracking`, `tokens`, `leakage_events`.
-    fn report(&self) -> Value;
+    fn report(&mut self) -> Value;
 }
 
 /// A text of a result that is to be replaced.
@@ -114,13 +118,15 @@ impl ContentGuard for NotConfigured {
         Vec::new()
     }
 
+    fn catch_up(&mut self) {}
+
     fn unmarked(&self, _: &str) -> Option<String> {
         None
     }
 
     fn note_tool(&mut self, _: &ServerId, _: &str, _: Annotations) {}
 
-    fn report(&self) -> Value {
+    fn report(&mut self) -> Value {
         json!({"tracking": "not configured", "tokens": [], "leakage_events": []})
     }
 }

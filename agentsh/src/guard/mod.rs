@@ -1,5 +1,6 @@
 //! The decision engine: pure. No input or output, no clock, no runtime; time comes in as a parameter.
 
+pub(crate) mod ascii;
 pub mod content;
 pub mod destination;
 pub mod flow;

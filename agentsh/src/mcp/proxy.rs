@@ -53,6 +53,9 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
         }
         host.take_server_lines(&mut to_client).await;
         host.settle();
+        if to_client.is_idle() {
+            host.connection.options.content.borrow_mut().catch_up();
+        }
         if host.is_done() && (host.is_client_gone() || to_client.is_idle()) {
             return host.into_ended();
         }

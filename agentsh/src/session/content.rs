@@ -8,7 +8,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::guard::content::{Forbidden, Views, forbidden, markable};
 use crate::guard::flow::{self, Annotations, Flow, Flowed, Judged, Labels, Remembered};
@@ -17,14 +17,16 @@ use crate::guard::taint::marker::Position;
 use crate::guard::taint::{self, Leaves, Origin, OriginId};
 use crate::guard::threads::side_by_side;
 use crate::guard::{ContentGuard, Exfiltration, Outcome, Reason, Rewrite, Verdict};
-use crate::json::Json;
+use crate::json::{self, Json};
 use crate::policy::{ExfiltrationPolicy, HostPattern, MarkerPlace, NetworkRule, OnChange, Ruled};
 use crate::store::taint::Opened;
 use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
 
+mod later;
 mod own;
 
+use later::Later;
 pub use own::Wrapped;
 
 /// What happens when something is about to leave.
@@ -107,6 +109,8 @@ impl Settings {
 /// How long a result is remembered unless somebody says otherwise.
 pub const LIFETIME: Duration = Duration::from_secs(3600);
 
+/// A result that leaves so many bytes of freed memory behind that the kernel gets them back.
+const LONG: usize = 256 << 10;
 /// Detections and results that a report shows.
 const SHOWN: usize = 1000;
 /// Evicted results until the record hears of them again.
@@ -124,6 +128,7 @@ pub struct Content {
     /// What servers said of their own tools that speaks against them.
     suspected: BTreeMap<ServerId, Annotations>,
     random: Random,
+    later: Later,
 }
 
 impl Content {
@@ -189,6 +194,7 @@ impl Content {
             evicted: 0,
             suspected: BTreeMap::new(),
             random,
+            later: Later::default(),
         }
     }
 
@@ -209,6 +215,7 @@ impl Content {
 
     /// What of another server's results stands there.
     fn leak(&mut self, server: &ServerId, call: &Leaves<'_>) -> Option<Exfiltration> {
+        self.catch_up();
         let labels = self.labels(server);
         let judged = self.flow.judge(server, labels, call, since_1970(), &self.views);
         self.leak_of(judged, server)
@@ -266,7 +273,7 @@ impl Content {
         if self.found.len() >= SHOWN {
             self.found.pop_front();
         }
-        self.found.push_back(json!({
+        self.found.push_back(serde_json::json!({
             "detected_at": jiff::Timestamp::now().to_string(),
             "detector": found.detector,
             "severity": found.severity,
@@ -282,8 +289,8 @@ impl Content {
         }));
     }
 
-    /// Remembers one result; None when it could not be told what it is.
-    pub fn remember(&mut self, origin: Origin, leaves: &Leaves<'_>) -> OriginId {
+    /// Remembers one result, after all that came before it.
+    fn remember(&mut self, origin: Origin, leaves: &Leaves<'_>) -> OriginId {
         let server = origin.server.clone();
         let expires = origin.time + self.settings.lifetime;
         let Remembered { id, evicted, truncated, record, .. } =
@@ -337,6 +344,7 @@ impl ContentGuard for Content {
         arguments: Option<&Json<'_>>,
         _now: Duration,
     ) -> Option<Exfiltration> {
+        self.catch_up();
         let call = Leaves::of_call(tool, arguments.unwrap_or(&Json::Null));
         let labels = self.labels(server);
         let list = self.settings.destinations.as_ref().filter(|_| names_places(tool, arguments));
@@ -389,13 +397,31 @@ impl ContentGuard for Content {
             time: since_1970(),
             private: Origin::is_private(self.labels(server)),
         };
-        let id = self.remember(origin, &Leaves::of(said));
+        let id = self.flow.next_id(self.later.len());
         let marked = self.settings.marker.and_then(|position| {
             let (item, text) = markable(said)?;
             let text = self.flow.mark(id, &text, position, self.random.next())?;
             Some(Rewrite { item, text })
         });
+        self.later.push(origin, said);
+        if self.later.is_full() {
+            self.catch_up();
+        }
         marked.into_iter().collect()
+    }
+
+    fn catch_up(&mut self) {
+        let mut longest = 0;
+        for (origin, said) in self.later.take() {
+            longest = longest.max(said.len());
+            // It was read before it was written down.
+            if let Ok(said) = json::read(&said) {
+                self.remember(origin, &Leaves::of(&said));
+            }
+        }
+        if longest >= LONG {
+            crate::memory::trim_heap();
+        }
     }
 
     fn unmarked(&self, text: &str) -> Option<String> {
@@ -416,12 +442,13 @@ impl ContentGuard for Content {
         }
     }
 
-    fn report(&self) -> Value {
+    fn report(&mut self) -> Value {
+        self.catch_up();
         let (results, bytes) = self.flow.load();
         let newest = self.flow.origins().skip(results.saturating_sub(SHOWN));
         let tokens: Vec<Value> = newest
             .map(|(id, origin)| {
-                json!({
+                serde_json::json!({
                     "token_id": token_id(id),
                     "created_at": written(origin.time),
                     "expires_at": written(origin.time + self.settings.lifetime),
@@ -432,7 +459,7 @@ impl ContentGuard for Content {
                 })
             })
             .collect();
-        json!({
+        serde_json::json!({
             "tracking": "on",
             "response_mode": format!("{:?}", self.settings.mode).to_lowercase(),
             "token_count": results,

@@ -76,6 +76,12 @@ impl Flow {
         }
     }
 
+    /// The id that a result will have when so many others are remembered before it.
+    #[must_use]
+    pub fn next_id(&self, others: usize) -> OriginId {
+        self.judge.memory.next_id(others)
+    }
+
     /// Judges the arguments of a call to `server`, which has these labels for this tool.
     pub fn judge(
         &mut self,

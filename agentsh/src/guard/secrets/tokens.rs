@@ -2,6 +2,7 @@
 
 use super::entities::{Entity, Kind};
 use super::{checks, vendors};
+use crate::guard::ascii;
 
 /// Longest word that is judged as a whole, in bytes. Longer ones are looked at through their parts.
 const MAX_WORD: usize = 4096;
@@ -46,7 +47,7 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
             at += 1;
             continue;
         }
-        let letters = length(&bytes[at..], |class| class == LETTER);
+        let letters = ascii::letters(&bytes[at..]);
         let stop = usize::from(bytes.get(at + letters) == Some(&b'.'));
         let ends = bytes.get(at + letters + stop).is_none_or(|next| self::class(*next) == BREAK);
         let end = if letters > 0 && ends && letters <= MAX_PLAIN {
@@ -66,16 +67,8 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
 const MAX_PLAIN: usize = 16;
 /// Ends a word wherever it stands.
 const BREAK: u8 = 1;
-const LETTER: u8 = 2;
 static CLASS: [u8; 256] = {
     let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 128 {
-        if (byte as u8).is_ascii_alphabetic() {
-            table[byte] = LETTER;
-        }
-        byte += 1;
-    }
     let breaks = b" \n\r\t\"'`<>{}[](),;|";
     let mut at = 0;
     while at < breaks.len() {
@@ -99,6 +92,15 @@ fn length(bytes: &[u8], fits: impl Fn(u8) -> bool) -> usize {
 /// Whether the next word is a secret: `password:`, `"token": `, `Bearer`.
 fn announces(text: &str, start: usize, end: usize, announced: bool) -> bool {
     let word = &text[start..end];
+    // Mostly another word follows, and nothing is said of what comes.
+    let is_next = |ahead: &[u8]| matches!(ahead, [b' ', next, ..] if next.is_ascii_alphabetic());
+    if !announced
+        && !matches!(end - start, 5 | 6)
+        && is_next(&text.as_bytes()[end..])
+        && !word.ends_with([':', '='])
+    {
+        return false;
+    }
     let is_assigned = word.ends_with([':', '='])
         || text.as_bytes()[end..]
             .iter()

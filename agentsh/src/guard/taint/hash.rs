@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+use super::grams::{BLOCK, Filling, Grams};
+
 /// Symbols in a short gram: the smallest piece of a secret that is recognised.
 pub const SHORT: usize = 10;
 /// Symbols in a long gram (two short ones), the unit of a copied run.
@@ -9,9 +11,6 @@ pub const LONG: usize = 2 * SHORT;
 /// Steps between letters in a short interval gram, and (two of them) in a long one.
 pub const STEPS: usize = 12;
 pub const LONG_STEPS: usize = 2 * STEPS;
-
-/// Letters whose distances are measured at once.
-const CHUNK: usize = 1024;
 
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 const MIX_OLD: u64 = 0xC2B2_AE3D_27D4_EB4F;
@@ -74,11 +73,25 @@ impl Hasher {
         }
     }
 
-    /// The hash of every short gram of `symbols`: entry `i` is the gram that starts at `i`.
-    pub fn short_grams(&self, symbols: &[u8], into: &mut Vec<u64>) {
-        into.clear();
-        into.reserve((symbols.len() + 1).saturating_sub(SHORT));
-        self.each_short_gram(symbols, |_, gram| into.push(gram));
+    /// As [`Hasher::each_short_gram`], in blocks.
+    #[inline]
+    pub(super) fn each_short_block(&self, symbols: &[u8], mut each: impl FnMut(&Grams<'_>)) {
+        let Some(mut roll) = self.roll(symbols, 0) else { return };
+        let mut block = Filling::new();
+        block.room()[0] = roll.gram();
+        block.take(1, &mut each);
+        let (mut olds, mut news) = (symbols, &symbols[SHORT..]);
+        while !news.is_empty() {
+            let room = block.room();
+            let count = room.len().min(news.len());
+            for ((gram, &old), &new) in room.iter_mut().zip(olds).zip(&news[..count]) {
+                roll.forward(self, old, new);
+                *gram = roll.gram();
+            }
+            block.take(count, &mut each);
+            (olds, news) = (&olds[count..], &news[count..]);
+        }
+        block.finish(&mut each);
     }
 
     /// The short gram that starts at `at`, to be moved from there.
@@ -91,41 +104,44 @@ impl Hasher {
 
     /// As [`Hasher::each_short_gram`], over the distances between neighbouring letters (0 to 25): the same for a
     /// text, for its reversal, and for every Caesar or mirrored alphabet over either.
-    #[inline]
     pub fn each_interval_gram(&self, letters: &[u8], mut each: impl FnMut(usize, u64)) {
+        self.each_interval_block(letters, |grams| {
+            grams.own().iter().enumerate().for_each(|(at, gram)| each(grams.at + at, *gram));
+        });
+    }
+
+    /// As [`Hasher::each_interval_gram`], in blocks.
+    #[inline]
+    pub(super) fn each_interval_block(&self, letters: &[u8], mut each: impl FnMut(&Grams<'_>)) {
         if letters.len() <= STEPS {
             return;
         }
-        let mut steps = [0_u8; STEPS + CHUNK];
+        let mut steps = [0_u8; STEPS + BLOCK];
         distances(&letters[..=STEPS], &mut steps);
         let (mut forward, mut back) = (0_u64, 0_u64);
         for &step in &steps[..STEPS] {
             forward = forward.rotate_left(1) ^ self.step_enter[usize::from(step % 16)];
             back = back.rotate_right(1) ^ self.step_enter_back[usize::from(step % 16)];
         }
-        each(0, (forward ^ back).wrapping_mul(MIX));
-        let mut at = 1;
+        let mut block = Filling::new();
+        block.room()[0] = (forward ^ back).wrapping_mul(MIX);
+        block.take(1, &mut each);
         let mut rest = &letters[STEPS..];
         while rest.len() > 1 {
-            let count = (rest.len() - 1).min(CHUNK);
+            let room = block.room();
+            let count = room.len().min(rest.len() - 1);
             distances(&rest[..=count], &mut steps[STEPS..]);
-            for (&old, &new) in steps[..count].iter().zip(&steps[STEPS..]) {
+            for ((gram, &old), &new) in room.iter_mut().zip(&steps[..count]).zip(&steps[STEPS..]) {
                 let (enter, enter_back) = self.step_pairs[usize::from(old << 4 | new & 15)];
                 forward = forward.rotate_left(1) ^ enter;
                 back = back.rotate_right(1) ^ enter_back;
-                each(at, (forward ^ back).wrapping_mul(MIX));
-                at += 1;
+                *gram = (forward ^ back).wrapping_mul(MIX);
             }
+            block.take(count, &mut each);
             steps.copy_within(count..count + STEPS, 0);
             rest = &rest[count..];
         }
-    }
-
-    /// As [`Hasher::short_grams`], for intervals.
-    pub fn interval_grams(&self, letters: &[u8], into: &mut Vec<u64>) {
-        into.clear();
-        into.reserve(letters.len().saturating_sub(STEPS));
-        self.each_interval_gram(letters, |_, gram| into.push(gram));
+        block.finish(&mut each);
     }
 
     /// One hash over all of `symbols`.
@@ -135,27 +151,6 @@ impl Hasher {
             (hash.rotate_left(5) ^ self.enter[usize::from(symbol)]).wrapping_mul(MIX)
         });
         (hash ^ (hash >> 31)).wrapping_mul(MIX_OLD)
-    }
-}
-
-/// The grams of a while ago: a long gram is two that begin `APART` from each other.
-pub(super) struct Earlier<const APART: usize>([u64; 16]);
-
-impl<const APART: usize> Earlier<APART> {
-    const FITS: () = assert!(APART <= 16);
-
-    pub(super) fn new() -> Self {
-        let () = Self::FITS;
-        Self([0; 16])
-    }
-
-    /// Where the long gram begins that the gram at `at` completes, and the other gram in it. To be called for one place
-    /// after the other, from 0.
-    #[inline]
-    pub(super) fn pair(&mut self, at: usize, gram: u64) -> Option<(usize, u64)> {
-        let pair = at.checked_sub(APART).map(|start| (start, self.0[start % 16]));
-        self.0[at % 16] = gram;
-        pair
     }
 }
 
@@ -234,9 +229,15 @@ mod tests {
         Hasher::new(&[7; 32])
     }
 
+    fn short(hasher: &Hasher, symbols: &[u8]) -> Vec<u64> {
+        let mut grams = Vec::new();
+        hasher.each_short_gram(symbols, |_, gram| grams.push(gram));
+        grams
+    }
+
     fn intervals(text: &str) -> Vec<u64> {
         let mut grams = Vec::new();
-        hasher().interval_grams(&Folded::of(text).letters, &mut grams);
+        hasher().each_interval_gram(&Folded::of(text).letters, |_, gram| grams.push(gram));
         grams
     }
 
@@ -263,18 +264,15 @@ mod tests {
     #[test]
     fn another_key_gives_other_hashes() {
         let symbols = Folded::of("some text of twenty characters").symbols;
-        let (mut one, mut other) = (Vec::new(), Vec::new());
-        hasher().short_grams(&symbols, &mut one);
-        Hasher::new(&[8; 32]).short_grams(&symbols, &mut other);
+        let (one, other) = (short(&hasher(), &symbols), short(&Hasher::new(&[8; 32]), &symbols));
         assert!(one.iter().zip(&other).all(|(one, other)| one != other));
     }
 
     proptest! {
         #[test]
         fn grams_depend_on_their_symbols_alone(before in "[a-z]{0,30}", gram in "[a-z]{10}", after in "[a-z]{0,30}") {
-            let (mut alone, mut within) = (Vec::new(), Vec::new());
-            hasher().short_grams(gram.as_bytes(), &mut alone);
-            hasher().short_grams(format!("{before}{gram}{after}").as_bytes(), &mut within);
+            let alone = short(&hasher(), gram.as_bytes());
+            let within = short(&hasher(), format!("{before}{gram}{after}").as_bytes());
             prop_assert_eq!(alone[0], within[before.len()]);
         }
     }

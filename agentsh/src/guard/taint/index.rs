@@ -21,6 +21,8 @@ pub struct Index {
 /// From here on entries are put in order of their shards before they are stored: each shard is then read and
 /// written while it is in the processor's cache.
 const BATCH: usize = 256;
+/// So many entries before its turn a slot is read, so that several reads of memory are on their way at once.
+const AHEAD: usize = 12;
 
 impl Default for Index {
     fn default() -> Self {
@@ -59,9 +61,12 @@ impl Index {
         if self.entries + tags.len() > self.filter.room() {
             self.rebuild_filter(floor, tags.len());
         }
-        for &(tag, at) in &sorted {
+        let mut seen = 0;
+        for (index, &(tag, at)) in sorted.iter().enumerate() {
+            seen ^= sorted.get(index + AHEAD).map_or(EMPTY, |(tag, _)| self.first_slot(*tag));
             self.insert(tag, base + at, floor, &same);
         }
+        std::hint::black_box(seen);
     }
 
     /// Stores that `tag` was seen at `at`.
@@ -139,6 +144,21 @@ impl Index {
         }
     }
 
+    /// As [`Index::find`], for many tags; `visit` is also given what stands with the tag.
+    pub fn find_all(&self, tags: &[(usize, u32)], floor: u32, mut visit: impl FnMut(usize, u32)) {
+        let mut seen = 0;
+        for (index, &(at, tag)) in tags.iter().enumerate() {
+            seen ^= tags.get(index + AHEAD).map_or(EMPTY, |(_, tag)| self.first_slot(*tag));
+            self.find(tag, floor, |place| visit(at, place));
+        }
+        std::hint::black_box(seen);
+    }
+
+    fn first_slot(&self, tag: u32) -> u64 {
+        let slots = &self.shards[(tag >> 24) as usize];
+        slots.get(home(tag, slots.len())).copied().unwrap_or(EMPTY)
+    }
+
     /// Moves every place down by `by`, and forgets those that were below it.
     pub fn rebase(&mut self, by: u32) {
         for shard in 0..SHARDS {
@@ -164,13 +184,13 @@ impl Index {
 
     /// Room for so many more entries.
     fn reserve(&mut self, shard: usize, more: usize, floor: u32) {
-        if (self.used[shard] as usize + more) * 5 <= self.shards[shard].len() * 4 {
+        if (self.used[shard] as usize + more) * 4 <= self.shards[shard].len() * 3 {
             return;
         }
         let old = std::mem::take(&mut self.shards[shard]);
         let live = old.iter().filter(|&&entry| entry != EMPTY && place(entry) >= floor).count();
         let wanted = live + more;
-        let mut slots = vec![EMPTY; (wanted + wanted / 2 + 8).next_multiple_of(8)];
+        let mut slots = vec![EMPTY; (wanted + wanted * 3 / 4 + 8).next_multiple_of(8)];
         for entry in old.into_iter().filter(|&entry| entry != EMPTY && place(entry) >= floor) {
             put(&mut slots, entry);
         }

@@ -43,7 +43,7 @@ pub struct View<'a> {
 }
 
 /// Shows every text that decodes from a text, the text itself not among them.
-pub trait Decoder {
+pub trait Decoder: Sync {
     fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>));
 }
 
@@ -53,6 +53,22 @@ pub struct Plain;
 
 impl Decoder for Plain {
     fn decode(&self, _: &str, _: &mut dyn FnMut(View<'_>)) {}
+}
+
+/// What decodes from the texts of a result.
+fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
+    let mut decoded = Vec::new();
+    let mut room = MAX_DECODED;
+    let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
+    for leaf in texts {
+        decoder.decode(&leaf.text, &mut |view| {
+            if !view.is_rearranged && view.text.len() <= room {
+                room -= view.text.len();
+                decoded.push(view.text.to_owned());
+            }
+        });
+    }
+    decoded
 }
 
 /// The memory, and what was sent before.
@@ -87,27 +103,15 @@ impl Judge {
 
     /// Remembers every text of a result, and every text that decodes from one.
     pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
-        let mut decoded = Vec::new();
-        let mut room = MAX_DECODED;
-        for leaf in
-            result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED)
-        {
-            decoder.decode(&leaf.text, &mut |view| {
-                if !view.is_rearranged && view.text.len() <= room {
-                    room -= view.text.len();
-                    decoded.push(view.text.to_owned());
-                }
-            });
-        }
         let texts = result.items.iter().filter(|leaf| leaf.role != Role::Name).map(|leaf| &*leaf.text);
-        self.memory.remember(origin, texts.chain(decoded.iter().map(String::as_str)))
+        self.memory.remember(origin, texts, || decoded(result, decoder))
     }
 
-    /// The number of a marker that now stands for a result. `random` chooses it.
+    /// The number of a marker that now stands for a result, which may be one that is yet to be remembered. `random` chooses it.
     pub fn new_marker(&mut self, origin: OriginId, random: u64) -> u16 {
         let mut number = (random ^ random >> 16 ^ random >> 32 ^ random >> 48) as u16;
         if self.markers.len() >= self.sweep_at {
-            self.markers.retain(|_, origin| self.memory.entry(*origin).is_some());
+            self.markers.retain(|_, origin| !self.memory.is_forgotten(*origin));
             self.sweep_at = (2 * self.markers.len()).clamp(MIN_SWEEP, MAX_MARKERS);
         }
         while self.markers.contains_key(&number) && self.markers.len() < MAX_MARKERS {

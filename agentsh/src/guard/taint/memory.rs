@@ -1,5 +1,6 @@
 //! What results said, as keyed hashes: bounded, oldest first.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use super::index::Index;
 use super::known::Known;
 use super::print::{Print, Span};
 use crate::guard::secrets::Kind;
+use crate::guard::threads::side_by_side;
 use crate::types::ServerId;
 
 /// Positions are 32 bits wide; beyond this they are counted from a new start.
@@ -17,7 +19,7 @@ const REBASE: u32 = 1 << 31;
 pub struct Config {
     /// How long a result is remembered: 60 to 86,400 s, default 3600.
     pub lifetime: Duration,
-    /// Bytes for everything remembered, default 24 MiB.
+    /// Bytes for everything remembered, default 20 MiB.
     pub memory: usize,
     /// Whether [`Stored::record`] is made.
     pub record: bool,
@@ -25,7 +27,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { lifetime: Duration::from_secs(3600), memory: 24 << 20, record: false }
+        Self { lifetime: Duration::from_secs(3600), memory: 20 << 20, record: false }
     }
 }
 
@@ -155,14 +157,30 @@ impl TaintMemory {
         self.entry(id).map(|entry| &entry.origin)
     }
 
+    /// The id that a result will have when so many others are remembered before it.
+    #[must_use]
+    pub fn next_id(&self, others: usize) -> OriginId {
+        OriginId(self.first_id + (self.entries.len() + others) as u64)
+    }
+
+    pub(super) fn is_forgotten(&self, id: OriginId) -> bool {
+        id.0 < self.first_id
+    }
+
     /// Everything that is remembered, oldest first.
     pub fn origins(&self) -> impl Iterator<Item = (OriginId, &Origin)> {
         (self.first_id..).map(OriginId).zip(self.entries.iter().map(|entry| &entry.origin))
     }
 
-    /// Remembers the texts of one result.
-    pub fn remember<'a>(&mut self, origin: Origin, texts: impl Iterator<Item = &'a str>) -> Stored {
-        let (print, truncated) = self.print(texts);
+    /// Remembers the texts of one result, and further ones that `more` makes of it, beside it on a processor of its own
+    /// when the result is a long one.
+    pub fn remember<'a>(
+        &mut self,
+        origin: Origin,
+        texts: impl Iterator<Item = &'a str> + Clone,
+        more: impl FnOnce() -> Vec<String> + Send,
+    ) -> Stored {
+        let (print, truncated) = self.print(texts, more);
         let record = self.config.record.then(|| self.export(&origin, &print));
         let (id, evicted) = self.insert(origin, &print);
         Stored { id, evicted, truncated, record }
@@ -224,30 +242,28 @@ impl TaintMemory {
         });
         self.shadow.extend(print.shadow.iter().copied());
         let (floor, letter_floor) = (self.floor().min(start), self.letter_floor().min(letters_start));
-        let entries = &self.entries;
-        let server = &origin.server;
-        let same = |at: u32, by_letter: bool| {
-            let after = entries.partition_point(|entry| {
-                if by_letter { entry.letters_start <= at } else { entry.start <= at }
-            });
-            // None: a place in this very result.
-            entries.get(after.wrapping_sub(1)).is_none_or(|entry| {
-                (if by_letter { at >= letters_start } else { at >= start }) || entry.origin.server == *server
-            })
+        let [long, short, steps, secret_steps, values, pairs] = &print.tags;
+        let by_symbol = Places { base: start, floor, entries: &self.entries, starts: |entry| entry.start };
+        let by_letter = Places {
+            base: letters_start,
+            floor: letter_floor,
+            entries: &self.entries,
+            starts: |entry| entry.letters_start,
         };
-        let indices = [
-            &mut self.long,
-            &mut self.short,
-            &mut self.steps,
-            &mut self.secret_steps,
-            &mut self.values,
-            &mut self.pairs,
-        ];
-        for (which, (index, tags)) in indices.into_iter().zip(&print.tags).enumerate() {
-            let by_letter = which == 2 || which == 3;
-            let (base, floor) = if by_letter { (letters_start, letter_floor) } else { (start, floor) };
-            index.insert_all(tags, base, floor, |other| same(other, by_letter));
-        }
+        let server = &origin.server;
+        side_by_side(
+            long.len() * 8,
+            || {
+                by_symbol.insert(&mut self.long, long, server);
+                by_symbol.insert(&mut self.short, short, server);
+                by_symbol.insert(&mut self.values, values, server);
+                by_symbol.insert(&mut self.pairs, pairs, server);
+            },
+            || {
+                by_letter.insert(&mut self.steps, steps, server);
+                by_letter.insert(&mut self.secret_steps, secret_steps, server);
+            },
+        );
         self.next_letter += print.letters;
         let kind = |code: u8| Kind::from_code(code).unwrap_or(Kind::HighEntropy);
         let entry = Entry {
@@ -265,8 +281,9 @@ impl TaintMemory {
             tags: print.tags.iter().map(Vec::len).sum::<usize>() as u32,
         };
         self.used += live_size(&entry);
+        let id = self.next_id(0);
         self.entries.push_back(entry);
-        (OriginId(self.first_id + self.entries.len() as u64 - 1), evicted)
+        (id, evicted)
     }
 
     fn make_room(&mut self, needed: usize) -> Option<Evicted> {
@@ -306,6 +323,43 @@ impl TaintMemory {
         }
         self.shadow_start = 0;
         self.next_letter -= letters;
+    }
+}
+
+/// How places in one kind of index are counted.
+struct Places<'m> {
+    /// Where the new result begins.
+    base: u32,
+    /// Places below are forgotten.
+    floor: u32,
+    entries: &'m VecDeque<Entry>,
+    starts: fn(&Entry) -> u32,
+}
+
+impl Places<'_> {
+    /// A tag takes the place of the same one in this result, and in older ones of the same server.
+    fn insert(&self, index: &mut Index, tags: &[(u32, u32)], server: &ServerId) {
+        // Neighbouring tags were seen in the same results before.
+        let last = Cell::new((0, 0, false));
+        index.insert_all(tags, self.base, self.floor, |at| {
+            let (from, to, _) = last.get();
+            if !(from..to).contains(&at) {
+                last.set(self.result_at(at, server));
+            }
+            last.get().2
+        });
+    }
+
+    /// The places of the result that has this one, and whether its tags may go.
+    fn result_at(&self, at: u32, server: &ServerId) -> (u32, u32, bool) {
+        if at >= self.base {
+            return (self.base, u32::MAX, true);
+        }
+        let after = self.entries.partition_point(|entry| (self.starts)(entry) <= at);
+        let entry = |index: usize| self.entries.get(index);
+        let Some(found) = after.checked_sub(1).and_then(entry) else { return (0, 0, true) };
+        let end = entry(after).map_or(self.base, self.starts);
+        ((self.starts)(found), end, found.origin.server == *server)
     }
 }
 

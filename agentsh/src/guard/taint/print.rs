@@ -2,22 +2,17 @@
 
 use std::ops::Range;
 
-use super::hash::{self, Earlier, Hasher, LONG, LONG_STEPS, SHORT, STEPS};
-use super::known::Known;
+use super::hash::{self, Hasher, SHORT};
 use super::memory::TaintMemory;
 use super::near;
+use super::passages::Passages;
 use super::symbols::Folded;
-use super::winnow::Winnow;
 use crate::guard::secrets::{self, Kind};
 use crate::guard::threads::side_by_side;
 
-/// One of so many neighbouring grams is kept.
-pub(super) const WINDOW: usize = 13;
-pub(super) const STEP_WINDOW: usize = 25;
-/// In secrets, where small pieces count.
-const SECRET_WINDOW: usize = 3;
-/// Short grams in a row, all of them known before, that make a known passage.
-const KNOWN_RUN: usize = LONG - SHORT + 1;
+/// In secrets, where small pieces count, every so manieth gram is kept.
+const SECRET_STEP: usize = 3;
+const SECRET_INTERVAL_STEP: usize = 2;
 /// Values that are looked at in one result.
 const MAX_ENTITIES: usize = 4096;
 /// Symbols of one result; what stands beyond is not remembered, and the result of [`TaintMemory::print`] says so.
@@ -45,6 +40,8 @@ pub(super) struct Print {
 #[derive(Default)]
 struct Reading {
     text: Folded,
+    /// A text was left out.
+    truncated: bool,
     /// Each with its letters.
     spans: Vec<(Span, Range<usize>)>,
     /// Links and the like, as symbols and as letters.
@@ -54,21 +51,22 @@ struct Reading {
 }
 
 impl TaintMemory {
-    /// Hashes the texts of a result, without what everybody says and what the agent said before. True when the end of
-    /// it was left out.
-    pub(super) fn print<'a>(&mut self, texts: impl Iterator<Item = &'a str>) -> (Print, bool) {
+    /// Hashes the texts of a result, without what everybody says and what the agent said before; `more` makes further
+    /// texts of it meanwhile. True when the end of it was left out.
+    pub(super) fn print<'a>(
+        &mut self,
+        texts: impl Iterator<Item = &'a str> + Clone,
+        more: impl FnOnce() -> Vec<String> + Send,
+    ) -> (Print, bool) {
         self.known.prepare(&self.hasher);
         let (hasher, known) = (&self.hasher, &self.known);
         let mut reading = Reading::default();
-        let mut truncated = false;
-        for leaf in texts {
-            if reading.text.symbols.len() + leaf.len() > MAX_SYMBOLS {
-                truncated = true;
-            } else {
-                reading.add(hasher, leaf);
-            }
-        }
-        let Reading { text, mut spans, references: [symbols, letters], values, mut pairs } = reading;
+        let length = texts.clone().map(str::len).sum();
+        let ((), more) =
+            side_by_side(length, || texts.for_each(|text| reading.add_within_bounds(hasher, text)), more);
+        more.iter().for_each(|text| reading.add_within_bounds(hasher, text));
+        let Reading { text, truncated, mut spans, references: [symbols, letters], values, mut pairs } =
+            reading;
         pairs.retain(|(tag, _)| !known.has(*tag));
         spans.retain(|(span, _)| {
             let mut is_known = span.end - span.start >= SHORT as u32;
@@ -99,6 +97,14 @@ impl TaintMemory {
 }
 
 impl Reading {
+    fn add_within_bounds(&mut self, hasher: &Hasher, leaf: &str) {
+        if self.text.symbols.len() + leaf.len() > MAX_SYMBOLS {
+            self.truncated = true;
+        } else {
+            self.add(hasher, leaf);
+        }
+    }
+
     /// Folds one leaf and notes where its values stand.
     fn add(&mut self, hasher: &Hasher, leaf: &str) {
         let entities = with_lone_secret(leaf, secrets::find(leaf, MAX_ENTITIES));
@@ -156,192 +162,16 @@ fn values_in(
         short.extend(least);
         return;
     }
-    let mut winnow = Winnow::<SECRET_WINDOW>::new();
-    hasher.each_short_gram(symbols, |at, gram| winnow.push(hash::tag(gram), span.start + at as u32, short));
-    winnow.finish(short);
-    let mut winnow = Winnow::<SECRET_WINDOW>::new();
-    let first = letters.start as u32;
-    hasher.each_interval_gram(&text.letters[letters.clone()], |at, gram| {
-        winnow.push(hash::tag(gram), first + at as u32, steps);
+    hasher.each_short_gram(symbols, |at, gram| {
+        if at.is_multiple_of(SECRET_STEP) {
+            short.push((hash::tag(gram), span.start + at as u32));
+        }
     });
-    winnow.finish(steps);
-}
-
-struct Passages<'m> {
-    hasher: &'m Hasher,
-    known: &'m Known,
-}
-
-impl Passages<'_> {
-    /// The kept byte of each gram, and the tags of the passages that count: everything but what is known and what is
-    /// a reference, and every secret.
-    fn of_symbols(
-        &self,
-        symbols: &[u8],
-        references: &[Range<usize>],
-        secrets: &[Range<usize>],
-    ) -> (Vec<u8>, Vec<(u32, u32)>) {
-        let grams = (symbols.len() + 1).saturating_sub(SHORT);
-        let mut shadow = Vec::with_capacity(symbols.len());
-        let mut tags = Vec::with_capacity(grams / 6);
-        // Hardly any result has a known passage: it is read as if it had none, and again when it has.
-        let mut known = Runs::default();
-        let ranges = open(grams, SHORT, Vec::new(), references, secrets);
-        self.symbols_of(symbols, &ranges, &mut shadow, &mut tags, |at, gram| {
-            known.see(at, self.known.may_have(hash::tag(gram)));
-        });
-        let known = known.finish(grams);
-        if !known.is_empty() {
-            shadow.clear();
-            tags.clear();
-            let ranges = open(grams, SHORT, known, references, secrets);
-            self.symbols_of(symbols, &ranges, &mut shadow, &mut tags, |_, _| {});
+    hasher.each_interval_gram(&text.letters[letters.clone()], |at, gram| {
+        if at.is_multiple_of(SECRET_INTERVAL_STEP) {
+            steps.push((hash::tag(gram), (letters.start + at) as u32));
         }
-        shadow.resize(symbols.len(), 0);
-        (shadow, tags)
-    }
-
-    fn symbols_of(
-        &self,
-        symbols: &[u8],
-        ranges: &[Range<usize>],
-        shadow: &mut Vec<u8>,
-        tags: &mut Vec<(u32, u32)>,
-        mut see: impl FnMut(usize, u64),
-    ) {
-        let grams = (symbols.len() + 1).saturating_sub(SHORT);
-        let mut from = 0;
-        for range in ranges.iter().cloned().chain(std::iter::once(grams..grams)) {
-            let closed = &symbols[from..(range.start + SHORT - 1).clamp(from, symbols.len())];
-            self.hasher.each_short_gram(closed, |at, gram| {
-                see(from + at, gram);
-                shadow.push(!hash::shadow(gram));
-            });
-            let mut winnow = Winnow::<WINDOW>::new();
-            let mut earlier = Earlier::<SHORT>::new();
-            let text = &symbols[range.start..(range.end + SHORT - 1).clamp(range.start, symbols.len())];
-            self.hasher.each_short_gram(text, |at, gram| {
-                see(range.start + at, gram);
-                shadow.push(hash::shadow(gram));
-                if let Some((start, other)) = earlier.pair(at, gram) {
-                    winnow.push(hash::long(other, gram), (range.start + start) as u32, tags);
-                }
-            });
-            winnow.finish(tags);
-            from = range.end;
-        }
-    }
-
-    /// The same for distances between letters.
-    fn of_letters(&self, letters: &[u8], references: &[Range<usize>]) -> Vec<(u32, u32)> {
-        let grams = letters.len().saturating_sub(STEPS);
-        let mut tags = Vec::with_capacity(grams / 12);
-        let mut known = Runs::default();
-        let ranges = open(grams, STEPS, Vec::new(), references, &[]);
-        self.letters_of(letters, &ranges, &mut tags, |at, gram| {
-            known.see(at, self.known.may_have(hash::tag(gram)));
-        });
-        let known = known.finish(grams);
-        if !known.is_empty() {
-            tags.clear();
-            let ranges = open(grams, STEPS, known, references, &[]);
-            self.letters_of(letters, &ranges, &mut tags, |_, _| {});
-        }
-        tags
-    }
-
-    fn letters_of(
-        &self,
-        letters: &[u8],
-        ranges: &[Range<usize>],
-        tags: &mut Vec<(u32, u32)>,
-        mut see: impl FnMut(usize, u64),
-    ) {
-        let grams = letters.len().saturating_sub(STEPS);
-        let text = |range: &Range<usize>| &letters[range.start..(range.end + STEPS).min(letters.len())];
-        let mut from = 0;
-        for range in ranges.iter().cloned().chain(std::iter::once(grams..grams)) {
-            let closed = from..range.start;
-            self.hasher.each_interval_gram(text(&closed), |at, gram| see(closed.start + at, gram));
-            let mut winnow = Winnow::<STEP_WINDOW>::new();
-            let mut earlier = Earlier::<STEPS>::new();
-            self.hasher.each_interval_gram(text(&range), |at, gram| {
-                see(range.start + at, gram);
-                if let Some((start, other)) = earlier.pair(at, gram) {
-                    winnow.push(hash::long_interval(other, gram), (range.start + start) as u32, tags);
-                }
-            });
-            winnow.finish(tags);
-            from = range.end;
-        }
-    }
-}
-
-/// Runs of at least [`KNOWN_RUN`] grams that are known.
-#[derive(Default)]
-struct Runs {
-    found: Vec<Range<usize>>,
-    from: usize,
-}
-
-impl Runs {
-    #[inline]
-    fn see(&mut self, at: usize, is_known: bool) {
-        if !is_known {
-            self.end(at);
-        }
-    }
-
-    #[inline]
-    fn end(&mut self, at: usize) {
-        if at - self.from >= KNOWN_RUN {
-            self.found.push(self.from..at);
-        }
-        self.from = at + 1;
-    }
-
-    fn finish(mut self, grams: usize) -> Vec<Range<usize>> {
-        self.end(grams.max(self.from));
-        self.found
-    }
-}
-
-/// The ranges of `grams` grams that count. A reference closes every gram that begins in it and does not leave it by
-/// much; a secret opens its own again, whatever closed them.
-fn open(
-    grams: usize,
-    length: usize,
-    mut closed: Vec<Range<usize>>,
-    references: &[Range<usize>],
-    secrets: &[Range<usize>],
-) -> Vec<Range<usize>> {
-    let range = |range: &Range<usize>, beyond: usize| {
-        let end = (range.end + beyond).saturating_sub(length).min(grams);
-        (range.start < end).then_some(range.start..end)
-    };
-    closed.extend(references.iter().filter_map(|reference| range(reference, 2)));
-    closed.sort_unstable_by_key(|range| range.start);
-    let mut open = Vec::new();
-    let mut from = 0;
-    for range in closed {
-        if from < range.start {
-            open.push(from..range.start);
-        }
-        from = from.max(range.end);
-    }
-    if from < grams {
-        open.push(from..grams);
-    }
-    open.extend(secrets.iter().filter_map(|secret| range(secret, 1)));
-    open.sort_unstable_by_key(|range| range.start);
-    let mut joined: Vec<Range<usize>> = Vec::with_capacity(open.len());
-    for range in open {
-        match joined.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => joined.push(range),
-        }
-    }
-    joined
+    });
 }
 
 /// The tag of a whole value.
@@ -370,5 +200,3 @@ fn with_lone_secret(leaf: &str, mut entities: Vec<secrets::Entity>) -> Vec<secre
     }
     entities
 }
-
-const _: () = assert!(LONG_STEPS == 2 * STEPS);

@@ -3,22 +3,26 @@
 
 use std::collections::BTreeMap;
 
-use super::hash::{self, Earlier, LONG, LONG_STEPS, Roll, SHORT, STEPS};
+use super::grams::{BLOCK, Intervals, Symbols, Unit};
+use super::hash::{self, Hasher, LONG, LONG_STEPS, Roll, SHORT, STEPS};
+use super::index::Index;
 use super::memory::{Entry, Origin, OriginId, TaintMemory};
-use super::print::{Span, WINDOW};
+use super::print::Span;
 use super::symbols::Folded;
 use crate::guard::secrets::Kind;
 use crate::guard::threads::side_by_side;
 
-/// Every copied run of so many symbols (letters and digits) is found, wherever it stands.
-pub const GUARANTEED_RUN: usize = LONG + WINDOW - 1;
-/// Shorter runs, where one is found by chance, are everyday phrases.
-const MIN_RUN: usize = 30;
+/// Every copied run of so many symbols (letters and digits) is found, wherever it stands. Shorter runs are everyday
+/// phrases.
+pub const GUARANTEED_RUN: usize = 30;
+// A run has a long gram at every place where one may be kept.
+const _: () = assert!(GUARANTEED_RUN >= LONG + Symbols::APART - 1);
 /// So much of a secret is as bad as all of it.
 const MIN_PIECE: usize = 12;
 /// Places of interval grams that are compared in one scan.
 const MAX_PLACES: usize = 8192;
-/// Hits of one scan in what would leave, and as many in what may go there.
+/// Hits of one scan in what would leave as it stands, as many in what would leave shifted, and as many in what may go
+/// there.
 const MAX_HITS: usize = 256;
 /// Hits that are asked whether they cover a place already.
 const RECENT: usize = 8;
@@ -51,22 +55,29 @@ pub(super) type Leaving<'l> = &'l dyn Fn(&Origin) -> bool;
 #[derive(Default)]
 pub(super) struct Hits {
     pub list: Vec<Hit>,
+    leaving: usize,
+    leaving_shifted: usize,
     harmless: usize,
 }
 
 impl Hits {
     /// Whether so much leaves that not all of it was looked at.
     pub fn is_full(&self) -> bool {
-        self.has_no_room(true)
+        self.leaving >= MAX_HITS || self.leaving_shifted >= MAX_HITS
     }
 
-    fn has_no_room(&self, leaves: bool) -> bool {
-        let count = if leaves { self.list.len() - self.harmless } else { self.harmless };
-        count >= MAX_HITS
+    /// Whether there is room for another one as it stands.
+    fn has_room(&self, leaves: bool) -> bool {
+        (if leaves { self.leaving } else { self.harmless }) < MAX_HITS
     }
 
     fn push(&mut self, hit: Hit) {
-        self.harmless += usize::from(!hit.leaves);
+        let count = match hit {
+            Hit { leaves: false, .. } => &mut self.harmless,
+            Hit { what: What::Shifted(_), .. } => &mut self.leaving_shifted,
+            Hit { .. } => &mut self.leaving,
+        };
+        *count += 1;
         self.list.push(hit);
     }
 }
@@ -89,44 +100,22 @@ struct Candidates {
 }
 
 impl Candidates {
-    /// Every long gram is looked up, not only those that winnowing would choose: the filter answers sooner than the
-    /// choice is made.
-    fn of_symbols(&mut self, memory: &TaintMemory, symbols: &[u8]) {
+    /// Every gram is looked up: of what is remembered, one of several neighbours is kept.
+    fn find<U: Unit>(&mut self, hasher: &Hasher, text: &[u8], values: &Index, passages: &Index) {
         let Self { short, long } = self;
         short.clear();
         long.clear();
-        let values = !memory.short.is_empty();
-        let mut earlier = Earlier::<SHORT>::new();
-        memory.hasher.each_short_gram(symbols, |at, gram| {
-            if values && memory.short.may_have(hash::tag(gram)) {
-                short.push((at, hash::tag(gram)));
+        let mut tags = [0; BLOCK];
+        U::each_block(hasher, text, |grams| {
+            if !values.is_empty() {
+                let own = grams.own().iter().map(|gram| hash::tag(*gram)).enumerate();
+                short.extend(
+                    own.filter(|(_, tag)| values.may_have(*tag)).map(|(at, tag)| (grams.at + at, tag)),
+                );
             }
-            if let Some((start, other)) = earlier.pair(at, gram) {
-                let tag = hash::long(other, gram);
-                if memory.long.may_have(tag) {
-                    long.push((start, tag));
-                }
-            }
-        });
-    }
-
-    /// As [`Candidates::of_symbols`], over the distances between letters.
-    fn of_letters(&mut self, memory: &TaintMemory, letters: &[u8]) {
-        let Self { short, long } = self;
-        short.clear();
-        long.clear();
-        let values = !memory.secret_steps.is_empty();
-        let mut earlier = Earlier::<STEPS>::new();
-        memory.hasher.each_interval_gram(letters, |at, gram| {
-            if values && memory.secret_steps.may_have(hash::tag(gram)) {
-                short.push((at, hash::tag(gram)));
-            }
-            if let Some((start, other)) = earlier.pair(at, gram) {
-                let tag = hash::long_interval(other, gram);
-                if memory.steps.may_have(tag) {
-                    long.push((start, tag));
-                }
-            }
+            let (start, count) = grams.long::<U>(&mut tags);
+            let own = tags[..count].iter().copied().enumerate();
+            long.extend(own.filter(|(_, tag)| passages.may_have(*tag)).map(|(at, tag)| (start + at, tag)));
         });
     }
 }
@@ -140,8 +129,8 @@ impl Scanner {
         let Self { symbols, letters } = self;
         side_by_side(
             text.symbols.len(),
-            || symbols.of_symbols(memory, &text.symbols),
-            || letters.of_letters(memory, &text.letters),
+            || symbols.find::<Symbols>(&memory.hasher, &text.symbols, &memory.short, &memory.long),
+            || letters.find::<Intervals>(&memory.hasher, &text.letters, &memory.secret_steps, &memory.steps),
         );
         self.values(memory, &text.symbols, leaving, &mut hits);
         self.passages(memory, &text.symbols, leaving, &mut hits);
@@ -153,67 +142,60 @@ impl Scanner {
     }
 
     fn values(&self, memory: &TaintMemory, symbols: &[u8], leaving: Leaving<'_>, hits: &mut Hits) {
-        for &(at, tag) in &self.symbols.short {
-            memory.short.find(tag, memory.floor(), |place| {
-                let Some((origin, entry)) = memory.entry_at(place) else { return };
-                let covered = |hit: &Hit| hit.origin == origin && hit.start <= at && at < hit.end;
-                let leaves = leaving(&entry.origin);
-                if hits.has_no_room(leaves) || hits.list.iter().rev().take(RECENT).any(covered) {
-                    return;
-                }
-                let Some((start, end)) = extend(memory, symbols, at, place, entry) else { return };
-                let relative = place - entry.start;
-                let Some(span) = span_at(&entry.spans, relative) else { return };
-                let before = (at - start).min((relative - span.start) as usize);
-                let after = (end - at).min((span.end - relative) as usize);
-                let whole = (span.end - span.start) as usize;
-                let needed = if span.kind.is_secret() { whole.min(MIN_PIECE) } else { whole };
-                if before + after >= needed {
-                    hits.push(Hit {
-                        start: at - before,
-                        end: at + after,
-                        origin,
-                        leaves,
-                        what: What::Value(span.kind),
-                    });
-                }
-            });
-        }
+        memory.short.find_all(&self.symbols.short, memory.floor(), |at, place| {
+            let Some((origin, entry)) = memory.entry_at(place) else { return };
+            let covered = |hit: &Hit| hit.origin == origin && hit.start <= at && at < hit.end;
+            let leaves = leaving(&entry.origin);
+            if !hits.has_room(leaves) || hits.list.iter().rev().take(RECENT).any(covered) {
+                return;
+            }
+            let Some((start, end)) = extend(memory, symbols, at, place, entry) else { return };
+            let relative = place - entry.start;
+            let Some(span) = span_at(&entry.spans, relative) else { return };
+            let before = (at - start).min((relative - span.start) as usize);
+            let after = (end - at).min((span.end - relative) as usize);
+            let whole = (span.end - span.start) as usize;
+            let needed = if span.kind.is_secret() { whole.min(MIN_PIECE) } else { whole };
+            if before + after >= needed {
+                hits.push(Hit {
+                    start: at - before,
+                    end: at + after,
+                    origin,
+                    leaves,
+                    what: What::Value(span.kind),
+                });
+            }
+        });
     }
 
     fn passages(&self, memory: &TaintMemory, symbols: &[u8], leaving: Leaving<'_>, hits: &mut Hits) {
-        for &(at, tag) in &self.symbols.long {
-            memory.long.find(tag, memory.floor(), |place| {
-                let Some((origin, entry)) = memory.entry_at(place) else { return };
-                let covered = |hit: &Hit| {
-                    hit.origin == origin && hit.what == What::Run && at + LONG <= hit.end && hit.start <= at
-                };
-                let leaves = leaving(&entry.origin);
-                if hits.has_no_room(leaves) || hits.list.iter().rev().take(RECENT).any(covered) {
-                    return;
-                }
-                if let Some((start, end)) = extend(memory, symbols, at, place, entry)
-                    && end - start >= MIN_RUN
-                {
-                    hits.push(Hit { start, end, origin, leaves, what: What::Run });
-                }
-            });
-        }
+        memory.long.find_all(&self.symbols.long, memory.floor(), |at, place| {
+            let Some((origin, entry)) = memory.entry_at(place) else { return };
+            let covered = |hit: &Hit| {
+                hit.origin == origin && hit.what == What::Run && at + LONG <= hit.end && hit.start <= at
+            };
+            let leaves = leaving(&entry.origin);
+            if !hits.has_room(leaves) || hits.list.iter().rev().take(RECENT).any(covered) {
+                return;
+            }
+            if let Some((start, end)) = extend(memory, symbols, at, place, entry)
+                && end - start >= GUARANTEED_RUN
+            {
+                hits.push(Hit { start, end, origin, leaves, what: What::Run });
+            }
+        });
     }
 
     /// Only of what leaves: every long text has many of these grams by itself.
     fn shifted(&self, memory: &TaintMemory, leaving: Leaving<'_>, hits: &mut Hits) {
         let mut places = Places::default();
-        for &(at, tag) in &self.letters.short {
-            memory
-                .secret_steps
-                .find(tag, memory.letter_floor(), |place| places.add(memory, leaving, at, place));
-        }
+        let floor = memory.letter_floor();
+        memory
+            .secret_steps
+            .find_all(&self.letters.short, floor, |at, place| places.add(memory, leaving, at, place));
         places.report(STEPS + 1, Some(Kind::HighEntropy), hits);
         let mut places = Places::default();
-        for &(at, tag) in &self.letters.long {
-            memory.steps.find(tag, memory.letter_floor(), |place| places.add(memory, leaving, at, place));
-        }
+        memory.steps.find_all(&self.letters.long, floor, |at, place| places.add(memory, leaving, at, place));
         places.report(LONG_STEPS + 1, None, hits);
     }
 }
@@ -286,7 +268,7 @@ impl Places {
 
     fn report(self, length: usize, kind: Option<Kind>, hits: &mut Hits) {
         for ((origin, ..), (first, last, count)) in self.lines {
-            if count >= 2 && !hits.has_no_room(true) {
+            if count >= 2 && hits.leaving_shifted < MAX_HITS {
                 let (end, what) = (last + length, What::Shifted(kind));
                 hits.push(Hit { start: first, end, origin, leaves: true, what });
             }
@@ -325,7 +307,7 @@ mod tests {
         let secret =
             "nobody outside of this house may hear what the committee decided about the winter garden";
         let result = letters(1, 300_000) + secret + &letters(2, 1000);
-        memory.remember(origin, std::iter::once(result.as_str()));
+        memory.remember(origin, std::iter::once(result.as_str()), Vec::new);
         let shifted: String = secret
             .bytes()
             .map(|byte| if byte == b' ' { ' ' } else { char::from((byte - b'a' + 7) % 26 + b'a') })

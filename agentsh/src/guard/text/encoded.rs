@@ -1,6 +1,8 @@
 //! Whether it is worth looking behind a text: one cheap pass that says no to prose, code and tables, so that only what
 //! could be encoded pays for the decoders. In doubt it says yes.
 
+use crate::guard::ascii;
+
 /// Letters and digits in a row that may be base64, base32 or hex.
 const RUN: usize = 12;
 /// A word with signs in it that may be one of the larger alphabets.
@@ -65,7 +67,7 @@ pub fn looks_encoded(text: &str) -> bool {
     while at < bytes.len() {
         // A word of small letters at once: it is no encoding, and most of every text.
         if piece.length == 0 {
-            let small = bytes[at..].iter().take_while(|byte| CLASS[usize::from(**byte)] & LOWER != 0).count();
+            let small = ascii::small_letters(&bytes[at..]);
             let ends = bytes.get(at + small).is_none_or(|next| CLASS[usize::from(*next)] & PIECE == 0);
             if small > 2 && ends {
                 at += small;

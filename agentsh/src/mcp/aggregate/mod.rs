@@ -93,6 +93,9 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
             }
         }
         aggregate.turn().await;
+        if aggregate.board.to_client.is_idle() {
+            aggregate.catch_up();
+        }
         if aggregate.is_finished() {
             return;
         }
@@ -184,6 +187,13 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         }
         for note in self.board.notes.drain(..) {
             (self.front.note)(&note);
+        }
+    }
+
+    /// What could wait until the client had its answers.
+    fn catch_up(&self) {
+        for host in &self.hosts {
+            host.connection.options.content.borrow_mut().catch_up();
         }
     }
 

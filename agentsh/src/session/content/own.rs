@@ -1,7 +1,7 @@
 //! The same engine for an agent that asks itself: it hands over what it read, and what it is about to send.
 
 use crate::guard::taint::{Leaves, Origin, OriginId, marker};
-use crate::guard::{Exfiltration, Outcome};
+use crate::guard::{ContentGuard, Exfiltration, Outcome};
 use crate::json::Json;
 use crate::store::Event;
 use crate::types::ToolId;
@@ -25,6 +25,7 @@ impl Content {
             call: String::new(),
             time: since_1970(),
         };
+        self.catch_up();
         let id = self.remember(origin, &Leaves::of(content));
         let text = content.as_text().unwrap_or_default().into_owned();
         let random = self.random.next();
@@ -37,6 +38,7 @@ impl Content {
     pub fn search(&mut self, target: &ToolId, data: &Json<'_>) -> Vec<(OriginId, Exfiltration)> {
         let call = Leaves::of_call(&target.tool, data);
         let labels = self.labels(&target.server);
+        self.catch_up();
         let judged = self.flow.judge(&target.server, labels, &call, since_1970(), &self.views);
         let mut found: Vec<(OriginId, Exfiltration)> = Vec::new();
         for flowed in judged.findings.into_iter().filter(|flowed| flowed.refused) {

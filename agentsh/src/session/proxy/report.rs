@@ -37,7 +37,9 @@ impl Report {
 
     fn content(&self) -> Value {
         let mut report = json!({"session_id": self.session, "created_at": self.created_at.to_string()});
-        if let (Value::Object(report), Value::Object(found)) = (&mut report, self.content.borrow().report()) {
+        if let (Value::Object(report), Value::Object(found)) =
+            (&mut report, self.content.borrow_mut().report())
+        {
             report.extend(found);
         }
         report

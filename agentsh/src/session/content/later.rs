@@ -1,0 +1,37 @@
+//! Results that wait to be remembered.
+
+use crate::guard::taint::Origin;
+use crate::json::Json;
+
+/// Results and bytes of them that may wait.
+const MAX_RESULTS: usize = 64;
+const MAX_BYTES: usize = 4 << 20;
+
+/// Each with where it came from, oldest first, as JSON.
+#[derive(Debug, Default)]
+pub(super) struct Later {
+    results: Vec<(Origin, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Later {
+    pub fn push(&mut self, origin: Origin, said: &Json<'_>) {
+        let text = said.to_compact().into_bytes();
+        self.bytes += text.len();
+        self.results.push((origin, text));
+    }
+
+    pub fn len(&self) -> usize {
+        self.results.len()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.results.len() >= MAX_RESULTS || self.bytes >= MAX_BYTES
+    }
+
+    /// Leaves nothing behind.
+    pub fn take(&mut self) -> Vec<(Origin, Vec<u8>)> {
+        self.bytes = 0;
+        std::mem::take(&mut self.results)
+    }
+}
