@@ -3,7 +3,7 @@
 use crate::guard::destination::{self, Destination, Form, Target};
 use crate::guard::taint::Leaves;
 use crate::guard::taint::leaves::Role;
-use crate::guard::text::{Limits, looks_encoded};
+use crate::guard::text::Limits;
 use crate::policy::domain::Host;
 use crate::policy::{HostPattern, Ruled};
 
@@ -57,7 +57,7 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<HostPattern>], limits: &Lim
                 found = Some(destination);
             }
         };
-        if looks_encoded(&leaf.text) {
+        if leaf.looks_encoded() {
             let _ = destination::find_in_views(&leaf.text, key, limits, &mut see);
         } else {
             destination::find(&leaf.text, key, &mut see);

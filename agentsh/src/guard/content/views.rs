@@ -1,7 +1,7 @@
 //! What decodes from a text, for the search of [`crate::guard::taint`].
 
 use crate::guard::taint::judge::{Decoder, View};
-use crate::guard::text::{self, Limits, Step, looks_encoded, visit, visit_orders};
+use crate::guard::text::{self, Limits, Step, visit, visit_orders};
 
 /// Every text that [`visit`] finds, without the text itself.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,13 +13,13 @@ pub struct Views {
 const MAX_ORDERED: usize = 8 * 1024;
 
 impl Decoder for Views {
-    fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>)) {
+    fn decode(&self, text: &str, is_encoded: bool, sink: &mut dyn FnMut(View<'_>)) {
         let mut show = |view: text::View<'_>| {
             let Some(last) = view.how.last() else { return };
             let how = || view.how.iter().map(|step| Step::as_str(*step)).collect();
             sink(View { text: view.text, how: &how, is_rearranged: last.is_permutation() });
         };
-        if looks_encoded(text) {
+        if is_encoded {
             // What a bound left out is not seen here; the search of the text as it stands has no bound.
             let _ = visit(text, &self.limits, &mut show);
         } else if text.len() <= MAX_ORDERED {

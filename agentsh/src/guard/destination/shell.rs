@@ -4,6 +4,7 @@ use super::bare::{give, is_certain, is_file_name};
 use super::host::unreadable;
 use super::shell_words::{UNKNOWN, Word, commands};
 use super::{Destination, Form, Sink};
+use crate::guard::ascii;
 
 /// How commands are nested in quotes that are looked into.
 const MAX_DEPTH: usize = 3;
@@ -128,17 +129,16 @@ fn has_tool(text: &str) -> bool {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
-        let first = FIRST[usize::from(bytes[at])];
-        if first & IS_WORD == 0 {
+        if FIRST[usize::from(bytes[at])] & IS_WORD == 0 {
             at += 1;
             continue;
         }
         let start = at;
+        at += ascii::letters(&bytes[at..]);
         while at < bytes.len() && FIRST[usize::from(bytes[at])] & IS_WORD != 0 {
             at += 1;
         }
-        let length = at - start;
-        if length <= LONGEST && first >> length & 1 != 0 && tool(&text[start..at]).is_some() {
+        if tool(&text[start..at]).is_some() {
             return true;
         }
     }
@@ -151,7 +151,7 @@ const LONGEST: usize = 17;
 const IS_WORD: u32 = 1;
 /// For each byte, which lengths the names of tools have that begin with it: one bit for each length. Capitals begin
 /// sentences; only `Curl` and `Invoke-WebRequest` are written with one. Nearly every word of a text is none of them by its
-/// first letter and its length.
+/// first two letters and its length.
 static FIRST: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -172,10 +172,23 @@ static FIRST: [u32; 256] = {
     }
     table
 };
+/// The same for the letter behind it.
+static SECOND: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < TOOLS.len() {
+        let name = TOOLS[at].0.as_bytes();
+        table[name[1] as usize] |= 1 << name.len();
+        table[name[1].to_ascii_uppercase() as usize] |= 1 << name.len();
+        at += 1;
+    }
+    table
+};
 
 fn tool(name: &str) -> Option<(&'static str, Kind)> {
-    let first = FIRST[usize::from(*name.as_bytes().first()?)];
-    if name.len() > LONGEST || first >> name.len() & 1 == 0 {
+    let [first, second, ..] = name.as_bytes() else { return None };
+    let lengths = FIRST[usize::from(*first)] & SECOND[usize::from(*second)];
+    if name.len() > LONGEST || lengths >> name.len() & 1 == 0 {
         return None;
     }
     let mut lower = [0; LONGEST];

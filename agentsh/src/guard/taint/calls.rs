@@ -8,6 +8,7 @@ use super::leaves::Role;
 use super::scan::What;
 use super::sinks::HEAD;
 use super::symbols::Folded;
+use crate::guard::text::looks_encoded;
 use crate::types::ServerId;
 
 /// Symbols that a call adds at least to what earlier ones sent; all of its text when it is shorter.
@@ -72,7 +73,7 @@ impl Judge {
             let raw = (leaf.role != Role::Number && tail.raw.len() > leaf.text.len() && tail.raw.len() >= 16)
                 .then(|| tail.raw.clone());
             if let Some(raw) = raw.filter(|_| !self.memory.is_empty()) {
-                decoder.decode(&raw, &mut |view| {
+                decoder.decode(&raw, looks_encoded(&raw), &mut |view| {
                     let how = || std::iter::once("earlier-calls").chain((view.how)()).collect();
                     self.view(view.text, at, &how, search);
                 });

@@ -13,6 +13,7 @@ use super::scan::{Hit, Scanner};
 use super::sinks::Sinks;
 use super::symbols::Folded;
 use crate::guard::secrets::{self, Kind};
+use crate::guard::text::looks_encoded;
 use crate::types::ServerId;
 
 pub use super::findings::{Finding, Findings, Severity};
@@ -44,7 +45,8 @@ pub struct View<'a> {
 
 /// Shows every text that decodes from a text, the text itself not among them.
 pub trait Decoder: Sync {
-    fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>));
+    /// `is_encoded`: what [`crate::guard::text::looks_encoded`] says of the text.
+    fn decode(&self, text: &str, is_encoded: bool, sink: &mut dyn FnMut(View<'_>));
 }
 
 /// Decodes nothing.
@@ -52,7 +54,7 @@ pub trait Decoder: Sync {
 pub struct Plain;
 
 impl Decoder for Plain {
-    fn decode(&self, _: &str, _: &mut dyn FnMut(View<'_>)) {}
+    fn decode(&self, _: &str, _: bool, _: &mut dyn FnMut(View<'_>)) {}
 }
 
 /// What decodes from the texts of a result.
@@ -61,7 +63,7 @@ fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
     let mut room = MAX_DECODED;
     let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
     for leaf in texts {
-        decoder.decode(&leaf.text, &mut |view| {
+        decoder.decode(&leaf.text, leaf.looks_encoded(), &mut |view| {
             if !view.is_rearranged && view.text.len() <= room {
                 room -= view.text.len();
                 decoded.push(view.text.to_owned());
@@ -321,7 +323,9 @@ impl Judge {
             if leaf.role == Role::Number || leaf.text.len() < MIN_DECODED {
                 // Too short alone; a part of the whole.
             } else {
-                decoder.decode(&leaf.text, &mut |view| self.view(view.text, at, view.how, search));
+                decoder.decode(&leaf.text, leaf.looks_encoded(), &mut |view| {
+                    self.view(view.text, at, view.how, search)
+                });
             }
             if leaf.role == Role::Text && joined.len() + leaf.text.len() <= MAX_JOINED {
                 parts += 1;
@@ -330,7 +334,9 @@ impl Judge {
         }
         if parts > 1 && joined.len() >= MIN_DECODED {
             let first = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
-            decoder.decode(&joined, &mut |view| self.view(view.text, first, view.how, search));
+            decoder.decode(&joined, looks_encoded(&joined), &mut |view| {
+                self.view(view.text, first, view.how, search)
+            });
         }
     }
 

@@ -1,9 +1,11 @@
 //! The texts in a JSON value: strings, numbers, names of members, and lists of character codes.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use crate::guard::text::looks_encoded;
 use crate::json::{Json, unescape};
 
 /// Shortest list of numbers that may spell a text.
@@ -27,6 +29,20 @@ pub struct Leaf<'a> {
     pub role: Role,
     pub text: Cow<'a, str>,
     node: u32,
+    /// What [`looks_encoded`] said of the text, once somebody asked.
+    encoded: OnceLock<bool>,
+}
+
+impl<'a> Leaf<'a> {
+    fn new(role: Role, text: Cow<'a, str>, node: u32) -> Self {
+        Self { role, text, node, encoded: OnceLock::new() }
+    }
+
+    /// As [`looks_encoded`]; the text is read once, whoever asks.
+    #[must_use]
+    pub fn looks_encoded(&self) -> bool {
+        *self.encoded.get_or_init(|| looks_encoded(&self.text))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +65,7 @@ impl<'a> Leaves<'a> {
     #[must_use]
     pub fn of_call(tool: &'a str, arguments: &Json<'a>) -> Self {
         let mut leaves = Self { items: Vec::new(), nodes: vec![(0, Step::Root)] };
-        leaves.items.push(Leaf { role: Role::Tool, text: Cow::Borrowed(tool), node: 0 });
+        leaves.items.push(Leaf::new(Role::Tool, Cow::Borrowed(tool), 0));
         leaves.add(arguments, 0);
         leaves
     }
@@ -66,7 +82,7 @@ impl<'a> Leaves<'a> {
     #[must_use]
     pub fn of_value(tool: &'a str, arguments: &'a Value) -> Self {
         let mut leaves = Self { items: Vec::new(), nodes: vec![(0, Step::Root)] };
-        leaves.items.push(Leaf { role: Role::Tool, text: Cow::Borrowed(tool), node: 0 });
+        leaves.items.push(Leaf::new(Role::Tool, Cow::Borrowed(tool), 0));
         leaves.add_value(arguments, 0);
         leaves
     }
@@ -202,7 +218,7 @@ impl<'a> Leaves<'a> {
     }
 
     fn push(&mut self, role: Role, text: Cow<'a, str>, node: u32) {
-        self.items.push(Leaf { role, text, node });
+        self.items.push(Leaf::new(role, text, node));
     }
 
     fn node(&mut self, parent: u32, step: Step) -> u32 {

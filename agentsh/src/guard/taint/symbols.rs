@@ -54,6 +54,8 @@ impl Folded {
 
     /// Appends the symbols of `text`.
     pub fn push(&mut self, text: &str) {
+        self.symbols.reserve(text.len());
+        self.letters.reserve(text.len());
         let mut rest = text;
         while !rest.is_empty() {
             let (block, behind) = rest.split_at(rest.floor_char_boundary(BLOCK));

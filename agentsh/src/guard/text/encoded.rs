@@ -73,6 +73,11 @@ pub fn looks_encoded(text: &str) -> bool {
                 at += small;
                 dense += small;
                 odd = (odd - 1).max(0);
+                if bytes.get(at) == Some(&b' ') {
+                    at += 1;
+                    white += 1;
+                    (dense, dense_signs) = (0, 0);
+                }
                 continue;
             }
         }
