@@ -411,6 +411,7 @@ impl ContentGuard for Content {
     }
 
     fn catch_up(&mut self) {
+        self.flow.settle();
         let mut longest = 0;
         for (origin, said) in self.later.take() {
             longest = longest.max(said.len());

@@ -82,6 +82,11 @@ impl Flow {
         self.judge.memory.next_id(others)
     }
 
+    /// Does what the last judgement left to be done when nobody waits.
+    pub fn settle(&mut self) {
+        self.judge.settle();
+    }
+
     /// Judges the arguments of a call to `server`, which has these labels for this tool.
     pub fn judge(
         &mut self,

@@ -64,16 +64,22 @@ impl Index {
         let mut seen = 0;
         for (index, &(tag, at)) in sorted.iter().enumerate() {
             seen ^= sorted.get(index + AHEAD).map_or(EMPTY, |(tag, _)| self.first_slot(*tag));
-            self.insert(tag, base + at, floor, &same);
+            self.put(tag, base + at, floor, &same);
         }
         std::hint::black_box(seen);
     }
 
     /// Stores that `tag` was seen at `at`.
     pub fn insert(&mut self, tag: u32, at: u32, floor: u32, same: impl Fn(u32) -> bool) {
+        self.reserve((tag >> 24) as usize, 1, floor);
+        self.put(tag, at, floor, &same);
+    }
+
+    /// As [`Index::insert`], where there is room.
+    #[inline]
+    fn put(&mut self, tag: u32, at: u32, floor: u32, same: &impl Fn(u32) -> bool) {
         let shard = (tag >> 24) as usize;
-        self.reserve(shard, 1, floor);
-        let slots = &mut self.shards[shard];
+        let slots = self.shards[shard].as_mut_slice();
         let entry = u64::from(tag) << 32 | u64::from(at.wrapping_add(1));
         let mut slot = home(tag, slots.len());
         let mut oldest: Option<(usize, u32)> = None;

@@ -1,6 +1,7 @@
 //! What in the arguments of a call came out of a result.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use super::findings::{Bounds, ENTITY, MARKER, NEAR, Search, context};
@@ -11,7 +12,7 @@ use super::near;
 use super::print::value_tag;
 use super::scan::{Hit, Scanner};
 use super::sinks::Sinks;
-use super::symbols::Folded;
+use super::symbols::{self, Folded};
 use crate::guard::secrets::{self, Kind};
 use crate::guard::text::looks_encoded;
 use crate::types::ServerId;
@@ -84,8 +85,18 @@ pub struct Judge {
     marked: BTreeSet<u16>,
     /// So many markers until those of forgotten results are swept.
     sweep_at: usize,
+    /// What the last call sent as its values.
     values: Folded,
+    unsaid: Option<Unsaid>,
     pub(super) single: Folded,
+}
+
+/// What of the last call is the agent's own, and is not yet known as that.
+#[derive(Debug)]
+struct Unsaid {
+    /// Symbols that came out of a result.
+    tainted: Vec<Range<usize>>,
+    pairs: Vec<u32>,
 }
 
 impl Judge {
@@ -99,14 +110,25 @@ impl Judge {
             marked: BTreeSet::new(),
             sweep_at: MIN_SWEEP,
             values: Folded::default(),
+            unsaid: None,
             single: Folded::default(),
         }
     }
 
     /// Remembers every text of a result, and every text that decodes from one.
     pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
+        self.settle();
         let texts = result.items.iter().filter(|leaf| leaf.role != Role::Name).map(|leaf| &*leaf.text);
         self.memory.remember(origin, texts, || decoded(result, decoder))
+    }
+
+    /// Does what the last call left to be done when nobody waits.
+    pub fn settle(&mut self) {
+        let Some(Unsaid { tainted, pairs }) = self.unsaid.take() else { return };
+        let TaintMemory { known, hasher, .. } = &mut self.memory;
+        known.say(hasher, &self.values, &tainted);
+        pairs.iter().for_each(|tag| known.say_pair(hasher, *tag));
+        self.values.clear();
     }
 
     /// The number of a marker that now stands for a result, which may be one that is yet to be remembered. `random` chooses it.
@@ -140,13 +162,12 @@ impl Judge {
         decoder: &dyn Decoder,
         leaving: &dyn Fn(&Origin) -> bool,
     ) -> Findings {
+        self.settle();
         self.memory.expire(now);
         let mut search = Search::new(call, leaving);
         let mut values = std::mem::take(&mut self.values);
         let bounds = fold(call, &mut values, |leaf| matches!(leaf.role, Role::Text | Role::Number));
         let hits = self.stream(&values, &bounds, &mut search);
-        let TaintMemory { known, hasher, .. } = &mut self.memory;
-        known.say(hasher, &values, |at| hits.iter().any(|hit| hit.start <= at && at < hit.end));
         if !self.memory.is_empty() {
             self.names(&mut search);
             self.sorted(call, &mut search);
@@ -154,10 +175,11 @@ impl Judge {
             self.words(&mut search);
             self.decoded(decoder, &mut search);
         }
-        self.near(&mut search);
+        let pairs = self.near(&mut search);
         self.earlier_calls(sink, now, decoder, &mut search);
-        values.clear();
         self.values = values;
+        let tainted = hits.iter().map(|hit| hit.start..hit.end).collect();
+        self.unsaid = Some(Unsaid { tainted, pairs });
         self.single.clear();
         search.found
     }
@@ -276,18 +298,23 @@ impl Judge {
     fn value(
         &self,
         kind: Kind,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         leaf: usize,
         text: &str,
         folded: &mut Folded,
         search: &mut Search<'_, '_>,
     ) {
-        folded.clear();
-        folded.push(text.get(range.clone()).unwrap_or_default());
-        if folded.symbols.len() < 5 {
+        let value = text.get(range.clone()).unwrap_or_default();
+        let mut buffer = [0; symbols::MAX_WORD];
+        let symbols = symbols::of_word(value, &mut buffer).unwrap_or_else(|| {
+            folded.clear();
+            folded.push(value);
+            &folded.symbols
+        });
+        if symbols.len() < 5 {
             return;
         }
-        let tag = value_tag(&self.memory.hasher, kind, &folded.symbols);
+        let tag = value_tag(&self.memory.hasher, kind, symbols);
         if !self.memory.values.may_have(tag) {
             return;
         }
@@ -369,14 +396,14 @@ impl Judge {
         self.single = folded;
     }
 
-    /// Neighbouring content words that one result has, too.
-    fn near(&mut self, search: &mut Search<'_, '_>) {
+    /// Neighbouring content words that one result has, too. Gives the pairs that no result has any of.
+    fn near(&mut self, search: &mut Search<'_, '_>) -> Vec<u32> {
         let mut votes: BTreeMap<OriginId, BTreeSet<u32>> = BTreeMap::new();
-        let mut total = BTreeSet::new();
+        let mut total = Vec::new();
         let call = search.call;
         for leaf in call.items.iter().filter(|leaf| leaf.role == Role::Text) {
             near::pairs(&self.memory.hasher, &leaf.text, |tag| {
-                total.insert(tag);
+                total.push(tag);
                 if self.memory.pairs.may_have(tag) {
                     self.memory.pairs.find(tag, self.memory.floor(), |place| {
                         if let Some((origin, _)) = self.memory.entry_at(place) {
@@ -386,9 +413,10 @@ impl Judge {
                 }
             });
         }
+        total.sort_unstable();
+        total.dedup();
         if votes.is_empty() {
-            let TaintMemory { known, hasher, .. } = &mut self.memory;
-            total.iter().for_each(|tag| known.say_pair(hasher, *tag));
+            return total;
         }
         for (origin, pairs) in votes {
             let Some(entry) = self.memory.entry(origin) else { continue };
@@ -401,6 +429,7 @@ impl Judge {
                 search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, Vec::new(), false);
             }
         }
+        Vec::new()
     }
 }
 

@@ -1,5 +1,7 @@
 //! What results may repeat without making it secret: what everybody says, and what the agent said before it read it.
 
+use std::ops::Range;
+
 use super::boilerplate;
 use super::filter::Filter;
 use super::hash::{self, Hasher};
@@ -26,16 +28,21 @@ struct Filters {
 }
 
 impl Known {
-    /// What an agent sends before any result said it is its own: results that repeat it do not make it secret.
-    pub fn say(&mut self, hasher: &Hasher, text: &Folded, is_tainted: impl Fn(usize) -> bool) {
+    /// What an agent sends before any result said it is its own: results that repeat it do not make it secret. `tainted`:
+    /// symbols that came out of a result.
+    pub fn say(&mut self, hasher: &Hasher, text: &Folded, tainted: &[Range<usize>]) {
         if text.symbols.is_empty() {
             return;
         }
         let filters = filters(&mut self.filters, hasher);
         let symbols = &text.symbols[..text.symbols.len().min(MAX_SAID)];
+        let mut own = vec![true; if tainted.is_empty() { 0 } else { symbols.len() }];
+        for range in tainted {
+            own[range.start.min(symbols.len())..range.end.min(symbols.len())].fill(false);
+        }
         let mut count = 0;
         hasher.each_short_gram(symbols, |at, gram| {
-            if !is_tainted(at) {
+            if own.get(at).is_none_or(|own| *own) {
                 filters.say(hash::tag(gram));
             }
             count += 1;

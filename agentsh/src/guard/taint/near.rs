@@ -1,7 +1,11 @@
 //! Near copies: neighbouring content words, which survive when a few words in between are changed.
 
+use std::ops::Range;
+use std::sync::OnceLock;
+
 use super::hash::{self, Hasher};
-use super::symbols::Folded;
+use super::symbols::{self, Folded};
+use crate::guard::ascii;
 
 /// Longest text whose words are paired, in bytes: near copies are about documents, not dumps.
 const MAX_TEXT: usize = 64 * 1024;
@@ -24,29 +28,20 @@ pub(super) fn pairs(hasher: &Hasher, text: &str, mut emit: impl FnMut(u32)) {
     if text.len() > MAX_TEXT {
         return;
     }
+    let common = common();
     let mut previous = 0_u64;
-    let mut folded = Folded::default();
     let mut end = 0;
-    for word in text.split(|character: char| !character.is_alphanumeric()) {
-        if word.is_empty() {
-            continue;
-        }
+    while let Some(range) = next_word(text, end) {
+        let (gap, word) = (&text[end..range.start], &text[range.clone()]);
+        end = range.end;
         // The parts of an address or a path are no neighbours in a document.
-        let start = word.as_ptr().addr() - text.as_ptr().addr();
-        let gap = &text[end..start];
-        end = start + word.len();
         if !gap.is_empty() && gap.bytes().all(|byte| b"/.:?&=#@%".contains(&byte)) {
             previous = 0;
         }
-        if word.len() < MIN_WORD || is_common(word) {
+        if word.len() < MIN_WORD || common.has(word) {
             continue;
         }
-        folded.clear();
-        folded.push(word);
-        if folded.symbols.len() < MIN_WORD {
-            continue;
-        }
-        let hash = hasher.whole(&folded.symbols);
+        let Some(hash) = word_hash(hasher, word) else { continue };
         if previous != 0 && previous != hash {
             let tag = hash::long(previous, hash);
             if tag & 0x100 == 0 {
@@ -57,28 +52,102 @@ pub(super) fn pairs(hasher: &Hasher, text: &str, mut emit: impl FnMut(u32)) {
     }
 }
 
+/// The letters and digits in a row that come first from `at` on.
+fn next_word(text: &str, mut at: usize) -> Option<Range<usize>> {
+    let bytes = text.as_bytes();
+    let start = loop {
+        match bytes.get(at)? {
+            byte if byte.is_ascii_alphanumeric() => break at,
+            byte if byte.is_ascii() => at += 1,
+            _ => match wide(text, at) {
+                (_, true) => break at,
+                (length, false) => at += length,
+            },
+        }
+    };
+    loop {
+        at += ascii::letters(&bytes[at..]);
+        match bytes.get(at) {
+            Some(byte) if byte.is_ascii_digit() => at += 1,
+            Some(byte) if !byte.is_ascii() && wide(text, at).1 => at += wide(text, at).0,
+            _ => return Some(start..at),
+        }
+    }
+}
+
+/// How long the character at `at` is, and whether it is a letter or a digit.
+fn wide(text: &str, at: usize) -> (usize, bool) {
+    text[at..].chars().next().map_or((1, false), |one| (one.len_utf8(), one.is_alphanumeric()))
+}
+
+fn word_hash(hasher: &Hasher, word: &str) -> Option<u64> {
+    let mut buffer = [0; symbols::MAX_WORD];
+    if let Some(symbols) = symbols::of_word(word, &mut buffer) {
+        return (symbols.len() >= MIN_WORD).then(|| hasher.whole(symbols));
+    }
+    let folded = Folded::of(word);
+    (folded.symbols.len() >= MIN_WORD).then(|| hasher.whole(&folded.symbols))
+}
+
 /// Letters and digits in words that mean something.
 #[must_use]
 pub(super) fn content_length(text: &str) -> usize {
+    let common = common();
     text.split(|character: char| !character.is_alphanumeric())
-        .filter(|word| !is_common(word))
+        .filter(|word| !common.has(word))
         .map(|word| word.chars().count())
         .sum()
 }
 
-fn is_common(word: &str) -> bool {
-    use std::collections::HashSet;
-    use std::sync::OnceLock;
-    static WORDS: OnceLock<HashSet<&'static str>> = OnceLock::new();
-    if word.len() > 10 || !word.is_ascii() {
-        return false;
+/// The longest of [`COMMON`].
+const LONGEST: usize = 10;
+/// A power of two, several times the number of common words.
+const SLOTS: usize = 1024;
+
+/// [`COMMON`] in slots, each word as a number.
+struct Common([u128; SLOTS]);
+
+fn common() -> &'static Common {
+    static WORDS: OnceLock<Common> = OnceLock::new();
+    WORDS.get_or_init(|| {
+        let mut slots = [0; SLOTS];
+        for word in COMMON.split_whitespace() {
+            let number = number(word.as_bytes());
+            let mut slot = home(number);
+            while slots[slot] != 0 {
+                slot = (slot + 1) % SLOTS;
+            }
+            slots[slot] = number;
+        }
+        Common(slots)
+    })
+}
+
+impl Common {
+    fn has(&self, word: &str) -> bool {
+        if word.len() > LONGEST || word.is_empty() {
+            return false;
+        }
+        let number = number(word.as_bytes());
+        let mut slot = home(number);
+        while self.0[slot] != 0 {
+            if self.0[slot] == number {
+                return true;
+            }
+            slot = (slot + 1) % SLOTS;
+        }
+        false
     }
-    let mut lower = [0_u8; 10];
-    for (slot, byte) in lower.iter_mut().zip(word.bytes()) {
-        *slot = byte.to_ascii_lowercase();
-    }
-    let words = WORDS.get_or_init(|| COMMON.split_whitespace().collect());
-    std::str::from_utf8(&lower[..word.len()]).is_ok_and(|word| words.contains(word))
+}
+
+/// The bytes of a word, small letters for capitals. No two words have the same: none is longer than [`LONGEST`].
+fn number(word: &[u8]) -> u128 {
+    word.iter().fold(0, |number, byte| number << 8 | u128::from(byte.to_ascii_lowercase()))
+}
+
+fn home(number: u128) -> usize {
+    let mixed = (number as u64 ^ (number >> 64) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 54) as usize % SLOTS
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ const NONE: u8 = 0;
 const KEEP: usize = 64 * 1024;
 /// Bytes that are folded at once.
 const BLOCK: usize = 128;
+/// Longest word that [`of_word`] takes.
+pub(super) const MAX_WORD: usize = 64;
 /// Marks a byte outside ASCII in [`SYMBOLS`].
 const WIDE: u8 = 255;
 /// In [`LETTERS`]: not a letter.
@@ -111,6 +113,21 @@ impl Folded {
             _ => {}
         }
     }
+}
+
+/// The symbols of one short word in ASCII; None for any other.
+#[inline]
+pub(super) fn of_word<'b>(word: &str, buffer: &'b mut [u8; MAX_WORD]) -> Option<&'b [u8]> {
+    if word.len() > MAX_WORD || !word.is_ascii() {
+        return None;
+    }
+    let mut end = 0;
+    for byte in word.bytes() {
+        let symbol = SYMBOLS[usize::from(byte)];
+        buffer[end % MAX_WORD] = symbol;
+        end += usize::from(symbol != NONE);
+    }
+    buffer.get(..end)
 }
 
 /// The character that a reader takes this one for, None when it cannot be seen.

@@ -60,9 +60,12 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         return;
     }
     let loose = marked * 5 > profile.letters_and_digits();
-    base64(text, &BASE64, loose, walk, &mut bytes);
-    if loose && profile.count(b'-') + profile.count(b'_') >= 2 {
-        base64(text, &BASE64_STANDARD, loose, walk, &mut bytes);
+    // The first of four symbols is a letter wherever the bytes are ASCII.
+    if profile.upper() + profile.lower() >= 2 {
+        base64(text, &BASE64, loose, walk, &mut bytes);
+        if loose && profile.count(b'-') + profile.count(b'_') >= 2 {
+            base64(text, &BASE64_STANDARD, loose, walk, &mut bytes);
+        }
     }
     if profile.letters_and_digits() < 16 {
         return;
@@ -80,13 +83,16 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         } else {
             (profile.lower(), profile.upper())
         };
-        // What is not all letters of one case is broken into words by the other one.
-        if own + profile.digits() >= 16 && (index < 2 || numbered) {
+        // What is not all letters of one case is broken into words by the other one. Two symbols in three are letters.
+        if own >= FEWEST_LETTERS && own + profile.digits() >= 16 && (index < 2 || numbered) {
             let words = words.get_or_insert_with(|| self::words(text.as_bytes()));
             base32(text, alphabet, loose && other == 0, words, walk, &mut bytes);
         }
     }
 }
+
+/// Fewer letters than any 16 symbols of base32 are likely to have.
+const FEWEST_LETTERS: usize = 4;
 
 fn binary(text: &str, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     walk.work(text.len());
