@@ -1,11 +1,8 @@
 //! Who looks into arguments and results during a session: the flow of data between servers and the destinations that
 //! arguments name. The decisions are the guard's; here are the clock, the record and the disk.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::io::Read;
 use std::path::Path;
-use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -13,106 +10,28 @@ use serde_json::Value;
 use crate::guard::content::{Forbidden, Views, forbidden, markable};
 use crate::guard::flow::{self, Annotations, Flow, Flowed, Judged, Labels, Remembered};
 use crate::guard::taint::judge::Severity;
-use crate::guard::taint::marker::Position;
 use crate::guard::taint::{self, Leaves, Origin, OriginId};
 use crate::guard::threads::side_by_side;
 use crate::guard::{ContentGuard, Exfiltration, Outcome, Reason, Rewrite, Verdict};
 use crate::json::{self, Json};
-use crate::policy::{ExfiltrationPolicy, HostPattern, MarkerPlace, NetworkRule, OnChange, Ruled};
 use crate::store::taint::Opened;
 use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
 
 mod later;
 mod own;
+mod random;
+mod report;
+mod settings;
 
 use later::Later;
 pub use own::Wrapped;
-
-/// What happens when something is about to leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResponseMode {
-    /// It is recorded and goes on.
-    Log,
-    /// It is recorded and refused.
-    Halt,
-    /// It is recorded, told to the webhook, and goes on.
-    Alert,
-}
-
-impl ResponseMode {
-    #[must_use]
-    pub fn of_policy(action: OnChange) -> Self {
-        match action {
-            OnChange::Block => Self::Halt,
-            OnChange::Alert => Self::Alert,
-            OnChange::Allow => Self::Log,
-        }
-    }
-}
-
-/// Where the marker stands.
-#[must_use]
-pub fn position(place: MarkerPlace) -> Position {
-    match place {
-        MarkerPlace::Suffix => Position::Suffix,
-        MarkerPlace::Prefix => Position::Prefix,
-        MarkerPlace::Both => Position::Both,
-        MarkerPlace::Between => Position::Between,
-    }
-}
-
-/// The hosts that arguments may name.
-#[derive(Clone, Debug)]
-pub struct Destinations {
-    pub allowed: Vec<Ruled<HostPattern>>,
-    /// Where the list stands.
-    pub rule: RuleRef,
-}
-
-impl Destinations {
-    #[must_use]
-    pub fn of(allowed: &[Ruled<NetworkRule>], rule: RuleRef) -> Self {
-        let host =
-            |entry: &Ruled<NetworkRule>| Ruled { value: entry.value.host.clone(), rule: entry.rule.clone() };
-        Self { allowed: allowed.iter().map(host).collect(), rule }
-    }
-}
-
-#[derive(Debug)]
-pub struct Settings {
-    pub mode: ResponseMode,
-    pub lifetime: Duration,
-    /// None: no result is changed.
-    pub marker: Option<Position>,
-    /// None: destinations are left to the network of the servers.
-    pub destinations: Option<Destinations>,
-    /// What is known of each server; one that is missing is private and leaves.
-    pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
-}
-
-impl Settings {
-    /// What `sandbox.mcp.exfiltration` asks for.
-    #[must_use]
-    pub fn of_policy(policy: &ExfiltrationPolicy, labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>) -> Self {
-        let domains = policy.allowed_domains.as_ref();
-        Self {
-            mode: ResponseMode::of_policy(policy.on_detection),
-            lifetime: LIFETIME,
-            marker: policy.marker.map(position),
-            destinations: domains.map(|list| Destinations::of(&list.value, list.rule.clone())),
-            labels,
-        }
-    }
-}
-
-/// How long a result is remembered unless somebody says otherwise.
-pub const LIFETIME: Duration = Duration::from_secs(3600);
+use random::{Random, random_key};
+pub use report::token_id;
+pub use settings::{Destinations, LIFETIME, ResponseMode, Settings, action_taken, position};
 
 /// A result that leaves so many bytes of freed memory behind that the kernel gets them back.
 const LONG: usize = 256 << 10;
-/// Detections and results that a report shows.
-const SHOWN: usize = 1000;
 /// Evicted results until the record hears of them again.
 const EVICTED: u64 = 1000;
 
@@ -138,7 +57,7 @@ impl Content {
     /// When the system gives no random key.
     pub fn new(settings: Settings, journal: Journal) -> std::io::Result<Self> {
         let key = random_key()?;
-        Ok(Self::with(settings, journal, &key, Random(random()?), None))
+        Ok(Self::with(settings, journal, &key, Random::new()?, None))
     }
 
     /// What is remembered lies at `path` as keyed hashes, and what an earlier session left there is found again.
@@ -151,7 +70,7 @@ impl Content {
         let key =
             crate::store::taint::key(&crate::store::taint::key_file(path), &random_key().map_err(no_key)?)?;
         let Opened { store, records, set_aside } = TaintStore::open(path, since_1970()).await?;
-        let random = Random(random().map_err(no_key)?);
+        let random = Random::new().map_err(no_key)?;
         let mut content = Self::with(settings, journal, &key, random, Some(store));
         if let Some(aside) = set_aside {
             let detail = format!("{}; the old file is {}", aside.reason, aside.moved_to.display());
@@ -265,28 +184,6 @@ impl Content {
             pointer: finding.pointer,
             decoded: finding.chain,
         }
-    }
-
-    /// Puts a detection into the report of this session.
-    pub fn keep(&mut self, found: &Exfiltration, server: &ServerId, tool: &str) {
-        self.found_count += 1;
-        if self.found.len() >= SHOWN {
-            self.found.pop_front();
-        }
-        self.found.push_back(serde_json::json!({
-            "detected_at": jiff::Timestamp::now().to_string(),
-            "detector": found.detector,
-            "severity": found.severity,
-            "action_taken": action_taken(self.settings.mode),
-            "source_server": found.source.as_ref().map(|source| source.server.clone()),
-            "source_tool": found.source.as_ref().map(|source| source.tool.clone()),
-            "target_server": server,
-            "target_tool": tool,
-            "destination": found.destination,
-            "pointer": found.pointer,
-            "decoded": found.decoded,
-            "context": found.context,
-        }));
     }
 
     /// Remembers one result, after all that came before it.
@@ -445,31 +342,7 @@ impl ContentGuard for Content {
 
     fn report(&mut self) -> Value {
         self.catch_up();
-        let (results, bytes) = self.flow.load();
-        let newest = self.flow.origins().skip(results.saturating_sub(SHOWN));
-        let tokens: Vec<Value> = newest
-            .map(|(id, origin)| {
-                serde_json::json!({
-                    "token_id": token_id(id),
-                    "created_at": written(origin.time),
-                    "expires_at": written(origin.time + self.settings.lifetime),
-                    "source_server": origin.server,
-                    "source_tool": origin.tool,
-                    "private": origin.private,
-                    "status": "active",
-                })
-            })
-            .collect();
-        serde_json::json!({
-            "tracking": "on",
-            "response_mode": format!("{:?}", self.settings.mode).to_lowercase(),
-            "token_count": results,
-            "token_bytes": bytes,
-            "evicted_count": self.evicted,
-            "tokens": tokens,
-            "leakage_count": self.found_count,
-            "leakage_events": self.found,
-        })
+        self.shown()
     }
 }
 
@@ -502,51 +375,7 @@ fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// As the reports of `@exfil/canary` write it.
-#[must_use]
-pub fn action_taken(mode: ResponseMode) -> &'static str {
-    match mode {
-        ResponseMode::Log => "logged",
-        ResponseMode::Halt => "halted",
-        ResponseMode::Alert => "alerted",
-    }
-}
-
-/// 32 hexadecimal digits, as clients of `@exfil/canary` expect.
-#[must_use]
-pub fn token_id(id: OriginId) -> String {
-    format!("{:032x}", id.0)
-}
-
-fn written(time: Duration) -> String {
-    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
-}
-
 #[must_use]
 pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
-}
-
-/// Numbers for markers: none of them is a secret, they only must not collide often.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB)
-    }
-}
-
-fn random() -> std::io::Result<u64> {
-    let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
-fn random_key() -> std::io::Result<[u8; 32]> {
-    let mut key = [0; 32];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
-    Ok(key)
 }

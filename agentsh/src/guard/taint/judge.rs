@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use super::findings::{Bounds, ENTITY, MARKER, NEAR, Search, context};
+use super::findings::{Bounds, MARKER, Search, context};
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
 use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
-use super::near;
-use super::print::value_tag;
 use super::scan::{Hit, Scanner};
 use super::sinks::Sinks;
-use super::symbols::{self, Folded};
+use super::symbols::Folded;
 use crate::guard::secrets::{self, Kind};
 use crate::guard::text::looks_encoded;
 use crate::types::ServerId;
@@ -23,15 +21,9 @@ pub use super::findings::{Finding, Findings, Severity};
 const MIN_SWEEP: usize = 1024;
 const MAX_MARKERS: usize = 65_000;
 
-/// Bytes of the arguments in which values are named, and in which single words are looked up.
-const MAX_NAMED: usize = 64 * 1024;
-const MAX_WORDS: usize = 256 * 1024;
 /// Bytes of all leaves together that are decoded once more as one text.
 const MAX_JOINED: usize = 64 * 1024;
 const MIN_DECODED: usize = 8;
-/// A near copy shares so many pairs of words, and so many of a hundred.
-const NEAR_PAIRS: u32 = 5;
-const NEAR_SHARE: u32 = 35;
 /// Bytes of decoded text that one result may add to the memory.
 const MAX_DECODED: usize = 2 << 20;
 
@@ -257,87 +249,6 @@ impl Judge {
         }
     }
 
-    /// Whole values: links and addresses, and secrets too short for a fingerprint.
-    fn words(&mut self, search: &mut Search<'_, '_>) {
-        let call = search.call;
-        let (mut named, mut split) = (MAX_NAMED, MAX_WORDS);
-        let mut folded = std::mem::take(&mut self.single);
-        for (at, leaf) in call.items.iter().enumerate() {
-            if leaf.text.len() <= named {
-                named -= leaf.text.len();
-                for entity in secrets::find(&leaf.text, 256) {
-                    self.value(entity.kind, entity.start..entity.end, at, &leaf.text, &mut folded, search);
-                }
-            }
-            if leaf.text.len() <= split {
-                split -= leaf.text.len();
-                for word in leaf.text.split(|character: char| {
-                    character.is_whitespace()
-                        || matches!(
-                            character,
-                            '"' | '\'' | '`' | ',' | ';' | '(' | ')' | '<' | '>' | '=' | ':'
-                        )
-                }) {
-                    if (6..=20).contains(&word.len()) {
-                        let start = word.as_ptr() as usize - leaf.text.as_ptr() as usize;
-                        self.value(
-                            Kind::HighEntropy,
-                            start..start + word.len(),
-                            at,
-                            &leaf.text,
-                            &mut folded,
-                            search,
-                        );
-                    }
-                }
-            }
-        }
-        self.single = folded;
-    }
-
-    fn value(
-        &self,
-        kind: Kind,
-        range: Range<usize>,
-        leaf: usize,
-        text: &str,
-        folded: &mut Folded,
-        search: &mut Search<'_, '_>,
-    ) {
-        let value = text.get(range.clone()).unwrap_or_default();
-        let mut buffer = [0; symbols::MAX_WORD];
-        let symbols = symbols::of_word(value, &mut buffer).unwrap_or_else(|| {
-            folded.clear();
-            folded.push(value);
-            &folded.symbols
-        });
-        if symbols.len() < 5 {
-            return;
-        }
-        let tag = value_tag(&self.memory.hasher, kind, symbols);
-        if !self.memory.values.may_have(tag) {
-            return;
-        }
-        self.memory.values.find(tag, self.memory.floor(), |place| {
-            if let Some((id, entry)) = self.memory.entry_at(place) {
-                let whence = search.whence(id, &entry.origin);
-                let severity = if kind.is_reference() { Severity::Low } else { Severity::High };
-                let category = if kind == Kind::HighEntropy { "short-value" } else { kind.as_str() };
-                let context = context(text, range.clone());
-                search.push(
-                    ENTITY,
-                    category,
-                    severity,
-                    leaf,
-                    context,
-                    whence,
-                    Vec::new(),
-                    kind.is_reference(),
-                );
-            }
-        });
-    }
-
     /// Every text that decodes from a leaf, and from all of them together.
     fn decoded(&mut self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
         let call = search.call;
@@ -394,42 +305,6 @@ impl Judge {
             self.value(Kind::HighEntropy, 0..text.len(), leaf, text, &mut folded, search);
         }
         self.single = folded;
-    }
-
-    /// Neighbouring content words that one result has, too. Gives the pairs that no result has any of.
-    fn near(&mut self, search: &mut Search<'_, '_>) -> Vec<u32> {
-        let mut votes: BTreeMap<OriginId, BTreeSet<u32>> = BTreeMap::new();
-        let mut total = Vec::new();
-        let call = search.call;
-        for leaf in call.items.iter().filter(|leaf| leaf.role == Role::Text) {
-            near::pairs(&self.memory.hasher, &leaf.text, |tag| {
-                total.push(tag);
-                if self.memory.pairs.may_have(tag) {
-                    self.memory.pairs.find(tag, self.memory.floor(), |place| {
-                        if let Some((origin, _)) = self.memory.entry_at(place) {
-                            votes.entry(origin).or_default().insert(tag);
-                        }
-                    });
-                }
-            });
-        }
-        total.sort_unstable();
-        total.dedup();
-        if votes.is_empty() {
-            return total;
-        }
-        for (origin, pairs) in votes {
-            let Some(entry) = self.memory.entry(origin) else { continue };
-            let known = u32::from(entry.pairs);
-            let (shared, all) = (pairs.len() as u32, (total.len() as u32).min(known));
-            if shared >= NEAR_PAIRS && shared * 100 >= all * NEAR_SHARE {
-                let leaf = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
-                let shown = format!("[{shared} pairs of words]");
-                let whence = search.whence(origin, &entry.origin);
-                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, Vec::new(), false);
-            }
-        }
-        Vec::new()
     }
 }
 

@@ -22,6 +22,7 @@ mod print;
 mod scan;
 mod sinks;
 pub mod symbols;
+mod values;
 
 pub use judge::{Finding, Findings};
 pub use leaves::Leaves;

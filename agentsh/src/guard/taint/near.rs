@@ -1,14 +1,22 @@
 //! Near copies: neighbouring content words, which survive when a few words in between are changed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use super::findings::{NEAR, Search};
 use super::hash::{self, Hasher};
+use super::judge::{Judge, Severity};
+use super::leaves::Role;
+use super::memory::OriginId;
 use super::symbols::{self, Folded};
 use crate::guard::ascii;
 
 /// Longest text whose words are paired, in bytes: near copies are about documents, not dumps.
 const MAX_TEXT: usize = 64 * 1024;
+/// A near copy shares so many pairs of words, and so many of a hundred.
+const NEAR_PAIRS: u32 = 5;
+const NEAR_SHARE: u32 = 35;
 /// Shortest content word, in symbols.
 const MIN_WORD: usize = 4;
 
@@ -148,6 +156,44 @@ fn number(word: &[u8]) -> u128 {
 fn home(number: u128) -> usize {
     let mixed = (number as u64 ^ (number >> 64) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 54) as usize % SLOTS
+}
+
+impl Judge {
+    /// Neighbouring content words that one result has, too. Gives the pairs that no result has any of.
+    pub(super) fn near(&mut self, search: &mut Search<'_, '_>) -> Vec<u32> {
+        let mut votes: BTreeMap<OriginId, BTreeSet<u32>> = BTreeMap::new();
+        let mut total = Vec::new();
+        let call = search.call;
+        for leaf in call.items.iter().filter(|leaf| leaf.role == Role::Text) {
+            pairs(&self.memory.hasher, &leaf.text, |tag| {
+                total.push(tag);
+                if self.memory.pairs.may_have(tag) {
+                    self.memory.pairs.find(tag, self.memory.floor(), |place| {
+                        if let Some((origin, _)) = self.memory.entry_at(place) {
+                            votes.entry(origin).or_default().insert(tag);
+                        }
+                    });
+                }
+            });
+        }
+        total.sort_unstable();
+        total.dedup();
+        if votes.is_empty() {
+            return total;
+        }
+        for (origin, shared) in votes {
+            let Some(entry) = self.memory.entry(origin) else { continue };
+            let known = u32::from(entry.pairs);
+            let (shared, all) = (shared.len() as u32, (total.len() as u32).min(known));
+            if shared >= NEAR_PAIRS && shared * 100 >= all * NEAR_SHARE {
+                let leaf = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
+                let shown = format!("[{shared} pairs of words]");
+                let whence = search.whence(origin, &entry.origin);
+                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, Vec::new(), false);
+            }
+        }
+        Vec::new()
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,34 @@
+//! Random numbers of the system.
+
+use std::io::Read;
+
+/// Numbers for markers: none of them is a secret, they only must not collide often.
+pub(super) struct Random(u64);
+
+impl Random {
+    /// # Errors
+    /// Those of the device that the system gives random bytes with.
+    pub fn new() -> std::io::Result<Self> {
+        seed().map(Self)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB)
+    }
+}
+
+fn seed() -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// # Errors
+/// Those of the device that the system gives random bytes with.
+pub(super) fn random_key() -> std::io::Result<[u8; 32]> {
+    let mut key = [0; 32];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
+    Ok(key)
+}

@@ -1,0 +1,79 @@
+//! What a session remembers and found, for whoever asks. No value is in it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::guard::Exfiltration;
+use crate::guard::taint::OriginId;
+use crate::types::ServerId;
+
+use super::Content;
+use super::settings::action_taken;
+
+/// Detections and results that a report shows.
+const SHOWN: usize = 1000;
+
+impl Content {
+    /// Puts a detection into the report of this session.
+    pub fn keep(&mut self, found: &Exfiltration, server: &ServerId, tool: &str) {
+        self.found_count += 1;
+        if self.found.len() >= SHOWN {
+            self.found.pop_front();
+        }
+        self.found.push_back(json!({
+            "detected_at": jiff::Timestamp::now().to_string(),
+            "detector": found.detector,
+            "severity": found.severity,
+            "action_taken": action_taken(self.settings.mode),
+            "source_server": found.source.as_ref().map(|source| source.server.clone()),
+            "source_tool": found.source.as_ref().map(|source| source.tool.clone()),
+            "target_server": server,
+            "target_tool": tool,
+            "destination": found.destination,
+            "pointer": found.pointer,
+            "decoded": found.decoded,
+            "context": found.context,
+        }));
+    }
+
+    /// Everything but what waits to be remembered.
+    pub(super) fn shown(&self) -> Value {
+        let (results, bytes) = self.flow.load();
+        let newest = self.flow.origins().skip(results.saturating_sub(SHOWN));
+        let tokens: Vec<Value> = newest
+            .map(|(id, origin)| {
+                json!({
+                    "token_id": token_id(id),
+                    "created_at": written(origin.time),
+                    "expires_at": written(origin.time + self.settings.lifetime),
+                    "source_server": origin.server,
+                    "source_tool": origin.tool,
+                    "private": origin.private,
+                    "status": "active",
+                })
+            })
+            .collect();
+        json!({
+            "tracking": "on",
+            "response_mode": format!("{:?}", self.settings.mode).to_lowercase(),
+            "token_count": results,
+            "token_bytes": bytes,
+            "evicted_count": self.evicted,
+            "tokens": tokens,
+            "leakage_count": self.found_count,
+            "leakage_events": self.found,
+        })
+    }
+}
+
+/// 32 hexadecimal digits, as clients of `@exfil/canary` expect.
+#[must_use]
+pub fn token_id(id: OriginId) -> String {
+    format!("{:032x}", id.0)
+}
+
+fn written(time: Duration) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,101 @@
+//! What is asked of whoever looks into arguments and results.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::guard::flow::Labels;
+use crate::guard::taint::marker::Position;
+use crate::policy::{ExfiltrationPolicy, HostPattern, MarkerPlace, NetworkRule, OnChange, Ruled};
+use crate::types::{RuleRef, ServerId};
+
+/// What happens when something is about to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseMode {
+    /// It is recorded and goes on.
+    Log,
+    /// It is recorded and refused.
+    Halt,
+    /// It is recorded, told to the webhook, and goes on.
+    Alert,
+}
+
+impl ResponseMode {
+    #[must_use]
+    pub fn of_policy(action: OnChange) -> Self {
+        match action {
+            OnChange::Block => Self::Halt,
+            OnChange::Alert => Self::Alert,
+            OnChange::Allow => Self::Log,
+        }
+    }
+}
+
+/// Where the marker stands.
+#[must_use]
+pub fn position(place: MarkerPlace) -> Position {
+    match place {
+        MarkerPlace::Suffix => Position::Suffix,
+        MarkerPlace::Prefix => Position::Prefix,
+        MarkerPlace::Both => Position::Both,
+        MarkerPlace::Between => Position::Between,
+    }
+}
+
+/// The hosts that arguments may name.
+#[derive(Clone, Debug)]
+pub struct Destinations {
+    pub allowed: Vec<Ruled<HostPattern>>,
+    /// Where the list stands.
+    pub rule: RuleRef,
+}
+
+impl Destinations {
+    #[must_use]
+    pub fn of(allowed: &[Ruled<NetworkRule>], rule: RuleRef) -> Self {
+        let host =
+            |entry: &Ruled<NetworkRule>| Ruled { value: entry.value.host.clone(), rule: entry.rule.clone() };
+        Self { allowed: allowed.iter().map(host).collect(), rule }
+    }
+}
+
+#[derive(Debug)]
+pub struct Settings {
+    pub mode: ResponseMode,
+    pub lifetime: Duration,
+    /// None: no result is changed.
+    pub marker: Option<Position>,
+    /// None: destinations are left to the network of the servers.
+    pub destinations: Option<Destinations>,
+    /// What is known of each server; one that is missing is private and leaves.
+    pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
+}
+
+impl Settings {
+    /// What `sandbox.mcp.exfiltration` asks for.
+    #[must_use]
+    pub fn of_policy(policy: &ExfiltrationPolicy, labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>) -> Self {
+        let domains = policy.allowed_domains.as_ref();
+        Self {
+            mode: ResponseMode::of_policy(policy.on_detection),
+            lifetime: LIFETIME,
+            marker: policy.marker.map(position),
+            destinations: domains.map(|list| Destinations::of(&list.value, list.rule.clone())),
+            labels,
+        }
+    }
+}
+
+/// How long a result is remembered unless somebody says otherwise.
+pub const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// As the reports of `@exfil/canary` write it.
+#[must_use]
+pub fn action_taken(mode: ResponseMode) -> &'static str {
+    match mode {
+        ResponseMode::Log => "logged",
+        ResponseMode::Halt => "halted",
+        ResponseMode::Alert => "alerted",
+    }
+}
