@@ -379,3 +379,7 @@ fn severity(severity: Severity) -> &'static str {
 pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
+
+#[cfg(test)]
+#[path = "content_tests.rs"]
+mod tests;
