@@ -30,6 +30,9 @@ const SECRET_NAMES: [&str; 17] = [
     "passcode",
 ];
 
+/// Longest name that is read as one.
+const MAX_NAME: usize = 60;
+
 pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -116,15 +119,15 @@ fn announces(text: &str, start: usize, end: usize, announced: bool) -> bool {
 }
 
 fn is_secret_name(word: &str) -> bool {
-    if word.len() > 60 {
+    if word.len() > MAX_NAME {
         return false;
     }
-    let plain: String = word
-        .bytes()
-        .filter(u8::is_ascii_alphanumeric)
-        .map(|byte| char::from(byte.to_ascii_lowercase()))
-        .collect();
-    SECRET_NAMES.iter().any(|name| plain.ends_with(name))
+    let (mut plain, mut length) = ([0; MAX_NAME], 0);
+    for byte in word.bytes().filter(u8::is_ascii_alphanumeric) {
+        plain[length] = byte.to_ascii_lowercase();
+        length += 1;
+    }
+    SECRET_NAMES.iter().any(|name| plain[..length].ends_with(name.as_bytes()))
 }
 
 fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<Entity>) {

@@ -19,7 +19,7 @@ const REBASE: u32 = 1 << 31;
 pub struct Config {
     /// How long a result is remembered: 60 to 86,400 s, default 3600.
     pub lifetime: Duration,
-    /// Bytes for everything remembered, default 16 MiB.
+    /// Bytes for everything remembered, default 14 MiB.
     pub memory: usize,
     /// Whether [`Stored::record`] is made.
     pub record: bool,
@@ -27,7 +27,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { lifetime: Duration::from_secs(3600), memory: 16 << 20, record: false }
+        Self { lifetime: Duration::from_secs(3600), memory: 14 << 20, record: false }
     }
 }
 

@@ -107,20 +107,22 @@ impl Reading {
 
     /// Folds one leaf and notes where its values stand.
     fn add(&mut self, hasher: &Hasher, leaf: &str) {
-        let entities = with_lone_secret(leaf, secrets::find(leaf, MAX_ENTITIES));
         let text = &mut self.text;
-        let leaf_start = text.symbols.len() as u32;
+        let (leaf_start, mut place) = (text.symbols.len() as u32, (text.symbols.len(), text.letters.len()));
+        let (entities, ()) =
+            side_by_side(leaf.len(), || secrets::find(leaf, MAX_ENTITIES), || text.push(leaf));
+        let entities = with_lone_secret(leaf, entities);
         let mut bounds: Vec<usize> = entities.iter().flat_map(|entity| [entity.start, entity.end]).collect();
         bounds.sort_unstable();
         bounds.dedup();
         let mut places = Vec::with_capacity(bounds.len());
         let mut from = 0;
         for &bound in &bounds {
-            text.push(&leaf[from..bound]);
-            places.push((text.symbols.len(), text.letters.len()));
+            let (symbols, letters) = Folded::count(&leaf[from..bound]);
+            place = (place.0 + symbols, place.1 + letters);
+            places.push(place);
             from = bound;
         }
-        text.push(&leaf[from..]);
         let place = |at: usize| bounds.binary_search(&at).map_or((0, 0), |index| places[index]);
         for entity in entities {
             let (start, end) = (place(entity.start), place(entity.end));

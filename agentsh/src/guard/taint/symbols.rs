@@ -72,6 +72,19 @@ impl Folded {
         }
     }
 
+    /// How many symbols and letters [`Folded::push`] makes of a text.
+    #[must_use]
+    pub fn count(text: &str) -> (usize, usize) {
+        if !text.is_ascii() {
+            let folded = Self::of(text);
+            return (folded.symbols.len(), folded.letters.len());
+        }
+        text.bytes().fold((0, 0), |(symbols, letters), byte| {
+            let [_, _, is_symbol, is_letter] = BOTH[usize::from(byte)].to_le_bytes();
+            (symbols + usize::from(is_symbol), letters + usize::from(is_letter))
+        })
+    }
+
     fn push_char(&mut self, character: char) {
         if character.is_ascii() {
             self.push_single(character as u8);
@@ -279,6 +292,14 @@ mod tests {
         assert_eq!(symbols("會議記錄").len(), 4);
         assert_eq!(symbols("ЖЩ"), symbols("жщ"));
         assert!(symbols("!? \u{fe0f}\u{e0041}").is_empty());
+    }
+
+    #[test]
+    fn counting_is_folding() {
+        for text in ["", "a1 B-z\n7", "ｓｉｇ k\u{301}ey 會議 51gn", "l3tt3rs"] {
+            let folded = Folded::of(text);
+            assert_eq!(Folded::count(text), (folded.symbols.len(), folded.letters.len()), "{text}");
+        }
     }
 
     #[test]
