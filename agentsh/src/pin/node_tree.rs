@@ -11,7 +11,17 @@ use super::tree::{Code, Selection, TreeSource};
 
 /// What Node, Bun and Deno load from a directory that somebody works in: the rest of it is data, which changes.
 static SCRIPTS: Code = Code {
-    endings: &["js", "mjs", "cjs", "json", "node", "wasm", "ts", "mts", "cts", "jsx", "tsx"],
+    endings: &["js", "mjs", "cjs", "node", "wasm", "ts", "mts", "cts", "jsx", "tsx"],
+    names: &[
+        "package.json",
+        "tsconfig.json",
+        "jsconfig.json",
+        "deno.json",
+        "deno.jsonc",
+        "import_map.json",
+        "node.config.json",
+        "bunfig.toml",
+    ],
     installed: Some("node_modules"),
 };
 

@@ -12,7 +12,7 @@ use super::{PinError, python};
 
 /// What Python loads as code.
 pub(super) static MODULES: Code =
-    Code { endings: &["py", "pyc", "so", "pth", "zip", "egg"], installed: None };
+    Code { endings: &["py", "pyc", "so", "pth", "zip", "egg"], names: &[], installed: None };
 
 #[derive(Debug)]
 pub(super) struct Installation {

@@ -59,14 +59,19 @@ struct Link {
 pub(super) struct Code {
     /// Their endings, without the dot.
     pub endings: &'static [&'static str],
+    /// Files that say which code is loaded.
+    pub names: &'static [&'static str],
     /// Below directories of this name every file counts: what is installed there is not worked on.
     pub installed: Option<&'static str>,
 }
 
 impl Code {
     fn has(&self, relative: &Path) -> bool {
-        let ends = |suffix: &OsStr| self.endings.iter().any(|wanted| suffix == OsStr::new(wanted));
-        relative.extension().is_some_and(ends) || self.is_installed(relative)
+        let is_one_of =
+            |part: Option<&OsStr>, of: &[&str]| of.iter().any(|one| part == Some(OsStr::new(one)));
+        is_one_of(relative.extension(), self.endings)
+            || is_one_of(relative.file_name(), self.names)
+            || self.is_installed(relative)
     }
 
     fn is_installed(&self, relative: &Path) -> bool {

@@ -9,7 +9,7 @@ fn node_pins_interpreter_entry_and_package() {
     machine.file("app/dist/package.json", r#"{"type":"module"}"#);
     machine.file("app/node_modules/dep/index.js", "dep");
     machine.file("app/node_modules/dep/LICENSE", "installed, whatever it is");
-    machine.file("app/results.jsonl", "written by whoever works there");
+    machine.file("app/results.json", "written by whoever works there");
     machine.file("app/.git/config", "not loaded");
     let resolved = machine.ok(&["node", "--no-warnings", &text(&entry), "--user", "arg"]);
     assert_eq!(resolved.launcher, Launcher::Node);
