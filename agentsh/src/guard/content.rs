@@ -40,8 +40,8 @@ pub trait ContentGuard: Debug {
         now: Duration,
     ) -> Option<Exfiltration>;
 
-    /// Takes in what a call brought, and gives what is to be replaced in it before it is forwarded. `answer` is the whole
-    /// message: a result or an error. It counts in everything that is judged from now on; the work may wait for
+    /// Takes in what a call brought, and gives what is to be replaced in it before it is forwarded. `answer` is the
+    /// whole message: a result or an error. It counts in everything that is judged from now on; the work may wait for
     /// [`ContentGuard::catch_up`], so that the client does not have to.
     fn remember_result(
         &mut self,

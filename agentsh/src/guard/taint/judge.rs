@@ -123,7 +123,8 @@ impl Judge {
         self.values.clear();
     }
 
-    /// The number of a marker that now stands for a result, which may be one that is yet to be remembered. `random` chooses it.
+    /// The number of a marker that now stands for a result, which may be one that is yet to be remembered. `random`
+    /// chooses it.
     pub fn new_marker(&mut self, origin: OriginId, random: u64) -> u16 {
         let mut number = (random ^ random >> 16 ^ random >> 32 ^ random >> 48) as u16;
         if self.markers.len() >= self.sweep_at {

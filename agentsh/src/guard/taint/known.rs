@@ -28,8 +28,8 @@ struct Filters {
 }
 
 impl Known {
-    /// What an agent sends before any result said it is its own: results that repeat it do not make it secret. `tainted`:
-    /// symbols that came out of a result.
+    /// What an agent sends before any result said it is its own: results that repeat it do not make it secret.
+    /// `tainted`: symbols that came out of a result.
     pub fn say(&mut self, hasher: &Hasher, text: &Folded, tainted: &[Range<usize>]) {
         if text.symbols.is_empty() {
             return;

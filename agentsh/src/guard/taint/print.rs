@@ -10,7 +10,7 @@ use super::symbols::Folded;
 use crate::guard::secrets::{self, Kind};
 use crate::guard::threads::side_by_side;
 
-/// In secrets, where small pieces count, every so manieth gram is kept.
+/// In secrets small pieces count: of their grams the first is kept, and then each that is so far from the last.
 const SECRET_STEP: usize = 3;
 const SECRET_INTERVAL_STEP: usize = 2;
 /// Values that are looked at in one result.
