@@ -43,8 +43,13 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
 fn spaced_ibans(bytes: &[u8], limit: usize, found: &mut Vec<Entity>) {
     let is_part = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
     let mut at = 0;
-    while let Some(start) = bytes[at..].windows(5).position(begins_iban).map(|offset| at + offset) {
-        at = start + 1;
+    // The first space of one stands behind four letters and digits.
+    for space in memchr::memchr_iter(b' ', bytes) {
+        let Some(start) =
+            space.checked_sub(4).filter(|start| *start >= at && begins_iban(&bytes[*start..space]))
+        else {
+            continue;
+        };
         if start > 0 && bytes[start - 1].is_ascii_alphanumeric() {
             continue;
         }
@@ -68,7 +73,7 @@ fn spaced_ibans(bytes: &[u8], limit: usize, found: &mut Vec<Entity>) {
 }
 
 fn begins_iban(bytes: &[u8]) -> bool {
-    matches!(bytes, [b'A'..=b'Z', b'A'..=b'Z', b'0'..=b'9', b'0'..=b'9', b' '])
+    matches!(bytes, [b'A'..=b'Z', b'A'..=b'Z', b'0'..=b'9', b'0'..=b'9'])
 }
 
 fn kind(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[usize], plus: bool) -> Option<Kind> {
