@@ -58,8 +58,12 @@ impl Summary {
         let named: Vec<_> = servers.iter().take(5).map(|server| line(&server.0)).collect();
         let more = if servers.len() > named.len() { ", …" } else { "" };
         let list = if named.is_empty() { String::new() } else { format!(" ({}{more})", named.join(", ")) };
+        let servers_refused = self.refused.values().filter(|entry| entry.tool_name.is_none());
+        let refused = blocked
+            + servers_refused.map(|entry| entry.count).sum::<u64>()
+            + self.refused_connections.values().map(|entry| entry.count).sum::<u64>();
         let mut lines = vec![format!(
-            "agentsh: session {}: {}{list}, {}, {blocked} refused",
+            "agentsh: session {}: {}{list}, {}, {refused} refused",
             self.session,
             count(servers.len() as u64, "server"),
             count(calls, "tool call"),
