@@ -26,7 +26,7 @@ mod settings;
 
 use later::Later;
 pub use own::Wrapped;
-use random::{Random, random_key};
+use random::Random;
 pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, ResponseMode, Settings, action_taken, position};
 
@@ -56,7 +56,7 @@ impl Content {
     /// # Errors
     /// When the system gives no random key.
     pub fn new(settings: Settings, journal: Journal) -> std::io::Result<Self> {
-        let key = random_key()?;
+        let key = random::bytes()?;
         Ok(Self::with(settings, journal, &key, Random::new()?, None))
     }
 
@@ -67,8 +67,10 @@ impl Content {
     pub async fn persistent(settings: Settings, journal: Journal, path: &Path) -> Result<Self, StoreError> {
         let no_key =
             |error: std::io::Error| StoreError::Open { path: path.to_owned(), message: error.to_string() };
-        let key =
-            crate::store::taint::key(&crate::store::taint::key_file(path), &random_key().map_err(no_key)?)?;
+        let key = crate::store::taint::key(
+            &crate::store::taint::key_file(path),
+            &random::bytes().map_err(no_key)?,
+        )?;
         let Opened { store, records, set_aside } = TaintStore::open(path, since_1970()).await?;
         let random = Random::new().map_err(no_key)?;
         let mut content = Self::with(settings, journal, &key, random, Some(store));

@@ -63,14 +63,8 @@ impl Hasher {
     }
 
     /// Calls `each` with every short gram of `symbols` and where it starts.
-    #[inline]
     pub fn each_short_gram(&self, symbols: &[u8], mut each: impl FnMut(usize, u64)) {
-        let Some(mut roll) = self.roll(symbols, 0) else { return };
-        each(0, roll.gram());
-        for (at, (&new, &old)) in symbols[SHORT..].iter().zip(symbols).enumerate() {
-            roll.forward(self, old, new);
-            each(at + 1, roll.gram());
-        }
+        self.each_short_block(symbols, |grams| grams.each(&mut each));
     }
 
     /// As [`Hasher::each_short_gram`], in blocks.
@@ -105,9 +99,7 @@ impl Hasher {
     /// As [`Hasher::each_short_gram`], over the distances between neighbouring letters (0 to 25): the same for a
     /// text, for its reversal, and for every Caesar or mirrored alphabet over either.
     pub fn each_interval_gram(&self, letters: &[u8], mut each: impl FnMut(usize, u64)) {
-        self.each_interval_block(letters, |grams| {
-            grams.own().iter().enumerate().for_each(|(at, gram)| each(grams.at + at, *gram));
-        });
+        self.each_interval_block(letters, |grams| grams.each(&mut each));
     }
 
     /// As [`Hasher::each_interval_gram`], in blocks.

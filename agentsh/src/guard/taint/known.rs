@@ -36,13 +36,13 @@ impl Known {
         }
         let filters = filters(&mut self.filters, hasher);
         let symbols = &text.symbols[..text.symbols.len().min(MAX_SAID)];
-        let mut own = vec![true; if tainted.is_empty() { 0 } else { symbols.len() }];
+        let mut own = vec![true; symbols.len()];
         for range in tainted {
             own[range.start.min(symbols.len())..range.end.min(symbols.len())].fill(false);
         }
         let mut count = 0;
         hasher.each_short_gram(symbols, |at, gram| {
-            if own.get(at).is_none_or(|own| *own) {
+            if own[at] {
                 filters.say(hash::tag(gram));
             }
             count += 1;

@@ -243,8 +243,8 @@ impl TaintMemory {
         self.shadow.extend(print.shadow.iter().copied());
         let (floor, letter_floor) = (self.floor().min(start), self.letter_floor().min(letters_start));
         let [long, short, steps, secret_steps, values, pairs] = &print.tags;
-        let by_symbol = Places { base: start, floor, entries: &self.entries, starts: |entry| entry.start };
-        let by_letter = Places {
+        let by_symbol = Positions { base: start, floor, entries: &self.entries, starts: |entry| entry.start };
+        let by_letter = Positions {
             base: letters_start,
             floor: letter_floor,
             entries: &self.entries,
@@ -327,7 +327,7 @@ impl TaintMemory {
 }
 
 /// How places in one kind of index are counted.
-struct Places<'m> {
+struct Positions<'m> {
     /// Where the new result begins.
     base: u32,
     /// Places below are forgotten.
@@ -336,7 +336,7 @@ struct Places<'m> {
     starts: fn(&Entry) -> u32,
 }
 
-impl Places<'_> {
+impl Positions<'_> {
     /// A tag takes the place of the same one in this result, and in older ones of the same server.
     fn insert(&self, index: &mut Index, tags: &[(u32, u32)], server: &ServerId) {
         // Neighbouring tags were seen in the same results before.

@@ -109,53 +109,28 @@ pub(super) fn content_length(text: &str) -> usize {
 
 /// The longest of [`COMMON`].
 const LONGEST: usize = 10;
-/// A power of two, several times the number of common words.
-const SLOTS: usize = 1024;
 
-/// [`COMMON`] in slots, each word as a number.
-struct Common([u128; SLOTS]);
+/// [`COMMON`], each word as a number, in order.
+struct Common(Vec<u128>);
 
 fn common() -> &'static Common {
     static WORDS: OnceLock<Common> = OnceLock::new();
     WORDS.get_or_init(|| {
-        let mut slots = [0; SLOTS];
-        for word in COMMON.split_whitespace() {
-            let number = number(word.as_bytes());
-            let mut slot = home(number);
-            while slots[slot] != 0 {
-                slot = (slot + 1) % SLOTS;
-            }
-            slots[slot] = number;
-        }
-        Common(slots)
+        let mut numbers: Vec<u128> = COMMON.split_whitespace().map(|word| number(word.as_bytes())).collect();
+        numbers.sort_unstable();
+        Common(numbers)
     })
 }
 
 impl Common {
     fn has(&self, word: &str) -> bool {
-        if word.len() > LONGEST || word.is_empty() {
-            return false;
-        }
-        let number = number(word.as_bytes());
-        let mut slot = home(number);
-        while self.0[slot] != 0 {
-            if self.0[slot] == number {
-                return true;
-            }
-            slot = (slot + 1) % SLOTS;
-        }
-        false
+        word.len() <= LONGEST && self.0.binary_search(&number(word.as_bytes())).is_ok()
     }
 }
 
 /// The bytes of a word, small letters for capitals. No two words have the same: none is longer than [`LONGEST`].
 fn number(word: &[u8]) -> u128 {
     word.iter().fold(0, |number, byte| number << 8 | u128::from(byte.to_ascii_lowercase()))
-}
-
-fn home(number: u128) -> usize {
-    let mixed = (number as u64 ^ (number >> 64) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (mixed >> 54) as usize % SLOTS
 }
 
 impl Judge {

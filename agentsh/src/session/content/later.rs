@@ -11,14 +11,11 @@ const MAX_BYTES: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Later {
     results: Vec<(Origin, Vec<u8>)>,
-    bytes: usize,
 }
 
 impl Later {
     pub fn push(&mut self, origin: Origin, said: &Json<'_>) {
-        let text = said.to_compact().into_bytes();
-        self.bytes += text.len();
-        self.results.push((origin, text));
+        self.results.push((origin, said.to_compact().into_bytes()));
     }
 
     pub fn len(&self) -> usize {
@@ -26,12 +23,12 @@ impl Later {
     }
 
     pub fn is_full(&self) -> bool {
-        self.results.len() >= MAX_RESULTS || self.bytes >= MAX_BYTES
+        let bytes: usize = self.results.iter().map(|(_, said)| said.len()).sum();
+        self.results.len() >= MAX_RESULTS || bytes >= MAX_BYTES
     }
 
     /// Leaves nothing behind.
     pub fn take(&mut self) -> Vec<(Origin, Vec<u8>)> {
-        self.bytes = 0;
         std::mem::take(&mut self.results)
     }
 }

@@ -9,7 +9,7 @@ impl Random {
     /// # Errors
     /// Those of the device that the system gives random bytes with.
     pub fn new() -> std::io::Result<Self> {
-        seed().map(Self)
+        bytes().map(|seed| Self(u64::from_le_bytes(seed)))
     }
 
     pub fn next(&mut self) -> u64 {
@@ -19,16 +19,10 @@ impl Random {
     }
 }
 
-fn seed() -> std::io::Result<u64> {
-    let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
 /// # Errors
 /// Those of the device that the system gives random bytes with.
-pub(super) fn random_key() -> std::io::Result<[u8; 32]> {
-    let mut key = [0; 32];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
-    Ok(key)
+pub(super) fn bytes<const COUNT: usize>() -> std::io::Result<[u8; COUNT]> {
+    let mut bytes = [0; COUNT];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
 }
