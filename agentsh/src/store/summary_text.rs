@@ -58,9 +58,14 @@ impl Summary {
         let named: Vec<_> = servers.iter().take(5).map(|server| line(&server.0)).collect();
         let more = if servers.len() > named.len() { ", …" } else { "" };
         let list = if named.is_empty() { String::new() } else { format!(" ({}{more})", named.join(", ")) };
-        let servers_refused = self.refused.values().filter(|entry| entry.tool_name.is_none());
+        let servers_refused = || self.refused.values().filter(|entry| entry.tool_name.is_none());
+        // A program that changed is refused before anything else is judged of its server.
+        let changed = self.mismatches.values().filter(|found| {
+            found.action == "block" && servers_refused().all(|entry| entry.server_id != found.server_id)
+        });
         let refused = blocked
-            + servers_refused.map(|entry| entry.count).sum::<u64>()
+            + servers_refused().map(|entry| entry.count).sum::<u64>()
+            + changed.count() as u64
             + self.refused_connections.values().map(|entry| entry.count).sum::<u64>();
         let mut lines = vec![format!(
             "agentsh: session {}: {}{list}, {}, {refused} refused",
@@ -331,6 +336,14 @@ mod tests {
             nothing.lines().count() == 1 && nothing.contains("0 servers, 0 tool calls, 0 refused"),
             "{nothing}"
         );
+    }
+
+    #[test]
+    fn a_server_whose_program_changed_counts_as_refused() {
+        let mut events = events();
+        events.retain(|event| matches!(event, crate::store::Event::McpServerBinaryMismatch { .. }));
+        let short = summary(&events).render_short();
+        assert!(events.len() == 1 && short.contains("0 tool calls, 1 refused"), "{short}");
     }
 
     #[test]
