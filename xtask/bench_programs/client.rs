@@ -35,9 +35,9 @@ pub fn main(words: &[String]) {
                 let arguments = format!("{{\"text\":\"{}\"}}", texts::of(words[2], number(3)));
                 json!((0..number(1)).map(|_| server.call_with(&arguments, 0)).collect::<Vec<f64>>())
             }
-            // The same with a text of many words as the result.
-            "words" => {
-                let arguments = format!("{{\"words\":{}}}", number(2));
+            // The same with a text of many words as the result: another one each time (`words`), or `again`.
+            kind @ ("words" | "again") => {
+                let arguments = format!("{{\"{kind}\":{}}}", number(2));
                 json!((0..number(1)).map(|_| server.call_with(&arguments, number(2))).collect::<Vec<f64>>())
             }
             // So many results, each of which says something else.

@@ -1,6 +1,7 @@
 //! An MCP server that costs as little as possible, so that what is measured is what stands before it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::texts;
 
@@ -37,6 +38,10 @@ fn answer(line: &str, into: &mut Vec<u8>) {
         if let Some(note) = number(end, "\"note\":") {
             into.write_all(texts::words(note + 10, 200).as_bytes()).unwrap();
         } else if let Some(bytes) = number(end, "\"words\":") {
+            static SERIAL: AtomicUsize = AtomicUsize::new(0);
+            let another = SERIAL.fetch_add(1, Ordering::Relaxed) + 4;
+            into.write_all(texts::words(another, bytes).as_bytes()).unwrap();
+        } else if let Some(bytes) = number(end, "\"again\":") {
             into.write_all(texts::words(3, bytes).as_bytes()).unwrap();
         } else {
             let bytes = number(end, "\"bytes\":").unwrap_or(5);

@@ -15,19 +15,39 @@ pub(crate) fn letters(bytes: &[u8]) -> usize {
     run(bytes, ONES * 0x20)
 }
 
+/// How many of eight bytes, the first in the lowest bits, are ASCII letters before another comes; and all of them in
+/// lower case, as far as they are letters.
+#[inline]
+pub(crate) fn letters_of(word: u64) -> (usize, u64) {
+    let lower = word | (ONES * 0x20);
+    (small_letters_of(lower), lower)
+}
+
+#[inline]
+fn small_letters_of(word: u64) -> usize {
+    let low = word & !HIGH;
+    // The high bit of each byte: from `a` on, and beyond `z`. Nothing is carried into the next byte.
+    let from_a = low + ONES * (0x80 - b'a' as u64);
+    let beyond_z = low + ONES * (0x7f - b'z' as u64);
+    let others = !(from_a & !beyond_z & !word) & HIGH;
+    (others.trailing_zeros() / 8) as usize
+}
+
+/// Of eight bytes, the high bit of each that is `byte`.
+#[inline]
+pub(crate) fn equal(word: u64, byte: u8) -> u64 {
+    let other = word ^ (ONES * u64::from(byte));
+    !(((other & !HIGH) + !HIGH) | other) & HIGH
+}
+
 /// Bytes that are small letters once the bits of `case` are set in them.
 #[inline]
 fn run(bytes: &[u8], case: u64) -> usize {
     let mut at = 0;
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
-        let word = u64::from_le_bytes(*chunk) | case;
-        let low = word & !HIGH;
-        // The high bit of each byte: from `a` on, and beyond `z`. Nothing is carried into the next byte.
-        let from_a = low + ONES * (0x80 - b'a' as u64);
-        let beyond_z = low + ONES * (0x7f - b'z' as u64);
-        let others = !(from_a & !beyond_z & !word) & HIGH;
-        if others != 0 {
-            return at + (others.trailing_zeros() / 8) as usize;
+        let count = small_letters_of(u64::from_le_bytes(*chunk) | case);
+        if count < 8 {
+            return at + count;
         }
         at += 8;
     }
@@ -40,6 +60,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn each_of_eight_bytes_is_compared_alone() {
+        for byte in 0..=u8::MAX {
+            for at in 0..8 {
+                for around in [0, b'l', b'm', 0x7f, 0x80, u8::MAX] {
+                    let mut bytes = [around; 8];
+                    bytes[at] = byte;
+                    let marked = bytes.map(|byte| if byte == b'l' { 0x80 } else { 0 });
+                    assert_eq!(
+                        equal(u64::from_le_bytes(bytes), b'l'),
+                        u64::from_le_bytes(marked),
+                        "{bytes:?}"
+                    );
+                }
+            }
+        }
+    }
 
     #[test]
     fn every_byte_is_told_apart() {

@@ -1,39 +1,30 @@
 //! Two independent looks at one long text, on two processors.
 
-use std::sync::{Mutex, PoisonError};
-use std::thread::{Builder, ScopedJoinHandle};
+use std::sync::OnceLock;
 
-/// Shorter texts, in bytes, take less time than a thread does to start.
-const LONG: usize = 128 * 1024;
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
+
+/// Shorter texts, in bytes, take less time than another thread does to wake up.
+const LONG: usize = 64 * 1024;
+
+/// The thread that asked first, and one more.
+static BOTH: OnceLock<Option<ThreadPool>> = OnceLock::new();
 
 /// Does both; side by side when the text that they look at has a `length` that is worth it and a second thread can be
-/// had.
-pub(crate) fn side_by_side<A, B: Send>(
+/// had. What the second thread did not begin when `here` is done is not waited for, but done here.
+pub(crate) fn side_by_side<A: Send, B: Send>(
     length: usize,
-    here: impl FnOnce() -> A,
+    here: impl FnOnce() -> A + Send,
     there: impl FnOnce() -> B + Send,
 ) -> (A, B) {
     if length < LONG {
         return (here(), there());
     }
-    let there = Mutex::new(Some(there));
-    let run = || {
-        let there = there.lock().unwrap_or_else(PoisonError::into_inner).take();
-        there.map(|there| there())
-    };
-    std::thread::scope(|scope| {
-        let other = Builder::new().spawn_scoped(scope, run);
-        let here = here();
-        let there = match other.map(ScopedJoinHandle::join) {
-            Ok(Ok(there)) => there,
-            Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            // No thread can be had.
-            Err(_) => run(),
-        };
-        // It was taken once, there or here.
-        let Some(there) = there else { std::process::abort() };
-        (here, there)
-    })
+    let both = BOTH.get_or_init(|| ThreadPoolBuilder::new().num_threads(2).use_current_thread().build().ok());
+    match both {
+        Some(both) => both.join(here, there),
+        None => (here(), there()),
+    }
 }
 
 #[cfg(test)]

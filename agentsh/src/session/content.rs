@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use crate::guard::content::{Forbidden, Views, forbidden, markable};
-use crate::guard::flow::{self, Annotations, Flow, Flowed, Judged, Labels, Remembered};
+use crate::guard::flow::{self, Annotations, Flow, Flowed, Judged, Labels};
 use crate::guard::taint::judge::Severity;
-use crate::guard::taint::{self, Leaves, Origin, OriginId};
+use crate::guard::taint::{self, Leaves, Origin, OriginId, Stored, repeats};
 use crate::guard::threads::side_by_side;
 use crate::guard::{ContentGuard, Exfiltration, Outcome, Reason, Rewrite, Verdict};
-use crate::json::{self, Json};
+use crate::json::Json;
 use crate::store::taint::Opened;
 use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
@@ -190,12 +190,16 @@ impl Content {
 
     /// Remembers one result, after all that came before it.
     fn remember(&mut self, origin: Origin, leaves: &Leaves<'_>) -> OriginId {
-        let server = origin.server.clone();
-        let expires = origin.time + self.settings.lifetime;
-        let Remembered { id, evicted, truncated, record, .. } =
-            self.flow.remember(origin, leaves, &self.views);
+        let (server, time) = (origin.server.clone(), origin.time);
+        let stored = self.flow.remember(origin, leaves, &self.views);
+        self.note_stored(server, time, stored)
+    }
+
+    /// Takes down on disk and on record what remembering a result did.
+    fn note_stored(&mut self, server: ServerId, time: Duration, stored: Stored) -> OriginId {
+        let Stored { id, evicted, truncated, record } = stored;
         if let (Some(store), Some(record)) = (&self.store, record) {
-            store.remember(record, expires);
+            store.remember(record, time + self.settings.lifetime + repeats::WITHIN);
         }
         if let Some(evicted) = evicted {
             let before = self.evicted;
@@ -314,9 +318,10 @@ impl ContentGuard for Content {
         let mut longest = 0;
         for (origin, said) in self.later.take() {
             longest = longest.max(said.len());
+            let (server, time) = (origin.server.clone(), origin.time);
             // It was read before it was written down.
-            if let Ok(said) = json::read(&said) {
-                self.remember(origin, &Leaves::of(&said));
+            if let Ok(stored) = self.flow.remember_json(origin, &said, &self.views) {
+                self.note_stored(server, time, stored);
             }
         }
         if longest >= LONG {

@@ -51,7 +51,8 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         )?;
     }
     // Last: results of this length push the others out of the memory.
-    pair.large("result of 1 MB of words", &format!("words 3 {MEGABYTE}"), 10.0, report)
+    pair.large("another result of 1 MB of words each time", &format!("words 3 {MEGABYTE}"), 10.0, report)?;
+    pair.large("the same result of 1 MB of words again", &format!("again 3 {MEGABYTE}"), 10.0, report)
 }
 
 impl Pair {

@@ -57,10 +57,9 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<HostPattern>], limits: &Lim
                 found = Some(destination);
             }
         };
+        destination::find(&leaf.text, key, &mut see);
         if leaf.looks_encoded() {
-            let _ = destination::find_in_views(&leaf.text, key, limits, &mut see);
-        } else {
-            destination::find(&leaf.text, key, &mut see);
+            leaf.decoded(limits).views().for_each(|view| destination::find_in_view(&view, key, &mut see));
         }
         if let Some(Destination { target, form, .. }) = found {
             let host = match target {

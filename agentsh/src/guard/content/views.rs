@@ -1,7 +1,8 @@
 //! What decodes from a text, for the search of [`crate::guard::taint`].
 
 use crate::guard::taint::judge::{Decoder, View};
-use crate::guard::text::{self, Limits, Step, visit, visit_orders};
+use crate::guard::taint::leaves::Leaf;
+use crate::guard::text::{self, Limits, Step, looks_encoded, visit, visit_orders};
 
 /// Every text that [`visit`] finds, without the text itself.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,18 +13,35 @@ pub struct Views {
 /// Longer texts in which nothing is encoded are not read in another order as well.
 const MAX_ORDERED: usize = 8 * 1024;
 
-impl Decoder for Views {
-    fn decode(&self, text: &str, is_encoded: bool, sink: &mut dyn FnMut(View<'_>)) {
-        let mut show = |view: text::View<'_>| {
-            let Some(last) = view.how.last() else { return };
-            let how = || view.how.iter().map(|step| Step::as_str(*step)).collect();
-            sink(View { text: view.text, how: &how, is_rearranged: last.is_permutation() });
-        };
-        if is_encoded {
-            // What a bound left out is not seen here; the search of the text as it stands has no bound.
-            let _ = visit(text, &self.limits, &mut show);
-        } else if text.len() <= MAX_ORDERED {
-            visit_orders(text, &self.limits, &mut show);
+impl Views {
+    fn in_order(&self, text: &str, sink: &mut dyn FnMut(View<'_>)) {
+        if text.len() <= MAX_ORDERED {
+            visit_orders(text, &self.limits, &mut |view| show(&view, sink));
         }
     }
+}
+
+// What a bound left out is not seen here; the search of the text as it stands has no bound.
+impl Decoder for Views {
+    fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>)) {
+        if looks_encoded(text) {
+            let _ = visit(text, &self.limits, &mut |view| show(&view, sink));
+        } else {
+            self.in_order(text, sink);
+        }
+    }
+
+    fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>)) {
+        if leaf.looks_encoded() {
+            leaf.decoded(&self.limits).views().for_each(|view| show(&view, sink));
+        } else {
+            self.in_order(&leaf.text, sink);
+        }
+    }
+}
+
+fn show(view: &text::View<'_>, sink: &mut dyn FnMut(View<'_>)) {
+    let Some(last) = view.how.last() else { return };
+    let how = || view.how.iter().map(|step| Step::as_str(*step)).collect();
+    sink(View { text: view.text, how: &how, is_rearranged: last.is_permutation() });
 }

@@ -129,13 +129,13 @@ fn has_tool(text: &str) -> bool {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
-        if FIRST[usize::from(bytes[at])] & IS_WORD == 0 {
+        if !IS_WORD[usize::from(bytes[at])] {
             at += 1;
             continue;
         }
         let start = at;
         at += ascii::letters(&bytes[at..]);
-        while at < bytes.len() && FIRST[usize::from(bytes[at])] & IS_WORD != 0 {
+        while at < bytes.len() && IS_WORD[usize::from(bytes[at])] {
             at += 1;
         }
         if tool(&text[start..at]).is_some() {
@@ -147,48 +147,52 @@ fn has_tool(text: &str) -> bool {
 
 /// Longest name of a tool, in bytes.
 const LONGEST: usize = 17;
-/// In [`FIRST`]: a letter, a digit or `-`.
-const IS_WORD: u32 = 1;
-/// For each byte, which lengths the names of tools have that begin with it: one bit for each length. Capitals begin
-/// sentences; only `Curl` and `Invoke-WebRequest` are written with one. Nearly every word of a text is none of them by its
-/// first two letters and its length.
-static FIRST: [u32; 256] = {
-    let mut table = [0; 256];
+/// Letters, digits and `-`.
+static IS_WORD: [bool; 256] = {
+    let mut table = [false; 256];
     let mut byte = 0;
     while byte < 128 {
-        if (byte as u8).is_ascii_alphanumeric() || byte as u8 == b'-' {
-            table[byte] |= IS_WORD;
-        }
+        table[byte] = (byte as u8).is_ascii_alphanumeric() || byte as u8 == b'-';
         byte += 1;
-    }
-    let mut at = 0;
-    while at < TOOLS.len() {
-        let name = TOOLS[at].0.as_bytes();
-        table[name[0] as usize] |= 1 << name.len();
-        if matches!(name[0], b'c' | b'i') {
-            table[name[0].to_ascii_uppercase() as usize] |= 1 << name.len();
-        }
-        at += 1;
     }
     table
 };
-/// The same for the letter behind it.
-static SECOND: [u32; 256] = {
-    let mut table = [0; 256];
+/// For the first two letters, which lengths the names of tools have that begin with them: one bit for each length.
+/// Nearly every word of a text is none of them by that and its last letter.
+static BEGINNINGS: [u32; 1024] = {
+    let mut table = [0; 1024];
     let mut at = 0;
     while at < TOOLS.len() {
         let name = TOOLS[at].0.as_bytes();
-        table[name[1] as usize] |= 1 << name.len();
-        table[name[1].to_ascii_uppercase() as usize] |= 1 << name.len();
+        table[beginning(name[0], name[1])] |= 1 << name.len();
         at += 1;
     }
     table
 };
 
+/// The same for the last letter.
+static ENDS: [u32; 32] = {
+    let mut table = [0; 32];
+    let mut at = 0;
+    while at < TOOLS.len() {
+        let name = TOOLS[at].0.as_bytes();
+        table[(name[name.len() - 1] & 31) as usize] |= 1 << name.len();
+        at += 1;
+    }
+    table
+};
+
+/// The same for capitals.
+const fn beginning(first: u8, second: u8) -> usize {
+    ((first & 31) as usize) << 5 | (second & 31) as usize
+}
+
 fn tool(name: &str) -> Option<(&'static str, Kind)> {
-    let [first, second, ..] = name.as_bytes() else { return None };
-    let lengths = FIRST[usize::from(*first)] & SECOND[usize::from(*second)];
-    if name.len() > LONGEST || lengths >> name.len() & 1 == 0 {
+    let (last, [first, second, ..]) = (name.as_bytes().last()?, name.as_bytes()) else { return None };
+    let lengths = BEGINNINGS[beginning(*first, *second)] & ENDS[usize::from(last & 31)];
+    // Capitals begin sentences; only `Curl` and `Invoke-WebRequest` are written with one.
+    let is_sentence = first.is_ascii_uppercase() && !matches!(first, b'C' | b'I');
+    if name.len() > LONGEST || lengths >> name.len() & 1 == 0 || is_sentence {
         return None;
     }
     let mut lower = [0; LONGEST];

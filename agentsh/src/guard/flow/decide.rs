@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::labels::{Labels, Sink, Source};
 use crate::guard::taint::judge::{Decoder, Judge};
-use crate::guard::taint::{self, Evicted, Finding, Leaves, Origin, OriginId, marker};
+use crate::guard::taint::{self, Finding, Leaves, Origin, OriginId, Stored, marker};
 use crate::guard::verdict::{Outcome, Reason, Verdict};
+use crate::json::JsonError;
 use crate::types::{RuleRef, ServerId};
 
 /// So many different addresses out of one private result are a list that leaks, not addresses that are used.
@@ -35,17 +36,6 @@ pub struct Judged {
     pub private_to_external: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remembered {
-    pub id: OriginId,
-    /// Older results had to go.
-    pub evicted: Option<Evicted>,
-    /// The result was too long to be remembered whole.
-    pub truncated: bool,
-    /// What a later session needs, without any text; when [`taint::Config::record`] asks for it.
-    pub record: Option<Vec<u8>>,
-}
-
 /// Data flow of one session.
 #[derive(Debug)]
 pub struct Flow {
@@ -63,16 +53,28 @@ impl Flow {
     }
 
     /// Remembers what a server said.
-    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Remembered {
+    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
+        self.note_private(&origin);
+        self.judge.remember(origin, result, decoder)
+    }
+
+    /// As [`Flow::remember`], of a result as it came, in JSON. The same one again within a minute costs a hash.
+    ///
+    /// # Errors
+    /// When it is no JSON.
+    pub fn remember_json(
+        &mut self,
+        origin: Origin,
+        result: &[u8],
+        decoder: &dyn Decoder,
+    ) -> Result<Stored, JsonError> {
+        self.note_private(&origin);
+        self.judge.remember_json(origin, result, decoder)
+    }
+
+    fn note_private(&mut self, origin: &Origin) {
         if origin.private {
             self.private_until = Some(origin.time + self.lifetime);
-        }
-        let stored = self.judge.remember(origin, result, decoder);
-        Remembered {
-            id: stored.id,
-            evicted: stored.evicted,
-            truncated: stored.truncated,
-            record: stored.record,
         }
     }
 
@@ -147,7 +149,7 @@ impl Flow {
         marker::strip(text, |number| self.judge.is_marker(number))
     }
 
-    /// Takes back what [`Remembered::record`] was, oldest first.
+    /// Takes back what [`Stored::record`] was, oldest first.
     ///
     /// # Errors
     /// When it is not whole, or was written with another key.

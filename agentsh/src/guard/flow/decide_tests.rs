@@ -25,11 +25,11 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn read(flow: &mut Flow, text: &str, private: bool, at: u64) -> Remembered {
+fn read(flow: &mut Flow, text: &str, private: bool, at: u64) -> Stored {
     said(flow, "files", text, private, at)
 }
 
-fn said(flow: &mut Flow, by: &str, text: &str, private: bool, at: u64) -> Remembered {
+fn said(flow: &mut Flow, by: &str, text: &str, private: bool, at: u64) -> Stored {
     let result = json!({"content": [{"type": "text", "text": text}]}).to_string();
     let tree = json::read(result.as_bytes()).unwrap();
     let origin = Origin {
@@ -40,6 +40,19 @@ fn said(flow: &mut Flow, by: &str, text: &str, private: bool, at: u64) -> Rememb
         private,
     };
     flow.remember(origin, &Leaves::of(&tree), &Plain)
+}
+
+/// As it comes off the wire.
+fn line(flow: &mut Flow, by: &str, text: &str, at: u64) -> Stored {
+    let result = json!({"content": [{"type": "text", "text": text}]}).to_string();
+    let origin = Origin {
+        server: server(by),
+        tool: "read".to_owned(),
+        call: at.to_string(),
+        time: seconds(at),
+        private: true,
+    };
+    flow.remember_json(origin, result.as_bytes(), &Plain).unwrap()
 }
 
 fn send(flow: &mut Flow, to: &str, labels: Labels, arguments: &Value) -> Judged {
@@ -129,7 +142,7 @@ fn labels_decide_who_may_hear_it() {
     read(&mut flow, MEMO, true, 1000);
     let arguments = json!({"content": MEMO});
     let back = send(&mut flow, "files", EXTERNAL, &arguments);
-    assert!(!back.verdict.is_block() && rules(&back).contains(&"taint-fingerprint"));
+    assert!(!back.verdict.is_block() && back.findings.is_empty());
     assert!(!send(&mut flow, "notes", LOCAL, &arguments).verdict.is_block());
     let away = send(&mut flow, "mail", EXTERNAL, &arguments);
     assert_eq!((away.verdict.outcome, away.verdict.reason), (Outcome::Block, Reason::Tainted));
@@ -137,6 +150,22 @@ fn labels_decide_who_may_hear_it() {
     read(&mut public, MEMO, false, 1000);
     let judged = send(&mut public, "mail", EXTERNAL, &arguments);
     assert!(!judged.verdict.is_block() && !judged.private_to_external);
+}
+
+#[test]
+fn what_an_agent_gives_back_does_not_become_its_own() {
+    for given in [MEMO.to_owned(), format!("{} {MEMO}", page(3))] {
+        let mut flow = flow();
+        read(&mut flow, MEMO, true, 1000);
+        send(&mut flow, "files", EXTERNAL, &json!({"content": given}));
+        said(&mut flow, "notes", MEMO, true, 1000);
+        said(&mut flow, "notes", &page(3), true, 1000);
+        let judged = send(&mut flow, "files", EXTERNAL, &json!({"body": MEMO}));
+        assert!(judged.verdict.is_block() && judged.findings[0].origin.server.0 == "notes");
+        // It said that before anybody else did.
+        let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": page(3)}));
+        assert_eq!(rules(&judged).contains(&"taint-fingerprint"), given == MEMO);
+    }
 }
 
 #[test]
@@ -321,4 +350,61 @@ fn an_account_number_is_itself_however_it_is_spaced() {
         let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": format!("it is {sent}, she said")}));
         assert_eq!(judged.verdict.outcome, Outcome::Block, "{said} as {sent}");
     }
+}
+
+#[test]
+fn what_a_server_says_again_takes_no_room_and_lives_as_long() {
+    let lifetime = taint::Config::default().lifetime.as_secs();
+    for apart in [0, 59, 60, 61] {
+        let mut flow = flow();
+        line(&mut flow, "files", MEMO, 1000);
+        let (_, before) = flow.load();
+        let again = line(&mut flow, "files", MEMO, 1000 + apart);
+        let (count, after) = flow.load();
+        assert_eq!(count, 2);
+        assert!(apart > 60 || after < before + 400, "{apart}: {before} {after}");
+        assert_eq!(flow.origins().last().unwrap().1.call, (1000 + apart).to_string());
+        // It came a second time, so its time begins anew.
+        for (now, is_known) in [(1000 + apart + lifetime - 1, true), (1000 + apart + lifetime + 61, false)] {
+            let call = json!({"body": MEMO});
+            let call = Leaves::of_value("send", &call);
+            let judged = flow.judge(&server("mail"), EXTERNAL, &call, seconds(now), &Plain);
+            assert_eq!(
+                rules(&judged).contains(&"taint-fingerprint"),
+                is_known,
+                "{apart} {now} {:?}",
+                rules(&judged)
+            );
+        }
+        assert_ne!(again.id, OriginId(1));
+    }
+}
+
+#[test]
+fn a_result_is_a_repeat_only_of_the_same_bytes_of_the_same_server() {
+    let mut flow = flow();
+    line(&mut flow, "files", MEMO, 1000);
+    line(&mut flow, "notes", MEMO, 1001);
+    line(&mut flow, "files", &MEMO.replace("310", "311"), 1002);
+    let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": MEMO}));
+    let from: BTreeSet<&str> = judged.findings.iter().map(|flowed| flowed.origin.server.0.as_str()).collect();
+    assert_eq!(from, BTreeSet::from(["files", "notes"]));
+    let (_, before) = flow.load();
+    line(&mut flow, "files", &page(7).repeat(40), 1003);
+    assert!(flow.load().1 > before + 1000);
+}
+
+#[test]
+fn a_repeat_of_what_had_to_go_is_remembered_anew() {
+    let config = Config { taint: taint::Config { memory: 1 << 20, ..taint::Config::default() } };
+    let mut flow = Flow::new(config, &[9; 32]);
+    line(&mut flow, "files", MEMO, 1000);
+    for number in 0..200 {
+        let text: String = (0..40).map(|at| page(1000 * number + at)).collect();
+        line(&mut flow, "files", &text, 1000);
+    }
+    assert!(flow.origins().next().unwrap().0 > OriginId(1), "nothing had to go");
+    line(&mut flow, "files", MEMO, 1001);
+    let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": MEMO}));
+    assert!(rules(&judged).contains(&"taint-fingerprint"), "{:?}", rules(&judged));
 }

@@ -5,5 +5,5 @@ pub mod labels;
 
 mod decide;
 
-pub use decide::{Config, Flow, Flowed, Judged, Remembered};
+pub use decide::{Config, Flow, Flowed, Judged};
 pub use labels::{Annotations, Labels, Sink, Source};

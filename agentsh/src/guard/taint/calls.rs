@@ -8,7 +8,6 @@ use super::leaves::Role;
 use super::scan::What;
 use super::sinks::HEAD;
 use super::symbols::Folded;
-use crate::guard::text::looks_encoded;
 use crate::types::ServerId;
 
 /// Symbols that a call adds at least to what earlier ones sent; all of its text when it is shorter.
@@ -17,12 +16,13 @@ const MIN_SHARE: usize = 4;
 const MAX_TAILED: usize = 32;
 
 impl Judge {
-    /// What stands at the end of earlier calls together with the beginning of this one.
+    /// What stands at the end of earlier calls together with the beginning of this one. Without a decoder it is only
+    /// put together, for a later call.
     pub(super) fn earlier_calls(
         &mut self,
         sink: &ServerId,
         now: Duration,
-        decoder: &dyn Decoder,
+        decoder: Option<&dyn Decoder>,
         search: &mut Search<'_, '_>,
     ) {
         let call = search.call;
@@ -48,7 +48,7 @@ impl Judge {
             let joined_border = border.0;
             joined.symbols.extend(self.single.symbols.iter().take(HEAD));
             joined.letters.extend(self.single.letters.iter().take(HEAD));
-            let hits = if border.0 > 0 {
+            let hits = if border.0 > 0 && decoder.is_some() {
                 self.scanner.scan(&self.memory, &joined, search.leaving).list
             } else {
                 Vec::new()
@@ -72,8 +72,8 @@ impl Judge {
             // Numbers that count up make a long row of digits, which always decodes to something.
             let raw = (leaf.role != Role::Number && tail.raw.len() > leaf.text.len() && tail.raw.len() >= 16)
                 .then(|| tail.raw.clone());
-            if let Some(raw) = raw.filter(|_| !self.memory.is_empty()) {
-                decoder.decode(&raw, looks_encoded(&raw), &mut |view| {
+            if let (Some(raw), Some(decoder)) = (raw, decoder) {
+                decoder.decode(&raw, &mut |view| {
                     let how = || std::iter::once("earlier-calls").chain((view.how)()).collect();
                     self.view(view.text, at, &how, search);
                 });

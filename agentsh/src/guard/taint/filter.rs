@@ -72,8 +72,8 @@ impl Filter {
     #[inline]
     fn place(&self, tag: u32) -> (usize, u64) {
         let at = ((u64::from(tag) * self.words.len() as u64) >> 32) as usize;
-        // The word is chosen by the upper bits of the tag, so the bits within it need others.
-        let mask = MASKS[(tag.wrapping_mul(0x9E37_79B1) >> 22) as usize];
+        // The word is chosen by the upper bits of the tag, the bits within it by the lower ones.
+        let mask = MASKS[tag as usize % MASKS.len()];
         (at, mask)
     }
 }

@@ -5,14 +5,16 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::findings::{Bounds, MARKER, Search, context};
+use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
 use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
+use super::repeats::{Repeats, Said};
 use super::scan::{Hit, Scanner};
 use super::sinks::Sinks;
 use super::symbols::Folded;
 use crate::guard::secrets::{self, Kind};
-use crate::guard::text::looks_encoded;
+use crate::json::{self, JsonError};
 use crate::types::ServerId;
 
 pub use super::findings::{Finding, Findings, Severity};
@@ -38,8 +40,10 @@ pub struct View<'a> {
 
 /// Shows every text that decodes from a text, the text itself not among them.
 pub trait Decoder: Sync {
-    /// `is_encoded`: what [`crate::guard::text::looks_encoded`] says of the text.
-    fn decode(&self, text: &str, is_encoded: bool, sink: &mut dyn FnMut(View<'_>));
+    fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>));
+
+    /// The same of a text that others decode as well: what one of them finds serves all.
+    fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
 }
 
 /// Decodes nothing.
@@ -47,7 +51,9 @@ pub trait Decoder: Sync {
 pub struct Plain;
 
 impl Decoder for Plain {
-    fn decode(&self, _: &str, _: bool, _: &mut dyn FnMut(View<'_>)) {}
+    fn decode(&self, _: &str, _: &mut dyn FnMut(View<'_>)) {}
+
+    fn decode_leaf(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
 }
 
 /// What decodes from the texts of a result.
@@ -56,7 +62,7 @@ fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
     let mut room = MAX_DECODED;
     let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
     for leaf in texts {
-        decoder.decode(&leaf.text, leaf.looks_encoded(), &mut |view| {
+        decoder.decode(&leaf.text, &mut |view| {
             if !view.is_rearranged && view.text.len() <= room {
                 room -= view.text.len();
                 decoded.push(view.text.to_owned());
@@ -77,6 +83,7 @@ pub struct Judge {
     marked: BTreeSet<u16>,
     /// So many markers until those of forgotten results are swept.
     sweep_at: usize,
+    repeats: Repeats,
     /// What the last call sent as its values.
     values: Folded,
     unsaid: Option<Unsaid>,
@@ -86,8 +93,8 @@ pub struct Judge {
 /// What of the last call is the agent's own, and is not yet known as that.
 #[derive(Debug)]
 struct Unsaid {
-    /// Symbols that came out of a result.
-    tainted: Vec<Range<usize>>,
+    /// Symbols that came out of a result; None when nobody looked.
+    tainted: Option<Vec<Range<usize>>>,
     pairs: Vec<u32>,
 }
 
@@ -101,6 +108,7 @@ impl Judge {
             markers: BTreeMap::new(),
             marked: BTreeSet::new(),
             sweep_at: MIN_SWEEP,
+            repeats: Repeats::default(),
             values: Folded::default(),
             unsaid: None,
             single: Folded::default(),
@@ -114,9 +122,30 @@ impl Judge {
         self.memory.remember(origin, texts, || decoded(result, decoder))
     }
 
+    /// As [`Judge::remember`], of a result as it came, in JSON. One that the server gave just before is remembered
+    /// already: only that it came again is noted.
+    ///
+    /// # Errors
+    /// When it is no JSON.
+    pub fn remember_json(
+        &mut self,
+        origin: Origin,
+        result: &[u8],
+        decoder: &dyn Decoder,
+    ) -> Result<Stored, JsonError> {
+        let (said, now) = (Said::new(&origin, result), origin.time);
+        if let Some(id) = self.repeats.find(&said, now).filter(|id| !self.memory.is_forgotten(*id)) {
+            return Ok(self.memory.remember_repeat(origin, id));
+        }
+        let stored = self.remember(origin, &Leaves::of(&json::read(result)?), decoder);
+        self.repeats.add(said, stored.id, now);
+        Ok(stored)
+    }
+
     /// Does what the last call left to be done when nobody waits.
     pub fn settle(&mut self) {
         let Some(Unsaid { tainted, pairs }) = self.unsaid.take() else { return };
+        let tainted = tainted.unwrap_or_else(|| places(&self.scanner.copies(&self.memory, &self.values)));
         let TaintMemory { known, hasher, .. } = &mut self.memory;
         known.say(hasher, &self.values, &tainted);
         pairs.iter().for_each(|tag| known.say_pair(hasher, *tag));
@@ -146,7 +175,8 @@ impl Judge {
     }
 
     /// Everything in the arguments that came out of a result, whatever the server, up to a number that is counted
-    /// apart for results that are `leaving`: those that may not go there. Remembers what is sent, for the next call.
+    /// apart for results that are `leaving`: those that may not go there. Nothing is looked for when there are none of
+    /// them: whatever the call holds may go where it goes. Remembers what is sent, for the next call.
     pub fn judge(
         &mut self,
         sink: &ServerId,
@@ -159,9 +189,12 @@ impl Judge {
         self.memory.expire(now);
         let mut search = Search::new(call, leaving);
         let mut values = std::mem::take(&mut self.values);
-        let bounds = fold(call, &mut values, |leaf| matches!(leaf.role, Role::Text | Role::Number));
-        let hits = self.stream(&values, &bounds, &mut search);
-        if !self.memory.is_empty() {
+        let looks = self.memory.sources.iter().any(leaving);
+        let most = if looks { usize::MAX } else { MAX_SAID };
+        let bounds = fold(call, &mut values, most, |leaf| matches!(leaf.role, Role::Text | Role::Number));
+        let mut tainted = None;
+        if looks {
+            tainted = Some(places(&self.stream(&values, &bounds, &mut search)));
             self.names(&mut search);
             self.sorted(call, &mut search);
             self.markers(&mut search);
@@ -169,12 +202,11 @@ impl Judge {
             self.decoded(decoder, &mut search);
         }
         let pairs = self.near(&mut search);
-        self.earlier_calls(sink, now, decoder, &mut search);
+        self.earlier_calls(sink, now, looks.then_some(decoder), &mut search);
         self.values = values;
-        let tainted = hits.iter().map(|hit| hit.start..hit.end).collect();
         self.unsaid = Some(Unsaid { tainted, pairs });
         self.single.clear();
-        search.found
+        if looks { search.found } else { Findings::new() }
     }
 
     fn stream(&mut self, text: &Folded, bounds: &Bounds, search: &mut Search<'_, '_>) -> Vec<Hit> {
@@ -190,7 +222,7 @@ impl Judge {
     fn names(&mut self, search: &mut Search<'_, '_>) {
         let mut text = std::mem::take(&mut self.single);
         for role in [Role::Name, Role::Tool] {
-            let bounds = fold(search.call, &mut text, |leaf| leaf.role == role);
+            let bounds = fold(search.call, &mut text, usize::MAX, |leaf| leaf.role == role);
             self.stream(&text, &bounds, search);
         }
         self.single = text;
@@ -262,9 +294,7 @@ impl Judge {
             if leaf.role == Role::Number || leaf.text.len() < MIN_DECODED {
                 // Too short alone; a part of the whole.
             } else {
-                decoder.decode(&leaf.text, leaf.looks_encoded(), &mut |view| {
-                    self.view(view.text, at, view.how, search)
-                });
+                decoder.decode_leaf(leaf, &mut |view| self.view(view.text, at, view.how, search));
             }
             if leaf.role == Role::Text && joined.len() + leaf.text.len() <= MAX_JOINED {
                 parts += 1;
@@ -273,9 +303,7 @@ impl Judge {
         }
         if parts > 1 && joined.len() >= MIN_DECODED {
             let first = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
-            decoder.decode(&joined, looks_encoded(&joined), &mut |view| {
-                self.view(view.text, first, view.how, search)
-            });
+            decoder.decode(&joined, &mut |view| self.view(view.text, first, view.how, search));
         }
     }
 
@@ -309,14 +337,24 @@ impl Judge {
     }
 }
 
-fn fold(call: &Leaves<'_>, into: &mut Folded, wanted: impl Fn(&Leaf<'_>) -> bool) -> Bounds {
+/// Folds the leaves that are wanted into one text, and no more of them once it has `most` symbols.
+fn fold(call: &Leaves<'_>, into: &mut Folded, most: usize, wanted: impl Fn(&Leaf<'_>) -> bool) -> Bounds {
     into.clear();
     let mut bounds = Vec::new();
     for (at, leaf) in call.items.iter().enumerate().filter(|(_, leaf)| wanted(leaf)) {
+        if into.symbols.len() >= most {
+            break;
+        }
         bounds.push((into.symbols.len(), into.letters.len(), at));
-        into.push(&leaf.text);
+        // No symbol takes more than four bytes.
+        let end = leaf.text.floor_char_boundary(most.saturating_mul(4));
+        into.push(&leaf.text[..end]);
     }
     bounds
+}
+
+fn places(hits: &[Hit]) -> Vec<Range<usize>> {
+    hits.iter().map(|hit| hit.start..hit.end).collect()
 }
 
 /// Sorts `2` before `10`.

@@ -10,7 +10,7 @@ use super::symbols::Folded;
 /// What agents said: so many grams until the older half is forgotten.
 const SAID: usize = boilerplate::KNOWN;
 /// Symbols of one call that count as said.
-const MAX_SAID: usize = 16_384;
+pub(super) const MAX_SAID: usize = 16_384;
 
 #[derive(Debug, Default)]
 pub(super) struct Known {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::guard::text::looks_encoded;
+use crate::guard::text::{Decoded, Limits, looks_encoded};
 use crate::json::{Json, unescape};
 
 /// Shortest list of numbers that may spell a text.
@@ -31,17 +31,24 @@ pub struct Leaf<'a> {
     node: u32,
     /// What [`looks_encoded`] said of the text, once somebody asked.
     encoded: OnceLock<bool>,
+    decoded: OnceLock<Decoded>,
 }
 
 impl<'a> Leaf<'a> {
     fn new(role: Role, text: Cow<'a, str>, node: u32) -> Self {
-        Self { role, text, node, encoded: OnceLock::new() }
+        Self { role, text, node, encoded: OnceLock::new(), decoded: OnceLock::new() }
     }
 
     /// As [`looks_encoded`]; the text is read once, whoever asks.
     #[must_use]
     pub fn looks_encoded(&self) -> bool {
         *self.encoded.get_or_init(|| looks_encoded(&self.text))
+    }
+
+    /// What decodes from the text, within the limits of whoever asked first; it is decoded once.
+    #[must_use]
+    pub fn decoded(&self, limits: &Limits) -> &Decoded {
+        self.decoded.get_or_init(|| Decoded::of(&self.text, limits))
     }
 }
 

@@ -8,6 +8,7 @@ use super::hash::{self, Hasher};
 use super::index::Index;
 use super::known::Known;
 use super::print::{Print, Span};
+use super::sources::Sources;
 use crate::guard::secrets::Kind;
 use crate::guard::threads::side_by_side;
 use crate::types::ServerId;
@@ -79,6 +80,7 @@ pub struct Stored {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub origin: Origin,
+    until: Duration,
     pub start: u32,
     pub end: u32,
     pub letters_start: u32,
@@ -93,6 +95,7 @@ pub struct TaintMemory {
     pub(super) hasher: Hasher,
     pub(super) mac_key: [u8; 32],
     pub(super) entries: VecDeque<Entry>,
+    pub(super) sources: Sources,
     first_id: u64,
     /// Bytes that the live entries take.
     used: usize,
@@ -117,6 +120,7 @@ impl TaintMemory {
             hasher: Hasher::new(key),
             mac_key: hash::derive(key, b"taint record"),
             entries: VecDeque::new(),
+            sources: Sources::default(),
             first_id: 1,
             used: 0,
             shadow: VecDeque::new(),
@@ -177,25 +181,41 @@ impl TaintMemory {
     pub fn remember<'a>(
         &mut self,
         origin: Origin,
-        texts: impl Iterator<Item = &'a str> + Clone,
+        texts: impl Iterator<Item = &'a str> + Clone + Send,
         more: impl FnOnce() -> Vec<String> + Send,
     ) -> Stored {
         let (print, truncated) = self.print(texts, more);
         let record = self.config.record.then(|| self.export(&origin, &print));
-        let (id, evicted) = self.insert(origin, &print);
+        let until = origin.time + self.config.lifetime;
+        let (id, evicted) = self.insert(origin, &print, until);
         Stored { id, evicted, truncated, record }
+    }
+
+    /// Remembers that a result came again which is remembered already, and has its time once more.
+    pub fn remember_repeat(&mut self, origin: Origin, of: OriginId) -> Stored {
+        let until = origin.time + self.config.lifetime;
+        if let Some(entry) = self.place(of).and_then(|at| self.entries.get_mut(at)) {
+            entry.until = entry.until.max(until);
+        }
+        let print = Print::default();
+        let record = self.config.record.then(|| self.export(&origin, &print));
+        let (id, evicted) = self.insert(origin, &print, until);
+        Stored { id, evicted, truncated: false, record }
     }
 
     /// Forgets what is older than its lifetime.
     pub fn expire(&mut self, now: Duration) {
-        let lifetime = self.config.lifetime;
-        while self.entries.front().is_some_and(|entry| entry.origin.time + lifetime <= now) {
+        while self.entries.front().is_some_and(|entry| entry.until <= now) {
             self.forget_oldest();
         }
     }
 
     pub(super) fn entry(&self, id: OriginId) -> Option<&Entry> {
-        self.entries.get(usize::try_from(id.0.checked_sub(self.first_id)?).ok()?)
+        self.entries.get(self.place(id)?)
+    }
+
+    fn place(&self, id: OriginId) -> Option<usize> {
+        usize::try_from(id.0.checked_sub(self.first_id)?).ok()
     }
 
     /// The result that a position belongs to.
@@ -226,8 +246,13 @@ impl TaintMemory {
         self.entries.front().map_or(u32::MAX, |entry| entry.letters_start)
     }
 
-    /// Puts a print into the indices, and makes room for it.
-    pub(super) fn insert(&mut self, origin: Origin, print: &Print) -> (OriginId, Option<Evicted>) {
+    /// Puts a print into the indices, until its time is over, and makes room for it.
+    pub(super) fn insert(
+        &mut self,
+        origin: Origin,
+        print: &Print,
+        until: Duration,
+    ) -> (OriginId, Option<Evicted>) {
         self.expire(origin.time);
         let evicted = self.make_room(print_size(print));
         if self.shadow_start.max(self.next_letter) > REBASE {
@@ -268,6 +293,7 @@ impl TaintMemory {
         let kind = |code: u8| Kind::from_code(code).unwrap_or(Kind::HighEntropy);
         let entry = Entry {
             origin,
+            until,
             start,
             // A result without a symbol still is a result.
             end: start + print.shadow.len() as u32,
@@ -281,6 +307,7 @@ impl TaintMemory {
             tags: print.tags.iter().map(Vec::len).sum::<usize>() as u32,
         };
         self.used += live_size(&entry);
+        self.sources.add(&entry.origin);
         let id = self.next_id(0);
         self.entries.push_back(entry);
         (id, evicted)
@@ -302,6 +329,7 @@ impl TaintMemory {
         if let Some(entry) = self.entries.pop_front() {
             self.first_id += 1;
             self.used -= live_size(&entry);
+            self.sources.remove(&entry.origin);
             let gone = (entry.end - entry.start) as usize;
             self.shadow.drain(..gone.min(self.shadow.len()));
             self.shadow_start += gone as u32;

@@ -19,12 +19,14 @@ mod near;
 mod passages;
 pub mod persist;
 mod print;
+pub mod repeats;
 mod scan;
 mod sinks;
+mod sources;
 pub mod symbols;
 mod values;
 
 pub use judge::{Finding, Findings};
 pub use leaves::Leaves;
-pub use memory::{Config, Evicted, Origin, OriginId, TaintMemory};
+pub use memory::{Config, Evicted, Origin, OriginId, Stored, TaintMemory};
 pub use scan::GUARANTEED_RUN;

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::memory::{Origin, OriginId, TaintMemory};
 use super::print::{MAX_SYMBOLS, Print};
+use super::repeats;
 use crate::types::ServerId;
 
 /// What every record begins with.
@@ -86,10 +87,15 @@ impl TaintMemory {
             return Err(ImportError::Contradiction);
         }
         // A time in the future would never end.
-        if origin.time > now || origin.time + self.config.lifetime <= now {
+        if origin.time > now {
             return Ok(None);
         }
-        Ok(Some(self.insert(origin, &print).0))
+        // Whether it was repeated does not stand in its own record.
+        let until = origin.time + self.config.lifetime + repeats::WITHIN;
+        if until <= now {
+            return Ok(None);
+        }
+        Ok(Some(self.insert(origin, &print, until).0))
     }
 
     /// HMAC-SHA-256 with the memory's key, cut to 16 bytes.

@@ -55,7 +55,7 @@ impl TaintMemory {
     /// texts of it meanwhile. True when the end of it was left out.
     pub(super) fn print<'a>(
         &mut self,
-        texts: impl Iterator<Item = &'a str> + Clone,
+        texts: impl Iterator<Item = &'a str> + Clone + Send,
         more: impl FnOnce() -> Vec<String> + Send,
     ) -> (Print, bool) {
         self.known.prepare(&self.hasher);

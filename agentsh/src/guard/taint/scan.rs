@@ -105,6 +105,9 @@ impl Candidates {
         let Self { short, long } = self;
         short.clear();
         long.clear();
+        if values.is_empty() && passages.is_empty() {
+            return;
+        }
         let mut tags = [0; BLOCK];
         U::each_block(hasher, text, |grams| {
             if !values.is_empty() {
@@ -139,6 +142,15 @@ impl Scanner {
             *self = Self::default();
         }
         hits
+    }
+
+    /// As [`Scanner::scan`] where nothing leaves: of what is copied as it stands.
+    pub fn copies(&mut self, memory: &TaintMemory, text: &Folded) -> Vec<Hit> {
+        let mut hits = Hits::default();
+        self.symbols.find::<Symbols>(&memory.hasher, &text.symbols, &memory.short, &memory.long);
+        self.values(memory, &text.symbols, &|_| false, &mut hits);
+        self.passages(memory, &text.symbols, &|_| false, &mut hits);
+        hits.list
     }
 
     fn values(&self, memory: &TaintMemory, symbols: &[u8], leaving: Leaving<'_>, hits: &mut Hits) {

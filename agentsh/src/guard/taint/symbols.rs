@@ -1,6 +1,8 @@
 //! Text as the symbols that are compared: letters and digits only, in one case, look-alikes and leetspeak made equal.
 //! Space, punctuation, marks and invisible characters do not count, so that none of them can hide a copy.
 
+use crate::guard::ascii;
+
 /// `symbols` is what copies are looked for in. `letters` (0 to 25) is the same text without digits and without the
 /// leetspeak folding: what a Caesar cipher would shift.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +17,10 @@ const NONE: u8 = 0;
 const KEEP: usize = 64 * 1024;
 /// Bytes that are folded at once.
 const BLOCK: usize = 128;
+/// So many letters in a row are read at once.
+const WORD: usize = 4;
+/// Eight times `a`.
+const A: u64 = u64::from_le_bytes([b'a'; 8]);
 /// Longest word that [`of_word`] takes.
 pub(super) const MAX_WORD: usize = 64;
 /// Marks a byte outside ASCII in [`SYMBOLS`].
@@ -103,20 +109,40 @@ impl Folded {
         }
     }
 
-    /// Writes every symbol and only then decides whether it stays: no branch depends on the text. At most [`BLOCK`]
+    /// Writes everything and only then decides what of it stays: few branches depend on the text. At most [`BLOCK`]
     /// bytes.
     fn push_ascii(&mut self, bytes: &[u8]) {
-        let (mut symbols, mut letters) = ([0_u8; BLOCK], [0_u8; BLOCK]);
+        let (mut symbols, mut letters) = ([0_u8; BLOCK + 8], [0_u8; BLOCK + 8]);
         let (mut symbols_end, mut letters_end) = (0, 0);
-        for &byte in bytes {
-            let [symbol, letter, is_symbol, is_letter] = BOTH[usize::from(byte)].to_le_bytes();
-            symbols[symbols_end % BLOCK] = symbol;
-            letters[letters_end % BLOCK] = letter;
-            symbols_end += usize::from(is_symbol);
-            letters_end += usize::from(is_letter);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let mut run = 0;
+            if let Some(eight) = rest.first_chunk::<8>() {
+                let (letters_of, lower) = ascii::letters_of(u64::from_le_bytes(*eight));
+                run = letters_of;
+                if run >= WORD {
+                    // As in the tables: `l` is taken for `i`, and every other letter for itself.
+                    let symbol = lower - (ascii::equal(lower, b'l') >> 7) * u64::from(b'l' - b'i');
+                    put(&mut symbols, symbols_end, symbol.to_le_bytes());
+                    put(&mut letters, letters_end, lower.wrapping_sub(A).to_le_bytes());
+                    symbols_end += run;
+                    letters_end += run;
+                }
+            }
+            // What stands behind a word; or what is none.
+            let (word, others) = if run >= WORD { (run, 1) } else { (0, 8) };
+            let others = &rest[word..(word + others).min(rest.len())];
+            rest = &rest[word + others.len()..];
+            for &byte in others {
+                let [symbol, letter, is_symbol, is_letter] = BOTH[usize::from(byte)].to_le_bytes();
+                put(&mut symbols, symbols_end, [symbol]);
+                put(&mut letters, letters_end, [letter]);
+                symbols_end += usize::from(is_symbol);
+                letters_end += usize::from(is_letter);
+            }
         }
-        self.symbols.extend_from_slice(&symbols[..symbols_end.min(BLOCK)]);
-        self.letters.extend_from_slice(&letters[..letters_end.min(BLOCK)]);
+        self.symbols.extend_from_slice(&symbols[..symbols_end]);
+        self.letters.extend_from_slice(&letters[..letters_end]);
     }
 
     fn push_wide(&mut self, character: char) {
@@ -125,6 +151,14 @@ impl Folded {
             Some(other) if other.is_alphanumeric() => self.symbols.push(foreign(other)),
             _ => {}
         }
+    }
+}
+
+/// What stands behind is overwritten by what comes next.
+#[inline]
+fn put<const N: usize>(into: &mut [u8; BLOCK + 8], at: usize, bytes: [u8; N]) {
+    if let Some(place) = into.get_mut(at..at + N) {
+        place.copy_from_slice(&bytes);
     }
 }
 
@@ -265,6 +299,8 @@ const fn letter_table() -> [u8; 256] {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn symbols(text: &str) -> Vec<u8> {
@@ -299,6 +335,16 @@ mod tests {
         for text in ["", "a1 B-z\n7", "ｓｉｇ k\u{301}ey 會議 51gn", "l3tt3rs"] {
             let folded = Folded::of(text);
             assert_eq!(Folded::count(text), (folded.symbols.len(), folded.letters.len()), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn words_fold_as_their_characters_do(text in "[a-zA-Z0-9lL .\\-\n@é]{0,300}") {
+            let mut slowly = Folded::default();
+            text.chars().for_each(|character| slowly.push_char(character));
+            let folded = Folded::of(&text);
+            prop_assert_eq!((folded.symbols, folded.letters), (slowly.symbols, slowly.letters));
         }
     }
 

@@ -5,6 +5,8 @@ use crate::guard::ascii;
 
 /// Letters and digits in a row that may be base64, base32 or hex.
 const RUN: usize = 12;
+/// A piece that is longer than words are is judged before it ends.
+const LONG: usize = 64;
 /// A word with signs in it that may be one of the larger alphabets.
 const DENSE: usize = 20;
 /// Short pieces that look odd, more of them than others.
@@ -87,6 +89,9 @@ pub fn looks_encoded(text: &str) -> bool {
         if class & PIECE != 0 {
             piece.length += 1;
             dense += 1;
+            if piece.length.is_multiple_of(LONG) && piece.is_encoded() {
+                return true;
+            }
             piece.hex += usize::from(class & HEX != 0);
             if class & LOWER != 0 {
                 piece.lower += 1;

@@ -19,6 +19,7 @@ mod base58;
 mod base85;
 mod characters;
 mod compressed;
+mod decoded;
 mod encoded;
 mod escapes;
 mod fold;
@@ -45,6 +46,7 @@ mod view_properties;
 #[cfg(test)]
 mod view_tests;
 
+pub use decoded::Decoded;
 pub use encoded::looks_encoded;
 pub use fold::{Folded, fold, fold_into};
 pub use limits::{Limits, Outcome};

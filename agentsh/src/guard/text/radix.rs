@@ -44,6 +44,21 @@ static BASE64: Alphabet = {
     both
 };
 
+/// Base64, the one that encoders use for long data.
+pub(super) fn decode_base64(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
+    // The first of four symbols is a letter wherever the bytes are ASCII.
+    if profile.letters_and_digits() < 8 || profile.upper() + profile.lower() < 2 {
+        return;
+    }
+    let mut bytes = Vec::new();
+    let loose = (profile.upper() + profile.digits()) * 5 > profile.letters_and_digits();
+    base64(text, &BASE64, loose, walk, &mut bytes);
+    if loose && profile.count(b'-') + profile.count(b'_') >= 2 {
+        base64(text, &BASE64_STANDARD, loose, walk, &mut bytes);
+    }
+}
+
+/// The smaller alphabets.
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let mut bytes = Vec::new();
     let mut words: Option<Vec<Range<usize>>> = None;
@@ -54,18 +69,6 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if profile.digits() >= 4 && hexadecimal >= 12 {
         let loose = hexadecimal * 10 >= profile.letters_and_digits() * 9;
         hex(text, loose, words.get_or_insert_with(|| self::words(text.as_bytes())), walk, &mut bytes);
-    }
-    let marked = profile.upper() + profile.digits();
-    if profile.letters_and_digits() < 8 {
-        return;
-    }
-    let loose = marked * 5 > profile.letters_and_digits();
-    // The first of four symbols is a letter wherever the bytes are ASCII.
-    if profile.upper() + profile.lower() >= 2 {
-        base64(text, &BASE64, loose, walk, &mut bytes);
-        if loose && profile.count(b'-') + profile.count(b'_') >= 2 {
-            base64(text, &BASE64_STANDARD, loose, walk, &mut bytes);
-        }
     }
     if profile.letters_and_digits() < 16 {
         return;

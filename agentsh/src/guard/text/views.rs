@@ -239,6 +239,11 @@ impl Walk<'_> {
     }
 
     fn decode_alphabets(&mut self, text: &str, profile: &Profile) {
+        let before = self.explained;
+        radix::decode_base64(text, profile, self);
+        if is_all_base64(profile, self.explained - before) {
+            return;
+        }
         radix::decode(text, profile, self);
         base85::decode(text, profile, self);
         base58::decode(text, profile, self);
@@ -271,12 +276,24 @@ impl Walk<'_> {
             sink: &mut see,
         };
         let profile = Profile::of(text.as_bytes());
+        radix::decode_base64(text, &profile, &mut probe);
         radix::decode(text, &profile, &mut probe);
         numbers::decode(text, &profile, &mut probe);
         let work = probe.outcome.work + u64::try_from(text.len()).unwrap_or(u64::MAX);
         self.outcome.work = self.outcome.work.saturating_add(work);
         found
     }
+}
+
+/// Whether a long text is nothing but base64 of so many bytes that read well: then it is nothing else. A few symbols may
+/// be left over at its ends, fewer than hide a secret in another alphabet.
+fn is_all_base64(profile: &Profile, explained: usize) -> bool {
+    const LEFT_OVER: usize = 16;
+    let signs = [b'+', b'/', b'-', b'_'].map(|sign| profile.count(sign)).iter().sum::<usize>();
+    let symbols = profile.letters_and_digits() + signs;
+    profile.length > SHORT
+        && symbols + profile.white() + profile.count(b'=') == profile.length
+        && explained / 3 * 4 + LEFT_OVER >= symbols
 }
 
 /// Mostly letters, digits and spaces: what a wrong decoding, printable by chance, is not.

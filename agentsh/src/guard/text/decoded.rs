@@ -1,0 +1,51 @@
+//! Everything that decodes from one text, kept: it is decoded once, whoever asks.
+
+use std::ops::Range;
+
+use super::limits::{Limits, Outcome};
+use super::step::Step;
+use super::views::{View, visit};
+
+/// All views of one text but the text itself. They take as many bytes as [`Limits`] lets them have.
+#[derive(Clone, Debug, Default)]
+pub struct Decoded {
+    views: Vec<Kept>,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    text: Box<str>,
+    how: Box<[Step]>,
+    at: Range<usize>,
+    clean: bool,
+}
+
+impl Decoded {
+    #[must_use]
+    pub fn of(text: &str, limits: &Limits) -> Self {
+        let mut views = Vec::new();
+        let outcome = visit(text, limits, &mut |view| {
+            if !view.how.is_empty() {
+                let View { text, how, at, clean } = view;
+                views.push(Kept { text: text.into(), how: how.into(), at, clean });
+            }
+        });
+        Self { views, outcome }
+    }
+
+    /// In the order in which they were found.
+    pub fn views(&self) -> impl Iterator<Item = View<'_>> {
+        self.views.iter().map(|kept| View {
+            text: &kept.text,
+            how: &kept.how,
+            at: kept.at.clone(),
+            clean: kept.clean,
+        })
+    }
+
+    /// What was left out.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+}
