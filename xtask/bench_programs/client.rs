@@ -40,11 +40,14 @@ pub fn main(words: &[String]) {
                 let arguments = format!("{{\"{kind}\":{}}}", number(2));
                 json!((0..number(1)).map(|_| server.call_with(&arguments, number(2))).collect::<Vec<f64>>())
             }
-            // So many results, each of which says something else.
+            // So many results, each of which says something else; of another server where there is one.
             "notes" => {
+                let tool = server.tool;
+                server.tool = if server.has_notes { "n__echo" } else { tool };
                 for note in 0..number(1) {
                     server.call_with(&format!("{{\"note\":{note}}}"), 100);
                 }
+                server.tool = tool;
                 Value::Null
             }
             // Seconds for all of them, and how many were refused; 0 calls a second means as fast as possible.
@@ -66,6 +69,8 @@ struct Server {
     line: Vec<u8>,
     /// As it is listed: a proxy puts a prefix before it.
     tool: &'static str,
+    /// Behind a proxy there is a server `n`.
+    has_notes: bool,
 }
 
 impl Server {
@@ -81,12 +86,15 @@ impl Server {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let output = BufReader::with_capacity(1 << 20, output);
-        let mut server = Self { child, input, output, serial: 0, line: Vec::new(), tool: "echo" };
+        let mut server =
+            Self { child, input, output, serial: 0, line: Vec::new(), tool: "echo", has_notes: false };
         let client = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}});
         server.ask(&format!("\"method\":\"initialize\",\"params\":{client}"));
         server.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
         server.ask("\"method\":\"tools/list\"");
-        if server.line.windows(9).any(|part| part == b"\"e__echo\"") {
+        let lists = |name: &[u8; 9]| server.line.windows(9).any(|part| part == name);
+        server.has_notes = lists(b"\"n__echo\"");
+        if lists(b"\"e__echo\"") {
             server.tool = "e__echo";
         }
         server

@@ -36,7 +36,7 @@ fn answer(line: &str, into: &mut Vec<u8>) {
         // What is asked for stands at the end of a line, behind anything that a text could hold.
         let end = &line[line.floor_char_boundary(line.len().saturating_sub(40))..];
         if let Some(note) = number(end, "\"note\":") {
-            into.write_all(texts::words(note + 10, 200).as_bytes()).unwrap();
+            into.write_all(texts::note(note, 200).as_bytes()).unwrap();
         } else if let Some(bytes) = number(end, "\"words\":") {
             static SERIAL: AtomicUsize = AtomicUsize::new(0);
             let another = SERIAL.fetch_add(1, Ordering::Relaxed) + 4;

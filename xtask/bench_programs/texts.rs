@@ -7,6 +7,14 @@ const WORDS: [&str; 40] = [
     "falcon", "guitar", "hammer", "icicle", "jungle", "kernel", "ladder", "magnet", "nectar", "otter",
 ];
 
+const OTHERS: [&str; 40] = [
+    "system", "report", "quarter", "revenue", "customer", "contract", "server", "latency", "review",
+    "budget", "design", "planning", "member", "project", "release", "update", "north", "region", "invoice",
+    "supply", "chain", "metric", "table", "window", "garden", "river", "mountain", "yellow", "seven",
+    "orange", "public", "private", "memo", "draft", "signal", "vector", "matrix", "engine", "policy",
+    "ledger",
+];
+
 /// `words`, `hex`, `mail`, `percent` or `base64`, which is nested. Nothing in it needs an escape in JSON.
 pub fn of(kind: &str, bytes: usize) -> String {
     let mut text = match kind {
@@ -29,11 +37,20 @@ pub fn of(kind: &str, bytes: usize) -> String {
 
 /// Words in an order of their own for each number.
 pub fn words(number: usize, bytes: usize) -> String {
+    of_words(&WORDS, number, bytes)
+}
+
+/// As [`words`], of words that do not stand there.
+pub fn note(number: usize, bytes: usize) -> String {
+    of_words(&OTHERS, number, bytes)
+}
+
+fn of_words(words: &[&str], number: usize, bytes: usize) -> String {
     let mut state = number as u64 ^ 0x9e37_79b9_7f4a_7c15;
     let mut text = String::with_capacity(bytes + 10);
     while text.len() < bytes {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        text.push_str(WORDS[(state >> 33) as usize % WORDS.len()]);
+        text.push_str(words[(state >> 33) as usize % words.len()]);
         text.push(' ');
     }
     text.truncate(bytes);

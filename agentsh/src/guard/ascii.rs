@@ -55,11 +55,58 @@ fn run(bytes: &[u8], case: u64) -> usize {
     at + bytes[at..].iter().position(|byte| !is_small(byte)).unwrap_or(bytes.len() - at)
 }
 
+/// Which words of a list begin with two letters, end with one, and are how long: nearly every other word is told from
+/// them by that. Capitals are small letters here.
+pub(crate) struct Outlines {
+    /// One bit for each length.
+    beginnings: [u32; 1024],
+    ends: [u32; 32],
+}
+
+impl Outlines {
+    pub const fn new() -> Self {
+        Self { beginnings: [0; 1024], ends: [0; 32] }
+    }
+
+    /// Adds a word of 2 to 31 letters, digits and signs.
+    pub const fn add(&mut self, word: &[u8]) {
+        let length = 1 << word.len();
+        self.beginnings[beginning(word[0], word[1])] |= length;
+        self.ends[(word[word.len() - 1] & 31) as usize] |= length;
+    }
+
+    #[inline]
+    pub fn may_have(&self, word: &[u8]) -> bool {
+        let [first, second, ..] = word else { return false };
+        let Some(last) = word.last() else { return false };
+        let lengths = self.beginnings[beginning(*first, *second)] & self.ends[usize::from(last & 31)];
+        word.len() < 32 && lengths >> word.len() & 1 == 1
+    }
+}
+
+const fn beginning(first: u8, second: u8) -> usize {
+    ((first & 31) as usize) << 5 | (second & 31) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn words_of_a_list_have_its_outlines_and_few_others_do() {
+        let mut outlines = Outlines::new();
+        for word in ["curl", "invoke-webrequest", "nc", "abcdefghijklmnopqrstuvwxyz01234"] {
+            outlines.add(word.as_bytes());
+        }
+        for word in ["curl", "CURL", "invoke-WebRequest", "nc", "abcdefghijklmnopqrstuvwxyz01234", "coil"] {
+            assert_eq!(outlines.may_have(word.as_bytes()), word != "coil", "{word}");
+        }
+        for word in ["", "c", "cu", "curls", "cure", "cart", "n", "ncc", &"n".repeat(32), &"c".repeat(64)] {
+            assert!(!outlines.may_have(word.as_bytes()), "{word}");
+        }
+    }
 
     #[test]
     fn each_of_eight_bytes_is_compared_alone() {

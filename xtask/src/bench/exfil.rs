@@ -21,11 +21,11 @@ struct Pair {
 }
 
 pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
-    let mut pair = Pair {
-        direct: Client::start(place, &place.direct())?,
-        proxied: Client::start(place, &place.aggregated())?,
-        rounds,
+    let start = |file: &str| -> Result<Pair> {
+        let direct = Client::start(place, &place.direct())?;
+        Ok(Pair { direct, proxied: Client::start(place, &place.aggregated(file))?, rounds })
     };
+    let mut pair = start("proxy.json")?;
     pair.small("small call, nothing remembered", "calls 100 5", 60.0, report)?;
     pair.proxied.order(&format!("notes {LIVE}"))?;
     let own = processes(&pair.proxied, &place.agentsh)?;
@@ -37,25 +37,38 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         ("the proxy", largest, "MiB"),
         Bar::AtMost(40.0),
     );
-    pair.small(&format!("small call, {LIVE} results remembered"), "calls 100 5", 60.0, report)?;
-    let title = format!("argument of 1 KB, {LIVE} results remembered");
-    pair.small(&title, "send 20 words 1000", 200.0, report)?;
-    pair.large("argument of 1 MB", &format!("send 3 words {MEGABYTE}"), 10.0, report)?;
-    for (kind, title) in [("hex", "hex"), ("mail", "`a@`"), ("percent", "`%25`"), ("base64", "nested base64")]
-    {
-        pair.large(
-            &format!("argument of 400 KB of {title}"),
-            &format!("send 3 {kind} {HARD}"),
-            20.0,
-            report,
-        )?;
-    }
-    // Last: results of this length push the others out of the memory.
+    pair.arguments(&format!("{LIVE} results remembered"), report)?;
+    // Results of this length push the others out of the memory.
     pair.large("another result of 1 MB of words each time", &format!("words 3 {MEGABYTE}"), 10.0, report)?;
-    pair.large("the same result of 1 MB of words again", &format!("again 3 {MEGABYTE}"), 10.0, report)
+    pair.large("the same result of 1 MB of words again", &format!("again 3 {MEGABYTE}"), 10.0, report)?;
+    // None of them may go where the arguments go: now they are looked for.
+    let mut pair = start("two.json")?;
+    pair.proxied.order(&format!("notes {LIVE}"))?;
+    pair.arguments(&format!("{LIVE} results of another server remembered"), report)
 }
 
 impl Pair {
+    fn arguments(&mut self, what: &str, report: &mut Report) -> Result<()> {
+        self.small(&format!("small call, {what}"), "calls 100 5", 60.0, report)?;
+        self.small(&format!("argument of 1 KB, {what}"), "send 20 words 1000", 200.0, report)?;
+        let kinds = [
+            ("words", "1 MB of words", MEGABYTE, 10.0),
+            ("hex", "400 KB of hex", HARD, 20.0),
+            ("mail", "400 KB of `a@`", HARD, 20.0),
+            ("percent", "400 KB of `%25`", HARD, 20.0),
+            ("base64", "400 KB of nested base64", HARD, 20.0),
+        ];
+        for (kind, title, bytes, most) in kinds {
+            self.large(
+                &format!("argument of {title}, {what}"),
+                &format!("send 3 {kind} {bytes}"),
+                most,
+                report,
+            )?;
+        }
+        Ok(())
+    }
+
     fn small(&mut self, what: &str, order: &str, most: f64, report: &mut Report) -> Result<()> {
         let turns = self.rounds.div_ceil(5).max(20);
         let (direct, proxied) = self.in_turns(order, turns)?;

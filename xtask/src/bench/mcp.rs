@@ -88,7 +88,7 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
     let mut direct = Client::start(place, &place.direct())?;
     let mut proxied = Client::start(place, &place.proxied())?;
     let mut bridged = Client::start(place, &place.bridged("one.json"))?;
-    let mut aggregated = Client::start(place, &place.aggregated())?;
+    let mut aggregated = Client::start(place, &place.aggregated("proxy.json"))?;
     let mut clients = [&mut direct, &mut proxied, &mut bridged, &mut aggregated];
 
     let small = in_turns(&mut clients, rounds.div_ceil(5).max(20), &format!("calls {TURN} 5"))?;
@@ -147,7 +147,7 @@ fn pipelined(place: &Place, report: &mut Report) -> Result<()> {
         Ok(f64::from(CALLS) / seconds)
     };
     let direct = rate(&mut Client::start(place, &on_one(place.direct()))?)?;
-    let commands = [place.proxied(), place.bridged("one.json"), place.aggregated()];
+    let commands = [place.proxied(), place.bridged("one.json"), place.aggregated("proxy.json")];
     for (command, path) in commands.into_iter().zip(PATHS) {
         let mut client = Client::start(place, &on_one(command))?;
         let own = processes(&client, &place.agentsh)?;

@@ -53,8 +53,11 @@ impl Place {
         let source = place.project.join("true.c");
         std::fs::write(&source, "int main(void) { return 0; }\n")?;
         succeed(Command::new("cc").args(["-static", "-O2", "-o"]).arg(&place.nothing).arg(source))?;
-        let servers = json!({"servers": [{"id": "e", "command": place.bench, "args": ["echo"]}]});
-        std::fs::write(place.home.join("proxy.json"), servers.to_string())?;
+        for (file, ids) in [("proxy.json", &["e"][..]), ("two.json", &["e", "n"])] {
+            let server = |id: &&str| json!({"id": id, "command": place.bench, "args": ["echo"]});
+            let servers = json!({"servers": ids.iter().map(server).collect::<Vec<_>>()});
+            std::fs::write(place.home.join(file), servers.to_string())?;
+        }
         place.configuration(1, "one.json")?;
         place.configuration(3, "three.json")?;
         Ok(place)
@@ -103,10 +106,11 @@ impl Place {
         vec![bench.clone(), "client".to_owned(), bench, "echo".to_owned()]
     }
 
-    /// The client with one server behind `agentsh proxy`.
-    pub fn aggregated(&self) -> Vec<String> {
+    /// The client with the servers of a file behind `agentsh proxy`: one (`proxy.json`), or a second one as well that
+    /// only says something (`two.json`).
+    pub fn aggregated(&self, file: &str) -> Vec<String> {
         let (bench, agentsh) = (self.bench.display().to_string(), self.agentsh.display().to_string());
-        let file = self.home.join("proxy.json").display().to_string();
+        let file = self.home.join(file).display().to_string();
         [vec![bench, "client".to_owned(), agentsh], ["proxy", "--config", &file].map(str::to_owned).to_vec()]
             .concat()
     }

@@ -31,6 +31,12 @@ impl Decoder for Views {
         }
     }
 
+    fn prepare(&self, leaf: &Leaf<'_>) {
+        if leaf.looks_encoded() {
+            let _ = leaf.decoded(&self.limits);
+        }
+    }
+
     fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>)) {
         if leaf.looks_encoded() {
             leaf.decoded(&self.limits).views().for_each(|view| show(&view, sink));

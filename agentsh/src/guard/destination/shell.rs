@@ -4,7 +4,7 @@ use super::bare::{give, is_certain, is_file_name};
 use super::host::unreadable;
 use super::shell_words::{UNKNOWN, Word, commands};
 use super::{Destination, Form, Sink};
-use crate::guard::ascii;
+use crate::guard::ascii::{self, Outlines};
 
 /// How commands are nested in quotes that are looked into.
 const MAX_DEPTH: usize = 3;
@@ -157,42 +157,23 @@ static IS_WORD: [bool; 256] = {
     }
     table
 };
-/// For the first two letters, which lengths the names of tools have that begin with them: one bit for each length.
-/// Nearly every word of a text is none of them by that and its last letter.
-static BEGINNINGS: [u32; 1024] = {
-    let mut table = [0; 1024];
+static OUTLINES: Outlines = {
+    let mut outlines = Outlines::new();
     let mut at = 0;
     while at < TOOLS.len() {
-        let name = TOOLS[at].0.as_bytes();
-        table[beginning(name[0], name[1])] |= 1 << name.len();
+        outlines.add(TOOLS[at].0.as_bytes());
         at += 1;
     }
-    table
+    outlines
 };
-
-/// The same for the last letter.
-static ENDS: [u32; 32] = {
-    let mut table = [0; 32];
-    let mut at = 0;
-    while at < TOOLS.len() {
-        let name = TOOLS[at].0.as_bytes();
-        table[(name[name.len() - 1] & 31) as usize] |= 1 << name.len();
-        at += 1;
-    }
-    table
-};
-
-/// The same for capitals.
-const fn beginning(first: u8, second: u8) -> usize {
-    ((first & 31) as usize) << 5 | (second & 31) as usize
-}
 
 fn tool(name: &str) -> Option<(&'static str, Kind)> {
-    let (last, [first, second, ..]) = (name.as_bytes().last()?, name.as_bytes()) else { return None };
-    let lengths = BEGINNINGS[beginning(*first, *second)] & ENDS[usize::from(last & 31)];
     // Capitals begin sentences; only `Curl` and `Invoke-WebRequest` are written with one.
-    let is_sentence = first.is_ascii_uppercase() && !matches!(first, b'C' | b'I');
-    if name.len() > LONGEST || lengths >> name.len() & 1 == 0 || is_sentence {
+    let is_sentence = |first: u8| first.is_ascii_uppercase() && !matches!(first, b'C' | b'I');
+    if !OUTLINES.may_have(name.as_bytes())
+        || name.len() > LONGEST
+        || name.bytes().next().is_some_and(is_sentence)
+    {
         return None;
     }
     let mut lower = [0; LONGEST];

@@ -10,10 +10,11 @@ use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
 use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
 use super::repeats::{Repeats, Said};
-use super::scan::{Hit, Scanner};
+use super::scan::{Hit, Leaving, Scanner};
 use super::sinks::Sinks;
 use super::symbols::Folded;
 use crate::guard::secrets::{self, Kind};
+use crate::guard::threads::side_by_side;
 use crate::json::{self, JsonError};
 use crate::types::ServerId;
 
@@ -44,6 +45,9 @@ pub trait Decoder: Sync {
 
     /// The same of a text that others decode as well: what one of them finds serves all.
     fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
+
+    /// Decodes a text for the one who asks next.
+    fn prepare(&self, leaf: &Leaf<'_>);
 }
 
 /// Decodes nothing.
@@ -54,6 +58,8 @@ impl Decoder for Plain {
     fn decode(&self, _: &str, _: &mut dyn FnMut(View<'_>)) {}
 
     fn decode_leaf(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
+
+    fn prepare(&self, _: &Leaf<'_>) {}
 }
 
 /// What decodes from the texts of a result.
@@ -183,7 +189,7 @@ impl Judge {
         call: &Leaves<'_>,
         now: Duration,
         decoder: &dyn Decoder,
-        leaving: &dyn Fn(&Origin) -> bool,
+        leaving: Leaving<'_>,
     ) -> Findings {
         self.settle();
         self.memory.expire(now);
@@ -194,7 +200,12 @@ impl Judge {
         let bounds = fold(call, &mut values, most, |leaf| matches!(leaf.role, Role::Text | Role::Number));
         let mut tainted = None;
         if looks {
-            tainted = Some(places(&self.stream(&values, &bounds, &mut search)));
+            let (hits, ()) = side_by_side(
+                call.length(),
+                || self.stream(&values, &bounds, &mut search),
+                || call.items.iter().filter(is_decoded).for_each(|leaf| decoder.prepare(leaf)),
+            );
+            tainted = Some(places(&hits));
             self.names(&mut search);
             self.sorted(call, &mut search);
             self.markers(&mut search);
@@ -291,9 +302,7 @@ impl Judge {
             if leaf.role == Role::Codes {
                 self.view(&leaf.text, at, &|| vec!["char-codes"], search);
             }
-            if leaf.role == Role::Number || leaf.text.len() < MIN_DECODED {
-                // Too short alone; a part of the whole.
-            } else {
+            if is_decoded(&leaf) {
                 decoder.decode_leaf(leaf, &mut |view| self.view(view.text, at, view.how, search));
             }
             if leaf.role == Role::Text && joined.len() + leaf.text.len() <= MAX_JOINED {
@@ -351,6 +360,11 @@ fn fold(call: &Leaves<'_>, into: &mut Folded, most: usize, wanted: impl Fn(&Leaf
         into.push(&leaf.text[..end]);
     }
     bounds
+}
+
+/// What is shorter is only a part of the whole.
+fn is_decoded(leaf: &&Leaf<'_>) -> bool {
+    leaf.role != Role::Number && leaf.text.len() >= MIN_DECODED
 }
 
 fn places(hits: &[Hit]) -> Vec<Range<usize>> {

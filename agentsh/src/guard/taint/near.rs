@@ -10,7 +10,7 @@ use super::judge::{Judge, Severity};
 use super::leaves::Role;
 use super::memory::OriginId;
 use super::symbols::{self, Folded};
-use crate::guard::ascii;
+use crate::guard::ascii::{self, Outlines};
 
 /// Longest text whose words are paired, in bytes: near copies are about documents, not dumps.
 const MAX_TEXT: usize = 64 * 1024;
@@ -111,20 +111,27 @@ pub(super) fn content_length(text: &str) -> usize {
 const LONGEST: usize = 10;
 
 /// [`COMMON`], each word as a number, in order.
-struct Common(Vec<u128>);
+struct Common {
+    outlines: Outlines,
+    numbers: Vec<u128>,
+}
 
 fn common() -> &'static Common {
     static WORDS: OnceLock<Common> = OnceLock::new();
     WORDS.get_or_init(|| {
         let mut numbers: Vec<u128> = COMMON.split_whitespace().map(|word| number(word.as_bytes())).collect();
         numbers.sort_unstable();
-        Common(numbers)
+        let mut outlines = Outlines::new();
+        COMMON.split_whitespace().for_each(|word| outlines.add(word.as_bytes()));
+        Common { outlines, numbers }
     })
 }
 
 impl Common {
     fn has(&self, word: &str) -> bool {
-        word.len() <= LONGEST && self.0.binary_search(&number(word.as_bytes())).is_ok()
+        word.len() <= LONGEST
+            && self.outlines.may_have(word.as_bytes())
+            && self.numbers.binary_search(&number(word.as_bytes())).is_ok()
     }
 }
 

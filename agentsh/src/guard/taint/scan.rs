@@ -49,7 +49,7 @@ pub(super) struct Hit {
 }
 
 /// Whether a result may not go where the text goes that is searched.
-pub(super) type Leaving<'l> = &'l dyn Fn(&Origin) -> bool;
+pub(super) type Leaving<'l> = &'l (dyn Fn(&Origin) -> bool + Sync);
 
 /// What one scan found. What may go there does not take the room of what may not: nobody can fill it up first.
 #[derive(Default)]
