@@ -20,7 +20,7 @@ const REBASE: u32 = 1 << 31;
 pub struct Config {
     /// How long a result is remembered: 60 to 86,400 s, default 3600.
     pub lifetime: Duration,
-    /// Bytes for everything remembered, default 14 MiB.
+    /// Bytes for everything remembered, default 12 MiB.
     pub memory: usize,
     /// Whether [`Stored::record`] is made.
     pub record: bool,
@@ -28,7 +28,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { lifetime: Duration::from_secs(3600), memory: 14 << 20, record: false }
+        Self { lifetime: Duration::from_secs(3600), memory: 12 << 20, record: false }
     }
 }
 

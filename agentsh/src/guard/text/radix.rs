@@ -44,18 +44,19 @@ static BASE64: Alphabet = {
     both
 };
 
-/// Base64, the one that encoders use for long data.
-pub(super) fn decode_base64(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
+/// Base64, the one that encoders use for long data. Gives how many symbols of long groups are text, letter by letter.
+pub(super) fn decode_base64(text: &str, profile: &Profile, walk: &mut Walk<'_>) -> usize {
     // The first of four symbols is a letter wherever the bytes are ASCII.
     if profile.letters_and_digits() < 8 || profile.upper() + profile.lower() < 2 {
-        return;
+        return 0;
     }
     let mut bytes = Vec::new();
     let loose = (profile.upper() + profile.digits()) * 5 > profile.letters_and_digits();
-    base64(text, &BASE64, loose, walk, &mut bytes);
+    let explained = base64(text, &BASE64, loose, walk, &mut bytes);
     if loose && profile.count(b'-') + profile.count(b'_') >= 2 {
         base64(text, &BASE64_STANDARD, loose, walk, &mut bytes);
     }
+    explained
 }
 
 /// The smaller alphabets.
@@ -132,8 +133,9 @@ fn hex(text: &str, loose: bool, words: &[Range<usize>], walk: &mut Walk<'_>, byt
     });
 }
 
-fn base64(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
+fn base64(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) -> usize {
     walk.work(text.len());
+    let mut explained = 0;
     groups(text.as_bytes(), alphabet, 8, loose, &[], &mut |symbols, at| {
         let upper = symbols.iter().any(|symbol| *symbol < 26);
         let lower = symbols.iter().any(|symbol| (26..52).contains(symbol));
@@ -147,7 +149,9 @@ fn base64(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, byt
             walk.work(bytes.len());
             walk.found_bytes(Step::Base64, bytes, at.clone());
         }
+        explained += settled.text;
     });
+    explained
 }
 
 /// Symbols that are judged together, a multiple of every group.
@@ -157,7 +161,11 @@ const FEWEST_SYMBOLS: u32 = 5;
 
 /// The blocks of a long group that need not be unpacked again: they read as text in one alignment, and so are noise
 /// in every other one, or repeat a few symbols.
-struct Settled(Vec<bool>);
+struct Settled {
+    blocks: Vec<bool>,
+    /// Symbols that read as text.
+    text: usize,
+}
 
 impl Settled {
     fn new(symbols: &[u8]) -> Self {
@@ -165,7 +173,7 @@ impl Settled {
             let seen = block.iter().fold(0_u64, |seen, symbol| seen | 1 << (symbol & 63));
             seen.count_ones() < FEWEST_SYMBOLS && block.len() == BLOCK
         };
-        Self(symbols.chunks(BLOCK).map(is_dull).collect())
+        Self { blocks: symbols.chunks(BLOCK).map(is_dull).collect(), text: 0 }
     }
 
     /// Unpacks in one alignment what is not settled.
@@ -181,11 +189,12 @@ impl Settled {
         }
         bytes.clear();
         let mut part = Vec::with_capacity(BLOCK);
-        for (symbols, settled) in symbols.chunks(BLOCK).zip(&mut self.0) {
+        for (symbols, settled) in symbols.chunks(BLOCK).zip(&mut self.blocks) {
             if !*settled {
                 pack::<BITS, GROUP>(symbols, &mut part);
                 bytes.extend_from_slice(&part);
                 *settled = part.iter().all(|byte| matches!(byte, 0x20..=0x7e | b'\n' | b'\r' | b'\t'));
+                self.text += if *settled { symbols.len() } else { 0 };
             }
         }
     }

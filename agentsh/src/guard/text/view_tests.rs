@@ -103,6 +103,18 @@ fn finds_short_secrets_in_base64_and_hex() {
 }
 
 #[test]
+fn finds_short_secrets_at_the_ends_of_long_base64() {
+    let long = base64("Nothing of this is a secret, and all of it reads well. ".repeat(200).as_bytes());
+    let long = long.trim_end_matches('=');
+    for encode in [base64 as fn(&[u8]) -> String, hex, base32] {
+        let short = encode(b"Quill#4417");
+        for text in [format!("{short}\n{long}"), format!("{long} {short}"), format!("{long}{short}")] {
+            assert!(found(&text, "Quill#4417").0.is_some(), "{short} {}", &text[text.len() - 40..]);
+        }
+    }
+}
+
+#[test]
 fn finds_hex_with_separators() {
     let plain = hex(SECRET.as_bytes());
     assert_found(&plain, &[Step::Hex]);

@@ -239,9 +239,8 @@ impl Walk<'_> {
     }
 
     fn decode_alphabets(&mut self, text: &str, profile: &Profile) {
-        let before = self.explained;
-        radix::decode_base64(text, profile, self);
-        if is_all_base64(profile, self.explained - before) {
+        let explained = radix::decode_base64(text, profile, self);
+        if is_all_base64(profile, explained) {
             return;
         }
         radix::decode(text, profile, self);
@@ -276,7 +275,7 @@ impl Walk<'_> {
             sink: &mut see,
         };
         let profile = Profile::of(text.as_bytes());
-        radix::decode_base64(text, &profile, &mut probe);
+        let _ = radix::decode_base64(text, &profile, &mut probe);
         radix::decode(text, &profile, &mut probe);
         numbers::decode(text, &profile, &mut probe);
         let work = probe.outcome.work + u64::try_from(text.len()).unwrap_or(u64::MAX);
@@ -285,15 +284,15 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a long text is nothing but base64 of so many bytes that read well: then it is nothing else. A few symbols may
-/// be left over at its ends, fewer than hide a secret in another alphabet.
+/// Whether a text is nothing but base64 of which so many symbols are text: then it is nothing else. A few may be left
+/// over at its ends, fewer than hide a secret in another alphabet.
 fn is_all_base64(profile: &Profile, explained: usize) -> bool {
-    const LEFT_OVER: usize = 16;
+    const LEFT_OVER: usize = 8;
     let signs = [b'+', b'/', b'-', b'_'].map(|sign| profile.count(sign)).iter().sum::<usize>();
     let symbols = profile.letters_and_digits() + signs;
-    profile.length > SHORT
+    explained > 0
         && symbols + profile.white() + profile.count(b'=') == profile.length
-        && explained / 3 * 4 + LEFT_OVER >= symbols
+        && explained + LEFT_OVER >= symbols
 }
 
 /// Mostly letters, digits and spaces: what a wrong decoding, printable by chance, is not.
