@@ -2,7 +2,7 @@
 //! what nobody listed is not allowed.
 
 use super::guard::destination::{Destination, Target, find, find_in_views, judge};
-use super::guard::text::Limits;
+use super::guard::text::{Decoded, Limits};
 use super::policy::domain::{Host, normalise, parse_pattern};
 use super::policy::{HostPattern, Ruled};
 use super::types::RuleRef;
@@ -45,7 +45,7 @@ pub fn check(data: &[u8]) {
     assert!(found.len() <= 16 * text.len() + 16, "{} found in {} bytes", found.len(), text.len());
 
     let mut seen = Vec::new();
-    let _ = find_in_views(&text, key, &Limits::default(), &mut |destination| {
+    find_in_views(&text, &Decoded::of(&text, &Limits::default()), key, &mut |destination| {
         well_formed(&destination, &text);
         seen.push(destination);
     });

@@ -38,9 +38,11 @@ impl Pty {
         if let Some(name) = terminal_name(&pty.slave) {
             let _ = std::fs::set_permissions(name, std::os::unix::fs::PermissionsExt::from_mode(0o666));
         }
-        // SAFETY: setsid and ioctl neither allocate nor lock; descriptor 0 is the terminal.
+        // SAFETY: signal, setsid and ioctl neither allocate nor lock; descriptor 0 is the terminal.
         unsafe {
             command.pre_exec(|| {
+                // As after a login, also when the tests run in the background of a script, where it is ignored.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
                 if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
                     return Err(std::io::Error::last_os_error());
                 }

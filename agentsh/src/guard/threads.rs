@@ -20,7 +20,10 @@ pub(crate) fn side_by_side<A: Send, B: Send>(
     if length < LONG {
         return (here(), there());
     }
-    let both = BOTH.get_or_init(|| ThreadPoolBuilder::new().num_threads(2).use_current_thread().build().ok());
+    let both = BOTH.get_or_init(|| {
+        let pool = ThreadPoolBuilder::new().num_threads(2).thread_name(|_| "guard".to_owned());
+        pool.use_current_thread().build().ok()
+    });
     match both {
         Some(both) => both.join(here, there),
         None => (here(), there()),

@@ -57,9 +57,10 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<HostPattern>], limits: &Lim
                 found = Some(destination);
             }
         };
-        destination::find(&leaf.text, key, &mut see);
         if leaf.looks_encoded() {
-            leaf.decoded(limits).views().for_each(|view| destination::find_in_view(&view, key, &mut see));
+            destination::find_in_views(&leaf.text, leaf.decoded(limits), key, &mut see);
+        } else {
+            destination::find(&leaf.text, key, &mut see);
         }
         if let Some(Destination { target, form, .. }) = found {
             let host = match target {

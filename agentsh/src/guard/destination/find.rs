@@ -2,7 +2,7 @@
 
 use super::key::Key;
 use super::{Destination, Sink, bare, mail, shell, url_forms};
-use crate::guard::text::{Limits, Outcome, Step, View, visit};
+use crate::guard::text::{Decoded, Step, View};
 
 /// Gives every destination in `text`, a string of a call's arguments; `key` is the name under which it stands, if
 /// any (for the items of an array: that of the array). Some are given more than once. Linear.
@@ -13,27 +13,19 @@ pub fn find(text: &str, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
 }
 
 /// As [`find`], for the text and everything that decodes from it. Places are those in `text`.
-pub fn find_in_views(
-    text: &str,
-    key: Option<&str>,
-    limits: &Limits,
-    sink: &mut dyn FnMut(Destination),
-) -> Outcome {
-    visit(text, limits, &mut |view| find_in_view(&view, key, sink))
+pub fn find_in_views(text: &str, decoded: &Decoded, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
+    find(text, key, sink);
+    decoded.views().for_each(|view| find_in_view(&view, key, sink));
 }
 
-/// As [`find`], for a text that is one view of another. Places are those in the other one.
-pub fn find_in_view(view: &View<'_>, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
+fn find_in_view(view: &View<'_>, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
     // Another order of the same letters makes names that nobody wrote, and so do readable pieces of noise.
     if !view.clean || view.how.last().is_some_and(|step| step.is_permutation()) {
         return;
     }
-    let decoded = !view.how.is_empty();
     let still_the_value = view.how.iter().all(|step| *step == Step::Escapes);
     find_with(view.text, Key::of(key.filter(|_| still_the_value)), &mut |mut found| {
-        if decoded {
-            found.at = view.at.clone();
-        }
+        found.at = view.at.clone();
         sink(found);
     });
 }

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use crate::policy::domain::Host;
 
-pub use find::{find, find_in_view, find_in_views};
+pub use find::{find, find_in_views};
 pub use judge::{Judgement, judge};
 
 /// One place that a text names.

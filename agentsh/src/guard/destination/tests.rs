@@ -8,7 +8,7 @@
 use proptest::prelude::*;
 
 use super::{Form, find, find_in_views, judge};
-use crate::guard::text::Limits;
+use crate::guard::text::{Decoded, Limits};
 use crate::policy::domain::parse_pattern;
 use crate::policy::{HostPattern, Ruled};
 use crate::types::RuleRef;
@@ -27,7 +27,7 @@ fn allowed() -> Vec<Ruled<HostPattern>> {
 fn forbidden(text: &str, key: Option<&str>) -> Vec<String> {
     let rules = allowed();
     let mut found = Vec::new();
-    let _ = find_in_views(text, key, &Limits::default(), &mut |destination| {
+    find_in_views(text, &Decoded::of(text, &Limits::default()), key, &mut |destination| {
         assert!(destination.at.end <= text.len(), "{destination:?}");
         if judge(&destination, &rules).is_forbidden() {
             found.push(format!("{:?} {:?}", destination.form, destination.target));
