@@ -197,7 +197,7 @@ impl Content {
 
     /// Takes down on disk and on record what remembering a result did.
     fn note_stored(&mut self, server: ServerId, time: Duration, stored: Stored) -> OriginId {
-        let Stored { id, evicted, truncated, record } = stored;
+        let Stored { id, evicted, truncated, record, .. } = stored;
         if let (Some(store), Some(record)) = (&self.store, record) {
             store.remember(record, time + self.settings.lifetime + repeats::WITHIN);
         }
@@ -317,10 +317,10 @@ impl ContentGuard for Content {
         self.flow.settle();
         let mut longest = 0;
         for (origin, said) in self.later.take() {
-            longest = longest.max(said.len());
             let (server, time) = (origin.server.clone(), origin.time);
             // It was read before it was written down.
             if let Ok(stored) = self.flow.remember_json(origin, &said, &self.views) {
+                longest = longest.max(if stored.repeated { 0 } else { said.len() });
                 self.note_stored(server, time, stored);
             }
         }

@@ -333,18 +333,24 @@ fn strings(resolved: &Resolved) -> Result<Vec<String>, StartError> {
 
 fn pipe_in() -> std::io::Result<(pipe::Sender, std::os::fd::OwnedFd)> {
     let (inside, ours) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    nonblocking(&ours)?;
+    make_ours(&ours)?;
     Ok((pipe::Sender::from_owned_fd(ours)?, inside))
 }
 
 fn pipe_out() -> std::io::Result<(pipe::Receiver, std::os::fd::OwnedFd)> {
     let (ours, inside) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    nonblocking(&ours)?;
+    make_ours(&ours)?;
     Ok((pipe::Receiver::from_owned_fd(ours)?, inside))
 }
 
-fn nonblocking(descriptor: &std::os::fd::OwnedFd) -> std::io::Result<()> {
-    Ok(rustix::io::ioctl_fionbio(descriptor, true)?)
+/// Bytes that a server may have written, or not yet read. The kernel gives a pipe 64 KiB, and a long line in such pieces is
+/// a change of process for each; a user may have 64 MiB of pipes (fs.pipe-user-pages-soft).
+const PIPE_BYTES: usize = 256 << 10;
+
+fn make_ours(end: &std::os::fd::OwnedFd) -> std::io::Result<()> {
+    // A user's pipes may be limited: a small one is slower and works.
+    let _ = rustix::pipe::fcntl_setpipe_size(end, PIPE_BYTES);
+    Ok(rustix::io::ioctl_fionbio(end, true)?)
 }
 
 fn permanent(message: String) -> StartError {

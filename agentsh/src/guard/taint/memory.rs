@@ -71,6 +71,8 @@ pub struct Evicted {
 pub struct Stored {
     pub id: OriginId,
     pub evicted: Option<Evicted>,
+    /// It was remembered already.
+    pub repeated: bool,
     /// The result was longer than what one result may take.
     pub truncated: bool,
     /// The result as [`super::persist`] writes it.
@@ -188,7 +190,7 @@ impl TaintMemory {
         let record = self.config.record.then(|| self.export(&origin, &print));
         let until = origin.time + self.config.lifetime;
         let (id, evicted) = self.insert(origin, &print, until);
-        Stored { id, evicted, truncated, record }
+        Stored { id, evicted, repeated: false, truncated, record }
     }
 
     /// Remembers that a result came again which is remembered already, and has its time once more.
@@ -200,7 +202,7 @@ impl TaintMemory {
         let print = Print::default();
         let record = self.config.record.then(|| self.export(&origin, &print));
         let (id, evicted) = self.insert(origin, &print, until);
-        Stored { id, evicted, truncated: false, record }
+        Stored { id, evicted, repeated: true, truncated: false, record }
     }
 
     /// Forgets what is older than its lifetime.
