@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::labels::{Labels, Sink, Source};
 use crate::guard::taint::judge::{Decoder, Judge};
+use crate::guard::taint::repeats::{Repeats, Said};
 use crate::guard::taint::{self, Finding, Leaves, Origin, OriginId, Stored, marker};
 use crate::guard::verdict::{Outcome, Reason, Verdict};
-use crate::json::JsonError;
+use crate::json::{self, JsonError};
 use crate::types::{RuleRef, ServerId};
 
 /// So many different addresses out of one private result are a list that leaks, not addresses that are used.
@@ -40,6 +41,7 @@ pub struct Judged {
 #[derive(Debug)]
 pub struct Flow {
     judge: Judge,
+    repeats: Repeats,
     private_until: Option<Duration>,
     lifetime: Duration,
 }
@@ -49,7 +51,12 @@ impl Flow {
     #[must_use]
     pub fn new(config: Config, key: &[u8; 32]) -> Self {
         let taint = config.taint.clamped();
-        Self { lifetime: taint.lifetime, judge: Judge::new(taint, key), private_until: None }
+        Self {
+            lifetime: taint.lifetime,
+            judge: Judge::new(taint, key),
+            repeats: Repeats::default(),
+            private_until: None,
+        }
     }
 
     /// Remembers what a server said.
@@ -58,7 +65,8 @@ impl Flow {
         self.judge.remember(origin, result, decoder)
     }
 
-    /// As [`Flow::remember`], of a result as it came, in JSON. The same one again within a minute costs a hash.
+    /// As [`Flow::remember`], of a result as it came, in JSON. One that the server gave within the last minute is
+    /// remembered already: only that it came again is noted.
     ///
     /// # Errors
     /// When it is no JSON.
@@ -68,8 +76,15 @@ impl Flow {
         result: &[u8],
         decoder: &dyn Decoder,
     ) -> Result<Stored, JsonError> {
-        self.note_private(&origin);
-        self.judge.remember_json(origin, result, decoder)
+        let (said, now) = (Said::new(&origin, result), origin.time);
+        let before = self.repeats.find(&said, now).filter(|id| self.judge.memory.origin(*id).is_some());
+        if let Some(id) = before {
+            self.note_private(&origin);
+            return Ok(self.judge.memory.remember_repeat(origin, id));
+        }
+        let stored = self.remember(origin, &Leaves::of(&json::read(result)?), decoder);
+        self.repeats.add(said, stored.id, now);
+        Ok(stored)
     }
 
     fn note_private(&mut self, origin: &Origin) {

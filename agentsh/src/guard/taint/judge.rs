@@ -9,13 +9,11 @@ use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
 use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
-use super::repeats::{Repeats, Said};
 use super::scan::{Hit, Leaving, Scanner};
 use super::sinks::Sinks;
 use super::symbols::Folded;
 use crate::guard::secrets::{self, Kind};
 use crate::guard::threads::side_by_side;
-use crate::json::{self, JsonError};
 use crate::types::ServerId;
 
 pub use super::findings::{Finding, Findings, Severity};
@@ -89,7 +87,6 @@ pub struct Judge {
     marked: BTreeSet<u16>,
     /// So many markers until those of forgotten results are swept.
     sweep_at: usize,
-    repeats: Repeats,
     /// What the last call sent as its values.
     values: Folded,
     unsaid: Option<Unsaid>,
@@ -114,7 +111,6 @@ impl Judge {
             markers: BTreeMap::new(),
             marked: BTreeSet::new(),
             sweep_at: MIN_SWEEP,
-            repeats: Repeats::default(),
             values: Folded::default(),
             unsaid: None,
             single: Folded::default(),
@@ -126,26 +122,6 @@ impl Judge {
         self.settle();
         let texts = result.items.iter().filter(|leaf| leaf.role != Role::Name).map(|leaf| &*leaf.text);
         self.memory.remember(origin, texts, || decoded(result, decoder))
-    }
-
-    /// As [`Judge::remember`], of a result as it came, in JSON. One that the server gave just before is remembered
-    /// already: only that it came again is noted.
-    ///
-    /// # Errors
-    /// When it is no JSON.
-    pub fn remember_json(
-        &mut self,
-        origin: Origin,
-        result: &[u8],
-        decoder: &dyn Decoder,
-    ) -> Result<Stored, JsonError> {
-        let (said, now) = (Said::new(&origin, result), origin.time);
-        if let Some(id) = self.repeats.find(&said, now).filter(|id| !self.memory.is_forgotten(*id)) {
-            return Ok(self.memory.remember_repeat(origin, id));
-        }
-        let stored = self.remember(origin, &Leaves::of(&json::read(result)?), decoder);
-        self.repeats.add(said, stored.id, now);
-        Ok(stored)
     }
 
     /// Does what the last call left to be done when nobody waits.
@@ -355,7 +331,7 @@ fn fold(call: &Leaves<'_>, into: &mut Folded, most: usize, wanted: impl Fn(&Leaf
             break;
         }
         bounds.push((into.symbols.len(), into.letters.len(), at));
-        // No symbol takes more than four bytes.
+        // Of what is mostly spaces, or takes more bytes a symbol, fewer symbols are read.
         let end = leaf.text.floor_char_boundary(most.saturating_mul(4));
         into.push(&leaf.text[..end]);
     }

@@ -187,10 +187,7 @@ impl TaintMemory {
         more: impl FnOnce() -> Vec<String> + Send,
     ) -> Stored {
         let (print, truncated) = self.print(texts, more);
-        let record = self.config.record.then(|| self.export(&origin, &print));
-        let until = origin.time + self.config.lifetime;
-        let (id, evicted) = self.insert(origin, &print, until);
-        Stored { id, evicted, repeated: false, truncated, record }
+        Stored { truncated, ..self.store(origin, &print) }
     }
 
     /// Remembers that a result came again which is remembered already, and has its time once more.
@@ -199,10 +196,14 @@ impl TaintMemory {
         if let Some(entry) = self.place(of).and_then(|at| self.entries.get_mut(at)) {
             entry.until = entry.until.max(until);
         }
-        let print = Print::default();
-        let record = self.config.record.then(|| self.export(&origin, &print));
-        let (id, evicted) = self.insert(origin, &print, until);
-        Stored { id, evicted, repeated: true, truncated: false, record }
+        Stored { repeated: true, ..self.store(origin, &Print::default()) }
+    }
+
+    fn store(&mut self, origin: Origin, print: &Print) -> Stored {
+        let record = self.config.record.then(|| self.export(&origin, print));
+        let until = origin.time + self.config.lifetime;
+        let (id, evicted) = self.insert(origin, print, until);
+        Stored { id, evicted, repeated: false, truncated: false, record }
     }
 
     /// Forgets what is older than its lifetime.

@@ -16,7 +16,7 @@ const MAX: usize = 256;
 /// What one server said, as a hash that nobody can find a second text for: two texts with one hash would hide one of
 /// them.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Said([u8; 32]);
+pub struct Said([u8; 32]);
 
 impl Said {
     pub fn new(origin: &Origin, bytes: &[u8]) -> Self {
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Said {
 
 /// Oldest first, each with the time of the result.
 #[derive(Debug, Default)]
-pub(super) struct Repeats {
+pub struct Repeats {
     recent: VecDeque<(Duration, Said, OriginId)>,
 }
 

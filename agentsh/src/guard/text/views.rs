@@ -275,7 +275,7 @@ impl Walk<'_> {
             sink: &mut see,
         };
         let profile = Profile::of(text.as_bytes());
-        let _ = radix::decode_base64(text, &profile, &mut probe);
+        radix::decode_base64(text, &profile, &mut probe);
         radix::decode(text, &profile, &mut probe);
         numbers::decode(text, &profile, &mut probe);
         let work = probe.outcome.work + u64::try_from(text.len()).unwrap_or(u64::MAX);
