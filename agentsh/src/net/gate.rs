@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use tokio::net::TcpStream;
 
 use super::allow::Allowlist;
-use super::inspect::Authority;
+use super::authority::Authority;
 use super::kernel::Policed;
 use super::pool::Pool;
 use super::resolve::{ResolveError, Resolver};

@@ -1,40 +1,25 @@
-//! TLS that ends at agentsh, so that single requests can be judged: a certificate authority of the session, one
-//! certificate for each name, and a connection of requests between two TLS connections.
-//!
-//! The authority's key stays in the memory of this process. Only HTTP/1.1 is offered to both sides. The far side has
-//! to prove its name to the authorities that this machine trusts before the program hears anything.
+//! TLS that ends at agentsh, so that single requests can be judged: a connection of requests between two TLS
+//! connections. Only HTTP/1.1 is offered to both sides. The far side has to prove its name before the program hears
+//! anything.
 
-use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
-};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::authority::Authority;
 use super::copy::{IDLE, Traffic, reset_when_dropped, shut};
 use super::http_host;
 use super::opening::{Closed, Http};
 use super::refuse::{self, Farewell};
 use super::requests::End;
 
-/// A program may not depend on a certificate that outlives its session by much.
-const VALID: Duration = Duration::from_secs(90 * 24 * 3600);
-/// Clocks of a program that looks at them differ by less.
-const SKEW: Duration = Duration::from_secs(24 * 3600);
-/// Names whose certificates are kept; a wildcard can mean any number.
-const MOST_NAMES: usize = 256;
 /// Each handshake, and the last words to a program that is refused.
 const HANDSHAKE: Duration = Duration::from_secs(20);
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -42,91 +27,6 @@ const PIECE: usize = 16 * 1024;
 /// TLS alert: the chain of certificates leads to nobody who is trusted.
 const UNKNOWN_AUTHORITY: u8 = 48;
 const INTERNAL_ERROR: u8 = 80;
-
-/// What signs for names inside the sandboxes of one session.
-pub struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    /// Of every certificate that is shown inside.
-    key: KeyPair,
-    /// By name.
-    shown: RefCell<BTreeMap<String, Arc<ServerConfig>>>,
-    outside: OnceCell<Result<Arc<ClientConfig>, String>>,
-}
-
-impl Authority {
-    /// # Errors
-    /// When keys cannot be made.
-    pub fn new() -> Result<Self, String> {
-        let key = || KeyPair::generate().map_err(|error| format!("cannot make a key: {error}"));
-        let mut params = dated(CertificateParams::default());
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.distinguished_name.push(DnType::CommonName, "agentsh, for one session");
-        let issuer = CertifiedIssuer::self_signed(params, key()?)
-            .map_err(|error| format!("cannot make a certificate: {error}"))?;
-        Ok(Self { issuer, key: key()?, shown: RefCell::default(), outside: OnceCell::new() })
-    }
-
-    /// The certificate that sandboxes are to trust, as PEM.
-    #[must_use]
-    pub fn certificate(&self) -> String {
-        self.issuer.pem()
-    }
-
-    /// How agentsh speaks as `name` to a program.
-    fn inside(&self, name: &str) -> Result<Arc<ServerConfig>, String> {
-        if let Some(config) = self.shown.borrow().get(name) {
-            return Ok(Arc::clone(config));
-        }
-        let text = |error: &dyn std::fmt::Display| format!("cannot speak for '{name}': {error}");
-        let mut params = dated(CertificateParams::new([name.to_owned()]).map_err(|error| text(&error))?);
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.use_authority_key_identifier_extension = true;
-        params.distinguished_name.push(DnType::CommonName, name.chars().take(64).collect::<String>());
-        let leaf = params.signed_by(&self.key, &self.issuer).map_err(|error| text(&error))?;
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()));
-        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| text(&error))?
-            .with_no_client_auth();
-        let mut config =
-            config.with_single_cert(vec![leaf.der().clone()], key).map_err(|error| text(&error))?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let config = Arc::new(config);
-        let mut shown = self.shown.borrow_mut();
-        if shown.len() < MOST_NAMES {
-            shown.insert(name.to_owned(), Arc::clone(&config));
-        }
-        Ok(config)
-    }
-
-    /// How agentsh speaks to the world: whom this machine trusts is trusted.
-    fn outside(&self) -> Result<Arc<ClientConfig>, String> {
-        self.outside.get_or_init(trusting).clone()
-    }
-}
-
-fn dated(mut params: CertificateParams) -> CertificateParams {
-    let now = SystemTime::now();
-    params.not_before = now.checked_sub(SKEW).unwrap_or(now).into();
-    params.not_after = now.checked_add(VALID).unwrap_or(now).into();
-    params
-}
-
-fn trusting() -> Result<Arc<ClientConfig>, String> {
-    let mut roots = RootCertStore::empty();
-    let (known, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if known == 0 {
-        return Err("this machine has no certificate authorities; install `ca-certificates`".to_owned());
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    let mut config = config.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
-}
 
 /// One connection whose requests are judged.
 pub struct Inspected<'a> {
@@ -396,8 +296,11 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
     use super::*;
+    use std::sync::Arc;
+
     use rustls::pki_types::ServerName;
     use rustls::pki_types::pem::PemObject;
+    use rustls::{ClientConfig, RootCertStore};
     use tokio::net::TcpListener;
 
     async fn connected() -> (TcpStream, TcpStream) {
@@ -433,16 +336,5 @@ mod tests {
         assert!(!shakes_hands(&own, &other, "a.test", "a.test").await);
         assert!(!shakes_hands(&own, &own, "a.test", "b.test").await);
         assert!(!own.certificate().contains("PRIVATE"));
-    }
-
-    #[test]
-    fn certificates_are_kept_up_to_a_number() {
-        let authority = Authority::new().unwrap();
-        let first = authority.inside("a.test").unwrap();
-        assert!(Arc::ptr_eq(&first, &authority.inside("a.test").unwrap()));
-        for number in 0..MOST_NAMES {
-            authority.inside(&format!("n{number}.test")).unwrap();
-        }
-        assert_eq!(authority.shown.borrow().len(), MOST_NAMES);
     }
 }

@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use super::allow::{Allowlist, Permission, is_local};
 use super::ebpf::{self, EbpfError, Events, Kind, Loaded, NetEvent, Reason, SandboxConfig};
 use super::gate::{Caller, Gate, Origin, Refusal, Witness};
-use super::relay;
+use super::permit::permit;
 use crate::policy::domain::Host;
 use crate::store::Event;
 use crate::types::RuleRef;
@@ -299,7 +299,7 @@ fn refusal<W: Witness>(gate: &Gate<W>, event: &NetEvent) -> Refusal {
         Reason::Unknown => plain(host, port, "sandbox-unknown", "a control group that nobody described"),
         Reason::NoListener => plain(host, port, "no-listener", "no listener of that address family"),
         Reason::NoMemory => plain(host, port, "no-memory", "the kernel had no memory for the connection"),
-        Reason::NotAllowed | Reason::None => match relay::permit(gate, destination) {
+        Reason::NotAllowed | Reason::None => match permit(gate, destination) {
             Err(refusal) => *refusal,
             Ok(_) => plain(host, port, "table-full", "the kernel's table of allowed addresses is full"),
         },

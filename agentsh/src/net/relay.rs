@@ -2,27 +2,24 @@
 //! allows it, whether the first bytes say the same, and only then the real address.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
 
-use super::allow::{Decision, Permission};
 use super::copy::{self, Traffic, reset_when_dropped, write_all};
 use super::dial::{Timeouts, dial};
-use super::gate::{Caller, Gate, Refusal, Seat, Witness};
-use super::opening::{self, Closed, Opening, Wanted};
-use super::pool::Pool;
+use super::gate::{Gate, Refusal, Seat, Witness};
+use super::opening::{self, Closed, Opening};
+use super::permit::{Permit, dialled_directly, permit, refusal, request_refusal, wanted};
 use super::refuse::{ACCESS_DENIED, Farewell, refuse};
 use super::requests::{self, End};
 use super::resolve::ResolveError;
 use super::wakeful::Wakeful;
 use super::{http_host, inspect, second_hello};
-use crate::policy::RequestRule;
 use crate::policy::domain::Host;
 use crate::store::Event;
-use crate::types::RuleRef;
 
 /// A connection that lasts longer than this is written down before its end.
 const LASTING: Duration = Duration::from_secs(1);
@@ -55,15 +52,6 @@ pub async fn serve<W: Witness>(
             gate.live.set(gate.live.get().saturating_sub(1));
         });
     }
-}
-
-/// Where a connection goes, and what policy says to it.
-pub(super) struct Permit {
-    host: Host,
-    shown: String,
-    port: u16,
-    decision: Decision,
-    caller: Option<Caller>,
 }
 
 struct Refused {
@@ -123,75 +111,6 @@ async fn tell<W: Witness>(gate: &Gate<W>, stream: TcpStream, permit: &Permit, re
     let recorded = gate.commit_refusal(&refused.refusal, None, refused.protocol, caller).await;
     let farewell = if recorded { refused.farewell } else { Farewell::Reset };
     refuse(stream, &farewell).await;
-}
-
-fn unruled(host: String, port: u16, reason: &'static str, detail: &str) -> Box<Refusal> {
-    Box::new(Refusal {
-        host,
-        port,
-        reason,
-        detail: detail.to_owned(),
-        rule: RuleRef::default_rule("network.allow"),
-        change: None,
-        entry: None,
-    })
-}
-
-fn dialled_directly() -> Box<Refusal> {
-    let detail = "a connection to the listener itself, which nothing redirected";
-    unruled("listener".to_owned(), 0, "not-redirected", detail)
-}
-
-/// What is asked for, from the address alone.
-pub(super) fn permit<W: Witness>(gate: &Gate<W>, destination: SocketAddr) -> Result<Permit, Box<Refusal>> {
-    let (address, port) = (destination.ip(), destination.port());
-    let name = {
-        let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        pool.name_of(address).map(str::to_owned)
-    };
-    let host = match name {
-        Some(name) => Host::Name(name),
-        None if Pool::contains(address) => {
-            let detail = "an address that stands for no name here";
-            return Err(unruled(address.to_string(), port, "address-not-given", detail));
-        }
-        None => Host::Address(address),
-    };
-    let shown = match &host {
-        Host::Name(name) => name.clone(),
-        Host::Address(address) => address.to_string(),
-    };
-    let decision = gate.allow.decide(&host, port);
-    if decision.outcome == Permission::Allowed {
-        return Ok(Permit { host, shown, port, decision, caller: None });
-    }
-    let (change, entry) = gate.change(&shown, port);
-    let reason = decision.reason.code();
-    let detail = String::new();
-    Err(Box::new(Refusal { host: shown, port, reason, detail, rule: decision.rule, change, entry }))
-}
-
-type Change = (Option<String>, Option<String>);
-
-fn refusal(permit: &Permit, reason: &'static str, detail: String, (change, entry): Change) -> Refusal {
-    Refusal {
-        host: permit.shown.clone(),
-        port: permit.port,
-        reason,
-        detail,
-        rule: permit.decision.rule.clone(),
-        change,
-        entry,
-    }
-}
-
-fn wanted(permit: &Permit) -> Wanted<'_> {
-    Wanted {
-        host: &permit.shown,
-        port: permit.port,
-        is_address: matches!(permit.host, Host::Address(_)),
-        requests: &permit.decision.requests,
-    }
 }
 
 enum First {
@@ -390,21 +309,6 @@ fn of_request(permit: &Permit, refused: &http_host::Refusal) -> Refused {
         protocol: Some("http"),
         farewell: Farewell::Http(403, text),
     }
-}
-
-/// Names the request, and what would let it through.
-fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> Refusal {
-    let written = refused.request.as_ref().map(|request| {
-        let path = request.path.split('?').next().unwrap_or_default();
-        format!("{} {path}", request.method)
-    });
-    let shown = written.as_ref().map_or("a request".to_owned(), |text| format!("the request `{text}`"));
-    let detail = format!("{shown} on a connection to '{}'", permit.shown);
-    // Some requests cannot be meant by any rule.
-    let change = written
-        .filter(|text| RequestRule::parse(text).is_ok())
-        .map(|text| format!("add {text:?} to `allow` of that rule"));
-    refusal(permit, refused.code, detail, (change, None))
 }
 
 async fn copy_all<W: Witness>(

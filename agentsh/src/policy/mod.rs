@@ -22,6 +22,8 @@ pub mod glob;
 mod json_nodes;
 pub mod limits;
 pub mod mcp;
+#[cfg(test)]
+mod mistake_tests;
 mod model;
 mod narrow;
 mod narrow_mcp;

@@ -46,7 +46,7 @@ impl IdMap {
     pub fn tree(&self, path: &Path) -> Result<OwnedFd, StageError> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = rustix::mount::open_tree(CWD, path, flags).on("open", path.display())?;
-        super::mount::set_attributes(tree.as_fd(), 0, false, Some(self.0.as_fd()))
+        super::mount_calls::set_attributes(tree.as_fd(), 0, false, Some(self.0.as_fd()))
             .on("map the ids of", path.display())?;
         Ok(tree)
     }

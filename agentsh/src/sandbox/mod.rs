@@ -16,6 +16,7 @@ pub mod landlock;
 pub mod layout;
 pub mod limits;
 pub mod mount;
+pub mod mount_calls;
 pub mod netlink;
 pub mod network;
 pub mod plan;

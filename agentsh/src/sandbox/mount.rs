@@ -6,17 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, OsStr};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
-use super::plan::{Access, FileKey, Kind, Mount, Source, What};
+use super::mount_calls::{
+    attach, filesystem, open_directory, open_in, open_path, parent_of, relative, restrict, tmpfs,
+};
+use super::plan::{Access, Kind, Mount, Source, What};
 use super::sealed;
 use super::stage::{At, StageError};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags,
-};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
 /// A directory that exists everywhere; the new root is built over it, in this mount namespace alone.
 const SCAFFOLD: &CStr = c"/tmp";
@@ -307,156 +307,4 @@ fn write(file: OwnedFd, content: &[u8]) -> io::Result<()> {
 
 fn device(file: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(rustix::fs::fstat(file)?.st_dev)
-}
-
-fn open_path(path: &Path, expect: Option<&FileKey>) -> Result<OwnedFd, StageError> {
-    let tree = clone_tree(path)?;
-    if let Some(expected) = expect {
-        let now = file_key(tree.as_fd()).on("look at", path.display())?;
-        if now != *expected {
-            let changed = "the file changed after it was checked";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, changed))
-                .on("check the pinned file", path.display());
-        }
-    }
-    Ok(tree)
-}
-
-fn clone_tree(path: &Path) -> Result<OwnedFd, StageError> {
-    rustix::mount::open_tree(
-        CWD,
-        path,
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE,
-    )
-    .on("open", path.display())
-}
-
-/// # Errors
-/// When the descriptor cannot be looked at.
-pub fn file_key(file: BorrowedFd<'_>) -> io::Result<FileKey> {
-    let stat = rustix::fs::fstat(file)?;
-    let nanoseconds =
-        |seconds: i64, rest: u64| seconds.saturating_mul(1_000_000_000).saturating_add_unsigned(rest);
-    Ok(FileKey {
-        dev: stat.st_dev,
-        ino: stat.st_ino,
-        size: u64::try_from(stat.st_size).unwrap_or(0),
-        mtime_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
-        ctime_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
-    })
-}
-
-fn open_in(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat2(
-        root,
-        relative(path),
-        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
-    )
-}
-
-fn open_directory(root: BorrowedFd<'_>, path: &Path, more: ResolveFlags) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat2(
-        root,
-        relative(path),
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | more,
-    )
-}
-
-/// Opens the parent of a path below the new root, making what is missing on the way.
-fn parent_of<'p>(root: BorrowedFd<'_>, path: &'p Path) -> Result<(OwnedFd, &'p std::ffi::OsStr), StageError> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
-        .on("name", path.display())?;
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    let open = |path: &Path| open_directory(root, path, ResolveFlags::empty());
-    if let Ok(found) = open(parent) {
-        return Ok((found, name));
-    }
-    let mut walked = PathBuf::from("/");
-    for component in parent.components() {
-        let Component::Normal(part) = component else { continue };
-        let above = open(&walked).on("open", walked.display())?;
-        walked.push(part);
-        match rustix::fs::mkdirat(&above, part, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(error).on("make directory", walked.display()),
-        }
-    }
-    Ok((open(parent).on("open", parent.display())?, name))
-}
-
-fn relative(path: &Path) -> &Path {
-    let stripped = path.strip_prefix("/").unwrap_or(path);
-    if stripped.as_os_str().is_empty() { Path::new(".") } else { stripped }
-}
-
-fn tmpfs(bytes: u64, mode: u32) -> rustix::io::Result<OwnedFd> {
-    // The inode limit keeps a flood of empty files from filling the kernel's memory.
-    filesystem(
-        c"tmpfs",
-        &[("size", &bytes.to_string()), ("mode", &format!("{mode:o}")), ("nr_inodes", "200000")],
-    )
-}
-
-fn filesystem(name: &CStr, options: &[(&str, &str)]) -> rustix::io::Result<OwnedFd> {
-    let context = rustix::mount::fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)?;
-    for (key, value) in options {
-        rustix::mount::fsconfig_set_string(context.as_fd(), *key, *value)?;
-    }
-    rustix::mount::fsconfig_create(context.as_fd())?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
-}
-
-fn attach(tree: BorrowedFd<'_>, at: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(tree, "", at, "", flags)
-}
-
-/// Adds restrictions to a mount and, if `recursive`, to all that is mounted below it. Never takes one away.
-fn restrict(tree: BorrowedFd<'_>, access: Access, recursive: bool) -> io::Result<()> {
-    let set = match access {
-        Access::ReadOnly => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_RDONLY,
-        Access::ReadWrite => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
-        Access::Device => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
-    };
-    set_attributes(tree, set, recursive, None)
-}
-
-/// `mount_setattr(2)`; with `map_of` the mount's ids are mapped as in that user namespace.
-///
-/// # Errors
-/// The kernel's answer.
-#[expect(unsafe_code, reason = "no safe wrapper of mount_setattr exists in the dependencies")]
-pub fn set_attributes(
-    tree: BorrowedFd<'_>,
-    set: u64,
-    recursive: bool,
-    map_of: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
-    let attributes = libc::mount_attr {
-        attr_set: set | if map_of.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: map_of.map_or(0, |fd| fd.as_raw_fd().unsigned_abs().into()),
-    };
-    let flags = AtFlags::EMPTY_PATH.bits() | if recursive { libc::AT_RECURSIVE as u32 } else { 0 };
-    // SAFETY: the path is a valid empty C string, the attribute block is initialised and outlives the call,
-    // and its size is the one passed; the kernel only reads.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            flags,
-            &raw const attributes,
-            size_of::<libc::mount_attr>(),
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -164,6 +164,6 @@ fn id_map(identity: Identity) -> (Option<IdMap>, Vec<Enforcement>) {
 fn own_executable() -> std::io::Result<(PathBuf, FileKey)> {
     let path = std::env::current_exe()?;
     let running = std::fs::File::open("/proc/self/exe")?;
-    let key = crate::sandbox::mount::file_key(std::os::fd::AsFd::as_fd(&running))?;
+    let key = crate::sandbox::mount_calls::file_key(std::os::fd::AsFd::as_fd(&running))?;
     Ok((path, key))
 }

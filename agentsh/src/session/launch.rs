@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::cgroup::{Cgroup, Quota};
 use crate::sandbox::layout::{Grant, Layout, OWN_DIRECTORY, PinnedFile, Request, layout};
-use crate::sandbox::mount::file_key;
+use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
 use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, spawn};
 

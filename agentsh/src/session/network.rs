@@ -40,7 +40,7 @@ pub struct Network {
     resolver: Rc<LazyResolver>,
     loading: Loading,
     /// Made for the first sandbox whose rules look into TLS.
-    pub(super) authority: OnceCell<Option<Rc<net::inspect::Authority>>>,
+    pub(super) authority: OnceCell<Option<Rc<net::authority::Authority>>>,
     shown: Cell<u32>,
     /// What would have to be allowed, by who asked.
     wanted: RefCell<BTreeMap<Option<ServerId>, BTreeSet<String>>>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::mcp::StartError;
 use crate::pin::{self, Action, PinError, PinnedState, Resolved, Status};
 use crate::sandbox::layout::{PinnedBytes, PinnedFile};
-use crate::sandbox::mount::file_key;
+use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::sealed;
 use crate::store::Event;
 use crate::store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, PinStore, Texts, TrustedBy};

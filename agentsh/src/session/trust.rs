@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::net::inspect::Authority;
+use crate::net::authority::Authority;
 use crate::policy::NetworkPolicy;
 use crate::sandbox::layout::OWN_DIRECTORY;
 

@@ -1,24 +1,24 @@
 //! What one session did, added up event by event. Pure: the same for a running session and for one read back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::record::{Record, text_of};
 use super::{Event, escape};
 use crate::types::{RuleRef, ServerId, SessionId};
 
-/// Most different entries of one kind. What comes after is counted in [`Summary::not_listed`]: names are made up
-/// by processes that are not trusted, and a summary must not grow with them.
-const MAX_ENTRIES: usize = 500;
+mod rows;
+
+use rows::MAX_ENTRIES;
+pub use rows::{
+    Connections, Crashes, Entries, Layer, Mismatch, Process, Refusal, RefusedConnection, Rejected, Stripped,
+    Timeouts, ToolCalls,
+};
 
 /// Longest text taken over from an event, in characters.
 const MAX_TEXT: usize = 300;
-
-/// Serialised as the list of its values, ordered by key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entries<K, V>(BTreeMap<K, V>);
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
@@ -54,122 +54,6 @@ pub struct Summary {
     pub refused_connections: Entries<(Option<ServerId>, String, u16, String), RefusedConnection>,
     /// Entries that found no room in the lists above.
     pub not_listed: u64,
-}
-
-/// One program of one sandbox; `server_id` is null for the agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Process {
-    pub server_id: Option<ServerId>,
-    pub program: String,
-    pub hash: String,
-    pub starts: u64,
-    pub last_exit_code: Option<u8>,
-    pub last_cause: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ToolCalls {
-    pub server_id: ServerId,
-    pub tool_name: String,
-    pub allowed: u64,
-    pub alerted: u64,
-    pub blocked: u64,
-}
-
-/// Something that was refused, and the rule that refused it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Refusal {
-    /// `call` or `server`.
-    pub what: &'static str,
-    pub server_id: ServerId,
-    pub tool_name: Option<String>,
-    pub reason: String,
-    pub detail: Option<String>,
-    pub rule: RuleRef,
-    pub count: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Layer {
-    pub server_id: Option<ServerId>,
-    pub layer: String,
-    pub asked: String,
-    pub got: String,
-    pub state: String,
-    pub why: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Rejected {
-    pub server_id: ServerId,
-    /// `client` or `server`: who sent it.
-    pub from: String,
-    pub reason: String,
-    /// Of the last one.
-    pub detail: String,
-    pub count: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mismatch {
-    pub server_id: ServerId,
-    pub binary_path: String,
-    pub expected_hash: String,
-    pub actual_hash: String,
-    pub action: String,
-    pub changed: Vec<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Crashes {
-    pub server_id: ServerId,
-    pub last_exit_code: u8,
-    pub pending_calls: usize,
-    pub count: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Timeouts {
-    pub server_id: ServerId,
-    pub method: String,
-    pub count: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Stripped {
-    pub server_id: Option<ServerId>,
-    pub names: BTreeSet<String>,
-}
-
-/// Connections to one destination.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Connections {
-    pub server_id: Option<ServerId>,
-    /// A name, or an address that policy names as such.
-    pub host: String,
-    pub port: u16,
-    pub protocol: String,
-    pub rule: RuleRef,
-    pub closed: u64,
-    pub failed: u64,
-    /// Why the last one failed.
-    pub detail: String,
-    pub bytes_sent: u64,
-    pub bytes_received: u64,
-}
-
-/// A destination that was refused: a connection, or a name that was looked up (port 0).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RefusedConnection {
-    pub server_id: Option<ServerId>,
-    pub host: String,
-    pub port: u16,
-    pub reason: String,
-    pub detail: String,
-    pub rule: RuleRef,
-    /// The piece of policy that would allow it.
-    pub change: Option<String>,
-    pub count: u64,
 }
 
 impl Summary {
@@ -506,42 +390,6 @@ impl Summary {
         if let Some(entry) = entry {
             entry.count += 1;
         }
-    }
-}
-
-impl<K: Ord, V> Entries<K, V> {
-    pub fn values(&self) -> impl ExactSizeIterator<Item = &V> {
-        self.0.values()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.0.values_mut()
-    }
-
-    /// The entry of `key`, made when there is room for it; otherwise it is counted in `lost`.
-    fn put(&mut self, key: K, lost: &mut u64, make: impl FnOnce() -> V) -> Option<&mut V> {
-        if self.0.len() >= MAX_ENTRIES && !self.0.contains_key(&key) {
-            *lost += 1;
-            return None;
-        }
-        Some(self.0.entry(key).or_insert_with(make))
-    }
-}
-
-impl<K, V> Default for Entries<K, V> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<K, V: Serialize> Serialize for Entries<K, V> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.values())
     }
 }
 

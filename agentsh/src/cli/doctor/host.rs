@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
 use crate::sandbox::cgroup;
-use crate::sandbox::mount::file_key;
+use crate::sandbox::mount_calls::file_key;
 use crate::session::Context;
 use crate::session::probe::{self, Probe};
 use crate::store::{Event, Journal, PinStore, Reader, StoreError};

@@ -13,7 +13,7 @@ use std::path::Path;
 use crate::cli::{attempt, scratch};
 use crate::policy::{Limits, Ruled};
 use crate::sandbox::layout::{PinnedBytes, PinnedFile};
-use crate::sandbox::mount::file_key;
+use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::sealed;
 use crate::session::probe::{self, Probe, ProbeError, Probed};
 use crate::session::{Context, RemoveOnDrop};

@@ -1,6 +1,5 @@
-//! What the client asked for and who still has to answer it; what servers asked the client. Ids of the client's
-//! requests are kept as they are: each server only sees those that were sent to it. Servers count for themselves, so
-//! the ids and progress tokens of their own requests are numbered anew and restored in the answer.
+//! What the client asked for and who still has to answer it. Ids of the client's requests are kept as they are: each
+//! server only sees those that were sent to it. What servers ask is [`Asked`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -10,11 +9,11 @@ use crate::json::{self, Json};
 use crate::store::Event;
 use crate::types::ServerId;
 
-use super::super::client::Client;
 use super::super::connection::Side;
 use super::super::jsonrpc::{Id, Key};
 use super::super::outbox::Outbox;
 use super::super::reply::{self, ErrorReply};
+use super::asked::Asked;
 use super::merge::{self, List};
 use super::owners::Owners;
 
@@ -38,13 +37,9 @@ pub struct Board {
     own_names: Vec<String>,
     /// The revision that the client asked for.
     pub requested: Option<String>,
-    /// Requests of servers, by the number that the client sees.
-    asked: HashMap<u64, Asked>,
-    asked_by: HashMap<(usize, Key), u64>,
-    /// Progress tokens of those requests, by the number that the client sees.
-    asked_tokens: HashMap<u64, (usize, Box<str>)>,
+    pub asked: Asked,
+    /// Requests of the client by their progress token.
     tokens: HashMap<Key, Key>,
-    serial: u64,
     /// Servers that had not answered the handshake when the client was answered, and under which id.
     late: BTreeMap<usize, Key>,
     deadlines: BTreeMap<Key, Instant>,
@@ -96,18 +91,6 @@ pub enum What {
     Any,
 }
 
-struct Asked {
-    server: usize,
-    id: Id,
-    token: Option<u64>,
-}
-
-/// One server's view of the board.
-pub struct Seat<'b> {
-    pub board: &'b mut Board,
-    pub server: usize,
-}
-
 impl Board {
     pub fn new(ids: Vec<String>, own_tools: Vec<String>) -> Self {
         Self {
@@ -122,18 +105,11 @@ impl Board {
             own_names: own_tools.iter().filter_map(|tool| name_of(tool)).collect(),
             own_tools,
             requested: None,
-            asked: HashMap::new(),
-            asked_by: HashMap::new(),
-            asked_tokens: HashMap::new(),
+            asked: Asked::default(),
             tokens: HashMap::new(),
-            serial: 0,
             late: BTreeMap::new(),
             deadlines: BTreeMap::new(),
         }
-    }
-
-    pub fn seat(&mut self, server: usize) -> Seat<'_> {
-        Seat { board: self, server }
     }
 
     pub fn id_of(&self, server: usize) -> ServerId {
@@ -178,21 +154,6 @@ impl Board {
         }
     }
 
-    /// The server's request that an answer of the client belongs to.
-    pub fn take_asked(&mut self, key: &Key) -> Option<(usize, Id)> {
-        let Asked { server, id, token } = self.asked.remove(&number(key)?)?;
-        self.asked_by.remove(&(server, id.key.clone()));
-        if let Some(token) = token {
-            self.asked_tokens.remove(&token);
-        }
-        Some((server, id))
-    }
-
-    /// The server and the token that the client's progress is about.
-    pub fn asked_token(&self, token: &Key) -> Option<(usize, String)> {
-        self.asked_tokens.get(&number(token)?).map(|(server, spelled)| (*server, spelled.to_string()))
-    }
-
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.values().min().copied()
     }
@@ -228,7 +189,7 @@ impl Board {
         });
     }
 
-    fn settle_gather(&mut self, server: usize, key: &Key, reply: Vec<u8>, error: Option<(String, bool)>) {
+    pub fn settle_gather(&mut self, server: usize, key: &Key, reply: Vec<u8>, error: Option<(String, bool)>) {
         let Some(Flight { way: Way::All(gather), method, .. }) = self.flights.get_mut(key) else { return };
         if !gather.waiting.remove(&server) {
             return;
@@ -321,8 +282,18 @@ impl Board {
         announced.is_none_or(|names| names.iter().any(|name| name == capability))
     }
 
+    /// The request that a progress token is about.
+    pub fn of_token(&self, token: &Key) -> Option<&Key> {
+        self.tokens.get(token)
+    }
+
+    /// Whether the answer is the handshake of a server that the client was answered without.
+    pub fn is_late(&self, server: usize, key: &Key) -> bool {
+        self.late.get(&server) == Some(key)
+    }
+
     /// A server that answered the handshake after the client was answered.
-    fn join_late(&mut self, server: usize, tree: &Json<'_>) {
+    pub fn join_late(&mut self, server: usize, tree: &Json<'_>) {
         self.late.remove(&server);
         let names = merge::announced(tree).unwrap_or_default();
         for list in ["tools", "prompts", "resources"] {
@@ -338,7 +309,7 @@ impl Board {
     }
 
     /// The next server is to be asked, or the client hears the most telling error.
-    fn next_attempt(&mut self, key: &Key, error: Vec<u8>, telling: bool) {
+    pub fn next_attempt(&mut self, key: &Key, error: Vec<u8>, telling: bool) {
         let Some(Flight { way: Way::Try(attempt), .. }) = self.flights.get_mut(key) else { return };
         if attempt.kept.is_none() && telling {
             attempt.kept = Some(error.clone());
@@ -352,7 +323,7 @@ impl Board {
         }
     }
 
-    fn reject_from_server(&mut self, server: usize, reason: &str, detail: String) {
+    pub fn reject_from_server(&mut self, server: usize, reason: &str, detail: String) {
         self.events.push(Event::McpMessageRejected {
             server_id: self.id_of(server),
             from: Side::Server.as_str().to_owned(),
@@ -363,171 +334,6 @@ impl Board {
     }
 }
 
-impl Client for Seat<'_> {
-    fn request(&mut self, id: &Id, tree: Json<'_>) {
-        let Self { board, server } = self;
-        board.serial += 1;
-        let number = board.serial;
-        let shown = number.to_string();
-        let mut tree = tree;
-        let token = tree.member("params").and_then(|params| params.member("_meta")?.member("progressToken"));
-        let token = token.and_then(|token| Id::from_json(token).ok());
-        if let Some(place) = tree.member_mut("id") {
-            *place = Json::Number(&shown);
-        }
-        if let Some(token) = &token {
-            board.asked_tokens.insert(number, (*server, token.spelled.clone()));
-            let meta = tree.member_mut("params").and_then(|params| params.member_mut("_meta"));
-            if let Some(place) = meta.and_then(|meta| meta.member_mut("progressToken")) {
-                *place = Json::Number(&shown);
-            }
-        }
-        let token = token.map(|_| number);
-        board.asked_by.insert((*server, id.key.clone()), number);
-        board.asked.insert(number, Asked { server: *server, id: id.clone(), token });
-        board.to_client.push(|out| tree.write(out));
-    }
-
-    fn notification(&mut self, method: &str, tree: Json<'_>) {
-        let Self { board, server } = self;
-        let params = tree.member("params");
-        match method {
-            "notifications/progress" => {
-                let token = params.and_then(|params| Id::from_json(params.member("progressToken")?).ok());
-                let flight = token.as_ref().and_then(|token| board.tokens.get(&token.key)).cloned();
-                if flight.is_some_and(|key| !board.servers_of(&key).contains(server)) {
-                    let detail = "progress of a request that another server is working on".to_owned();
-                    return board.reject_from_server(*server, "unasked-progress", detail);
-                }
-                board.to_client.push_progress(|out| tree.write(out));
-            }
-            "notifications/cancelled" => {
-                let id = params.and_then(|params| Id::from_json(params.member("requestId")?).ok());
-                let number = id.and_then(|id| board.asked_by.get(&(*server, id.key)).copied());
-                let Some(number) = number else { return };
-                board.take_asked(&Key::Number(number.to_string().into()));
-                let shown = number.to_string();
-                let mut tree = tree;
-                let place = tree.member_mut("params").and_then(|params| params.member_mut("requestId"));
-                if let Some(place) = place {
-                    *place = Json::Number(&shown);
-                }
-                board.to_client.push(|out| tree.write(out));
-            }
-            _ => board.to_client.push(|out| tree.write(out)),
-        }
-    }
-
-    fn answer(&mut self, id: Option<&Id>, tree: Json<'_>) {
-        let Self { board, server } = self;
-        let server = *server;
-        let Some(id) = id else { return board.to_client.push_answer(|out| tree.write(out)) };
-        let Some(flight) = board.flights.get(&id.key) else {
-            if board.late.get(&server) == Some(&id.key) {
-                board.join_late(server, &tree);
-            }
-            return;
-        };
-        match &flight.way {
-            Way::One(owner) if *owner == server => {
-                board.remove(&id.key);
-                if let Some(task) = task_of(&tree)
-                    && !board.owners.note_task(server, &task)
-                {
-                    let message = format!(
-                        "server '{}' started a task under a name that a task of another server has",
-                        board.id_of(server)
-                    );
-                    let error =
-                        ErrorReply { code: reply::BAD_ANSWER, message, reason: "duplicate-task", rule: None };
-                    return board
-                        .to_client
-                        .push_answer(|out| reply::write_error(out, Some(&id.spelled), &error));
-                }
-                board.to_client.push_answer(|out| tree.write(out));
-            }
-            Way::One(_) => {}
-            Way::Try(attempt) if attempt.current == server => {
-                let error = tree.member("error");
-                let unknown = error.is_some_and(is_unknown_method);
-                if error.is_some() && (unknown || attempt.any_error) {
-                    let key = id.key.clone();
-                    return board.next_attempt(&key, tree.to_compact().into_bytes(), !unknown);
-                }
-                board.remove(&id.key);
-                board.to_client.push_answer(|out| tree.write(out));
-            }
-            Way::Try(_) => {}
-            Way::All(_) => {
-                let why = tree.member("error").map(|error| {
-                    let message = error.member("message").and_then(Json::as_text);
-                    (message.map_or_else(|| "an error".to_owned(), |text| text.into_owned()), false)
-                });
-                board.settle_gather(server, &id.key, tree.to_compact().into_bytes(), why);
-            }
-        }
-    }
-
-    fn error(&mut self, id: Option<&Id>, error: &ErrorReply) {
-        let Self { board, server } = self;
-        let mut text = Vec::new();
-        reply::write_error(&mut text, id.map(|id| &*id.spelled), error);
-        let Some(id) = id else { return board.to_client.push(|out| out.extend_from_slice(&text)) };
-        let key = &id.key;
-        match board.flights.get(key).map(|flight| &flight.way) {
-            Some(Way::One(owner)) if owner == server => {
-                board.remove(key);
-                board.to_client.push_answer(|out| out.extend_from_slice(&text));
-            }
-            Some(Way::Try(attempt)) if attempt.current == *server => board.next_attempt(key, text, true),
-            Some(Way::All(_)) => {
-                board.settle_gather(*server, key, text, Some((error.message.clone(), true)));
-            }
-            _ => {}
-        }
-    }
-
-    fn withdraw(&mut self, id: &Id, reason: &str) {
-        let Self { board, server } = self;
-        let Some(number) = board.asked_by.get(&(*server, id.key.clone())).copied() else { return };
-        let shown = number.to_string();
-        board.take_asked(&Key::Number(shown.as_str().into()));
-        board.to_client.push(|out| reply::write_cancelled(out, &shown, reason));
-    }
-
-    fn waiting(&self) -> usize {
-        self.board.to_client.waiting()
-    }
-
-    fn is_full(&self) -> bool {
-        self.board.to_client.is_full()
-    }
-}
-
-fn is_unknown_method(error: &Json<'_>) -> bool {
-    matches!(error.member("code"), Some(Json::Number(raw)) if raw.parse() == Ok(METHOD_NOT_FOUND))
-}
-
-/// The task that a result says was started.
-fn task_of(tree: &Json<'_>) -> Option<String> {
-    let result = tree.member("result")?;
-    let task = match result.member("task") {
-        Some(task) => task.member("taskId"),
-        None if result.member("resultType").and_then(Json::as_text).as_deref() == Some("task") => {
-            result.member("taskId")
-        }
-        None => None,
-    };
-    task.and_then(Json::as_text).map(std::borrow::Cow::into_owned)
-}
-
 fn name_of(tool: &str) -> Option<String> {
     Some(json::read(tool.as_bytes()).ok()?.member("name")?.as_text()?.into_owned())
-}
-
-fn number(key: &Key) -> Option<u64> {
-    match key {
-        Key::Number(raw) => raw.parse().ok(),
-        Key::Text(_) => None,
-    }
 }

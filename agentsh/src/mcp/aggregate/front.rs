@@ -212,7 +212,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             }
             "notifications/progress" => {
                 let token = params.and_then(|params| Id::from_json(params.member("progressToken")?).ok());
-                let Some((server, spelled)) = token.and_then(|token| self.board.asked_token(&token.key))
+                let Some((server, spelled)) = token.and_then(|token| self.board.asked.token(&token.key))
                 else {
                     return;
                 };
@@ -238,7 +238,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     }
 
     async fn on_response(&mut self, bytes: usize, tree: Json<'_>, id: Option<Id>) {
-        let Some((server, asked)) = id.as_ref().and_then(|id| self.board.take_asked(&id.key)) else {
+        let Some((server, asked)) = id.as_ref().and_then(|id| self.board.asked.take(&id.key)) else {
             // An error that belongs to no request says nothing to any server in particular.
             if id.is_some() {
                 let detail = "an answer to a request that no server sent".to_owned();
@@ -291,7 +291,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         self.record_rejection(fault.reason, &fault.detail, fault.bytes as usize).await;
         if fault.shape == Shape::Response {
             // The server that asked hears that there is no answer.
-            if let Some((server, asked)) = fault.id.as_ref().and_then(|id| self.board.take_asked(&id.key))
+            if let Some((server, asked)) = fault.id.as_ref().and_then(|id| self.board.asked.take(&id.key))
                 && let Some(host) = self.hosts.get_mut(server)
             {
                 host.connection.from_server.answer(&asked.key);

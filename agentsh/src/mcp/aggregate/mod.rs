@@ -5,12 +5,14 @@
 //! servers that [`route`] names, and `merge` makes one answer out of several. Nothing is read or written twice: the
 //! tree that the front has read is the one that a connection judges and forwards.
 
+mod asked;
 mod board;
 mod front;
 mod merge;
 pub mod names;
 mod owners;
 mod route;
+mod seat;
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

@@ -1,7 +1,8 @@
 //! From the rule table to a BPF program: architecture check, foreign-ABI check, then a binary search over
 //! ranges of system call numbers.
 
-use super::rules::{ArgumentCheck, RULES, Verdict};
+use super::rule::{ArgumentCheck, Verdict};
+use super::rules::RULES;
 
 /// The layout of the kernel's `struct sock_filter`.
 #[repr(C)]

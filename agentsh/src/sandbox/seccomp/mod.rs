@@ -4,12 +4,14 @@
 //! comparisons in a row cost half a millisecond there, nine levels of a tree cost a tenth.
 
 mod compile;
+mod rule;
 mod rules;
 
 use std::io;
 
 pub use compile::{Instruction, Program, compile};
-pub use rules::{RULES, Rule, Verdict};
+pub use rule::{Rule, Verdict};
+pub use rules::RULES;
 
 use super::stage::{At, StageError};
 

@@ -1,0 +1,36 @@
+//! One line of the table of system calls.
+
+use libc::c_long;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    pub why: &'static str,
+    pub calls: &'static [c_long],
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allow,
+    /// EPERM: known, and not here.
+    Refuse,
+    /// ENOSYS: as on a kernel without it, so that libraries take their older path.
+    Missing,
+    Check(ArgumentCheck),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgumentCheck {
+    NoNamespaceFlags { argument: u32, forbidden: u32 },
+    NotOneOf { argument: u32, values: &'static [u32] },
+    OneOf { argument: u32, values: &'static [u32] },
+    Socket,
+}
+
+impl Verdict {
+    /// Plain verdicts of neighbouring numbers may share one leaf of the tree.
+    #[must_use]
+    pub fn is_plain(self) -> bool {
+        !matches!(self, Self::Check(_))
+    }
+}
