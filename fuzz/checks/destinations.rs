@@ -3,8 +3,8 @@
 
 use super::guard::destination::{Destination, Target, find, find_in_views, judge};
 use super::guard::text::{Decoded, Limits};
-use super::policy::domain::{Host, normalise, parse_pattern};
-use super::policy::{HostPattern, Ruled};
+use super::policy::domain::{Host, normalise, parse_rule};
+use super::policy::{NetworkRule, Ruled};
 use super::types::RuleRef;
 
 /// Names under which a text stands: those mean different things.
@@ -15,9 +15,9 @@ pub fn check(data: &[u8]) {
     let Some((key, bytes)) = data.split_first() else { return };
     let key = KEYS[usize::from(*key) % KEYS.len()];
     let text = String::from_utf8_lossy(bytes);
-    let rules: Vec<Ruled<HostPattern>> = ["good.example.com", "*.cdn.example.org", "192.0.2.0/24"]
+    let rules: Vec<Ruled<NetworkRule>> = ["good.example.com", "*.cdn.example.org", "192.0.2.0/24"]
         .iter()
-        .filter_map(|text| parse_pattern(text).ok())
+        .filter_map(|text| parse_rule(text).ok())
         .map(|value| Ruled { value, rule: RuleRef::default_rule("allowed_domains") })
         .collect();
     let mut found = Vec::new();

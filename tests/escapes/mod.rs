@@ -28,6 +28,7 @@ mod raw_socket;
 mod read_masked_secret;
 mod recreate_git;
 mod replace_binary;
+mod set_user_id;
 mod setns;
 mod shared_memory;
 mod supervisor_memory;

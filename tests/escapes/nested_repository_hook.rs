@@ -1,6 +1,8 @@
 //! A repository inside the project, such as a vendored library: its hooks run too.
 //! Stopped by: every repository below a writable directory is found before the start.
 
+use std::os::unix::fs::symlink;
+
 use crate::support::{everywhere, no, yes};
 
 #[test]
@@ -48,5 +50,82 @@ fn hooks_of_submodules_are_read_only() {
             no(format!("append {project}/.git/modules/module/config")),
             yes(format!("append {project}/.git/modules/module/HEAD")),
         ]);
+    });
+}
+
+/// Where submodules lie stands a link: neither what it leads to is shown, nor can it be replaced.
+#[test]
+fn a_link_in_place_of_submodules_opens_nothing() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        let secret = place.write(place.home.join("secret.txt"), "TOPSECRET");
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "");
+        place.write("inner/.git/HEAD", "ref: refs/heads/main\n");
+        place.write("inner/.git/config", "");
+        for (link, to) in [(".git/modules", &place.home), ("inner/.git/worktrees", &place.home)] {
+            symlink(to, place.project.join(link)).unwrap();
+            place.own(&place.project.join(link));
+        }
+        let (project, secret) = (place.project.display(), secret.display());
+        sandbox.holds(&[
+            no(format!("read {secret} TOPSECRET")),
+            no(format!("append {secret}")),
+            no(format!("remove {project}/.git/modules")),
+            no(format!("rename {project}/.git/modules {project}/old")),
+            no(format!("read {project}/.git/modules/secret.txt TOPSECRET")),
+            yes(format!("create {project}/inner/.git/index")),
+        ]);
+        assert_eq!(std::fs::read_to_string(place.home.join("secret.txt")).unwrap(), "TOPSECRET");
+    });
+}
+
+/// Repositories need not be a directory `.git` with everything in it.
+#[test]
+fn repositories_of_every_shape_are_guarded() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        let bare = |path: &str| {
+            for (name, content) in [("HEAD", "ref: refs/heads/main\n"), ("config", "[core]\n")] {
+                place.write(format!("{path}/{name}"), content);
+            }
+            for name in ["objects", "refs", "hooks"] {
+                place.make_directory(&place.project.join(path).join(name));
+            }
+        };
+        // Working trees of a bare clone; a bare repository; one whose `.git` is a link.
+        bare(".bare");
+        place.write(".git", "gitdir: ./.bare\n");
+        bare("mirror/one.git");
+        bare("linked/real");
+        symlink("real", place.project.join("linked/.git")).unwrap();
+        place.own(&place.project.join("linked/.git"));
+        // Hooks elsewhere, there and not there.
+        place.write("tools/.git/HEAD", "ref: refs/heads/main\n");
+        place.write("tools/.git/config", "[core]\n\thooksPath = .githooks\n");
+        place.write("tools/.githooks/pre-commit", "");
+        place.write("later/.git/HEAD", "ref: refs/heads/main\n");
+        place.write("later/.git/config", "[core]\n\thookspath = \"scripts/hooks\"\n");
+        let project = place.project.display();
+        sandbox.holds(&[
+            no(format!("append {project}/.bare/config")),
+            no(format!("create {project}/.bare/hooks/pre-commit")),
+            yes(format!("create {project}/.bare/index")),
+            no(format!("append {project}/mirror/one.git/config")),
+            no(format!("rename {project}/mirror/one.git {project}/mirror/two.git")),
+            no(format!("create {project}/linked/.git/hooks/pre-commit")),
+            no(format!("append {project}/linked/real/config")),
+            no(format!("remove {project}/linked/.git")),
+            no(format!("append {project}/tools/.githooks/pre-commit")),
+            no(format!("create {project}/tools/.githooks/post-merge")),
+            no(format!("create {project}/tools/.git/config.worktree")),
+            no(format!("mkdir {project}/later/scripts/hooks")),
+            no(format!("create {project}/later/scripts/hooks")),
+            yes(format!("create {project}/later/file")),
+        ]);
+        assert!(!place.project.join("later/scripts").exists());
+        assert!(!place.project.join("tools/.git/config.worktree").exists());
     });
 }

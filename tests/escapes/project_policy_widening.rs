@@ -5,7 +5,7 @@ use crate::support::{Mode, Outcome, Place};
 
 const WIDER: [&str; 12] = [
     "agent:\n  filesystem: {read: [\"~/.ssh\"]}\n",
-    "agent:\n  filesystem: {write: [\"~\"]}\n",
+    "agent:\n  filesystem: {write: [\"~/src\"]}\n",
     "agent:\n  filesystem: {unmask: [\".git/hooks\"]}\n",
     "agent:\n  filesystem: {unmask: [\"~/.ssh\"]}\n",
     "agent:\n  network: {allow: [\"evil.example\"]}\n",

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::support::{Mode, Outcome, Place, everywhere, known_failing, no, yes};
+use crate::support::{Mode, Outcome, Place, everywhere, no, yes};
 
 const FILES: [&str; 9] = [
     ".git/hooks/pre-commit",
@@ -59,7 +59,7 @@ fn existing_ones_stay_as_they_are() {
 fn shell_files_of_a_writable_home_too() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
-        sandbox.policy("filesystem: {write: [\"~\"]}");
+        sandbox.policy("filesystem: {write: [\"~/*\"]}");
         let home = place.home.display();
         for file in [".bashrc", ".profile", ".config/autostart/x.desktop", ".local/bin/tool", ".gitconfig"] {
             place.write(place.home.join(file), "");
@@ -100,34 +100,41 @@ fn parents_of_guarded_files_stay_where_they_are() {
     });
 }
 
-/// With the home as the project: files that do not exist yet, and would run later.
+/// In a directory of the home that may be written: files that do not exist yet, and would run later.
 #[test]
 fn missing_ones_of_a_writable_home_are_not_made() {
-    known_failing("there are no stand-ins in a writable home", || {
-        everywhere(|sandbox| {
-            let place = &sandbox.place;
-            sandbox.policy("filesystem: {write: [\"~\"]}");
-            let home = place.home.display();
-            sandbox.holds(&[
-                no(format!("create {home}/.bash_profile")),
-                no(format!("create {home}/.zshenv")),
-                no(format!("mkdir {home}/.config/autostart")),
-                yes(format!("create {home}/plain.txt")),
-            ]);
-        });
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\"~/.config\", \"~/.local\"]}");
+        place.write(place.home.join(".config/app"), "");
+        place.write(place.home.join(".local/app"), "");
+        let home = place.home.display();
+        sandbox.holds(&[
+            no(format!("mkdir {home}/.config/fish/conf.d")),
+            no(format!("create {home}/.config/autostart/x.desktop")),
+            no(format!("create {home}/.config/Code/User")),
+            no(format!("mkdir {home}/.config/Code/User")),
+            no(format!("create {home}/.local/bin/ls")),
+            no(format!("mkdir {home}/.local/share/systemd")),
+            yes(format!("create {home}/.config/plain.txt")),
+        ]);
+        assert!(!place.home.join(".config/fish").exists() && !place.home.join(".local/bin").exists());
     });
 }
 
-/// With the home as the project: the policy in force for the next run.
+/// The policy in force for the next run.
 #[test]
 fn the_users_policy_is_not_made_from_inside() {
     for mode in Mode::all() {
         let place = Place::new(mode);
-        let script =
-            "mkdir -p .config/agentsh && echo 'version: 1' > .config/agentsh/policy.yaml; echo ran > made";
-        let mut command = place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]);
-        Outcome::of(command.current_dir(&place.home));
-        assert!(place.home.join("made").exists());
-        assert!(!place.home.join(".config/agentsh/policy.yaml").exists(), "{mode:?}");
+        place.policy("agent: {filesystem: {write: [\".\", \"~/.config\"]}}\n");
+        let policy = place.home.join(".config/agentsh/policy.yaml");
+        let before = fs::read_to_string(&policy).unwrap();
+        let script = "mkdir -p ~/.config/agentsh/servers && echo 'version: 1' > ~/.config/agentsh/policy.yaml; \
+                      echo x > ~/.config/agentsh/servers/x.yaml; echo ran > ~/.config/made";
+        Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));
+        assert!(place.home.join(".config/made").exists());
+        assert_eq!(fs::read_to_string(&policy).unwrap(), before, "{mode:?}");
+        assert!(!place.home.join(".config/agentsh/servers").exists(), "{mode:?}");
     }
 }

@@ -88,6 +88,9 @@ fn a_second_hello_names_the_same_host() {
             yes("two-hellos allowed.test:9443 allowed.test allowed.test"),
             yes(format!("https allowed.test:9443 {ca} allowed.test")),
             no("two-hellos allowed.test:9443 allowed.test other.test"),
+            no("two-hellos allowed.test:9443 allowed.test other.test at-once"),
+            no("two-hellos allowed.test:9443 allowed.test v6.test at-once"),
+            no("two-hellos allowed.test:9443 allowed.test v6.test alert"),
             no("two-hellos allowed.test:9443 allowed.test v6.test"),
             yes(format!("https v6.test:9443 {ca} v6.test")),
         ]);

@@ -10,23 +10,58 @@ fn run_in(place: &Place, directory: &Path) -> Outcome {
     )
 }
 
+/// What is missing there cannot be covered: keys, programs and what starts with the next login would be anybody's.
 #[test]
-fn the_home_itself_may_be_the_project() {
+fn the_home_itself_may_not() {
     for mode in Mode::all() {
         let place = Place::new(mode);
-        place.write(place.home.join(".ssh/id_ed25519"), "TOPSECRET");
-        place.write(place.home.join(".bashrc"), "# mine");
-        place.write(place.home.join("notes"), "");
-        let mut command = place.agentsh(&["run", "--quiet", "--", "sh", "-c",
-            "echo ran > made; cat .ssh/id_ed25519; echo x >> .bashrc; echo x >> notes; cat .local/state/agentsh/agentsh.db; true"]);
-        let outcome = Outcome::of(command.current_dir(&place.home)).expect_code(0);
-        assert!(
-            !outcome.stdout.contains("TOPSECRET") && !outcome.stdout.contains("SQLite"),
-            "{mode:?} {outcome}"
-        );
-        assert_eq!(std::fs::read_to_string(place.home.join("made")).unwrap(), "ran\n");
-        assert_eq!(std::fs::read_to_string(place.home.join(".bashrc")).unwrap(), "# mine");
-        assert_eq!(std::fs::read_to_string(place.home.join("notes")).unwrap(), "x\n");
+        let outcome = run_in(&place, &place.home);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{outcome}");
+        assert!(outcome.stderr.contains("it is your home directory"), "{outcome}");
+        place.policy(&format!("agent: {{filesystem: {{write: [\".\", {:?}]}}}}\n", place.home));
+        let outcome = run_in(&place, &place.project);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{outcome}");
+        assert!(outcome.stderr.contains("holds the whole home directory"), "{outcome}");
+    }
+}
+
+/// Of a directory in the home, what is guarded is guarded also where it is missing.
+#[test]
+fn what_a_granted_directory_of_the_home_lacks_does_not_come_into_being() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("agent: {filesystem: {write: [\".\", \"~/.config\", \"~/notes\"]}}\n");
+        place.write(place.home.join(".config/app/settings"), "");
+        place.write(place.home.join("notes/today"), "");
+        let script = "cd ~/.config; mkdir -p autostart systemd/user fish Code/User 2>/dev/null; \
+                      touch autostart/x systemd/user/x fish/config.fish Code/User/x 2>/dev/null; \
+                      touch app/made ../notes/made && echo made";
+        let outcome =
+            Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", script])).expect_code(0);
+        assert_eq!(outcome.stdout, "made\n", "{outcome}");
+        assert!(place.home.join(".config/app/made").exists() && place.home.join("notes/made").exists());
+        for missing in ["autostart", "systemd", "fish", "Code"] {
+            assert!(!place.home.join(".config").join(missing).exists(), "{missing} {outcome}");
+        }
+    }
+}
+
+/// The stand-ins of agentsh are not what changed it.
+#[test]
+fn a_script_beside_which_stand_ins_are_made_starts() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("s.sh", "echo ran");
+        let outcome =
+            Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "/bin/sh", "s.sh"])).expect_code(0);
+        assert_eq!(outcome.stdout, "ran\n", "{outcome}");
+        if std::path::Path::new("/usr/bin/python3").exists() {
+            place.write("s.py", "print('ran')");
+            let outcome =
+                Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "/usr/bin/python3", "s.py"]))
+                    .expect_code(0);
+            assert_eq!(outcome.stdout, "ran\n", "{outcome}");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The agent keeps the terminal from which agentsh was started.
 
-use crate::support::{Mode, Place, Pty};
+use crate::support::{Mode, Outcome, Place, Pty};
 
 #[test]
 fn control_c_reaches_the_agent_and_its_answer_counts() {
@@ -106,4 +106,14 @@ fn notes_do_not_disturb_the_screen() {
     terminal.expect("DONE");
     terminal.expect(".mcp.json");
     terminal.expect("session");
+}
+
+#[test]
+fn programs_may_make_terminals_of_their_own() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut command = place.agentsh(&["run", "--quiet", "--"]);
+        let outcome = Outcome::of(command.arg(place.program("probe")).arg("pseudo-terminal")).expect_code(0);
+        assert_eq!(outcome.stdout, "DONE\n", "{mode:?} {outcome}");
+    }
 }

@@ -151,7 +151,7 @@ fn explain() {
     insta::assert_snapshot!(place.run("explain --write .git/hooks/pre-commit"), @r#"
     denied: `.git/hooks` stays read-only: git runs them
       rule: built-in (read-only:.git/hooks)
-      to allow it, add: agent: {filesystem: {unmask: [".git/hooks/pre-commit"]}}
+      to allow it, add: agent: {filesystem: {unmask: [".git/hooks"]}}
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --server fs --write src/x --json"), @r#"

@@ -97,7 +97,9 @@ pub(super) fn judge(hello: &Hello, wanted: Wanted<'_>) -> Option<Closed> {
     match hello {
         // What it hides may name another host behind the same address.
         Hello::Name { ech: true, .. } | Hello::NoName { ech: true } => {
-            refused("encrypted-client-hello", "TLS with an encrypted server name".to_owned(), ACCESS_DENIED)
+            let detail = "TLS with an encrypted server name; Chromium leaves it out with \
+                          `--disable-features=EncryptedClientHello`";
+            refused("encrypted-client-hello", detail.to_owned(), ACCESS_DENIED)
         }
         Hello::Name { name, .. } if name != wanted.host && !wanted.is_address => refused(
             "server-name-mismatch",

@@ -324,11 +324,21 @@ async fn copy_all<W: Witness>(
             inspected((gate, permit), inside, outside, bytes, traffic).await
         }
         First::Read(Opening::Tls(bytes)) => {
-            if let Err(error) = write_all(outside, &bytes).await {
+            let Some(end) = second_hello::end_of_hello(&bytes) else {
+                return End::Closed(Closed::Refused {
+                    protocol: Some("tls"),
+                    reason: "hello-interrupted",
+                    detail: "a TLS hello with something behind it in its record".to_owned(),
+                    farewell: Farewell::Alert(ACCESS_DENIED),
+                });
+            };
+            let mut hello = bytes;
+            let early = hello.split_off(end);
+            if let Err(error) = write_all(outside, &hello).await {
                 return End::Done(Err(error));
             }
-            traffic.moved(&traffic.sent, bytes.len());
-            match second_hello::follow(inside, outside, wanted(permit), traffic).await {
+            traffic.moved(&traffic.sent, hello.len());
+            match second_hello::follow(inside, outside, early, wanted(permit), traffic).await {
                 Ok(Ok(())) => End::Done(copy::both_ways(inside, outside, traffic).await),
                 Ok(Err(closed)) => {
                     reset_when_dropped(outside);

@@ -65,12 +65,17 @@ impl From<io::Error> for Stop {
 
 async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &Traffic) -> Result<(), Stop> {
     loop {
-        let (released, is_free) = {
+        let (released, is_free, refused) = {
             let mut http = shared.http.borrow_mut();
-            (http.release(), http.reader.free() == u64::MAX && http.held.is_empty())
+            let is_free = http.reader.free() == u64::MAX && http.held.is_empty();
+            (http.release(), is_free, http.reader.refusal().cloned())
         };
         write_all(outside, &released).await?;
         traffic.moved(&traffic.sent, released.len());
+        // It came with one that was let through.
+        if let Some(refusal) = refused {
+            return Err(Stop::Refused(refusal));
+        }
         if is_free {
             return Ok(one_way(inside, outside, traffic, &traffic.sent).await?);
         }

@@ -21,22 +21,49 @@ const RETRY: [u8; 32] = [
     0xA2, 0x11, 0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
 ];
 
+/// The end of the first hello among what was read with it. None when something stands behind it in its last record.
+#[must_use]
+pub fn end_of_hello(bytes: &[u8]) -> Option<usize> {
+    let (mut at, mut message) = (0, Vec::with_capacity(4));
+    let mut length = 0;
+    loop {
+        let record = whole(bytes.get(at..)?)?;
+        at += record.len();
+        let body = record.get(HEADER..)?;
+        length += body.len();
+        message.extend(body.iter().take(4 - message.len()));
+        if let [_, high, middle, low] = message[..] {
+            let wanted = 4 + u32::from_be_bytes([0, high, middle, low]) as usize;
+            if length >= wanted {
+                return (length == wanted).then_some(at);
+            }
+        }
+    }
+}
+
 /// Carries the server's answer to the first hello back, and a second hello on if it was asked for. Until the answer
-/// is there, nothing of the program goes on.
+/// is there, nothing of the program goes on; `early` is what it sent behind its hello.
 ///
 /// # Errors
 /// The connection's own. Inside: why the second hello is refused.
 pub async fn follow(
     inside: &TcpStream,
     outside: &TcpStream,
+    early: Vec<u8>,
     wanted: Wanted<'_>,
     traffic: &Traffic,
 ) -> io::Result<Result<(), Closed>> {
     let work = async {
-        if !asks_again(inside, outside, traffic).await? {
-            return Ok(Ok(()));
+        if asks_again(inside, outside, traffic).await? {
+            return second(inside, outside, early, wanted, traffic).await;
         }
-        second(inside, outside, wanted, traffic).await
+        // Nobody says more of a handshake before it was answered, but who hopes that it is asked for again.
+        if holds_handshake(&early) {
+            return refused("hello-interrupted");
+        }
+        write_all(outside, &early).await?;
+        traffic.moved(&traffic.sent, early.len());
+        Ok(Ok(()))
     };
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
@@ -80,20 +107,34 @@ fn judge(mut answer: &[u8]) -> Option<bool> {
     Some(message.get(6..) == Some(&RETRY))
 }
 
+fn refused(reason: &'static str) -> io::Result<Result<(), Closed>> {
+    let detail = "a second TLS hello that is not let through".to_owned();
+    let farewell = Farewell::Alert(ACCESS_DENIED);
+    Ok(Err(Closed::Refused { protocol: Some("tls"), reason, detail, farewell }))
+}
+
+/// Whether a record of the handshake stands there, and be it the beginning of one.
+fn holds_handshake(mut bytes: &[u8]) -> bool {
+    while let Some(kind) = bytes.first() {
+        if *kind == 22 {
+            return true;
+        }
+        let Some(record) = whole(bytes) else { return false };
+        bytes = bytes.get(record.len()..).unwrap_or_default();
+    }
+    false
+}
+
 async fn second(
     inside: &TcpStream,
     outside: &TcpStream,
+    mut held: Vec<u8>,
     wanted: Wanted<'_>,
     traffic: &Traffic,
 ) -> io::Result<Result<(), Closed>> {
-    let refused = |reason| {
-        let detail = "a second TLS hello that is not let through".to_owned();
-        let farewell = Farewell::Alert(ACCESS_DENIED);
-        Ok(Err(Closed::Refused { protocol: Some("tls"), reason, detail, farewell }))
-    };
     let mut hello = Reader::default();
     // What is before `judged` are whole records of the hello.
-    let (mut held, mut judged) = (Vec::new(), 0);
+    let mut judged = 0;
     loop {
         while let Some(record) = whole(held.get(judged..).unwrap_or_default()) {
             let is_last = match (record.first(), judged) {
@@ -104,10 +145,9 @@ async fn second(
                         None => true,
                     },
                 },
-                // An alert ends the handshake.
-                (Some(21), 0) => true,
-                // Early data that the server throws away, and what middle boxes want to see.
-                (Some(20 | 23), 0) => {
+                // Early data that the server throws away, what middle boxes want to see, and alerts: a server may go on
+                // after one of those.
+                (Some(20 | 21 | 23), 0) => {
                     let length = record.len();
                     write_all(outside, record).await?;
                     traffic.moved(&traffic.sent, length);
@@ -123,7 +163,13 @@ async fn second(
             }
             judged += record.len();
         }
-        more(inside, &mut held).await?;
+        match more(inside, &mut held).await {
+            // The end is found again by whoever reads next.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && held.is_empty() => {
+                return Ok(Ok(()));
+            }
+            result => result?,
+        }
     }
 }
 
@@ -136,6 +182,23 @@ fn whole(bytes: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hello_ends_with_its_record() {
+        let record = |body: &[u8]| [&[22, 3, 1, 0, u8::try_from(body.len()).unwrap_or(0)], body].concat();
+        let message = [&[1, 0, 0, 6][..], b"hello!"].concat();
+        let (one, two) = (record(&message), [record(&message[..3]), record(&message[3..])].concat());
+        for hello in [&one, &two] {
+            for early in [&b""[..], &[20, 3, 3, 0, 1, 1], &[22, 3]] {
+                assert_eq!(end_of_hello(&[hello, early].concat()), Some(hello.len()));
+                assert_eq!(holds_handshake(early), early.first() == Some(&22));
+            }
+            assert_eq!(end_of_hello(&hello[..hello.len() - 1]), None);
+        }
+        assert_eq!(end_of_hello(&record(&[&message[..], &[1]].concat())), None);
+        assert!(holds_handshake(&[20, 3, 3, 0, 1, 1, 22]));
+        assert!(!holds_handshake(&[23, 3, 3, 0, 9, 22, 22]));
+    }
 
     #[test]
     fn the_random_decides_however_it_is_cut() {

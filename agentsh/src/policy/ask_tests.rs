@@ -112,7 +112,7 @@ fn files() {
 
 #[test]
 fn a_writable_home_does_not_give_away_what_it_guards() {
-    let text = "agent: {filesystem: {write: [\"~\", \"/\"]}}";
+    let text = "agent: {filesystem: {write: [\"~/*\", \"/home\"]}}";
     let policy = parse("p", text).unwrap();
     for path in
         ["~/.bashrc", "~/.config/fish/config.fish", "~/bin/ls", "~/.ssh/authorized_keys", "~/.aws/config"]
@@ -120,12 +120,12 @@ fn a_writable_home_does_not_give_away_what_it_guards() {
         assert!(!policy.ask(None, &Question::Write(path.into()), &context()).allow, "{path}");
     }
     assert!(policy.ask(None, &Question::Write("~/notes".into()), &context()).allow);
-    let lifted = "agent: {filesystem: {write: [\"~\"], unmask: [~/.bashrc, ~/.ssh]}}";
+    let lifted = "agent: {filesystem: {write: [\"/home\"], unmask: [~/.bashrc, ~/.ssh]}}";
     let policy = parse("p", lifted).unwrap();
     for path in ["~/.bashrc", "~/.ssh/authorized_keys"] {
         assert!(policy.ask(None, &Question::Write(path.into()), &context()).allow, "{path}");
     }
-    let all = parse("p", "agent: {filesystem: {write: [\"~\"], unmask: [\"~\", \"**\"]}}").unwrap();
+    let all = parse("p", "agent: {filesystem: {write: [\"/home\"], unmask: [\"~\", \"**\"]}}").unwrap();
     assert!(!all.ask(None, &Question::Read("~/.ssh/id".into()), &context()).allow);
 }
 
@@ -216,7 +216,7 @@ proptest! {
         write in prop::bool::ANY,
     ) {
         let text = format!("/home/u/src/app/{detour}../../.ssh/id_rsa");
-        let policy = parse("p", "agent: {filesystem: {write: [\"~\", \"/\", \"**\"]}}").unwrap();
+        let policy = parse("p", "agent: {filesystem: {write: [\"~/*\", \"/home\", \"**\"]}}").unwrap();
         let question = if write { Question::Write(text) } else { Question::Read(text) };
         prop_assert!(!policy.ask(None, &question, &context()).allow);
     }

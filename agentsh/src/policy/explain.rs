@@ -237,9 +237,9 @@ fn file(
         let defaults = in_force.iter().filter(|entry| entry.rule.line == 0).map(|entry| entry.value.as_str());
         format!("{key}: {:?}", defaults.chain([quoted.as_str()]).collect::<Vec<_>>())
     };
-    let unmask = || match &grant {
-        Some(_) => asker.line(&format!("filesystem: {{unmask: [{quoted:?}]}}")),
-        None => asker.line(&format!("filesystem: {{unmask: [{quoted:?}], {granting}}}")),
+    let unmask = |what: &str| match &grant {
+        Some(_) => asker.line(&format!("filesystem: {{unmask: [{what:?}]}}")),
+        None => asker.line(&format!("filesystem: {{unmask: [{what:?}], {granting}}}")),
     };
 
     let home = path::absolute("~", context);
@@ -250,7 +250,7 @@ fn file(
                 allow: false,
                 rule,
                 text: format!("`~/{name}` is never visible: {why}"),
-                change: unmask(),
+                change: unmask(&quoted),
             };
         }
     }
@@ -261,14 +261,15 @@ fn file(
     if access == Access::Write
         && write_grant.is_some()
         && let Some((name, why, guarded)) = read_only(&wanted, context)
-        && !lifted(&guarded)
+        && !is_unmasked(rules, &guarded, context)
     {
         let rule = builtin(&format!("read-only:{name}"));
+        // It is one mount: what lies in it cannot be lifted alone.
         return Answer {
             allow: false,
             rule,
             text: format!("`{name}` stays read-only: {why}"),
-            change: unmask(),
+            change: unmask(&path::show_here(&guarded, context)),
         };
     }
     if let Some(entry) = grant {
@@ -297,6 +298,11 @@ fn file(
     };
     let change = asker.line(&format!("filesystem: {{{granting}}}"));
     Answer { allow: false, rule: asker.default_rule(&format!("filesystem.{key}")), text, change }
+}
+
+/// Whether what is read-only is lifted: it is named itself. See `Builder::lifted` of the sandbox's layout.
+fn is_unmasked(rules: &FilesystemPolicy, guarded: &[Cow<'_, str>], context: &PathContext) -> bool {
+    rules.unmask.iter().any(|entry| path::absolute(&entry.value, context) == guarded)
 }
 
 /// The built-in read-only entry that a path falls under: its name, why, and where it is.

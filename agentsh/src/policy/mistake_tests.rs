@@ -229,6 +229,32 @@ fn mistakes_of_every_kind_are_refused() {
 }
 
 #[test]
+fn lists_that_would_not_do_what_they_say_are_refused() {
+    for whole in ["~", "~/", "~/**", "/", "/**", "**/.."] {
+        let shown = bad(&format!("agent: {{filesystem: {{write: [\"{whole}\"]}}}}"));
+        assert!(shown.contains("never writable") || whole.ends_with(".."), "{whole}: {shown}");
+    }
+    assert!(
+        parse("p", "agent: {filesystem: {write: [\"~/notes\", \"~/*\"], read: [\"~\", \"a[b]\"]}}").is_ok()
+    );
+    insta::assert_snapshot!(bad("agent:\n  filesystem:\n    deny: [\"s[e]c/**\", \"{sec,x}/a\", \"s?e?c\"]\n"), @r#"
+    error: `[` is no wildcard here, so that this would deny next to nothing
+     --> policy.yaml:3:12
+      |
+    3 |     deny: ["s[e]c/**", "{sec,x}/a", "s?e?c"]
+      |            ^^^^^^^^^^
+      = help: write one line for each, with `*`, `?` and `**`; a `?` stands for such a sign in a name too
+
+    error: `{` is no wildcard here, so that this would deny next to nothing
+     --> policy.yaml:3:24
+      |
+    3 |     deny: ["s[e]c/**", "{sec,x}/a", "s?e?c"]
+      |                        ^^^^^^^^^^^
+      = help: write one line for each, with `*`, `?` and `**`; a `?` stands for such a sign in a name too
+    "#);
+}
+
+#[test]
 fn a_bomb_is_refused_quickly() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..9 {

@@ -55,7 +55,7 @@ fn whatever_is_wider_is_refused() {
         "agent: {filesystem: {read: [/home/u/lib]}}",
         "agent: {filesystem: {read: [\"/\"]}}",
         "agent: {filesystem: {write: [~/lib]}}",
-        "agent: {filesystem: {write: [\"~/**\"]}}",
+        "agent: {filesystem: {write: [\"~/x/**\"]}}",
         "agent: {filesystem: {unmask: [~/.ssh]}}",
         "agent: {filesystem: {unmask: [.git/hooks]}}",
         "agent: {env_allow: [AWS_SECRET]}",

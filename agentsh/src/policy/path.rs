@@ -32,6 +32,14 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a grant means the home or everything, whatever the home is.
+pub(super) fn is_whole_home(text: &str) -> bool {
+    let parts = written(text);
+    let rest = parts.get(1..).unwrap_or_default();
+    let whole = rest.iter().all(|part| part == "**");
+    whole && parts.first().is_some_and(|root| root == "~" || root == "/")
+}
+
 /// Splits what a policy or a question says, without knowing where home and project are.
 pub(super) fn written(text: &str) -> Written<'_> {
     let (root, rest) = match text.strip_prefix('~') {
@@ -99,6 +107,18 @@ pub(super) fn show(path: &[Cow<'_, str>]) -> String {
         Some((root, rest)) => format!("{root}/{}", rest.join("/")),
         None => String::new(),
     }
+}
+
+/// As [`show`], of an absolute path.
+pub(super) fn show_here(path: &[Cow<'_, str>], context: &PathContext) -> String {
+    let below = |root: &str| {
+        let root_path = absolute(root, context);
+        let rest = path.strip_prefix(root_path.as_slice())?;
+        Some(show(
+            &std::iter::once(Cow::from(root.to_owned())).chain(rest.iter().cloned()).collect::<Vec<_>>(),
+        ))
+    };
+    below(".").or_else(|| below("~")).unwrap_or_else(|| show(path))
 }
 
 /// Compares one by one up to the first `**`, and from there on simulates the pattern as a small automaton: at most

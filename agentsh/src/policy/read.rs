@@ -73,8 +73,8 @@ pub fn process(reader: &mut Reader<'_>, fields: &Fields<'_>) -> RawProcess {
         && let Some(files) = reader.fields(&here, &["read", "write", "deny", "unmask"])
     {
         process.read = reader.list(files.find("read"), path_pattern);
-        process.write = reader.list(files.find("write"), path_pattern);
-        process.deny = reader.list(files.find("deny"), path_pattern);
+        process.write = reader.list(files.find("write"), writable_pattern);
+        process.deny = reader.list(files.find("deny"), denied_pattern);
         process.unmask = reader.list(files.find("unmask"), path_pattern);
     }
     if let Some(here) = fields.find("limits") {
@@ -161,6 +161,37 @@ pub fn path_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> 
             None
         }
     }
+}
+
+/// What the home lacks cannot be covered: keys, programs and what starts with the next login would be anybody's.
+pub fn writable_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let text = path_pattern(reader, here)?;
+    if !path::is_whole_home(&text) {
+        return Some(text);
+    }
+    let help = "name the directories in it that may change, such as `~/notes`".to_owned();
+    reader.problem(
+        here,
+        format!("`{text}` holds the whole home directory, which is never writable"),
+        Some(help),
+    );
+    None
+}
+
+/// A pattern that means less than it looks like would deny nothing.
+pub fn denied_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let text = path_pattern(reader, here)?;
+    let Some(sign) = text.chars().find(|sign| matches!(sign, '[' | ']' | '{' | '}')) else {
+        return Some(text);
+    };
+    let help = "write one line for each, with `*`, `?` and `**`; a `?` stands for such a sign in a name too"
+        .to_owned();
+    reader.problem(
+        here,
+        format!("`{sign}` is no wildcard here, so that this would deny next to nothing"),
+        Some(help),
+    );
+    None
 }
 
 fn exec_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {

@@ -124,9 +124,9 @@ fn process(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfil
     if let Some(here) = fields.find("filesystem")
         && let Some(files) = reader.fields(&here, &["read", "write", "deny"])
     {
-        process.read = paths(reader, files.find("read"), reasons);
-        process.write = paths(reader, files.find("write"), reasons);
-        process.deny = paths(reader, files.find("deny"), reasons);
+        process.read = paths(reader, files.find("read"), read::path_pattern, reasons);
+        process.write = paths(reader, files.find("write"), read::writable_pattern, reasons);
+        process.deny = paths(reader, files.find("deny"), read::denied_pattern, reasons);
     }
     process.env_allow = reader.list(fields.find("env_allow"), |reader, here| {
         let fields = reader.fields(here, &["name", "why"])?;
@@ -142,13 +142,14 @@ fn process(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfil
 fn paths(
     reader: &mut Reader<'_>,
     here: Option<Here<'_>>,
+    pattern: fn(&mut Reader<'_>, &Here<'_>) -> Option<String>,
     reasons: &mut BTreeMap<String, String>,
 ) -> List<String> {
     reader.list(here, |reader, here| {
         let fields = reader.fields(here, &["path", "why"])?;
         keep_reason(reader, &fields, here, reasons);
         let path = required(reader, &fields, "path", here)?;
-        read::path_pattern(reader, &path)
+        pattern(reader, &path)
     })
 }
 

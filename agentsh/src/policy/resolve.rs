@@ -226,17 +226,21 @@ fn unmask_warnings(raw: &RawProcess) -> Vec<Ruled<String>> {
 
 fn lifts_something(entry: &[Cow<'_, str>]) -> bool {
     let Some((root, rest)) = entry.split_first() else { return false };
-    let within = |table_path: &str| {
-        let table: Vec<&str> = table_path.split('/').collect();
-        path::covers(&table, rest)
-    };
+    let split = |table_path: &'static str| table_path.split('/').collect::<Vec<_>>();
+    let masked = |table_path| path::covers(&split(table_path), rest);
+    // What is read-only is one mount, and only as a whole it can be lifted.
+    let is = |table_path| split(table_path) == rest;
     let nested = NESTED_READ_ONLY.iter().any(|(table_path, _)| {
         let table: Vec<&str> = ["**"].into_iter().chain(table_path.split('/')).collect();
-        path::covers(&table, rest)
+        path::is(&table, rest)
     });
     match root.as_ref() {
-        "~" => nested || HOME_MASKS.iter().chain(HOME_READ_ONLY).any(|(table_path, _)| within(table_path)),
-        "." => nested || PROJECT_READ_ONLY.iter().any(|entry| within(entry.path)),
+        "~" => {
+            nested
+                || HOME_MASKS.iter().any(|(path, _)| masked(path))
+                || HOME_READ_ONLY.iter().any(|(path, _)| is(path))
+        }
+        "." => nested || PROJECT_READ_ONLY.iter().any(|entry| is(entry.path)),
         // An absolute path may lie in the home or in the project: only the plan knows.
         _ => true,
     }

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What the host says about a path, symlinks not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,15 @@ pub enum Small {
 /// With all that is in it, parents first.
 pub type SmallTree = Vec<(PathBuf, Small)>;
 
-/// Where the host is asked; a table in tests.
+/// What lies in a `.git` besides the repository itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Modules {
+    pub directories: Vec<PathBuf>,
+    /// Links where such a directory could stand.
+    pub links: Vec<PathBuf>,
+}
+
+/// Where the host is asked.
 pub trait Host {
     /// The file or directory at a path with all that is in it, parents first, if all of it is small and everybody may
     /// read it: what a sandbox may have as a copy instead of a mount.
@@ -39,10 +47,17 @@ pub trait Host {
     fn look(&self, path: &Path) -> Option<Found>;
     /// Target of a symlink as written.
     fn link(&self, path: &Path) -> Option<PathBuf>;
-    /// Git repositories below a directory, without the directory itself; None when there was too much to look at.
+    /// The path with all its links followed.
+    fn canonical(&self, path: &Path) -> Option<PathBuf>;
+    /// What git looks at below a directory, without its own `.git`: every `.git`, and repositories without working tree;
+    /// None when there was too much to look at.
     fn repositories(&self, directory: &Path) -> Option<Vec<PathBuf>>;
-    /// Directories of submodules and linked working trees below a `.git`.
-    fn modules(&self, git: &Path) -> Vec<PathBuf>;
+    /// Directories of submodules and linked working trees below a `.git`; None when there was too much to look at.
+    fn modules(&self, git: &Path) -> Option<Modules>;
+    /// The directory that a `.git` file names.
+    fn git_directory(&self, file: &Path) -> Option<PathBuf>;
+    /// Where a configuration of git says that hooks are.
+    fn hooks_path(&self, config: &Path) -> Option<PathBuf>;
 }
 
 /// The real host, with bounded effort.
@@ -54,6 +69,8 @@ pub struct RealHost {
 
 /// Directory entries looked at in search of repositories: about 100 ms on a cold disk.
 const MOST_ENTRIES: usize = 200_000;
+/// Bytes of a configuration of git that are read.
+const MOST_CONFIGURATION: u64 = 1 << 20;
 /// A larger file costs more to copy than to mount.
 const SMALL_BYTES: u64 = 4096;
 /// As many copies cost about as much as the one mount that they replace.
@@ -92,10 +109,12 @@ impl Host for RealHost {
                 let name = entry.file_name();
                 if name == OsStr::new(".git") {
                     if current != directory {
-                        found.push(current.clone());
+                        found.push(entry.path());
                     }
                 } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     open.push(entry.path());
+                } else if name == OsStr::new("HEAD") && is_bare(&current) {
+                    found.push(current.clone());
                 }
             }
         }
@@ -104,24 +123,83 @@ impl Host for RealHost {
         Some(found)
     }
 
-    fn modules(&self, git: &Path) -> Vec<PathBuf> {
-        let mut found = Vec::new();
+    fn canonical(&self, path: &Path) -> Option<PathBuf> {
+        path.canonicalize().ok()
+    }
+
+    fn modules(&self, git: &Path) -> Option<Modules> {
+        let mut found = Modules::default();
         let mut open = vec![git.join("modules"), git.join("worktrees")];
+        let mut budget = MOST_ENTRIES;
         while let Some(current) = open.pop() {
+            budget = budget.checked_sub(1)?;
+            match self.look(&current) {
+                Some(Found::Directory) => {}
+                Some(Found::Symlink) => {
+                    found.links.push(current);
+                    continue;
+                }
+                _ => continue,
+            }
             // Names of submodules may hold slashes, so that the directory of one may lie deeper.
-            if current.join("HEAD").exists() {
+            if self.look(&current.join("HEAD")).is_some() {
                 open.push(current.join("modules"));
                 open.push(current.join("worktrees"));
-                found.push(current);
+                found.directories.push(current);
                 continue;
             }
-            let entries = std::fs::read_dir(&current).into_iter().flatten().flatten();
-            let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            open.extend(directories.map(|entry| entry.path()));
+            open.extend(
+                std::fs::read_dir(&current).into_iter().flatten().flatten().map(|entry| entry.path()),
+            );
         }
-        found.sort();
-        found
+        found.directories.sort();
+        Some(found)
     }
+
+    fn git_directory(&self, file: &Path) -> Option<PathBuf> {
+        let text = start_of(file)?;
+        let named = text.lines().find_map(|line| line.strip_prefix("gitdir:"))?.trim();
+        Some(plain(&file.parent()?.join(named)))
+    }
+
+    fn hooks_path(&self, config: &Path) -> Option<PathBuf> {
+        let text = start_of(config)?;
+        let value = text.lines().filter_map(|line| {
+            let (key, value) = line.split_once('=')?;
+            key.trim().eq_ignore_ascii_case("hookspath").then(|| value.trim().trim_matches('"'))
+        });
+        let value = value.last().filter(|value| !value.is_empty())?;
+        let git = config.parent()?;
+        Some(plain(&git.parent()?.join(value)))
+    }
+}
+
+/// A repository without a working tree of its own.
+fn is_bare(directory: &Path) -> bool {
+    ["objects", "refs"].iter().all(|name| directory.join(name).is_dir())
+}
+
+/// The first bytes of a small file of somebody else's.
+fn start_of(file: &Path) -> Option<String> {
+    let nofollow = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(nofollow.bits().cast_signed()).open(file).ok()?;
+    let mut bytes = Vec::new();
+    file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    file.take(MOST_CONFIGURATION).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Without `.` and `..`, by its letters.
+fn plain(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(out.pop()),
+            Component::CurDir => {}
+            other => out.push(other),
+        }
+    }
+    out
 }
 
 fn small(path: &Path) -> Option<SmallTree> {

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::CWD;
 use rustix::mount::OpenTreeFlags;
 
+use super::mount_calls::{clone_tree, set_attributes};
 use super::plan::Identity;
 use super::stage::{At, StageError};
 
@@ -43,11 +43,9 @@ impl IdMap {
     ///
     /// # Errors
     /// When the file system cannot be id-mapped (then say so and go without).
-    pub fn tree(&self, path: &Path) -> Result<OwnedFd, StageError> {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let tree = rustix::mount::open_tree(CWD, path, flags).on("open", path.display())?;
-        super::mount_calls::set_attributes(tree.as_fd(), 0, false, Some(self.0.as_fd()))
-            .on("map the ids of", path.display())?;
+    pub fn tree(&self, path: &Path, no_links: bool) -> Result<OwnedFd, StageError> {
+        let tree = clone_tree(path, OpenTreeFlags::empty(), no_links).on("open", path.display())?;
+        set_attributes(tree.as_fd(), 0, false, Some(self.0.as_fd())).on("map the ids of", path.display())?;
         Ok(tree)
     }
 }

@@ -114,8 +114,34 @@ impl Builder<'_> {
     }
 
     fn bind(&mut self, path: &Path, access: Access, kind: Kind) {
-        let source = Source::Path { path: path.to_owned(), expect: None };
+        let source = self.source(path);
         self.push(path, What::Bind { source, access, kind });
+    }
+
+    /// Below what sandboxes may write, links are not followed: one could be put there at any time.
+    fn source(&self, path: &Path) -> Source {
+        let real = self.real(path);
+        Source::Path { no_links: real.is_some(), path: real.unwrap_or_else(|| path.to_owned()), expect: None }
+    }
+
+    /// A path below the project or a grant, with the links above that followed.
+    fn real(&self, path: &Path) -> Option<PathBuf> {
+        let root = self.root_of(path)?;
+        let rest = path.strip_prefix(root).ok()?;
+        let root = self.host.canonical(root)?;
+        Some(if rest.as_os_str().is_empty() { root } else { root.join(rest) })
+    }
+
+    /// The project, or the grant above a path.
+    fn root_of(&self, path: &Path) -> Option<&Path> {
+        let project = self.request.project;
+        if path.starts_with(project) {
+            return Some(project);
+        }
+        let grants = self.request.grants.iter().map(|grant| grant.path.as_path());
+        grants
+            .filter(|grant| path.starts_with(grant) && path != *grant)
+            .max_by_key(|grant| grant.as_os_str().len())
     }
 
     /// Read-only system directories; `/bin` and friends are symlinks on merged systems. Small files are copied: a mount
@@ -257,7 +283,7 @@ impl Builder<'_> {
         for file in &self.request.pinned {
             let what = match &file.bytes {
                 PinnedBytes::InPlace(key) => What::Bind {
-                    source: Source::Path { path: file.path.clone(), expect: Some(*key) },
+                    source: Source::Path { path: file.path.clone(), expect: Some(*key), no_links: false },
                     access: Access::ReadOnly,
                     kind: Kind::File,
                 },
@@ -280,7 +306,7 @@ impl Builder<'_> {
             self.push(path, What::File { content, mode: 0o644 });
         }
         if let Some((path, key)) = request.bridge {
-            let source = Source::Path { path: path.to_owned(), expect: Some(key) };
+            let source = Source::Path { path: path.to_owned(), expect: Some(key), no_links: false };
             self.push(
                 Path::new(OWN_DIRECTORY).join("agentsh"),
                 What::Bind { source, access: Access::ReadOnly, kind: Kind::File },
@@ -289,7 +315,7 @@ impl Builder<'_> {
         for (host, inside) in &request.extra {
             let kind =
                 if self.host.look(host) == Some(Found::Directory) { Kind::Directory } else { Kind::File };
-            let source = Source::Path { path: host.clone(), expect: None };
+            let source = Source::Path { path: host.clone(), expect: None, no_links: false };
             self.push(inside, What::Bind { source, access: Access::ReadOnly, kind });
         }
         for (path, content, mode) in &request.files {

@@ -42,7 +42,7 @@ pub fn open_sources(mounts: &[Mount], passed: &mut [Option<OwnedFd>]) -> Result<
         let source = match &mount.what {
             What::Bind { source, access, .. } => {
                 let tree = match source {
-                    Source::Path { path, expect } => open_path(path, expect.as_ref())?,
+                    Source::Path { path, expect, no_links } => open_path(path, expect.as_ref(), *no_links)?,
                     Source::Detached(descriptor) => take(*descriptor)?,
                 };
                 restrict(tree.as_fd(), *access, true).on("restrict mount", mount.target.display())?;

@@ -12,8 +12,12 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, O
 use super::plan::{Access, FileKey};
 use super::stage::{At, StageError};
 
-pub(super) fn open_path(path: &Path, expect: Option<&FileKey>) -> Result<OwnedFd, StageError> {
-    let tree = clone_tree(path)?;
+pub(super) fn open_path(
+    path: &Path,
+    expect: Option<&FileKey>,
+    no_links: bool,
+) -> Result<OwnedFd, StageError> {
+    let tree = clone_tree(path, OpenTreeFlags::AT_RECURSIVE, no_links).on("open", path.display())?;
     if let Some(expected) = expect {
         let now = file_key(tree.as_fd()).on("look at", path.display())?;
         if now != *expected {
@@ -25,13 +29,23 @@ pub(super) fn open_path(path: &Path, expect: Option<&FileKey>) -> Result<OwnedFd
     Ok(tree)
 }
 
-fn clone_tree(path: &Path) -> Result<OwnedFd, StageError> {
-    rustix::mount::open_tree(
-        CWD,
-        path,
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE,
-    )
-    .on("open", path.display())
+/// A detached copy of what stands at a path.
+pub(super) fn clone_tree(path: &Path, more: OpenTreeFlags, no_links: bool) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | more;
+    if no_links {
+        let found = open_without_links(path, OFlags::PATH)?;
+        return rustix::mount::open_tree(found, "", flags | OpenTreeFlags::AT_EMPTY_PATH);
+    }
+    rustix::mount::open_tree(CWD, path, flags)
+}
+
+/// Opens an absolute path of which no part is a symlink.
+///
+/// # Errors
+/// `ELOOP` when one is, else as openat2(2).
+pub fn open_without_links(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
 /// # Errors
@@ -113,13 +127,16 @@ pub(super) fn tmpfs(bytes: u64, mode: u32) -> rustix::io::Result<OwnedFd> {
     )
 }
 
+/// Without devices, but for terminals: those are nothing else.
 pub(super) fn filesystem(name: &CStr, options: &[(&str, &str)]) -> rustix::io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
         rustix::mount::fsconfig_set_string(context.as_fd(), *key, *value)?;
     }
     rustix::mount::fsconfig_create(context.as_fd())?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let devices =
+        if name == c"devpts" { MountAttrFlags::MOUNT_ATTR_NOEXEC } else { MountAttrFlags::MOUNT_ATTR_NODEV };
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | devices;
     rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 

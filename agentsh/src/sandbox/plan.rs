@@ -110,8 +110,9 @@ pub enum What {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    /// Opened by init. With `expect` the file must still be the one that was hashed.
-    Path { path: PathBuf, expect: Option<FileKey> },
+    /// Opened by init. With `expect` the file must still be the one that was hashed; with `no_links` no part of the
+    /// path may be a symlink: it lies where a sandbox may write, and could lead anywhere by now.
+    Path { path: PathBuf, expect: Option<FileKey>, no_links: bool },
     /// A detached mount that the session made (id-mapped: needs host privilege).
     Detached(Descriptor),
 }

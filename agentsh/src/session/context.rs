@@ -13,6 +13,9 @@ use crate::sandbox::{Enforcement, State, Zygote};
 /// distributions, systemd and container runtimes hand out, below 2^31.
 const UNPRIVILEGED_ID: u32 = 1_785_135_104;
 
+/// Stands for the project where there is none: nothing lies in it.
+const NO_PROJECT: &str = "/run/agentsh/no-project";
+
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
     #[error("cannot tell the current directory: {0}")]
@@ -31,7 +34,10 @@ pub struct Context {
     pub identity: Identity,
     pub user: String,
     pub home: PathBuf,
+    /// Shown to what runs; see [`Context::find_for_server`].
     pub project: PathBuf,
+    /// Where agentsh was started: relative names of a command line count from here.
+    pub directory: PathBuf,
     /// Where journal, pins and sockets live.
     pub state: PathBuf,
     pub config: PathBuf,
@@ -68,8 +74,11 @@ impl Context {
     /// # Errors
     /// When there is no home or no current directory.
     pub fn find_for_server() -> Result<(Self, bool), ContextError> {
-        let context = Self::look()?;
+        let mut context = Self::look()?;
         let shown = check_project(&context.project, &context.home).is_ok();
+        if !shown {
+            context.project = PathBuf::from(NO_PROJECT);
+        }
         Ok((context, shown))
     }
 
@@ -95,6 +104,7 @@ impl Context {
             state: base("XDG_STATE_HOME", ".local/state").join("agentsh"),
             config: base("XDG_CONFIG_HOME", ".config"),
             data: base("XDG_DATA_HOME", ".local/share").join("agentsh"),
+            directory: project.clone(),
             project,
             executable: own_executable().map_err(ContextError::NoExecutable)?,
             hierarchies: Hierarchies::find(),
@@ -114,7 +124,11 @@ fn check_project(project: &Path, home: &Path) -> Result<(), ContextError> {
     if project == Path::new("/") {
         return refuse("it is the whole file system");
     }
-    if home.starts_with(project) && home != project {
+    // What is missing there cannot be covered: keys, programs and what starts with the next login would be anybody's.
+    if home == project {
+        return refuse("it is your home directory");
+    }
+    if home.starts_with(project) {
         return refuse("it contains your home directory");
     }
     if crate::sandbox::layout::is_system(project)

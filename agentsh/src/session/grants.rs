@@ -17,18 +17,23 @@ pub struct Expanded {
     pub grants: Vec<Grant>,
     pub denied: Vec<PathBuf>,
     pub unmasked: Vec<PathBuf>,
-    /// Patterns that matched too much to be looked through; the launch is refused for a `deny` among them.
-    pub incomplete: Vec<String>,
+    /// Why nothing may start with these rules.
+    pub refused: Option<String>,
 }
 
 #[must_use]
 pub fn expand(policy: &FilesystemPolicy, context: &PathContext) -> Expanded {
-    let mut out = Expanded::default();
+    let mut refused = None;
     let mut each = |list: &[Ruled<String>], then: &mut dyn FnMut(PathBuf)| {
         for rule in list {
             match matching(&rule.value, context) {
                 Some(paths) => paths.into_iter().for_each(&mut *then),
-                None => out.incomplete.push(rule.rule.to_string()),
+                None => {
+                    refused = Some(format!(
+                        "the pattern of {} matches in too large a directory; name a narrower one",
+                        rule.rule
+                    ));
+                }
             }
         }
     };
@@ -38,7 +43,18 @@ pub fn expand(policy: &FilesystemPolicy, context: &PathContext) -> Expanded {
     let mut denied = Vec::new();
     each(&policy.deny, &mut |path| denied.push(path));
     let unmasked = policy.unmask.iter().map(|rule| absolute(&rule.value, context)).collect();
-    Expanded { grants, denied, unmasked, incomplete: out.incomplete }
+    let home =
+        grants.iter().find(|grant| grant.access == Access::ReadWrite && holds_home(&grant.path, context));
+    if let Some(grant) = home {
+        let rules = policy.write.iter().filter(|rule| absolute(&rule.value, context) == grant.path);
+        let rule = rules.map(|rule| rule.rule.to_string()).next().unwrap_or_default();
+        refused = Some(format!(
+            "{} ({rule}) holds the whole home directory, which is never writable; name the directories in it that may \
+             change",
+            grant.path.display()
+        ));
+    }
+    Expanded { grants, denied, unmasked, refused }
 }
 
 /// Existing paths that a pattern means; None when there was too much to look at.
@@ -67,6 +83,11 @@ fn matching(pattern: &str, context: &PathContext) -> Option<Vec<PathBuf>> {
     }
     found.sort();
     Some(found)
+}
+
+/// What the home lacks cannot be covered: keys, programs and what starts with the next login would be anybody's.
+fn holds_home(path: &Path, context: &PathContext) -> bool {
+    context.home.starts_with(path)
 }
 
 fn absolute(text: &str, context: &PathContext) -> PathBuf {
@@ -110,6 +131,11 @@ pub fn from_arguments(
         {
             refused.push(format!("{value}: part of the running system, never shown"));
         } else if crate::sandbox::layout::is_system(&path) || path.starts_with("/etc") {
+            grants.push(Grant { path, access: Access::ReadOnly });
+        } else if holds_home(&path, context) {
+            refused.push(format!(
+                "{value} for writing: it holds the home directory; name the directories in it that may change"
+            ));
             grants.push(Grant { path, access: Access::ReadOnly });
         } else {
             grants.push(Grant { path, access: Access::ReadWrite });

@@ -276,12 +276,12 @@ fn map_owned(
     use std::os::unix::fs::MetadataExt;
     for mount in mounts {
         let What::Bind { source, access, .. } = &mut mount.what else { continue };
-        let Source::Path { path, expect } = source else { continue };
+        let Source::Path { path, expect, no_links } = source else { continue };
         let system = crate::sandbox::layout::is_system(path) || path.starts_with("/dev");
         if system || *access == Access::Device || owner(path).is_none_or(|owner| owner != 0) {
             continue;
         }
-        match map.tree(path) {
+        match map.tree(path, *no_links) {
             // A pinned file must still be the one that was hashed; the launch fails when init finds another.
             Ok(tree) if expect.is_none_or(|key| file_key(tree.as_fd()).is_ok_and(|now| now == key)) => {
                 passed.push(tree);

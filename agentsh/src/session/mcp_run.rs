@@ -62,7 +62,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     };
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
     let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;
-    let server = Server::new(Rc::clone(&session), declaration, ErrorOutput::Passed);
+    let server = Server::new(Rc::clone(&session), declaration, ErrorOutput::Shown);
     let io = |source| RunError::Io { doing: "use standard input and output", source };
     let (input, output) = standard::streams().map_err(io)?;
     let listen = |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });

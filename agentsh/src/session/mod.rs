@@ -17,6 +17,7 @@ pub mod profiles;
 pub mod proxy;
 pub mod run;
 pub mod server;
+mod server_errors;
 pub mod standard;
 pub mod trust;
 
@@ -111,8 +112,8 @@ impl Session {
             SessionError::Policy(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
         })?;
         let journal = journal?;
-        // Something must stand here for the sandbox to cover: else an agent whose project is the home writes the
-        // next run's policy. Where we may not make it, it cannot either.
+        // Something must stand here for the sandbox to cover: else an agent that may write in `~/.config` writes the next
+        // run's policy. Where we may not make it, it cannot either.
         let _ = std::fs::create_dir_all(context.config.join("agentsh"));
         let pins = Arc::new(PinStore::new(&context.state));
         let network_programs = network.programs();
@@ -137,7 +138,7 @@ impl Session {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             verb: opening.verb.to_owned(),
             agent: opening.command.to_vec(),
-            project: session.context.project.display().to_string(),
+            project: session.context.directory.display().to_string(),
             policy: session.policy.source.clone(),
             kernel: kernel(),
             uid: rustix::process::getuid().as_raw(),

@@ -52,7 +52,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     let command = Command {
         program: declaration.command.clone(),
         args: declaration.args.clone(),
-        cwd: declaration.cwd.clone().unwrap_or_else(|| session.context.project.clone()),
+        cwd: declaration.cwd.clone().unwrap_or_else(|| session.context.directory.clone()),
         env,
     };
     let pinning = &session.policy.mcp.pinning;

@@ -11,7 +11,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::policy::builtin_paths::stand_in_content;
+use crate::sandbox::mount_calls::open_without_links;
 use crate::sandbox::plan::Kind;
 
 /// The stand-ins of one sandbox; dropping it gives them up.
@@ -45,8 +48,7 @@ impl Placeholders {
         write_record(&record, missing.iter().map(|(path, _)| path))?;
         let placeholders = Self { record: Some(record) };
         for (path, is_directory) in missing {
-            let made = if *is_directory { fs::create_dir(path) } else { write_new(path) };
-            match made {
+            match make_one(path, *is_directory) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(io::Error::new(
                         error.kind(),
@@ -119,9 +121,18 @@ fn sweep(directory: &Path) {
     }
 }
 
-fn write_new(path: &Path) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
-    file.write_all(stand_in_content(path))
+/// Where a sandbox may write, a directory may be a link by now: it is not followed.
+fn make_one(path: &Path, is_directory: bool) -> io::Result<()> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let parent = open_without_links(above, OFlags::PATH | OFlags::DIRECTORY)?;
+    if is_directory {
+        return Ok(rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o777))?);
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o666))?;
+    fs::File::from(file).write_all(stand_in_content(path))
 }
 
 /// A run that was killed between making a stand-in and filling it leaves it empty.
@@ -135,7 +146,8 @@ fn give_up(record: &Path) {
     let paths = read_record(record);
     let _ = fs::remove_file(record);
     let wanted = record.parent().map(recorded).unwrap_or_default();
-    for path in paths.iter().filter(|path| !wanted.contains(*path)) {
+    // One may lie in another.
+    for path in paths.iter().rev().filter(|path| !wanted.contains(*path)) {
         match fs::symlink_metadata(path) {
             Ok(found) if found.is_dir() => drop(fs::remove_dir(path)),
             Ok(found) if found.is_file() && is_untouched(path, found.len()) => drop(fs::remove_file(path)),

@@ -158,7 +158,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
     let begun = launch::begin(context, &start, &cgroup)?;
     let mut layout = launch::prepare(context, &start);
     if let Some(path) = probe.landlock_only {
-        let source = Source::Path { path, expect: None };
+        let source = Source::Path { path, expect: None, no_links: false };
         let what = What::Bind { source, access: Access::ReadWrite, kind: Kind::Directory };
         layout.mounts.push(Mount { target: LANDLOCK_ONLY.into(), what });
     }

@@ -221,10 +221,8 @@ async fn start_agent(
     let process = &session.policy.agent;
     let paths = session.paths();
     let expanded = grants::expand(&process.filesystem, &paths);
-    if let Some(rule) = expanded.incomplete.first() {
-        return Err(RunError::Refused(format!(
-            "the pattern of {rule} matches in too large a directory; name a narrower one"
-        )));
+    if let Some(why) = expanded.refused {
+        return Err(RunError::Refused(why));
     }
     let project_access = if process.filesystem.may_write(&paths.project, &paths) {
         Some(Access::ReadWrite)
@@ -278,9 +276,10 @@ async fn start_agent(
     for (path, why) in &layout.refused {
         session.note(&format!("the agent does not get {}: {why}", path.display()));
     }
+    // Before the stand-ins, which may stand in a directory that was pinned.
+    pinned.resolved.unchanged_since()?;
     let stand_ins = Placeholders::make(&context.state, &placeholders::wanted(&layout.placeholders))
         .map_err(|source| RunError::Io { doing: "guard hook files of the project", source })?;
-    pinned.resolved.unchanged_since()?;
     let running = launch::start(context, begun, start, layout).await?;
     session.record_enforcement(None, &running.enforcement);
     session.journal.record(Event::ProcessStarted {

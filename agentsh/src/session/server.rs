@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use crate::mcp::{ExitInfo, Running, StartError, Upstream};
@@ -20,7 +19,7 @@ use crate::types::{RuleRef, ServerId};
 use super::launch::{self, Start};
 use super::pinning::{self, Pinned};
 use super::placeholders::{self, Placeholders};
-use super::{Session, environment, grants, network, profiles, trust};
+use super::{Session, environment, grants, network, profiles, server_errors, trust};
 
 /// A server as the host's configuration (or the policy) declares it.
 #[derive(Clone, Debug)]
@@ -34,13 +33,16 @@ pub struct Declaration {
     pub users_word: bool,
 }
 
+/// How long an ended server's last words are waited for.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
 /// Where the server's standard error goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorOutput {
     /// The last lines are kept for the message after a crash.
     Kept,
-    /// To agentsh's own, as if the server had been started directly.
-    Passed,
+    /// To agentsh's own, with the server's id in front of each line.
+    Shown,
 }
 
 pub struct Server {
@@ -50,9 +52,6 @@ pub struct Server {
     error_output: ErrorOutput,
     starts: u32,
 }
-
-/// Bytes of standard error that are kept.
-const KEPT_BYTES: usize = 4096;
 
 impl Server {
     #[must_use]
@@ -103,10 +102,8 @@ impl Server {
         let context =
             PathContext { home: session.context.home.clone(), project: session.context.project.clone() };
         let mut expanded = grants::expand(&self.process.filesystem, &context);
-        if let Some(rule) = expanded.incomplete.first() {
-            return Err(permanent(format!(
-                "cannot start server '{id}': the pattern of {rule} matches in too large a directory; name a narrower one"
-            )));
+        if let Some(why) = &expanded.refused {
+            return Err(permanent(format!("cannot start server '{id}': {why}")));
         }
         let (from_arguments, refused) =
             grants::from_arguments(&self.declaration.args, &context, self.declaration.users_word);
@@ -137,7 +134,6 @@ impl Server {
         let (stdin, stdin_inside) = pipe_in().map_err(|error| failed(id, &error))?;
         let (stdout, stdout_inside) = pipe_out().map_err(|error| failed(id, &error))?;
         let (stderr, stderr_inside) = pipe_out().map_err(|error| failed(id, &error))?;
-        let own_error = std::io::stderr();
         let limits = self.process.limits.clone().or(policy::limits::limits_for_server());
         let workdir = self
             .declaration
@@ -173,15 +169,7 @@ impl Server {
             files: bundle.into_iter().collect(),
             extra: Vec::new(),
             network: Some(way),
-            stdio: [
-                stdin_inside.as_fd(),
-                stdout_inside.as_fd(),
-                if self.error_output == ErrorOutput::Passed {
-                    own_error.as_fd()
-                } else {
-                    stderr_inside.as_fd()
-                },
-            ],
+            stdio: [stdin_inside.as_fd(), stdout_inside.as_fd(), stderr_inside.as_fd()],
             allow_degraded: session.allow_degraded,
         };
         let refused = |error: SpawnError| permanent(error.to_string());
@@ -190,12 +178,13 @@ impl Server {
         for (path, why) in &layout.refused {
             session.note(&format!("server '{id}' does not get {}: {why}", path.display()));
         }
-        let wanted = placeholders::wanted(&layout.placeholders);
-        let stand_ins =
-            Placeholders::make(&session.context.state, &wanted).map_err(|error| failed(id, &error))?;
+        // Before the stand-ins, which may stand in a directory that was pinned.
         resolved
             .unchanged_since()
             .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
+        let wanted = placeholders::wanted(&layout.placeholders);
+        let stand_ins =
+            Placeholders::make(&session.context.state, &wanted).map_err(|error| failed(id, &error))?;
         self.starts += 1;
         let running = launch::start(&session.context, begun, start, layout).await.map_err(refused)?;
         drop((stdin_inside, stdout_inside, stderr_inside));
@@ -212,7 +201,10 @@ impl Server {
         drop(resolved);
         crate::memory::trim_heap();
         crate::memory::forget_code();
-        Ok(supervised(session, id.clone(), (running, stand_ins), stdin, stdout, stderr))
+        let said =
+            server_errors::follow(stderr, (self.error_output == ErrorOutput::Shown).then(|| id.clone()));
+        let said = tokio::task::spawn_local(said);
+        Ok(supervised(session, id.clone(), (running, stand_ins), stdin, stdout, (said, self.error_output)))
     }
 }
 
@@ -223,10 +215,9 @@ fn supervised(
     (running, stand_ins): (launch::Running, Placeholders),
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
-    stderr: pipe::Receiver,
+    (said, error_output): (tokio::task::JoinHandle<String>, ErrorOutput),
 ) -> Running<pipe::Sender, pipe::Receiver> {
     let (kill, mut killed) = tokio::sync::mpsc::unbounded_channel::<()>();
-    let tail = tokio::task::spawn_local(keep_tail(stderr));
     let exit = tokio::task::spawn_local(async move {
         let launch::Running { mut child, cgroup, watched_memory, way_out, .. } = running;
         let pid = child.pid;
@@ -260,11 +251,11 @@ fn supervised(
             exit_code: code,
             cause: cause.to_owned(),
         });
+        let said = tokio::time::timeout(LAST_WORDS, said).await;
         if let Some(message) = message {
             session.note(&message);
-        } else if code != 0 && cause == "exited" {
-            let tail = tokio::time::timeout(Duration::from_millis(100), tail).await;
-            if let Ok(Ok(text)) = tail
+        } else if code != 0 && cause == "exited" && error_output == ErrorOutput::Kept {
+            if let Ok(Ok(text)) = said
                 && !text.is_empty()
             {
                 session.note(&format!("server '{id}' said before it ended with exit code {code}:\n{text}"));
@@ -294,25 +285,6 @@ pub async fn memory_exceeded(pid: u32, limit: Option<u64>) {
             return;
         }
     }
-}
-
-async fn keep_tail(mut stderr: pipe::Receiver) -> String {
-    let mut kept = Vec::new();
-    let mut buffer = [0; 4096];
-    while let Ok(read) = stderr.read(&mut buffer).await {
-        if read == 0 {
-            break;
-        }
-        kept.extend_from_slice(&buffer[..read]);
-        let surplus = kept.len().saturating_sub(KEPT_BYTES);
-        kept.drain(..surplus);
-    }
-    String::from_utf8_lossy(&kept)
-        .trim_end()
-        .lines()
-        .map(|line| format!("  {}", crate::store::escape::line(line)))
-        .collect::<Vec<_>>()
-        .join("\n")
 }
 
 /// A grant must not make the pinned program itself writable.

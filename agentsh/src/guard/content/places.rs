@@ -5,7 +5,7 @@ use crate::guard::taint::Leaves;
 use crate::guard::taint::leaves::Role;
 use crate::guard::text::Limits;
 use crate::policy::domain::Host;
-use crate::policy::{HostPattern, Ruled};
+use crate::policy::{NetworkRule, Ruled};
 
 /// A destination that no rule allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ const WRITES: [&str; 10] =
 
 /// The first destination in the arguments that no rule of `allowed` names.
 #[must_use]
-pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<HostPattern>], limits: &Limits) -> Option<Forbidden> {
+pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<NetworkRule>], limits: &Limits) -> Option<Forbidden> {
     let writes_file = writes_file(call);
     for (at, leaf) in call.items.iter().enumerate() {
         if leaf.role == Role::Number || leaf.role == Role::Tool {

@@ -22,7 +22,9 @@ pub(super) fn read(authority: &str) -> Option<Authority> {
     let Some(host) = url.as_ref().ok().and_then(|url| url.host()) else {
         return Some(Authority { target: unreadable(authority), port: None });
     };
-    let port = url.as_ref().ok().and_then(Url::port);
+    // The parser leaves out the port that its scheme implies.
+    let written = authority.rsplit(':').next().and_then(|port| port.parse().ok());
+    let port = url.as_ref().ok().and_then(Url::port).or(written.filter(|port| *port == 443));
     let target = match host {
         url::Host::Ipv4(address) => Target::Host(Host::Address(IpAddr::V4(address))),
         url::Host::Ipv6(address) => Target::Host(Host::Address(IpAddr::V6(address).to_canonical())),

@@ -1,6 +1,6 @@
 //! Whether a destination is allowed. Whatever is not clearly listed is not.
 
-use crate::policy::{HostPattern, Ruled};
+use crate::policy::{NetworkRule, Ruled};
 use crate::types::RuleRef;
 
 use super::{Destination, Form, Target};
@@ -26,13 +26,29 @@ impl Judgement<'_> {
     }
 }
 
-/// Judges by the first rule that names the host. Ports are not looked at: the network layer does.
-pub fn judge<'r>(destination: &Destination, allowed: &'r [Ruled<HostPattern>]) -> Judgement<'r> {
+/// Judges by the first rule that names the host, and the port where it names one.
+pub fn judge<'r>(destination: &Destination, allowed: &'r [Ruled<NetworkRule>]) -> Judgement<'r> {
     let Target::Host(host) = &destination.target else { return Judgement::Unreadable };
-    let rule = allowed.iter().find(|pattern| pattern.value.matches_host(host));
+    let rule = allowed
+        .iter()
+        .find(|rule| rule.value.host.matches_host(host) && is_port_of(destination, &rule.value.ports));
     match rule {
         Some(rule) => Judgement::Allowed(&rule.rule),
         None if destination.form == Form::Mail => Judgement::Addressee,
         None => Judgement::NotListed,
+    }
+}
+
+/// A host without scheme and port is only its name; a scheme says which port is meant.
+fn is_port_of(destination: &Destination, ports: &[u16]) -> bool {
+    let implied = match destination.scheme.as_deref() {
+        Some("http" | "ws") => Some(80),
+        Some("https" | "wss") => Some(443),
+        Some("ftp") => Some(21),
+        _ => None,
+    };
+    match destination.port.or(implied) {
+        Some(port) => ports.is_empty() || ports.contains(&port),
+        None => ports.is_empty() || destination.scheme.is_none(),
     }
 }

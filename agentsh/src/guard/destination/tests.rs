@@ -9,15 +9,15 @@ use proptest::prelude::*;
 
 use super::{Form, find, find_in_views, judge};
 use crate::guard::text::{Decoded, Limits};
-use crate::policy::domain::parse_pattern;
-use crate::policy::{HostPattern, Ruled};
+use crate::policy::domain::parse_rule;
+use crate::policy::{NetworkRule, Ruled};
 use crate::types::RuleRef;
 
-fn allowed() -> Vec<Ruled<HostPattern>> {
-    ["good.example.com", "*.cdn.example.org", "docs.rs"]
+fn allowed() -> Vec<Ruled<NetworkRule>> {
+    ["good.example.com", "*.cdn.example.org", "docs.rs", "port.example.com:8443"]
         .iter()
         .map(|text| Ruled {
-            value: parse_pattern(text).unwrap(),
+            value: parse_rule(text).unwrap(),
             rule: RuleRef::default_rule("allowed_domains"),
         })
         .collect()
@@ -185,6 +185,30 @@ fn what_is_allowed_stays_allowed_in_every_dress() {
         ["https://docs.rs", "docs.rs", "docs.rs/serde", "docs.rs:443", "https://a.cdn.example.org/x y"]
     {
         assert_eq!(forbidden(text, Some("url")), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn a_listed_port_is_the_only_one() {
+    for text in [
+        "https://port.example.com:8443/x",
+        "http://port.example.com:8443",
+        "see port.example.com:8443 for it",
+    ] {
+        assert_eq!(forbidden(text, None), Vec::<String>::new(), "{text}");
+    }
+    assert_eq!(forbidden("port.example.com", Some("host")), Vec::<String>::new());
+    for text in [
+        "https://port.example.com/x",
+        "http://port.example.com:443/x",
+        "https://port.example.com:84430/x",
+        "port.example.com:80/x",
+        "ssh://port.example.com/x",
+    ] {
+        assert_ne!(forbidden(text, None), Vec::<String>::new(), "{text}");
+    }
+    for text in ["https://good.example.com:1/x", "http://good.example.com:443/x"] {
+        assert_eq!(forbidden(text, None), Vec::<String>::new(), "{text}");
     }
 }
 

@@ -188,7 +188,9 @@ fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
         return;
     }
     let at = 0..text.len();
-    let target = match url::Url::parse(value) {
+    let parsed = url::Url::parse(value);
+    let port = parsed.as_ref().ok().and_then(url::Url::port);
+    let target = match &parsed {
         Ok(url) => match url.host() {
             Some(url::Host::Domain(name)) => super::host::named(name),
             Some(url::Host::Ipv4(address)) => {
@@ -211,7 +213,7 @@ fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
     {
         return;
     }
-    sink(Destination { target, port: None, scheme: Some(plain), at, form: Form::Url });
+    sink(Destination { target, port, scheme: Some(plain), at, form: Form::Url });
 }
 
 /// `//host/path`, not in a comment and not inside of a path.

@@ -6,19 +6,22 @@ use std::path::{Component, Path, PathBuf};
 use super::Builder;
 use crate::policy::builtin_paths::{self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY};
 use crate::sandbox::host::Found;
-use crate::sandbox::plan::{Access, Kind, Mount, Source, What};
+use crate::sandbox::plan::{Access, Kind, Mount, What};
 
 impl Builder<'_> {
     /// The reason for which a path lies in a mask that nobody lifted.
     pub(super) fn masked(&self, path: &Path) -> Option<&'static str> {
         HOME_MASKS.iter().find_map(|(mask, why)| {
             let mask = self.request.home.join(mask);
-            (path.starts_with(&mask) && !self.lifted(path) && !self.lifted(&mask)).then_some(*why)
+            let unmasked = |entry: &PathBuf| entry.starts_with(&mask) && path.starts_with(entry);
+            (path.starts_with(&mask) && !self.request.unmasked.iter().any(unmasked)).then_some(*why)
         })
     }
 
-    fn lifted(&self, path: &Path) -> bool {
-        self.request.unmasked.iter().any(|lifted| path.starts_with(lifted))
+    /// Whether the policy names what is guarded. A name of something above lifts nothing: it would lift more than is
+    /// written there.
+    fn lifted(&self, guarded: &Path) -> bool {
+        self.request.unmasked.iter().any(|entry| entry == guarded)
     }
 
     /// On top of the grants: hook files read-only, secrets and denied paths hidden.
@@ -32,8 +35,11 @@ impl Builder<'_> {
         let home = self.request.home;
         for (path, _) in HOME_READ_ONLY {
             let path = home.join(path);
-            if reach(&path).is_some_and(|(_, access)| *access == Access::ReadWrite) {
+            if let Some((grant, Access::ReadWrite)) = reach(&path) {
                 self.read_only(&path);
+                if path != *grant {
+                    self.stand_in(&path, Kind::Directory);
+                }
             }
         }
         for (grant, access) in grants {
@@ -54,16 +60,13 @@ impl Builder<'_> {
 
     /// Hook files of a writable directory and of every repository below it.
     fn guard_project(&mut self, directory: &Path) {
-        self.guard_repository(directory);
+        self.guard_entry(&directory.join(".git"));
         for guarded in PROJECT_READ_ONLY {
             let path = directory.join(guarded.path);
             if guarded.path.starts_with(".git/") || self.lifted(&path) {
                 continue;
             }
-            let exists = self.host.look(&path).is_some();
-            if exists {
-                self.read_only(&path);
-            }
+            self.read_only(&path);
             if guarded.placeholder
                 && directory == self.request.project
                 && self.request.project_access.is_some()
@@ -72,85 +75,137 @@ impl Builder<'_> {
                     builtin_paths::Kind::File => Kind::File,
                     builtin_paths::Kind::Dir => Kind::Directory,
                 };
-                // Also where something stands: it may be the stand-in of another run, which must outlive it.
-                self.layout.placeholders.push((path.clone(), kind));
-                if !exists {
-                    self.bind(&path, Access::ReadOnly, kind);
-                }
+                self.stand_in(&path, kind);
             }
         }
         match self.host.repositories(directory) {
-            Some(found) => {
-                for repository in found {
-                    self.guard_repository(&repository);
-                }
-            }
+            Some(found) => found.iter().for_each(|entry| self.guard_entry(entry)),
             None => self.layout.unsearched.push(directory.to_owned()),
         }
     }
 
-    /// `.git` becomes a mount point of its own, so that it cannot be moved away and made anew.
-    fn guard_repository(&mut self, directory: &Path) {
-        let git = directory.join(".git");
-        match self.host.look(&git) {
-            Some(Found::Directory) => self.bind(&git, Access::ReadWrite, Kind::Directory),
-            Some(Found::File) => return self.read_only(&git),
-            _ => return,
-        }
-        for (path, _) in builtin_paths::NESTED_READ_ONLY {
-            self.read_only(&directory.join(path));
-        }
-        self.guard_hooks(&git.join("hooks"));
-        self.guard_common(&git);
-        // Submodules keep their hooks and configuration here, linked working trees the way back.
-        for inner in self.host.modules(&git) {
-            for name in ["hooks", "config", "config.worktree", "commondir", "gitdir"] {
-                self.read_only(&inner.join(name));
+    /// A `.git`, or a repository without a working tree. It becomes a mount point of its own, so that it cannot be moved
+    /// away and made anew.
+    fn guard_entry(&mut self, git: &Path) {
+        match self.host.look(git) {
+            Some(Found::Directory) => {
+                self.bind(git, Access::ReadWrite, Kind::Directory);
+                self.guard_git(git);
             }
-            self.guard_hooks(&inner.join("hooks"));
-            self.guard_common(&inner);
+            // The working tree of a repository that lies elsewhere, perhaps in the project.
+            Some(Found::File) => {
+                let elsewhere = self.host.git_directory(git).filter(|found| self.may_be_written(found));
+                self.read_only(git);
+                if let Some(found) = elsewhere
+                    && self.host.look(&found) == Some(Found::Directory)
+                    && self.link_to(&found).is_none()
+                {
+                    self.bind(&found, Access::ReadWrite, Kind::Directory);
+                    self.guard_git(&found);
+                }
+            }
+            Some(Found::Symlink) => {
+                self.layout.refused.push((git.to_owned(), "a repository behind a link cannot be guarded"));
+                self.hide(git);
+            }
+            _ => {}
         }
     }
 
-    /// A missing `commondir` must not come into being: it would send git elsewhere for its configuration and hooks.
-    fn guard_common(&mut self, git: &Path) {
-        let common = git.join(builtin_paths::GIT_COMMON);
-        if self.lifted(&common) {
-            return;
+    /// What git runs, or reads to know what to run.
+    fn guard_git(&mut self, git: &Path) {
+        self.guard_directory(git);
+        let hooks = self.host.hooks_path(&git.join("config"));
+        if let Some(hooks) = hooks.filter(|hooks| self.may_be_written(hooks)) {
+            self.read_only(&hooks);
+            self.stand_in(&hooks, Kind::Directory);
         }
-        self.layout.placeholders.push((common.clone(), Kind::File));
-        if self.host.look(&common).is_none() {
-            self.bind(&common, Access::ReadOnly, Kind::File);
+        // Submodules keep their hooks and configuration here, linked working trees the way back.
+        match self.host.modules(git) {
+            Some(found) => {
+                found.directories.iter().for_each(|inner| self.guard_directory(inner));
+                found.links.iter().for_each(|link| self.hide(link));
+            }
+            None => self.layout.unsearched.push(git.to_owned()),
         }
     }
 
-    /// A missing directory of hooks must not come into being either.
-    fn guard_hooks(&mut self, hooks: &Path) {
-        if self.lifted(hooks) {
+    fn guard_directory(&mut self, git: &Path) {
+        for name in ["hooks", "config", "config.worktree", "commondir", "gitdir"] {
+            self.read_only(&git.join(name));
+        }
+        // What is missing must not come into being either: `commondir` would send git elsewhere for all the others.
+        self.stand_in(&git.join("hooks"), Kind::Directory);
+        self.stand_in(&git.join("config.worktree"), Kind::File);
+        self.stand_in(&git.join(builtin_paths::GIT_COMMON), Kind::File);
+    }
+
+    /// Something that must not come into being. Also where something stands: it may be the stand-in of another run, which
+    /// must outlive it. Where a directory on the way is missing, that one must not come into being.
+    fn stand_in(&mut self, path: &Path, kind: Kind) {
+        if self.lifted(path) || self.link_to(path).is_some() {
             return;
         }
-        // Also where something stands: it may be the stand-in of another run, which must outlive it.
-        self.layout.placeholders.push((hooks.to_owned(), Kind::Directory));
-        if self.host.look(hooks).is_none() {
-            self.bind(hooks, Access::ReadOnly, Kind::Directory);
+        let root = self.root_of(path).unwrap_or(path);
+        let on_the_way = path.ancestors().take_while(|above| *above != root && above.starts_with(root));
+        let missing = on_the_way.filter(|above| self.host.look(above).is_none()).last().map(Path::to_owned);
+        let (path, kind) = match &missing {
+            Some(above) if above != path => (above.as_path(), Kind::Directory),
+            _ => (path, kind),
+        };
+        let place = (self.real(path).unwrap_or_else(|| path.to_owned()), kind);
+        if missing.is_some() && !self.layout.placeholders.contains(&place) {
+            self.bind(path, Access::ReadOnly, kind);
         }
+        self.layout.placeholders.push(place);
+    }
+
+    /// Whether a path lies below the project or a grant.
+    fn may_be_written(&self, path: &Path) -> bool {
+        self.root_of(path).is_some_and(|root| root != path)
+    }
+
+    /// The first link on the way to a path below the project or a grant.
+    fn link_to(&self, path: &Path) -> Option<PathBuf> {
+        let root = self.root_of(path)?;
+        let mut above: Vec<&Path> =
+            path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root).collect();
+        above.reverse();
+        let link = above.into_iter().find(|above| self.host.look(above) == Some(Found::Symlink))?;
+        Some(link.to_owned())
     }
 
     fn read_only(&mut self, path: &Path) {
         if self.lifted(path) {
             return;
         }
+        // What lies behind a link is not there for whoever puts something else in its place.
+        if let Some(link) = self.link_to(path) {
+            if self.layout.mounts.iter().all(|mount| mount.target != link) {
+                self.hide(&link);
+            }
+            return;
+        }
         match self.host.look(path) {
             Some(Found::Directory) => self.bind(path, Access::ReadOnly, Kind::Directory),
             Some(Found::File) => self.bind(path, Access::ReadOnly, Kind::File),
             // The link is covered, so that it cannot be replaced: with the file that it names, where that is part of
-            // the project (`CLAUDE.md` that leads to `AGENTS.md`), else with nothing that can be followed.
+            // the project (`CLAUDE.md` that leads to `AGENTS.md`), else with nothing that can be followed. A directory
+            // that it names in the project is guarded where it is.
             Some(Found::Symlink) => match self.named_file(path) {
                 Some(file) => {
-                    let source = Source::Path { path: file, expect: None };
+                    let source = self.source(&file);
                     self.push(path, What::Bind { source, access: Access::ReadOnly, kind: Kind::File });
                 }
-                None => self.hide(path),
+                None => {
+                    let named = self.host.canonical(path).filter(|named| self.may_be_written(named));
+                    if let Some(named) = named
+                        && self.host.look(&named) == Some(Found::Directory)
+                    {
+                        self.bind(&named, Access::ReadOnly, Kind::Directory);
+                    }
+                    self.hide(path);
+                }
             },
             Some(Found::Special) => self.hide(path),
             None => {}
@@ -162,7 +217,7 @@ impl Builder<'_> {
         let to = self.host.link(link)?;
         let plain = to.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         let file = link.parent()?.join(to);
-        let inside = plain && file.starts_with(self.request.project);
+        let inside = plain && file.starts_with(self.request.project) && self.link_to(&file).is_none();
         (inside && self.host.look(&file) == Some(Found::File)).then_some(file)
     }
 
@@ -194,6 +249,7 @@ impl Builder<'_> {
                 !targets.contains(above)
                     && !grants.contains_key(*above)
                     && self.host.look(above) == Some(Found::Directory)
+                    && self.link_to(above).is_none()
             })
             .map(Path::to_owned)
             .collect()

@@ -38,6 +38,9 @@ const ALLOW: u32 = 0x7FFF_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const ERRNO: u32 = 0x0005_0000;
 
+/// `O_CREAT`, and of `O_TMPFILE` the bit that is not `O_DIRECTORY`.
+const MAKES_A_FILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).unsigned_abs();
+
 /// What a range of numbers leads to.
 #[derive(Clone, Copy, PartialEq)]
 struct Range {
@@ -113,7 +116,15 @@ fn leaf(verdict: Verdict) -> Vec<Instruction> {
 
 fn argument_check(check: ArgumentCheck) -> Vec<Instruction> {
     match check {
-        ArgumentCheck::NoNamespaceFlags { argument, forbidden } => vec![
+        ArgumentCheck::NewFile { flags, mode, forbidden } => vec![
+            argument_word(flags),
+            jump(JUMP_ANY_BIT, MAKES_A_FILE, 0, 3),
+            argument_word(mode),
+            jump(JUMP_ANY_BIT, forbidden, 0, 1),
+            statement(RETURN, errno(libc::EPERM)),
+            statement(RETURN, ALLOW),
+        ],
+        ArgumentCheck::NoBits { argument, forbidden } => vec![
             argument_word(argument),
             jump(JUMP_ANY_BIT, forbidden, 0, 1),
             statement(RETURN, errno(libc::EPERM)),

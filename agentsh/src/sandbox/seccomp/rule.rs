@@ -21,9 +21,25 @@ pub enum Verdict {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentCheck {
-    NoNamespaceFlags { argument: u32, forbidden: u32 },
-    NotOneOf { argument: u32, values: &'static [u32] },
-    OneOf { argument: u32, values: &'static [u32] },
+    /// None of these bits is set.
+    NoBits {
+        argument: u32,
+        forbidden: u32,
+    },
+    /// As `NoBits` of the mode, where the flags make a file; elsewhere the mode means nothing.
+    NewFile {
+        flags: u32,
+        mode: u32,
+        forbidden: u32,
+    },
+    NotOneOf {
+        argument: u32,
+        values: &'static [u32],
+    },
+    OneOf {
+        argument: u32,
+        values: &'static [u32],
+    },
     Socket,
 }
 

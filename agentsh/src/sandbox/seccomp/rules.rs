@@ -9,6 +9,8 @@ use super::rule::{ArgumentCheck, Rule, Verdict};
 const NAMESPACES: u32 = 0x7E02_0000;
 /// The same and CLONE_NEWTIME, whose bit `clone` uses for the exit signal.
 const NAMESPACES_AND_TIME: u32 = NAMESPACES | 0x80;
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = 0o6000;
 const TIOCSTI_REQUEST: u32 = 0x5412;
 const TIOCLINUX_REQUEST: u32 = 0x541C;
 
@@ -53,10 +55,6 @@ pub const RULES: &[Rule] = &[
     Rule {
         why: "open, look at and change files; the mount tree and Landlock decide which",
         calls: &[
-            SYS_open,
-            SYS_openat,
-            SYS_openat2,
-            SYS_creat,
             SYS_stat,
             SYS_fstat,
             SYS_lstat,
@@ -86,11 +84,7 @@ pub const RULES: &[Rule] = &[
             SYS_unlinkat,
             SYS_symlink,
             SYS_symlinkat,
-            SYS_chmod,
-            SYS_fchmod,
-            SYS_fchmodat,
-            452,
-            /* fchmodat2 */ SYS_chown,
+            SYS_chown,
             SYS_fchown,
             SYS_lchown,
             SYS_fchownat,
@@ -107,8 +101,6 @@ pub const RULES: &[Rule] = &[
             SYS_sync,
             SYS_syncfs,
             SYS_sync_file_range,
-            SYS_mknod,
-            SYS_mknodat,
             451, /* cachestat */
             SYS_setxattr,
             SYS_lsetxattr,
@@ -129,6 +121,31 @@ pub const RULES: &[Rule] = &[
             SYS_chroot, /* needs a capability nobody has */
         ],
         verdict: Verdict::Allow,
+    },
+    Rule {
+        why: "files that run as their owner: as root's, where root started agentsh",
+        calls: &[SYS_chmod, SYS_fchmod, SYS_mknod, SYS_creat],
+        verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 1, forbidden: SET_ID }),
+    },
+    Rule {
+        why: "as chmod",
+        calls: &[SYS_fchmodat, 452 /* fchmodat2 */, SYS_mknodat],
+        verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 2, forbidden: SET_ID }),
+    },
+    Rule {
+        why: "as chmod",
+        calls: &[SYS_open],
+        verdict: Verdict::Check(ArgumentCheck::NewFile { flags: 1, mode: 2, forbidden: SET_ID }),
+    },
+    Rule {
+        why: "as chmod",
+        calls: &[SYS_openat],
+        verdict: Verdict::Check(ArgumentCheck::NewFile { flags: 2, mode: 3, forbidden: SET_ID }),
+    },
+    Rule {
+        why: "its mode stands behind a pointer where no filter can see it; libraries fall back to openat",
+        calls: &[SYS_openat2],
+        verdict: Verdict::Missing,
     },
     Rule {
         why: "own memory",
@@ -371,15 +388,12 @@ pub const RULES: &[Rule] = &[
     Rule {
         why: "a new user namespace brings every capability back over fresh kernel surface",
         calls: &[SYS_clone],
-        verdict: Verdict::Check(ArgumentCheck::NoNamespaceFlags { argument: 0, forbidden: NAMESPACES }),
+        verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 0, forbidden: NAMESPACES }),
     },
     Rule {
         why: "as clone",
         calls: &[SYS_unshare],
-        verdict: Verdict::Check(ArgumentCheck::NoNamespaceFlags {
-            argument: 0,
-            forbidden: NAMESPACES_AND_TIME,
-        }),
+        verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 0, forbidden: NAMESPACES_AND_TIME }),
     },
     Rule {
         why: "its flags stand behind a pointer where no filter can see them; libraries fall back to clone",

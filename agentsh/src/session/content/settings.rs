@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::guard::flow::Labels;
 use crate::guard::taint::marker::Position;
-use crate::policy::{ExfiltrationPolicy, HostPattern, MarkerPlace, NetworkRule, OnChange, Ruled};
+use crate::policy::{ExfiltrationPolicy, MarkerPlace, NetworkRule, OnChange, Ruled};
 use crate::types::{RuleRef, ServerId};
 
 /// What happens when something is about to leave.
@@ -46,7 +46,7 @@ pub fn position(place: MarkerPlace) -> Position {
 /// The hosts that arguments may name.
 #[derive(Clone, Debug)]
 pub struct Destinations {
-    pub allowed: Vec<Ruled<HostPattern>>,
+    pub allowed: Vec<Ruled<NetworkRule>>,
     /// Where the list stands.
     pub rule: RuleRef,
 }
@@ -54,9 +54,7 @@ pub struct Destinations {
 impl Destinations {
     #[must_use]
     pub fn of(allowed: &[Ruled<NetworkRule>], rule: RuleRef) -> Self {
-        let host =
-            |entry: &Ruled<NetworkRule>| Ruled { value: entry.value.host.clone(), rule: entry.rule.clone() };
-        Self { allowed: allowed.iter().map(host).collect(), rule }
+        Self { allowed: allowed.to_vec(), rule }
     }
 }
 

@@ -138,7 +138,7 @@ fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Server)> {
             // Whoever names the file means what it says.
             users_word: true,
         };
-        (id, Server::new(Rc::clone(session), declaration, ErrorOutput::Passed))
+        (id, Server::new(Rc::clone(session), declaration, ErrorOutput::Shown))
     });
     each.collect()
 }

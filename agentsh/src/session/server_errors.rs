@@ -1,0 +1,187 @@
+//! What a server says on its standard error. It is shown line by line with the server's id in front, so that it can
+//! neither drive the terminal nor pass for a message of agentsh, and not faster than somebody could want to keep it.
+
+use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::time::Instant;
+
+use crate::store::escape;
+use crate::types::ServerId;
+
+/// Bytes that are kept for the message after a crash.
+const KEPT_BYTES: usize = 4096;
+/// Bytes of one server that are shown in a second; what is more is counted.
+const SHOWN_BYTES: usize = 256 << 10;
+const SECOND: Duration = Duration::from_secs(1);
+/// Longer lines are broken.
+const MAX_LINE: usize = 8 << 10;
+/// Pieces that wait for whoever reads agentsh's own standard error.
+const MAX_WAITING: usize = 64;
+/// How long the end of a server waits for its last words to be read.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// Reads until the end and gives the last lines. They are shown on the way where there is a `name` for them.
+pub(super) async fn follow(mut stderr: pipe::Receiver, name: Option<ServerId>) -> String {
+    let mut shown = name.map(|name| Shown::new(&name));
+    let mut kept = Vec::new();
+    let mut buffer = [0; 16 << 10];
+    while let Ok(read) = stderr.read(&mut buffer).await {
+        let piece = &buffer[..read];
+        if read == 0 {
+            break;
+        }
+        kept.extend_from_slice(piece);
+        let surplus = kept.len().saturating_sub(KEPT_BYTES);
+        kept.drain(..surplus);
+        if let Some(shown) = &mut shown {
+            shown.add(piece);
+        }
+    }
+    if let Some(shown) = &mut shown {
+        shown.end();
+        let until = Instant::now() + LAST_WORDS;
+        while WAITING.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    String::from_utf8_lossy(&kept)
+        .trim_end()
+        .lines()
+        .map(|line| format!("  {}", escape::line(line)))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// One server's lines on the way to whoever started agentsh.
+struct Shown {
+    prefix: String,
+    line: Vec<u8>,
+    second: Instant,
+    /// Bytes since then.
+    bytes: usize,
+    left_out: usize,
+}
+
+impl Shown {
+    fn new(name: &ServerId) -> Self {
+        let prefix = format!("[{}] ", escape::line(&name.0));
+        Self { prefix, line: Vec::new(), second: Instant::now(), bytes: 0, left_out: 0 }
+    }
+
+    fn add(&mut self, piece: &[u8]) {
+        if self.second.elapsed() >= SECOND {
+            (self.second, self.bytes) = (Instant::now(), 0);
+            self.say_left_out();
+        }
+        self.bytes += piece.len();
+        if self.bytes > SHOWN_BYTES {
+            self.left_out += piece.len() + std::mem::take(&mut self.line).len();
+            return;
+        }
+        let mut out = String::new();
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(part);
+            while self.line.len() > MAX_LINE || self.line.ends_with(b"\n") {
+                let rest = self.line.split_off(self.line.len().min(MAX_LINE));
+                let whole = std::mem::replace(&mut self.line, rest);
+                self.write(&whole, &mut out);
+            }
+        }
+        self.send(out);
+    }
+
+    fn end(&mut self) {
+        let last = std::mem::take(&mut self.line);
+        let mut out = String::new();
+        if !last.is_empty() {
+            self.write(&last, &mut out);
+        }
+        self.send(out);
+        self.say_left_out();
+    }
+
+    fn write(&self, line: &[u8], out: &mut String) {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let text = String::from_utf8_lossy(line).replace('\t', "    ");
+        out.push_str(&self.prefix);
+        out.push_str(&escape::line(&text));
+        out.push('\n');
+    }
+
+    fn say_left_out(&mut self) {
+        let bytes = std::mem::take(&mut self.left_out);
+        if bytes > 0 {
+            self.send(format!(
+                "{}({} KB more in one second, not shown)\n",
+                self.prefix,
+                bytes.div_ceil(1000)
+            ));
+        }
+    }
+
+    fn send(&mut self, text: String) {
+        if text.is_empty() {
+            return;
+        }
+        let length = text.len();
+        WAITING.fetch_add(1, Ordering::AcqRel);
+        // Nobody reads: the protocol must not stand still for that.
+        if writer().is_none_or(|writer| writer.try_send(text).is_err()) {
+            WAITING.fetch_sub(1, Ordering::AcqRel);
+            self.left_out += length;
+        }
+    }
+}
+
+/// Pieces that are not written yet.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// A thread of its own: whoever started agentsh may never read what it says.
+fn writer() -> Option<&'static SyncSender<String>> {
+    static WRITER: OnceLock<Option<SyncSender<String>>> = OnceLock::new();
+    let make = || {
+        let (sender, pieces) = sync_channel::<String>(MAX_WAITING);
+        let write = move || {
+            for piece in pieces {
+                // It cannot be told to anybody.
+                let _ = std::io::stderr().write_all(piece.as_bytes());
+                WAITING.fetch_sub(1, Ordering::AcqRel);
+            }
+        };
+        std::thread::Builder::new().name("server-errors".to_owned()).spawn(write).ok().map(|_| sender)
+    };
+    WRITER.get_or_init(make).as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown() -> Shown {
+        Shown::new(&ServerId("fx".to_owned()))
+    }
+
+    #[test]
+    fn a_line_cannot_pass_for_another() {
+        let mut out = String::new();
+        shown().write(b"\x1b[2Jagentsh: all is well\xff\r\n", &mut out);
+        assert_eq!(out, "[fx] \\u{1b}[2Jagentsh: all is well\u{fffd}\n");
+    }
+
+    #[test]
+    fn a_flood_is_counted_and_kept_short() {
+        let mut shown = Shown { bytes: SHOWN_BYTES, ..shown() };
+        for _ in 0..1000 {
+            shown.add(&[b'x'; 1000]);
+            assert!(shown.line.is_empty());
+        }
+        assert_eq!(shown.left_out, 1_000_000);
+    }
+}
