@@ -164,11 +164,11 @@ impl Host for RealHost {
 
     fn hooks_path(&self, config: &Path) -> Option<PathBuf> {
         let text = start_of(config)?;
-        let value = text.lines().filter_map(|line| {
+        let mut value = text.lines().filter_map(|line| {
             let (key, value) = line.split_once('=')?;
             key.trim().eq_ignore_ascii_case("hookspath").then(|| value.trim().trim_matches('"'))
         });
-        let value = value.last().filter(|value| !value.is_empty())?;
+        let value = value.next_back().filter(|value| !value.is_empty())?;
         let git = config.parent()?;
         Some(plain(&git.parent()?.join(value)))
     }

@@ -10,9 +10,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Passed on to the program. The terminal's own signals reach the program without help.
-const FORWARDED: [Signal; 5] =
-    [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGUSR2];
+/// Passed on to the program.
+const FORWARDED: [Signal; 6] =
+    [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 /// pid 1 saw something it cannot act on: agentsh's own failure.
 pub const OWN_FAILURE: i32 = 125;
 
@@ -59,7 +59,11 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, forward_terminal_signals: bool
         }
         while let Ok(Some(information)) = signals.read_signal() {
             let Ok(signal) = Signal::try_from(information.ssi_signo.cast_signed()) else { continue };
-            if signal == Signal::SIGCHLD || (signal == Signal::SIGINT && !forward_terminal_signals) {
+            // The terminal's own signals reach a program on it without help.
+            let of_terminal = matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
+                && information.ssi_code == libc::SI_KERNEL
+                && !forward_terminal_signals;
+            if signal == Signal::SIGCHLD || of_terminal {
                 continue;
             }
             // A program that has just ended is reaped on the next turn.

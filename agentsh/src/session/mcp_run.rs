@@ -67,10 +67,12 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let (input, output) = standard::streams().map_err(io)?;
     let listen = |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let mut hang_up = listen(SignalKind::hangup())?;
     let code = tokio::select! {
         ended = bridges.proxy(input, output, server, id) => ended.exit.map_or(0, |exit| exit.code),
         _ = interrupt.recv() => 130,
         _ = terminate.recv() => 143,
+        _ = hang_up.recv() => 129,
     };
     if request.learn {
         session.note(&network::learned(&session));

@@ -394,13 +394,22 @@ impl Signals {
     }
 }
 
+/// An agent that does not end when it is asked to so often is killed.
+const MOST_REQUESTS: u32 = 3;
+
+/// Whether the keys of a terminal signal this process group.
+fn has_terminal() -> bool {
+    let terminal = std::fs::File::open("/dev/tty");
+    terminal.is_ok_and(|terminal| nix::unistd::tcgetpgrp(terminal) == Ok(nix::unistd::getpgrp()))
+}
+
 /// Waits for the agent; the terminal's signals are its business, ours are passed on.
 async fn until_exit(session: &Session, running: Running, mut signals: Signals) -> Result<u8, RunError> {
     let Running { mut child, cgroup, watched_memory, way_out, .. } = running;
     let pid = child.pid;
     let over = memory_exceeded(pid, watched_memory);
     tokio::pin!(over);
-    let mut cause = "exited";
+    let (mut cause, mut asked) = ("exited", 0);
     let code = loop {
         tokio::select! {
             code = child.exit() => break code,
@@ -410,9 +419,17 @@ async fn until_exit(session: &Session, running: Running, mut signals: Signals) -
                 child.kill();
             }
             // From the terminal they reach the agent too, which decides what they mean.
-            _ = signals.interrupt.recv() => {}
-            _ = signals.quit.recv() => {}
-            _ = signals.terminate.recv() => child.signal(Signal::TERM),
+            _ = signals.interrupt.recv() => if !has_terminal() { child.signal(Signal::INT) },
+            _ = signals.quit.recv() => if !has_terminal() { child.signal(Signal::QUIT) },
+            _ = signals.terminate.recv() => {
+                asked += 1;
+                if asked < MOST_REQUESTS {
+                    child.signal(Signal::TERM);
+                } else {
+                    cause = "killed";
+                    child.kill();
+                }
+            }
             _ = signals.hang_up.recv() => child.signal(Signal::HUP),
         }
     };

@@ -254,12 +254,13 @@ fn supervised(
         let said = tokio::time::timeout(LAST_WORDS, said).await;
         if let Some(message) = message {
             session.note(&message);
-        } else if code != 0 && cause == "exited" && error_output == ErrorOutput::Kept {
-            if let Ok(Ok(text)) = said
-                && !text.is_empty()
-            {
-                session.note(&format!("server '{id}' said before it ended with exit code {code}:\n{text}"));
-            }
+        } else if code != 0
+            && cause == "exited"
+            && error_output == ErrorOutput::Kept
+            && let Ok(Ok(text)) = said
+            && !text.is_empty()
+        {
+            session.note(&format!("server '{id}' said before it ended with exit code {code}:\n{text}"));
         }
         ExitInfo { code, cause: cause.to_owned() }
     });

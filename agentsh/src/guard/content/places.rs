@@ -52,6 +52,7 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<NetworkRule>], limits: &Lim
             continue;
         }
         let mut found = None;
+        let line = command_line(call, at);
         let mut see = |destination: Destination| {
             if found.is_none() && destination::judge(&destination, allowed).is_forbidden() {
                 found = Some(destination);
@@ -61,6 +62,9 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<NetworkRule>], limits: &Lim
             destination::find_in_views(&leaf.text, leaf.decoded(limits), key, &mut see);
         } else {
             destination::find(&leaf.text, key, &mut see);
+        }
+        if let Some(line) = line {
+            destination::find(&line, Some("command"), &mut see);
         }
         if let Some(Destination { target, form, .. }) = found {
             let host = match target {
@@ -72,6 +76,28 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<NetworkRule>], limits: &Lim
         }
     }
     None
+}
+
+/// A program and its arguments in values of their own, as one line.
+fn command_line(call: &Leaves<'_>, at: usize) -> Option<String> {
+    const MOST_WORDS: usize = 32;
+    const LONGEST: usize = 1024;
+    let program = call.items.get(at).filter(|leaf| leaf.role == Role::Text)?;
+    if !destination::is_tool(program.text.rsplit('/').next().unwrap_or_default()) {
+        return None;
+    }
+    let words = call.items.get(at..)?.iter().filter(|leaf| leaf.role == Role::Text).take(MOST_WORDS);
+    let words: Vec<String> = words
+        .filter(|leaf| leaf.text.len() <= LONGEST && !leaf.text.contains('\''))
+        .map(|leaf| {
+            if leaf.text.contains(char::is_whitespace) {
+                format!("'{}'", leaf.text)
+            } else {
+                leaf.text.to_string()
+            }
+        })
+        .collect();
+    (words.len() > 1).then(|| words.join(" "))
 }
 
 /// An address inside the text of a file goes nowhere. What the tool is called may count here: a server that lies

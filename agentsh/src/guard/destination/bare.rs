@@ -108,8 +108,12 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
     let numeric = !host.is_empty() && host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let dotted =
         host.contains(['.', '。', '．', '｡']) || name.starts_with('[') || name.matches(':').count() > 1;
+    let is_v6 = name.parse::<std::net::Ipv6Addr>().is_ok();
     let fits = match trust {
+        _ if is_v6 => true,
         Trust::Host => !host.is_empty() && (host.bytes().any(|b| !b.is_ascii_digit()) || host.len() >= 7),
+        // The name of a machine near by: `localhost:3000/x`, `vault:8200/v1`; an address as one number.
+        _ if is_near(name, value) || is_one_number(host) => true,
         // A path, a file name or a version is not a host because of a key like `target`.
         _ => {
             let rooted = value.starts_with(['.', '/', '~']) || host.starts_with('-');
@@ -134,6 +138,23 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
         });
     }
     fits
+}
+
+/// `localhost/x`, `name:8200` or `name:8200/x`.
+fn is_near(name: &str, value: &str) -> bool {
+    let (host, port) = name.split_once(':').map_or((name, ""), |(host, port)| (host, port));
+    let is_name = host.len() >= 2 && host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let is_port = (2..=5).contains(&port.len()) && port.bytes().all(|b| b.is_ascii_digit());
+    is_name && host.bytes().any(|b| b.is_ascii_alphabetic()) && is_port
+        || host.eq_ignore_ascii_case("localhost") && value.len() > host.len()
+}
+
+/// `3418468615` and `0xCBC07107`, which programs read as an address.
+fn is_one_number(host: &str) -> bool {
+    match host.strip_prefix("0x").or_else(|| host.strip_prefix("0X")) {
+        Some(digits) => digits.len() == 8 && digits.bytes().all(|b| b.is_ascii_hexdigit()),
+        None => (9..=10).contains(&host.len()) && host.parse::<u32>().is_ok(),
+    }
 }
 
 /// Whether a word of a text is a host. `after` is what follows it.

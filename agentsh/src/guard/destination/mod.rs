@@ -23,6 +23,7 @@ use crate::policy::domain::Host;
 
 pub use find::{find, find_in_views};
 pub use judge::{Judgement, judge};
+pub use shell::is_tool;
 
 /// One place that a text names.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,19 +19,22 @@ enum Kind {
     Hosts,
     /// `host:path`
     Copy,
+    /// Every plain word with an `@` is where a message goes.
+    Mail,
     /// Only what stands behind certain options.
     Options,
     Socat,
 }
 
 /// Sorted by name.
-const TOOLS: [(&str, Kind); 52] = [
+const TOOLS: [(&str, Kind); 58] = [
     ("aria2c", Kind::Urls),
     ("axel", Kind::Urls),
     ("curl", Kind::Urls),
     ("delv", Kind::Hosts),
     ("dig", Kind::Hosts),
     ("drill", Kind::Hosts),
+    ("finger", Kind::Host),
     ("fping", Kind::Hosts),
     ("ftp", Kind::Host),
     ("getent", Kind::Hosts),
@@ -48,9 +51,13 @@ const TOOLS: [(&str, Kind); 52] = [
     ("lftp", Kind::Host),
     ("links", Kind::Urls),
     ("lynx", Kind::Urls),
+    ("mail", Kind::Mail),
+    ("mailx", Kind::Mail),
     ("mongo", Kind::Options),
     ("mosh", Kind::Host),
+    ("msmtp", Kind::Mail),
     ("mtr", Kind::Host),
+    ("mutt", Kind::Mail),
     ("mysql", Kind::Options),
     ("nc", Kind::Host),
     ("ncat", Kind::Host),
@@ -66,6 +73,7 @@ const TOOLS: [(&str, Kind); 52] = [
     ("rsh", Kind::Host),
     ("rsync", Kind::Copy),
     ("scp", Kind::Copy),
+    ("sendmail", Kind::Mail),
     ("sftp", Kind::Host),
     ("smbclient", Kind::Host),
     ("socat", Kind::Socat),
@@ -115,6 +123,12 @@ const VALUE_LETTERS: [(&[&str], &str); 5] = [
     (&["nc", "ncat", "netcat"], "pwsqieXPIOTcmV"),
     (&["ping", "traceroute", "mtr", "nmap", "dig", "host", "rsync"], "cwWitsIpfkyebqTQm"),
 ];
+
+/// Whether a word is the name of a program that opens connections.
+#[must_use]
+pub fn is_tool(word: &str) -> bool {
+    tool(word).is_some()
+}
 
 pub(super) fn find(text: &str, runs: bool, sink: &mut Sink<'_>) {
     let device = memchr::memmem::find(text.as_bytes(), b"/dev/tcp/").is_some()
@@ -274,6 +288,11 @@ fn arguments(
         match kind {
             Kind::Socat => socat(text, at, sink),
             Kind::Copy => copy(text, at, sink),
+            // In prose, `mail` is a word.
+            Kind::Mail if strict && text.contains('@') => {
+                host(text.rsplit('@').next().unwrap_or(""), at, sink)
+            }
+            Kind::Mail => {}
             Kind::Host if plain > 1 && certain => {}
             _ => {
                 let bare = text.strip_prefix('@').unwrap_or(text).trim_end_matches('.');

@@ -189,6 +189,64 @@ fn what_is_allowed_stays_allowed_in_every_dress() {
 }
 
 #[test]
+fn a_sign_behind_a_host_is_not_its() {
+    for behind in [
+        "，谢谢",
+        "、",
+        "）",
+        "》",
+        "】后",
+        "！",
+        "；",
+        "» et",
+        "“ und",
+        "—so",
+        "–x",
+        "•",
+        "→ x",
+        "° c",
+        "✅",
+        "👍",
+        "،",
+        "؟",
+        "।",
+        "__",
+        "--",
+        "&nbsp;x",
+        ";x",
+        "}x",
+        "_",
+        "-",
+        "+",
+        "=",
+        "$",
+        "…",
+    ] {
+        for text in [
+            format!("https://docs.rs{behind}"),
+            format!("请看 https://docs.rs{behind}"),
+            format!("see https://good.example.com:8443{behind}"),
+        ] {
+            assert_eq!(forbidden(&text, Some("text")), Vec::<String>::new(), "{text}");
+        }
+    }
+    // What parsers read as more of the name.
+    for behind in [
+        "，x.evil.example",
+        "．evil．example",
+        "。evil.example",
+        "․evil․example",
+        "ｅvil",
+        "_x.evil.example",
+        "\u{200b}x",
+        "%2eevil.example",
+    ] {
+        let text = format!("https://docs.rs{behind}");
+        assert_ne!(forbidden(&text, Some("text")), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
 fn a_listed_port_is_the_only_one() {
     for text in [
         "https://port.example.com:8443/x",

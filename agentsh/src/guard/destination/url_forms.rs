@@ -3,6 +3,9 @@
 
 use std::ops::Range;
 
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
 use super::bare::{give_dotted, is_certain};
 use super::host::{Authority, read, unreadable};
 use super::key::{Key, Trust};
@@ -12,6 +15,9 @@ use super::{Destination, Form, Sink, Target};
 const MAX_AUTHORITY: usize = 2048;
 /// Schemes whose slashes the WHATWG parser does not need.
 const WEB: [&str; 6] = ["http", "https", "ws", "wss", "ftp", "ftps"];
+
+/// Schemes that have a host or an address of mail without slashes in front of it.
+const OPAQUE: [&str; 8] = ["mailto", "stun", "stuns", "turn", "turns", "sip", "sips", "xmpp"];
 
 pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
     let bytes = text.as_bytes();
@@ -32,8 +38,8 @@ pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
         let slashes = rest[..skipped].iter().filter(|byte| matches!(byte, b'/' | b'\\')).count();
         let start = colon + 1 + skipped;
         let broken = rest[..skipped].ends_with(b"\n") || rest[..skipped].ends_with(b"\t");
-        let mailto = scheme.eq_ignore_ascii_case("mailto");
-        if slashes < 2 && !web && !mailto
+        let opaque = OPAQUE.iter().any(|known| scheme.eq_ignore_ascii_case(known));
+        if slashes < 2 && !web && !opaque
             || matches!(scheme.to_ascii_lowercase().as_str(), "data" | "javascript")
         {
             continue;
@@ -78,6 +84,8 @@ pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
     }
     whole(text, key, sink);
     relative(text, key, sink);
+    mixed_slashes(text, key, sink);
+    driver(text, sink);
     unc(text, sink);
     continuation(text, key, sink);
 }
@@ -134,6 +142,27 @@ fn unclear(text: &str) -> Part {
     Part { text: text.to_owned(), at: 0..text.len(), kind: Kind::Unreadable }
 }
 
+/// Without what stands behind a host: no name ends in a sign that names cannot hold. What parsers turn into a dot or a
+/// letter is no such sign.
+fn host_alone(host: &str) -> &str {
+    let begins = |c: char| c == ':' || is_dot(c);
+    let begin = host.char_indices().rev().find(|(_, c)| begins(*c)).map_or(0, |(at, c)| at + c.len_utf8());
+    let end = host[begin..].find(ends_a_name);
+    host[..end.map_or(host.len(), |end| begin + end)].trim_end_matches(['.', ':', '-', '…'])
+}
+
+/// Combining marks and joiners belong to the letters of some scripts, and `%` begins a letter that is escaped.
+fn ends_a_name(c: char) -> bool {
+    let is_letter = |c: char| c.is_alphanumeric() || is_combining_mark(c);
+    let joins =
+        matches!(c, '-' | '%' | '·' | '・' | '\u{200b}'..='\u{200d}' | '\u{ad}' | '\u{2060}' | '\u{feff}');
+    !joins && !is_dot(c) && !std::iter::once(c).nfkc().any(is_letter)
+}
+
+fn is_dot(c: char) -> bool {
+    std::iter::once(c).nfkc().any(|c| matches!(c, '.' | '。'))
+}
+
 /// An authority without the punctuation of the text around it.
 fn part(wide: &str, offset: usize) -> Part {
     let (user, host) = wide.rsplit_once('@').map_or(("", wide), |(user, host)| (user, host));
@@ -148,7 +177,7 @@ fn part(wide: &str, offset: usize) -> Part {
         let end =
             host.find(|c: char| "()[]{}'|;&,*^!".contains(c) || c == '’' || c == '”').unwrap_or(host.len());
         // `$` and braces begin something that a shell or a template fills in.
-        host[..end].trim_end_matches(['.', ':', '_', '~', '-', '…'])
+        host_alone(&host[..end])
     };
     let text = if user.is_empty() { inner.to_owned() } else { format!("{user}@{inner}") };
     let length = wide.len() - host.len() + inner.len();
@@ -206,11 +235,10 @@ fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
         Err(_) if key.trust > Trust::Nothing => unreadable(value),
         Err(_) => return,
     };
-    // Punctuation at its end belongs to the text around it.
-    if let Target::Unreadable(name) = &target
-        && key.trust == Trust::Nothing
-        && name.ends_with(|c: char| c.is_ascii_punctuation())
-    {
+    // Punctuation at its end belongs to the text around it, and was taken off where the address stands.
+    let authority = rest.trim_start_matches(['/', '\\']).split(['/', '\\', '?', '#']).next().unwrap_or("");
+    let host = authority.rsplit('@').next().unwrap_or("");
+    if key.trust == Trust::Nothing && !host.starts_with('[') && host_alone(host).len() < host.len() {
         return;
     }
     sink(Destination { target, port, scheme: Some(plain), at, form: Form::Url });
@@ -239,7 +267,56 @@ fn relative(text: &str, key: Key, sink: &mut Sink<'_>) {
     }
 }
 
-/// `\\host\share`
+/// `/\host`, `///host`, `/<tab>/host`: for browsers all of them are `//host`.
+fn mixed_slashes(text: &str, key: Key, sink: &mut Sink<'_>) {
+    let is_slash = |byte: u8| matches!(byte, b'/' | b'\\');
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(found) = memchr::memchr2(b'/', b'\\', &bytes[at..]) {
+        let start = at + found;
+        let run =
+            bytes[start..].iter().take(64).take_while(|b| is_slash(**b) || b"\t\r\n".contains(b)).count();
+        at = start + run;
+        let slashes = &bytes[start..at];
+        let count = slashes.iter().filter(|byte| is_slash(**byte)).count();
+        let plain =
+            slashes == b"//" || slashes.iter().all(|byte| *byte == b'\\') || !is_slash(slashes[run - 1]);
+        let before = start.checked_sub(1).map(|at| bytes[at]);
+        let begins = match before {
+            None => key.trust > Trust::Nothing,
+            Some(before) => b"\"'=(".contains(&before),
+        };
+        if count < 2 || plain || !begins {
+            continue;
+        }
+        let rest = &text[at..];
+        let length = rest.bytes().take(300).take_while(|b| is_name(*b) || *b == b'@' || *b == b':').count();
+        let name = rest[..rest.floor_char_boundary(length)].trim_end_matches(['.', ':', ',']);
+        if !name.is_empty() && (before.is_none() || name.contains('.')) {
+            super::bare::give(name, at, Form::SchemeRelative, sink);
+        }
+    }
+}
+
+/// `jdbc:oracle:thin:@host:1521:x`: the host of a driver stands behind an `@`.
+fn driver(text: &str, sink: &mut Sink<'_>) {
+    for start in memchr::memmem::find_iter(text.as_bytes(), b"jdbc:") {
+        let rest = &text[start + 5..];
+        let Some(at) = rest.find('@').filter(|at| *at <= 300 && !rest[..*at].contains(char::is_whitespace))
+        else {
+            continue;
+        };
+        let host = rest[at + 1..].trim_start_matches('/');
+        let offset = text.len() - host.len();
+        let length = host.bytes().take(300).take_while(|b| is_name(*b)).count();
+        let name = host[..host.floor_char_boundary(length)].trim_end_matches('.');
+        if !name.is_empty() {
+            super::bare::give(name, offset, Form::Url, sink);
+        }
+    }
+}
+
+/// `\\host\share`, also with each backslash doubled, as in a literal.
 fn unc(text: &str, sink: &mut Sink<'_>) {
     let bytes = text.as_bytes();
     for start in memchr::memmem::find_iter(bytes, b"\\\\") {
@@ -250,12 +327,14 @@ fn unc(text: &str, sink: &mut Sink<'_>) {
             continue;
         }
         let rest = &text[start + 2..];
+        let (rest, doubled) = rest.strip_prefix("\\\\").map_or((rest, false), |rest| (rest, true));
         let rest = rest.strip_prefix("?\\UNC\\").or_else(|| rest.strip_prefix(".\\UNC\\")).unwrap_or(rest);
         let offset = text.len() - rest.len();
         // `\\host@SSL@443\share` asks over the web.
         let length = rest.bytes().take(300).take_while(|b| is_name(*b) || *b == b'@').count();
         let name = rest[..rest.floor_char_boundary(length)].split('@').next().unwrap_or("");
         let share = &rest.as_bytes()[length.min(rest.len())..];
+        let share = if doubled { share.strip_prefix(b"\\").unwrap_or_default() } else { share };
         let shared =
             matches!(share, [b'\\' | b'/', next, ..] if next.is_ascii_alphanumeric() || *next == b'$');
         if name.is_empty() || !shared || !(start == 0 || name.contains('.')) {

@@ -136,6 +136,7 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
     if word.len() < 6 {
         return;
     }
+    let (before, mut is_assignment) = (found.len(), false);
     let mut push = |kind, start, end| found.push(Entity { kind, start, end });
     if let Some(scheme) = find_scheme(word).filter(|scheme| *scheme <= 30 && word.len() > scheme + 6) {
         address(word, scheme, start, &mut push);
@@ -158,9 +159,14 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
         } else {
             classify(value, value_start, &mut push);
         }
+        is_assignment =
+            word[..at].bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
     }
     emails(word, start, &mut push);
-    classify(word, start, &mut push);
+    // Of an assignment the value counts: its name is no secret.
+    if !is_assignment || found.len() == before {
+        classify(word, start, &mut |kind, start, end| found.push(Entity { kind, start, end }));
+    }
 }
 
 /// Where `://` stands.
@@ -233,6 +239,22 @@ fn emails(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize)) {
     }
 }
 
+/// Words joined by `_` or `-`, and perhaps a short number: what somebody called something.
+fn is_name(word: &str) -> bool {
+    let (mut words, mut others) = (0, 0);
+    for part in word.split(['_', '-']) {
+        let bytes = part.as_bytes();
+        let (first, rest) = bytes.split_first().unwrap_or((&b'-', &[]));
+        let one_case = rest.iter().all(u8::is_ascii_lowercase) || bytes.iter().all(u8::is_ascii_uppercase);
+        if bytes.len() >= 3 && first.is_ascii_alphabetic() && one_case {
+            words += 1;
+        } else {
+            others += part.len();
+        }
+    }
+    words >= 2 && others <= 8
+}
+
 /// A word by its own looks.
 fn classify(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize)) {
     let end = start + word.len();
@@ -258,7 +280,7 @@ fn classify(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize))
         }
     } else if bytes.iter().filter(|byte| **byte == b'/').count() >= 2 && is_path(bytes) {
         push(Kind::Path, start, end);
-    } else if word.len() >= 12 && is_key_like(bytes) && checks::looks_random(bytes) {
+    } else if word.len() >= 12 && is_key_like(bytes) && checks::looks_random(bytes) && !is_name(word) {
         push(Kind::HighEntropy, start, end);
     }
 }

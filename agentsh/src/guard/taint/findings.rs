@@ -8,6 +8,7 @@ use super::memory::{Origin, OriginId};
 use super::near;
 use super::scan::{Hit, Hits, Leaving, What};
 use super::symbols::Folded;
+use crate::guard::secrets::Kind;
 
 pub const MARKER: &str = "taint-marker";
 pub const ENTITY: &str = "taint-entity";
@@ -61,8 +62,18 @@ pub(super) struct Search<'c, 'a> {
     pub call: &'c Leaves<'a>,
     pub found: Findings,
     pub leaving: Leaving<'c>,
+    /// Links that stood whole in a result. What looks like a secret in one is part of its address.
+    pub links: Vec<Link>,
     seen: BTreeSet<(&'static str, &'static str, OriginId, usize)>,
     counts: BTreeMap<Class, usize>,
+}
+
+/// A link in a leaf, in bytes, and a result that it stood in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub leaf: usize,
+    pub at: Range<usize>,
+    pub origin: OriginId,
 }
 
 /// What shares the room for findings: the category, whether it leaves, and whether it is a reference. What is
@@ -78,7 +89,18 @@ pub(super) struct Whence {
 
 impl<'c, 'a> Search<'c, 'a> {
     pub fn new(call: &'c Leaves<'a>, leaving: Leaving<'c>) -> Self {
-        Self { call, found: Vec::new(), leaving, seen: BTreeSet::new(), counts: BTreeMap::new() }
+        let (found, links) = (Vec::new(), Vec::new());
+        Self { call, found, leaving, links, seen: BTreeSet::new(), counts: BTreeMap::new() }
+    }
+
+    /// Whether a range of a leaf is part of a link that stood in that result.
+    pub fn is_in_link(&self, leaf: usize, range: &Range<usize>, origin: OriginId) -> bool {
+        self.links.iter().any(|link| {
+            link.leaf == leaf
+                && link.origin == origin
+                && link.at.start <= range.start
+                && range.end <= link.at.end
+        })
     }
 
     pub fn whence(&self, id: OriginId, origin: &Origin) -> Whence {
@@ -111,6 +133,9 @@ impl<'c, 'a> Search<'c, 'a> {
         }
         let text = &self.call.items[first.2].text;
         let range = byte_range(text, hit.start - begin(&first), hit.end - hit.start, letters);
+        if hit.what == What::Value(Kind::HighEntropy) && self.is_in_link(first.2, &range, hit.origin) {
+            return;
+        }
         let passage = if first.2 == last.2 { text.get(range.clone()).unwrap_or_default() } else { "" };
         if matches!(hit.what, What::Run | What::Shifted(None))
             && first.2 == last.2
@@ -139,6 +164,11 @@ impl<'c, 'a> Search<'c, 'a> {
         }
         let letters = matches!(hit.what, What::Shifted(_));
         let range = byte_range(text, hit.start, hit.end - hit.start, letters);
+        // The link itself with its escapes taken out, say.
+        let whole = 0..self.call.items[leaf].text.len();
+        if hit.what == What::Value(Kind::HighEntropy) && self.is_in_link(leaf, &whole, hit.origin) {
+            return;
+        }
         let passage = text.get(range.clone()).unwrap_or_default();
         if matches!(hit.what, What::Run | What::Shifted(None)) && near::content_length(passage) < MIN_CONTENT
         {

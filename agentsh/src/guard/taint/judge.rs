@@ -9,7 +9,7 @@ use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
 use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
-use super::scan::{Hit, Leaving, Scanner};
+use super::scan::{Hit, Leaving, Scanner, What};
 use super::sinks::Sinks;
 use super::symbols::Folded;
 use crate::guard::secrets::{self, Kind};
@@ -25,6 +25,11 @@ const MAX_MARKERS: usize = 65_000;
 /// Bytes of all leaves together that are decoded once more as one text.
 const MAX_JOINED: usize = 64 * 1024;
 const MIN_DECODED: usize = 8;
+/// A shorter name of a member is no secret.
+const MIN_SECRET_NAME: usize = 12;
+/// Bytes of all leaves together that are read backwards, and of one that is read in every alphabet.
+const MAX_REVERSED: usize = 64 * 1024;
+const MAX_SHIFTED: usize = 64;
 /// Bytes of decoded text that one result may add to the memory.
 const MAX_DECODED: usize = 2 << 20;
 
@@ -120,7 +125,7 @@ impl Judge {
     /// Remembers every text of a result, and every text that decodes from one.
     pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
         self.settle();
-        let texts = result.items.iter().filter(|leaf| leaf.role != Role::Name).map(|leaf| &*leaf.text);
+        let texts = result.items.iter().filter(|leaf| is_said(leaf)).map(|leaf| &*leaf.text);
         self.memory.remember(origin, texts, || decoded(result, decoder))
     }
 
@@ -176,6 +181,7 @@ impl Judge {
         let bounds = fold(call, &mut values, most, |leaf| matches!(leaf.role, Role::Text | Role::Number));
         let mut tainted = None;
         if looks {
+            search.links = self.links(call);
             let (hits, ()) = side_by_side(
                 call.length(),
                 || self.stream(&values, &bounds, &mut search),
@@ -273,6 +279,7 @@ impl Judge {
     fn decoded(&mut self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
         let call = search.call;
         let mut joined = String::new();
+        let mut backwards = MAX_REVERSED;
         let mut parts = 0;
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.role == Role::Codes {
@@ -280,6 +287,9 @@ impl Judge {
             }
             if is_decoded(&leaf) {
                 decoder.decode_leaf(leaf, &mut |view| self.view(view.text, at, view.how, search));
+            }
+            if leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED {
+                self.permuted(&leaf.text, at, &mut backwards, search);
             }
             if leaf.role == Role::Text && joined.len() + leaf.text.len() <= MAX_JOINED {
                 parts += 1;
@@ -289,6 +299,32 @@ impl Judge {
         if parts > 1 && joined.len() >= MIN_DECODED {
             let first = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
             decoder.decode(&joined, &mut |view| self.view(view.text, first, view.how, search));
+        }
+    }
+
+    /// Letters in another order or from another alphabet are found by what lies between them, digits and signs are not.
+    fn permuted(&mut self, text: &str, leaf: usize, backwards: &mut usize, search: &mut Search<'_, '_>) {
+        if text.len() <= *backwards {
+            *backwards -= text.len();
+            let reversed: String = text.chars().rev().collect();
+            let mut folded = std::mem::take(&mut self.single);
+            folded.clear();
+            folded.push(&reversed);
+            let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
+            // What lies between letters is the same in both directions, and was looked at.
+            for hit in hits.list.iter().filter(|hit| !matches!(hit.what, What::Shifted(_))) {
+                search.decoded(hit, &reversed, leaf, vec!["reversed"]);
+            }
+            self.short_values(&reversed, leaf, &mut folded, search);
+            self.single = folded;
+        }
+        if text.len() <= MAX_SHIFTED && text.bytes().any(|byte| byte.is_ascii_digit()) {
+            for by in 1..26 {
+                let turned: String = text.chars().map(|c| turned(c, |at| (at + by) % 26)).collect();
+                self.view(&turned, leaf, &|| vec!["shifted"], search);
+            }
+            let mirrored: String = text.chars().map(|c| turned(c, |at| 25 - at)).collect();
+            self.view(&mirrored, leaf, &|| vec!["mirrored"], search);
         }
     }
 
@@ -312,13 +348,18 @@ impl Judge {
         for mark in marker::find(text) {
             self.marker(&mark, leaf, text, how(), search);
         }
+        self.short_values(text, leaf, &mut folded, search);
+        self.single = folded;
+    }
+
+    /// Values of a text that is little more than one of them.
+    fn short_values(&self, text: &str, leaf: usize, folded: &mut Folded, search: &mut Search<'_, '_>) {
         if text.len() <= 256 {
             for entity in secrets::find(text, 16).into_iter().filter(|entity| !entity.kind.is_reference()) {
-                self.value(entity.kind, entity.start..entity.end, leaf, text, &mut folded, search);
+                self.value(entity.kind, entity.start..entity.end, leaf, text, folded, search);
             }
-            self.value(Kind::HighEntropy, 0..text.len(), leaf, text, &mut folded, search);
+            self.value(Kind::HighEntropy, 0..text.len(), leaf, text, folded, search);
         }
-        self.single = folded;
     }
 }
 
@@ -338,9 +379,27 @@ fn fold(call: &Leaves<'_>, into: &mut Folded, most: usize, wanted: impl Fn(&Leaf
     bounds
 }
 
+/// Names of members are the same in every result, but for one that is a secret itself.
+fn is_said(leaf: &Leaf<'_>) -> bool {
+    leaf.role != Role::Name
+        || leaf.text.len() >= MIN_SECRET_NAME
+            && secrets::find(&leaf.text, 1)
+                .iter()
+                .any(|entity| entity.kind.is_secret() || entity.kind.is_personal())
+}
+
 /// What is shorter is only a part of the whole.
 fn is_decoded(leaf: &&Leaf<'_>) -> bool {
     leaf.role != Role::Number && leaf.text.len() >= MIN_DECODED
+}
+
+/// Another letter of the alphabet, of the same case.
+fn turned(character: char, place: impl Fn(u8) -> u8) -> char {
+    match character {
+        'a'..='z' => char::from(b'a' + place(character as u8 - b'a')),
+        'A'..='Z' => char::from(b'A' + place(character as u8 - b'A')),
+        other => other,
+    }
 }
 
 fn places(hits: &[Hit]) -> Vec<Range<usize>> {

@@ -1,6 +1,8 @@
 //! Text as the symbols that are compared: letters and digits only, in one case, look-alikes and leetspeak made equal.
 //! Space, punctuation, marks and invisible characters do not count, so that none of them can hide a copy.
 
+use unicode_normalization::UnicodeNormalization;
+
 use crate::guard::ascii;
 
 /// `symbols` is what copies are looked for in. `letters` (0 to 25) is the same text without digits and without the
@@ -187,6 +189,10 @@ fn plain(character: char) -> Option<char> {
         0x24B6..=0x24E9 => letter((code - 0x24B6) % 52),
         0x1F130..=0x1F189 => letter((code - 0x1F130) % 32 % 26),
         0x2460..=0x2468 => char::from_u32(0x31 + code - 0x2460)?,
+        // Raised and lowered letters and digits.
+        0xB2 | 0xB3 | 0xB9 | 0x2B0..=0x2B8 | 0x1D2C..=0x1D6A | 0x2070..=0x209C | 0x2C7C => {
+            std::iter::once(character).nfkc().next()?
+        }
         // Combining marks, invisible characters, variation selectors and tags.
         0x300..=0x36F
         | 0x1AB0..=0x1AFF
@@ -237,6 +243,31 @@ fn look_alike(character: char) -> char {
         'ԝ' | 'ω' => 'w',
         'Х' | 'х' | 'Χ' | 'χ' => 'x',
         'У' | 'у' | 'Υ' | 'γ' => 'y',
+        // Small capitals.
+        'ᴀ' => 'a',
+        'ʙ' => 'b',
+        'ᴄ' => 'c',
+        'ᴅ' => 'd',
+        'ᴇ' => 'e',
+        'ꜰ' => 'f',
+        'ɢ' => 'g',
+        'ʜ' => 'h',
+        'ɪ' => 'i',
+        'ᴊ' => 'j',
+        'ᴋ' => 'k',
+        'ʟ' => 'l',
+        'ᴍ' => 'm',
+        'ɴ' => 'n',
+        'ᴏ' => 'o',
+        'ᴘ' => 'p',
+        'ʀ' => 'r',
+        'ꜱ' => 's',
+        'ᴛ' => 't',
+        'ᴜ' => 'u',
+        'ᴠ' => 'v',
+        'ᴡ' => 'w',
+        'ʏ' => 'y',
+        'ᴢ' => 'z',
         'Ζ' => 'z',
         'À'..='Å' | 'à'..='å' | 'Ā'..='ą' => 'a',
         'Ç' | 'ç' | 'Ć'..='č' => 'c',

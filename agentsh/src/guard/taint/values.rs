@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::findings::{ENTITY, Search, context};
+use super::findings::{ENTITY, Link, Search, context};
 use super::judge::{Judge, Severity};
+use super::leaves::Leaves;
 use super::print::value_tag;
 use super::symbols::{self, Folded};
 use crate::guard::secrets::{self, Kind};
@@ -13,6 +14,32 @@ const MAX_NAMED: usize = 64 * 1024;
 const MAX_WORDS: usize = 256 * 1024;
 
 impl Judge {
+    /// Links of a call that stood whole in a result.
+    pub(super) fn links(&self, call: &Leaves<'_>) -> Vec<Link> {
+        let mut links = Vec::new();
+        let mut named = MAX_NAMED;
+        let mut folded = Folded::default();
+        for (leaf, item) in call.items.iter().enumerate() {
+            if !item.text.contains("://") || item.text.len() > named {
+                continue;
+            }
+            named -= item.text.len();
+            for entity in secrets::find(&item.text, 256).into_iter().filter(|entity| entity.kind == Kind::Url)
+            {
+                let at = entity.start..entity.end;
+                folded.clear();
+                folded.push(item.text.get(at.clone()).unwrap_or_default());
+                let tag = value_tag(&self.memory.hasher, Kind::Url, &folded.symbols);
+                self.memory.values.find(tag, self.memory.floor(), |place| {
+                    if let Some((origin, _)) = self.memory.entry_at(place) {
+                        links.push(Link { leaf, at: at.clone(), origin });
+                    }
+                });
+            }
+        }
+        links
+    }
+
     /// Looks up every value and every short word.
     pub(super) fn words(&mut self, search: &mut Search<'_, '_>) {
         let call = search.call;
@@ -76,6 +103,9 @@ impl Judge {
         }
         self.memory.values.find(tag, self.memory.floor(), |place| {
             if let Some((id, entry)) = self.memory.entry_at(place) {
+                if kind == Kind::HighEntropy && search.is_in_link(leaf, &range, id) {
+                    return;
+                }
                 let whence = search.whence(id, &entry.origin);
                 let severity = if kind.is_reference() { Severity::Low } else { Severity::High };
                 let category = if kind == Kind::HighEntropy { "short-value" } else { kind.as_str() };

@@ -25,6 +25,7 @@ mod escapes;
 mod fold;
 mod hidden;
 mod limits;
+mod listed;
 mod morse;
 mod numbers;
 mod permuted;

@@ -21,6 +21,8 @@ pub enum Step {
     Interleaved,
     Invisible,
     Morse,
+    /// Lines with their numbers in front.
+    NumberedLines,
     /// A letter shift by this many places, then something that decodes.
     Caesar(u8),
     Atbash,
@@ -56,6 +58,7 @@ impl Step {
             Self::Interleaved => "interleaved",
             Self::Invisible => "invisible",
             Self::Morse => "morse",
+            Self::NumberedLines => "numbered-lines",
             Self::Caesar(_) => "caesar",
             Self::Atbash => "atbash",
             Self::QuotedPrintable => "quoted-printable",

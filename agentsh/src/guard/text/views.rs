@@ -9,7 +9,8 @@ use super::profile::Profile;
 use super::readable::{SHORTEST, readable};
 use super::step::Step;
 use super::{
-    base58, base85, escapes, hidden, morse, numbers, permuted, quoted_printable, radix, rearranged, uuencoded,
+    base58, base85, escapes, hidden, listed, morse, numbers, permuted, quoted_printable, radix, rearranged,
+    uuencoded,
 };
 
 /// Texts of at most this many bytes are looked at more closely.
@@ -223,6 +224,7 @@ impl Walk<'_> {
         numbers::decode(text, &profile, self);
         morse::decode(text, &profile, self);
         uuencoded::decode(text, &profile, self);
+        listed::decode(text, &profile, self);
         self.probes += kept;
         let explained = std::mem::replace(&mut self.explained, before);
         if !clean {

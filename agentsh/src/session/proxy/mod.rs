@@ -94,10 +94,12 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for signals"))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(io("listen for signals"))?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(io("listen for signals"))?;
     let code = tokio::select! {
         () = bridges.aggregate(input, output, servers, own) => 0,
         _ = interrupt.recv() => 130,
         _ = terminate.recv() => 143,
+        _ = hang_up.recv() => 129,
     };
     if let Some(webhook) = webhook {
         webhook.finish(outgoing::LAST_WORDS).await;
