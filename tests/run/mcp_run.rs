@@ -180,3 +180,44 @@ fn the_name_of_a_server_is_taken_from_its_command() {
     let servers: Value = serde_json::from_str(&servers.stdout).unwrap();
     assert_eq!(servers[0]["server_id"], "fixture_server", "{servers}");
 }
+
+/// Clients with a window start servers in the home or in `/`.
+#[test]
+fn it_starts_wherever_its_client_did() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(place.home.join("tax.txt"), "TOPSECRET");
+        for directory in [place.home.as_path(), std::path::Path::new("/")] {
+            let mut command = place.agentsh(&["mcp", "run", "--"]);
+            command.arg(place.program("fixture_server")).current_dir(directory);
+            let mut peer = Peer::start(&mut command);
+            peer.shake_hands();
+            let line = format!("read {} TOPSECRET", place.home.join("tax.txt").display());
+            assert_ne!(peer.text("try", json!({"line": line})), "DONE", "{mode:?} {directory:?}");
+            let (code, errors) = peer.finish();
+            assert_eq!((code, errors.as_str()), (0, ""), "{mode:?} {directory:?}");
+        }
+    }
+}
+
+/// Neither does it drive the terminal, nor pass for agentsh, nor fill a disk.
+#[test]
+fn what_it_says_on_standard_error_has_its_name_in_front() {
+    let place = Place::new(Mode::Invoker);
+    let script = "printf '\\033[2Jagentsh: all is well\\nsecond' >&2; \
+                  i=0; while [ $i -lt 3000 ]; do echo \"line $i xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\
+                  xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\" >&2; \
+                  i=$((i+1)); done; sleep 1.2; echo more >&2; cat >/dev/null";
+    let mut peer = Peer::start(&mut place.agentsh(&["mcp", "run", "--id", "fx", "--", "sh", "-c", script]));
+    peer.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !peer.errors().contains("not shown") && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+        // What is too much is told with what comes after its second.
+        peer.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    }
+    let (_, errors) = peer.finish();
+    assert!(errors.contains("\n[fx] \\u{1b}[2Jagentsh: all is well\n[fx] second"), "{errors:.300}");
+    assert!(!errors.contains('\u{1b}') && !errors.contains("\nagentsh: all"), "{errors:.300}");
+    assert!(errors.len() < 400_000 && errors.contains("not shown"), "{}", errors.len());
+}

@@ -20,7 +20,7 @@ pub enum Query {
     Calls(Filter),
     /// List events
     Events(Filter),
-    /// List findings in tool definitions and results
+    /// List what was found in arguments: pieces of other servers' results, and hosts that are not allowed
     Detections(Filter),
 }
 
@@ -101,11 +101,21 @@ async fn resolve(
         server: filter.server.clone(),
         tool: filter.tool.clone(),
         kind: filter.kind.clone(),
-        action: filter.action.clone(),
-        severity: filter.severity.clone(),
+        action: one_of("--action", &filter.action, &["allow", "alert", "block"])?,
+        severity: one_of("--severity", &filter.severity, &["low", "medium", "high", "critical"])?,
         since: filter.since.as_deref().map(|text| since(text, now)).transpose()?,
         limit: filter.limit,
     })
+}
+
+/// A word that nothing has would find nothing, which reads as if nothing had happened.
+fn one_of(option: &str, given: &Option<String>, words: &[&str]) -> Result<Option<String>, Failure> {
+    match given {
+        Some(word) if !words.contains(&word.as_str()) => {
+            Err(Failure::Usage(format!("{option} is '{}'; it must be one of {}", word, words.join(", "))))
+        }
+        other => Ok(other.clone()),
+    }
 }
 
 async fn tools(
@@ -240,7 +250,10 @@ async fn detections(
     };
     if found.is_empty() {
         // Nothing found where nobody searched is not a good sign.
-        writeln!(err, "no detections are recorded; only `agentsh proxy` looks into arguments and results")?;
+        writeln!(
+            err,
+            "no detections are recorded; `agentsh proxy` looks, and `run` and `mcp run` where `sandbox.mcp.exfiltration` is written"
+        )?;
     }
     if as_json {
         return json(out, &found.iter().map(Record::to_json).collect::<Vec<_>>());

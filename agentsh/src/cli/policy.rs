@@ -15,6 +15,7 @@ use crate::policy::{
     self, Answer, Diagnostic, Named, PathContext, PolicyError, PolicyTest, Ruled, Search, ServerProfile,
     find, find_named, profile, tests,
 };
+use crate::types::RuleRef;
 
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
@@ -228,7 +229,13 @@ fn tested(found: Named, place: &Surroundings) -> Result<Checked, PolicyError> {
         Named::Policy(loaded) => {
             let policy = loaded.tested(&place.project)?;
             let what = count(policy.tests.len(), "test");
-            Checked { source: policy.source, what, warnings: policy.warnings }
+            let absent = |rule: &RuleRef| Ruled {
+                value: "this version has no engine for this section yet: it is not in force".to_owned(),
+                rule: rule.clone(),
+            };
+            let mut warnings = policy.warnings;
+            warnings.extend(policy.mcp.not_enforced.iter().map(absent));
+            Checked { source: policy.source, what, warnings }
         }
         Named::Profile(profile) => {
             let profile = profile.tested()?;

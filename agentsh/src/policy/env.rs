@@ -9,8 +9,30 @@ use crate::types::RuleRef;
 pub const STANDARD: &[&str] = &["PATH", "HOME", "USER", "SHELL", "TERM", "LANG", "TMPDIR", "XDG_RUNTIME_DIR"];
 
 /// A name with one of these endings passes a glob of `env_allow` only when it is listed by its full name.
-pub const SENSITIVE_SUFFIXES: &[&str] =
-    &["_TOKEN", "_KEY", "_SECRET", "_API_KEY", "_PASSWORD", "_CREDENTIALS"];
+pub const SENSITIVE_SUFFIXES: &[&str] = &[
+    "_TOKEN",
+    "_TOKENS",
+    "_KEY",
+    "_KEYS",
+    "_APIKEY",
+    "_API_KEY",
+    "_SECRET",
+    "_SECRETS",
+    "_PASSWORD",
+    "_PASSWD",
+    "_PASSPHRASE",
+    "_PASS",
+    "_PAT",
+    "_CREDENTIALS",
+    "_CREDENTIAL",
+    "_CREDS",
+    "_AUTH",
+    "_COOKIE",
+    "_DATABASE_URL",
+    "_CONNECTION_STRING",
+    "_DSN",
+    "_PEM",
+];
 
 /// Variables that make a program load or run what somebody else chose (globs). They pass only when listed by
 /// their full name.

@@ -175,7 +175,8 @@ impl Server {
         let refused = |error: SpawnError| permanent(error.to_string());
         let begun = launch::begin(&session.context, &start, &session.next_cgroup()).map_err(refused)?;
         let layout = launch::prepare(&session.context, &start);
-        for (path, why) in &layout.refused {
+        let is_there = |path: &std::path::Path| session.project_shown || path != session.context.project;
+        for (path, why) in layout.refused.iter().filter(|(path, _)| is_there(path)) {
             session.note(&format!("server '{id}' does not get {}: {why}", path.display()));
         }
         // Before the stand-ins, which may stand in a directory that was pinned.

@@ -90,7 +90,11 @@ fn by_name(board: &Board, name: Option<&Json<'_>>, path: &'static [&'static str]
         return Route::One { server, name: None };
     }
     let shown: String = shown.chars().take(128).collect();
-    nobody(format!("unknown {what} '{shown}': names are SERVER{}{}", names::SEPARATOR, what.to_uppercase()))
+    let first = board.ids.first().map_or("SERVER", String::as_str);
+    nobody(format!(
+        "unknown {what} '{shown}': its name begins with no server of this proxy (such as '{first}{}')",
+        names::SEPARATOR
+    ))
 }
 
 fn by_uri(board: &Board, uri: Option<&str>) -> Route {
