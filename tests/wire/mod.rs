@@ -73,7 +73,7 @@ fn every_message_comes_out_as_it_went_in() {
             }
         }
         let (_, errors) = peer.finish();
-        let got: Vec<&str> = errors.lines().filter_map(|line| line.strip_prefix("GOT ")).collect();
+        let got: Vec<&str> = errors.lines().filter_map(|line| line.strip_prefix("[fixture] GOT ")).collect();
         assert_eq!(got.len(), sent.len(), "{mode:?} {errors}");
         for (sent, got) in sent.into_iter().zip(got) {
             same(sent, got.as_bytes());
