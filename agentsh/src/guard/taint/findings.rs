@@ -133,7 +133,7 @@ impl<'c, 'a> Search<'c, 'a> {
         }
         let text = &self.call.items[first.2].text;
         let range = byte_range(text, hit.start - begin(&first), hit.end - hit.start, letters);
-        if hit.what == What::Value(Kind::HighEntropy) && self.is_in_link(first.2, &range, hit.origin) {
+        if looks_random(hit.what) && self.is_in_link(first.2, &range, hit.origin) {
             return;
         }
         let passage = if first.2 == last.2 { text.get(range.clone()).unwrap_or_default() } else { "" };
@@ -166,7 +166,7 @@ impl<'c, 'a> Search<'c, 'a> {
         let range = byte_range(text, hit.start, hit.end - hit.start, letters);
         // The link itself with its escapes taken out, say.
         let whole = 0..self.call.items[leaf].text.len();
-        if hit.what == What::Value(Kind::HighEntropy) && self.is_in_link(leaf, &whole, hit.origin) {
+        if looks_random(hit.what) && self.is_in_link(leaf, &whole, hit.origin) {
             return;
         }
         let passage = text.get(range.clone()).unwrap_or_default();
@@ -224,6 +224,11 @@ impl Hit {
     fn whence(&self) -> Whence {
         Whence { origin: self.origin, leaves: self.leaves }
     }
+}
+
+/// Whether nothing but its looks says that it is a secret.
+fn looks_random(what: What) -> bool {
+    matches!(what, What::Value(Kind::HighEntropy) | What::Shifted(Some(Kind::HighEntropy)))
 }
 
 fn named(what: What) -> (&'static str, &'static str, Severity) {

@@ -190,9 +190,15 @@ fn plain(character: char) -> Option<char> {
         0x1F130..=0x1F189 => letter((code - 0x1F130) % 32 % 26),
         0x2460..=0x2468 => char::from_u32(0x31 + code - 0x2460)?,
         // Raised and lowered letters and digits.
-        0xB2 | 0xB3 | 0xB9 | 0x2B0..=0x2B8 | 0x1D2C..=0x1D6A | 0x2070..=0x209C | 0x2C7C => {
-            std::iter::once(character).nfkc().next()?
-        }
+        0xB2
+        | 0xB3
+        | 0xB9
+        | 0x2B0..=0x2B8
+        | 0x2E0..=0x2E4
+        | 0x1D2C..=0x1D6A
+        | 0x1D9B..=0x1DBF
+        | 0x2070..=0x209C
+        | 0x2C7C => std::iter::once(character).nfkc().next()?,
         // Combining marks, invisible characters, variation selectors and tags.
         0x300..=0x36F
         | 0x1AB0..=0x1AFF
