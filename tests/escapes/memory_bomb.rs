@@ -1,7 +1,7 @@
 //! Memory without end, in every shape: private, shared, in files that no process maps, in temporary directories.
 //! Stopped by: a cgroup, or else by rlimits and a watchdog.
 
-use crate::support::{Mode, Place, everywhere, no, yes};
+use crate::support::{Mode, Outcome, Place, everywhere, no, yes};
 
 const LIMIT: &str = "limits: {memory: 150MiB}";
 
@@ -61,4 +61,18 @@ fn private_directories_are_bounded() {
             no(format!("space 1025 {home}")),
         ]);
     });
+}
+
+/// The end says why.
+#[test]
+fn who_reached_the_limit_is_told() {
+    for mode in Mode::all().into_iter().filter(|mode| mode.is_root()) {
+        let place = Place::new(mode);
+        place.policy(&format!("agent: {{{LIMIT}}}\n"));
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "tail", "/dev/zero"]));
+        if outcome.code == 137 {
+            assert!(outcome.stderr.contains("used more memory than agent.limits.memory allows"), "{outcome}");
+            assert!(place.events("process_exited").iter().any(|event| event["cause"] == "memory-limit"));
+        }
+    }
 }

@@ -180,6 +180,18 @@ impl Cgroup {
         })
     }
 
+    /// Whether the kernel ended a process because the limit on memory was reached.
+    #[must_use]
+    pub fn was_out_of_memory(&self) -> bool {
+        let unified = self.unified.iter().map(|(directory, _)| directory.join("memory.events"));
+        let legacy = self.legacy.iter().map(|directory| directory.join("memory.oom_control"));
+        unified.chain(legacy).filter_map(|file| fs::read_to_string(file).ok()).any(|text| {
+            let count =
+                text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok());
+            count.is_some_and(|count| count > 0)
+        })
+    }
+
     fn join_legacy(&mut self, parent: Option<&Path>, name: &str, files: &[(&str, String)]) -> bool {
         let Some(directory) = parent.map(|parent| parent.join(name)) else { return false };
         if make(&directory).is_err() {

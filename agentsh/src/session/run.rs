@@ -21,7 +21,7 @@ use super::context::Context;
 use super::launch::{self, Running, Start};
 use super::pinning::{self, Command, Pinned};
 use super::placeholders::{self, Placeholders};
-use super::server::{Declaration, memory_exceeded};
+use super::server::{Declaration, KILLED, memory_exceeded};
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, environment, grants, network, socket_directory, trust,
 };
@@ -394,6 +394,7 @@ impl Signals {
     }
 }
 
+const OUT_OF_MEMORY: &str = "the agent was ended: it used more memory than agent.limits.memory allows";
 /// An agent that does not end when it is asked to so often is killed.
 const MOST_REQUESTS: u32 = 3;
 
@@ -415,7 +416,7 @@ async fn until_exit(session: &Session, running: Running, mut signals: Signals) -
             code = child.exit() => break code,
             () = &mut over, if cause == "exited" => {
                 cause = "memory-limit";
-                session.note("the agent was ended: it used more memory than agent.limits.memory allows");
+                session.note(OUT_OF_MEMORY);
                 child.kill();
             }
             // From the terminal they reach the agent too, which decides what they mean.
@@ -434,6 +435,10 @@ async fn until_exit(session: &Session, running: Running, mut signals: Signals) -
         }
     };
     take_terminal_back();
+    if cause == "exited" && code == KILLED && cgroup.was_out_of_memory() {
+        cause = "memory-limit";
+        session.note(OUT_OF_MEMORY);
+    }
     if let Some(error) = child.execution_error() {
         return Err(error.into());
     }

@@ -33,6 +33,8 @@ pub struct Declaration {
     pub users_word: bool,
 }
 
+/// As a shell tells of SIGKILL.
+pub(super) const KILLED: u8 = 137;
 /// How long an ended server's last words are waited for.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
@@ -240,6 +242,14 @@ fn supervised(
                 }
             }
         };
+        if cause == "exited" && code == KILLED && cgroup.was_out_of_memory() {
+            cause = "memory-limit";
+        }
+        if cause == "memory-limit" {
+            session.note(&format!(
+                "server '{id}' was ended: it used more memory than its `limits.memory` allows"
+            ));
+        }
         let message = child.execution_error().map(|error| error.to_string());
         drop(child);
         drop(cgroup);
