@@ -93,7 +93,9 @@ impl Summary {
         let shown =
             |text: &Option<String>| text.as_deref().map_or("unknown".into(), |text| line(text).into_owned());
         let mut lines = vec![format!("id         {}", self.session)];
-        lines.push(format!("command    agentsh {} -- {}", shown(&self.verb), command(&self.agent)));
+        // What the others were given are options of their own.
+        let dashes = if matches!(self.verb.as_deref(), Some("run" | "mcp run")) { "-- " } else { "" };
+        lines.push(format!("command    agentsh {} {dashes}{}", shown(&self.verb), command(&self.agent)));
         lines.push(format!("project    {}", shown(&self.project)));
         lines.push(format!("policy     {}", shown(&self.policy)));
         lines.push(format!("started    {}", shown(&self.started_at)));
@@ -112,9 +114,8 @@ impl Summary {
 
     fn ran(&self) -> Vec<String> {
         let lines = self.processes.values().map(|process| {
-            let exit = process
-                .last_exit_code
-                .map_or("running or killed".to_owned(), |code| format!("exit status {code}"));
+            let open = if self.state == "ended" { "ended with the session" } else { "running or killed" };
+            let exit = process.last_exit_code.map_or(open.to_owned(), |code| format!("exit status {code}"));
             let cause = process.last_cause.as_deref().filter(|cause| *cause != "exited");
             let cause = cause.map_or(String::new(), |cause| format!(" ({})", line(cause)));
             format!(
@@ -276,9 +277,17 @@ fn owner(server: Option<&ServerId>) -> String {
     server.map_or("the agent".to_owned(), |server| line(&server.0).into_owned())
 }
 
+/// As a shell reads it; what nobody could type stays escaped.
 fn command(words: &[String]) -> String {
-    let words: Vec<_> = words.iter().map(|word| line(word)).collect();
-    words.join(" ")
+    let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,~".contains(c);
+    let quoted = |word: &String| {
+        let shown = line(word);
+        if !shown.is_empty() && shown.chars().all(is_plain) {
+            return shown.into_owned();
+        }
+        format!("'{}'", shown.replace('\'', "'\\''"))
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 fn count(number: u64, noun: &str) -> String {
