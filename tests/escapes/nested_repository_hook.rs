@@ -129,3 +129,27 @@ fn repositories_of_every_shape_are_guarded() {
         assert!(!place.project.join("tools/.git/config.worktree").exists());
     });
 }
+
+/// The project itself is a bare repository.
+#[test]
+fn a_project_that_is_a_repository_keeps_its_other_guards() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        place.write("HEAD", "ref: refs/heads/main\n");
+        place.write("config", "[core]\n");
+        for name in ["objects", "refs", "hooks"] {
+            place.make_directory(&place.project.join(name));
+        }
+        place.write(".vscode/tasks.json", "{}");
+        place.write(".mcp.json", "{}");
+        let project = place.project.display();
+        sandbox.holds(&[
+            no(format!("append {project}/config")),
+            no(format!("create {project}/hooks/pre-receive")),
+            no(format!("append {project}/.vscode/tasks.json")),
+            no(format!("append {project}/.mcp.json")),
+            yes(format!("create {project}/objects/new")),
+        ]);
+    });
+}

@@ -258,6 +258,10 @@ impl Builder<'_> {
             self.layout.refused.push((path.to_owned(), why));
             return;
         }
+        if self.link_to(path).is_some() {
+            self.layout.refused.push((path.to_owned(), "it lies behind a link; name where it is"));
+            return;
+        }
         match self.host.look(path) {
             Some(Found::Directory) => self.bind(path, access, Kind::Directory),
             Some(Found::File) => self.bind(path, access, Kind::File),

@@ -203,6 +203,9 @@ fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>
             why: format!("not by eBPF: {why}; {WEAKER}"),
             ..Enforcement::enforced("network", got)
         },
+        (Backend::Userns, _) => {
+            Enforcement { why: WEAKER.to_owned(), ..Enforcement::enforced("network", got) }
+        }
         _ => Enforcement::enforced("network", got),
     }
 }

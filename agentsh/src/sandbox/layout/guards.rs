@@ -79,7 +79,12 @@ impl Builder<'_> {
             }
         }
         match self.host.repositories(directory) {
-            Some(found) => found.iter().for_each(|entry| self.guard_entry(entry)),
+            Some(found) => {
+                for entry in &found {
+                    // Bound once more, the directory would cover what was guarded in it.
+                    if entry == directory { self.guard_git(entry) } else { self.guard_entry(entry) }
+                }
+            }
             None => self.layout.unsearched.push(directory.to_owned()),
         }
     }
@@ -166,7 +171,7 @@ impl Builder<'_> {
     }
 
     /// The first link on the way to a path below the project or a grant.
-    fn link_to(&self, path: &Path) -> Option<PathBuf> {
+    pub(super) fn link_to(&self, path: &Path) -> Option<PathBuf> {
         let root = self.root_of(path)?;
         let mut above: Vec<&Path> =
             path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root).collect();
