@@ -18,6 +18,7 @@ pub mod proxy;
 pub mod run;
 pub mod server;
 mod server_errors;
+mod signals;
 pub mod standard;
 pub mod trust;
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::process::Signal;
-use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
 
 use crate::agent::{self, Access as StateAccess, Kind, Launch, StateKind, Transport};
 use crate::policy;
@@ -22,6 +21,7 @@ use super::launch::{self, Running, Start};
 use super::pinning::{self, Command, Pinned};
 use super::placeholders::{self, Placeholders};
 use super::server::{Declaration, KILLED, memory_exceeded};
+use super::signals::{Signals, has_terminal, take_terminal_back};
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, environment, grants, network, socket_directory, trust,
 };
@@ -373,36 +373,9 @@ fn copy_private(path: &Path, files: &mut Files, room: &mut u64) -> std::io::Resu
     Ok(())
 }
 
-/// What may arrive while the agent runs.
-struct Signals {
-    interrupt: UnixSignal,
-    quit: UnixSignal,
-    terminate: UnixSignal,
-    hang_up: UnixSignal,
-}
-
-impl Signals {
-    fn listen() -> Result<Self, RunError> {
-        let listen =
-            |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            quit: listen(SignalKind::quit())?,
-            terminate: listen(SignalKind::terminate())?,
-            hang_up: listen(SignalKind::hangup())?,
-        })
-    }
-}
-
 const OUT_OF_MEMORY: &str = "the agent was ended: it used more memory than agent.limits.memory allows";
 /// An agent that does not end when it is asked to so often is killed.
 const MOST_REQUESTS: u32 = 3;
-
-/// Whether the keys of a terminal signal this process group.
-fn has_terminal() -> bool {
-    let terminal = std::fs::File::open("/dev/tty");
-    terminal.is_ok_and(|terminal| nix::unistd::tcgetpgrp(terminal) == Ok(nix::unistd::getpgrp()))
-}
 
 /// Waits for the agent; the terminal's signals are its business, ours are passed on.
 async fn until_exit(session: &Session, running: Running, mut signals: Signals) -> Result<u8, RunError> {
@@ -453,18 +426,6 @@ async fn until_exit(session: &Session, running: Running, mut signals: Signals) -
         cause: cause.to_owned(),
     });
     Ok(code)
-}
-
-/// An agent with job control leaves its own process group in the foreground.
-fn take_terminal_back() {
-    use nix::sys::signal::{SigSet, Signal as NixSignal};
-    let mut stop = SigSet::empty();
-    stop.add(NixSignal::SIGTTOU);
-    // Blocked, or the kernel would stop us for touching a terminal that we do not own.
-    if stop.thread_block().is_ok() {
-        let _ = nix::unistd::tcsetpgrp(std::io::stdin(), nix::unistd::getpgrp());
-        let _ = stop.thread_unblock();
-    }
 }
 
 fn agent_name(kind: Kind) -> &'static str {

@@ -1,0 +1,44 @@
+//! Signals to agentsh while an agent runs, and whose the terminal is.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::run::RunError;
+
+/// What may arrive while the agent runs.
+pub(super) struct Signals {
+    pub interrupt: Signal,
+    pub quit: Signal,
+    pub terminate: Signal,
+    pub hang_up: Signal,
+}
+
+impl Signals {
+    pub fn listen() -> Result<Self, RunError> {
+        let listen =
+            |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            quit: listen(SignalKind::quit())?,
+            terminate: listen(SignalKind::terminate())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+}
+
+/// Whether the keys of a terminal signal this process group.
+pub(super) fn has_terminal() -> bool {
+    let terminal = std::fs::File::open("/dev/tty");
+    terminal.is_ok_and(|terminal| nix::unistd::tcgetpgrp(terminal) == Ok(nix::unistd::getpgrp()))
+}
+
+/// An agent with job control leaves its own process group in the foreground.
+pub(super) fn take_terminal_back() {
+    use nix::sys::signal::{SigSet, Signal as NixSignal};
+    let mut stop = SigSet::empty();
+    stop.add(NixSignal::SIGTTOU);
+    // Blocked, or the kernel would stop us for touching a terminal that we do not own.
+    if stop.thread_block().is_ok() {
+        let _ = nix::unistd::tcsetpgrp(std::io::stdin(), nix::unistd::getpgrp());
+        let _ = stop.thread_unblock();
+    }
+}
