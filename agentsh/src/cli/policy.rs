@@ -230,7 +230,7 @@ fn tested(found: Named, place: &Surroundings) -> Result<Checked, PolicyError> {
             let policy = loaded.tested(&place.project)?;
             let what = count(policy.tests.len(), "test");
             let absent = |rule: &RuleRef| Ruled {
-                value: "this version has no engine for this section yet: it is not in force".to_owned(),
+                value: format!("{}: it is not in force", policy::NO_ENGINE),
                 rule: rule.clone(),
             };
             let mut warnings = policy.warnings;

@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use super::allow::{Allowlist, Permission, is_local};
 use super::ebpf::{self, EbpfError, Events, Kind, Loaded, NetEvent, Reason, SandboxConfig};
 use super::gate::{Caller, Gate, Origin, Refusal, Witness};
-use super::permit::permit;
+use super::permit::{permit, unruled};
 use crate::policy::domain::Host;
 use crate::store::Event;
 use crate::types::RuleRef;
@@ -268,15 +268,7 @@ fn protocol(event: &NetEvent) -> Option<&'static str> {
 
 /// What the kernel refused, in the words of the policy.
 fn refusal<W: Witness>(gate: &Gate<W>, event: &NetEvent) -> Refusal {
-    let plain = |host: String, port, reason, detail: &str| Refusal {
-        host,
-        port,
-        reason,
-        detail: detail.to_owned(),
-        rule: RuleRef::default_rule("network.allow"),
-        change: None,
-        entry: None,
-    };
+    let plain = |host, port, reason, detail: &str| *unruled(host, port, reason, detail);
     let Some(destination) = event.destination else {
         let detail = format!(
             "a socket of family {}, type {} and protocol {}",

@@ -1,8 +1,8 @@
 //! Connections out of a sandbox.
 //!
 //! Every sandbox has a network namespace of its own without a route to the outside. What its program connects to
-//! arrives at listeners that were born inside and are served here, by the session: [`allow`] and `permit` say what policy
-//! says, [`pool`] which name an address stands for, [`opening`] whether the first bytes name the same, [`resolve`]
+//! arrives at listeners that were born inside and are served here, by the session: [`allow`] and `permit` say what
+//! policy says, [`pool`] which name an address stands for, [`opening`] whether the first bytes name the same, [`resolve`]
 //! and [`vet`] where the name really leads; [`relay`] brings them together and [`copy`] carries the bytes.
 
 pub mod allow;

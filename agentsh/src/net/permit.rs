@@ -20,7 +20,8 @@ pub(super) struct Permit {
     pub caller: Option<Caller>,
 }
 
-fn unruled(host: String, port: u16, reason: &'static str, detail: &str) -> Box<Refusal> {
+/// A refusal that no rule of the policy made.
+pub(super) fn unruled(host: String, port: u16, reason: &'static str, detail: &str) -> Box<Refusal> {
     Box::new(Refusal {
         host,
         port,

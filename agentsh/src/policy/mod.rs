@@ -67,3 +67,6 @@ pub use profile::ServerProfile;
 pub use read_questions::{connect, tool};
 pub use resolve::parse;
 pub use search::{Loaded, Named, PROJECT_FILE, Search, find, find_named, load};
+
+/// Why a section of a policy is not in force.
+pub const NO_ENGINE: &str = "this version has no engine for this section yet";

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use crate::types::ServerId;
 
 use super::bridges::Bridges;
@@ -15,7 +13,7 @@ use super::network::{self, Backend};
 use super::run::RunError;
 use super::server::{Declaration, ErrorOutput, Server};
 use super::standard;
-use super::{Opening, Session, SessionError};
+use super::{Opening, Session, SessionError, signals};
 
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -65,14 +63,10 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let server = Server::new(Rc::clone(&session), declaration, ErrorOutput::Shown);
     let io = |source| RunError::Io { doing: "use standard input and output", source };
     let (input, output) = standard::streams().map_err(io)?;
-    let listen = |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });
-    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    let mut hang_up = listen(SignalKind::hangup())?;
+    let end = signals::end()?;
     let code = tokio::select! {
         ended = bridges.proxy(input, output, server, id) => ended.exit.map_or(0, |exit| exit.code),
-        _ = interrupt.recv() => 130,
-        _ = terminate.recv() => 143,
-        _ = hang_up.recv() => 129,
+        code = end => code,
     };
     if request.learn {
         session.note(&network::learned(&session));

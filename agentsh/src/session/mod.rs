@@ -163,7 +163,7 @@ impl Session {
                 asked: format!("as written in {rule}"),
                 got: "nothing".to_owned(),
                 state: "absent".to_owned(),
-                why: "this version has no engine for this section yet".to_owned(),
+                why: policy::NO_ENGINE.to_owned(),
             });
         }
     }

@@ -12,10 +12,29 @@ pub(super) struct Signals {
     pub hang_up: Signal,
 }
 
+fn listen(kind: SignalKind) -> Result<Signal, RunError> {
+    signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source })
+}
+
+/// Waits until this process is asked to end; gives its exit status, 128 and the signal.
+///
+/// # Errors
+/// When nothing can be listened for.
+pub(super) fn end() -> Result<impl Future<Output = u8>, RunError> {
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut hang_up = listen(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => 130,
+            _ = terminate.recv() => 143,
+            _ = hang_up.recv() => 129,
+        }
+    })
+}
+
 impl Signals {
     pub fn listen() -> Result<Self, RunError> {
-        let listen =
-            |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             quit: listen(SignalKind::quit())?,

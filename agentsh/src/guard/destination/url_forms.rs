@@ -244,6 +244,12 @@ fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
     sink(Destination { target, port, scheme: Some(plain), at, form: Form::Url });
 }
 
+/// What may be an authority at the beginning of a text, without punctuation behind it.
+fn authority_at(rest: &str) -> &str {
+    let length = rest.bytes().take(300).take_while(|b| is_name(*b) || *b == b'@' || *b == b':').count();
+    rest[..rest.floor_char_boundary(length)].trim_end_matches(['.', ':', ','])
+}
+
 /// `//host/path`, not in a comment and not inside of a path.
 fn relative(text: &str, key: Key, sink: &mut Sink<'_>) {
     let bytes = text.as_bytes();
@@ -253,8 +259,7 @@ fn relative(text: &str, key: Key, sink: &mut Sink<'_>) {
             continue;
         }
         let rest = &text[start + 2..];
-        let length = rest.bytes().take(300).take_while(|b| is_name(*b) || *b == b'@' || *b == b':').count();
-        let name = rest[..rest.floor_char_boundary(length)].trim_end_matches(['.', ':', ',']);
+        let name = authority_at(rest);
         let host = name.rsplit('@').next().unwrap_or("").split(':').next().unwrap_or("");
         let after = rest.as_bytes().get(name.len()).copied();
         let ended = after.is_none_or(|b| b"/\\?#\"'>)`".contains(&b) || b.is_ascii_whitespace());
@@ -290,8 +295,7 @@ fn mixed_slashes(text: &str, key: Key, sink: &mut Sink<'_>) {
             continue;
         }
         let rest = &text[at..];
-        let length = rest.bytes().take(300).take_while(|b| is_name(*b) || *b == b'@' || *b == b':').count();
-        let name = rest[..rest.floor_char_boundary(length)].trim_end_matches(['.', ':', ',']);
+        let name = authority_at(rest);
         if !name.is_empty() && (before.is_none() || name.contains('.')) {
             super::bare::give(name, at, Form::SchemeRelative, sink);
         }

@@ -13,6 +13,7 @@ use super::scan::{Hit, Leaving, Scanner, What};
 use super::sinks::Sinks;
 use super::symbols::Folded;
 use crate::guard::secrets::{self, Kind};
+use crate::guard::text::{Step, turned};
 use crate::guard::threads::side_by_side;
 use crate::types::ServerId;
 
@@ -306,25 +307,22 @@ impl Judge {
     fn permuted(&mut self, text: &str, leaf: usize, backwards: &mut usize, search: &mut Search<'_, '_>) {
         if text.len() <= *backwards {
             *backwards -= text.len();
-            let reversed: String = text.chars().rev().collect();
+            let reversed = turned(Step::Reversed, text);
             let mut folded = std::mem::take(&mut self.single);
             folded.clear();
             folded.push(&reversed);
             let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
             // What lies between letters is the same in both directions, and was looked at.
             for hit in hits.list.iter().filter(|hit| !matches!(hit.what, What::Shifted(_))) {
-                search.decoded(hit, &reversed, leaf, vec!["reversed"]);
+                search.decoded(hit, &reversed, leaf, vec![Step::Reversed.as_str()]);
             }
             self.short_values(&reversed, leaf, &mut folded, search);
             self.single = folded;
         }
         if text.len() <= MAX_SHIFTED && text.bytes().any(|byte| byte.is_ascii_digit()) {
-            for by in 1..26 {
-                let turned: String = text.chars().map(|c| turned(c, |at| (at + by) % 26)).collect();
-                self.view(&turned, leaf, &|| vec!["shifted"], search);
+            for step in (1..26).map(Step::Caesar).chain([Step::Atbash]) {
+                self.view(&turned(step, text), leaf, &|| vec![step.as_str()], search);
             }
-            let mirrored: String = text.chars().map(|c| turned(c, |at| 25 - at)).collect();
-            self.view(&mirrored, leaf, &|| vec!["mirrored"], search);
         }
     }
 
@@ -391,15 +389,6 @@ fn is_said(leaf: &Leaf<'_>) -> bool {
 /// What is shorter is only a part of the whole.
 fn is_decoded(leaf: &&Leaf<'_>) -> bool {
     leaf.role != Role::Number && leaf.text.len() >= MIN_DECODED
-}
-
-/// Another letter of the alphabet, of the same case.
-fn turned(character: char, place: impl Fn(u8) -> u8) -> char {
-    match character {
-        'a'..='z' => char::from(b'a' + place(character as u8 - b'a')),
-        'A'..='Z' => char::from(b'A' + place(character as u8 - b'A')),
-        other => other,
-    }
 }
 
 fn places(hits: &[Hit]) -> Vec<Range<usize>> {

@@ -51,6 +51,7 @@ pub use decoded::Decoded;
 pub use encoded::looks_encoded;
 pub use fold::{Folded, fold, fold_into};
 pub use limits::{Limits, Outcome};
+pub use permuted::turned;
 pub use step::Step;
 pub use stream::Stream;
 pub use views::{View, visit, visit_orders};

@@ -80,7 +80,8 @@ fn is_mixed(word: &str) -> bool {
 }
 
 /// `text` with one permutation undone.
-fn turned(step: Step, text: &str) -> String {
+#[must_use]
+pub fn turned(step: Step, text: &str) -> String {
     match step {
         Step::Reversed => text.chars().rev().collect(),
         Step::Caesar(places) => map(text, |byte| rotate(byte, 26 - places % 26)),

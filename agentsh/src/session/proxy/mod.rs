@@ -12,8 +12,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use crate::guard::ContentGuard;
 use crate::mcp::aggregate::Own;
 use crate::policy::PolicyError;
@@ -26,7 +24,7 @@ use super::context::Context;
 use super::network::Backend;
 use super::run::RunError;
 use super::server::{Declaration, ErrorOutput, Server};
-use super::{Opening, Session, SessionError, standard};
+use super::{Opening, Session, SessionError, signals, standard};
 
 pub use settings::{ResponseMode, Settings, SettingsError};
 
@@ -92,14 +90,10 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         .with_webhook(webhook.clone());
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for signals"))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(io("listen for signals"))?;
-    let mut hang_up = signal(SignalKind::hangup()).map_err(io("listen for signals"))?;
+    let end = signals::end()?;
     let code = tokio::select! {
         () = bridges.aggregate(input, output, servers, own) => 0,
-        _ = interrupt.recv() => 130,
-        _ = terminate.recv() => 143,
-        _ = hang_up.recv() => 129,
+        code = end => code,
     };
     if let Some(webhook) = webhook {
         webhook.finish(outgoing::LAST_WORDS).await;
