@@ -3,21 +3,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
-use rustix::net::SendFlags;
 use rustix::pipe::SpliceFlags;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Bytes that went through one connection, as the sandbox sees it.
-#[derive(Debug)]
-pub struct Traffic {
-    pub sent: Cell<u64>,
-    pub received: Cell<u64>,
-    last: Cell<Instant>,
-}
+use super::socket::send_now;
+use super::traffic::{Direction, Traffic};
 
 /// A connection over which nothing goes for this long is closed.
 pub const IDLE: Duration = Duration::from_secs(3600);
@@ -37,39 +31,16 @@ thread_local! {
     static PIPES: Cell<usize> = const { Cell::new(0) };
 }
 
-impl Default for Traffic {
-    fn default() -> Self {
-        Self { sent: Cell::new(0), received: Cell::new(0), last: Cell::new(Instant::now()) }
-    }
-}
-
-impl Traffic {
-    pub(super) fn moved(&self, counter: &Cell<u64>, bytes: usize) {
-        counter.set(counter.get() + bytes as u64);
-        self.last.set(Instant::now());
-    }
-
-    /// Returns when nothing has moved for `limit`.
-    pub(super) async fn idle(&self, limit: Duration) {
-        loop {
-            let left = limit.saturating_sub(self.last.get().elapsed());
-            if left.is_zero() {
-                return;
-            }
-            tokio::time::sleep(left).await;
-        }
-    }
-}
-
-/// Copies both ways with half-close. An end with an error, or by idleness, resets both sides.
+/// Copies both ways with half-close. Whoever calls closes both next, which passes on the later of the two ends. An end
+/// with an error, or by idleness, resets both sides when they are closed.
 ///
 /// # Errors
 /// The first error of either side; `TimedOut` for an idle connection.
 pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, traffic: &Traffic) -> io::Result<()> {
     let both = async {
         tokio::try_join!(
-            one_way(inside, outside, traffic, &traffic.sent),
-            one_way(outside, inside, traffic, &traffic.received)
+            one_way(inside, outside, traffic, Direction::Up),
+            one_way(outside, inside, traffic, Direction::Down)
         )
     };
     let result = tokio::select! {
@@ -83,7 +54,7 @@ pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, traffic: &Traffi
     result
 }
 
-/// One direction to its end; the end is passed on.
+/// One direction to its end, which is passed on when the other direction goes on.
 ///
 /// # Errors
 /// The error of either side.
@@ -91,20 +62,22 @@ pub async fn one_way(
     from: &TcpStream,
     to: &TcpStream,
     traffic: &Traffic,
-    counter: &Cell<u64>,
+    direction: Direction,
 ) -> io::Result<()> {
     let mut way = Way::default();
     loop {
         from.readable().await?;
-        match way.turn(from, to, counter.get() > LARGE).await? {
+        match way.turn(from, to, traffic.bytes(direction) > LARGE).await? {
             None => {}
             Some(0) => break,
-            Some(moved) => traffic.moved(counter, moved),
+            Some(moved) => traffic.moved(direction, moved),
         }
         // One stream at full speed must not keep the others waiting.
         tokio::task::coop::consume_budget().await;
     }
-    shut_in_turn(to).await;
+    if traffic.ends(direction).await {
+        shut(to);
+    }
     Ok(())
 }
 
@@ -140,36 +113,27 @@ impl Way {
     }
 }
 
-/// As [`shut`], after what is under way elsewhere: nobody waits for an end as he waits for an answer.
-pub(super) async fn shut_in_turn(stream: &TcpStream) {
-    tokio::task::yield_now().await;
-    shut(stream);
-}
-
 /// Closes the sending side. A connection that is gone already needs no end.
 pub fn shut(stream: &TcpStream) {
     let _ = rustix::net::shutdown(stream, rustix::net::Shutdown::Write);
 }
 
 /// Closing then sends a reset instead of an end, which says that something went wrong.
-pub fn reset_when_dropped(stream: &TcpStream) {
+pub fn reset_when_dropped(stream: &impl AsFd) {
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
 
 /// # Errors
 /// The connection's own.
 pub async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    let mut first = true;
+    // There is room nearly always, also before the runtime has heard of it.
+    if !bytes.is_empty() {
+        let sent = send_now(to, bytes)?;
+        bytes = bytes.get(sent..).unwrap_or_default();
+    }
     while !bytes.is_empty() {
-        let written = if std::mem::take(&mut first) {
-            // There is room nearly always, also before the runtime has heard of it.
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            rustix::net::send(to, bytes, flags).map_err(io::Error::from)
-        } else {
-            to.writable().await?;
-            to.try_write(bytes)
-        };
-        match written {
+        to.writable().await?;
+        match to.try_write(bytes) {
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -272,10 +236,11 @@ mod tests {
         let (mut program, inside) = connected().await;
         let (outside, mut server) = connected().await;
         let (up, down) = (300_000_usize, 3_000_000_usize);
-        let relay = async {
+        let relay = async move {
             let traffic = Traffic::default();
             both_ways(&inside, &outside, &traffic).await.unwrap();
-            (traffic.sent.get(), traffic.received.get())
+            drop((inside, outside));
+            (traffic.bytes(Direction::Up), traffic.bytes(Direction::Down))
         };
         let program = async {
             program.write_all(&vec![7; up]).await.unwrap();

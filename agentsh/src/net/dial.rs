@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use super::socket::Socket;
 
 /// More addresses than this are not tried: a name must not turn one connection into a scan.
 pub const MAX_ADDRESSES: usize = 8;
@@ -30,24 +31,32 @@ impl Default for Timeouts {
     }
 }
 
+/// A connection, and which of the addresses it is to.
+#[derive(Debug)]
+pub struct Dialled {
+    pub socket: Socket,
+    pub address: IpAddr,
+}
+
 /// Connects to the first address that answers. The addresses must have been vetted; they are tried in their order,
 /// the first [`MAX_ADDRESSES`] of them.
 ///
 /// # Errors
 /// The error of the last address that failed, `TimedOut`, or `AddrNotAvailable` when there is none.
-pub async fn dial(addresses: &[IpAddr], port: u16, timeouts: Timeouts) -> io::Result<TcpStream> {
+pub async fn dial(addresses: &[IpAddr], port: u16, timeouts: Timeouts) -> io::Result<Dialled> {
     match timeout(timeouts.total, race(addresses, port, timeouts.attempt_delay)).await {
         Ok(done) => done,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
-type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+type Attempt = Pin<Box<dyn Future<Output = io::Result<Dialled>> + Send>>;
 
-async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<TcpStream> {
+async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<Dialled> {
     let mut waiting = addresses.iter().take(MAX_ADDRESSES).map(|address| SocketAddr::new(*address, port));
     let mut running: Vec<Attempt> = Vec::new();
-    let mut next_start: Pin<Box<Sleep>> = Box::pin(sleep(Duration::ZERO));
+    // None before the first address: a timer costs more than a connection that stands at once.
+    let mut next_start: Option<Pin<Box<Sleep>>> = None;
     let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
     poll_fn(|context| {
         loop {
@@ -55,7 +64,7 @@ async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<Tc
             let mut index = 0;
             while let Some(attempt) = running.get_mut(index) {
                 match attempt.as_mut().poll(context) {
-                    Poll::Ready(Ok(stream)) => return Poll::Ready(Ok(stream)),
+                    Poll::Ready(Ok(dialled)) => return Poll::Ready(Ok(dialled)),
                     Poll::Ready(Err(error)) => {
                         last_error = error;
                         failed = true;
@@ -65,13 +74,15 @@ async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<Tc
                 }
             }
             // The next address starts when the one before it failed or had its head start.
-            if !failed && next_start.as_mut().poll(context).is_pending() && !running.is_empty() {
+            let is_waiting =
+                next_start.as_mut().is_some_and(|start| start.as_mut().poll(context).is_pending());
+            if !failed && is_waiting && !running.is_empty() {
                 return Poll::Pending;
             }
             match waiting.next() {
                 Some(address) => {
                     running.push(Box::pin(connect(address)));
-                    next_start.set(sleep_until(Instant::now() + delay));
+                    next_start = Some(Box::pin(sleep_until(Instant::now() + delay)));
                 }
                 None if running.is_empty() => {
                     let error = std::mem::replace(&mut last_error, io::ErrorKind::Other.into());
@@ -84,9 +95,9 @@ async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<Tc
     .await
 }
 
-/// As [`TcpStream::connect`], without a turn of the runtime where the connection stands at once: on this machine it
+/// As [`tokio::net::TcpStream::connect`], without a turn of the runtime where the connection stands at once: on this machine it
 /// does, although the first call says that it is on its way.
-async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+async fn connect(address: SocketAddr) -> io::Result<Dialled> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -94,16 +105,18 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     if began == Err(Errno::INPROGRESS) {
         began = rustix::net::connect(&socket, &address);
     }
-    let stream = TcpStream::from_std(socket.into())?;
+    let socket = Socket::bare(socket);
+    let dialled = |socket| Ok(Dialled { socket, address: address.ip() });
     match began {
-        Ok(()) | Err(Errno::ISCONN) => return Ok(stream),
+        Ok(()) | Err(Errno::ISCONN) => return dialled(socket),
         Err(Errno::ALREADY | Errno::INPROGRESS) => {}
         Err(error) => return Err(error.into()),
     }
+    let stream = socket.watched()?;
     stream.writable().await?;
     match stream.take_error()? {
         Some(error) => Err(error),
-        None => Ok(stream),
+        None => dialled(Socket::Watched(stream)),
     }
 }
 
@@ -112,7 +125,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     fn run<T>(test: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
@@ -146,8 +159,9 @@ mod tests {
             let began = Instant::now();
             let timeouts = Timeouts { attempt_delay: Duration::from_secs(5), total: Duration::from_secs(9) };
             let order = [Ipv6Addr::LOCALHOST.into(), v4(3), v4(4), v4(2)];
-            let stream = dial(&order, port, timeouts).await.unwrap();
-            assert_eq!(stream.peer_addr().unwrap().ip(), v4(2));
+            let dialled = dial(&order, port, timeouts).await.unwrap();
+            assert_eq!(dialled.address, v4(2));
+            assert_eq!(dialled.socket.peer_addr().unwrap().ip(), v4(2));
             assert!(began.elapsed() < Duration::from_secs(2));
         });
     }
@@ -159,8 +173,8 @@ mod tests {
             let Ok(listener) = TcpListener::bind((v4(2), silent.port())).await else { return };
             let timeouts =
                 Timeouts { attempt_delay: Duration::from_millis(20), total: Duration::from_secs(5) };
-            let stream = dial(&[silent.ip(), v4(2)], silent.port(), timeouts).await.unwrap();
-            assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
+            let dialled = dial(&[silent.ip(), v4(2)], silent.port(), timeouts).await.unwrap();
+            assert_eq!(dialled.socket.peer_addr().unwrap(), listener.local_addr().unwrap());
         });
     }
 

@@ -7,13 +7,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Mutex;
 
-use tokio::net::TcpStream;
-
 use super::allow::Allowlist;
 use super::authority::Authority;
 use super::kernel::Policed;
 use super::pool::Pool;
 use super::resolve::{ResolveError, Resolver};
+use super::socket::Socket;
 use crate::policy::NetworkPolicy;
 use crate::store::Event;
 use crate::types::{RuleRef, ServerId};
@@ -97,7 +96,7 @@ pub struct Caller {
 impl Origin {
     /// None for a connection that nobody redirected.
     #[must_use]
-    pub fn of(&self, stream: &TcpStream) -> Option<Arrived> {
+    pub fn of(&self, stream: &Socket) -> Option<Arrived> {
         let (address, caller) = match self {
             Self::Arrival => (stream.local_addr().ok()?, None),
             Self::Kernel(policed) => {

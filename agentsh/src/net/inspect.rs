@@ -14,11 +14,12 @@ use tokio::sync::Notify;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::authority::Authority;
-use super::copy::{IDLE, Traffic, reset_when_dropped, shut};
+use super::copy::{IDLE, reset_when_dropped, shut};
 use super::http_host;
 use super::opening::{Closed, Http};
 use super::refuse::{self, Farewell};
 use super::requests::End;
+use super::traffic::{Direction, Traffic};
 
 /// Each handshake, and the last words to a program that is refused.
 const HANDSHAKE: Duration = Duration::from_secs(20);
@@ -180,7 +181,7 @@ async fn up(
         if !released.is_empty() {
             server.write_all(&released).await?;
             server.flush().await?;
-            shared.traffic.moved(&shared.traffic.sent, released.len());
+            shared.traffic.moved(Direction::Up, released.len());
         }
         if let Some(refusal) = refusal {
             return Err(Stop::Refused(refusal));
@@ -225,7 +226,7 @@ async fn down(
         }
         program.write_all(bytes).await?;
         program.flush().await?;
-        shared.traffic.moved(&shared.traffic.received, read);
+        shared.traffic.moved(Direction::Down, read);
     }
 }
 

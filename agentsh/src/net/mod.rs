@@ -7,6 +7,7 @@
 
 pub mod allow;
 pub mod authority;
+mod carry;
 pub mod copy;
 pub mod dial;
 pub mod dns;
@@ -26,7 +27,9 @@ pub mod requests;
 pub mod resolve;
 mod second_hello;
 pub mod service;
+pub mod socket;
 pub mod tls_sni;
+pub mod traffic;
 pub mod vet;
 mod wakeful;
 

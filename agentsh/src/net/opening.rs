@@ -1,13 +1,14 @@
 //! The first bytes of a connection: TLS with the right name, plain HTTP with the right host, or refused.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::net::RecvFlags;
 use tokio::net::TcpStream;
 
 use super::http_host;
 use super::refuse::{ACCESS_DENIED, Farewell, UNRECOGNIZED_NAME};
+use super::socket::recv_now;
 use super::tls_sni::{self, Hello};
 use crate::policy::{RequestRule, Ruled};
 
@@ -58,33 +59,97 @@ pub struct Wanted<'a> {
 
 /// A program has this long to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(10);
+const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Reads as much as is needed to tell.
-///
-/// # Errors
-/// [`Closed`]; nothing was forwarded yet.
-pub async fn read(stream: &TcpStream, wanted: Wanted<'_>) -> Result<Opening, Closed> {
-    match tokio::time::timeout(PATIENCE, first(stream, wanted)).await {
-        Ok(opening) => opening,
-        Err(_) => Err(Closed::Refused {
-            protocol: None,
-            reason: "silent",
-            detail: format!("neither TLS nor HTTP within {} s", PATIENCE.as_secs()),
-            farewell: Farewell::Reset,
-        }),
-    }
+/// Reads as much as is needed to tell. Nothing is forwarded meanwhile.
+pub struct Reading<'a> {
+    wanted: Wanted<'a>,
+    hello: tls_sni::Reader,
+    bytes: Vec<u8>,
+    /// Once it is not TLS.
+    http: Option<Box<Http>>,
 }
 
-async fn first(stream: &TcpStream, wanted: Wanted<'_>) -> Result<Opening, Closed> {
-    let mut hello = tls_sni::Reader::default();
-    let mut bytes = Vec::new();
-    loop {
-        let before = bytes.len();
-        more(stream, &mut bytes).await.map_err(|_| Closed::Gone)?;
-        match hello.feed(bytes.get(before..).unwrap_or_default()) {
-            Hello::NeedMore => {}
-            Hello::NotTls => return http(stream, bytes, wanted).await,
-            hello => return judge(&hello, wanted).map_or(Ok(Opening::Tls(bytes)), Err),
+impl<'a> Reading<'a> {
+    #[must_use]
+    pub fn new(wanted: Wanted<'a>) -> Self {
+        Self { wanted, hello: tls_sni::Reader::default(), bytes: Vec::new(), http: None }
+    }
+
+    /// What a program says first comes with its connection, nearly always. None: the rest has to be waited for.
+    pub fn at_once(&mut self, from: &impl AsFd) -> Option<Result<Opening, Closed>> {
+        let mut chunk = [0; CHUNK_BYTES];
+        match recv_now(from, &mut chunk) {
+            Ok(0) => Some(Err(Closed::Gone)),
+            Ok(read) => self.feed(chunk.get(..read).unwrap_or_default()),
+            // Whatever it is, whoever waits for more meets it again.
+            Err(_) => None,
+        }
+    }
+
+    /// # Errors
+    /// [`Closed`].
+    pub async fn rest(mut self, stream: &TcpStream) -> Result<Opening, Closed> {
+        let first = async {
+            let mut new = Vec::new();
+            loop {
+                more(stream, &mut new).await.map_err(|_| Closed::Gone)?;
+                if let Some(opening) = self.feed(&new) {
+                    return opening;
+                }
+                new.clear();
+            }
+        };
+        tokio::time::timeout(PATIENCE, first).await.unwrap_or_else(|_| {
+            Err(Closed::Refused {
+                protocol: None,
+                reason: "silent",
+                detail: format!("neither TLS nor HTTP within {} s", PATIENCE.as_secs()),
+                farewell: Farewell::Reset,
+            })
+        })
+    }
+
+    /// None: more is needed.
+    fn feed(&mut self, new: &[u8]) -> Option<Result<Opening, Closed>> {
+        if self.http.is_some() {
+            return self.request(new);
+        }
+        self.bytes.extend_from_slice(new);
+        match self.hello.feed(new) {
+            Hello::NeedMore => None,
+            Hello::NotTls => {
+                // A method is a word of capital letters; anything else gets no answer in a language it does not speak.
+                if !self.bytes.first().is_some_and(u8::is_ascii_uppercase) {
+                    return Some(Err(Closed::Refused {
+                        protocol: None,
+                        reason: "not-tls-or-http",
+                        detail: "the first bytes are neither TLS nor HTTP".to_owned(),
+                        farewell: Farewell::Reset,
+                    }));
+                }
+                let reader = http_host::Reader::new(self.wanted.host, self.wanted.port);
+                let reader = reader.with_rules(self.wanted.requests.to_vec());
+                self.http = Some(Box::new(Http { reader, held: Vec::new(), released: 0 }));
+                let bytes = std::mem::take(&mut self.bytes);
+                self.request(&bytes)
+            }
+            hello => {
+                let bytes = std::mem::take(&mut self.bytes);
+                Some(judge(&hello, self.wanted).map_or(Ok(Opening::Tls(bytes)), Err))
+            }
+        }
+    }
+
+    fn request(&mut self, new: &[u8]) -> Option<Result<Opening, Closed>> {
+        let mut http = self.http.take()?;
+        match http.take(new) {
+            Err(refused) => Some(Err(Closed::Request(refused))),
+            Ok(()) if http.released > 0 => Some(Ok(Opening::Http(http))),
+            Ok(()) => {
+                self.http = Some(http);
+                None
+            }
         }
     }
 }
@@ -121,29 +186,6 @@ pub(super) fn judge(hello: &Hello, wanted: Wanted<'_>) -> Option<Closed> {
     }
 }
 
-async fn http(stream: &TcpStream, bytes: Vec<u8>, wanted: Wanted<'_>) -> Result<Opening, Closed> {
-    // A method is a word of capital letters; anything else gets no answer in a language it does not speak.
-    if !bytes.first().is_some_and(u8::is_ascii_uppercase) {
-        return Err(Closed::Refused {
-            protocol: None,
-            reason: "not-tls-or-http",
-            detail: "the first bytes are neither TLS nor HTTP".to_owned(),
-            farewell: Farewell::Reset,
-        });
-    }
-    let reader = http_host::Reader::new(wanted.host, wanted.port).with_rules(wanted.requests.to_vec());
-    let mut http = Http { reader, held: Vec::new(), released: 0 };
-    let mut new = bytes;
-    loop {
-        http.take(&new).map_err(Closed::Request)?;
-        if http.released > 0 {
-            return Ok(Opening::Http(Box::new(http)));
-        }
-        new.clear();
-        more(stream, &mut new).await.map_err(|_| Closed::Gone)?;
-    }
-}
-
 impl Http {
     /// Judges the next bytes of the program; none judge again what was held back.
     ///
@@ -156,6 +198,19 @@ impl Http {
         Ok(())
     }
 
+    /// What may go on.
+    #[must_use]
+    pub fn ready(&self) -> &[u8] {
+        self.held.get(..self.released).unwrap_or_default()
+    }
+
+    /// So many bytes of [`Self::ready`] have gone.
+    pub fn sent(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.released);
+        self.held.drain(..bytes);
+        self.released -= bytes;
+    }
+
     /// What may go on, each byte once.
     pub fn release(&mut self) -> Vec<u8> {
         let rest = self.held.split_off(self.released);
@@ -166,10 +221,9 @@ impl Http {
 
 /// At least one byte more; an end of file is an error here.
 pub(super) async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let mut chunk = [0; 16 * 1024];
-    // A program's first words come with the connection, before the runtime has heard of them.
-    let first = rustix::net::recv(stream, &mut chunk, RecvFlags::DONTWAIT);
-    let mut got = first.map(|(read, _)| read).map_err(io::Error::from);
+    let mut chunk = [0; CHUNK_BYTES];
+    // It may be there before the runtime has heard of it.
+    let mut got = recv_now(stream, &mut chunk);
     loop {
         match got {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -1,6 +1,6 @@
 //! Where a connection goes and what policy says to it, from the address alone; and refusals in the words of that rule.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::allow::{Decision, Permission};
 use super::gate::{Caller, Gate, Refusal, Witness};
@@ -9,6 +9,7 @@ use super::opening::Wanted;
 use super::pool::Pool;
 use crate::policy::RequestRule;
 use crate::policy::domain::Host;
+use crate::store::Event;
 use crate::types::RuleRef;
 
 /// Where a connection goes, and what policy says to it.
@@ -18,6 +19,38 @@ pub(super) struct Permit {
     pub port: u16,
     pub decision: Decision,
     pub caller: Option<Caller>,
+}
+
+impl Permit {
+    /// The event of this connection, as it begins.
+    pub fn event<W: Witness>(
+        &self,
+        gate: &Gate<W>,
+        protocol: &str,
+        address: Option<IpAddr>,
+        connection: u64,
+    ) -> Event {
+        Event::McpNetworkConnection {
+            server_id: gate.server.clone(),
+            connection,
+            name: match &self.host {
+                Host::Name(name) => Some(name.clone()),
+                Host::Address(_) => None,
+            },
+            address: address.map(|address| address.to_string()),
+            port: self.port,
+            protocol: protocol.to_owned(),
+            action: "allow".to_owned(),
+            state: "open".to_owned(),
+            detail: String::new(),
+            rule: self.decision.rule.clone(),
+            pid: self.caller.as_ref().map(|caller| caller.pid),
+            comm: self.caller.as_ref().map(|caller| caller.comm.clone()),
+            bytes_sent: 0,
+            bytes_received: 0,
+            duration_ms: 0,
+        }
+    }
 }
 
 /// A refusal that no rule of the policy made.

@@ -5,6 +5,10 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use super::copy::{reset_when_dropped, shut, write_all};
+use super::gate::{Gate, Refusal, Witness};
+use super::http_host;
+use super::permit::{Permit, request_refusal};
+use super::socket::Socket;
 
 /// What is said before the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,23 +20,53 @@ pub enum Farewell {
     Http(u16, String),
 }
 
+/// A permitted connection that goes no further, and what its program is told.
+pub(super) struct Refused {
+    pub refusal: Refusal,
+    pub protocol: Option<&'static str>,
+    pub farewell: Farewell,
+}
+
+impl Refused {
+    /// For a request of plain HTTP.
+    pub fn request(permit: &Permit, refused: &http_host::Refusal) -> Self {
+        let host = &permit.shown;
+        let text =
+            format!("agentsh: this request is refused ({}): the connection is to '{host}'", refused.code);
+        Self {
+            refusal: request_refusal(permit, refused),
+            protocol: Some("http"),
+            farewell: Farewell::Http(403, text),
+        }
+    }
+}
+
 pub const ACCESS_DENIED: u8 = 49;
 pub const UNRECOGNIZED_NAME: u8 = 112;
 
 /// How long a program may take to read the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What is not on record is not told either: the connection breaks.
+pub(super) async fn tell<W: Witness>(gate: &Gate<W>, socket: Socket, permit: &Permit, refused: Refused) {
+    let caller = permit.caller.as_ref();
+    let recorded = gate.commit_refusal(&refused.refusal, None, refused.protocol, caller).await;
+    let farewell = if recorded { refused.farewell } else { Farewell::Reset };
+    refuse(socket, &farewell).await;
+}
+
 /// Says it and closes. The rest of what the program sends is read and thrown away: an unread byte would turn the
 /// answer into a reset.
-pub async fn refuse(stream: TcpStream, farewell: &Farewell) {
+pub async fn refuse(socket: Socket, farewell: &Farewell) {
     let bytes = match farewell {
         Farewell::Reset => {
-            reset_when_dropped(&stream);
+            reset_when_dropped(&socket);
             return;
         }
         Farewell::Alert(number) => vec![21, 3, 3, 0, 2, 2, *number],
         Farewell::Http(status, text) => http(*status, text),
     };
+    let Ok(stream) = socket.watched() else { return };
     let say = async {
         write_all(&stream, &bytes).await?;
         shut(&stream);

@@ -1,28 +1,32 @@
 //! From a connection that arrived in a sandbox to the one that leaves the machine: who is meant, whether policy
 //! allows it, whether the first bytes say the same, and only then the real address.
 
+use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener as StdListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use rustix::net::SocketFlags;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
 
-use super::copy::{self, Traffic, reset_when_dropped, write_all};
-use super::dial::{Timeouts, dial};
-use super::gate::{Gate, Refusal, Seat, Witness};
-use super::opening::{self, Closed, Opening};
-use super::permit::{Permit, dialled_directly, permit, refusal, request_refusal, wanted};
-use super::refuse::{ACCESS_DENIED, Farewell, refuse};
-use super::requests::{self, End};
+use super::carry::{First, Opened, carry};
+use super::copy::reset_when_dropped;
+use super::dial::{Dialled, Timeouts, dial};
+use super::gate::{Gate, Witness};
+use super::opening::{Closed, Opening, Reading};
+use super::permit::{Permit, dialled_directly, permit, refusal, wanted};
+use super::refuse::{ACCESS_DENIED, Farewell, Refused, refuse, tell};
 use super::resolve::ResolveError;
+use super::socket::Socket;
+use super::traffic::Traffic;
 use super::wakeful::Wakeful;
-use super::{http_host, inspect, second_hello};
 use crate::policy::domain::Host;
 use crate::store::Event;
 
-/// A connection that lasts longer than this is written down before its end.
-const LASTING: Duration = Duration::from_secs(1);
 /// Out of descriptors: how long some connection gets to end.
 const BREATH: Duration = Duration::from_millis(50);
 
@@ -31,33 +35,38 @@ const BREATH: Duration = Duration::from_millis(50);
 /// # Errors
 /// When the listener itself is unusable.
 pub async fn serve<W: Witness>(
-    listener: StdListener,
+    listener: TcpListener,
     gate: Rc<Gate<W>>,
     wakeful: Rc<Wakeful>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let listener = TcpListener::from_std(listener)?;
+    // Its connections have it from the start. Without it small answers wait for acknowledgements.
+    let _ = rustix::net::sockopt::set_tcp_nodelay(&listener, true);
+    // The runtime's own listener would watch whatever it accepts; only whether somebody is there matters here.
+    let listener = TcpStream::from_std(OwnedFd::from(listener).into())?;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {
         // A program that dials without end waits in the listener's queue, not in ours.
         gate.witness.room().await;
-        let Ok((stream, _)) = listener.accept().await else {
+        let accept = || Ok(rustix::net::accept_with(&listener, flags)?);
+        let accepted: io::Result<OwnedFd> = listener.async_io(Interest::READABLE, accept).await;
+        let Ok(socket) = accepted else {
             tokio::time::sleep(BREATH).await;
             continue;
         };
         wakeful.stir();
-        let gate = Rc::clone(&gate);
+        let (gate, wakeful) = (Rc::clone(&gate), Rc::clone(&wakeful));
         gate.live.set(gate.live.get() + 1);
-        tokio::task::spawn_local(async move {
-            connection(&gate, stream).await;
+        let mut carried = Box::pin(async move {
+            connection(&gate, Socket::bare(socket), &wakeful).await;
             gate.live.set(gate.live.get().saturating_sub(1));
         });
+        // Its first steps at once: somebody waits for them, and nobody for the ends of others, which come before it in
+        // the queue of tasks.
+        if poll_fn(|context| Poll::Ready(carried.as_mut().poll(context))).await.is_pending() {
+            tokio::task::spawn_local(carried);
+        }
     }
-}
-
-struct Refused {
-    refusal: Refusal,
-    protocol: Option<&'static str>,
-    farewell: Farewell,
 }
 
 /// Why a permitted connection goes no further.
@@ -69,14 +78,13 @@ enum Stop {
     Refused(Box<Refused>),
 }
 
-async fn connection<W: Witness>(gate: &Gate<W>, stream: TcpStream) {
-    // Without it small answers wait for acknowledgements. A connection that is gone already fails below.
-    let _ = stream.set_nodelay(true);
+async fn connection<W: Witness>(gate: &Gate<W>, socket: Socket, wakeful: &Rc<Wakeful>) {
+    let expected = wakeful.expect();
     if gate.witness.is_broken() {
-        reset_when_dropped(&stream);
+        reset_when_dropped(&socket);
         return;
     }
-    let arrived = gate.origin.of(&stream);
+    let arrived = gate.origin.of(&socket);
     let caller = arrived.as_ref().and_then(|arrived| arrived.caller.clone());
     let permit = match arrived.map_or_else(|| Err(dialled_directly()), |to| permit(gate, to.destination)) {
         Ok(permit) => Permit { caller, ..permit },
@@ -84,7 +92,7 @@ async fn connection<W: Witness>(gate: &Gate<W>, stream: TcpStream) {
             let address = Some(refusal.host.clone()).filter(|host| host.parse::<IpAddr>().is_ok());
             // Either way it breaks: there is nothing more that the program could be told.
             let _ = gate.commit_refusal(&refusal, address, None, caller.as_ref()).await;
-            return refuse(stream, &Farewell::Reset).await;
+            return refuse(socket, &Farewell::Reset).await;
         }
     };
     let Some(seat) = gate.room.take() else {
@@ -95,61 +103,62 @@ async fn connection<W: Witness>(gate: &Gate<W>, stream: TcpStream) {
             (None, None),
         );
         let _ = gate.commit_refusal(&refusal, None, None, permit.caller.as_ref()).await;
-        return refuse(stream, &Farewell::Reset).await;
+        return refuse(socket, &Farewell::Reset).await;
     };
-    match open(gate, &stream, &permit).await {
-        Ok(opened) => carry(gate, stream, &permit, opened, &seat).await,
-        Err(Stop::Gone) => reset_when_dropped(&stream),
-        Err(Stop::Failed(farewell)) => refuse(stream, &farewell).await,
-        Err(Stop::Refused(refused)) => tell(gate, stream, &permit, *refused).await,
+    // A connection that cannot be watched is closed; nothing of it went anywhere.
+    let Ok((socket, first)) = first(socket, &permit).await else { return };
+    match open(gate, first, &permit).await {
+        Ok(opened) => {
+            let traffic = Traffic::new(Rc::clone(wakeful), expected);
+            carry(gate, socket, &permit, opened, (&seat, &traffic)).await;
+        }
+        Err(Stop::Gone) => reset_when_dropped(&socket),
+        Err(Stop::Failed(farewell)) => refuse(socket, &farewell).await,
+        Err(Stop::Refused(refused)) => tell(gate, socket, &permit, *refused).await,
     }
 }
 
-/// What is not on record is not told either: the connection breaks.
-async fn tell<W: Witness>(gate: &Gate<W>, stream: TcpStream, permit: &Permit, refused: Refused) {
-    let caller = permit.caller.as_ref();
-    let recorded = gate.commit_refusal(&refused.refusal, None, refused.protocol, caller).await;
-    let farewell = if recorded { refused.farewell } else { Farewell::Reset };
-    refuse(stream, &farewell).await;
+/// Reads the first bytes where they have to be judged.
+async fn first(socket: Socket, permit: &Permit) -> io::Result<(Socket, Result<First, Closed>)> {
+    if permit.decision.any_tcp || super::allow::is_local(&permit.host) {
+        return Ok((socket, Ok(First::Nothing)));
+    }
+    let mut reading = Reading::new(wanted(permit));
+    let (socket, opening) = match reading.at_once(&socket) {
+        Some(opening) => (socket, opening),
+        None => {
+            let stream = socket.watched()?;
+            let opening = reading.rest(&stream).await;
+            (Socket::Watched(stream), opening)
+        }
+    };
+    Ok((socket, opening.map(First::Read)))
 }
 
-enum First {
-    /// Nothing was read.
-    Any,
-    Read(Opening),
-}
-
-struct Opened {
-    protocol: &'static str,
-    first: First,
-    outside: TcpStream,
-    address: Option<IpAddr>,
-}
-
-/// Reads the first bytes where they have to be judged, then dials.
-async fn open<W: Witness>(gate: &Gate<W>, stream: &TcpStream, permit: &Permit) -> Result<Opened, Stop> {
-    let is_local = super::allow::is_local(&permit.host);
-    let (protocol, first) = if permit.decision.any_tcp || is_local {
-        ("tcp", First::Any)
-    } else {
-        match opening::read(stream, wanted(permit)).await {
-            Ok(opening @ Opening::Tls(_)) => ("tls", First::Read(opening)),
-            Ok(opening @ Opening::Http(_)) => ("http", First::Read(opening)),
-            Err(Closed::Gone) => return Err(Stop::Gone),
-            Err(Closed::Request(refused)) => {
-                return Err(Stop::Refused(Box::new(of_request(permit, &refused))));
-            }
-            Err(Closed::Refused { protocol, reason, detail, farewell }) => {
-                let change = match reason {
-                    "not-tls-or-http" | "silent" => gate.change_to(&format!(
-                        "{{host: {:?}, port: {}, protocol: tcp}}",
-                        permit.shown, permit.port
-                    )),
-                    _ => (None, None),
-                };
-                let refusal = refusal(permit, reason, detail, change);
-                return Err(Stop::Refused(Box::new(Refused { refusal, protocol, farewell })));
-            }
+/// Dials, when the first bytes say what they should.
+async fn open<W: Witness>(
+    gate: &Gate<W>,
+    first: Result<First, Closed>,
+    permit: &Permit,
+) -> Result<Opened, Stop> {
+    let (protocol, first) = match first {
+        Ok(First::Nothing) => ("tcp", First::Nothing),
+        Ok(first @ First::Read(Opening::Tls(_))) => ("tls", first),
+        Ok(first @ First::Read(Opening::Http(_))) => ("http", first),
+        Err(Closed::Gone) => return Err(Stop::Gone),
+        Err(Closed::Request(refused)) => {
+            return Err(Stop::Refused(Box::new(Refused::request(permit, &refused))));
+        }
+        Err(Closed::Refused { protocol, reason, detail, farewell }) => {
+            let change = match reason {
+                "not-tls-or-http" | "silent" => gate.change_to(&format!(
+                    "{{host: {:?}, port: {}, protocol: tcp}}",
+                    permit.shown, permit.port
+                )),
+                _ => (None, None),
+            };
+            let refusal = refusal(permit, reason, detail, change);
+            return Err(Stop::Refused(Box::new(Refused { refusal, protocol, farewell })));
         }
     };
     readable(permit, protocol).map_err(Stop::Refused)?;
@@ -175,9 +184,9 @@ async fn open<W: Witness>(gate: &Gate<W>, stream: &TcpStream, permit: &Permit) -
         Err(error) => return Err(failed(gate, permit, protocol, None, &error.to_string())),
     };
     match dial(&addresses, permit.port, Timeouts::default()).await {
-        Ok(outside) => {
-            let _ = outside.set_nodelay(true);
-            let address = outside.peer_addr().ok().map(|address| address.ip());
+        Ok(Dialled { socket: outside, address }) => {
+            // As for the listener. A connection that is gone already fails below.
+            let _ = rustix::net::sockopt::set_tcp_nodelay(&outside, true);
             Ok(Opened { protocol, first, outside, address })
         }
         Err(error) => Err(failed(gate, permit, protocol, addresses.first().copied(), &error.to_string())),
@@ -217,7 +226,7 @@ fn failed<W: Witness>(
     address: Option<IpAddr>,
     why: &str,
 ) -> Stop {
-    let mut event = blank(gate, permit, protocol, address, 0);
+    let mut event = permit.event(gate, protocol, address, 0);
     if let Event::McpNetworkConnection { state, detail, .. } = &mut event {
         "failed".clone_into(state);
         why.clone_into(detail);
@@ -227,156 +236,4 @@ fn failed<W: Witness>(
         "http" => Farewell::Http(502, format!("agentsh: no connection to '{}': {why}", permit.shown)),
         _ => Farewell::Reset,
     })
-}
-
-fn blank<W: Witness>(
-    gate: &Gate<W>,
-    permit: &Permit,
-    protocol: &str,
-    address: Option<IpAddr>,
-    connection: u64,
-) -> Event {
-    Event::McpNetworkConnection {
-        server_id: gate.server.clone(),
-        connection,
-        name: match &permit.host {
-            Host::Name(name) => Some(name.clone()),
-            Host::Address(_) => None,
-        },
-        address: address.map(|address| address.to_string()),
-        port: permit.port,
-        protocol: protocol.to_owned(),
-        action: "allow".to_owned(),
-        state: "open".to_owned(),
-        detail: String::new(),
-        rule: permit.decision.rule.clone(),
-        pid: permit.caller.as_ref().map(|caller| caller.pid),
-        comm: permit.caller.as_ref().map(|caller| caller.comm.clone()),
-        bytes_sent: 0,
-        bytes_received: 0,
-        duration_ms: 0,
-    }
-}
-
-/// Copies until the end and writes it down.
-async fn carry<W: Witness>(gate: &Gate<W>, inside: TcpStream, permit: &Permit, opened: Opened, seat: &Seat) {
-    let Opened { protocol, first, outside, address } = opened;
-    let protocol = if permit.decision.inspect && protocol == "tls" { "https" } else { protocol };
-    let event = || blank(gate, permit, protocol, address, seat.number);
-    let start = Instant::now();
-    let traffic = Traffic::default();
-    let end = {
-        let copied = copy_all((gate, permit), &inside, &outside, first, &traffic);
-        tokio::pin!(copied);
-        match tokio::time::timeout(LASTING, copied.as_mut()).await {
-            Ok(end) => end,
-            Err(_) => {
-                gate.witness.record(event());
-                copied.await
-            }
-        }
-    };
-    drop(outside);
-    let mut event = event();
-    if let Event::McpNetworkConnection { state, detail, bytes_sent, bytes_received, duration_ms, .. } =
-        &mut event
-    {
-        "closed".clone_into(state);
-        if let End::Done(Err(error)) = &end {
-            *detail = error.to_string();
-        }
-        *bytes_sent = traffic.sent.get();
-        *bytes_received = traffic.received.get();
-        *duration_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-    }
-    gate.witness.record(event);
-    let refused = match end {
-        End::Done(_) | End::Closed(Closed::Gone) => return,
-        End::Refused(refused) | End::Closed(Closed::Request(refused)) => of_request(permit, &refused),
-        End::Closed(Closed::Refused { protocol, reason, detail, farewell }) => {
-            Refused { refusal: refusal(permit, reason, detail, (None, None)), protocol, farewell }
-        }
-    };
-    tell(gate, inside, permit, refused).await;
-}
-
-/// A refused request of plain HTTP.
-fn of_request(permit: &Permit, refused: &http_host::Refusal) -> Refused {
-    let host = &permit.shown;
-    let text = format!("agentsh: this request is refused ({}): the connection is to '{host}'", refused.code);
-    Refused {
-        refusal: request_refusal(permit, refused),
-        protocol: Some("http"),
-        farewell: Farewell::Http(403, text),
-    }
-}
-
-async fn copy_all<W: Witness>(
-    (gate, permit): (&Gate<W>, &Permit),
-    inside: &TcpStream,
-    outside: &TcpStream,
-    first: First,
-    traffic: &Traffic,
-) -> End {
-    match first {
-        First::Any => End::Done(copy::both_ways(inside, outside, traffic).await),
-        First::Read(Opening::Tls(bytes)) if permit.decision.inspect => {
-            inspected((gate, permit), inside, outside, bytes, traffic).await
-        }
-        First::Read(Opening::Tls(bytes)) => {
-            let Some(end) = second_hello::end_of_hello(&bytes) else {
-                return End::Closed(Closed::Refused {
-                    protocol: Some("tls"),
-                    reason: "hello-interrupted",
-                    detail: "a TLS hello with something behind it in its record".to_owned(),
-                    farewell: Farewell::Alert(ACCESS_DENIED),
-                });
-            };
-            let mut hello = bytes;
-            let early = hello.split_off(end);
-            if let Err(error) = write_all(outside, &hello).await {
-                return End::Done(Err(error));
-            }
-            traffic.moved(&traffic.sent, hello.len());
-            match second_hello::follow(inside, outside, early, wanted(permit), traffic).await {
-                Ok(Ok(())) => End::Done(copy::both_ways(inside, outside, traffic).await),
-                Ok(Err(closed)) => {
-                    reset_when_dropped(outside);
-                    End::Closed(closed)
-                }
-                Err(error) => {
-                    reset_when_dropped(inside);
-                    reset_when_dropped(outside);
-                    End::Done(Err(error))
-                }
-            }
-        }
-        First::Read(Opening::Http(http)) => requests::both_ways(inside, outside, *http, traffic).await,
-    }
-}
-
-/// TLS ends here, and every request is judged by the rule.
-async fn inspected<W: Witness>(
-    (gate, permit): (&Gate<W>, &Permit),
-    inside: &TcpStream,
-    outside: &TcpStream,
-    hello: Vec<u8>,
-    traffic: &Traffic,
-) -> End {
-    let Some(authority) = &gate.authority else {
-        return End::Closed(Closed::Refused {
-            protocol: Some("tls"),
-            reason: "inspection-failed",
-            detail: "no certificate authority could be made for this session".to_owned(),
-            farewell: Farewell::Alert(ACCESS_DENIED),
-        });
-    };
-    let reader = http_host::Reader::new(&permit.shown, permit.port);
-    let reader = reader.with_rules(permit.decision.requests.clone());
-    let connection = inspect::Inspected { authority, name: &permit.shown, reader, hello };
-    let refused = async |refused: http_host::Refusal| {
-        let refusal = request_refusal(permit, &refused);
-        gate.commit_refusal(&refusal, None, Some("https"), permit.caller.as_ref()).await
-    };
-    inspect::both_ways(inside, outside, connection, traffic, refused).await
 }

@@ -7,9 +7,10 @@ use std::io;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::copy::{IDLE, Traffic, Way, one_way, read_some, reset_when_dropped, shut_in_turn, write_all};
+use super::copy::{IDLE, LARGE, Way, one_way, read_some, reset_when_dropped, shut, write_all};
 use super::http_host;
 use super::opening::{Closed, Http};
+use super::traffic::{Direction, Traffic};
 
 /// How such a connection ends.
 #[derive(Debug)]
@@ -71,13 +72,13 @@ async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &
             (http.release(), is_free, http.reader.refusal().cloned())
         };
         write_all(outside, &released).await?;
-        traffic.moved(&traffic.sent, released.len());
+        traffic.moved(Direction::Up, released.len());
         // It came with one that was let through.
         if let Some(refusal) = refused {
             return Err(Stop::Refused(refusal));
         }
         if is_free {
-            return Ok(one_way(inside, outside, traffic, &traffic.sent).await?);
+            return Ok(one_way(inside, outside, traffic, Direction::Up).await?);
         }
         tokio::task::coop::consume_budget().await;
         tokio::select! {
@@ -93,7 +94,9 @@ async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &
             }
         }
     }
-    shut_in_turn(outside).await;
+    if traffic.ends(Direction::Up).await {
+        shut(outside);
+    }
     Ok(())
 }
 
@@ -125,15 +128,17 @@ async fn down(
                 Err(error) => return Err(error.into()),
             }
         } else {
-            way.turn(outside, inside, traffic.received.get() > super::copy::LARGE).await?
+            way.turn(outside, inside, traffic.bytes(Direction::Down) > LARGE).await?
         };
         match moved {
             None => {}
             Some(0) => break,
-            Some(moved) => traffic.moved(&traffic.received, moved),
+            Some(moved) => traffic.moved(Direction::Down, moved),
         }
         tokio::task::coop::consume_budget().await;
     }
-    shut_in_turn(inside).await;
+    if traffic.ends(Direction::Down).await {
+        shut(inside);
+    }
     Ok(())
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::copy::{Traffic, write_all};
+use super::copy::write_all;
 use super::opening::{self, Closed, Wanted, more};
 use super::refuse::{ACCESS_DENIED, Farewell};
 use super::tls_sni::{Hello, Reader};
+use super::traffic::{Direction, Traffic};
 
 /// A server that says nothing to a hello for so long is dead.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,7 +63,7 @@ pub async fn follow(
             return refused("hello-interrupted");
         }
         write_all(outside, &early).await?;
-        traffic.moved(&traffic.sent, early.len());
+        traffic.moved(Direction::Up, early.len());
         Ok(Ok(()))
     };
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -79,7 +80,7 @@ async fn asks_again(inside: &TcpStream, outside: &TcpStream, traffic: &Traffic) 
         }
         let new = answer.get(before..).unwrap_or_default();
         write_all(inside, new).await?;
-        traffic.moved(&traffic.received, new.len());
+        traffic.moved(Direction::Down, new.len());
         if let Some(is_retry) = judge(&answer) {
             return Ok(is_retry);
         }
@@ -150,7 +151,7 @@ async fn second(
                 (Some(20 | 21 | 23), 0) => {
                     let length = record.len();
                     write_all(outside, record).await?;
-                    traffic.moved(&traffic.sent, length);
+                    traffic.moved(Direction::Up, length);
                     held.drain(..length);
                     continue;
                 }
@@ -158,7 +159,7 @@ async fn second(
             };
             if is_last {
                 write_all(outside, &held).await?;
-                traffic.moved(&traffic.sent, held.len());
+                traffic.moved(Direction::Up, held.len());
                 return Ok(Ok(()));
             }
             judged += record.len();

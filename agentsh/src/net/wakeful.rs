@@ -1,29 +1,46 @@
-//! Looks for what comes next instead of sleeping, for a moment.
+//! Looks for what comes next instead of sleeping, for a moment, and does first what somebody waits for.
 //!
 //! A connection is opened in small steps of three programs that answer each other within microseconds. Sleeping and
-//! being woken takes longer than the steps themselves, on an idle processor of a virtual machine ten times as long.
+//! being woken takes longer than the steps themselves, on an idle processor of a virtual machine ten times as long. The
+//! end of the connection before it takes as long as its opening, and can wait.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How long after a new connection; it costs no more of the processor than this. Long enough for all the steps of one
-/// whose server is near.
+/// whose server is near. What can wait, waits no longer either.
 const MOMENT: Duration = Duration::from_micros(200);
+/// How long a program may take from one connection to the next to count as busy.
+const BETWEEN: Duration = Duration::from_micros(30);
 
 /// Keeps the thread that serves connections from sleeping.
 #[derive(Debug)]
 pub struct Wakeful {
     until: Cell<Instant>,
     awake: Cell<bool>,
+    /// Connections whose program has no answer yet.
+    expected: Cell<usize>,
+    /// Of those that have one now.
+    answered: Cell<u64>,
     /// With one processor, looking would keep the others from answering.
     useful: bool,
 }
 
+/// A program waits for the answer to a connection that it has opened.
+#[derive(Debug)]
+pub struct Expected(Rc<Wakeful>);
+
 impl Wakeful {
     pub fn new() -> Self {
         let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-        Self { until: Cell::new(Instant::now()), awake: Cell::new(false), useful: processors > 1 }
+        Self {
+            until: Cell::new(Instant::now()),
+            awake: Cell::new(false),
+            expected: Cell::new(0),
+            answered: Cell::new(0),
+            useful: processors > 1,
+        }
     }
 
     /// Somebody is about to want something. Must be called inside a `LocalSet`.
@@ -41,5 +58,71 @@ impl Wakeful {
             }
             own.awake.set(false);
         });
+    }
+
+    /// Until it is dropped, what is not needed for an answer waits.
+    pub fn expect(self: &Rc<Self>) -> Expected {
+        self.expected.set(self.expected.get() + 1);
+        Expected(Rc::clone(self))
+    }
+
+    /// Returns when no program waits for an answer, at the latest after the moment.
+    pub async fn quiet(&self) {
+        self.quiet_for(Duration::ZERO).await;
+    }
+
+    /// As [`Self::quiet`], and no program has opened a connection for a little while.
+    pub async fn rest(&self) {
+        self.quiet_for(BETWEEN).await;
+    }
+
+    async fn quiet_for(&self, least: Duration) {
+        let start = Instant::now();
+        while self.awake.get() {
+            let answered = self.answered.get();
+            // Who has just got an answer may be back with the next connection: that is seen before this goes on.
+            tokio::task::yield_now().await;
+            let waited = start.elapsed();
+            let is_quiet = self.expected.get() == 0 && self.answered.get() == answered;
+            if waited > MOMENT || (is_quiet && waited >= least) {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.0.expected.set(self.0.expected.get().saturating_sub(1));
+        self.0.answered.set(self.0.answered.get().wrapping_add(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_can_wait_waits_for_answers_and_not_for_ever() {
+        tokio::task::LocalSet::new()
+            .run_until(async {
+                let mut wakeful = Wakeful::new();
+                wakeful.useful = true;
+                let wakeful = Rc::new(wakeful);
+                let start = Instant::now();
+                wakeful.rest().await;
+                assert!(start.elapsed() < BETWEEN, "nobody looks, nobody waits");
+                wakeful.stir();
+                let expected = wakeful.expect();
+                let start = Instant::now();
+                wakeful.quiet().await;
+                assert!(start.elapsed() >= MOMENT, "an answer is expected");
+                drop(expected);
+                wakeful.stir();
+                let start = Instant::now();
+                wakeful.rest().await;
+                assert!(start.elapsed() >= BETWEEN);
+            })
+            .await;
     }
 }

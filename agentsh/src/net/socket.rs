@@ -1,0 +1,83 @@
+//! A connection that the runtime does not watch until somebody has to wait for it.
+//!
+//! To watch one costs a system call and memory. The first words of a program and the way to a server on this machine
+//! are there at once, so both ends can be watched while the server thinks.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream as StdStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::net::TcpStream;
+
+/// One end of a connection; it never blocks.
+#[derive(Debug)]
+pub enum Socket {
+    Bare(StdStream),
+    Watched(TcpStream),
+}
+
+impl Socket {
+    /// A socket that was made with `SOCK_NONBLOCK`.
+    #[must_use]
+    pub fn bare(socket: OwnedFd) -> Self {
+        Self::Bare(socket.into())
+    }
+
+    /// Must be called inside a runtime.
+    ///
+    /// # Errors
+    /// When the kernel has no room to watch one more; the connection is closed then.
+    pub fn watched(self) -> io::Result<TcpStream> {
+        match self {
+            Self::Bare(stream) => TcpStream::from_std(stream),
+            Self::Watched(stream) => Ok(stream),
+        }
+    }
+
+    /// # Errors
+    /// The socket's own.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Bare(stream) => stream.local_addr(),
+            Self::Watched(stream) => stream.local_addr(),
+        }
+    }
+
+    /// # Errors
+    /// The socket's own.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Bare(stream) => stream.peer_addr(),
+            Self::Watched(stream) => stream.peer_addr(),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Bare(stream) => stream.as_fd(),
+            Self::Watched(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// What is there, without waiting, and whether the runtime has heard of it or not; 0 at the end.
+///
+/// # Errors
+/// `WouldBlock` when nothing is there; the connection's own.
+pub fn recv_now(from: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(from, bytes, RecvFlags::DONTWAIT)?.0)
+}
+
+/// As much as there is room for, without waiting: 0 when there is none.
+///
+/// # Errors
+/// The connection's own.
+pub fn send_now(to: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    match rustix::net::send(to, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(0),
+        sent => Ok(sent?),
+    }
+}

@@ -1,0 +1,103 @@
+//! What goes through one connection, as its sandbox sees it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::wakeful::{Expected, Wakeful};
+
+/// Of the bytes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the program.
+    Up,
+    /// From the server.
+    Down,
+}
+
+/// Bytes that went through one connection.
+#[derive(Debug)]
+pub struct Traffic {
+    sent: Cell<u64>,
+    received: Cell<u64>,
+    last: Cell<Instant>,
+    /// Until the server has said something.
+    expected: RefCell<Option<Expected>>,
+    /// One direction has come to its end.
+    half_closed: Cell<bool>,
+    wakeful: Rc<Wakeful>,
+}
+
+impl Traffic {
+    #[must_use]
+    pub fn new(wakeful: Rc<Wakeful>, expected: Expected) -> Self {
+        Self {
+            sent: Cell::new(0),
+            received: Cell::new(0),
+            last: Cell::new(Instant::now()),
+            expected: RefCell::new(Some(expected)),
+            half_closed: Cell::new(false),
+            wakeful,
+        }
+    }
+
+    /// Bytes until now.
+    #[must_use]
+    pub fn bytes(&self, direction: Direction) -> u64 {
+        self.counter(direction).get()
+    }
+
+    pub(super) fn moved(&self, direction: Direction, bytes: usize) {
+        let counter = self.counter(direction);
+        counter.set(counter.get() + bytes as u64);
+        self.last.set(Instant::now());
+        if direction == Direction::Down {
+            self.expected.take();
+        }
+    }
+
+    fn counter(&self, direction: Direction) -> &Cell<u64> {
+        match direction {
+            Direction::Up => &self.sent,
+            Direction::Down => &self.received,
+        }
+    }
+
+    /// Returns when nothing has moved for `limit`.
+    pub(super) async fn idle(&self, limit: Duration) {
+        loop {
+            let left = limit.saturating_sub(self.last.get().elapsed());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
+    }
+
+    /// Returns when the end of this direction is to be passed on; false when the other one has ended before: then both
+    /// connections are closed next, which says the same.
+    pub(super) async fn ends(&self, direction: Direction) -> bool {
+        let is_first = !self.half_closed.replace(true);
+        match direction {
+            // Programs that are done with one connection often open the next.
+            Direction::Up => self.wakeful.rest().await,
+            Direction::Down => tokio::task::yield_now().await,
+        }
+        is_first
+    }
+
+    /// Returns when nobody waits any more for what comes before the clean-up of this connection.
+    pub(super) async fn settle(&self) {
+        self.expected.take();
+        self.wakeful.quiet().await;
+    }
+}
+
+#[cfg(test)]
+impl Default for Traffic {
+    fn default() -> Self {
+        let wakeful = Rc::new(Wakeful::new());
+        let expected = wakeful.expect();
+        Self::new(wakeful, expected)
+    }
+}
