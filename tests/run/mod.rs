@@ -8,6 +8,7 @@ mod exit;
 mod failures;
 mod mcp_run;
 mod project;
+mod queries;
 mod readme;
 mod report;
 mod sessions;

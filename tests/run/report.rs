@@ -39,13 +39,53 @@ fn the_report_as_a_file() {
     }
 }
 
-/// A report that cannot be written is said; the exit code stays the agent's.
+/// Before the agent has run for an hour.
 #[test]
-fn a_report_that_cannot_be_written() {
+fn a_report_that_cannot_be_written_stops_the_start() {
     let place = Place::new(Mode::Invoker);
-    let words = ["run", "--quiet", "--report-json", "/nonexistent/report.json", "--", "sh", "-c", "exit 5"];
+    for (path, part) in
+        [("/nonexistent/report.json", "No such file"), ("/", "directory"), ("-", "standard output")]
+    {
+        let words = ["run", "--quiet", "--report-json", path, "--", "touch", "ran"];
+        let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(125);
+        assert!(outcome.stderr.contains(part), "{outcome}");
+        assert!(!place.project.join("ran").exists() && !place.project.join("-").exists());
+    }
+    let words = ["run", "--report-json", "report.json", "--", "no-such-program-here"];
+    Outcome::of(&mut place.agentsh(&words)).expect_code(127);
+    assert!(!place.project.join("report.json").exists());
+}
+
+/// A link that the agent puts in the report's place leads nowhere.
+#[test]
+fn the_report_goes_where_it_was_opened() {
+    let place = Place::new(Mode::Invoker);
+    let victim = place.write(place.home.join("victim"), "mine");
+    let swap = format!("rm report.json; ln -s {} report.json; exit 5", victim.display());
+    let words = ["run", "--quiet", "--report-json", "report.json", "--", "sh", "-c", &swap];
     let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(5);
     assert!(outcome.stderr.contains("cannot write the report"), "{outcome}");
+    assert_eq!(std::fs::read_to_string(victim).unwrap(), "mine");
+    // A longer file of an earlier run leaves nothing behind.
+    std::fs::remove_file(place.project.join("report.json")).unwrap();
+    place.write("report.json", "x".repeat(100_000));
+    let words = ["run", "--quiet", "--report-json", "report.json", "--", "true"];
+    Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+    let text = std::fs::read_to_string(place.project.join("report.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["exit_code"], 0);
+}
+
+/// The page says what the text says, and nothing in it is markup of others.
+#[test]
+fn the_report_as_a_page() {
+    let place = Place::new(Mode::Invoker);
+    place.shell("exit 5 # <script>alert(1)</script>").expect_code(5);
+    let page = Outcome::of(&mut place.agentsh(&["report", "--format", "html"])).expect_code(0).stdout;
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"), "{page}");
+    assert!(!page.contains("<script") && page.contains("&lt;script&gt;"), "{page}");
+    assert!(page.contains("exit status 5") && page.contains("<h2>not enforced</h2>"), "{page}");
+    let words = ["report", "--json", "--format", "html"];
+    Outcome::of(&mut place.agentsh(&words)).expect_code(2);
 }
 
 #[test]

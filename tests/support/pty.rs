@@ -25,9 +25,14 @@ nix::ioctl_write_ptr_bad!(set_size, libc::TIOCSWINSZ, Winsize);
 
 impl Pty {
     /// Starts the command with the terminal as its standard streams and its controlling terminal.
+    pub fn start(command: Command) -> Self {
+        Self::sized(command, 80)
+    }
+
     #[allow(unsafe_code, reason = "a controlling terminal is taken between fork and exec")]
-    pub fn start(mut command: Command) -> Self {
-        let pty = openpty(&Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 }, None).unwrap();
+    pub fn sized(mut command: Command, columns: u16) -> Self {
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(&size, None).unwrap();
         for end in [&pty.master, &pty.slave] {
             // Or the children of other tests hold the terminal open.
             rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC).unwrap();

@@ -2,12 +2,15 @@
 
 use std::io::Write;
 
-use clap::{Args, Subcommand};
-use jiff::{SignedDuration, Timestamp};
+use clap::Subcommand;
 use serde_json::Value;
 
 use super::output::{Context, Failure, OK, finish, json, table};
 use crate::store::{EventFilter, Reader, Record};
+
+mod filter;
+
+pub use filter::Filter;
 
 /// Flatten this into the verbs of `agentsh mcp`.
 #[derive(Clone, Debug, Subcommand)]
@@ -22,37 +25,6 @@ pub enum Query {
     Events(Filter),
     /// List what was found in arguments: pieces of other servers' results, and hosts that are not allowed
     Detections(Filter),
-}
-
-#[derive(Clone, Debug, Default, Args)]
-pub struct Filter {
-    /// Only this session: an id, the beginning of one, or `latest`
-    #[arg(long, value_name = "SESSION")]
-    pub session: Option<String>,
-    /// Only this server
-    #[arg(long, value_name = "ID")]
-    pub server: Option<String>,
-    /// Only this tool
-    #[arg(long, value_name = "TOOL")]
-    pub tool: Option<String>,
-    /// Only events of this type, such as mcp_tool_changed
-    #[arg(long = "type", value_name = "TYPE")]
-    pub kind: Option<String>,
-    /// Only what was decided like this: allow, alert or block
-    #[arg(long, value_name = "ACTION")]
-    pub action: Option<String>,
-    /// Only this severity
-    #[arg(long, value_name = "SEVERITY")]
-    pub severity: Option<String>,
-    /// Only what is newer: 45s, 30m, 1h, 2d, 1w, or a time as in RFC 3339
-    #[arg(long, value_name = "TIME")]
-    pub since: Option<String>,
-    /// At most this many, the newest ones
-    #[arg(long, value_name = "N", default_value_t = EventFilter::DEFAULT_LIMIT)]
-    pub limit: u64,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Prints the answer; gives the exit status.
@@ -76,46 +48,20 @@ async fn answer(
     | Query::Events(filter)
     | Query::Detections(filter)) = query;
     let mut reader = Reader::open(&context.state_dir).await?;
-    let wanted = resolve(filter, context.now, reader.as_mut()).await?;
-    match query {
-        Query::Tools(_) => tools(reader.as_mut(), &wanted, filter.json, context, out).await?,
-        Query::Servers(_) => servers(reader.as_mut(), &wanted, filter.json, context, out).await?,
-        Query::Calls(_) => calls(reader.as_mut(), &wanted, filter.json, context, out).await?,
-        Query::Events(_) => events(reader.as_mut(), &wanted, filter.json, context, out).await?,
-        Query::Detections(_) => detections(reader.as_mut(), &wanted, filter.json, context, out, err).await?,
+    let wanted = filter.resolve(query, context.now, reader.as_mut()).await?;
+    let reader = reader.as_mut();
+    let rows = match query {
+        Query::Tools(_) => tools(reader, &wanted, filter.json, context, out).await?,
+        Query::Servers(_) => servers(reader, &wanted, filter.json, context, out).await?,
+        Query::Calls(_) => calls(reader, &wanted, filter.json, context, out).await?,
+        Query::Events(_) => events(reader, &wanted, filter.json, context, out).await?,
+        Query::Detections(_) => detections(reader, &wanted, filter.json, context, out, err).await?,
+    };
+    if rows == 0 && !filter.json && !matches!(query, Query::Detections(_)) {
+        let nothing = if filter.narrows() { "nothing on record is like this" } else { "nothing is recorded" };
+        writeln!(err, "{nothing}")?;
     }
     Ok(OK)
-}
-
-async fn resolve(
-    filter: &Filter,
-    now: Timestamp,
-    reader: Option<&mut Reader>,
-) -> Result<EventFilter, Failure> {
-    let session = match (&filter.session, reader) {
-        (Some(which), Some(reader)) => Some(reader.session(which).await?),
-        _ => None,
-    };
-    Ok(EventFilter {
-        session,
-        server: filter.server.clone(),
-        tool: filter.tool.clone(),
-        kind: filter.kind.clone(),
-        action: one_of("--action", &filter.action, &["allow", "alert", "block"])?,
-        severity: one_of("--severity", &filter.severity, &["low", "medium", "high", "critical"])?,
-        since: filter.since.as_deref().map(|text| since(text, now)).transpose()?,
-        limit: filter.limit,
-    })
-}
-
-/// A word that nothing has would find nothing, which reads as if nothing had happened.
-fn one_of(option: &str, given: &Option<String>, words: &[&str]) -> Result<Option<String>, Failure> {
-    match given {
-        Some(word) if !words.contains(&word.as_str()) => {
-            Err(Failure::Usage(format!("{option} is '{}'; it must be one of {}", word, words.join(", "))))
-        }
-        other => Ok(other.clone()),
-    }
 }
 
 async fn tools(
@@ -124,13 +70,13 @@ async fn tools(
     as_json: bool,
     context: &Context,
     out: &mut dyn Write,
-) -> Result<(), Failure> {
+) -> Result<usize, Failure> {
     let tools = match reader {
         Some(reader) => reader.tools(filter).await?,
         None => Vec::new(),
     };
     if as_json {
-        return json(out, &tools);
+        return json(out, &tools).map(|()| tools.len());
     }
     let head =
         ["server", "tool", "status", "calls", "blocked", "first_seen", "last_seen", "hash", "description"];
@@ -141,9 +87,9 @@ async fn tools(
             tool.status,
             tool.calls.to_string(),
             tool.blocked.to_string(),
-            tool.first_seen,
-            tool.last_seen,
-            tool.tool_hash.unwrap_or_default(),
+            context.time(&tool.first_seen),
+            context.time(&tool.last_seen),
+            context.hash(tool.tool_hash.as_deref()),
             tool.description.unwrap_or_default(),
         ]
     });
@@ -156,24 +102,25 @@ async fn servers(
     as_json: bool,
     context: &Context,
     out: &mut dyn Write,
-) -> Result<(), Failure> {
+) -> Result<usize, Failure> {
     let servers = match reader {
         Some(reader) => reader.servers(filter).await?,
         None => Vec::new(),
     };
     if as_json {
-        return json(out, &servers);
+        return json(out, &servers).map(|()| servers.len());
     }
-    let head = ["server", "status", "at", "calls", "refused", "program", "hash"];
+    let head = ["server", "status", "at", "calls", "refused", "program", "hash", "project"];
     let rows = servers.into_iter().map(|server| {
         vec![
             server.server_id,
             server.last_status,
-            server.last_at.unwrap_or_default(),
+            context.time(&server.last_at.unwrap_or_default()),
             server.calls.to_string(),
             server.refused.to_string(),
             server.program.unwrap_or_default(),
-            server.hash.unwrap_or_default(),
+            context.hash(server.hash.as_deref()),
+            server.project.unwrap_or_default(),
         ]
     });
     table(out, context, &head, rows.collect())
@@ -185,22 +132,23 @@ async fn calls(
     as_json: bool,
     context: &Context,
     out: &mut dyn Write,
-) -> Result<(), Failure> {
+) -> Result<usize, Failure> {
     let calls = match reader {
         Some(reader) => reader.calls(filter).await?,
         None => Vec::new(),
     };
     if as_json {
-        return json(out, &calls);
+        return json(out, &calls).map(|()| calls.len());
     }
     let head = ["time", "server", "tool", "action", "reason", "rule", "input"];
     let rows = calls.into_iter().map(|call| {
+        let action = call.shown().unwrap_or_else(|| "none".to_owned());
         vec![
-            call.time,
+            context.time(&call.time),
             call.server_id,
             call.tool_name,
-            call.action.unwrap_or_else(|| "none".to_owned()),
-            call.reason.unwrap_or_default(),
+            action,
+            call.undelivered.or(call.reason).unwrap_or_default(),
             call.rule.map(|rule| rule.to_string()).unwrap_or_default(),
             call.input.map(|input| input.to_string()).unwrap_or_default(),
         ]
@@ -214,13 +162,13 @@ async fn events(
     as_json: bool,
     context: &Context,
     out: &mut dyn Write,
-) -> Result<(), Failure> {
+) -> Result<usize, Failure> {
     let events = match reader {
         Some(reader) => reader.events(filter).await?,
         None => Vec::new(),
     };
     if as_json {
-        return json(out, &events.iter().map(Record::to_json).collect::<Vec<_>>());
+        return json(out, &events.iter().map(Record::to_json).collect::<Vec<_>>()).map(|()| events.len());
     }
     let rows = events.iter().map(|record| {
         let field = |name: &str| record.body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -228,7 +176,7 @@ async fn events(
         if let Some(fields) = rest.as_object_mut() {
             fields.retain(|name, _| !matches!(name.as_str(), "type" | "server_id" | "tool_name"));
         }
-        let time = format!("{:.6}", record.time);
+        let time = context.time(&format!("{:.6}", record.time));
         vec![time, record.kind.clone(), field("server_id"), field("tool_name"), rest.to_string()]
     });
     table(out, context, &["time", "type", "server", "tool", "details"], rows.collect())
@@ -241,9 +189,8 @@ async fn detections(
     context: &Context,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> Result<(), Failure> {
-    let kind = filter.kind.clone().or_else(|| Some("mcp_exfil_detected".to_owned()));
-    let filter = EventFilter { kind, ..filter.clone() };
+) -> Result<usize, Failure> {
+    let filter = EventFilter { kind: Some("mcp_exfil_detected".to_owned()), ..filter.clone() };
     let found = match reader {
         Some(reader) => reader.events(&filter).await?,
         None => Vec::new(),
@@ -256,7 +203,7 @@ async fn detections(
         )?;
     }
     if as_json {
-        return json(out, &found.iter().map(Record::to_json).collect::<Vec<_>>());
+        return json(out, &found.iter().map(Record::to_json).collect::<Vec<_>>()).map(|()| found.len());
     }
     let head =
         ["time", "server", "tool", "action", "severity", "detector", "from", "to", "hidden by", "context"];
@@ -264,7 +211,7 @@ async fn detections(
         let field = |name: &str| record.body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let source = format!("{}/{}", field("source_server"), field("source_tool"));
         vec![
-            format!("{:.6}", record.time),
+            context.time(&format!("{:.6}", record.time)),
             field("server_id"),
             field("tool_name"),
             field("action"),
@@ -282,26 +229,6 @@ async fn detections(
 fn decoded(body: &Value) -> String {
     let steps = body.get("decoded").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     steps.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" > ")
-}
-
-/// `1h` before `now`, or a point in time.
-fn since(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
-    if let Ok(time) = text.parse::<Timestamp>() {
-        return Ok(time);
-    }
-    let wrong =
-        || Failure::Usage(format!("--since {text}: write 45s, 30m, 1h, 2d, 1w or 2026-01-31T12:00:00Z"));
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 86_400,
-        'w' => 604_800,
-        _ => return Err(wrong()),
-    };
-    let number: i64 = text[..text.len() - 1].parse::<u32>().map_err(|_| wrong())?.into();
-    now.checked_sub(SignedDuration::from_secs(number * seconds)).map_err(|_| wrong())
 }
 
 #[cfg(test)]
@@ -418,12 +345,5 @@ mod tests {
             assert_eq!((status, out.as_str()), (super::super::output::USAGE, ""), "{err}");
             assert!(err.starts_with("error: "), "{err}");
         }
-    }
-
-    #[test]
-    fn since_counts_back() {
-        let now: Timestamp = START.parse().unwrap();
-        assert_eq!(since("1h", now).unwrap().to_string(), "2026-01-02T02:04:05.000006Z");
-        assert_eq!(since("2d", now).unwrap().to_string(), "2025-12-31T03:04:05.000006Z");
     }
 }

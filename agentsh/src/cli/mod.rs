@@ -70,8 +70,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // A closed standard error is nobody's fault here.
             let _ = error.print();
-            // Not clap's 2, which would look like the agent's own exit code.
-            return if error.use_stderr() { exit::FAILED } else { 0 }.into();
+            return if error.use_stderr() { misused() } else { 0 }.into();
         }
     };
     let code = match arguments.verb {
@@ -90,6 +89,17 @@ pub fn main() -> ExitCode {
         Verb::Demo(args) => on_one_thread(demo::run(args)),
     };
     code.into()
+}
+
+/// The exit status of a command line that cannot be read: what the verb gives for other questions that it cannot
+/// answer. Not 2 where that would look like the exit status of the program to run.
+fn misused() -> u8 {
+    let words: Vec<String> = std::env::args().skip(1).take(2).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["mcp", "run"] => exit::FAILED,
+        ["mcp" | "report" | "events", ..] => exit::USAGE,
+        _ => exit::FAILED,
+    }
 }
 
 /// Everything that waits runs on one thread: connections share state without locks.

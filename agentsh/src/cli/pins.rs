@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use similar::TextDiff;
 
-use super::output::{Context, Failure, OK, finish, json, table};
+use super::output::{Context, Failure, OK, finish, json, named, table};
 use crate::store::{Candidate, Pin, PinStore, TrustedBy, escape};
 use crate::types::ServerId;
 
@@ -29,11 +29,23 @@ pub enum PinsVerb {
     /// List the pinned programs of servers
     List(Which),
     /// Accept the program of a server that was refused because it changed
-    Trust(Which),
+    Trust {
+        #[command(flatten)]
+        which: Which,
+        /// Only when the digest is this one
+        #[arg(long, value_name = "DIGEST")]
+        hash: Option<String>,
+    },
     /// Show what changed in the program of a server that was refused
     Diff(Which),
     /// Forget pins, so that the next start pins anew
-    Reset(Which),
+    Reset {
+        #[command(flatten)]
+        which: Which,
+        /// Of all servers
+        #[arg(long)]
+        all: bool,
+    },
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -44,15 +56,9 @@ pub struct Which {
     /// Only as configured by this project; empty for the user's own configuration
     #[arg(long, value_name = "PROJECT")]
     pub scope: Option<String>,
-    /// A pinned tool definition (not built yet)
-    #[arg(long, value_name = "TOOL")]
+    /// Reserved for pins of tool definitions: refused until there are any.
+    #[arg(long, value_name = "TOOL", hide = true)]
     pub tool: Option<String>,
-    /// trust: only when the digest is this one
-    #[arg(long, value_name = "DIGEST")]
-    pub hash: Option<String>,
-    /// reset: all servers
-    #[arg(long)]
-    pub all: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -108,18 +114,21 @@ pub async fn run(args: PinsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8
 }
 
 async fn answer(verb: &PinsVerb, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
-    let (PinsVerb::List(which) | PinsVerb::Trust(which) | PinsVerb::Diff(which) | PinsVerb::Reset(which)) =
-        verb;
+    let (PinsVerb::List(which)
+    | PinsVerb::Trust { which, .. }
+    | PinsVerb::Diff(which)
+    | PinsVerb::Reset { which, .. }) = verb;
     if which.tool.is_some() {
         let text = "--tool: pins of tool definitions are not built yet; without it, this is about programs";
         return Err(Failure::Usage(text.to_owned()));
     }
     let store = PinStore::new(&context.state_dir);
+    which.known(&store).await?;
     match verb {
         PinsVerb::List(_) => list(&store, which, context, out).await?,
-        PinsVerb::Trust(_) => trust(&store, which, out).await?,
+        PinsVerb::Trust { hash, .. } => trust(&store, which, hash.as_deref(), out).await?,
         PinsVerb::Diff(_) => diff(&store, which, out).await?,
-        PinsVerb::Reset(_) => reset(&store, which, out).await?,
+        PinsVerb::Reset { all, .. } => reset(&store, which, *all, out).await?,
     }
     Ok(OK)
 }
@@ -153,13 +162,13 @@ async fn list(
             pin.program.to_owned(),
             pin.identity.to_owned(),
             pin.files.to_string(),
-            pin.digest.to_owned(),
-            pin.trusted_at.to_owned(),
+            context.hash(Some(pin.digest)),
+            context.time(pin.trusted_at),
             by.to_owned(),
-            pin.refused_digest.unwrap_or_default().to_owned(),
+            context.hash(pin.refused_digest),
         ]
     });
-    table(out, context, &head, rows.collect())
+    table(out, context, &head, rows.collect()).map(|_| ())
 }
 
 fn listed<'a>(pin: &'a Pin, candidates: &'a [Candidate]) -> Listed<'a> {
@@ -180,7 +189,12 @@ fn listed<'a>(pin: &'a Pin, candidates: &'a [Candidate]) -> Listed<'a> {
     }
 }
 
-async fn trust(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<(), Failure> {
+async fn trust(
+    store: &PinStore,
+    which: &Which,
+    hash: Option<&str>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let server = which.server.as_ref().ok_or_else(|| Failure::Usage("trust needs --server ID".to_owned()))?;
     let found = candidates(store, which).await?;
     let scope = match found.as_slice() {
@@ -192,7 +206,7 @@ async fn trust(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<(
             return Err(Failure::Usage(text));
         }
     };
-    let pin = store.trust_candidate(&ServerId(server.clone()), &scope, which.hash.as_deref()).await?;
+    let pin = store.trust_candidate(&ServerId(server.clone()), &scope, hash).await?;
     if which.json {
         return json(out, &listed(&pin, &[]));
     }
@@ -218,11 +232,11 @@ async fn diff(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<()
     Ok(())
 }
 
-async fn reset(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<(), Failure> {
-    if which.server.is_none() && !which.all {
+async fn reset(store: &PinStore, which: &Which, all: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    if which.server.is_none() && !all {
         return Err(Failure::Usage("reset needs --server ID, or --all to forget every pin".to_owned()));
     }
-    if which.server.is_some() && which.all {
+    if which.server.is_some() && all {
         return Err(Failure::Usage("reset takes --server ID or --all, not both".to_owned()));
     }
     let server = which.server.clone().map(ServerId);
@@ -338,6 +352,21 @@ fn print(difference: &Difference, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 impl Which {
+    /// # Errors
+    /// When a server is named that has neither a pin nor a refused state.
+    async fn known(&self, store: &PinStore) -> Result<(), Failure> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let mut ids: Vec<String> = store.list().await?.into_iter().map(|pin| pin.state.server_id.0).collect();
+        ids.extend(store.candidates(None).await?.into_iter().map(|one| one.state.server_id.0));
+        if ids.contains(server) {
+            return Ok(());
+        }
+        ids.sort();
+        ids.dedup();
+        let text = format!("no server '{server}' has a pin or was refused; there {}", named(&ids));
+        Err(Failure::No(text))
+    }
+
     fn names(&self, server: &ServerId, scope: &str) -> bool {
         self.server.as_ref().is_none_or(|wanted| *wanted == server.0)
             && self.scope.as_ref().is_none_or(|wanted| wanted == scope)
@@ -433,15 +462,20 @@ mod tests {
     async fn trust_takes_what_was_looked_at() {
         let dir = tempfile::tempdir().unwrap();
         let new = changed_server(dir.path()).await;
-        let other = Which { hash: Some("sha256:00".to_owned()), ..fs() };
-        let (status, text) = ask(PinsVerb::Trust(other), dir.path()).await;
+        let trusted = |hash: &str| PinsVerb::Trust { which: fs(), hash: Some(hash.to_owned()) };
+        let (status, text) = ask(trusted("sha256:00"), dir.path()).await;
         assert!(status == 1 && text.contains("not sha256:00"), "{text}");
-        let same = Which { hash: Some(new.digest.clone()), ..fs() };
-        assert_eq!(ask(PinsVerb::Trust(same.clone()), dir.path()).await.0, OK);
+        assert_eq!(ask(trusted(&new.digest), dir.path()).await.0, OK);
         assert_eq!(PinStore::new(dir.path()).load(&new.server_id, "").await.unwrap().unwrap().state, new);
-        assert_eq!(ask(PinsVerb::Trust(same), dir.path()).await.0, 1);
+        assert_eq!(ask(trusted(&new.digest), dir.path()).await.0, 1);
         assert_eq!(ask(PinsVerb::Diff(fs()), dir.path()).await.1, "no difference: nothing was refused\n");
-        assert_eq!(ask(PinsVerb::Reset(fs()), dir.path()).await.1, "forgot 1 pin\n");
+        let reset = PinsVerb::Reset { which: fs(), all: false };
+        assert_eq!(ask(reset.clone(), dir.path()).await.1, "forgot 1 pin\n");
+        let (status, text) = ask(reset, dir.path()).await;
+        assert!(
+            status == 1 && text.contains("no server 'fs' has a pin or was refused; there is none"),
+            "{text}"
+        );
     }
 
     #[tokio::test]
@@ -449,14 +483,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tool = Which { tool: Some("read".to_owned()), ..fs() };
         for verb in [
-            PinsVerb::Trust(Which::default()),
-            PinsVerb::Reset(Which::default()),
-            PinsVerb::Reset(Which { all: true, ..fs() }),
+            PinsVerb::Trust { which: Which::default(), hash: None },
+            PinsVerb::Reset { which: Which::default(), all: false },
             PinsVerb::List(tool.clone()),
             PinsVerb::Diff(tool),
         ] {
             let (status, text) = ask(verb, dir.path()).await;
             assert!(status == 2 && text.starts_with("error: "), "{text}");
         }
+        changed_server(dir.path()).await;
+        assert_eq!(ask(PinsVerb::Reset { which: fs(), all: true }, dir.path()).await.0, 2);
     }
 }

@@ -78,7 +78,7 @@ struct Which {
     #[arg(long, value_name = "FILE|NAME")]
     policy: Option<String>,
     /// The agent whose built-in policy is the last resort
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = policy::AGENTS)]
     agent: String,
     /// The profile of a server's package; `explain` finds that of a pinned or configured server by itself
     #[arg(long, value_name = "NAME")]

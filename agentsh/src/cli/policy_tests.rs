@@ -120,6 +120,11 @@ fn show() {
     let json = place.run("show --json");
     let value: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
     assert_eq!(value["parts"][0]["rule"]["line"], 3);
+    let unknown = place.run("check nosuchpolicy");
+    assert!(
+        unknown.contains("policies are") && unknown.contains("strict") && unknown.ends_with("exit 1"),
+        "{unknown}"
+    );
     assert!(place.run("show --policy strict").starts_with("# built-in:strict\n"));
     insta::assert_snapshot!(place.run("show --policy srtict"), @r#"
     error: there is no policy `srtict`: did you mean `strict`?
@@ -155,7 +160,8 @@ fn explain() {
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --server fs --write src/x --json"), @r#"
-    {"allow":false,"rule":{"id":"sandbox.mcp.servers.filesystem.write","file":"default","line":0},"text":"`.` is granted for reading alone","change":"sandbox: {mcp: {servers: [{id: \"fs\", filesystem: {write: [\"src/x\"]}}]}}","policy":"built-in:default"}
+    {"allow":false,"rule":{"id":"sandbox.mcp.servers.filesystem.write","file":"default","line":0},"text":"`.` is granted for reading alone","change":"sandbox: {mcp: {servers: [{id: \"fs\", filesystem: {write: [\"src/x\"]}}]}}","policy":"built-in:default","note":"paths that stand on the server's command line are opened when it starts, for writing too, and so is what its profile takes from its arguments and variables; this answer is about the policy alone"}
+    note: no server 'fs' is pinned here or in the policy: this is the answer for any server like that
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --policy strict --tool fs/read_file"), @r#"
@@ -178,12 +184,20 @@ fn explain() {
     error: which server's tool is `x`? write SERVER/TOOL
     exit 125
     "#);
+    for name in ["", "A=B"] {
+        let line = place.run(&format!("explain --env={name}"));
+        assert!(line.contains("is no name of a variable") && line.ends_with("exit 125"), "{line}");
+    }
     assert!(place.run("explain --exec /usr/bin/env").ends_with("exit 0"));
 }
 
 #[test]
 fn one_question_at_a_time() {
-    for line in [&["policy", "explain"][..], &["policy", "explain", "--read", "a", "--write", "b"]] {
+    for line in [
+        &["policy", "explain"][..],
+        &["policy", "explain", "--read", "a", "--write", "b"],
+        &["policy", "explain", "--agent", "cluade", "--read", "a"],
+    ] {
         assert!(Line::try_parse_from(line).is_err());
     }
 }

@@ -1,7 +1,9 @@
 //! `agentsh run`.
 
+use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -25,7 +27,7 @@ pub struct RunArgs {
     /// Start even if a layer of protection cannot be had here
     #[arg(long)]
     allow_degraded: bool,
-    /// Write the report of the run as JSON
+    /// Write the report of the run as JSON; the file is made before the run
     #[arg(long, value_name = "FILE")]
     report_json: Option<PathBuf>,
     /// No summary at the end
@@ -57,6 +59,10 @@ impl From<Network> for Backend {
 }
 
 pub async fn run(args: RunArgs) -> u8 {
+    let target = match args.report_json.as_deref().map(Target::open).transpose() {
+        Ok(target) => target,
+        Err(why) => return fail(&why),
+    };
     let request = Request {
         policy: args.policy,
         allow_degraded: args.allow_degraded,
@@ -66,7 +72,7 @@ pub async fn run(args: RunArgs) -> u8 {
     };
     match run_session(request).await {
         Ok(outcome) => {
-            report(&outcome, args.quiet, args.report_json.as_deref()).await;
+            report(&outcome, args.quiet, target).await;
             if args.network_learn {
                 outcome.session.note(&network::learned(&outcome.session));
                 outcome.session.release_notes();
@@ -74,25 +80,71 @@ pub async fn run(args: RunArgs) -> u8 {
             outcome.exit_code
         }
         Err(error) => {
+            if let Some(target) = target {
+                target.discard();
+            }
             fail(&error.to_string());
             exit_code_of(&error)
         }
     }
 }
 
+/// Where the report goes. Opened before the agent runs: a wrong path is known at once, and what the agent puts in its
+/// place afterwards is not followed.
+struct Target {
+    path: PathBuf,
+    file: File,
+    is_new: bool,
+}
+
+impl Target {
+    fn open(path: &Path) -> Result<Self, String> {
+        if path == Path::new("-") {
+            return Err("--report-json: standard output is the agent's; name a file".to_owned());
+        }
+        let is_new = path.symlink_metadata().is_err();
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file =
+            opened.map_err(|error| format!("cannot write the report to {}: {error}", path.display()))?;
+        Ok(Self { path: path.to_owned(), file, is_new })
+    }
+
+    /// The run never began.
+    fn discard(self) {
+        if self.is_new {
+            // An empty file that stays is no harm.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    fn write(mut self, text: &str) -> std::io::Result<()> {
+        let meta = self.file.metadata()?;
+        if meta.is_file() {
+            let same =
+                self.path.metadata().is_ok_and(|now| (now.dev(), now.ino()) == (meta.dev(), meta.ino()));
+            if !same {
+                return Err(std::io::Error::other("it was removed or replaced while the agent ran"));
+            }
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(text.as_bytes())
+    }
+}
+
 /// The short summary on standard error, and the whole report as JSON where it was asked for.
-async fn report(outcome: &Outcome, quiet: bool, json: Option<&std::path::Path>) {
+async fn report(outcome: &Outcome, quiet: bool, target: Option<Target>) {
     let session = &outcome.session;
     if !quiet {
         let _ = write!(anstream::stderr(), "{}", session.journal.summary().render_short());
     }
-    let Some(path) = json else { return };
+    let Some(target) = target else { return };
+    let path = target.path.clone();
     let written = async {
         let reader = Reader::open(&session.context.state).await.map_err(|error| error.to_string())?;
         let mut reader = reader.ok_or_else(|| "nothing was recorded".to_owned())?;
         let summary = reader.summary(session.id).await.map_err(|error| error.to_string())?;
         let text = serde_json::to_string_pretty(&summary).map_err(|error| error.to_string())?;
-        std::fs::write(path, text + "\n").map_err(|error| error.to_string())
+        target.write(&(text + "\n")).map_err(|error| error.to_string())
     };
     if let Err(error) = written.await {
         fail(&format!("cannot write the report to {}: {error}", path.display()));

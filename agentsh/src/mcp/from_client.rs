@@ -151,6 +151,9 @@ impl<R: Recorder> Connection<R> {
         params: Option<&Json<'_>>,
     ) {
         if let Some(error) = self.cannot_run() {
+            if method == "tools/call" {
+                self.record_undelivered(&id, &called_tool(params), &error.message);
+            }
             return client.error(Some(&id), &error);
         }
         let kind = match method {
@@ -364,6 +367,17 @@ impl<R: Recorder> Connection<R> {
             Phase::Failed(message) => Some(self.start_error(message)),
             _ => None,
         }
+    }
+
+    /// Beside the verdict, which says that a call was allowed, it has to stand that it got nowhere.
+    pub fn record_undelivered(&self, id: &Id, tool: &str, why: &str) {
+        self.record.record(Event::McpServerUnavailable {
+            server_id: self.options.server.clone(),
+            method: "tools/call".to_owned(),
+            detail: why.chars().take(1024).collect(),
+            tool_name: Some(tool.to_owned()),
+            jsonrpc_id: Some(id.to_value()),
+        });
     }
 
     pub fn start_error(&self, message: &str) -> ErrorReply {

@@ -7,6 +7,7 @@ use crate::store::{Event, Recorder};
 use super::client::Client;
 use super::connection::{Connection, Phase};
 use super::jsonrpc::Key;
+use super::pending::{Entry, Kind};
 use super::reply::{self, ErrorReply};
 use super::upstream::ExitInfo;
 
@@ -59,6 +60,7 @@ impl<R: Recorder> Connection<R> {
     pub fn on_start_failed(&mut self, client: &mut impl Client, message: String, permanent: bool) {
         let error = self.start_error(&message);
         for entry in self.from_client.take_all() {
+            self.record_unreached(&entry, &message);
             client.error(Some(&entry.id), &error);
         }
         self.held = Vec::new();
@@ -68,6 +70,11 @@ impl<R: Recorder> Connection<R> {
     /// The server is gone: its calls get an error, its own requests are withdrawn.
     pub async fn on_server_ended(&mut self, client: &mut impl Client, exit: &ExitInfo, restart_in_ms: u64) {
         let calls = self.from_client.take_all();
+        if matches!(self.phase, Phase::Replaying(_)) {
+            for entry in &calls {
+                self.record_unreached(entry, "the server ended before it took this call");
+            }
+        }
         self.commit(Event::McpServerCrashed {
             server_id: self.options.server.clone(),
             exit_code: exit.code,
@@ -99,6 +106,13 @@ impl<R: Recorder> Connection<R> {
         self.to_server.clear();
         self.held = Vec::new();
         self.phase = Phase::Idle;
+    }
+
+    /// Puts on record that a call which was allowed stayed here.
+    fn record_unreached(&self, entry: &Entry, why: &str) {
+        if let Kind::ToolCall(tool) = &entry.kind {
+            self.record_undelivered(&entry.id, tool, why);
+        }
     }
 
     /// Ends requests whose time is over. While the server itself waits for the client (a question to the user, a

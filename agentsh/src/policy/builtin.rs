@@ -15,6 +15,9 @@ pub fn text(name: &str) -> Option<&'static str> {
     POLICIES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
+/// Agents that a policy is built in for, and `default` for all others.
+pub const AGENTS: [&str; 3] = ["default", "claude", "codex"];
+
 /// The built-in policy of an agent: `default` unless it has one of its own.
 #[must_use]
 pub fn for_agent(agent: &str) -> &'static str {

@@ -58,6 +58,7 @@ pub mod tests;
 mod units;
 mod yaml;
 
+pub use builtin::AGENTS;
 pub use describe::Line;
 pub use diagnostic::{Diagnostic, PolicyError};
 pub use explain::{Answer, allow_entry, allow_line, ask_connect};

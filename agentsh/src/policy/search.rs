@@ -63,7 +63,10 @@ pub fn find(request: &Search) -> Result<Loaded, PolicyError> {
     let path = request.project.join(PROJECT_FILE);
     // An empty file takes nothing away: it may be the stand-in of another run.
     let text = read_file(&path, Links::Refuse)?.filter(|text| !text.trim().is_empty());
-    let Some(text) = text else { return Ok(base) };
+    let Some(text) = text else {
+        refuse_yml(&path)?;
+        return Ok(base);
+    };
     let base = base.tested(&request.project)?;
     let file = path.display().to_string();
     let source = Source { name: &file, text: &text };
@@ -101,6 +104,10 @@ pub fn find_named(word: &str, config_home: &Path) -> Result<Named, PolicyError> 
         |error| match (error, closest(word, &builtin_names())) {
             (PolicyError::UnknownProfile { name, .. }, Some(near)) => {
                 PolicyError::Unknown { name, help: format!("did you mean `{near}`?") }
+            }
+            (PolicyError::UnknownProfile { name, help }, None) if !help.starts_with("did you mean") => {
+                let help = format!("{help}; policies are {}", one_of(&builtin_names()));
+                PolicyError::UnknownProfile { name, help }
             }
             (error, _) => error,
         },
@@ -178,8 +185,18 @@ fn user_policy(request: &Search) -> Result<Loaded, PolicyError> {
     if let Some(text) = read_file(&file, Links::Follow)? {
         return checked(file.display().to_string(), text);
     }
+    refuse_yml(&file)?;
     let name = builtin::for_agent(&request.agent);
     checked(format!("{BUILT_IN}{name}"), builtin::text(name).unwrap_or_default().to_owned())
+}
+
+/// Who wrote a policy under the other usual ending believes that it is in force.
+fn refuse_yml(file: &Path) -> Result<(), PolicyError> {
+    let other = file.with_extension("yml");
+    match other.symlink_metadata() {
+        Ok(_) => Err(unreadable(&other, &format!("policies end in .yaml: rename it to {}", file.display()))),
+        Err(_) => Ok(()),
+    }
 }
 
 fn checked(file: String, text: String) -> Result<Loaded, PolicyError> {

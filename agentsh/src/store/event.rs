@@ -212,11 +212,16 @@ pub enum Event {
         detail: String,
         alert: Value,
     },
-    /// An answer for several servers was given without this one.
+    /// An answer for several servers was given without this one, or a call that was allowed never reached it.
     McpServerUnavailable {
         server_id: ServerId,
         method: String,
         detail: String,
+        /// Of the call; None for an answer of several servers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool_name: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        jsonrpc_id: Option<Value>,
     },
     /// A server that is not started at all.
     McpServerRefused {
@@ -292,4 +297,55 @@ pub enum Event {
         /// As in `net_connect_blocked`.
         count: u64,
     },
+}
+
+impl Event {
+    /// Every value that `type` has.
+    pub const KINDS: [&str; 28] = [
+        "session_started",
+        "session_ended",
+        "enforcement",
+        "process_started",
+        "process_exited",
+        "mcp_server_env_filtered",
+        "mcp_server_binary_mismatch",
+        "mcp_server_binary_not_pinned",
+        "mcp_server_binary_pinned",
+        "mcp_server_crashed",
+        "mcp_tool_seen",
+        "mcp_tool_changed",
+        "mcp_tools_list_changed",
+        "mcp_tool_called",
+        "mcp_tool_call_intercepted",
+        "mcp_tool_call_audited",
+        "mcp_message_rejected",
+        "mcp_request_timed_out",
+        "mcp_exfil_detected",
+        "mcp_results_forgotten",
+        "mcp_server_suspected",
+        "alert_undelivered",
+        "mcp_server_unavailable",
+        "mcp_server_refused",
+        "mcp_network_connection",
+        "net_connect_blocked",
+        "dns_query",
+        "dns_blocked",
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// serde names every variant when it is asked for one that does not exist.
+    #[test]
+    fn every_type_is_listed() {
+        let error =
+            serde_json::from_str::<Event>(r#"{"type": "?"}"#).map(|_| ()).map_err(|error| error.to_string());
+        let listed = Event::KINDS.map(|kind| format!("`{kind}`")).join(", ");
+        assert!(
+            error.as_ref().is_err_and(|text| text.contains(&format!("expected one of {listed} "))),
+            "{error:?}"
+        );
+    }
 }

@@ -33,12 +33,12 @@ impl Reader {
     pub async fn session(&mut self, which: &str) -> Result<SessionId, StoreError> {
         let found = if which == "latest" {
             let latest = "SELECT session FROM events WHERE id = (SELECT max(id) FROM events WHERE seq = 1)";
-            self.sessions(latest, None).await?
+            self.texts(latest, None).await?
         } else {
             let prefixed =
                 "SELECT DISTINCT session FROM events WHERE session >= ?1 AND session < ?1 || 'g' LIMIT 2";
             let prefix = which.to_ascii_lowercase();
-            self.sessions(prefixed, Some(&prefix)).await?
+            self.texts(prefixed, Some(&prefix)).await?
         };
         match found.as_slice() {
             [only] => only
@@ -61,6 +61,22 @@ impl Reader {
         filter.push_to(&mut query);
         query.push(" ORDER BY id DESC LIMIT ").push_bind(filter.limit_i64()).push(") ORDER BY id");
         self.records(query).await
+    }
+
+    /// Every server that an event names, in order.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn server_ids(&mut self) -> Result<Vec<String>, StoreError> {
+        self.texts("SELECT DISTINCT server_id FROM events WHERE server_id IS NOT NULL ORDER BY 1", None).await
+    }
+
+    /// The types of the events on record, also those of other versions.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn kinds(&mut self) -> Result<Vec<String>, StoreError> {
+        self.texts("SELECT DISTINCT type FROM events ORDER BY 1", None).await
     }
 
     /// Everything `session` did, added up. Reads the whole session, page by page.
@@ -101,8 +117,9 @@ impl Reader {
         rows.iter().map(Record::from_row).collect()
     }
 
-    async fn sessions(&mut self, query: &str, argument: Option<&str>) -> Result<Vec<String>, StoreError> {
-        let sql = |error: sqlx::Error| StoreError::sql("looking for a session", &error);
+    /// The first column of what `query` finds.
+    async fn texts(&mut self, query: &str, argument: Option<&str>) -> Result<Vec<String>, StoreError> {
+        let sql = |error: sqlx::Error| StoreError::sql("looking for a name", &error);
         let mut statement = sqlx::query(query);
         if let Some(argument) = argument {
             statement = statement.bind(argument.to_owned());

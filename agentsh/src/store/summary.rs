@@ -14,7 +14,7 @@ mod rows;
 use rows::MAX_ENTRIES;
 pub use rows::{
     Connections, Crashes, Entries, Layer, Mismatch, Process, Refusal, RefusedConnection, Rejected, Stripped,
-    Timeouts, ToolCalls,
+    Timeouts, ToolCalls, Undelivered,
 };
 
 /// Longest text taken over from an event, in characters.
@@ -49,6 +49,7 @@ pub struct Summary {
     pub mismatches: Entries<ServerId, Mismatch>,
     pub crashes: Entries<ServerId, Crashes>,
     pub timeouts: Entries<(ServerId, String), Timeouts>,
+    pub undelivered: Entries<ServerId, Undelivered>,
     pub env_stripped: Entries<Option<ServerId>, Stripped>,
     pub connections: Entries<(Option<ServerId>, String, u16), Connections>,
     pub refused_connections: Entries<(Option<ServerId>, String, u16, String), RefusedConnection>,
@@ -83,6 +84,7 @@ impl Summary {
             mismatches: Entries::default(),
             crashes: Entries::default(),
             timeouts: Entries::default(),
+            undelivered: Entries::default(),
             env_stripped: Entries::default(),
             connections: Entries::default(),
             refused_connections: Entries::default(),
@@ -232,6 +234,7 @@ impl Summary {
                     allowed: 0,
                     alerted: 0,
                     blocked: 0,
+                    undelivered: 0,
                 });
                 if let Some(entry) = entry {
                     match action.as_str() {
@@ -258,6 +261,20 @@ impl Summary {
                 });
                 if let Some(entry) = entry {
                     entry.count += 1;
+                    entry.detail = clip(detail);
+                }
+            }
+            Event::McpServerUnavailable { server_id, tool_name: Some(tool_name), detail, .. } => {
+                if let Some(calls) = self.tools.find(&(server_id.clone(), clip(tool_name))) {
+                    calls.undelivered += 1;
+                }
+                let entry = self.undelivered.put(server_id.clone(), lost, || Undelivered {
+                    server_id: server_id.clone(),
+                    calls: 0,
+                    detail: String::new(),
+                });
+                if let Some(entry) = entry {
+                    entry.calls += 1;
                     entry.detail = clip(detail);
                 }
             }

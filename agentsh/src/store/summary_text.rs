@@ -13,9 +13,10 @@ const SHORT_LINES: usize = 12;
 const LIST_LINES: usize = 50;
 
 impl Summary {
-    /// The whole report, lines of at most `width` columns (at least 40).
+    /// The whole report as titles and their lines, escaped for a terminal. Sections without lines are left out, but for
+    /// those whose emptiness says something.
     #[must_use]
-    pub fn render_text(&self, width: usize) -> String {
+    pub fn sections(&self) -> Vec<(&'static str, Vec<String>)> {
         let mut sections = vec![("session", self.head()), ("ran", self.ran()), ("calls", self.calls())];
         let refused = self.refusals().into_iter().chain(self.refused_connections()).collect();
         sections.push(("refused", refused));
@@ -23,25 +24,35 @@ impl Summary {
         sections.push(("not enforced", self.layers()));
         sections.push(("rejected messages", self.rejections()));
         sections.push(("changed programs", self.mismatches.values().map(mismatch).collect()));
-        sections.push(("crashes and timeouts", self.failures()));
+        sections.push(("crashes, timeouts and calls that reached no server", self.failures()));
         sections.push(("environment not passed on", self.stripped()));
+        sections.retain(|(title, lines)| {
+            !lines.is_empty() || matches!(*title, "calls" | "refused" | "not enforced")
+        });
+        sections
+    }
+
+    /// What the sections do not show.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<String> {
+        let unknown = (self.unknown_events > 0).then(|| {
+            format!("{} events were written by another version and are not counted here", self.unknown_events)
+        });
+        let lost = (self.not_listed > 0)
+            .then(|| format!("{} more entries found no room in these lists", self.not_listed));
+        unknown.into_iter().chain(lost).collect()
+    }
+
+    /// The whole report, lines of at most `width` columns (at least 40).
+    #[must_use]
+    pub fn render_text(&self, width: usize) -> String {
         let mut text = String::new();
-        for (title, lines) in sections {
-            if lines.is_empty() && !matches!(title, "calls" | "refused" | "not enforced") {
-                continue;
-            }
+        for (title, lines) in self.sections() {
             let _ = writeln!(text, "{title}");
             push_lines(&mut text, &lines, width.max(40), LIST_LINES);
         }
-        if self.unknown_events > 0 {
-            let _ = writeln!(
-                text,
-                "{} events were written by another version and are not counted here",
-                self.unknown_events
-            );
-        }
-        if self.not_listed > 0 {
-            let _ = writeln!(text, "{} more entries found no room in these lists", self.not_listed);
+        for line in self.left_out() {
+            let _ = writeln!(text, "{line}");
         }
         text
     }
@@ -68,10 +79,14 @@ impl Summary {
             + changed.count() as u64
             + self.refused_connections.values().map(|entry| entry.count).sum::<u64>();
         let mut lines = vec![format!(
-            "agentsh: session {}: {}{list}, {}, {refused} refused",
+            "agentsh: session {}: {}{list}, {}, {refused} refused{}",
             self.session,
             count(servers.len() as u64, "server"),
             count(calls, "tool call"),
+            match self.undelivered.values().map(|lost| lost.calls).sum::<u64>() {
+                0 => String::new(),
+                lost => format!(", {lost} reached no server"),
+            },
         )];
         let mut facts: Vec<String> = Vec::new();
         facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
@@ -131,12 +146,18 @@ impl Summary {
 
     fn calls(&self) -> Vec<String> {
         let lines = self.tools.values().map(|tool| {
+            // Every one of them was allowed or alerted first.
+            let reached = (tool.allowed + tool.alerted).saturating_sub(tool.undelivered);
+            let alerted = tool.alerted.min(reached);
+            let undelivered = match tool.undelivered {
+                0 => String::new(),
+                calls => format!(", {calls} did not reach the server"),
+            };
             format!(
-                "{}/{}: {} allowed, {} alerted, {} refused",
+                "{}/{}: {} allowed, {alerted} alerted, {} refused{undelivered}",
                 line(&tool.server_id.0),
                 line(&tool.tool_name),
-                tool.allowed,
-                tool.alerted,
+                reached - alerted,
                 tool.blocked
             )
         });
@@ -235,7 +256,15 @@ impl Summary {
                 count(late.count, "time")
             )
         });
-        crashes.chain(timeouts).collect()
+        let undelivered = self.undelivered.values().map(|lost| {
+            format!(
+                "{} of {} did not reach it: {}",
+                count(lost.calls, "call"),
+                line(&lost.server_id.0),
+                line(&lost.detail)
+            )
+        });
+        crashes.chain(timeouts).chain(undelivered).collect()
     }
 
     fn stripped(&self) -> Vec<String> {

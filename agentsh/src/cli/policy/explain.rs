@@ -8,9 +8,14 @@ use super::package::Known;
 use super::{QuestionArgs, Surroundings, Which, failed};
 use crate::cli::exit::{FAILED, NO};
 use crate::policy::{self, Answer, Question};
+use crate::store::escape;
 use crate::types::ServerId;
 
-/// Exit code 0: allowed; 1: denied.
+/// What no policy says, and what is therefore not in the answer.
+const FROM_COMMAND: &str = "paths that stand on the server's command line are opened when it starts, for writing too, and \
+    so is what its profile takes from its arguments and variables; this answer is about the policy alone";
+
+/// Exit code 0: allowed; 1: denied; 125: not a question.
 pub(super) async fn explain(
     which: &Which,
     server: Option<&str>,
@@ -47,8 +52,21 @@ pub(super) async fn explain(
             return Ok(FAILED);
         }
     };
+    if let Some(id) = from
+        .as_ref()
+        .filter(|id| server.is_some() && !known.is_known && !policy.mcp.servers.contains_key(*id))
+    {
+        writeln!(
+            err,
+            "note: no server '{}' is pinned here or in the policy: this is the answer for any server like that",
+            escape::line(&id.0)
+        )?;
+    }
     let profile = known.profile.as_ref();
     let answer = policy.ask_with(from.as_ref(), profile, &question, &place.context());
+    let note =
+        (from.is_some() && !answer.allow && matches!(question, Question::Read(_) | Question::Write(_)))
+            .then_some(FROM_COMMAND);
     let reason = profile.and_then(|profile| profile.reason(&answer.rule));
     if json {
         let mut whole = json!({
@@ -59,6 +77,7 @@ pub(super) async fn explain(
             ("reason", reason),
             ("profile", profile.map(|profile| profile.file.as_str())),
             ("package", known.package.as_deref()),
+            ("note", note),
         ];
         for (key, value) in more {
             if let (Some(value), Some(fields)) = (value, whole.as_object_mut()) {
@@ -73,6 +92,9 @@ pub(super) async fn explain(
         }
         if let Some(how) = known.how() {
             writeln!(out, "  {how}")?;
+        }
+        if let Some(note) = note {
+            writeln!(out, "  note: {note}")?;
         }
     }
     Ok(if answer.allow { 0 } else { NO })
@@ -96,6 +118,9 @@ fn asked(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>,
         (_, Some(text), ..) => Question::Read(text.clone()),
         (_, _, Some(text), ..) => Question::Write(text.clone()),
         (_, _, _, Some(text), _) => Question::Exec(text.clone()),
+        (.., Some(text)) if text.is_empty() || text.contains('=') => {
+            return Err(format!("'{text}' is no name of a variable: write --env NAME"));
+        }
         (.., Some(text)) => Question::Env(text.clone()),
         _ => return Err("ask for something: --connect, --read, --write, --exec, --env or --tool".to_owned()),
     };

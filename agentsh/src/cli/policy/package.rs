@@ -20,6 +20,8 @@ pub(super) struct Known {
     pub package: Option<String>,
     /// How it is known, or why there is no profile all the same.
     note: &'static str,
+    /// It was pinned, or a profile was named for it.
+    pub is_known: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -33,13 +35,13 @@ pub(super) enum Unknown {
 impl Known {
     pub fn named(name: &str, place: &Surroundings) -> Result<Self, Unknown> {
         let profile = profile::named(name, &place.config_home)?;
-        Ok(Self { profile: Some(profile), ..Self::default() })
+        Ok(Self { profile: Some(profile), is_known: true, ..Self::default() })
     }
 
     /// By its pin: of this project, else of the user. Without one, by the command in the user's policy.
     pub async fn of_server(id: &ServerId, policy: &Policy, place: &Surroundings) -> Result<Self, Unknown> {
         if let Some(pin) = pin_of(id, place).await? {
-            return of_pin(&pin, place);
+            return of_pin(&pin, place).map(|known| Self { is_known: true, ..known });
         }
         match policy.mcp.servers.get(id) {
             Some(entry) => of_command(entry, place),
@@ -138,5 +140,5 @@ fn of_package(
         Some(profile) => (Some(profile), note),
         None => (None, ""),
     };
-    Ok(Known { profile, package: Some(identity), note })
+    Ok(Known { profile, package: Some(identity), note, is_known: true })
 }

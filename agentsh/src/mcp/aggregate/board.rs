@@ -186,6 +186,8 @@ impl Board {
             server_id: id,
             method: method.to_owned(),
             detail: why.chars().take(1024).collect(),
+            tool_name: None,
+            jsonrpc_id: None,
         });
     }
 

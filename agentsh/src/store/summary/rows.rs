@@ -28,6 +28,10 @@ impl<K: Ord, V> Entries<K, V> {
         self.0.values_mut()
     }
 
+    pub(super) fn find(&mut self, key: &K) -> Option<&mut V> {
+        self.0.get_mut(key)
+    }
+
     /// The entry of `key`, made when there is room for it; otherwise it is counted in `lost`.
     pub(super) fn put(&mut self, key: K, lost: &mut u64, make: impl FnOnce() -> V) -> Option<&mut V> {
         if self.0.len() >= MAX_ENTRIES && !self.0.contains_key(&key) {
@@ -68,6 +72,8 @@ pub struct ToolCalls {
     pub allowed: u64,
     pub alerted: u64,
     pub blocked: u64,
+    /// Those of the allowed and alerted ones that never reached the server.
+    pub undelivered: u64,
 }
 
 /// Something that was refused, and the rule that refused it.
@@ -127,6 +133,15 @@ pub struct Timeouts {
     pub server_id: ServerId,
     pub method: String,
     pub count: u64,
+}
+
+/// Calls that were allowed and never reached their server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Undelivered {
+    pub server_id: ServerId,
+    pub calls: u64,
+    /// Why the last one did not.
+    pub detail: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -1,0 +1,176 @@
+//! What the record is asked: calls that got nowhere, servers of several projects, words that nothing has.
+
+use serde_json::{Value, json};
+
+use crate::support::sandbox::script_with;
+use crate::support::{Mode, Outcome, Peer, Place, Pty, eventually};
+
+fn ask(place: &Place, words: &[&str]) -> Outcome {
+    Outcome::of(&mut place.agentsh(words))
+}
+
+/// A server that does not start takes no calls, whatever the policy thinks of them.
+#[test]
+fn calls_that_reached_no_server_are_not_shown_as_allowed() {
+    let place = Place::new(Mode::Invoker);
+    let config = json!({"mcpServers": {
+        "bad": {"command": "/nonexistent/server"},
+        "good": {"command": place.program("fixture_server")},
+    }});
+    place.write(".mcp.json", config.to_string());
+    let steps = json!([
+        {"server": "good", "tool": "echo", "arguments": {"text": "x"}},
+        {"server": "bad", "tool": "ping", "arguments": {}},
+    ]);
+    let answers = script_with(&place, &[], &steps);
+    assert_eq!(answers.text(0), "x");
+    let summary = &answers.outcome.stderr;
+    assert!(summary.contains("2 tool calls") && summary.contains(", 1 reached no server"), "{summary}");
+
+    let rows = place.listed(&["mcp", "calls", "--json"]);
+    let of = |server: &str| rows.iter().find(|row| row["server_id"] == server).unwrap();
+    assert_eq!(of("good")["undelivered"], Value::Null, "{rows:?}");
+    assert!(of("bad")["undelivered"].as_str().unwrap().contains("/nonexistent/server"), "{rows:?}");
+    let servers = |action: &str| -> Vec<Value> {
+        let rows = place.listed(&["mcp", "calls", "--action", action, "--json"]);
+        rows.iter().map(|row| row["server_id"].clone()).collect()
+    };
+    assert_eq!((servers("allow"), servers("undelivered")), (vec![json!("good")], vec![json!("bad")]));
+    let table = ask(&place, &["mcp", "calls"]).expect_code(0);
+    let bad = table.stdout.lines().find(|line| line.contains("\tbad\t")).unwrap();
+    assert!(bad.contains("\tping\tundelivered\t"), "{bad}");
+
+    let report = ask(&place, &["report"]).expect_code(0).stdout;
+    assert!(
+        report.contains("bad/ping: 0 allowed, 0 alerted, 0 refused, 1 did not reach the server"),
+        "{report}"
+    );
+    assert!(report.contains("good/echo: 1 allowed, 0 alerted, 0 refused\n"), "{report}");
+    let report = ask(&place, &["report", "--json"]).expect_code(0).stdout;
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["undelivered"][0]["calls"], 1, "{report}");
+}
+
+#[test]
+fn one_id_in_two_projects_is_two_servers() {
+    let place = Place::new(Mode::Invoker);
+    let other = place.home.join("other");
+    place.make_directory(&other);
+    for (directory, calls) in [(&place.project, 1), (&other, 2)] {
+        let mut command = place.agentsh(&["mcp", "run", "--id", "same", "--"]);
+        let mut peer = Peer::start(command.arg(place.program("fixture_server")).current_dir(directory));
+        peer.shake_hands();
+        for _ in 0..calls {
+            peer.text("echo", json!({"text": "x"}));
+        }
+        peer.finish();
+    }
+    let servers = place.listed(&["mcp", "servers", "--json"]);
+    let mut found: Vec<(&str, u64, &str)> = servers
+        .iter()
+        .map(|row| {
+            let text = |name: &str| row[name].as_str().unwrap();
+            (text("project"), row["calls"].as_u64().unwrap(), text("last_status"))
+        })
+        .collect();
+    found.sort();
+    let mut expected =
+        [(place.project.to_str().unwrap(), 1, "exited"), (other.to_str().unwrap(), 2, "exited")];
+    expected.sort();
+    assert_eq!(found, expected, "{servers:?}");
+}
+
+/// Nobody records the end of a server when agentsh is killed.
+#[test]
+fn a_server_that_is_gone_is_not_shown_as_started() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::ready(&place, &[]);
+    let status = || {
+        let servers = place.listed(&["mcp", "servers", "--json"]);
+        servers.first().map(|server| server["last_status"].clone()).unwrap_or_default()
+    };
+    assert!(eventually(|| status() == "started"), "{}", status());
+    peer.child.kill().unwrap();
+    peer.child.wait().unwrap();
+    assert!(eventually(|| status() == "gone"), "{}", status());
+}
+
+#[test]
+fn words_that_nothing_has_are_refused() {
+    let place = Place::new(Mode::Invoker);
+    let nothing = ask(&place, &["mcp", "calls"]).expect_code(0);
+    assert!(nothing.stderr.contains("nothing is recorded"), "{nothing}");
+    let mut peer = Peer::ready(&place, &[]);
+    peer.text("echo", json!({"text": "x"}));
+    peer.finish();
+    for (words, code, part) in [
+        (&["mcp", "calls", "--action", "refused"][..], 2, "allow, alert, block, undelivered"),
+        (&["mcp", "events", "--type", "foo"], 2, "mcp_tool_called"),
+        (&["mcp", "events", "--severity", "foo"], 2, "low, medium, high, critical"),
+        (&["mcp", "calls", "--severity", "high"], 2, "`mcp events`, `mcp detections`"),
+        (&["mcp", "calls", "--type", "process_exited"], 2, "`mcp events`"),
+        (&["mcp", "servers", "--tool", "echo"], 2, "`mcp tools`"),
+        (&["mcp", "calls", "--server", "nope"], 1, "there is 'fixture'"),
+        (&["mcp", "calls", "--since", "yesterday"], 2, "30m"),
+        (&["mcp", "calls", "--nonsense"], 2, "--nonsense"),
+        (&["mcp", "pins", "list", "--hash", "xx"], 2, "--hash"),
+        (&["mcp", "pins", "diff", "--all"], 2, "--all"),
+        (&["mcp", "pins", "trust"], 2, "--server"),
+        (&["mcp", "pins", "trust", "--server", "nope"], 1, "there is 'fixture'"),
+        (&["mcp", "pins", "reset", "--server", "nope"], 1, "there is 'fixture'"),
+        (&["mcp", "pins", "diff", "--server", "nope"], 1, "there is 'fixture'"),
+        (&["report", "zzz"], 2, "zzz"),
+        (&["report", "--format", "pdf"], 2, "html"),
+        (&["policy", "show", "nosuch"], 125, "policies are"),
+        (&["policy", "check", "nosuch"], 1, "policies are"),
+        (&["policy", "test", "nosuch"], 1, "policies are"),
+        (&["policy", "explain", "--connect", "x"], 125, "port"),
+        (&["policy", "explain", "--agent", "cluade", "--read", "x"], 125, "claude"),
+        (&["policy", "explain", "--env", "A=B"], 125, "--env NAME"),
+    ] {
+        let outcome = ask(&place, words);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (code, ""), "{words:?} {outcome}");
+        assert!(outcome.stderr.contains(part), "{words:?} {outcome}");
+    }
+    let nothing = ask(&place, &["mcp", "calls", "--action", "block"]).expect_code(0);
+    assert!(nothing.stderr.contains("nothing on record is like this"), "{nothing}");
+    ask(&place, &["policy", "check", "none.yaml"]).expect_code(1);
+}
+
+/// A terminal shows what people read: no hash in full, no nanoseconds, no broken words.
+#[test]
+fn tables_fit_a_narrow_terminal() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::ready(&place, &[]);
+    peer.text("echo", json!({"text": "x"}));
+    peer.finish();
+    let shown = |columns: u16| {
+        let mut pty = Pty::sized(place.agentsh(&["mcp", "servers"]), columns);
+        assert_eq!(pty.wait(), 0);
+        assert!(
+            eventually(|| pty.text().contains("project") || pty.text().contains("PROJECT")),
+            "{}",
+            pty.text()
+        );
+        pty.text()
+    };
+    let wide = shown(200);
+    assert!(wide.contains("SERVER") && wide.contains("fixture") && !wide.contains("sha256:"), "{wide}");
+    let narrow = shown(30);
+    assert!(narrow.contains("server   fixture\r\n") && narrow.contains("status   exited\r\n"), "{narrow}");
+}
+
+/// A policy under the wrong name would be thought to be in force.
+#[test]
+fn a_policy_that_ends_in_yml_is_not_passed_over() {
+    let place = Place::new(Mode::Invoker);
+    let file = place.write(place.home.join(".config/agentsh/policy.yml"), "version: 1\n");
+    for words in [&["policy", "check"][..], &["run", "--", "true"]] {
+        let outcome = ask(&place, words);
+        assert!(outcome.code != 0 && outcome.stderr.contains("rename it to"), "{words:?} {outcome}");
+    }
+    std::fs::remove_file(file).unwrap();
+    ask(&place, &["policy", "check"]).expect_code(0);
+    place.write(".agentsh.yml", "version: 1\n");
+    assert_eq!(ask(&place, &["run", "--", "true"]).code, 125);
+}
