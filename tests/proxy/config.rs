@@ -23,6 +23,15 @@ fn mistakes_stop_the_start_with_their_line() {
             vec!["must be a list", "put it in brackets"],
         ),
         (
+            "{\"mcpServers\":\n{\"a\":{\"command\":\"x\"}}}",
+            vec!["what clients write", "proxy.json:1", "\"servers\": [{"],
+        ),
+        (
+            "{\"servers\":[\n{\"id\":\"a\",\"url\":\"https://x.example/mcp\"}]}",
+            vec!["remote servers are not supported", "proxy.json:2"],
+        ),
+        (" \n", vec!["it is empty", "\"servers\": [{"]),
+        (
             "{\"servers\":[],\"auditors\":[{\"provider\":\"openai\",\"model\":\"m\",\"api_key_env\":\"K\"}]}",
             vec!["two auditors"],
         ),
@@ -45,6 +54,13 @@ fn a_file_or_setting_that_cannot_be_used_is_named() {
         assert!(outcome.stderr.contains(part), "{part}\n{}", outcome.stderr);
     };
     refused(&mut place.agentsh(&["proxy", "--config", "missing.json"]), "missing.json");
+    refused(&mut place.agentsh(&["proxy", "--config", "."]), "it is a directory");
+    refused(&mut place.agentsh(&["proxy", "--config", "/dev/null"]), "it is not a plain file");
+    place.write("latin.json", b"{\"servers\":\n[\xe9]}");
+    refused(&mut place.agentsh(&["proxy", "--config", "latin.json"]), "line 2 is not UTF-8");
+    place.write("marked.json", "\u{feff}{\"servers\": []}");
+    let marked = Outcome::of(&mut place.agentsh(&["proxy", "--config", "marked.json"]));
+    assert_eq!((marked.code, marked.stderr.as_str()), (0, ""));
     let config = place.write("proxy.json", json!({"servers": []}).to_string());
     for (name, value, part) in [
         ("CANARY_MCP_RESPONSE_MODE", "off", "log, halt or alert"),

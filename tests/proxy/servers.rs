@@ -156,3 +156,26 @@ fn without_a_configuration_the_own_tools_are_there() {
     let (code, _) = peer.finish();
     assert_eq!(code, 0);
 }
+
+/// Where it is written, in plain words, once.
+#[test]
+fn a_server_that_cannot_start_is_told_of_once_with_its_line() {
+    let place = Place::new(Mode::Invoker);
+    let server = place.program("fixture_server");
+    let file = format!(
+        "{{\"servers\": [\n{{\"id\": \"good\", \"command\": {server:?}}},\n{{\"id\": \"gone\", \"command\": \"/nowhere/server\"}}]}}"
+    );
+    let config = place.write("proxy.json", file);
+    let mut peer = Peer::start(&mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
+    peer.shake_hands();
+    names(&mut peer);
+    let answer = peer.call("gone__x", json!({}));
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert_eq!(message.matches("server 'gone'").count(), 1, "{message}");
+    let unknown = peer.call("nope__x", json!({}));
+    let message = unknown["error"]["message"].as_str().unwrap();
+    assert!(message.contains("no server 'nope'") && message.contains("'good', 'gone'"), "{message}");
+    let (_, errors) = peer.finish();
+    assert_eq!(errors.matches("/nowhere/server").count(), 1, "{errors}");
+    assert!(errors.contains("proxy.json:3") && errors.contains("no such file or directory"), "{errors}");
+}

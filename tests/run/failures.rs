@@ -122,3 +122,32 @@ fn a_cancelled_call_is_given_up_and_its_late_answer_dropped() {
     peer.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
     assert_eq!(peer.text("echo", json!({"text": "goes on"})), "goes on");
 }
+
+/// What a server says where messages belong is told, and not without end.
+#[test]
+fn the_user_hears_of_lines_that_are_no_messages() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::ready(&place, &[]);
+    for _ in 0..20 {
+        peer.call("say", json!({"line": "Server is listening"}));
+    }
+    peer.call("say", json!({"line": "{\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{}}"}));
+    let (_, errors) = peer.finish();
+    assert!(errors.contains("a message of server 'fixture' was not forwarded (invalid-json)"), "{errors}");
+    assert_eq!(errors.matches("was not forwarded").count(), 3, "{errors}");
+    assert!(errors.contains("agentsh mcp events --type mcp_message_rejected"), "{errors}");
+}
+
+/// A client that leaves while a call is running is nobody's crash.
+#[test]
+fn a_client_that_ended_is_no_crash() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::ready(&place, &[]);
+    let id = peer.ask("tools/call", json!({"name": "slow", "arguments": {"ms": 60_000}}));
+    peer.close();
+    let answer = peer.answer(&id);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("when the client closed its input") && !message.contains("again"), "{message}");
+    peer.finish();
+    assert_eq!(place.events("mcp_server_crashed").len(), 0);
+}

@@ -70,6 +70,11 @@ impl Peer {
         Self { child, input, lines, errors, error_reader: Some(error_reader), serial: 0, aside: Vec::new() }
     }
 
+    /// Nothing more will be sent; answers may still come.
+    pub fn close(&mut self) {
+        self.input = None;
+    }
+
     pub fn shake_hands(&mut self) -> Value {
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {"roots": {}, "sampling": {}},
             "clientInfo": {"name": "suite", "version": "1"}});

@@ -12,7 +12,7 @@ use crate::types::ServerId;
 /// Each server is a process: more than this in one file is a mistake or an attack.
 const MOST_SERVERS: usize = 256;
 const LONGEST_NAME: usize = 128;
-pub(super) const REMOTE: &str = "remote MCP servers come later; not passed to the agent";
+pub(super) const REMOTE: &str = "remote MCP servers come later";
 /// The agent's own credentials: nothing that came with the project gets them by naming them.
 const CREDENTIALS: &[&str] = &[
     "ANTHROPIC_API_KEY",

@@ -38,6 +38,8 @@ pub(super) struct Connection<R> {
     pub tools: BTreeMap<String, String>,
     pub handshake: Handshake,
     pub serial: u64,
+    /// Messages of the server that were refused, as far as the user was told of them.
+    pub told_faults: u32,
 }
 
 /// Where the server is.
@@ -97,6 +99,7 @@ impl<R: Recorder> Connection<R> {
             tools: BTreeMap::new(),
             handshake: Handshake::default(),
             serial: 0,
+            told_faults: 0,
         }
     }
 

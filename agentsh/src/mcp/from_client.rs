@@ -381,9 +381,13 @@ impl<R: Recorder> Connection<R> {
     }
 
     pub fn start_error(&self, message: &str) -> ErrorReply {
+        let server = format!("server '{}'", self.options.server);
         ErrorReply {
             code: reply::SERVER_ENDED,
-            message: format!("server '{}' did not start: {message}", self.options.server),
+            message: match message.contains(&server) {
+                true => message.to_owned(),
+                false => format!("{server} did not start: {message}"),
+            },
             reason: "server-not-started",
             rule: None,
         }

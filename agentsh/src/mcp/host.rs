@@ -16,6 +16,7 @@ use super::client::Client;
 use super::connection::{Connection, Phase};
 use super::framing::LineReader;
 use super::from_server::Step;
+use super::lifecycle::ServerEnd;
 use super::outbox::Outbox;
 use super::proxy::Ended;
 use super::upstream::{Backoff, ExitInfo, Running, StartError, Upstream};
@@ -328,7 +329,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             return;
         }
         let Some(exit) = live.exited.clone() else { return };
-        let started = live.started;
+        let (started, closing, killed) = (live.started, live.closing, live.killed);
         self.live = None;
         if self.client_ended && self.connection.from_client.len() == 0 {
             self.connection.phase = Phase::Idle;
@@ -337,8 +338,16 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             let now = Instant::now();
             let wait = self.backoff.after(started, now);
             self.not_before = now + wait;
-            let restart_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            self.connection.on_server_ended(client, &exit, restart_in_ms).await;
+            // Its input was closed after the client's: it did what it should, or was made to.
+            let was_asked = self.client_ended && closing && (killed || exit.code == 0);
+            let end = match (was_asked, self.client_ended) {
+                (true, _) => ServerEnd::Asked,
+                (false, true) => ServerEnd::Last,
+                (false, false) => {
+                    ServerEnd::Crash { restart_in_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) }
+                }
+            };
+            self.connection.on_server_ended(client, &exit, end).await;
         }
         self.ended.exit = Some(exit);
     }

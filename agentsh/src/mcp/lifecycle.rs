@@ -11,6 +11,17 @@ use super::pending::{Entry, Kind};
 use super::reply::{self, ErrorReply};
 use super::upstream::ExitInfo;
 
+/// What the end of a server means for its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerEnd {
+    /// It was told to, because its client is gone.
+    Asked,
+    /// By itself, and nobody is there to start it again for.
+    Last,
+    /// By itself.
+    Crash { restart_in_ms: u64 },
+}
+
 impl<R: Recorder> Connection<R> {
     /// Judges the server itself; records a refusal.
     pub async fn admit(&mut self) {
@@ -68,31 +79,48 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// The server is gone: its calls get an error, its own requests are withdrawn.
-    pub async fn on_server_ended(&mut self, client: &mut impl Client, exit: &ExitInfo, restart_in_ms: u64) {
+    pub async fn on_server_ended(&mut self, client: &mut impl Client, exit: &ExitInfo, end: ServerEnd) {
         let calls = self.from_client.take_all();
         if matches!(self.phase, Phase::Replaying(_)) {
             for entry in &calls {
                 self.record_unreached(entry, "the server ended before it took this call");
             }
         }
-        self.commit(Event::McpServerCrashed {
-            server_id: self.options.server.clone(),
-            exit_code: exit.code,
-            pending_calls: calls.len(),
-            restart_in_ms,
-        })
-        .await;
+        if end != ServerEnd::Asked {
+            self.commit(Event::McpServerCrashed {
+                server_id: self.options.server.clone(),
+                exit_code: exit.code,
+                pending_calls: calls.len(),
+                restart_in_ms: match end {
+                    ServerEnd::Crash { restart_in_ms } => restart_in_ms,
+                    _ => 0,
+                },
+            })
+            .await;
+        }
         let how = match exit.cause.as_str() {
             "" | "exited" => String::new(),
             cause => format!(" ({cause})"),
         };
+        let server = &self.options.server;
         let error = ErrorReply {
             code: reply::SERVER_ENDED,
-            message: format!(
-                "server '{}' ended with exit code {}{how} while this call was running; it is started again on the \
-                 next call",
-                self.options.server, exit.code
-            ),
+            message: match end {
+                ServerEnd::Asked => {
+                    format!("server '{server}' had not answered this call when the client closed its input")
+                }
+                ServerEnd::Last => {
+                    format!(
+                        "server '{server}' ended with exit code {}{how} while this call was running",
+                        exit.code
+                    )
+                }
+                ServerEnd::Crash { .. } => format!(
+                    "server '{server}' ended with exit code {}{how} while this call was running; it is started \
+                     again on the next call",
+                    exit.code
+                ),
+            },
             reason: "server-ended",
             rule: None,
         };

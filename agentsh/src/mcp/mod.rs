@@ -30,7 +30,7 @@ mod salvage;
 mod tools_list;
 
 pub use audit::{Audit, Audited, Question};
-pub use options::Options;
+pub use options::{Note, Options};
 pub use proxy::{Ended, serve};
 pub use reply::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
 pub use upstream::{ExitInfo, Running, StartError, Upstream};

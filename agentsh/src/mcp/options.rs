@@ -37,6 +37,18 @@ pub struct Options {
     /// Is asked about every call that everything else lets pass. With one, the connection must be served inside a
     /// `LocalSet`.
     pub audit: Option<Rc<dyn Audit>>,
+    /// Tells the user what a server does wrong.
+    pub note: Note,
+}
+
+/// Somebody who is told something, in words and not escaped.
+#[derive(Clone)]
+pub struct Note(pub Rc<dyn Fn(&str)>);
+
+impl std::fmt::Debug for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Note")
+    }
 }
 
 impl Options {
@@ -55,6 +67,7 @@ impl Options {
             epoch: Instant::now(),
             content: Rc::new(RefCell::new(NotConfigured)),
             audit: None,
+            note: Note(Rc::new(|_| {})),
         }
     }
 }

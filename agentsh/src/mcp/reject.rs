@@ -12,9 +12,13 @@ use super::client::Client;
 use super::connection::{Connection, Phase, Side};
 use super::framing::Frame;
 use super::jsonrpc::{EnvelopeError, Id, Shape};
+use super::options::Options;
 use super::pending::Answer;
 use super::reply::{self, ErrorReply};
 use super::salvage::{self, Salvage};
+
+/// Faults of one connection's server that the user is told of.
+const MOST_TOLD: u32 = 3;
 
 /// A message that cannot be forwarded.
 #[derive(Debug)]
@@ -101,10 +105,30 @@ impl<R: Recorder> Connection<R> {
             bytes: fault.bytes,
         })
         .await;
+        if from == Side::Server {
+            self.tell_fault(&fault);
+        }
         match from {
             Side::Client => self.answer_client_fault(client, &fault),
             Side::Server => self.answer_server_fault(client, &fault),
         }
+    }
+
+    /// Otherwise a server that prints a banner where messages belong would only look slow.
+    fn tell_fault(&mut self, fault: &Fault) {
+        self.told_faults += 1;
+        let more = match self.told_faults {
+            ..MOST_TOLD => "",
+            MOST_TOLD => {
+                "; what else it sends of that kind is only recorded: agentsh mcp events --type mcp_message_rejected"
+            }
+            _ => return,
+        };
+        let Options { server, note, .. } = &self.options;
+        (note.0)(&format!(
+            "a message of server '{server}' was not forwarded ({}): {}{more}",
+            fault.reason, fault.detail
+        ));
     }
 
     fn answer_client_fault(&mut self, client: &mut impl Client, fault: &Fault) {

@@ -12,7 +12,7 @@ pub enum PinError {
     NotExecutable { path: PathBuf },
     #[error("{}: is a {kind}, not a regular file", .path.display())]
     NotRegular { path: PathBuf, kind: &'static str },
-    #[error("{}: {source}", .path.display())]
+    #[error("{}: {}", .path.display(), plain(.source))]
     Io { path: PathBuf, source: io::Error },
     #[error("{}: cannot be read, so it cannot be pinned: {source}", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
@@ -50,6 +50,15 @@ pub enum PinError {
     Internal(String),
     #[error("{}: is not an absolute path", .path.display())]
     RelativeDirectory { path: PathBuf },
+}
+
+/// Without the number of the system.
+fn plain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+        io::ErrorKind::NotADirectory => "part of this path is no directory".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 impl PinError {

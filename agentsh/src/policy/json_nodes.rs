@@ -13,7 +13,8 @@ pub fn parse(source: Source<'_>) -> Result<Node, Box<Diagnostic>> {
         Err(error) => {
             let what = match error.kind {
                 json::JsonErrorKind::DuplicateKey => "a key is written twice",
-                json::JsonErrorKind::TooDeep | json::JsonErrorKind::TooManyValues => "this is too large",
+                json::JsonErrorKind::TooDeep => "this is nested too deeply",
+                json::JsonErrorKind::TooManyValues => "these are too many values",
                 _ => "this is not valid JSON",
             };
             let help = (error.kind == json::JsonErrorKind::InvalidJson)

@@ -9,11 +9,13 @@ use super::json_nodes;
 use super::model::{ListMode, McpPolicy, NetworkRule, Ruled, ToolRule};
 use super::read_exfiltration::allowed_domain;
 use super::reader::{Here, Reader};
+use super::search;
 
 /// Largest file, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
 /// How long an auditor may take unless the file says otherwise, in milliseconds.
 const AUDITOR_TIMEOUT_MS: u64 = 8000;
+const EXAMPLE: &str = "write `\"servers\": [{\"id\": \"files\", \"command\": \"...\"}]`";
 /// The id under which the proxy has tools of its own.
 const RESERVED: &str = "canary";
 
@@ -74,11 +76,23 @@ pub fn load(path: &std::path::Path) -> Result<ProxyFile, PolicyError> {
     let name = path.display().to_string();
     let unreadable = |why: String| PolicyError::Unreadable { file: name.clone(), why };
     let facts = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
-    if !facts.is_file() || facts.len() > MAX_BYTES {
-        return Err(unreadable(format!("it is not a file of at most {MAX_BYTES} bytes")));
+    let cannot = match () {
+        () if facts.is_dir() => Some("it is a directory"),
+        () if !facts.is_file() => Some("it is not a plain file"),
+        () if facts.len() > MAX_BYTES => Some("it is larger than 4 MiB"),
+        () => None,
+    };
+    if let Some(why) = cannot {
+        return Err(unreadable(why.to_owned()));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
-    parse(&name, &text)
+    let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    let text = search::utf8(bytes).map_err(unreadable)?;
+    // Some editors begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    if text.trim().is_empty() {
+        return Err(unreadable(format!("it is empty; {EXAMPLE}")));
+    }
+    parse(&name, text)
 }
 
 /// Reads the text of a file; `name` is what messages call it.
@@ -96,14 +110,19 @@ pub fn parse(name: &str, text: &str) -> Result<ProxyFile, PolicyError> {
     for rule in [&mut file.domains_rule, &mut file.tools_rule] {
         name.clone_into(&mut rule.file);
     }
-    let keys = ["servers", "allowed_domains", "allowed_tools", "auditors", "audit_timeout_action"];
+    let keys =
+        ["servers", "allowed_domains", "allowed_tools", "auditors", "audit_timeout_action", "mcpServers"];
     if let Some(fields) = reader.fields(&root, &keys) {
         match reader.list(fields.find("servers"), server) {
             Some(servers) => file.servers = servers.value,
-            None if fields.find("servers").is_none() => {
-                let help = "write `\"servers\": [{\"id\": \"files\", \"command\": \"...\"}]`".to_owned();
-                reader.problem(&root, "there is no list of `servers`", Some(help));
-            }
+            None if fields.find("servers").is_none() => match fields.find("mcpServers") {
+                Some(here) => {
+                    let help = format!("each entry is one of a list, with its name as `id`: {EXAMPLE}");
+                    let text = "`mcpServers` is what clients write; here it is `servers`";
+                    reader.problem(&here, text, Some(help));
+                }
+                None => reader.problem(&root, "there is no list of `servers`", Some(EXAMPLE.to_owned())),
+            },
             None => {}
         }
         judge_ids(&mut reader, &file.servers);
@@ -167,7 +186,12 @@ impl ProxyFile {
 }
 
 fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ProxyServer> {
-    let fields = reader.fields(here, &["id", "command", "args", "env"])?;
+    let fields = reader.fields(here, &["id", "command", "args", "env", "url"])?;
+    if let Some(here) = fields.find("url") {
+        let help = "a server here is a `command` that speaks over standard input and output".to_owned();
+        reader.problem(&here, "remote servers are not supported", Some(help));
+        return None;
+    }
     let needed = |reader: &mut Reader<'_>, key: &str| match fields.find(key) {
         Some(value) => reader.text(&value),
         None => {

@@ -234,14 +234,17 @@ fn read_file(file: &Path, links: Links) -> Result<Option<String>, PolicyError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(unreadable(file, "it is larger than 1 MiB"));
     }
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) => {
-            let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
-            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-            Err(unreadable(file, &format!("line {line} is not UTF-8")))
-        }
-    }
+    utf8(bytes).map(Some).map_err(|why| unreadable(file, &why))
+}
+
+/// # Errors
+/// The first line that is not UTF-8.
+pub(super) fn utf8(bytes: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        format!("line {line} is not UTF-8")
+    })
 }
 
 fn unreadable(file: &Path, why: &str) -> PolicyError {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::guard::{ContentGuard, Guard, NotConfigured};
 use crate::mcp::aggregate::{Front, Member};
-use crate::mcp::{self, Audit, Options};
+use crate::mcp::{self, Audit, Note, Options};
 use crate::store::{Journal, redact};
 use crate::telemetry::alerts::Alerting;
 use crate::telemetry::webhook::Webhook;
@@ -137,7 +137,7 @@ impl Bridges {
         let front = Front {
             max_line_bytes: usize::try_from(session.policy.mcp.max_line_bytes).unwrap_or(usize::MAX),
             own,
-            note: Box::new(move |message| session.note(&crate::store::escape::line(message))),
+            note: Box::new(move |message| session.note_lack(message)),
         };
         let record = Alerting::new(self.session.journal.clone(), self.webhook.clone(), self.session.id);
         mcp::aggregate::serve(input, output, members.collect(), Rc::clone(&self.guard), record, front).await;
@@ -152,6 +152,8 @@ impl Bridges {
         options.epoch = self.epoch;
         options.content = Rc::clone(&self.content);
         options.audit.clone_from(&self.audit);
+        let session = Rc::clone(&self.session);
+        options.note = Note(Rc::new(move |message| session.note(&crate::store::escape::line(message))));
         options
     }
 }

@@ -57,6 +57,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         env: BTreeMap::new(),
         cwd: None,
         users_word: true,
+        place: None,
     };
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
     let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;

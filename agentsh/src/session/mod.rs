@@ -69,6 +69,8 @@ pub struct Session {
     /// Messages that would disturb a terminal that the agent draws on; shown at the end.
     held: RefCell<Vec<String>>,
     hold: bool,
+    /// Why servers did not start, as far as the user knows, and whether he was told what lacks because of it.
+    told: RefCell<BTreeMap<String, bool>>,
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -132,6 +134,7 @@ impl Session {
             started: Instant::now(),
             sandboxes: Cell::new(0),
             held: RefCell::new(Vec::new()),
+            told: RefCell::default(),
             hold: opening.hold_messages && std::io::stderr().is_terminal(),
             cleaning: RefCell::default(),
         };
@@ -189,6 +192,21 @@ impl Session {
         } else {
             say(&message);
         }
+    }
+
+    /// As [`Self::note`], for what lacks because of a server: once, and without the reason, where that was told.
+    pub fn note_lack(&self, message: &str) {
+        let mut told = self.told.borrow_mut();
+        let known = told.iter_mut().find_map(|(why, lacks)| Some((message.find(why.as_str())?, lacks)));
+        let news = match known {
+            None => message,
+            Some((_, true)) => return,
+            Some((at, lacks)) => {
+                *lacks = true;
+                message.get(..at).unwrap_or_default().trim_end_matches([':', ' '])
+            }
+        };
+        self.note(&crate::store::escape::line(news));
     }
 
     /// Shows what was held back.

@@ -204,6 +204,10 @@ fn declarations(launch: &Launch) -> BTreeMap<ServerId, Declaration> {
             env: env.clone(),
             cwd: cwd.as_ref().map(PathBuf::from),
             users_word: server.origin.scope != agent::Scope::Project,
+            place: Some(match server.origin.line {
+                0 => server.origin.file.display().to_string(),
+                line => format!("{}:{line}", server.origin.file.display()),
+            }),
         };
         declared.insert(id.clone(), declaration);
     }

@@ -31,6 +31,8 @@ pub struct Declaration {
     pub cwd: Option<PathBuf>,
     /// The user wrote it; false for a file that came with the project.
     pub users_word: bool,
+    /// `FILE:LINE` where it stands; None for a command line.
+    pub place: Option<String>,
 }
 
 /// As a shell tells of SIGKILL.
@@ -78,8 +80,11 @@ impl Upstream for Server {
     type Stdout = pipe::Receiver;
 
     async fn start(&mut self) -> Result<Running<Self::Stdin, Self::Stdout>, StartError> {
-        let started = self.launch().await;
-        if let Err(error) = &started {
+        let mut started = self.launch().await;
+        if let Err(error) = &mut started {
+            if let Some(place) = &self.declaration.place {
+                error.message.push_str(&format!(" ({place})"));
+            }
             if !error.recorded {
                 self.session.journal.record(Event::McpServerRefused {
                     server_id: self.declaration.id.clone(),
@@ -89,6 +94,7 @@ impl Upstream for Server {
                 });
             }
             self.session.note(&error.message);
+            self.session.told.borrow_mut().entry(error.message.clone()).or_default();
         }
         started
     }

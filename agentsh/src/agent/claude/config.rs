@@ -266,7 +266,8 @@ fn project_servers(
                 .push(format!("server {id} of the project is switched off in Claude Code's settings"));
             continue;
         }
-        if !settings.approve_all && !listed(&settings.approved, &id) {
+        let runs = matches!(declared.transport, Transport::Stdio { .. });
+        if runs && !settings.approve_all && !listed(&settings.approved, &id) {
             let Origin { file, line, .. } = &declared.origin;
             project.notes.push(format!(
                 "{}:{line}: server {id} came with the project and was not approved in Claude Code; it runs sandboxed",

@@ -25,6 +25,9 @@ pub enum Route {
     Nobody { why: String, unknown_method: bool },
 }
 
+/// Servers that an error names.
+const SHOWN_SERVERS: usize = 20;
+
 const NAME: &[&str] = &["params", "name"];
 const REFERENCE: &[&str] = &["params", "ref", "name"];
 
@@ -90,11 +93,18 @@ fn by_name(board: &Board, name: Option<&Json<'_>>, path: &'static [&'static str]
         return Route::One { server, name: None };
     }
     let shown: String = shown.chars().take(128).collect();
-    let first = board.ids.first().map_or("SERVER", String::as_str);
-    nobody(format!(
-        "unknown {what} '{shown}': its name begins with no server of this proxy (such as '{first}{}')",
-        names::SEPARATOR
-    ))
+    let wanted = shown.split_once(names::SEPARATOR).map_or("", |(server, _)| server);
+    let unknown = match wanted {
+        "" => format!("its name does not begin with a server and '{}'", names::SEPARATOR),
+        server => format!("there is no server '{server}'"),
+    };
+    let known: Vec<String> = board.ids.iter().take(SHOWN_SERVERS).map(|id| format!("'{id}'")).collect();
+    let more = if board.ids.len() > known.len() { ", …" } else { "" };
+    let known = match known.as_slice() {
+        [] => "this proxy has none".to_owned(),
+        known => format!("servers here are {}{more}", known.join(", ")),
+    };
+    nobody(format!("unknown {what} '{shown}': {unknown}; {known}"))
 }
 
 fn by_uri(board: &Board, uri: Option<&str>) -> Route {

@@ -123,6 +123,7 @@ async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Re
 
 fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Server)> {
     let each = file.servers.iter().map(|server| {
+        let place = Some(format!("{}:{}", server.rule.file, server.rule.line));
         let server = server.value.clone();
         let id = ServerId(server.id);
         let declaration = Declaration {
@@ -133,6 +134,7 @@ fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Server)> {
             cwd: None,
             // Whoever names the file means what it says.
             users_word: true,
+            place,
         };
         (id, Server::new(Rc::clone(session), declaration, ErrorOutput::Shown))
     });
