@@ -32,6 +32,8 @@ fn a_program_that_is_not_there_or_cannot_be_executed() {
         assert_eq!(code(&["/nonexistent/program"]), 127);
         assert_eq!(code(&["./data.txt"]), 126);
         assert_eq!(code(&["/usr"]), 126);
+        let foreign = place.script("foreign", "\x7fELF of another machine");
+        assert_eq!(code(&[foreign.to_str().unwrap()]), 126);
     }
 }
 
@@ -39,8 +41,12 @@ fn a_program_that_is_not_there_or_cannot_be_executed() {
 fn an_interpreter_that_is_not_there() {
     let place = Place::new(Mode::Invoker);
     place.script("tool", "#!/nonexistent/interpreter\n");
-    let code = Outcome::of(&mut place.agentsh(&["run", "--", "./tool"])).code;
+    let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "./tool"]));
+    let code = outcome.code;
     assert!(code == 126 || code == 127, "{code}");
+    assert!(outcome.stderr.contains("/tool: its #! line names /nonexistent/interpreter"), "{outcome}");
+    let outcome = Outcome::of(&mut place.agentsh(&["run", "--", ""])).expect_code(127);
+    assert!(outcome.stderr.contains("the command is empty"), "{outcome}");
 }
 
 #[test]
@@ -134,5 +140,39 @@ fn a_signal_to_agentsh_reaches_the_agent() {
             std::thread::sleep(std::time::Duration::from_millis(200));
         }
         assert_eq!(child.wait().unwrap().code(), Some(code), "{signals:?}");
+    }
+}
+
+/// A disk without room is named as such, with what can be done.
+#[test]
+fn a_full_disk_is_said_to_be_full() {
+    let place = Place::new(Mode::Invoker);
+    if !crate::support::is_root() {
+        return crate::support::skip("a small disk: the tests are not run by root");
+    }
+    let state = place.path("full");
+    place.make_directory(&state);
+    let agentsh = place.agentsh(&["run", "--", "true"]).get_program().to_owned();
+    let script = "mount -t tmpfs -o size=64k tmpfs \"$1\" || exit 99; mkdir \"$1/agentsh\"
+        head -c 40960 /dev/zero >\"$1/filler\"; XDG_STATE_HOME=$1 \"$2\" run -- true";
+    let mut command = place.command("/usr/bin/unshare");
+    command.args(["-m", "/bin/sh", "-c", script, "sh"]).arg(&state).arg(agentsh);
+    let outcome = Outcome::of(&mut command);
+    if outcome.code == 99 {
+        return crate::support::skip("a small disk: nothing can be mounted here");
+    }
+    assert_eq!(outcome.code, 125, "{outcome}");
+    assert!(outcome.stderr.contains("no space is left on its disk; free some"), "{outcome}");
+    assert_eq!(outcome.stderr.matches("cannot open the event store").count(), 1, "{outcome}");
+}
+
+/// An answer that nobody got is no success.
+#[test]
+fn an_answer_that_cannot_be_written() {
+    let place = Place::new(Mode::Invoker);
+    for words in [&["mcp", "calls"][..], &["policy", "show"], &["doctor"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let status = place.agentsh(words).stdout(full).stderr(std::process::Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(125), "{words:?}");
     }
 }

@@ -319,6 +319,12 @@ fn script(
         let argument = line.argument.iter().cloned();
         next.args = argument.chain([script]).chain(command.args.iter().cloned()).collect();
     }
+    if next.word == line.interpreter.as_os_str() && matches!(next.find(), Err(error) if error.is_absent()) {
+        return Err(PinError::NoInterpreter {
+            path: found.real.clone(),
+            interpreter: line.interpreter.clone(),
+        });
+    }
     let mut target = resolve(context, next)?;
     target.launcher = Launcher::Shebang;
     let known = context.files.iter().any(|file| file.path == found.real && file.role == Role::Entry);

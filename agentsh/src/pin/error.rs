@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Every message fits after `error: ` and says what to do where the user can do something.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    #[error("{program}: no such command in PATH (only absolute directories of PATH are searched)")]
+    #[error("{}", not_found(.program))]
     NotFound { program: String },
     #[error("{}: is not executable; `chmod +x` it or name its interpreter", .path.display())]
     NotExecutable { path: PathBuf },
@@ -46,10 +46,21 @@ pub enum PinError {
     BadScript { path: PathBuf, why: &'static str },
     #[error("no module named {module} (searched {searched})")]
     ModuleNotFound { module: String, searched: String },
+    #[error("{}: its #! line names {}, which does not exist", .path.display(), .interpreter.display())]
+    NoInterpreter { path: PathBuf, interpreter: PathBuf },
     #[error("{0}")]
     Internal(String),
     #[error("{}: is not an absolute path", .path.display())]
     RelativeDirectory { path: PathBuf },
+}
+
+fn not_found(program: &str) -> String {
+    match program {
+        "" => "the command is empty: name a program".to_owned(),
+        program => {
+            format!("{program}: no such command in PATH (only absolute directories of PATH are searched)")
+        }
+    }
 }
 
 /// Without the number of the system.
@@ -71,8 +82,13 @@ impl PinError {
     /// There is no such program: exit status 127 of a shell.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        matches!(self, Self::NotFound { .. } | Self::PackageNotInstalled { .. } | Self::ModuleNotFound { .. })
-            || self.is_absent()
+        matches!(
+            self,
+            Self::NotFound { .. }
+                | Self::PackageNotInstalled { .. }
+                | Self::ModuleNotFound { .. }
+                | Self::NoInterpreter { .. }
+        ) || self.is_absent()
     }
 
     /// It is there and cannot be executed: exit status 126 of a shell.

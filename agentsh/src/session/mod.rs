@@ -45,7 +45,7 @@ pub enum SessionError {
     Context(#[from] ContextError),
     #[error("{0}")]
     Policy(String),
-    #[error("cannot open the event store: {0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
 }
 

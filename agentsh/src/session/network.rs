@@ -18,6 +18,7 @@ use crate::sandbox::cgroup::{Cgroup, Hierarchies};
 use crate::sandbox::control::MOST_PORTS;
 use crate::sandbox::network::Sockets;
 use crate::sandbox::{Enforcement, State, plan};
+use crate::store::summary::PORTS_UNKNOWN;
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
 
@@ -328,6 +329,9 @@ fn line(server: Option<&ServerId>, refusal: &Refusal) -> String {
     let detail = if refusal.detail.is_empty() { refusal.reason } else { &refusal.detail };
     let detail = escape::line(detail);
     let change = refusal.change.as_deref();
-    let change = change.map_or(String::new(), |change| format!("; to allow it: {}", escape::line(change)));
+    // Which port the program wants, nobody knows yet.
+    let ports = if refusal.port == 0 { PORTS_UNKNOWN } else { "" };
+    let change =
+        change.map_or(String::new(), |change| format!("; to allow it: {}{ports}", escape::line(change)));
     format!("{what} is refused to {who}: {detail}, by {}{change}", refusal.rule)
 }

@@ -100,6 +100,8 @@ pub fn exit_code_of(error: &RunError) -> u8 {
         RunError::Pin(error) if error.is_missing() => 127,
         RunError::Pin(error) if error.is_not_executable() => 126,
         RunError::Spawn(SpawnError::Init { missing: true, .. }) => 127,
+        // ENOEXEC: neither a program of this machine nor a script.
+        RunError::Spawn(SpawnError::Init { message, .. }) if message.ends_with("(os error 8)") => 126,
         _ => 125,
     }
 }

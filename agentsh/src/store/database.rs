@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection, Row};
 
-use super::error::{describe, is_busy};
+use super::error::{describe, is_busy, is_full};
 use super::{StoreError, place};
 
 /// The `user_version` that stands at the end of [`SCHEMA`]. Raise both with every change, and migrate from each
@@ -173,6 +173,11 @@ fn open_error(path: &Path, error: &sqlx::Error) -> StoreError {
     match StoreError::sql("opening", error) {
         StoreError::Damaged { message } => {
             StoreError::Damaged { message: format!("{}: {message}", path.display()) }
+        }
+        _ if is_full(error) && place::has_no_room(path) => {
+            let message =
+                "no space is left on its disk; free some, or set XDG_STATE_HOME to another directory";
+            StoreError::Open { path: path.to_owned(), message: message.to_owned() }
         }
         _ => StoreError::Open { path: path.to_owned(), message: describe(error) },
     }

@@ -61,6 +61,11 @@ pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
     primary_code(error) == Some(5)
 }
 
+/// SQLITE_FULL (13), or SQLITE_IOERR (10), which a full disk can look like.
+pub(crate) fn is_full(error: &sqlx::Error) -> bool {
+    matches!(primary_code(error), Some(10 | 13))
+}
+
 /// SQLITE_CORRUPT (11) or SQLITE_NOTADB (26), or a column of a type that no row of ours has.
 fn is_damage(error: &sqlx::Error) -> bool {
     matches!(primary_code(error), Some(11 | 26))

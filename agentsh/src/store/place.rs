@@ -47,6 +47,13 @@ pub(crate) fn prepare(state_dir: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// Whether the disk of a file has less room than a new store takes.
+pub(crate) fn has_no_room(file: &Path) -> bool {
+    const NEEDED: u64 = 256 << 10;
+    let found = rustix::fs::statvfs(file.parent().unwrap_or(file));
+    found.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < NEEDED)
+}
+
 fn close_to_others(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.permissions().mode();
     if mode & 0o077 == 0 {

@@ -1,6 +1,6 @@
 //! What one session did, added up event by event. Pure: the same for a running session and for one read back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -19,6 +19,12 @@ pub use rows::{
 
 /// Longest text taken over from an event, in characters.
 const MAX_TEXT: usize = 300;
+
+/// Said of a rule for a name: it was refused before its program could say which port it wants.
+pub const PORTS_UNKNOWN: &str = " (ports 443 and 80; with `:PORT` for another)";
+
+/// Most different details of one kind of rejected messages.
+const MAX_DETAILS: usize = 5;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
@@ -258,10 +264,14 @@ impl Summary {
                     reason: clip(reason),
                     detail: String::new(),
                     count: 0,
+                    details: BTreeMap::new(),
                 });
                 if let Some(entry) = entry {
                     entry.count += 1;
                     entry.detail = clip(detail);
+                    if entry.details.len() < MAX_DETAILS || entry.details.contains_key(&entry.detail) {
+                        *entry.details.entry(entry.detail.clone()).or_default() += 1;
+                    }
                 }
             }
             Event::McpServerUnavailable { server_id, tool_name: Some(tool_name), detail, .. } => {

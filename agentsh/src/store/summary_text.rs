@@ -1,9 +1,10 @@
 //! A summary as text: whole for `agentsh report`, short for the end of a run. Everything in it is escaped.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::escape::{line, shorten};
-use super::summary::{Mismatch, Refusal, Summary};
+use super::summary::{Mismatch, PORTS_UNKNOWN, Refusal, Summary};
 use crate::types::ServerId;
 
 /// Most lines of [`Summary::render_short`].
@@ -154,8 +155,11 @@ impl Summary {
                 calls => format!(", {calls} did not reach the server"),
             };
             format!(
-                "{}/{}: {} allowed, {alerted} alerted, {} refused{undelivered}",
-                line(&tool.server_id.0),
+                "{}{}: {} allowed, {alerted} alerted, {} refused{undelivered}",
+                match self.is_own(&tool.server_id) {
+                    true => "the proxy's own ".to_owned(),
+                    false => format!("{}/", line(&tool.server_id.0)),
+                },
                 line(&tool.tool_name),
                 reached - alerted,
                 tool.blocked
@@ -175,8 +179,10 @@ impl Summary {
             let detail =
                 if found.detail.is_empty() { String::new() } else { format!(" ({})", line(&found.detail)) };
             let rule = found.rule.to_string();
+            let ports = if found.port == 0 { PORTS_UNKNOWN } else { "" };
             let change = found.change.as_deref();
-            let change = change.map_or(String::new(), |change| format!("; to allow it: {}", line(change)));
+            let change =
+                change.map_or(String::new(), |change| format!("; to allow it: {}{ports}", line(change)));
             format!(
                 "{} to {}{port}{times}: {}{detail}, by {}{change}",
                 owner(found.server_id.as_ref()),
@@ -226,13 +232,25 @@ impl Summary {
 
     fn rejections(&self) -> Vec<String> {
         let lines = self.rejected_messages.values().map(|found| {
+            let each = found.details.iter().map(|(detail, times)| match times {
+                times if *times == 1 || *times == found.count => line(detail).into_owned(),
+                times => format!("{times} times {}", line(detail)),
+            });
+            let mut details: Vec<String> = each.collect();
+            let more = found.count.saturating_sub(found.details.values().sum());
+            if more > 0 {
+                details.push(format!("and {more} more"));
+            }
+            let of = match self.is_own(&found.server_id) {
+                true => String::new(),
+                false => format!(" of {}", line(&found.server_id.0)),
+            };
             format!(
-                "{} from the {} of {}: {} ({})",
+                "{} from the {}{of}: {} ({})",
                 count(found.count, "message"),
                 line(&found.from),
-                line(&found.server_id.0),
                 line(&found.reason),
-                line(&found.detail)
+                details.join("; ")
             )
         });
         lines.collect()
@@ -267,12 +285,31 @@ impl Summary {
         crashes.chain(timeouts).chain(undelivered).collect()
     }
 
+    /// One line for all that lack the same.
     fn stripped(&self) -> Vec<String> {
-        let lines = self.env_stripped.values().map(|entry| {
-            let names: Vec<_> = entry.names.iter().map(|name| line(name)).collect();
-            format!("{}: {}", owner(entry.server_id.as_ref()), names.join(" "))
+        let mut alike: Vec<(Vec<String>, &BTreeSet<String>)> = Vec::new();
+        for entry in self.env_stripped.values() {
+            let who = owner(entry.server_id.as_ref());
+            match alike.iter_mut().find(|(_, names)| **names == entry.names) {
+                Some((others, _)) => others.push(who),
+                None => alike.push((vec![who], &entry.names)),
+            }
+        }
+        let shown = alike.into_iter().map(|(who, names)| {
+            // A shell sets these by itself, and nobody misses them.
+            let names =
+                names.iter().filter(|name| !matches!(name.as_str(), "PWD" | "OLDPWD" | "SHLVL" | "_"));
+            (who.join(", "), names.map(|name| line(name).into_owned()).collect::<Vec<_>>())
         });
-        lines.collect()
+        shown
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(who, names)| format!("{who}: {}", names.join(" ")))
+            .collect()
+    }
+
+    /// The id of what the proxy itself does, which is no server of anybody.
+    fn is_own(&self, server: &ServerId) -> bool {
+        self.verb.as_deref() == Some("proxy") && server.0 == "canary"
     }
 }
 
@@ -394,6 +431,41 @@ mod tests {
         assert!(short.lines().count() <= SHORT_LINES && short.len() < 5000, "{short}");
         let text = summary.render_text(0);
         assert!(!short.contains('\u{1b}') && !text.contains('\u{1b}') && text.len() < 200_000);
+    }
+
+    #[test]
+    fn different_details_stay_apart_and_equal_lists_come_once() {
+        let rejected = |detail: &str| crate::store::Event::McpMessageRejected {
+            server_id: ServerId("canary".to_owned()),
+            from: "client".to_owned(),
+            reason: "invalid-request".to_owned(),
+            detail: detail.to_owned(),
+            bytes: 1,
+        };
+        let filtered = |id: &str, names: &[&str]| crate::store::Event::McpServerEnvFiltered {
+            server_id: Some(ServerId(id.to_owned())),
+            stripped_vars: names.iter().map(|name| (*name).to_owned()).collect(),
+            passed_count: 1,
+        };
+        let mut summary = summary(&[
+            rejected("no version"),
+            rejected("bad id"),
+            rejected("no version"),
+            filtered("a", &["KEY", "PWD"]),
+            filtered("b", &["PWD", "KEY"]),
+            filtered("c", &["OTHER"]),
+            filtered("d", &["SHLVL"]),
+        ]);
+        let text = summary.render_text(100);
+        let expected = "3 messages from the client of canary: invalid-request (bad id; 2 times no version)";
+        assert!(text.contains(expected), "{text}");
+        assert!(text.contains("  a, b: KEY\n  c: OTHER\n") && !text.contains("SHLVL"), "{text}");
+        summary.verb = Some("proxy".to_owned());
+        assert!(summary.render_text(100).contains("3 messages from the client: invalid-request"));
+        for number in 0..10 {
+            summary.add(START.parse().unwrap(), &rejected(&format!("{number}")));
+        }
+        assert!(summary.render_text(200).contains("; and 7 more)"), "{}", summary.render_text(200));
     }
 
     #[test]

@@ -48,8 +48,13 @@ pub async fn run(args: DoctorArgs) -> u8 {
     } else {
         layer::render(&layers, super::output::terminal_width())
     };
-    // A closed standard output is nobody's fault here.
-    let _ = anstream::stdout().write_all(text.as_bytes());
+    let mut out = anstream::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => {}
+        // Who reads the output has had enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        Err(error) => return fail(&format!("cannot write the answer: {error}")),
+    }
     if layers.iter().any(|layer| layer.state.is_wanting()) { exit::NO } else { 0 }
 }
 

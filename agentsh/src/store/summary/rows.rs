@@ -108,6 +108,8 @@ pub struct Rejected {
     /// Of the last one.
     pub detail: String,
     pub count: u64,
+    /// How often each detail came: of the first few different ones.
+    pub details: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
