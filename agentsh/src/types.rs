@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 /// One `agentsh run`, `mcp run` or `proxy`: a UUID v7, so that ids sort by the time they were made.
@@ -80,5 +81,15 @@ impl fmt::Display for RuleRef {
         } else {
             write!(f, "{}:{} ({})", self.file, self.line, self.id)
         }
+    }
+}
+
+/// An exit status for people: `3`, `134 (SIGABRT)`. A program may also give back 134 by itself, which nobody does.
+#[must_use]
+pub fn exit_status(code: u8) -> String {
+    let signal = code.checked_sub(128).and_then(|number| Signal::try_from(i32::from(number)).ok());
+    match signal {
+        Some(signal) => format!("{code} ({signal})"),
+        None => code.to_string(),
     }
 }

@@ -151,3 +151,18 @@ fn a_client_that_ended_is_no_crash() {
     peer.finish();
     assert_eq!(place.events("mcp_server_crashed").len(), 0);
 }
+
+/// A number alone says little.
+#[test]
+fn a_server_that_died_of_a_signal_is_said_to() {
+    let place = Place::new(Mode::Invoker);
+    let script = place.script("dies", "#!/bin/sh\nread line\nkill -ABRT $$\n");
+    let mut command = place.agentsh(&["mcp", "run", "--id", "dies", "--"]);
+    let mut peer = Peer::start(command.arg(script));
+    let answer = peer.request("ping", json!({}));
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("ended with exit code 134 (SIGABRT)"), "{message}");
+    peer.finish();
+    let report = crate::support::Outcome::of(&mut place.agentsh(&["report"])).expect_code(0).stdout;
+    assert!(report.contains("last exit status 134 (SIGABRT)"), "{report}");
+}

@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use crate::store::{Event, Recorder};
+use crate::types::exit_status;
 
 use super::client::Client;
 use super::connection::{Connection, Phase};
@@ -99,8 +100,8 @@ impl<R: Recorder> Connection<R> {
             .await;
         }
         let how = match exit.cause.as_str() {
-            "" | "exited" => String::new(),
-            cause => format!(" ({cause})"),
+            "" | "exited" => exit_status(exit.code),
+            cause => format!("{} ({cause})", exit.code),
         };
         let server = &self.options.server;
         let error = ErrorReply {
@@ -110,15 +111,11 @@ impl<R: Recorder> Connection<R> {
                     format!("server '{server}' had not answered this call when the client closed its input")
                 }
                 ServerEnd::Last => {
-                    format!(
-                        "server '{server}' ended with exit code {}{how} while this call was running",
-                        exit.code
-                    )
+                    format!("server '{server}' ended with exit code {how} while this call was running")
                 }
                 ServerEnd::Crash { .. } => format!(
-                    "server '{server}' ended with exit code {}{how} while this call was running; it is started \
-                     again on the next call",
-                    exit.code
+                    "server '{server}' ended with exit code {how} while this call was running; it is started \
+                     again on the next call"
                 ),
             },
             reason: "server-ended",

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::escape::{line, shorten};
 use super::summary::{Mismatch, PORTS_UNKNOWN, Refusal, Summary};
-use crate::types::ServerId;
+use crate::types::{ServerId, exit_status};
 
 /// Most lines of [`Summary::render_short`].
 const SHORT_LINES: usize = 12;
@@ -25,7 +25,8 @@ impl Summary {
         sections.push(("not enforced", self.layers()));
         sections.push(("rejected messages", self.rejections()));
         sections.push(("changed programs", self.mismatches.values().map(mismatch).collect()));
-        sections.push(("crashes, timeouts and calls that reached no server", self.failures()));
+        sections.push(("crashes and timeouts", self.failures()));
+        sections.push(("calls that reached no server", self.undelivered()));
         sections.push(("environment not passed on", self.stripped()));
         sections.retain(|(title, lines)| {
             !lines.is_empty() || matches!(*title, "calls" | "refused" | "not enforced")
@@ -96,6 +97,7 @@ impl Summary {
         facts.extend(self.layers().into_iter().map(|text| format!("not enforced: {text}")));
         facts.extend(self.rejections().into_iter().map(|text| format!("rejected: {text}")));
         facts.extend(self.failures());
+        facts.extend(self.undelivered());
         let room = SHORT_LINES - 2;
         let left_over = facts.len().saturating_sub(room);
         lines.extend(facts.into_iter().take(room).map(|text| format!("  {}", shorten(&text, 300))));
@@ -117,7 +119,7 @@ impl Summary {
         lines.push(format!("started    {}", shown(&self.started_at)));
         match (self.exit_code, self.duration_ms) {
             (Some(code), Some(duration)) => {
-                lines.push(format!("ended      exit status {code} after {duration} ms"));
+                lines.push(format!("ended      exit status {} after {duration} ms", exit_status(code)));
             }
             _ => lines.push(format!(
                 "ended      no: it runs, or it was killed (last event {})",
@@ -131,7 +133,9 @@ impl Summary {
     fn ran(&self) -> Vec<String> {
         let lines = self.processes.values().map(|process| {
             let open = if self.state == "ended" { "ended with the session" } else { "running or killed" };
-            let exit = process.last_exit_code.map_or(open.to_owned(), |code| format!("exit status {code}"));
+            let exit = process
+                .last_exit_code
+                .map_or(open.to_owned(), |code| format!("exit status {}", exit_status(code)));
             let cause = process.last_cause.as_deref().filter(|cause| *cause != "exited");
             let cause = cause.map_or(String::new(), |cause| format!(" ({})", line(cause)));
             format!(
@@ -262,7 +266,7 @@ impl Summary {
                 "{} crashed {} (last exit status {}, {} unanswered)",
                 line(&crash.server_id.0),
                 count(crash.count, "time"),
-                crash.last_exit_code,
+                exit_status(crash.last_exit_code),
                 count(crash.pending_calls as u64, "call")
             )
         });
@@ -274,7 +278,11 @@ impl Summary {
                 count(late.count, "time")
             )
         });
-        let undelivered = self.undelivered.values().map(|lost| {
+        crashes.chain(timeouts).collect()
+    }
+
+    fn undelivered(&self) -> Vec<String> {
+        let lines = self.undelivered.values().map(|lost| {
             format!(
                 "{} of {} did not reach it: {}",
                 count(lost.calls, "call"),
@@ -282,7 +290,7 @@ impl Summary {
                 line(&lost.detail)
             )
         });
-        crashes.chain(timeouts).chain(undelivered).collect()
+        lines.collect()
     }
 
     /// One line for all that lack the same.

@@ -199,6 +199,8 @@ fn remote_servers_are_refused_and_shadow_as_before() {
     for name in ["api", "events", "shadow", "w"] {
         assert!(reason(&launch, name).contains("remote MCP servers come later"));
     }
+    // What does not run at all needs no word about how it runs.
+    assert!(!launch.notes.iter().any(|note| note.contains("not approved")), "{:?}", launch.notes);
     assert_eq!(list(&launch), serde_json::json!({}));
 }
 
