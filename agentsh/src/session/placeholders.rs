@@ -2,16 +2,18 @@
 //! that says nothing is made on disk for the time of the run and removed afterwards.
 //!
 //! Several runs may share a project: each sandbox keeps a record of its own, and the last one removes the stand-in.
-//! Records of a killed run are swept by the next.
+//! Records of a killed run are swept by the next. One run at a time looks at the records and does what follows from
+//! them: otherwise one removes what the other has just found.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::policy::builtin_paths::stand_in_content;
 use crate::sandbox::mount_calls::open_without_links;
@@ -34,6 +36,7 @@ impl Placeholders {
             return Ok(Self::default());
         }
         fs::create_dir_all(&directory)?;
+        let _turn = turn(&directory)?;
         sweep(&directory);
         let standing = recorded(&directory);
         let missing: Vec<_> = wanted
@@ -46,10 +49,10 @@ impl Placeholders {
         let record = directory.join(format!("{}-{}", next(), std::process::id()));
         // The record first: a stand-in without a record would never be removed.
         write_record(&record, missing.iter().map(|(path, _)| path))?;
-        let placeholders = Self { record: Some(record) };
         for (path, is_directory) in missing {
             match make_one(path, *is_directory) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    give_up(&record);
                     return Err(io::Error::new(
                         error.kind(),
                         format!("cannot guard {}: {error}", path.display()),
@@ -58,16 +61,27 @@ impl Placeholders {
                 _ => {}
             }
         }
-        Ok(placeholders)
+        Ok(Self { record: Some(record) })
     }
 }
 
 impl Drop for Placeholders {
     fn drop(&mut self) {
         if let Some(record) = &self.record {
-            give_up(record);
+            // Without a turn the next run sweeps what is left when this one is gone.
+            if let Some(Ok(_turn)) = record.parent().map(turn) {
+                give_up(record);
+            }
         }
     }
+}
+
+/// Waits until no other run works with the records; the turn ends when the descriptor is closed.
+fn turn(directory: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    rustix::io::retry_on_intr(|| rustix::fs::flock(&directory, FlockOperation::LockExclusive))?;
+    Ok(directory)
 }
 
 /// Several sandboxes of one process each have a record.
@@ -197,6 +211,30 @@ mod tests {
         assert!(path.exists());
         fs::rename(&other, state.join("placeholders").join("0-4194999")).unwrap();
         sweep(&state.join("placeholders"));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn runs_that_begin_and_end_take_turns() {
+        let place = tempfile::tempdir().unwrap();
+        let (state, path) = (place.path().join("state"), place.path().join(".gitmodules"));
+        let wanted = BTreeSet::from([(path.clone(), false)]);
+        let directory = state.join("placeholders");
+        fs::create_dir_all(&directory).unwrap();
+        let waits = |work: &mut (dyn FnMut() + Send)| {
+            let other = turn(&directory).unwrap();
+            std::thread::scope(|scope| {
+                let run = scope.spawn(work);
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                let is_waiting = !run.is_finished();
+                drop(other);
+                is_waiting
+            })
+        };
+        let mut made = None;
+        assert!(waits(&mut || made = Some(Placeholders::make(&state, &wanted).unwrap())));
+        assert!(path.exists());
+        assert!(waits(&mut || made = None));
         assert!(!path.exists());
     }
 
