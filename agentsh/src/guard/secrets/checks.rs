@@ -43,6 +43,36 @@ pub fn ssn(digits: &[u8]) -> bool {
         && number(5..9) != 0
 }
 
+/// Each digit times its weight, as many as there are weights.
+#[must_use]
+pub fn weighted(digits: &[u8], weights: &[u32]) -> u32 {
+    digits.iter().zip(weights).map(|(digit, weight)| u32::from(*digit) * weight).sum()
+}
+
+/// Whether there is a month at one place and a day at another, two digits each.
+#[must_use]
+pub fn date(digits: &[u8], month: usize, day: usize) -> bool {
+    let number = |at: usize| Some(digits.get(at)? * 10 + digits.get(at + 1)?);
+    matches!(number(month), Some(1..=12)) && matches!(number(day), Some(1..=31))
+}
+
+/// The check of Verhoeff, over the symmetries of a pentagon.
+#[must_use]
+pub fn verhoeff(digits: &[u8]) -> bool {
+    const PERMUTED: [u8; 10] = [1, 5, 7, 6, 2, 8, 3, 0, 9, 4];
+    let product = |a: u8, b: u8| match (a < 5, b < 5) {
+        (true, true) => (a + b) % 5,
+        (true, false) => (a + b - 5) % 5 + 5,
+        (false, true) => (a - b) % 5 + 5,
+        (false, false) => (a + 5 - b) % 5,
+    };
+    let check = digits.iter().rev().enumerate().fold(0, |check, (at, digit)| {
+        let turned = (0..at % 8).fold(*digit, |digit, _| PERMUTED[usize::from(digit % 10)]);
+        product(check, turned)
+    });
+    check == 0
+}
+
 /// Bits per character, from how often each byte occurs.
 #[must_use]
 pub fn entropy(text: &[u8]) -> f64 {

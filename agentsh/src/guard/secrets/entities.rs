@@ -117,10 +117,20 @@ impl Kind {
 /// key in it is both.
 #[must_use]
 pub fn find(text: &str, limit: usize) -> Vec<Entity> {
+    find_with(text, limit, false)
+}
+
+/// As [`find`], for what is looked up: also numbers that would need a word that says what they are.
+#[must_use]
+pub fn find_sought(text: &str, limit: usize) -> Vec<Entity> {
+    find_with(text, limit, true)
+}
+
+fn find_with(text: &str, limit: usize, sought: bool) -> Vec<Entity> {
     let mut found = Vec::new();
     private_keys(text, limit, &mut found);
     tokens::find(text, limit, &mut found);
-    numbers::find(text, limit, &mut found);
+    numbers::find(text, limit, sought, &mut found);
     found.sort_by_key(|entity| (entity.start, entity.end));
     found.dedup();
     found.truncate(limit);

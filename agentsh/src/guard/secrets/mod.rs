@@ -2,8 +2,9 @@
 
 pub mod checks;
 pub mod entities;
+mod national;
 mod numbers;
 mod tokens;
 mod vendors;
 
-pub use entities::{Entity, Kind, find};
+pub use entities::{Entity, Kind, find, find_sought};

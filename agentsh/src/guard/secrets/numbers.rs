@@ -1,21 +1,24 @@
 //! Numbers with a meaning: cards, phones, national ids, addresses of machines.
 
-use super::checks;
+use std::ops::Range;
+
 use super::entities::{Entity, Kind};
+use super::{checks, national};
 
 /// Digits of the shortest number that means something.
 const FEWEST: usize = 7;
+const _: () = assert!(national::FEWEST < FEWEST);
 /// Longest number with its separators, in bytes.
 const MAX_LENGTH: usize = 40;
 /// Letters and digits of the longest IBAN (ISO 13616).
 const MAX_IBAN: usize = 34;
 
 /// Digits that may be parted by one separator each, as people write long numbers.
-pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
+pub(super) fn find(text: &str, limit: usize, sought: bool, found: &mut Vec<Entity>) {
     let bytes = text.as_bytes();
     // In pieces whose count fits a byte: many bytes are then counted at once.
     let digits = |piece: &[u8]| piece.iter().map(|byte| u8::from(byte.is_ascii_digit())).sum::<u8>();
-    if bytes.chunks(255).map(|piece| usize::from(digits(piece))).sum::<usize>() < FEWEST {
+    if bytes.chunks(255).map(|piece| usize::from(digits(piece))).sum::<usize>() < national::FEWEST {
         return;
     }
     spaced_ibans(bytes, limit, found);
@@ -24,9 +27,17 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
     while let Some(start) = bytes[at..].iter().position(u8::is_ascii_digit).map(|offset| at + offset) {
         let end = chain(bytes, start, &mut digits, &mut groups);
         at = end.max(start + 1);
+        if digits.len() < national::FEWEST {
+            continue;
+        }
         let glued = start > 0
             && (bytes[start - 1].is_ascii_alphanumeric() || matches!(bytes[start - 1], b'.' | b'_'))
             || bytes.get(end).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+        let id = national::find(text, &(start..end), &digits, &groups, sought);
+        if let Some(Range { start, end }) = id.filter(|_| found.len() < limit) {
+            found.push(Entity { kind: Kind::NationalId, start, end });
+            continue;
+        }
         if glued || digits.len() < FEWEST {
             continue;
         }

@@ -1,7 +1,7 @@
 //! Words with a meaning: addresses, identifiers, keys, and what stands behind the name of a secret.
 
 use super::entities::{Entity, Kind};
-use super::{checks, vendors};
+use super::{checks, national, vendors};
 use crate::guard::ascii;
 
 /// Longest word that is judged as a whole, in bytes. Longer ones are looked at through their parts.
@@ -269,6 +269,8 @@ fn classify(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize))
     let bytes = word.as_bytes();
     if checks::iban(bytes) {
         push(Kind::Iban, start, end);
+    } else if national::is_word(bytes) {
+        push(Kind::NationalId, start, end);
     } else if is_uuid(bytes) {
         push(Kind::Uuid, start, end);
     } else if is_hex(word) && word.len() >= 7 {

@@ -353,7 +353,9 @@ impl Judge {
     /// Values of a text that is little more than one of them.
     fn short_values(&self, text: &str, leaf: usize, folded: &mut Folded, search: &mut Search<'_, '_>) {
         if text.len() <= 256 {
-            for entity in secrets::find(text, 16).into_iter().filter(|entity| !entity.kind.is_reference()) {
+            for entity in
+                secrets::find_sought(text, 16).into_iter().filter(|entity| !entity.kind.is_reference())
+            {
                 self.value(entity.kind, entity.start..entity.end, leaf, text, folded, search);
             }
             self.value(Kind::HighEntropy, 0..text.len(), leaf, text, folded, search);

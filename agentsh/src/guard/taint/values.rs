@@ -48,7 +48,7 @@ impl Judge {
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.text.len() <= named {
                 named -= leaf.text.len();
-                for entity in secrets::find(&leaf.text, 256) {
+                for entity in secrets::find_sought(&leaf.text, 256) {
                     self.value(entity.kind, entity.start..entity.end, at, &leaf.text, &mut folded, search);
                 }
             }
