@@ -62,6 +62,49 @@ fn what_somebody_called_something_is_no_secret() {
 }
 
 #[test]
+fn a_password_is_told_in_many_ways() {
+    let secret = "Walnut4!canoe-Rig";
+    for text in [
+        "The root password is Walnut4!canoe-Rig, keep it.",
+        "the passphrase of the guest wifi is Walnut4!canoe-Rig",
+        "log in with the password `Walnut4!canoe-Rig` first",
+        "| name | password | since |\n|---|---|---|\n| jo | Walnut4!canoe-Rig | May |\n",
+        "user,password\njo,Walnut4!canoe-Rig\n",
+        "user;\"DB password\"\njo;\"Walnut4!canoe-Rig\"\n",
+        "<login><password>Walnut4!canoe-Rig</password></login>",
+        "Benutzer jo, Passwort: Walnut4!canoe-Rig, bis Mai",
+        "das Kennwort lautet Walnut4!canoe-Rig",
+        "Compte jo, mot de passe : Walnut4!canoe-Rig.",
+        "la contraseña es Walnut4!canoe-Rig",
+        "Пароль: Walnut4!canoe-Rig",
+        "账号：jo，密码：Walnut4!canoe-Rig，五月",
+        "パスワードはWalnut4!canoe-Rigです",
+        "09:14 login as deploy_ro / Walnut4!canoe-Rig ok",
+        "DB_PASS=Walnut4!canoe-Rig",
+        "{\"name\": \"SMTP_PASSWORD\", \"value\": \"Walnut4!canoe-Rig\"}",
+        "- name: SMTP_PASSWORD\n  value: Walnut4!canoe-Rig",
+    ] {
+        assert!(found(text).contains(&(Kind::NamedSecret, secret)), "{text}: {:?}", found(text));
+    }
+}
+
+#[test]
+fn talk_about_passwords_is_none() {
+    for text in [
+        "The password is hashed with Argon2id and a salt of 16 bytes.",
+        "Your password is required, and the token is read from the environment.",
+        "password, token, and secret are words\nthat stand, in this, sentence",
+        "| field | password |\n|---|---|\n| type | string of at least twelve characters |\n",
+        "<password></password><note>Release2-Notes</note>",
+        "the file is src/Main2-View.rs and the answer is Html5-Canvas",
+        "compass: North2East, il passe 12345678",
+        "TCP / IP and UTF-8 / ISO-8859-1",
+    ] {
+        assert!(kinds(text).iter().all(|kind| *kind != Kind::NamedSecret), "{text}: {:?}", found(text));
+    }
+}
+
+#[test]
 fn a_private_key_is_its_body() {
     let text = "-----BEGIN EC PRIVATE KEY-----\nAbCd1234\n-----END EC PRIVATE KEY-----";
     assert!(found(text).contains(&(Kind::PrivateKey, "\nAbCd1234\n")));
@@ -86,7 +129,7 @@ fn leaves_ordinary_text_alone() {
 
 #[test]
 fn hostile_runs_take_linear_time() {
-    for piece in ["a@", "a", "f0", "=", "sk-", "1.", "1 ", "://", "a@b.", "-----BEGIN", "password=", "+1("] {
+    for piece in ["a@", "a", "f0", "=", "sk-", "1.", "1 ", "://", "a@b.", "-----BEGIN", "password=", "+1(", "password,", "password|\n", "密码A1b-", "Ab1-c "] {
         let text = piece.repeat(400_000 / piece.len());
         let start = Instant::now();
         let _ = find(&text, 1000);

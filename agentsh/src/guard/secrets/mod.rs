@@ -1,7 +1,9 @@
 //! What values in a text are worth protecting, by their form alone.
 
 pub mod checks;
+mod columns;
 pub mod entities;
+mod names;
 mod national;
 mod numbers;
 mod tokens;

@@ -1,42 +1,19 @@
 //! Words with a meaning: addresses, identifiers, keys, and what stands behind the name of a secret.
 
 use super::entities::{Entity, Kind};
-use super::{checks, national, vendors};
+use super::names::{is_copula, is_secret_name, is_told, is_value};
+use super::{checks, columns, national, vendors};
 use crate::guard::ascii;
 
 /// Longest word that is judged as a whole, in bytes. Longer ones are looked at through their parts.
-const MAX_WORD: usize = 4096;
+pub(super) const MAX_WORD: usize = 4096;
 const MAX_LOCAL: usize = 64;
 const MAX_DOMAIN: usize = 253;
-
-/// Names whose value is a secret, once they are lower-case letters only.
-const SECRET_NAMES: [&str; 17] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "pwd",
-    "secret",
-    "token",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "signingkey",
-    "encryptionkey",
-    "authorization",
-    "credential",
-    "credentials",
-    "clientsecret",
-    "bearer",
-    "passcode",
-];
-
-/// Longest name that is read as one.
-const MAX_NAME: usize = 60;
 
 pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
     let bytes = text.as_bytes();
     let mut at = 0;
-    let mut announced = false;
+    let (mut announced, mut table_end) = (false, 0);
     while at < bytes.len() {
         if found.len() >= limit {
             return;
@@ -61,7 +38,14 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
             word(text, at, end, announced, found);
             end
         };
-        announced = announces(text, at, end, announced);
+        announced = match next(text, at, end, announced) {
+            Next::Value => true,
+            Next::Cell if at >= table_end => {
+                table_end = columns::find(text, at, limit, found);
+                false
+            }
+            Next::Cell | Next::Nothing => false,
+        };
         at = end;
     }
 }
@@ -92,42 +76,54 @@ fn length(bytes: &[u8], fits: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|byte| !fits(class(*byte))).unwrap_or(bytes.len())
 }
 
-/// Whether the next word is a secret: `password:`, `"token": `, `Bearer`.
-fn announces(text: &str, start: usize, end: usize, announced: bool) -> bool {
-    let word = &text[start..end];
-    // Mostly another word follows, and nothing is said of what comes.
-    let is_next = |ahead: &[u8]| matches!(ahead, [b' ', next, ..] if next.is_ascii_alphabetic());
-    if !announced
-        && !matches!(end - start, 5 | 6)
-        && is_next(&text.as_bytes()[end..])
-        && !word.ends_with([':', '='])
-    {
-        return false;
-    }
-    let is_assigned = word.ends_with([':', '='])
-        || text.as_bytes()[end..]
-            .iter()
-            .find(|byte| !matches!(byte, b'"' | b'\'' | b'`' | b' '))
-            .is_some_and(|byte| matches!(byte, b':' | b'='));
-    match word.len() {
-        6 if word.eq_ignore_ascii_case("bearer") => return true,
-        5 if word.eq_ignore_ascii_case("basic") => return true,
-        1 | 2 if matches!(word, ":" | "=" | ":=" | "=>" | "is") => return announced,
-        _ => {}
-    }
-    is_assigned && is_secret_name(word)
+/// What a word says of what comes.
+enum Next {
+    Nothing,
+    /// A secret: behind `password:`, `"token": `, `Bearer`, `password is`, `<password>`.
+    Value,
+    /// It stands in a cell of a table, and may be the name of a column of secrets.
+    Cell,
 }
 
-fn is_secret_name(word: &str) -> bool {
-    if word.len() > MAX_NAME {
-        return false;
+fn next(text: &str, start: usize, end: usize, announced: bool) -> Next {
+    let word = &text[start..end];
+    let ahead = &text.as_bytes()[end..];
+    let told = |is_told: bool| if is_told { Next::Value } else { Next::Nothing };
+    // Mostly another word follows, and nothing is said of what comes.
+    let is_next = matches!(ahead, [b' ', next, ..] if next.is_ascii_alphabetic());
+    if !announced && is_next && !matches!(end - start, 5 | 6) && !word.ends_with([':', '=']) {
+        return told(is_copula(&ahead[1..]) && is_secret_name(word));
     }
-    let (mut plain, mut length) = ([0; MAX_NAME], 0);
-    for byte in word.bytes().filter(u8::is_ascii_alphanumeric) {
-        plain[length] = byte.to_ascii_lowercase();
-        length += 1;
+    let behind = ahead.iter().find(|byte| !matches!(byte, b'"' | b'\'' | b'`' | b' ' | b'*'));
+    let is_tag = ahead.first() == Some(&b'>')
+        && word.as_bytes()[0].is_ascii_alphabetic()
+        && start.checked_sub(1).map(|before| text.as_bytes()[before]) == Some(b'<');
+    let is_assigned =
+        word.ends_with([':', '=', '：']) || is_tag || matches!(behind, Some(b':' | b'=')) || is_next && is_copula(&ahead[1..]);
+    match word.len() {
+        6 if word.eq_ignore_ascii_case("bearer") => return Next::Value,
+        5 if word.eq_ignore_ascii_case("basic") => return Next::Value,
+        5 | 6 if is_assigned && word[..5].eq_ignore_ascii_case("value") => {
+            // `{"name": "password", "value": "..."}`
+            return told(names_secret(&text[..start]));
+        }
+        1 | 2 if matches!(word, ":" | "=" | ":=" | "=>") => return told(announced),
+        1..=7 if announced && is_copula(word.as_bytes()) => return Next::Value,
+        _ => {}
     }
-    SECRET_NAMES.iter().any(|name| plain[..length].ends_with(name.as_bytes()))
+    match behind {
+        _ if is_assigned => told(is_secret_name(word)),
+        Some(b',' | b'|' | b'\t' | b';' | b'\n' | b'\r') if is_secret_name(word) => Next::Cell,
+        _ => Next::Nothing,
+    }
+}
+
+/// Whether the last word of a text is the name of a secret.
+fn names_secret(before: &str) -> bool {
+    const NEAR: usize = 80;
+    let near = &before[before.floor_char_boundary(before.len().saturating_sub(NEAR))..];
+    let near = near.trim_end_matches(|c: char| !c.is_alphanumeric());
+    near.rsplit(|c: char| c.is_whitespace() || "\"'`<>,".contains(c)).next().is_some_and(is_secret_name)
 }
 
 fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<Entity>) {
@@ -142,7 +138,7 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
         address(word, scheme, start, &mut push);
         return;
     }
-    if announced && is_value(word) {
+    if announced && is_value(word) || is_told(text, start, word) {
         push(Kind::NamedSecret, start, end);
         return;
     }
@@ -167,6 +163,9 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
     if !is_assignment || found.len() == before {
         classify(word, start, &mut |kind, start, end| found.push(Entity { kind, start, end }));
     }
+    if found.len() == before && !word.is_ascii() {
+        parts(text, start, end, found);
+    }
 }
 
 /// Where `://` stands.
@@ -174,14 +173,29 @@ fn find_scheme(word: &str) -> Option<usize> {
     memchr::memchr_iter(b':', word.as_bytes()).find(|at| word.as_bytes()[*at..].starts_with(b"://"))
 }
 
-/// What stands after the name of a secret and is not the name of something else.
-fn is_value(value: &str) -> bool {
-    let classes = usize::from(value.bytes().any(|byte| byte.is_ascii_digit()))
-        + usize::from(value.bytes().any(|byte| byte.is_ascii_uppercase()))
-        + usize::from(value.bytes().any(|byte| byte.is_ascii_lowercase()))
-        + usize::from(value.bytes().any(|byte| byte.is_ascii_punctuation() && byte != b'.' && byte != b'_'));
-    (8..=MAX_WORD).contains(&value.len()) && classes >= 2 && value.bytes().any(|byte| byte.is_ascii_digit())
-        || (value.len() >= 12 && classes >= 3)
+/// Words of ASCII between letters of other scripts, which need no space in front of them.
+fn parts(text: &str, start: usize, end: usize, found: &mut Vec<Entity>) {
+    let bytes = &text.as_bytes()[..end];
+    let mut at = start;
+    while at < end {
+        let length = length_of(&bytes[at..], u8::is_ascii);
+        if length >= 6 {
+            let value = text[at..at + length].trim_matches([':', '.', '=']);
+            let from = value.as_ptr() as usize - text.as_ptr() as usize;
+            let name = text[start..at].trim_end_matches(['：', '是', '为', '為', 'は', '「', '“']);
+            if is_value(value) && is_secret_name(name) {
+                found.push(Entity { kind: Kind::NamedSecret, start: from, end: from + value.len() });
+            } else {
+                classify(value, from, &mut |kind, start, end| found.push(Entity { kind, start, end }));
+            }
+        }
+        at += length;
+        at += length_of(&bytes[at..], |byte| !byte.is_ascii());
+    }
+}
+
+fn length_of(bytes: &[u8], fits: impl Fn(&u8) -> bool) -> usize {
+    bytes.iter().position(|byte| !fits(byte)).unwrap_or(bytes.len())
 }
 
 /// A URL, or a connection string when it carries a password; and what looks secret in its parts.
