@@ -44,7 +44,7 @@ const WRITES: [&str; 10] =
 pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<NetworkRule>], limits: &Limits) -> Option<Forbidden> {
     let writes_file = writes_file(call);
     for (at, leaf) in call.items.iter().enumerate() {
-        if leaf.role == Role::Number || leaf.role == Role::Tool {
+        if leaf.role == Role::Tool {
             continue;
         }
         let key = if leaf.role == Role::Name { None } else { call.name_of(at) };
@@ -58,7 +58,9 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<NetworkRule>], limits: &Lim
                 found = Some(destination);
             }
         };
-        if leaf.looks_encoded() {
+        if leaf.role == Role::Number {
+            destination::find_number(&leaf.text, key, &mut see);
+        } else if leaf.looks_encoded() {
             destination::find_in_views(&leaf.text, leaf.decoded(limits), key, &mut see);
         } else {
             destination::find(&leaf.text, key, &mut see);

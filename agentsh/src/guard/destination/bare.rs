@@ -1,7 +1,7 @@
 //! Hosts without a scheme: which words with dots are names of machines, and which are files, versions or calls.
 
 use super::host::{Authority, read};
-use super::key::Trust;
+use super::key::{Key, Trust};
 use super::{Destination, Form, Sink, Target};
 
 /// Ends of names that nobody uses for anything else.
@@ -60,9 +60,13 @@ const COUNTRIES: &str = "ac ad ae af ag al am ao aq ar at au aw az ba bb bd be b
      ro ru rw sa sb sc sd se sg si sk sm sn sr ss st su sv sx sy sz tc td tf tg th tj tk tl tm tn tr tt \
      tw tz ua ug uk us uy uz va vc ve vg vi vn vu wf ws ye yt za zm zw io co ai tv cc to";
 
+/// What settings say in place of a host.
+const NO_HOSTS: [&str; 10] =
+    ["none", "direct", "null", "off", "false", "true", "auto", "system", "default", "*"];
+
 /// Words with a dot that are hosts: after `www.`, before a port or a path, or under a key that says so.
-pub(super) fn find(text: &str, trust: Trust, sink: &mut Sink<'_>) {
-    if trust > Trust::Nothing && whole(text, trust, sink) {
+pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
+    if key.trust > Trust::Nothing && whole(text, key.trust, sink) {
         return;
     }
     let bytes = text.as_bytes();
@@ -84,7 +88,10 @@ pub(super) fn find(text: &str, trust: Trust, sink: &mut Sink<'_>) {
         }
         let word = text[start..end].trim_end_matches(['.', '-', '_']);
         let after = &bytes[start + word.len()..];
-        let alone = start == 0 && after.is_empty();
+        let alone = start == 0 && after.is_empty() && !key.names_part;
+        if key.counts && word.parse::<std::net::Ipv4Addr>().is_ok() {
+            continue;
+        }
         if is_host_in_prose(word, after, alone) {
             let length = word.len() + port(after);
             give(&text[start..start + length], start, Form::Bare, sink);
@@ -108,6 +115,18 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
     let numeric = !host.is_empty() && host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let dotted =
         host.contains(['.', '。', '．', '｡']) || name.starts_with('[') || name.matches(':').count() > 1;
+    // `urn:isbn:0451450523`; an address of six has hexadecimal digits alone.
+    let is_colons =
+        |name: &str| name.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.' | b'%'));
+    if name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("urn:"))
+        || trust == Trust::Likely
+            && name.matches(':').count() > 1
+            && !name.starts_with('[')
+            && !is_colons(name)
+        || NO_HOSTS.iter().any(|word| value.eq_ignore_ascii_case(word))
+    {
+        return false;
+    }
     let is_v6 = name.parse::<std::net::Ipv6Addr>().is_ok();
     let fits = match trust {
         _ if is_v6 => true,
@@ -173,7 +192,10 @@ fn is_host_in_prose(word: &str, after: &[u8], alone: bool) -> bool {
     if called || !is_certain(&last) {
         return false;
     }
-    let strong = last.len() > 2 || labels.len() >= 3;
+    // `items.0.id`: the place in a list. Of names of machines the first label is numbered, if any.
+    let is_place = |label: &&str| label.len() <= 3 && label.bytes().all(|byte| byte.is_ascii_digit());
+    let indexed = last.len() == 2 && labels[1..labels.len() - 1].iter().any(is_place);
+    let strong = last.len() > 2 || labels.len() >= 3 && !indexed;
     let addressed = port(after) > 0 || after.first() == Some(&b'/');
     let www = labels[0].eq_ignore_ascii_case("www");
     // The two letters of some countries end source files and modules as well.

@@ -1,6 +1,6 @@
 //! All forms over one string.
 
-use super::key::Key;
+use super::key::{Key, Trust};
 use super::{Destination, Sink, bare, mail, shell, url_forms};
 use crate::guard::text::{Decoded, Step, View};
 
@@ -18,6 +18,14 @@ pub fn find_in_views(text: &str, decoded: &Decoded, key: Option<&str>, sink: &mu
     decoded.views().for_each(|view| find_in_view(&view, key, sink));
 }
 
+/// As [`find`], for a number: under a key that is made for hosts, programs read it as an address.
+pub fn find_number(text: &str, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
+    let key = Key::of(key);
+    if key.trust == Trust::Host && (8..=10).contains(&text.len()) && text.parse::<u32>().is_ok() {
+        bare::find(text, key, sink);
+    }
+}
+
 fn find_in_view(view: &View<'_>, key: Option<&str>, sink: &mut dyn FnMut(Destination)) {
     // Another order of the same letters makes names that nobody wrote, and so do readable pieces of noise.
     if !view.clean || view.how.last().is_some_and(|step| step.is_permutation()) {
@@ -32,7 +40,7 @@ fn find_in_view(view: &View<'_>, key: Option<&str>, sink: &mut dyn FnMut(Destina
 
 fn find_with(text: &str, key: Key, sink: &mut Sink<'_>) {
     url_forms::find(text, key, sink);
-    bare::find(text, key.trust, sink);
+    bare::find(text, key, sink);
     mail::find(text, sink);
     shell::find(text, key.runs, sink);
 }

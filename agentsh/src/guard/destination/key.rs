@@ -19,6 +19,10 @@ pub(super) struct Key {
     pub continues: bool,
     /// `command`, `script`: is executed.
     pub runs: bool,
+    /// `version`: four numbers are no address.
+    pub counts: bool,
+    /// `field`, `expr`: words with dots are parts of a value.
+    pub names_part: bool,
 }
 
 const HOST: [&str; 9] =
@@ -66,9 +70,26 @@ const CONTINUES: [&str; 8] = ["path", "route", "suffix", "query", "endpoint", "r
 const RUNS: [&str; 11] =
     ["command", "cmd", "commands", "script", "shell", "bash", "sh", "exec", "run", "cmdline", "entrypoint"];
 
+const COUNTS: [&str; 6] = ["version", "versions", "release", "semver", "build", "revision"];
+const PARTS: [&str; 12] = [
+    "field",
+    "fields",
+    "expr",
+    "expression",
+    "property",
+    "selector",
+    "attribute",
+    "jsonpath",
+    "jq",
+    "column",
+    "columns",
+    "identifier",
+];
+
 impl Key {
     pub(super) fn of(key: Option<&str>) -> Self {
-        let mut found = Self { trust: Trust::Nothing, continues: false, runs: false };
+        let mut found =
+            Self { trust: Trust::Nothing, continues: false, runs: false, counts: false, names_part: false };
         for word in words(key.unwrap_or("")) {
             let word = word.as_str();
             if HOST.contains(&word) {
@@ -78,6 +99,8 @@ impl Key {
             }
             found.continues |= CONTINUES.contains(&word);
             found.runs |= RUNS.contains(&word);
+            found.counts |= COUNTS.contains(&word);
+            found.names_part |= PARTS.contains(&word);
         }
         found
     }

@@ -11,6 +11,7 @@ mod judge;
 mod key;
 mod mail;
 mod shell;
+mod shell_options;
 mod shell_words;
 mod url_forms;
 
@@ -21,7 +22,7 @@ use std::ops::Range;
 
 use crate::policy::domain::Host;
 
-pub use find::{find, find_in_views};
+pub use find::{find, find_in_views, find_number};
 pub use judge::{Judgement, judge};
 pub use shell::is_tool;
 

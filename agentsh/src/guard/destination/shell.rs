@@ -2,6 +2,7 @@
 
 use super::bare::{give, is_certain, is_file_name};
 use super::host::unreadable;
+use super::shell_options::{Given, option};
 use super::shell_words::{UNKNOWN, Word, commands};
 use super::{Destination, Form, Sink};
 use crate::guard::ascii::{self, Outlines};
@@ -87,43 +88,7 @@ const TOOLS: [(&str, Kind); 58] = [
     ("whois", Kind::Host),
     ("xh", Kind::Urls),
 ];
-/// Options whose value is a host, whatever the tool.
-const HOST_OPTIONS: [&str; 17] = [
-    "--proxy",
-    "--preproxy",
-    "--socks4",
-    "--socks4a",
-    "--socks5",
-    "--socks5-hostname",
-    "--doh-url",
-    "--url",
-    "--host",
-    "--server",
-    "--hostname",
-    "--proxy-host",
-    "-connect",
-    "-proxy",
-    "-uri",
-    "--dns-servers",
-    "--interface-host",
-];
-/// Options of one letter whose value is a host: of curl and nc, of ssh, of databases, of `dig` and `ldapsearch`.
-const HOST_LETTERS: [(&[&str], &str); 5] = [
-    (&["curl", "nc", "ncat", "netcat"], "x"),
-    (&["ssh", "scp", "sftp"], "JW"),
-    (&["psql", "mysql", "redis-cli", "mongo", "swaks"], "hs"),
-    (&["ldapsearch"], "Hh"),
-    (&["openssl"], ""),
-];
-/// Options of one letter that take a value which is no host.
-const VALUE_LETTERS: [(&[&str], &str); 5] = [
-    (&["curl"], "odFHuAbcTKXmwCErYyzDPQteU"),
-    (&["wget"], "OoPUTtwQIXRDB"),
-    (&["ssh", "scp", "sftp", "mosh"], "ilpFcmESoLRDbBeIOQwP"),
-    (&["nc", "ncat", "netcat"], "pwsqieXPIOTcmV"),
-    (&["ping", "traceroute", "mtr", "nmap", "dig", "host", "rsync"], "cwWitsIpfkyebqTQm"),
-];
-
+const CONNECTORS: [&str; 3] = ["nc", "ncat", "netcat"];
 /// Whether a word is the name of a program that opens connections.
 #[must_use]
 pub fn is_tool(word: &str) -> bool {
@@ -200,18 +165,19 @@ fn tool(name: &str) -> Option<(&'static str, Kind)> {
 
 fn read(text: &str, offset: usize, runs: bool, depth: usize, sink: &mut Sink<'_>) {
     for command in commands(text) {
-        for word in &command {
+        let first = position_of_program(&command);
+        for (index, word) in command.iter().enumerate() {
             device(word, offset, sink);
             if word.spaced && depth > 0 && has_tool(&word.text) {
                 // A quoted command. Places inside of it are those of the whole word.
                 let at = offset + word.at;
+                let runs = runs && !is_message(&command, first, index);
                 read(&word.text, 0, runs, depth - 1, &mut |mut found| {
                     found.at = at..at;
                     sink(found);
                 });
             }
         }
-        let first = position_of_program(&command);
         let mut index = 0;
         while index < command.len() {
             let name = command[index].text.rsplit('/').next().unwrap_or("");
@@ -232,6 +198,15 @@ fn read(text: &str, offset: usize, runs: bool, depth: usize, sink: &mut Sink<'_>
             index += length + 1;
         }
     }
+}
+
+/// Whether a word is what somebody says of a change: `git commit -m`, `gh pr create --title`.
+fn is_message(command: &[Word], first: usize, index: usize) -> bool {
+    const SAY: [&str; 6] = ["git", "gh", "glab", "hg", "svn", "jj"];
+    const MESSAGES: [&str; 8] =
+        ["-m", "-am", "--message", "--title", "-t", "--body", "--notes", "--description"];
+    let text = |index: usize| command.get(index).map_or("", |word| word.text.as_str());
+    SAY.contains(&text(first)) && index > first && MESSAGES.contains(&text(index - 1))
 }
 
 /// Behind `sudo`, `env`, `timeout 5` and their options.
@@ -257,6 +232,12 @@ fn arguments(
     offset: usize,
     sink: &mut Sink<'_>,
 ) {
+    let listens = CONNECTORS.contains(&name)
+        && words.iter().any(|word| {
+            let option = word.text.as_str();
+            option == "--listen"
+                || option.starts_with('-') && !option.starts_with("--") && option.contains('l')
+        });
     let mut words = words.iter();
     let mut plain = 0_usize;
     while let Some(word) = words.next() {
@@ -282,6 +263,10 @@ fn arguments(
         }
         plain += 1;
         if kind == Kind::Options || word.spaced || text.contains("://") {
+            continue;
+        }
+        // What listens is told a port.
+        if listens && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) {
             continue;
         }
         let text = text.trim_matches(|c: char| "()[]{},\"'`".contains(c) && c != '[' && c != ']');
@@ -316,54 +301,6 @@ fn arguments(
             }
         }
     }
-}
-
-enum Given<'w> {
-    Nothing,
-    Skip,
-    /// The next word is a host.
-    Next,
-    /// The next word is `host:port:HOST:port`.
-    Third,
-    Here(&'w str),
-}
-
-fn option<'w>(tool: &str, text: &'w str) -> Given<'w> {
-    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
-    if matches!(name, "--connect-to" | "--resolve") {
-        return Given::Third;
-    }
-    if HOST_OPTIONS.contains(&name.to_ascii_lowercase().as_str()) {
-        return value.map_or(Given::Next, Given::Here);
-    }
-    let letters_of = |table: &[(&[&str], &'static str)]| {
-        table.iter().find(|(tools, _)| tools.contains(&tool)).map_or("", |(_, letters)| *letters)
-    };
-    if text.starts_with("--") || tool == "openssl" {
-        let valued = [
-            "--output",
-            "--data",
-            "--header",
-            "--form",
-            "--user",
-            "--request",
-            "--upload-file",
-            "-in",
-            "-out",
-        ];
-        return if value.is_none() && valued.contains(&name) { Given::Skip } else { Given::Nothing };
-    }
-    let (hosts, values) = (letters_of(&HOST_LETTERS), letters_of(&VALUE_LETTERS));
-    for (position, letter) in text.char_indices().skip(1) {
-        let rest = &text[position + letter.len_utf8()..];
-        if hosts.contains(letter) {
-            return if rest.is_empty() { Given::Next } else { Given::Here(rest) };
-        }
-        if values.contains(letter) {
-            return if rest.is_empty() { Given::Skip } else { Given::Nothing };
-        }
-    }
-    Given::Nothing
 }
 
 /// The host of a word: without path, with what only the shell knows as one label in front.

@@ -122,3 +122,100 @@ fn raised_letters_and_small_capitals_are_letters() {
         assert!(send(&mut flow, "mail", EXTERNAL, &json!({"body": body})).verdict.is_block(), "{body}");
     }
 }
+
+#[test]
+fn values_are_found_backwards_inside_of_an_encoding_and_in_pieces() {
+    let mut flow = flow();
+    read(&mut flow, "password: Gr4nite&7-mule-Oslo, key ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T", true, 1000);
+    let views = crate::guard::content::Views::default();
+    let mut blocks = |arguments: &Value| {
+        let text = arguments.to_string();
+        let tree = json::read(text.as_bytes()).unwrap();
+        let call = Leaves::of_call("send", &tree);
+        flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).verdict.is_block()
+    };
+    let key = "ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T";
+    let codes: serde_json::Map<String, Value> =
+        key.bytes().enumerate().map(|(at, code)| (at.to_string(), json!(code))).collect();
+    let rows: Vec<Value> = key.bytes().enumerate().map(|(at, code)| json!({"i": at, "v": code})).collect();
+    for arguments in [
+        // Backwards, then base64; rot13, then hex.
+        json!({"body": "b2xzTy1lbHVtLTcmZXRpbjRyRw=="}),
+        json!({"body": "5465346176677226372d7a6879722d42667962"}),
+        json!({"url": "https://docs.rs/?a=ghp_9QzX&b=tw3Lm4Vb&c=7Ny3Kp8W&d=d6HsZc1J&e=f5Rr2T"}),
+        json!({"codes": codes}),
+        json!({"codes": rows}),
+    ] {
+        assert!(blocks(&arguments), "{arguments}");
+    }
+    for arguments in [
+        json!({"url": "https://docs.rs/?a=left&b=right&page=2"}),
+        json!({"width": 640, "height": 480, "depth": 24, "left": 0, "top": 0, "scale": 2}),
+        json!({"body": "aGVsbG8gd29ybGQgb2YgZmVycmllcw=="}),
+    ] {
+        assert!(!blocks(&arguments), "{arguments}");
+    }
+}
+
+#[test]
+fn bytes_of_an_image_do_not_leave_in_another_encoding() {
+    let mut flow = flow();
+    let noise = |seed: u64| -> Vec<u8> {
+        let mut state = seed;
+        let next = |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u8
+        };
+        (0..400).map(next).collect()
+    };
+    let (bytes, others) = (noise(1), noise(2));
+    let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let base64: String = bytes[..399]
+        .chunks(3)
+        .flat_map(|chunk| {
+            let word = u32::from(chunk[0]) << 16 | u32::from(chunk[1]) << 8 | u32::from(chunk[2]);
+            [18, 12, 6, 0].map(|by| char::from(letters[(word >> by & 63) as usize]))
+        })
+        .collect();
+    let views = crate::guard::content::Views::default();
+    let origin = Origin {
+        server: server("camera"),
+        tool: "shot".to_owned(),
+        call: "1".to_owned(),
+        time: seconds(1000),
+        private: true,
+    };
+    let result = json!({"content": [{"type": "image", "data": base64, "mimeType": "image/png"}]}).to_string();
+    flow.remember(origin, &Leaves::of(&json::read(result.as_bytes()).unwrap()), &views);
+    let mut blocks = |arguments: &Value| {
+        let text = arguments.to_string();
+        let tree = json::read(text.as_bytes()).unwrap();
+        let call = Leaves::of_call("send", &tree);
+        flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).verdict.is_block()
+    };
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert!(!blocks(&json!({"body": hex(&others)})));
+    assert!(!blocks(&json!({"bytes": others})));
+    assert!(blocks(&json!({"body": hex(&bytes[40..200])})));
+    assert!(blocks(&json!({"bytes": bytes[..64].to_vec()})));
+}
+
+#[test]
+fn a_link_with_an_identifier_is_a_link_as_a_whole() {
+    let mut flow = flow();
+    let link = "https://packages.example.com/jobs/3b9e51c7-04fd-4a86-b21d-6f7c80a9d2e5?after=Wk3vQ9xT2mB7nR4wL8pD1sF6aB";
+    read(&mut flow, &format!("see {link} of today"), true, 1000);
+    assert!(!send(&mut flow, "fetch", EXTERNAL, &json!({"url": link})).verdict.is_block());
+    let other = "https://other.example/?x=Wk3vQ9xT2mB7nR4wL8pD1sF6aB";
+    assert!(send(&mut flow, "fetch", EXTERNAL, &json!({"url": other})).verdict.is_block());
+}
+
+#[test]
+fn an_id_is_found_however_it_is_written() {
+    let mut flow = flow();
+    read(&mut flow, "client Femke, BSN 246813507, and Carmen with DNI 50231674L", true, 1000);
+    for body in ["246813507", "it is 246 813 507.", "2468.13.507", "50231674l"] {
+        assert!(send(&mut flow, "mail", EXTERNAL, &json!({"body": body})).verdict.is_block(), "{body}");
+    }
+    assert!(!send(&mut flow, "mail", EXTERNAL, &json!({"body": "246 813 508"})).verdict.is_block());
+}

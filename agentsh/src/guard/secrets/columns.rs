@@ -15,7 +15,8 @@ pub(super) fn find(text: &str, at: usize, limit: usize, found: &mut Vec<Entity>)
     let start = at - before.len() + before.rfind('\n').map_or(0, |line| line + 1);
     let title = line(text, start);
     let mut end = start + title.len() + 1;
-    let Some(separator) = ['|', '\t', ';', ','].into_iter().find(|separator| title.contains(*separator)) else {
+    let Some(separator) = ['|', '\t', ';', ','].into_iter().find(|separator| title.contains(*separator))
+    else {
         return end;
     };
     let columns: Vec<usize> = title

@@ -86,7 +86,8 @@ pub(super) fn is_secret_name(word: &str) -> bool {
 pub(super) fn is_copula(ahead: &[u8]) -> bool {
     matches!(ahead, [b'i' | b'e', b's', ..] | [b'l', b'a', ..] | [b't', b'o', ..] | [b'w', b'a', ..])
         && COPULAS.iter().any(|word| {
-            ahead.starts_with(word.as_bytes()) && matches!(ahead.get(word.len()), None | Some(b' ' | b':' | b'"'))
+            ahead.starts_with(word.as_bytes())
+                && matches!(ahead.get(word.len()), None | Some(b' ' | b':' | b'"'))
         })
 }
 
@@ -127,7 +128,7 @@ fn looks_chosen(value: &str) -> bool {
     has(u8::is_ascii_digit)
         && has(u8::is_ascii_uppercase)
         && has(u8::is_ascii_lowercase)
-        && bytes[1..bytes.len() - 1]
-            .iter()
-            .any(|byte| byte.is_ascii_punctuation() && !matches!(byte, b'.' | b'_' | b'/' | b':' | b'\\' | b'@'))
+        && bytes[1..bytes.len() - 1].iter().any(|byte| {
+            byte.is_ascii_punctuation() && !matches!(byte, b'.' | b'_' | b'/' | b':' | b'\\' | b'@')
+        })
 }

@@ -98,12 +98,14 @@ fn next(text: &str, start: usize, end: usize, announced: bool) -> Next {
     let is_tag = ahead.first() == Some(&b'>')
         && word.as_bytes()[0].is_ascii_alphabetic()
         && start.checked_sub(1).map(|before| text.as_bytes()[before]) == Some(b'<');
-    let is_assigned =
-        word.ends_with([':', '=', '：']) || is_tag || matches!(behind, Some(b':' | b'=')) || is_next && is_copula(&ahead[1..]);
+    let is_assigned = word.ends_with([':', '=', '：'])
+        || is_tag
+        || matches!(behind, Some(b':' | b'='))
+        || is_next && is_copula(&ahead[1..]);
     match word.len() {
         6 if word.eq_ignore_ascii_case("bearer") => return Next::Value,
         5 if word.eq_ignore_ascii_case("basic") => return Next::Value,
-        5 | 6 if is_assigned && word[..5].eq_ignore_ascii_case("value") => {
+        5 | 6 if is_assigned && word.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("value")) => {
             // `{"name": "password", "value": "..."}`
             return told(names_secret(&text[..start]));
         }

@@ -133,7 +133,7 @@ impl<'c, 'a> Search<'c, 'a> {
         }
         let text = &self.call.items[first.2].text;
         let range = byte_range(text, hit.start - begin(&first), hit.end - hit.start, letters);
-        if looks_random(hit.what) && self.is_in_link(first.2, &range, hit.origin) {
+        if first.2 == last.2 && may_be_of_link(hit.what) && self.is_in_link(first.2, &range, hit.origin) {
             return;
         }
         let passage = if first.2 == last.2 { text.get(range.clone()).unwrap_or_default() } else { "" };
@@ -166,7 +166,7 @@ impl<'c, 'a> Search<'c, 'a> {
         let range = byte_range(text, hit.start, hit.end - hit.start, letters);
         // The link itself with its escapes taken out, say.
         let whole = 0..self.call.items[leaf].text.len();
-        if looks_random(hit.what) && self.is_in_link(leaf, &whole, hit.origin) {
+        if may_be_of_link(hit.what) && self.is_in_link(leaf, &whole, hit.origin) {
             return;
         }
         let passage = text.get(range.clone()).unwrap_or_default();
@@ -226,9 +226,13 @@ impl Hit {
     }
 }
 
-/// Whether nothing but its looks says that it is a secret.
-fn looks_random(what: What) -> bool {
-    matches!(what, What::Value(Kind::HighEntropy) | What::Shifted(Some(Kind::HighEntropy)))
+/// Whether nothing but its looks says that it is a secret. Of a passage nothing else says so where it is part of a link:
+/// links are left out of passages, but for what looks like a secret in them.
+fn may_be_of_link(what: What) -> bool {
+    match what {
+        What::Run | What::Shifted(None) => true,
+        What::Value(kind) | What::Shifted(Some(kind)) => kind == Kind::HighEntropy,
+    }
 }
 
 fn named(what: What) -> (&'static str, &'static str, Severity) {

@@ -9,11 +9,11 @@ use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
 use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
-use super::scan::{Hit, Leaving, Scanner, What};
+use super::scan::{Hit, Leaving, Scanner};
 use super::sinks::Sinks;
 use super::symbols::Folded;
-use crate::guard::secrets::{self, Kind};
-use crate::guard::text::{Step, turned};
+use super::turned::pieces_of_query;
+use crate::guard::secrets;
 use crate::guard::threads::side_by_side;
 use crate::types::ServerId;
 
@@ -30,7 +30,9 @@ const MIN_DECODED: usize = 8;
 const MIN_SECRET_NAME: usize = 12;
 /// Bytes of all leaves together that are read backwards, and of one that is read in every alphabet.
 const MAX_REVERSED: usize = 64 * 1024;
-const MAX_SHIFTED: usize = 64;
+pub(super) const MAX_SHIFTED: usize = 64;
+/// Decoded texts of that length that are read backwards and in every alphabet.
+const MAX_TURNED: usize = 24;
 /// Bytes of decoded text that one result may add to the memory.
 const MAX_DECODED: usize = 2 << 20;
 
@@ -280,17 +282,29 @@ impl Judge {
     fn decoded(&mut self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
         let call = search.call;
         let mut joined = String::new();
-        let mut backwards = MAX_REVERSED;
+        let (mut backwards, mut turns) = (MAX_REVERSED, MAX_TURNED);
         let mut parts = 0;
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.role == Role::Codes {
                 self.view(&leaf.text, at, &|| vec!["char-codes"], search);
             }
             if is_decoded(&leaf) {
-                decoder.decode_leaf(leaf, &mut |view| self.view(view.text, at, view.how, search));
+                decoder.decode_leaf(leaf, &mut |view| {
+                    self.view(view.text, at, view.how, search);
+                    if turns > 0
+                        && !view.is_rearranged
+                        && (MIN_DECODED..=MAX_SHIFTED).contains(&view.text.len())
+                    {
+                        turns -= 1;
+                        self.permuted(view.text, at, view.how, &mut backwards, search);
+                    }
+                });
             }
             if leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED {
-                self.permuted(&leaf.text, at, &mut backwards, search);
+                self.permuted(&leaf.text, at, &Vec::new, &mut backwards, search);
+                if let Some(pieces) = pieces_of_query(&leaf.text) {
+                    self.view(&pieces, at, &|| vec!["query"], search);
+                }
             }
             if leaf.role == Role::Text && joined.len() + leaf.text.len() <= MAX_JOINED {
                 parts += 1;
@@ -300,29 +314,6 @@ impl Judge {
         if parts > 1 && joined.len() >= MIN_DECODED {
             let first = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
             decoder.decode(&joined, &mut |view| self.view(view.text, first, view.how, search));
-        }
-    }
-
-    /// Letters in another order or from another alphabet are found by what lies between them, digits and signs are not.
-    fn permuted(&mut self, text: &str, leaf: usize, backwards: &mut usize, search: &mut Search<'_, '_>) {
-        if text.len() <= *backwards {
-            *backwards -= text.len();
-            let reversed = turned(Step::Reversed, text);
-            let mut folded = std::mem::take(&mut self.single);
-            folded.clear();
-            folded.push(&reversed);
-            let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
-            // What lies between letters is the same in both directions, and was looked at.
-            for hit in hits.list.iter().filter(|hit| !matches!(hit.what, What::Shifted(_))) {
-                search.decoded(hit, &reversed, leaf, vec![Step::Reversed.as_str()]);
-            }
-            self.short_values(&reversed, leaf, &mut folded, search);
-            self.single = folded;
-        }
-        if text.len() <= MAX_SHIFTED && text.bytes().any(|byte| byte.is_ascii_digit()) {
-            for step in (1..26).map(Step::Caesar).chain([Step::Atbash]) {
-                self.view(&turned(step, text), leaf, &|| vec![step.as_str()], search);
-            }
         }
     }
 
@@ -348,18 +339,6 @@ impl Judge {
         }
         self.short_values(text, leaf, &mut folded, search);
         self.single = folded;
-    }
-
-    /// Values of a text that is little more than one of them.
-    fn short_values(&self, text: &str, leaf: usize, folded: &mut Folded, search: &mut Search<'_, '_>) {
-        if text.len() <= 256 {
-            for entity in
-                secrets::find_sought(text, 16).into_iter().filter(|entity| !entity.kind.is_reference())
-            {
-                self.value(entity.kind, entity.start..entity.end, leaf, text, folded, search);
-            }
-            self.value(Kind::HighEntropy, 0..text.len(), leaf, text, folded, search);
-        }
     }
 }
 

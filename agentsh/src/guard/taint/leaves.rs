@@ -5,13 +5,24 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::guard::text::{Decoded, Limits, looks_encoded};
+use crate::guard::text::{Decoded, Limits, looks_encoded, spelled};
 use crate::json::{Json, unescape};
 
 /// Shortest list of numbers that may spell a text.
 const MIN_CODES: usize = 6;
 /// Longest piece of a pointer that is shown.
 const MAX_STEP: usize = 32;
+
+/// Members of objects in a list that may be character codes.
+const MAX_COLUMNS: usize = 4;
+
+/// The character whose code a number is.
+fn code(value: &Json<'_>) -> Option<char> {
+    match value {
+        Json::Number(raw) => raw.parse().ok().and_then(char::from_u32),
+        _ => None,
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -65,13 +76,15 @@ enum Step {
 pub struct Leaves<'a> {
     pub items: Vec<Leaf<'a>>,
     nodes: Vec<(u32, Step)>,
+    /// Somebody chose how the values are written.
+    is_call: bool,
 }
 
 impl<'a> Leaves<'a> {
     /// The arguments of a call.
     #[must_use]
     pub fn of_call(tool: &'a str, arguments: &Json<'a>) -> Self {
-        let mut leaves = Self { items: Vec::new(), nodes: vec![(0, Step::Root)] };
+        let mut leaves = Self { items: Vec::new(), nodes: vec![(0, Step::Root)], is_call: true };
         leaves.items.push(Leaf::new(Role::Tool, Cow::Borrowed(tool), 0));
         leaves.add(arguments, 0);
         leaves
@@ -80,7 +93,7 @@ impl<'a> Leaves<'a> {
     /// A result, an error, or anything else that a server said.
     #[must_use]
     pub fn of(value: &Json<'a>) -> Self {
-        let mut leaves = Self { items: Vec::new(), nodes: vec![(0, Step::Root)] };
+        let mut leaves = Self { nodes: vec![(0, Step::Root)], ..Self::default() };
         leaves.add(value, 0);
         leaves
     }
@@ -88,7 +101,7 @@ impl<'a> Leaves<'a> {
     /// As [`Leaves::of_call`], from a tree that forgot how it was spelled.
     #[must_use]
     pub fn of_value(tool: &'a str, arguments: &'a Value) -> Self {
-        let mut leaves = Self { items: Vec::new(), nodes: vec![(0, Step::Root)] };
+        let mut leaves = Self { nodes: vec![(0, Step::Root)], ..Self::default() };
         leaves.items.push(Leaf::new(Role::Tool, Cow::Borrowed(tool), 0));
         leaves.add_value(arguments, 0);
         leaves
@@ -168,17 +181,19 @@ impl<'a> Leaves<'a> {
             Json::Number(raw) => self.push(Role::Number, Cow::Borrowed(raw), node),
             Json::String(raw) => self.push(Role::Text, unescape(raw), node),
             Json::Array(items) => {
-                let codes = items.iter().map(|item| match item {
-                    Json::Number(raw) => raw.parse().ok().and_then(char::from_u32),
-                    _ => None,
-                });
-                self.codes(items.len(), codes, node);
+                self.codes(items.len(), items.iter().map(code), node);
+                if self.is_call {
+                    self.codes_in_rows(items, node);
+                }
                 for (at, item) in items.iter().enumerate() {
                     let child = self.node(node, Step::Item(at as u32));
                     self.add(item, child);
                 }
             }
             Json::Object(members) => {
+                if self.is_call {
+                    self.codes(members.len(), members.iter().map(|(_, value)| code(value)), node);
+                }
                 for (raw, value) in members {
                     let name = self.items.len() as u32;
                     let child = self.node(node, Step::Member(name));
@@ -215,12 +230,29 @@ impl<'a> Leaves<'a> {
         }
     }
 
+    /// `[{"at": 0, "code": 104}, ..]`
+    fn codes_in_rows(&mut self, rows: &[Json<'a>], node: u32) {
+        let Some(Json::Object(first)) = rows.first().filter(|_| rows.len() >= MIN_CODES) else { return };
+        for column in 0..first.len().min(MAX_COLUMNS) {
+            let codes = rows.iter().map(|row| match row {
+                Json::Object(members) => members.get(column).and_then(|(_, value)| code(value)),
+                _ => None,
+            });
+            self.codes(rows.len(), codes, node);
+        }
+    }
+
     fn codes(&mut self, length: usize, codes: impl Iterator<Item = Option<char>>, node: u32) {
-        if length >= MIN_CODES
-            && let Some(text) = codes.collect::<Option<String>>()
-            && text.chars().filter(|character| character.is_control()).count() * 10 <= length
-        {
+        if length < MIN_CODES {
+            return;
+        }
+        let Some(text) = codes.collect::<Option<String>>() else { return };
+        if text.chars().filter(|character| character.is_control()).count() * 10 <= length {
             self.push(Role::Codes, Cow::Owned(text), node);
+        } else if let Ok(bytes) =
+            text.chars().map(|code| u8::try_from(u32::from(code))).collect::<Result<Vec<_>, _>>()
+        {
+            self.push(Role::Codes, Cow::Owned(spelled(&bytes)), node);
         }
     }
 

@@ -25,6 +25,7 @@ mod scan;
 mod sinks;
 mod sources;
 pub mod symbols;
+mod turned;
 mod values;
 
 pub use judge::{Finding, Findings};

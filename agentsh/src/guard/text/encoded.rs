@@ -11,6 +11,8 @@ const LONG: usize = 64;
 const DENSE: usize = 20;
 /// Short pieces that look odd, more of them than others.
 const ODD_PIECES: i32 = 6;
+/// Up to this length a text may be nothing but one short value that is encoded.
+const SHORT: usize = 64;
 /// Up to this length a text without spaces may have its letters between others.
 const MAX_INTERLEAVED: usize = 2048;
 
@@ -148,11 +150,30 @@ pub fn looks_encoded(text: &str) -> bool {
         return true;
     }
     let length = bytes.len();
+    if length <= SHORT && is_short_encoding(bytes, white, signs, common) {
+        return true;
+    }
     let rest = length - white;
     // Morse, rot47, and letters between letters.
     (length >= 16 && common * 5 >= length * 3)
         || (rest >= 16 && signs * 7 >= rest)
         || ((24..=MAX_INTERLEAVED).contains(&length) && white * 20 < length && signs + common < 4)
+}
+
+/// In a text of a few words nothing is long enough to stand out: one word of one case, many different signs in one
+/// word, groups of which none is a word.
+fn is_short_encoding(bytes: &[u8], white: usize, signs: usize, common: usize) -> bool {
+    if white == 0 {
+        let is_word = bytes.len() >= RUN + 4 && signs + common == 0;
+        return is_word || bytes.len() >= RUN && signs >= 2 && signs + common >= 3 && !bytes.contains(&b'/');
+    }
+    let mut groups = 0;
+    let all_odd = bytes.split(|byte| CLASS[usize::from(*byte)] & WHITE != 0).all(|group| {
+        groups += usize::from(!group.is_empty());
+        let has = |class: u8| group.iter().any(|byte| CLASS[usize::from(*byte)] & class != 0);
+        group.is_empty() || has(LOWER) && (has(UPPER) || has(DIGIT)) || has(UPPER) && has(DIGIT)
+    });
+    all_odd && groups >= 3
 }
 
 impl Piece {
@@ -196,6 +217,8 @@ fn is_hidden(rest: &[u8]) -> bool {
         [0xe2, 0x80, third, ..] => (0x8b..=0x8f).contains(third) || (0xaa..=0xae).contains(third),
         [0xe2, 0x81, third, ..] => (0xa0..=0xaf).contains(third),
         [0xef, 0xb8, third, ..] => (0x80..=0x8f).contains(third),
+        // Letters of Korean that are no syllables.
+        [0xe1, 0x84..=0x87, ..] => true,
         [0xef, 0xbb, 0xbf, ..] | [0xf3, 0xa0, ..] | [0xc2, 0xad, ..] | [0xe1, 0xa0, 0x8e, ..] => true,
         // Fullwidth signs and digits may spell any of the above.
         [0xef, 0xbc, ..] => true,
@@ -215,6 +238,10 @@ mod tests {
             "for (const row of rows) {\n    total += row.price;\n}\n",
             r#"[{"id":1,"name":"aB3dE6gH","note":"river garden plan"},{"id":2,"name":"xY7zQ1wR","note":"x"}]"#,
             "https://docs.example.com/guide/start",
+            "report-2024.md",
+            "src/guard/view_tests.rs",
+            "Release 2024 of May",
+            "feature/login-page",
             "",
         ] {
             assert!(!looks_encoded(text), "{text}");
@@ -237,6 +264,9 @@ mod tests {
             "m-e=20e=65t",
             "meet\u{200b}me",
             "mxexextxmxextxoxdxaxyxaxtxnxixnxe",
+            "5tbj6;-3VX8fQgD=u&uT",
+            "guztmljzgawtimzz",
+            "Z3Jhbml0 ZU11bGUh T3Nsbw==",
             "01101101 01100101 01100101 01110100 00100000 01101101",
         ] {
             assert!(looks_encoded(text), "{text}");

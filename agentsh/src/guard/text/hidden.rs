@@ -11,6 +11,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if profile.high() < 12 {
         return;
     }
+    composed(text, profile, walk);
     // The first bytes of the characters that are looked for: tags and selectors, zero-width and fullwidth, styled.
     if !profile.any(&[0xf3, 0xe2, 0xef, 0xf0, 0xcc, 0xcd]) {
         return;
@@ -57,6 +58,16 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if styled >= 8 {
         walk.found_text(Step::Invisible, &plain, at);
     }
+}
+
+/// Korean whose syllables are written as their letters.
+fn composed(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
+    let is_letter = |c: char| matches!(c, '\u{1100}'..='\u{11ff}');
+    if profile.count(0xe1) < 4 || !text.contains(is_letter) {
+        return;
+    }
+    walk.work(text.len());
+    walk.found_text(Step::Composed, &text.nfc().collect::<String>(), 0..text.len());
 }
 
 /// Two zero-width characters as 0 and 1, either way round.

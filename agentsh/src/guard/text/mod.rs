@@ -54,4 +54,4 @@ pub use limits::{Limits, Outcome};
 pub use permuted::turned;
 pub use step::Step;
 pub use stream::Stream;
-pub use views::{View, visit, visit_orders};
+pub use views::{View, spelled, visit, visit_orders};

@@ -129,6 +129,9 @@ fn hex(text: &str, loose: bool, words: &[Range<usize>], walk: &mut Walk<'_>, byt
             settled.unpack::<4, 2>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Hex, bytes, at.clone());
+            if offset == 0 {
+                walk.found_binary(Step::Hex, bytes, at.clone());
+            }
         }
     });
 }
@@ -148,6 +151,9 @@ fn base64(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, byt
             settled.unpack::<6, 4>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Base64, bytes, at.clone());
+            if offset == 0 {
+                walk.found_binary(Step::Base64, bytes, at.clone());
+            }
         }
         explained += settled.text;
     });
@@ -215,6 +221,9 @@ fn base32(
             settled.unpack::<5, 8>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Base32, bytes, at.clone());
+            if offset == 0 {
+                walk.found_binary(Step::Base32, bytes, at.clone());
+            }
         }
     });
 }

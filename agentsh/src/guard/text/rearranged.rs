@@ -1,5 +1,5 @@
-//! Plain text whose letters or words stand in another order, or between others: words backwards, rot47, first
-//! letters of words, every second or third letter. Cheap enough to be shown without a sign that they were used.
+//! Plain text whose letters or words stand in another order, between others, or as signs: words backwards, rot47,
+//! first letters of words, every second or third letter, leetspeak. Cheap enough to be shown without a sign that they were used.
 
 use super::Step;
 use super::permuted::rot47;
@@ -11,6 +11,11 @@ const MAX_INTERLEAVED: usize = 2048;
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let whole = 0..text.len();
+    if is_signed(profile) {
+        walk.work(text.len());
+        let letters: String = text.chars().map(|c| signed(c).unwrap_or(c)).collect();
+        walk.found_order(Step::Leet, &letters, whole.clone());
+    }
     if looks_like_rot47(profile) {
         walk.found_text(Step::Rot47, &rot47(text), whole.clone());
     }
@@ -33,6 +38,26 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             }
         }
     }
+}
+
+/// Signs that stand for letters, beside the digits that always do.
+fn signed(character: char) -> Option<char> {
+    Some(match character {
+        '@' => 'a',
+        '$' => 's',
+        '!' | '|' => 'i',
+        '+' => 't',
+        '(' => 'c',
+        '&' => 'b',
+        '€' => 'e',
+        _ => return None,
+    })
+}
+
+/// So many of them that they are part of the words.
+fn is_signed(profile: &Profile) -> bool {
+    let signs: usize = [b'@', b'$', b'!', b'|', b'+'].map(|sign| profile.count(sign)).iter().sum();
+    signs >= 4 && signs * 12 >= profile.letters_and_digits()
 }
 
 /// Rot47 turns small letters into the signs and digits from `2` to `K`.

@@ -10,7 +10,11 @@ pub enum Step {
     Base85,
     Binary,
     Brotli,
+    /// Bytes that are no text, as they are.
+    Bytes,
     CharacterCodes,
+    /// Letters of Korean as syllables.
+    Composed,
     Deflate,
     /// Percent, backslash, HTML and `U+` escapes, nested in any order.
     Escapes,
@@ -20,6 +24,8 @@ pub enum Step {
     Initials,
     Interleaved,
     Invisible,
+    /// Signs for the letters that they look like.
+    Leet,
     Morse,
     /// Lines with their numbers in front.
     NumberedLines,
@@ -49,7 +55,9 @@ impl Step {
             Self::Base85 => "base85",
             Self::Binary => "binary",
             Self::Brotli => "brotli",
+            Self::Bytes => "bytes",
             Self::CharacterCodes => "character-codes",
+            Self::Composed => "composed",
             Self::Deflate => "deflate",
             Self::Escapes => "escapes",
             Self::Gzip => "gzip",
@@ -57,6 +65,7 @@ impl Step {
             Self::Initials => "initials",
             Self::Interleaved => "interleaved",
             Self::Invisible => "invisible",
+            Self::Leet => "leet",
             Self::Morse => "morse",
             Self::NumberedLines => "numbered-lines",
             Self::Caesar(_) => "caesar",
@@ -86,6 +95,7 @@ impl Step {
                 | Self::SwappedCase
                 | Self::Initials
                 | Self::Interleaved
+                | Self::Leet
         )
     }
 }

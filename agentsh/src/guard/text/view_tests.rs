@@ -300,3 +300,67 @@ fn what_cannot_be_opened_or_is_too_deep_is_said() {
     let (how, outcome) = found(&text, SECRET);
     assert!(how.is_none() && outcome.too_deep);
 }
+
+#[test]
+fn bytes_are_the_same_in_every_encoding() {
+    let bytes: Vec<u8> = (0_u32..90).map(|at| (at * at * 7 + at * 31 + 130) as u8).collect();
+    let shown = |text: &str| {
+        let mut shown = Vec::new();
+        let _ = visit(text, &Limits::default(), &mut |view| {
+            if view.how.last() == Some(&Step::Bytes) {
+                assert!(!view.clean);
+                shown.push(view.text.to_owned());
+            }
+        });
+        shown
+    };
+    let wanted = super::spelled(&bytes);
+    let numbers: Vec<String> = bytes.iter().map(u8::to_string).collect();
+    let shifted = base64(&[b"xy".as_slice(), &bytes].concat());
+    for text in [base64(&bytes), hex(&bytes), base32(&bytes), numbers.join(", "), shifted] {
+        assert!(shown(&text).iter().any(|spelled| spelled.contains(&wanted)), "{text}");
+    }
+    assert!(shown(&base64(SECRET.repeat(3).as_bytes())).is_empty());
+    assert!(shown("9fceb02d0ae598e95dc970b74767f193").is_empty());
+    assert_eq!(super::spelled(&[0; 900]).chars().count(), 1);
+}
+
+#[test]
+fn wide_letters_of_other_scripts_are_read() {
+    let secret = "Секретная записка: склад в Твери закроют в октябре";
+    for big in [false, true] {
+        let bytes: Vec<u8> = secret
+            .encode_utf16()
+            .flat_map(|unit| if big { unit.to_be_bytes() } else { unit.to_le_bytes() })
+            .collect();
+        for (text, step) in [(base64(&bytes), Step::Base64), (hex(&bytes), Step::Hex)] {
+            assert_eq!(found(&text, secret).0, Some(vec![step]), "{text}");
+        }
+    }
+    let css: String = secret.chars().map(|c| format!("\\{:06x}", c as u32)).collect();
+    let open: String = secret.chars().map(|c| format!("&#x{:06x} ", c as u32)).collect();
+    let kanji: String = "会議室の鍵".chars().map(|c| format!("\\{:06x} ", c as u32)).collect();
+    assert_eq!(found(&css, secret).0, Some(vec![Step::Escapes]), "{css}");
+    assert_eq!(found(&open, secret).0, Some(vec![Step::Escapes]), "{open}");
+    assert_eq!(found(&kanji, "会議室の鍵").0, Some(vec![Step::Escapes]), "{kanji}");
+}
+
+#[test]
+fn letters_of_korean_are_put_together() {
+    use unicode_normalization::UnicodeNormalization;
+    let secret = "이사회는 시월 말까지 공장을 닫기로 했다";
+    let apart: String = secret.nfd().collect();
+    assert!(super::looks_encoded(&apart));
+    let mut seen = false;
+    let _ = visit(&apart, &Limits::default(), &mut |view| {
+        seen |= view.how == [Step::Composed] && view.text == secret;
+    });
+    assert!(seen);
+}
+
+#[test]
+fn signs_are_read_as_letters() {
+    let text = "+he |@unch c0de 0f +he n0r+h $!|0 !$ @ $ecre+";
+    let (how, _) = found(text, "the iaunch c0de 0f the n0rth sii0 is a secret");
+    assert_eq!(how, Some(vec![Step::Leet]));
+}

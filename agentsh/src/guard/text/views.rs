@@ -18,6 +18,21 @@ const SHORT: usize = 4096;
 /// One sample turned in each way.
 const PROBES_OF_A_TEXT: usize = 29;
 
+/// Bytes that are no text are shown so many times in a visit, when they are as many as these at least.
+const BINARIES: usize = 48;
+const SHORTEST_BINARY: usize = 30;
+/// Bytes of each that are shown.
+const MAX_BINARY: usize = 8 * 1024;
+
+/// Bytes as letters, one for each value; of neighbours that are the same one, so that no padding is like another.
+#[must_use]
+pub fn spelled(bytes: &[u8]) -> String {
+    const FIRST: u32 = 0x5000;
+    let mut last = None;
+    let own = bytes.iter().take(MAX_BINARY).filter(|byte| last.replace(**byte) != Some(**byte));
+    own.filter_map(|byte| char::from_u32(FIRST + u32::from(*byte))).collect()
+}
+
 /// One text that was found.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
@@ -46,6 +61,7 @@ pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Out
         how: Vec::new(),
         origin: None,
         explained: 0,
+        binaries: BINARIES,
         probing: false,
         known: BTreeSet::new(),
         sink,
@@ -70,6 +86,7 @@ pub fn visit_orders(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>))
         how: Vec::new(),
         origin: None,
         explained: 0,
+        binaries: BINARIES,
         probing: false,
         known: BTreeSet::new(),
         sink,
@@ -92,6 +109,8 @@ pub(super) struct Walk<'s> {
     origin: Option<Range<usize>>,
     /// Bytes of clean views of the text that is being decoded.
     explained: usize,
+    /// Bytes that are no text that may still be shown, so many times.
+    binaries: usize,
     /// Only finding out whether something decodes.
     probing: bool,
     /// Texts that were views, by length, so that most differ in their first comparison.
@@ -158,6 +177,24 @@ impl Walk<'_> {
             self.found_bytes(step, bytes, at);
         } else if let Some(found) = readable(bytes) {
             self.view(step, &found.text, at, found.clean, false);
+        }
+    }
+
+    /// Bytes that `step` decoded from `at`, from its first symbol on: when they are no text, they are compared as they
+    /// are, so that they are found in whatever they are encoded.
+    pub(super) fn found_binary(&mut self, step: Step, bytes: &[u8], at: Range<usize>) {
+        if self.probing || self.binaries == 0 || bytes.len() < SHORTEST_BINARY || self.permutations() > 0 {
+            return;
+        }
+        if readable(bytes).is_some_and(|found| found.clean) {
+            return;
+        }
+        self.binaries -= 1;
+        let spelled = spelled(bytes);
+        if self.how.len() < self.limits.depth && spelled.len() >= 3 * SHORTEST_BINARY {
+            self.how.push(step);
+            self.view(Step::Bytes, &spelled, at, false, false);
+            self.how.pop();
         }
     }
 
@@ -272,6 +309,7 @@ impl Walk<'_> {
             how: Vec::new(),
             origin: None,
             explained: 0,
+            binaries: 0,
             probing: true,
             known: BTreeSet::new(),
             sink: &mut see,

@@ -1,0 +1,148 @@
+//! Options of the commands that open connections: which of them have a host as their value, and which another value.
+
+/// Options whose value is a host, whatever the tool.
+const HOST_OPTIONS: [&str; 17] = [
+    "--proxy",
+    "--preproxy",
+    "--socks4",
+    "--socks4a",
+    "--socks5",
+    "--socks5-hostname",
+    "--doh-url",
+    "--url",
+    "--host",
+    "--server",
+    "--hostname",
+    "--proxy-host",
+    "-connect",
+    "-proxy",
+    "-uri",
+    "--dns-servers",
+    "--interface-host",
+];
+/// Options of one letter whose value is a host: of curl and nc, of ssh, of databases, of `dig` and `ldapsearch`.
+const HOST_LETTERS: [(&[&str], &str); 5] = [
+    (&["curl", "nc", "ncat", "netcat"], "x"),
+    (&["ssh", "scp", "sftp"], "JW"),
+    (&["psql", "mysql", "redis-cli", "mongo", "swaks"], "hs"),
+    (&["ldapsearch"], "Hh"),
+    (&["openssl"], ""),
+];
+/// Options of one letter that take a value which is no host.
+const VALUE_LETTERS: [(&[&str], &str); 5] = [
+    (&["curl"], "odFHuAbcTKXmwCErYyzDPQteU"),
+    (&["wget"], "OoPUTtwQIXRDB"),
+    (&["ssh", "scp", "sftp", "mosh"], "ilpFcmESoLRDbBeIOQwP"),
+    (&["nc", "ncat", "netcat"], "pwsqieXPIOTcmV"),
+    (&["ping", "traceroute", "mtr", "nmap", "dig", "host", "rsync"], "cwWitsIpfkyebqTQm"),
+];
+
+/// Long options of curl and of wget whose next word is no address.
+const LONG_VALUES: [(&str, &[&str]); 2] = [
+    (
+        "curl",
+        &[
+            "--max-time",
+            "--connect-timeout",
+            "--cacert",
+            "--capath",
+            "--cert",
+            "--key",
+            "--retry",
+            "--retry-delay",
+            "--retry-max-time",
+            "--limit-rate",
+            "--user-agent",
+            "--referer",
+            "--cookie",
+            "--cookie-jar",
+            "--range",
+            "--write-out",
+            "--output-dir",
+            "--data-raw",
+            "--data-binary",
+            "--data-urlencode",
+            "--form-string",
+            "--json",
+            "--max-redirs",
+            "--dump-header",
+            "--ciphers",
+            "--tls-max",
+            "--oauth2-bearer",
+            "--speed-limit",
+            "--speed-time",
+            "--help",
+        ],
+    ),
+    (
+        "wget",
+        &[
+            "--timeout",
+            "--tries",
+            "--wait",
+            "--level",
+            "--output-document",
+            "--directory-prefix",
+            "--user-agent",
+            "--limit-rate",
+            "--ca-certificate",
+            "--post-data",
+            "--post-file",
+        ],
+    ),
+];
+
+pub(super) enum Given<'w> {
+    Nothing,
+    Skip,
+    /// The next word is a host.
+    Next,
+    /// The next word is `host:port:HOST:port`.
+    Third,
+    Here(&'w str),
+}
+
+/// What an option says of itself and the next word.
+pub(super) fn option<'w>(tool: &str, text: &'w str) -> Given<'w> {
+    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+    if matches!(name, "--connect-to" | "--resolve") {
+        return Given::Third;
+    }
+    if HOST_OPTIONS.contains(&name.to_ascii_lowercase().as_str()) {
+        return value.map_or(Given::Next, Given::Here);
+    }
+    let letters_of = |table: &[(&[&str], &'static str)]| {
+        table.iter().find(|(tools, _)| tools.contains(&tool)).map_or("", |(_, letters)| *letters)
+    };
+    if text.starts_with("--") || tool == "openssl" {
+        let valued = [
+            "--output",
+            "--data",
+            "--header",
+            "--form",
+            "--user",
+            "--request",
+            "--upload-file",
+            "-in",
+            "-out",
+        ];
+        let own =
+            LONG_VALUES.iter().find(|(known, _)| *known == tool).map_or(&[][..], |(_, options)| options);
+        return if value.is_none() && (valued.contains(&name) || own.contains(&name)) {
+            Given::Skip
+        } else {
+            Given::Nothing
+        };
+    }
+    let (hosts, values) = (letters_of(&HOST_LETTERS), letters_of(&VALUE_LETTERS));
+    for (position, letter) in text.char_indices().skip(1) {
+        let rest = &text[position + letter.len_utf8()..];
+        if hosts.contains(letter) {
+            return if rest.is_empty() { Given::Next } else { Given::Here(rest) };
+        }
+        if values.contains(letter) {
+            return if rest.is_empty() { Given::Skip } else { Given::Nothing };
+        }
+    }
+    Given::Nothing
+}
