@@ -184,7 +184,7 @@ struct Lettered {
     labels: &'static [&'static str],
 }
 
-const LETTERED: [Lettered; 9] = [
+const LETTERED: [Lettered; 10] = [
     // United Kingdom: national insurance.
     Lettered { shape: b"AA999999A", check: national_insurance, labels: &[] },
     // Spain: of citizens, and of others.
@@ -204,6 +204,7 @@ const LETTERED: [Lettered; 9] = [
     // Passports.
     Lettered { shape: b"A99999999", check: |_| true, labels: PASSPORT },
     Lettered { shape: b"AA9999999", check: |_| true, labels: PASSPORT },
+    Lettered { shape: b"A9999999A", check: |_| true, labels: PASSPORT },
 ];
 
 /// The national id that the digits at `at` are, or are most of. `sought`: what is remembered is looked up, and needs

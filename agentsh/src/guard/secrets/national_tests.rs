@@ -57,6 +57,7 @@ fn weak_ones_need_a_word_near_by() {
         ("マイナンバー", "482016375920"),
         ("SSN", "528741963"),
         ("\"passport_no\": ", "C38172645"),
+        ("Passport", "K4820193M"),
     ] {
         let text = format!("{label} {value} since May");
         assert_eq!(ids(&text), [value], "{text}");

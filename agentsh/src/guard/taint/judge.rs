@@ -31,8 +31,9 @@ const MIN_SECRET_NAME: usize = 12;
 /// Bytes of all leaves together that are read backwards, and of one that is read in every alphabet.
 const MAX_REVERSED: usize = 64 * 1024;
 pub(super) const MAX_SHIFTED: usize = 64;
-/// Decoded texts of that length that are read backwards and in every alphabet.
+/// Decoded texts that are read backwards as well, and how long they may be, in bytes.
 const MAX_TURNED: usize = 24;
+const MAX_LOOKED_UP: usize = 256;
 /// Bytes of decoded text that one result may add to the memory.
 const MAX_DECODED: usize = 2 << 20;
 
@@ -293,7 +294,7 @@ impl Judge {
                     self.view(view.text, at, view.how, search);
                     if turns > 0
                         && !view.is_rearranged
-                        && (MIN_DECODED..=MAX_SHIFTED).contains(&view.text.len())
+                        && (MIN_DECODED..=MAX_LOOKED_UP).contains(&view.text.len())
                     {
                         turns -= 1;
                         self.permuted(view.text, at, view.how, &mut backwards, search);

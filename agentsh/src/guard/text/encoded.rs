@@ -170,8 +170,11 @@ fn is_short_encoding(bytes: &[u8], white: usize, signs: usize, common: usize) ->
     let mut groups = 0;
     let all_odd = bytes.split(|byte| CLASS[usize::from(*byte)] & WHITE != 0).all(|group| {
         groups += usize::from(!group.is_empty());
-        let has = |class: u8| group.iter().any(|byte| CLASS[usize::from(*byte)] & class != 0);
-        group.is_empty() || has(LOWER) && (has(UPPER) || has(DIGIT)) || has(UPPER) && has(DIGIT)
+        let has = |group: &[u8], class: u8| group.iter().any(|byte| CLASS[usize::from(*byte)] & class != 0);
+        let turns = group.get(1..).is_some_and(|rest| has(rest, UPPER)) && has(group, LOWER);
+        // The last one of a few may be short.
+        let padded = group.ends_with(b"=");
+        group.is_empty() || turns || padded || has(group, DIGIT) && has(group, UPPER | LOWER)
     });
     all_odd && groups >= 3
 }
@@ -241,6 +244,7 @@ mod tests {
             "report-2024.md",
             "src/guard/view_tests.rs",
             "Release 2024 of May",
+            "Meeting With Anna Lee",
             "feature/login-page",
             "",
         ] {
@@ -267,6 +271,7 @@ mod tests {
             "5tbj6;-3VX8fQgD=u&uT",
             "guztmljzgawtimzz",
             "Z3Jhbml0 ZU11bGUh T3Nsbw==",
+            "Z3Jhbml0\nZU11bGUh\nOTQ=",
             "01101101 01100101 01100101 01110100 00100000 01101101",
         ] {
             assert!(looks_encoded(text), "{text}");
