@@ -78,6 +78,8 @@ fn a_password_is_told_in_many_ways() {
         "la contraseña es Walnut4!canoe-Rig",
         "Пароль: Walnut4!canoe-Rig",
         "账号：jo，密码：Walnut4!canoe-Rig，五月",
+        "请各位同事注意今后登录生产环境的数据库时所使用的新的统一密码为Walnut4!canoe-Rig，五月",
+        "数据库密码是 Walnut4!canoe-Rig",
         "パスワードはWalnut4!canoe-Rigです",
         "09:14 login as deploy_ro / Walnut4!canoe-Rig ok",
         "DB_PASS=Walnut4!canoe-Rig",

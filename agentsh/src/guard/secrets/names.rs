@@ -65,7 +65,8 @@ static ENDS: [u32; 32] = {
 
 /// Whether the value of something with this name is a secret.
 pub(super) fn is_secret_name(word: &str) -> bool {
-    let word = word.trim_end_matches(|c: char| matches!(c, ':' | '=' | '：') || c.is_whitespace());
+    let is_behind = |c: char| matches!(c, ':' | '=' | '：' | '是' | '为' | '為' | 'は' | '「' | '“');
+    let word = word.trim_end_matches(|c: char| is_behind(c) || c.is_whitespace());
     let is_letter = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte >= 0x80;
     let mut last = word.as_bytes().iter().rev().filter(is_letter);
     let (Some(last), Some(before)) = (last.next(), last.next()) else { return false };

@@ -175,6 +175,9 @@ fn find_scheme(word: &str) -> Option<usize> {
     memchr::memchr_iter(b':', word.as_bytes()).find(|at| word.as_bytes()[*at..].starts_with(b"://"))
 }
 
+/// Longest name of a secret in other letters, in bytes, with what stands between it and the value.
+const MAX_FOREIGN: usize = 32;
+
 /// Words of ASCII between letters of other scripts, which need no space in front of them.
 fn parts(text: &str, start: usize, end: usize, found: &mut Vec<Entity>) {
     let bytes = &text.as_bytes()[..end];
@@ -184,7 +187,8 @@ fn parts(text: &str, start: usize, end: usize, found: &mut Vec<Entity>) {
         if length >= 6 {
             let value = text[at..at + length].trim_matches([':', '.', '=']);
             let from = value.as_ptr() as usize - text.as_ptr() as usize;
-            let name = text[start..at].trim_end_matches(['：', '是', '为', '為', 'は', '「', '“']);
+            // The name is the end of what stands in front, which may be a whole sentence.
+            let name = &text[start.max(text.floor_char_boundary(at.saturating_sub(MAX_FOREIGN)))..at];
             if is_value(value) && is_secret_name(name) {
                 found.push(Entity { kind: Kind::NamedSecret, start: from, end: from + value.len() });
             } else {
