@@ -219,3 +219,16 @@ fn an_id_is_found_however_it_is_written() {
     }
     assert!(!send(&mut flow, "mail", EXTERNAL, &json!({"body": "246 813 508"})).verdict.is_block());
 }
+
+#[test]
+fn lines_that_are_turned_one_by_one_are_read() {
+    let mut flow = flow();
+    let said =
+        "会议决定在明年春天之前出售河边的旧仓库并把三条生产线迁往西部的新厂区其余的员工将在六月得到通知";
+    read(&mut flow, said, true, 1000);
+    let characters: Vec<char> = said.chars().collect();
+    let lines: Vec<String> = characters.chunks(16).map(|line| line.iter().rev().collect()).collect();
+    for body in [said.chars().rev().collect(), lines.join("\n")] {
+        assert!(send(&mut flow, "mail", EXTERNAL, &json!({"body": body})).verdict.is_block(), "{body}");
+    }
+}

@@ -23,23 +23,37 @@ impl Judge {
         let then = |step: Step| how().into_iter().chain([step.as_str()]).collect::<Vec<_>>();
         if text.len() <= *backwards {
             *backwards -= text.len();
-            let reversed = turned(Step::Reversed, text);
-            let mut folded = std::mem::take(&mut self.single);
-            folded.clear();
-            folded.push(&reversed);
-            let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
-            // What lies between letters is the same in both directions, and was looked at.
-            for hit in hits.list.iter().filter(|hit| !matches!(hit.what, What::Shifted(_))) {
-                search.decoded(hit, &reversed, leaf, then(Step::Reversed));
+            self.backwards(&turned(Step::Reversed, text), leaf, &|| then(Step::Reversed), search);
+            // `rev` turns each line. Of letters of ASCII what lies between them is found in any order of lines.
+            if !text.is_ascii() && text.contains('\n') {
+                let lines: Vec<String> = text.lines().map(|line| turned(Step::Reversed, line)).collect();
+                self.backwards(&lines.join("\n"), leaf, &|| then(Step::Reversed), search);
             }
-            self.short_values(&reversed, leaf, &mut folded, search);
-            self.single = folded;
         }
         if text.len() <= MAX_SHIFTED && text.bytes().any(|byte| byte.is_ascii_digit()) {
             for step in (1..26).map(Step::Caesar).chain([Step::Atbash]) {
                 self.view(&turned(step, text), leaf, &|| then(step), search);
             }
         }
+    }
+
+    fn backwards(
+        &mut self,
+        reversed: &str,
+        leaf: usize,
+        how: &dyn Fn() -> Vec<&'static str>,
+        search: &mut Search<'_, '_>,
+    ) {
+        let mut folded = std::mem::take(&mut self.single);
+        folded.clear();
+        folded.push(reversed);
+        let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
+        // What lies between letters is the same in both directions, and was looked at.
+        for hit in hits.list.iter().filter(|hit| !matches!(hit.what, What::Shifted(_))) {
+            search.decoded(hit, reversed, leaf, how());
+        }
+        self.short_values(reversed, leaf, &mut folded, search);
+        self.single = folded;
     }
 
     /// Values of a text that is little more than one of them.

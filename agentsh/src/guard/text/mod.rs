@@ -21,6 +21,7 @@ mod characters;
 mod compressed;
 mod decoded;
 mod encoded;
+mod encoded_words;
 mod escapes;
 mod fold;
 mod hidden;

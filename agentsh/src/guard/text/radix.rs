@@ -44,6 +44,11 @@ static BASE64: Alphabet = {
     both
 };
 
+/// The value of each letter of the standard alphabet.
+pub(super) fn standard() -> &'static [u8; 256] {
+    &BASE64_STANDARD.table
+}
+
 /// Base64, the one that encoders use for long data. Gives how many symbols of long groups are text, letter by letter.
 pub(super) fn decode_base64(text: &str, profile: &Profile, walk: &mut Walk<'_>) -> usize {
     // The first of four symbols is a letter wherever the bytes are ASCII.

@@ -16,6 +16,8 @@ pub enum Step {
     /// Letters of Korean as syllables.
     Composed,
     Deflate,
+    /// Of the headers of a mail.
+    EncodedWords,
     /// Percent, backslash, HTML and `U+` escapes, nested in any order.
     Escapes,
     Gzip,
@@ -59,6 +61,7 @@ impl Step {
             Self::CharacterCodes => "character-codes",
             Self::Composed => "composed",
             Self::Deflate => "deflate",
+            Self::EncodedWords => "encoded-words",
             Self::Escapes => "escapes",
             Self::Gzip => "gzip",
             Self::Hex => "hex",

@@ -364,3 +364,18 @@ fn signs_are_read_as_letters() {
     let (how, _) = found(text, "the iaunch c0de 0f the n0rth sii0 is a secret");
     assert_eq!(how, Some(vec![Step::Leet]));
 }
+
+#[test]
+fn encoded_words_belong_together() {
+    let secret = "Секретная записка: склад закроют";
+    let (first, second) = secret.split_at(23);
+    let text = format!(
+        "Subject: =?utf-8?b?{}?=\n =?UTF-8?Q?{}?= end",
+        base64(first.as_bytes()),
+        each(second, |byte| format!("={byte:02X}"), "")
+    );
+    assert_eq!(found(&text, secret).0, Some(vec![Step::EncodedWords]), "{text}");
+    for broken in ["=?utf-8?b?", "=?utf-8?x?aGVsbG8=?=", "=?=?=?b?=?=", "=?a?b??=", "what=?? no=? yes?="] {
+        let _ = visit(broken, &Limits::default(), &mut |_| {});
+    }
+}

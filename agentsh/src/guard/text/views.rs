@@ -9,8 +9,8 @@ use super::profile::Profile;
 use super::readable::{SHORTEST, readable};
 use super::step::Step;
 use super::{
-    base58, base85, escapes, hidden, listed, morse, numbers, permuted, quoted_printable, radix, rearranged,
-    uuencoded,
+    base58, base85, encoded_words, escapes, hidden, listed, morse, numbers, permuted, quoted_printable,
+    radix, rearranged, uuencoded,
 };
 
 /// Texts of at most this many bytes are looked at more closely.
@@ -258,6 +258,7 @@ impl Walk<'_> {
         hidden::decode(text, &profile, self);
         self.decode_alphabets(text, &profile);
         quoted_printable::decode(text, &profile, self);
+        encoded_words::decode(text, &profile, self);
         numbers::decode(text, &profile, self);
         morse::decode(text, &profile, self);
         uuencoded::decode(text, &profile, self);
