@@ -9,11 +9,17 @@ const MAX_ROWS: usize = 4096;
 /// Longest name of a column.
 const MAX_TITLE: usize = 40;
 
-/// Reads the table whose first line `at` lies in, if it is one. Gives where it ends: what stands before is read.
+/// Reads the table whose first line `at` lies in, if it is one. Gives where it ends: what stands before is read. Linear:
+/// a line that is too long for one is not looked at twice.
 pub(super) fn find(text: &str, at: usize, limit: usize, found: &mut Vec<Entity>) -> usize {
     let before = &text[text.floor_char_boundary(at.saturating_sub(MAX_LINE))..at];
-    let start = at - before.len() + before.rfind('\n').map_or(0, |line| line + 1);
-    let title = line(text, start);
+    let begins = at - before.len();
+    let start = match before.rfind('\n') {
+        Some(line) => begins + line + 1,
+        None if begins > 0 => return at + MAX_LINE,
+        None => 0,
+    };
+    let Some(title) = line(text, start) else { return at + MAX_LINE };
     let mut end = start + title.len() + 1;
     let Some(separator) = ['|', '\t', ';', ','].into_iter().find(|separator| title.contains(*separator))
     else {
@@ -27,10 +33,8 @@ pub(super) fn find(text: &str, at: usize, limit: usize, found: &mut Vec<Entity>)
         .collect();
     let count = title.matches(separator).count();
     for _ in 0..MAX_ROWS {
-        let row = if end < text.len() { line(text, end) } else { "" };
-        if columns.is_empty() || row.matches(separator).count() != count {
-            break;
-        }
+        let row = line(text, end).filter(|row| row.matches(separator).count() == count);
+        let Some(row) = row.filter(|_| !columns.is_empty()) else { break };
         for (column, cell) in row.split(separator).enumerate() {
             let value = plain(cell);
             let is_whole = !value.contains(char::is_whitespace);
@@ -44,10 +48,14 @@ pub(super) fn find(text: &str, at: usize, limit: usize, found: &mut Vec<Entity>)
     end
 }
 
-/// The line that begins at `start`, as far as it is read.
-fn line(text: &str, start: usize) -> &str {
-    let rest = &text[start..text.floor_char_boundary(start + MAX_LINE)];
-    &rest[..rest.find('\n').unwrap_or(rest.len())]
+/// The line that begins at `start`; None when there is none, or a longer one.
+fn line(text: &str, start: usize) -> Option<&str> {
+    let rest = text.get(start..)?;
+    let length = rest.as_bytes().iter().take(MAX_LINE + 1).position(|byte| *byte == b'\n');
+    match length {
+        Some(length) => rest.get(..length),
+        None => Some(rest).filter(|rest| rest.len() <= MAX_LINE),
+    }
 }
 
 /// A cell without its quotes and spaces.

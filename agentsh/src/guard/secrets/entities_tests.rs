@@ -107,6 +107,22 @@ fn talk_about_passwords_is_none() {
 }
 
 #[test]
+fn tables_with_long_lines_are_read_to_their_end() {
+    let wide = "é".repeat(900);
+    for text in [
+        format!("user,password\njo,Walnut4!canoe-Rig\n{wide},{wide}\nann,Maple7!kayak-Oar\n"),
+        format!("user,password{wide}\n{wide},x\n"),
+        format!("{wide},password,x\n{wide},password,y"),
+        "é,password,".repeat(500),
+        format!("user,password\n{}", "jo,Walnut4!canoe-Rig\n".repeat(5000)),
+    ] {
+        let count = find(&text, 10_000).len();
+        assert!(count <= 4096, "{count}");
+    }
+    assert_eq!(find("user,password\njo,Walnut4!canoe-Rig", 10).len(), 1);
+}
+
+#[test]
 fn a_private_key_is_its_body() {
     let text = "-----BEGIN EC PRIVATE KEY-----\nAbCd1234\n-----END EC PRIVATE KEY-----";
     assert!(found(text).contains(&(Kind::PrivateKey, "\nAbCd1234\n")));
