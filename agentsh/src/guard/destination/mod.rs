@@ -16,6 +16,8 @@ mod shell_words;
 mod url_forms;
 
 #[cfg(test)]
+mod settings_tests;
+#[cfg(test)]
 mod tests;
 
 use std::ops::Range;

@@ -2,6 +2,7 @@
 
 pub mod checks;
 mod columns;
+mod countries;
 pub mod entities;
 mod names;
 mod national;
