@@ -134,7 +134,7 @@ fn hex(text: &str, loose: bool, words: &[Range<usize>], walk: &mut Walk<'_>, byt
             settled.unpack::<4, 2>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Hex, bytes, at.clone());
-            if offset == 0 {
+            if offset == 0 && is_drawn(&text[at.clone()], 4) {
                 walk.found_binary(Step::Hex, bytes, at.clone());
             }
         }
@@ -156,13 +156,19 @@ fn base64(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, byt
             settled.unpack::<6, 4>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Base64, bytes, at.clone());
-            if offset == 0 {
+            if offset == 0 && !text[at.clone()].contains(' ') && is_drawn(&text[at.clone()], 16) {
                 walk.found_binary(Step::Base64, bytes, at.clone());
             }
         }
         explained += settled.text;
     });
     explained
+}
+
+/// Whether at least one of so many letters is a digit, as in everything that is encoded: words are in these alphabets,
+/// too, and must not be compared as the bytes that they would be.
+fn is_drawn(text: &str, share: usize) -> bool {
+    text.bytes().filter(u8::is_ascii_digit).count() * share >= text.len()
 }
 
 /// Symbols that are judged together, a multiple of every group.
@@ -226,7 +232,7 @@ fn base32(
             settled.unpack::<5, 8>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Base32, bytes, at.clone());
-            if offset == 0 {
+            if offset == 0 && !text[at.clone()].contains(' ') && is_drawn(&text[at.clone()], 16) {
                 walk.found_binary(Step::Base32, bytes, at.clone());
             }
         }

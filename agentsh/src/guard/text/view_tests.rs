@@ -322,6 +322,13 @@ fn bytes_are_the_same_in_every_encoding() {
     }
     assert!(shown(&base64(SECRET.repeat(3).as_bytes())).is_empty());
     assert!(shown("9fceb02d0ae598e95dc970b74767f193").is_empty());
+    for prose in [
+        "ANYBODY WHATSOEVER RECEIVING COMPUTER EQUIPMENT ACCEPTS RESPONSIBILITY, INCLUDING LIMITATION",
+        "Everybody Whosoever Receiving Computer/Equipment Accepts Responsibilities Including/Limitations",
+        "/projects/Documentation/ReferenceManuals/IntroductionToTheProgrammingInterface/Overview",
+    ] {
+        assert!(shown(prose).is_empty(), "{prose}");
+    }
     assert_eq!(super::spelled(&[0; 900]).chars().count(), 1);
 }
 
