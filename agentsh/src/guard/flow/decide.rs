@@ -134,6 +134,7 @@ impl Flow {
         });
         let verdict = match findings.first().filter(|flowed| flowed.refused) {
             Some(flowed) => {
+                self.judge.take_back(server);
                 Verdict::new(Outcome::Block, Reason::Tainted, RuleRef::default_rule(flowed.finding.rule))
             }
             None => Verdict::new(Outcome::Allow, Reason::NoRule, RuleRef::default_rule("taint")),

@@ -232,3 +232,28 @@ fn lines_that_are_turned_one_by_one_are_read() {
         assert!(send(&mut flow, "mail", EXTERNAL, &json!({"body": body})).verdict.is_block(), "{body}");
     }
 }
+
+#[test]
+fn what_was_refused_is_no_part_of_what_comes_next() {
+    let mut flow = flow();
+    read(&mut flow, "the key is ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T", true, 1000);
+    let views = crate::guard::content::Views::default();
+    let mut blocks = |path: &str| {
+        let text = json!({"path": path}).to_string();
+        let tree = json::read(text.as_bytes()).unwrap();
+        let call = Leaves::of_call("send", &tree);
+        flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).verdict.is_block()
+    };
+    let encoded = "Z2hwXzlRelh0dzNMbTRWYjdOeTNLcDhXZDZIc1pjMUpmNVJyMlQ=";
+    assert!(!blocks("start.md"));
+    assert!(blocks(encoded));
+    for harmless in ["notes.md", "YW4gb3JkaW5hcnkgbm90ZSBhYm91dCBmZXJyaWVz", "main.py"] {
+        assert!(!blocks(harmless), "{harmless}");
+    }
+    // Pieces that were sent stay what they are, whatever is refused between them.
+    let pieces: Vec<&str> =
+        (0..encoded.len()).step_by(13).filter_map(|at| encoded.get(at..at + 13)).collect();
+    assert!(!blocks(pieces[0]));
+    assert!(blocks(encoded));
+    assert!(pieces[1..].iter().any(|piece| blocks(piece)));
+}

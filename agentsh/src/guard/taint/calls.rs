@@ -28,6 +28,7 @@ impl Judge {
         let call = search.call;
         let lifetime = self.memory.config.lifetime;
         let mut joined = Folded::default();
+        self.pushed.clear();
         for (at, leaf) in call.items.iter().enumerate().take(MAX_TAILED) {
             // Names come again with every call; only one that changes can carry something on.
             if leaf.role == Role::Codes {
@@ -61,14 +62,15 @@ impl Judge {
                     search.split(&hit, at);
                 }
             }
-            if head.len() == leaf.text.len() {
-                tail.push(head, &self.single);
+            let pushed = if head.len() == leaf.text.len() {
+                tail.push(head, &self.single)
             } else {
                 let end = &leaf.text[leaf.text.len() - clip_back(&leaf.text, HEAD * 4)..];
                 self.single.clear();
                 self.single.push(end);
-                tail.push(end, &self.single);
-            }
+                tail.push(end, &self.single)
+            };
+            self.pushed.push((path, pushed));
             // Numbers that count up make a long row of digits, which always decodes to something.
             let raw = (leaf.role != Role::Number && tail.raw.len() > leaf.text.len() && tail.raw.len() >= 16)
                 .then(|| tail.raw.clone());
@@ -79,6 +81,11 @@ impl Judge {
                 });
             }
         }
+    }
+
+    /// The last call is refused: what it held was not sent, and is no part of what comes next.
+    pub fn take_back(&mut self, sink: &ServerId) {
+        self.sinks.take_back(sink, &std::mem::take(&mut self.pushed));
     }
 }
 

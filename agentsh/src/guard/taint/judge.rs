@@ -10,7 +10,7 @@ use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
 use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
 use super::scan::{Hit, Leaving, Scanner};
-use super::sinks::Sinks;
+use super::sinks::{Pushed, Sinks};
 use super::symbols::Folded;
 use super::turned::pieces_of_query;
 use crate::guard::secrets;
@@ -90,6 +90,8 @@ fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
 pub struct Judge {
     pub memory: TaintMemory,
     pub(super) sinks: Sinks,
+    /// What the last call added to them.
+    pub(super) pushed: Vec<(u64, Pushed)>,
     pub(super) scanner: Scanner,
     markers: BTreeMap<u16, OriginId>,
     /// Every number that was ever a marker: what was forgotten is still taken out of what goes back.
@@ -116,6 +118,7 @@ impl Judge {
         Self {
             memory: TaintMemory::new(config, key),
             sinks: Sinks::default(),
+            pushed: Vec::new(),
             scanner: Scanner::default(),
             markers: BTreeMap::new(),
             marked: BTreeSet::new(),

@@ -29,6 +29,14 @@ pub(super) struct Tail {
     time: Duration,
 }
 
+/// How much of a text was appended to a [`Tail`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pushed {
+    symbols: usize,
+    letters: usize,
+    raw: usize,
+}
+
 /// Bounded: 64 paths of 256 servers, the longest unused go first.
 #[derive(Debug, Default)]
 pub(super) struct Sinks {
@@ -58,6 +66,17 @@ impl Sinks {
         tail.time = now;
         tail
     }
+
+    /// Forgets the last call to a sink, which was not sent.
+    pub fn take_back(&mut self, sink: &ServerId, pushed: &[(u64, Pushed)]) {
+        let Some(paths) = self.sinks.get_mut(sink) else { return };
+        // Two leaves may have one path.
+        for (path, pushed) in pushed.iter().rev() {
+            if let Some(tail) = paths.get_mut(path) {
+                tail.take_back(*pushed);
+            }
+        }
+    }
 }
 
 impl Tail {
@@ -77,11 +96,15 @@ impl Tail {
     }
 
     /// Appends what is sent now.
-    pub fn push(&mut self, text: &str, folded: &Folded) {
-        push_end(&mut self.text.symbols, &folded.symbols);
-        push_end(&mut self.text.letters, &folded.letters);
+    pub fn push(&mut self, text: &str, folded: &Folded) -> Pushed {
+        let mut pushed = Pushed {
+            symbols: push_end(&mut self.text.symbols, &folded.symbols),
+            letters: push_end(&mut self.text.letters, &folded.letters),
+            raw: 0,
+        };
         if text.len() <= RAW_TAIL && !text.contains(char::is_whitespace) {
             self.raw.push_str(text);
+            pushed.raw = text.len();
             if self.raw.len() > 2 * RAW_TAIL {
                 let cut =
                     (self.raw.len() - RAW_TAIL..).find(|at| self.raw.is_char_boundary(*at)).unwrap_or(0);
@@ -90,12 +113,23 @@ impl Tail {
         } else {
             self.raw.clear();
         }
+        pushed
+    }
+
+    /// What was pushed last was not sent after all.
+    fn take_back(&mut self, pushed: Pushed) {
+        self.text.symbols.truncate(self.text.symbols.len().saturating_sub(pushed.symbols));
+        self.text.letters.truncate(self.text.letters.len().saturating_sub(pushed.letters));
+        self.raw.truncate(self.raw.len().saturating_sub(pushed.raw));
     }
 }
 
-fn push_end(tail: &mut Vec<u8>, new: &[u8]) {
-    tail.extend_from_slice(&new[new.len().saturating_sub(TAIL)..]);
+/// Gives how much of it is there now.
+fn push_end(tail: &mut Vec<u8>, new: &[u8]) -> usize {
+    let new = &new[new.len().saturating_sub(TAIL)..];
+    tail.extend_from_slice(new);
     if tail.len() > 2 * TAIL {
         tail.drain(..tail.len() - TAIL);
     }
+    new.len()
 }
