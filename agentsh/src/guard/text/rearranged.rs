@@ -6,6 +6,12 @@ use super::permuted::rot47;
 use super::profile::Profile;
 use super::views::Walk;
 
+/// Longer texts with tags are documents, whose words stand between few of them.
+const MAX_MARKED: usize = 64 * 1024;
+/// Longest tag, in bytes.
+const MAX_TAG: usize = 256;
+/// Fewer tags and comments hide nothing.
+const FEWEST_TAGS: usize = 3;
 /// Longer texts are not looked at for letters between letters: that would double the work on every document.
 const MAX_INTERLEAVED: usize = 2048;
 
@@ -15,6 +21,12 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         walk.work(text.len());
         let letters: String = text.chars().map(|c| signed(c).unwrap_or(c)).collect();
         walk.found_order(Step::Leet, &letters, whole.clone());
+    }
+    if text.len() <= MAX_MARKED && profile.count(b'<').min(profile.count(b'>')) >= FEWEST_TAGS {
+        walk.work(text.len());
+        if let Some(plain) = without_markup(text) {
+            walk.found_order(Step::Markup, &plain, whole.clone());
+        }
     }
     if looks_like_rot47(profile) {
         walk.found_text(Step::Rot47, &rot47(text), whole.clone());
@@ -38,6 +50,33 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             }
         }
     }
+}
+
+/// What is left without tags and comments. None: there are hardly any, or none of them ends anything, as in the types of
+/// programs (`Map<string, T>`).
+fn without_markup(text: &str) -> Option<String> {
+    let (mut plain, mut rest) = (String::with_capacity(text.len()), text);
+    let (mut removed, mut closing) = (0, 0);
+    while let Some(at) = rest.find('<') {
+        let (before, tag) = rest.split_at(at);
+        plain.push_str(before);
+        let end = match tag.as_bytes() {
+            // Without an end, it hides all that comes.
+            [b'<', b'!', b'-', b'-', ..] => Some(tag.find("-->").map_or(tag.len(), |end| end + 3)),
+            [b'<', b'/' | b'a'..=b'z' | b'A'..=b'Z', ..] => {
+                let end = tag.bytes().skip(1).take(MAX_TAG).position(|byte| matches!(byte, b'<' | b'>'));
+                end.map(|end| end + 2).filter(|end| tag.as_bytes()[end - 1] == b'>')
+            }
+            _ => None,
+        };
+        removed += usize::from(end.is_some());
+        closing += usize::from(end.is_some() && matches!(tag.as_bytes()[1], b'/' | b'!'));
+        let keep = if end.is_some() { "" } else { "<" };
+        plain.push_str(keep);
+        rest = &tag[end.unwrap_or(1)..];
+    }
+    plain.push_str(rest);
+    (removed >= FEWEST_TAGS && closing * 3 >= removed).then_some(plain)
 }
 
 /// Signs that stand for letters, beside the digits that always do.

@@ -28,6 +28,8 @@ pub enum Step {
     Invisible,
     /// Signs for the letters that they look like.
     Leet,
+    /// Without the tags and comments of HTML and XML.
+    Markup,
     Morse,
     /// Lines with their numbers in front.
     NumberedLines,
@@ -69,6 +71,7 @@ impl Step {
             Self::Interleaved => "interleaved",
             Self::Invisible => "invisible",
             Self::Leet => "leet",
+            Self::Markup => "markup",
             Self::Morse => "morse",
             Self::NumberedLines => "numbered-lines",
             Self::Caesar(_) => "caesar",

@@ -386,3 +386,16 @@ fn encoded_words_belong_together() {
         let _ = visit(broken, &Limits::default(), &mut |_| {});
     }
 }
+
+#[test]
+fn what_stands_between_tags_and_comments_is_put_together() {
+    let each: String = SECRET.chars().map(|c| format!("<b>{c}</b>")).collect();
+    assert_found(&each, &[Step::Markup]);
+    // A sign of comparison is no tag.
+    let code = format!("if slack < least: // {}", SECRET.replace(' ', " <!-- x --> "));
+    assert_found(&code, &[Step::Markup]);
+    let types = SECRET.replace(' ', "<T> ");
+    assert_eq!(found(&types, SECRET).0, None);
+    let open = format!("<i>{} <i>c<i>d <!-- {}", "a<i>b", "never closed ".repeat(40));
+    assert_eq!(found(&open, SECRET).0, None);
+}
