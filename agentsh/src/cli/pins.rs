@@ -1,22 +1,16 @@
 //! `agentsh mcp pins`: which programs are trusted, what changed in one that was refused, and accepting it.
 
-use std::collections::BTreeMap;
 use std::io::Write;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use similar::TextDiff;
 
+mod difference;
+
+use self::difference::Difference;
 use super::output::{Context, Failure, OK, finish, json, named, table};
 use crate::store::{Candidate, Pin, PinStore, TrustedBy, escape};
 use crate::types::ServerId;
-
-/// The comparison of two hostile files must end.
-const DIFF_TIME: Duration = Duration::from_millis(500);
-
-/// Lines shown of the difference of one file.
-const DIFF_LINES: usize = 400;
 
 #[derive(Clone, Debug, Args)]
 pub struct PinsArgs {
@@ -76,32 +70,6 @@ struct Listed<'a> {
     trusted_by: TrustedBy,
     /// Digest of the state that was refused since, if any.
     refused_digest: Option<&'a str>,
-}
-
-/// From the pinned state to the refused one. Without a pin everything is added.
-#[derive(Debug, Serialize)]
-struct Difference {
-    server_id: ServerId,
-    scope: String,
-    program: String,
-    pinned_program: Option<String>,
-    identity: String,
-    pinned_identity: Option<String>,
-    digest: String,
-    pinned_digest: Option<String>,
-    refused_at: String,
-    changed: Vec<ChangedFile>,
-    added: BTreeMap<String, String>,
-    removed: BTreeMap<String, String>,
-}
-
-#[derive(Debug, Serialize)]
-struct ChangedFile {
-    path: String,
-    pinned_hash: String,
-    hash: String,
-    /// Unified; null when the content of either side is not kept.
-    diff: Option<String>,
 }
 
 /// Does what is asked; gives the exit status.
@@ -218,7 +186,7 @@ async fn trust(
 async fn diff(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<(), Failure> {
     let mut differences = Vec::new();
     for candidate in candidates(store, which).await? {
-        differences.push(difference(store, candidate).await?);
+        differences.push(Difference::of(store, candidate).await?);
     }
     if which.json {
         return json(out, &differences);
@@ -227,7 +195,7 @@ async fn diff(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<()
         writeln!(out, "no difference: nothing was refused")?;
     }
     for difference in &differences {
-        print(difference, out)?;
+        difference.print(out)?;
     }
     Ok(())
 }
@@ -252,103 +220,6 @@ async fn candidates(store: &PinStore, which: &Which) -> Result<Vec<Candidate>, F
     let mut found = store.candidates(None).await?;
     found.retain(|candidate| which.names(&candidate.state.server_id, &candidate.state.scope));
     Ok(found)
-}
-
-async fn difference(store: &PinStore, candidate: Candidate) -> Result<Difference, Failure> {
-    let new = candidate.state;
-    let old = store.load(&new.server_id, &new.scope).await?.map(|pin| pin.state);
-    let nothing = BTreeMap::new();
-    let pinned = old.as_ref().map_or(&nothing, |old| &old.manifest);
-    let mut changed = Vec::new();
-    for (path, hash) in &new.manifest {
-        if let Some(pinned_hash) = pinned.get(path).filter(|pinned_hash| *pinned_hash != hash) {
-            let diff = match (store.text(pinned_hash).await?, store.text(hash).await?) {
-                (Some(before), Some(after)) => Some(unified(path, &before, &after)),
-                _ => None,
-            };
-            let (pinned_hash, hash) = (pinned_hash.clone(), hash.clone());
-            changed.push(ChangedFile { path: path.clone(), pinned_hash, hash, diff });
-        }
-    }
-    let only_in = |one: &BTreeMap<String, String>, other: &BTreeMap<String, String>| {
-        let missing = one.iter().filter(|(path, _)| !other.contains_key(*path));
-        missing.map(|(path, hash)| (path.clone(), hash.clone())).collect()
-    };
-    Ok(Difference {
-        added: only_in(&new.manifest, pinned),
-        removed: only_in(pinned, &new.manifest),
-        changed,
-        pinned_program: old.as_ref().map(|old| old.program.clone()),
-        pinned_identity: old.as_ref().map(|old| old.identity.clone()),
-        pinned_digest: old.map(|old| old.digest),
-        server_id: new.server_id,
-        scope: new.scope,
-        program: new.program,
-        identity: new.identity,
-        digest: new.digest,
-        refused_at: candidate.seen_at,
-    })
-}
-
-fn unified(path: &str, before: &str, after: &str) -> String {
-    let diff = TextDiff::configure().timeout(DIFF_TIME).diff_lines(before, after);
-    let text = diff.unified_diff().header(&format!("{path} (pinned)"), path).to_string();
-    let lines = text.lines().count();
-    if lines <= DIFF_LINES {
-        return text;
-    }
-    let kept: Vec<&str> = text.lines().take(DIFF_LINES).collect();
-    format!("{}\n… {} more lines\n", kept.join("\n"), lines - DIFF_LINES)
-}
-
-fn print(difference: &Difference, out: &mut dyn Write) -> Result<(), Failure> {
-    let line = |text: &str| escape::line(text).into_owned();
-    let pinned = |text: &Option<String>| text.as_deref().map_or("nothing".to_owned(), line);
-    let scope = if difference.scope.is_empty() { "the user's configuration" } else { &difference.scope };
-    writeln!(out, "server    {} of {}", line(&difference.server_id.0), line(scope))?;
-    writeln!(
-        out,
-        "program   {} (pinned: {})",
-        line(&difference.program),
-        pinned(&difference.pinned_program)
-    )?;
-    writeln!(
-        out,
-        "identity  {} (pinned: {})",
-        line(&difference.identity),
-        pinned(&difference.pinned_identity)
-    )?;
-    writeln!(out, "digest    {} (pinned: {})", line(&difference.digest), pinned(&difference.pinned_digest))?;
-    writeln!(out, "refused   {}", line(&difference.refused_at))?;
-    for (word, files) in [("added", &difference.added), ("removed", &difference.removed)] {
-        for (path, hash) in files {
-            writeln!(out, "{word:<9} {} {}", line(path), line(hash))?;
-        }
-    }
-    for file in &difference.changed {
-        writeln!(
-            out,
-            "changed   {} {} (pinned: {})",
-            line(&file.path),
-            line(&file.hash),
-            line(&file.pinned_hash)
-        )?;
-        match &file.diff {
-            Some(diff) => {
-                for text in diff.lines() {
-                    writeln!(out, "    {}", line(text))?;
-                }
-            }
-            None => writeln!(out, "    (its content is not kept: binary, or too big)")?,
-        }
-    }
-    writeln!(
-        out,
-        "accept    agentsh mcp pins trust --server {} --hash {}",
-        line(&difference.server_id.0),
-        line(&difference.digest)
-    )?;
-    Ok(())
 }
 
 impl Which {
@@ -381,6 +252,7 @@ mod tests {
     use crate::store::PinState;
     use crate::store::testing::START;
     use sha2::{Digest, Sha256};
+    use std::collections::BTreeMap;
     use std::path::Path;
 
     fn state(files: &[(&str, &[u8])]) -> (PinState, BTreeMap<String, Vec<u8>>) {

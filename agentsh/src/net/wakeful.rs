@@ -25,6 +25,7 @@ pub struct Wakeful {
     answered: Cell<u64>,
     /// With one processor, looking would keep the others from answering.
     useful: bool,
+    moment: Duration,
 }
 
 /// A program waits for the answer to a connection that it has opened.
@@ -40,12 +41,13 @@ impl Wakeful {
             expected: Cell::new(0),
             answered: Cell::new(0),
             useful: processors > 1,
+            moment: MOMENT,
         }
     }
 
     /// Somebody is about to want something. Must be called inside a `LocalSet`.
     pub fn stir(self: &Rc<Self>) {
-        self.until.set(Instant::now() + MOMENT);
+        self.until.set(Instant::now() + self.moment);
         if !self.useful || self.awake.replace(true) {
             return;
         }
@@ -84,7 +86,7 @@ impl Wakeful {
             tokio::task::yield_now().await;
             let waited = start.elapsed();
             let is_quiet = self.expected.get() == 0 && self.answered.get() == answered;
-            if waited > MOMENT || (is_quiet && waited >= least) {
+            if waited > self.moment || (is_quiet && waited >= least) {
                 return;
             }
         }
@@ -102,27 +104,41 @@ impl Drop for Expected {
 mod tests {
     use super::*;
 
+    fn looking_for(moment: Duration) -> Rc<Wakeful> {
+        Rc::new(Wakeful { useful: true, moment, ..Wakeful::new() })
+    }
+
     #[tokio::test]
-    async fn what_can_wait_waits_for_answers_and_not_for_ever() {
-        tokio::task::LocalSet::new()
-            .run_until(async {
-                let mut wakeful = Wakeful::new();
-                wakeful.useful = true;
-                let wakeful = Rc::new(wakeful);
-                let start = Instant::now();
-                wakeful.rest().await;
-                assert!(start.elapsed() < BETWEEN, "nobody looks, nobody waits");
-                wakeful.stir();
-                let expected = wakeful.expect();
-                let start = Instant::now();
-                wakeful.quiet().await;
-                assert!(start.elapsed() >= MOMENT, "an answer is expected");
-                drop(expected);
-                wakeful.stir();
-                let start = Instant::now();
-                wakeful.rest().await;
-                assert!(start.elapsed() >= BETWEEN);
-            })
-            .await;
+    async fn what_can_wait_waits_for_answers() {
+        let wakeful = looking_for(Duration::from_secs(60));
+        let work = async {
+            wakeful.stir();
+            let expected = wakeful.expect();
+            let late = Rc::new(Cell::new(false));
+            let (own, done) = (Rc::clone(&wakeful), Rc::clone(&late));
+            let waiting = tokio::task::spawn_local(async move {
+                own.quiet().await;
+                done.set(true);
+            });
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            assert!(!late.get(), "an answer is expected");
+            drop(expected);
+            waiting.await
+        };
+        assert!(tokio::task::LocalSet::new().run_until(work).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_ever() {
+        let wakeful = looking_for(Duration::from_millis(1));
+        let work = async {
+            let _expected = wakeful.expect();
+            wakeful.rest().await;
+            wakeful.stir();
+            wakeful.rest().await;
+        };
+        tokio::task::LocalSet::new().run_until(work).await;
     }
 }
