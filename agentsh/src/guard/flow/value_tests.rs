@@ -123,17 +123,20 @@ fn raised_letters_and_small_capitals_are_letters() {
     }
 }
 
+/// Whether arguments are refused when everything that decodes from them is looked at.
+fn blocks_decoded(flow: &mut Flow, arguments: &Value) -> bool {
+    let text = arguments.to_string();
+    let tree = json::read(text.as_bytes()).unwrap();
+    let call = Leaves::of_call("send", &tree);
+    let views = crate::guard::content::Views::default();
+    flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).verdict.is_block()
+}
+
 #[test]
 fn values_are_found_backwards_inside_of_an_encoding_and_in_pieces() {
     let mut flow = flow();
     read(&mut flow, "password: Gr4nite&7-mule-Oslo, key ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T", true, 1000);
-    let views = crate::guard::content::Views::default();
-    let mut blocks = |arguments: &Value| {
-        let text = arguments.to_string();
-        let tree = json::read(text.as_bytes()).unwrap();
-        let call = Leaves::of_call("send", &tree);
-        flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).verdict.is_block()
-    };
+    let mut blocks = |arguments: &Value| blocks_decoded(&mut flow, arguments);
     let key = "ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T";
     let codes: serde_json::Map<String, Value> =
         key.bytes().enumerate().map(|(at, code)| (at.to_string(), json!(code))).collect();
@@ -187,12 +190,7 @@ fn bytes_of_an_image_do_not_leave_in_another_encoding() {
     };
     let result = json!({"content": [{"type": "image", "data": base64, "mimeType": "image/png"}]}).to_string();
     flow.remember(origin, &Leaves::of(&json::read(result.as_bytes()).unwrap()), &views);
-    let mut blocks = |arguments: &Value| {
-        let text = arguments.to_string();
-        let tree = json::read(text.as_bytes()).unwrap();
-        let call = Leaves::of_call("send", &tree);
-        flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).verdict.is_block()
-    };
+    let mut blocks = |arguments: &Value| blocks_decoded(&mut flow, arguments);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert!(!blocks(&json!({"body": hex(&others)})));
     assert!(!blocks(&json!({"bytes": others})));
@@ -237,13 +235,7 @@ fn lines_that_are_turned_one_by_one_are_read() {
 fn what_was_refused_is_no_part_of_what_comes_next() {
     let mut flow = flow();
     read(&mut flow, "the key is ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T", true, 1000);
-    let views = crate::guard::content::Views::default();
-    let mut blocks = |path: &str| {
-        let text = json!({"path": path}).to_string();
-        let tree = json::read(text.as_bytes()).unwrap();
-        let call = Leaves::of_call("send", &tree);
-        flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).verdict.is_block()
-    };
+    let mut blocks = |path: &str| blocks_decoded(&mut flow, &json!({"path": path}));
     let encoded = "Z2hwXzlRelh0dzNMbTRWYjdOeTNLcDhXZDZIc1pjMUpmNVJyMlQ=";
     assert!(!blocks("start.md"));
     assert!(blocks(encoded));
