@@ -2,11 +2,10 @@
 
 #![allow(unsafe_code, reason = "bpf(2) has no safe wrapper for links of somebody else")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -35,13 +34,14 @@ const DENIED: [&str; 9] = [
     "socket 2 3 1",
 ];
 
-/// A server in a session that the kernel polices, and the control group that the session's programs are attached to.
+/// A server in a session that the kernel polices, and the control group of all the session's sandboxes.
 struct Policed {
     place: Place,
     peer: Peer,
     supervisor: i32,
     group: PathBuf,
-    id: u64,
+    /// Of that group and of those below it: programs are attached to both.
+    groups: BTreeSet<u64>,
 }
 
 impl Policed {
@@ -57,8 +57,10 @@ impl Policed {
             .into_iter()
             .find_map(|pid| Some((pid, group_of(pid)?)))
             .expect("no control group of the session");
-        let id = fs::metadata(&group).unwrap().ino();
-        Some(Self { place, peer, supervisor, group, id })
+        let found =
+            Command::new("find").arg(&group).args(["-type", "d", "-printf", "%i\\n"]).output().unwrap();
+        let groups = String::from_utf8_lossy(&found.stdout).lines().map(|id| id.parse().unwrap()).collect();
+        Some(Self { place, peer, supervisor, group, groups })
     }
 
     fn attempt(&mut self, line: &str) -> String {
@@ -93,7 +95,7 @@ fn without_its_programs_a_sandbox_reaches_nothing() {
     }
     policed.denies(&DENIED, "policed");
     let before = heard(&policed.place);
-    let links = links(policed.id);
+    let links = links(&policed.groups);
     assert!(links.len() >= 9, "{} links", links.len());
     // One after the other: what is left must not depend on what is gone.
     for (count, (id, link)) in links.iter().enumerate() {
@@ -116,7 +118,7 @@ fn without_its_programs_a_sandbox_reaches_nothing() {
 fn without_its_session_nothing_is_left() {
     let Some(mut policed) = Policed::start() else { return };
     assert_eq!(policed.attempt(ALLOWED[0]), "DONE");
-    assert!(!links(policed.id).is_empty());
+    assert!(!links(&policed.groups).is_empty());
     let inside = processes::below(policed.supervisor.cast_unsigned());
     assert!(inside.len() >= 2, "{inside:?}");
     // It keeps trying while the session dies.
@@ -124,7 +126,7 @@ fn without_its_session_nothing_is_left() {
     kill(Pid::from_raw(policed.supervisor), Signal::SIGKILL).unwrap();
     let alive = |pid: &i32| !processes::arguments(*pid).is_empty();
     assert!(eventually(|| !inside.iter().any(alive)), "still there: {inside:?}");
-    assert!(eventually(|| links(policed.id).is_empty()), "links of a dead session");
+    assert!(eventually(|| links(&policed.groups).is_empty()), "links of a dead session");
     let heard = heard(&policed.place);
     assert!(!heard.contains("93.184.216.35"), "{heard}");
     policed.peer.child.wait().unwrap();
@@ -133,8 +135,8 @@ fn without_its_session_nothing_is_left() {
     assert!(!policed.group.exists(), "{} {outcome}", policed.group.display());
 }
 
-/// Links that are attached to this control group, by id.
-fn links(group: u64) -> BTreeMap<u32, OwnedFd> {
+/// Links that are attached to these control groups, by id.
+fn links(groups: &BTreeSet<u64>) -> BTreeMap<u32, OwnedFd> {
     let (mut found, mut last) = (BTreeMap::new(), 0);
     loop {
         let mut next = 0;
@@ -159,7 +161,7 @@ fn links(group: u64) -> BTreeMap<u32, OwnedFd> {
         let Ok(link) = link else { continue };
         // SAFETY: the command returned a new descriptor, which is ours.
         let link = unsafe { OwnedFd::from_raw_fd(link) };
-        if group_of_link(&link) == Some(group) {
+        if group_of_link(&link).is_some_and(|group| groups.contains(&group)) {
             found.insert(next, link);
         }
     }

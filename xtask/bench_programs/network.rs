@@ -4,6 +4,7 @@
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
 use agentsh::net::ebpf::{self, Loaded, SandboxConfig};
@@ -39,21 +40,25 @@ pub fn main(words: &[String]) {
 
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
     loopback_up().unwrap();
-    let mut times: [Vec<f64>; 4] = Default::default();
+    let server = Server::start();
+    let mut times: [Vec<f64>; 6] = Default::default();
     for _ in 0..rounds {
         enter(&bare);
         connects(&mut times[0]);
-        failures((Ipv4Addr::LOCALHOST, 9).into(), ErrorKind::ConnectionRefused, &mut times[2]);
+        server.connects(&mut times[2]);
+        failures((Ipv4Addr::LOCALHOST, 9).into(), ErrorKind::ConnectionRefused, &mut times[4]);
         enter(&policed);
         connects(&mut times[1]);
-        failures((NOWHERE, 443).into(), ErrorKind::PermissionDenied, &mut times[3]);
+        server.connects(&mut times[3]);
+        failures((NOWHERE, 443).into(), ErrorKind::PermissionDenied, &mut times[5]);
     }
     enter(&home);
     drop((attached, policed, parent, bare));
-    let [bare, policed, failed, refused] = times;
+    let [bare, policed, bare_two, policed_two, failed, refused] = times;
     println!(
         "{}",
-        json!({"load": load, "bare": bare, "policed": policed, "failed": failed, "refused": refused})
+        json!({"load": load, "bare": bare, "policed": policed, "bare-two": bare_two, "policed-two": policed_two,
+            "failed": failed, "refused": refused})
     );
     // The last group holds this process; a later run of agentsh sweeps it.
 }
@@ -72,6 +77,42 @@ fn connects(times: &mut Vec<f64>) {
         let server = listener.accept().unwrap();
         times.push(microseconds(started));
         drop((client, server));
+    }
+}
+
+/// Another thread that accepts, and says when.
+struct Server {
+    listeners: Sender<TcpListener>,
+    accepted: Receiver<Instant>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let (listeners, served) = channel::<TcpListener>();
+        let (accept, accepted) = channel();
+        std::thread::spawn(move || {
+            for listener in served {
+                for _ in 0..BATCH {
+                    let server = listener.accept().unwrap();
+                    accept.send(Instant::now()).unwrap();
+                    drop(server);
+                }
+            }
+        });
+        Self { listeners, accepted }
+    }
+
+    fn connects(&self, times: &mut Vec<f64>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let place = listener.local_addr().unwrap();
+        self.listeners.send(listener).unwrap();
+        for _ in 0..BATCH {
+            let started = Instant::now();
+            let client = TcpStream::connect(place).unwrap();
+            let accepted = self.accepted.recv().unwrap();
+            times.push((accepted - started).as_secs_f64() * 1e6);
+            drop(client);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! The kernel judges a connect before the session can hear of it, so these refusals are the ones that the program
 //! learns first. A connection that it lets pass goes through the relay like every other.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::BorrowedFd;
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::allow::{Allowlist, Permission, is_local};
-use super::ebpf::{self, EbpfError, Events, Kind, Loaded, NetEvent, Reason, SandboxConfig};
+use super::ebpf::{self, Attached, EbpfError, Events, Kind, Loaded, NetEvent, Reason, SandboxConfig};
 use super::gate::{Caller, Gate, Origin, Refusal, Witness};
 use super::permit::{permit, unruled};
 use crate::policy::domain::Host;
@@ -48,6 +48,8 @@ pub struct Policed {
     cgroup: u64,
     /// Names whose addresses the programs have.
     opened: RefCell<BTreeSet<String>>,
+    /// Follows the connections to its relay, where it has one.
+    streams: OnceCell<Attached>,
 }
 
 /// The listeners that a sandbox needs for these rules.
@@ -86,15 +88,20 @@ impl<W: Witness> Kernel<W> {
     ) -> Result<Rc<Gate<W>>, EbpfError> {
         let failed =
             |error: std::io::Error| EbpfError::Table { what: "find the sandbox", why: error.to_string() };
-        let cgroup = ebpf::cgroup_id(cgroup).map_err(failed)?;
-        let policed = Policed { loaded: Arc::clone(&self.loaded), cgroup, opened: RefCell::default() };
+        let id = ebpf::cgroup_id(cgroup).map_err(failed)?;
+        let policed = Policed {
+            loaded: Arc::clone(&self.loaded),
+            cgroup: id,
+            opened: RefCell::default(),
+            streams: OnceCell::new(),
+        };
         let gate = Rc::new(make(Origin::Kernel(policed)));
         if let Origin::Kernel(policed) = &gate.origin {
-            policed.fill(&gate)?;
+            policed.fill(&gate, cgroup)?;
         }
         let mut gates = self.gates.by_cgroup.borrow_mut();
         gates.retain(|_, gate| gate.strong_count() > 0);
-        gates.insert(cgroup, Rc::downgrade(&gate));
+        gates.insert(id, Rc::downgrade(&gate));
         drop(gates);
         Ok(gate)
     }
@@ -116,8 +123,12 @@ impl<W> Drop for Kernel<W> {
 }
 
 impl Policed {
-    fn fill<W: Witness>(&self, gate: &Gate<W>) -> Result<(), EbpfError> {
+    fn fill<W: Witness>(&self, gate: &Gate<W>, cgroup: BorrowedFd<'_>) -> Result<(), EbpfError> {
         let has_listeners = !listeners(&gate.allow).is_empty();
+        if has_listeners {
+            // Only one gate is ever made for it.
+            let _ = self.streams.set(self.loaded.attach_streams(cgroup)?);
+        }
         let config = SandboxConfig {
             listener_v4: has_listeners.then_some(LISTENER_V4),
             listener_v6: has_listeners.then_some(LISTENER_V6),

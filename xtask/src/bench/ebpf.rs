@@ -22,17 +22,19 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         let values = times[name].as_array().into_iter().flatten();
         Samples::new(values.filter_map(serde_json::Value::as_f64).collect())
     };
-    let mut compare = |what: &str, (own, peer): (&str, &str), most: f64| {
+    let mut compare = |what: &str, (own, peer): (&str, &str), bar: Bar| {
         let (own_times, peer_times) = (samples(own), samples(peer));
         report.line(
             what,
             &format!("{own} {:.1} us  {peer} {:.1} us", own_times.median(), peer_times.median()),
             ("ratio", own_times.median() / peer_times.median(), ""),
-            Bar::AtMost(most),
+            bar,
         );
     };
-    compare("connect and accept on own loopback", ("policed", "bare"), 1.03);
-    compare("a refusal beside a plain failed connect", ("refused", "failed"), 1.0);
+    let what = "connect on own loopback until another thread has accepted";
+    compare(what, ("policed-two", "bare-two"), Bar::AtMost(1.03));
+    compare("connect and accept in one thread, which nobody wakes", ("policed", "bare"), Bar::None);
+    compare("a refusal beside a plain failed connect", ("refused", "failed"), Bar::AtMost(1.0));
     let load = samples("load");
     report.line(
         "load and attach the programs",

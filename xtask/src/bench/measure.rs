@@ -29,6 +29,8 @@ impl Samples {
 pub enum Bar {
     AtMost(f64),
     AtLeast(f64),
+    /// It is shown beside one that has a bar.
+    None,
 }
 
 /// Prints line by line and remembers whether every bar was held.
@@ -44,6 +46,7 @@ impl Report {
         let (held, bar) = match bar {
             Bar::AtMost(most) => (value <= most, format!(" (bar: at most {})", shown(most, unit))),
             Bar::AtLeast(least) => (value >= least, format!(" (bar: at least {})", shown(least, unit))),
+            Bar::None => (true, String::new()),
         };
         let miss = if held { "" } else { "  MISSED" };
         say(&format!("{what}: {numbers}  {name} {value_text}{bar}{miss}\n"));

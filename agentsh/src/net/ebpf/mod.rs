@@ -37,16 +37,22 @@ pub use tables::{Counters, SandboxConfig, net_key};
 use load::Program;
 use tables::Tables;
 
+/// The program that follows connections.
+const STREAMS: &str = "agentsh_stream";
+
 /// The programs and their maps. One per session; all methods take `&self`, from any thread.
 pub struct Loaded {
+    /// On every sandbox of the session.
     programs: Vec<Program>,
+    /// On the sandboxes that have a relay.
+    streams: Program,
     tables: Mutex<Tables>,
     ring: Mutex<Option<RingBuf<MapData>>>,
     /// Socket storage: nothing to read here, but it has to live.
     _sockets: BTreeMap<String, MapData>,
 }
 
-/// The programs on one cgroup and everything below it. They are detached when this is dropped.
+/// Programs on one cgroup and everything below it. They are detached when this is dropped.
 #[derive(Debug)]
 pub struct Attached {
     links: Vec<OwnedFd>,
@@ -71,12 +77,21 @@ impl Loaded {
     /// Without CAP_BPF and CAP_NET_ADMIN in the first user namespace, and when the kernel refuses something.
     pub fn load() -> Result<Self, EbpfError> {
         permitted()?;
-        let load::InKernel { mut maps, programs } = load::load(object::BYTES)?;
+        let load::InKernel { mut maps, mut programs } = load::load(object::BYTES)?;
+        let streams = programs.iter().position(|program| program.name == STREAMS);
+        let streams = streams.ok_or_else(|| EbpfError::Object(format!("it has no program {STREAMS}")))?;
+        let streams = programs.swap_remove(streams);
         let ring = tables::take(&mut maps, "EVENTS")?;
         let ring = RingBuf::try_from(ring)
             .map_err(|error| EbpfError::Map { name: "EVENTS".to_owned(), why: load::chain(&error) })?;
         let tables = Tables::new(&mut maps)?;
-        Ok(Self { programs, tables: Mutex::new(tables), ring: Mutex::new(Some(ring)), _sockets: maps })
+        Ok(Self {
+            programs,
+            streams,
+            tables: Mutex::new(tables),
+            ring: Mutex::new(Some(ring)),
+            _sockets: maps,
+        })
     }
 
     /// SHA-256 of the loaded object, lowercase hexadecimal.
@@ -85,19 +100,22 @@ impl Loaded {
         object::sha256()
     }
 
-    /// Attaches every program to a directory of the version 2 hierarchy. Processes and sockets born below it later
-    /// are policed; attach before they are born.
+    /// Puts the rules on a directory of the version 2 hierarchy. Processes and sockets born below it later are policed;
+    /// attach before they are born.
     ///
     /// # Errors
     /// When the descriptor is not such a directory, or the kernel refuses. Nothing stays attached then.
     pub fn attach(&self, cgroup: BorrowedFd<'_>) -> Result<Attached, EbpfError> {
-        let mut attached = Attached { links: Vec::with_capacity(self.programs.len()) };
-        for program in &self.programs {
-            let link = sys::attach(program.descriptor.as_fd(), cgroup, program.hook)
-                .map_err(|source| EbpfError::Attach { name: program.name.clone(), source })?;
-            attached.links.push(link);
-        }
-        Ok(attached)
+        attach(&self.programs, cgroup)
+    }
+
+    /// Follows the connections to the relay of one sandbox; without it the relay refuses them all. The kernel asks this
+    /// program a dozen times for each connection, also for one that stays inside.
+    ///
+    /// # Errors
+    /// As of [`Self::attach`].
+    pub fn attach_streams(&self, cgroup: BorrowedFd<'_>) -> Result<Attached, EbpfError> {
+        attach(std::slice::from_ref(&self.streams), cgroup)
     }
 
     /// Tells the programs about a sandbox, before its first process exists.
@@ -173,6 +191,16 @@ impl Loaded {
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn attach(programs: &[Program], cgroup: BorrowedFd<'_>) -> Result<Attached, EbpfError> {
+    let mut attached = Attached { links: Vec::with_capacity(programs.len()) };
+    for program in programs {
+        let link = sys::attach(program.descriptor.as_fd(), cgroup, program.hook)
+            .map_err(|source| EbpfError::Attach { name: program.name.clone(), source })?;
+        attached.links.push(link);
+    }
+    Ok(attached)
 }
 
 impl From<agentsh_ebpf::Origin> for Origin {

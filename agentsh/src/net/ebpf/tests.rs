@@ -46,7 +46,7 @@ fn in_a_child(name: &str) -> bool {
 /// A process in a policed cgroup, alone in a network namespace whose only device is loopback.
 struct World {
     loaded: Loaded,
-    attached: Option<Attached>,
+    attached: Option<(Attached, Attached)>,
     cgroup: u64,
     relay_v4: TcpListener,
     relay_v6: TcpListener,
@@ -58,7 +58,9 @@ impl World {
         let own = parent.join("sandbox");
         let loaded = Loaded::load().unwrap_or_else(|error| panic!("{error}"));
         let attached = loaded.attach(std::fs::File::open(&parent).unwrap().as_fd()).unwrap();
-        let cgroup = cgroup_id(std::fs::File::open(&own).unwrap().as_fd()).unwrap();
+        let directory = std::fs::File::open(&own).unwrap();
+        let streams = loaded.attach_streams(directory.as_fd()).unwrap();
+        let cgroup = cgroup_id(directory.as_fd()).unwrap();
         std::fs::write(own.join("cgroup.procs"), std::process::id().to_string()).unwrap();
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         #[expect(clippy::disallowed_methods, reason = "brings loopback up")]
@@ -77,7 +79,7 @@ impl World {
             resolver: Some("127.0.0.53:53".parse().unwrap()),
         };
         loaded.configure(cgroup, &config).unwrap();
-        Self { loaded, attached: Some(attached), cgroup, relay_v4, relay_v6 }
+        Self { loaded, attached: Some((attached, streams)), cgroup, relay_v4, relay_v6 }
     }
 
     fn allow(&self, place: &str) {
