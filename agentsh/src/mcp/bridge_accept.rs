@@ -20,6 +20,7 @@ use crate::json::{self, Json};
 use crate::types::ServerId;
 
 use super::bridge::{COPY, MAX_HEADER, TAKEN};
+use super::lazy_writer::LazyWriter;
 
 /// How long a bridge may take for its header.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
@@ -58,8 +59,7 @@ pub struct Accepted {
 /// See [`AcceptError`]; the connection is to be dropped then.
 pub async fn accept(stream: UnixStream) -> Result<Accepted, AcceptError> {
     let (header, stdio) = accept_stdio(&stream).await?;
-    let streams =
-        stdio.and_then(|(stdin, stdout)| Some((Receiver::new(stdin).ok()?, Sender::new(stdout).ok()?)));
+    let streams = stdio.and_then(|(stdin, stdout)| Some((Receiver::new(stdin).ok()?, writer(stdout).ok()?)));
     let taken = streams.is_some();
     if header.offers_stdio {
         let decision = [if taken { TAKEN } else { COPY }];
@@ -178,7 +178,7 @@ enum Input {
 #[derive(Debug)]
 enum Output {
     Bridge(unix::OwnedWriteHalf),
-    Taken { output: Sender, _bridge: unix::OwnedWriteHalf },
+    Taken { output: LazyWriter, _bridge: unix::OwnedWriteHalf },
 }
 
 #[derive(Debug)]
@@ -187,38 +187,27 @@ enum Receiver {
     Socket(UnixStream),
 }
 
-#[derive(Debug)]
-enum Sender {
-    Pipe(pipe::Sender),
-    Socket(UnixStream),
-}
-
 impl Receiver {
     fn new(descriptor: OwnedFd) -> io::Result<Self> {
         if is_socket(&descriptor) {
-            return socket(descriptor).map(Self::Socket);
+            let stream = std::os::unix::net::UnixStream::from(descriptor);
+            stream.set_nonblocking(true)?;
+            return UnixStream::from_std(stream).map(Self::Socket);
         }
         pipe::Receiver::from_owned_fd(own_description(descriptor, OFlags::RDONLY)?).map(Self::Pipe)
     }
 }
 
-impl Sender {
-    fn new(descriptor: OwnedFd) -> io::Result<Self> {
-        if is_socket(&descriptor) {
-            return socket(descriptor).map(Self::Socket);
-        }
-        pipe::Sender::from_owned_fd(own_description(descriptor, OFlags::WRONLY)?).map(Self::Pipe)
+fn writer(descriptor: OwnedFd) -> io::Result<LazyWriter> {
+    if is_socket(&descriptor) {
+        rustix::io::ioctl_fionbio(&descriptor, true)?;
+        return Ok(LazyWriter::new(descriptor));
     }
+    own_description(descriptor, OFlags::WRONLY).map(LazyWriter::new)
 }
 
 fn is_socket(descriptor: &OwnedFd) -> bool {
     fstat(descriptor).is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Socket)
-}
-
-fn socket(descriptor: OwnedFd) -> io::Result<UnixStream> {
-    let stream = std::os::unix::net::UnixStream::from(descriptor);
-    stream.set_nonblocking(true)?;
-    UnixStream::from_std(stream)
 }
 
 /// The same pipe, not blocking. `O_NONBLOCK` belongs to the open file description, which the agent's other processes
@@ -276,8 +265,7 @@ impl AsyncWrite for ClientOutput {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().0 {
             Output::Bridge(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Output::Taken { output: Sender::Pipe(pipe), .. } => Pin::new(pipe).poll_write(cx, bytes),
-            Output::Taken { output: Sender::Socket(stream), .. } => Pin::new(stream).poll_write(cx, bytes),
+            Output::Taken { output, .. } => Pin::new(output).poll_write(cx, bytes),
         }
     }
 
@@ -288,8 +276,7 @@ impl AsyncWrite for ClientOutput {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().0 {
             Output::Bridge(stream) => Pin::new(stream).poll_shutdown(cx),
-            Output::Taken { output: Sender::Pipe(pipe), .. } => Pin::new(pipe).poll_shutdown(cx),
-            Output::Taken { output: Sender::Socket(stream), .. } => Pin::new(stream).poll_shutdown(cx),
+            Output::Taken { output, .. } => Pin::new(output).poll_shutdown(cx),
         }
     }
 }

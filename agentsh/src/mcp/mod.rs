@@ -10,6 +10,7 @@ pub mod bridge;
 pub mod bridge_accept;
 pub mod framing;
 pub mod jsonrpc;
+pub mod lazy_writer;
 pub mod options;
 pub mod proxy;
 pub mod upstream;

@@ -5,37 +5,53 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context as Poller, Poll};
 
+use rustix::fs::FileType;
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+
+use crate::mcp::lazy_writer::LazyWriter;
 
 /// Standard input, standard output.
 ///
 /// # Errors
 /// When they are closed.
 pub fn streams() -> io::Result<(impl AsyncRead + Unpin, impl AsyncWrite + Unpin)> {
-    let input = Standard::new(io::stdin().as_fd().try_clone_to_owned()?, Interest::READABLE)?;
-    let output = Standard::new(io::stdout().as_fd().try_clone_to_owned()?, Interest::WRITABLE)?;
+    let (input, output) =
+        (io::stdin().as_fd().try_clone_to_owned()?, io::stdout().as_fd().try_clone_to_owned()?);
+    let input = if can_be_watched(&input)? {
+        Input::Watched(crate::sandbox::spawn::watch(input, Interest::READABLE)?)
+    } else {
+        Input::Thread(tokio::fs::File::from_std(input.into()))
+    };
+    let output = if can_be_watched(&output)? {
+        Output::Lazy(LazyWriter::new(output))
+    } else {
+        Output::Thread(tokio::fs::File::from_std(output.into()))
+    };
     Ok((input, output))
 }
 
-/// One of them: a pipe or socket is watched, anything else (a file, a terminal) is served by
-/// a blocking thread.
-enum Standard {
-    Watched(tokio::io::unix::AsyncFd<OwnedFd>),
+/// A pipe or socket, which does not block from here on. Anything else (a file, a terminal) is served by a blocking thread.
+fn can_be_watched(descriptor: &OwnedFd) -> io::Result<bool> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
+    let can = matches!(kind, FileType::Fifo | FileType::Socket);
+    if can {
+        rustix::io::ioctl_fionbio(descriptor, true)?;
+    }
+    Ok(can)
+}
+
+enum Input {
+    Watched(AsyncFd<OwnedFd>),
     Thread(tokio::fs::File),
 }
 
-impl Standard {
-    fn new(descriptor: OwnedFd, interest: Interest) -> io::Result<Self> {
-        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode);
-        if matches!(kind, rustix::fs::FileType::Fifo | rustix::fs::FileType::Socket) {
-            rustix::io::ioctl_fionbio(&descriptor, true)?;
-            return Ok(Self::Watched(crate::sandbox::spawn::watch(descriptor, interest)?));
-        }
-        Ok(Self::Thread(tokio::fs::File::from_std(descriptor.into())))
-    }
+enum Output {
+    Lazy(LazyWriter),
+    Thread(tokio::fs::File),
 }
 
-impl AsyncRead for Standard {
+impl AsyncRead for Input {
     fn poll_read(
         self: Pin<&mut Self>,
         poller: &mut Poller<'_>,
@@ -58,23 +74,18 @@ impl AsyncRead for Standard {
     }
 }
 
-impl AsyncWrite for Standard {
+impl AsyncWrite for Output {
     fn poll_write(self: Pin<&mut Self>, poller: &mut Poller<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
+            Self::Lazy(writer) => Pin::new(writer).poll_write(poller, bytes),
             Self::Thread(file) => Pin::new(file).poll_write(poller, bytes),
-            Self::Watched(descriptor) => loop {
-                let mut guard = std::task::ready!(descriptor.poll_write_ready(poller))?;
-                if let Ok(written) = guard.try_io(|inner| Ok(rustix::io::write(inner.get_ref(), bytes)?)) {
-                    return Poll::Ready(written);
-                }
-            },
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
+            Self::Lazy(writer) => Pin::new(writer).poll_flush(poller),
             Self::Thread(file) => Pin::new(file).poll_flush(poller),
-            Self::Watched(_) => Poll::Ready(Ok(())),
         }
     }
 
