@@ -12,6 +12,7 @@ mod corpora_tests;
 pub mod guard;
 pub mod http;
 pub mod json;
+pub mod look;
 pub mod mcp;
 pub mod memory;
 pub mod net;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 
+use crate::look::{self, look};
 use crate::store::Recorder;
 
 use super::audit::Answered;
@@ -38,6 +39,8 @@ pub(super) struct Host<R: Recorder, U: Upstream> {
     backoff: Backoff,
     /// A start waits until then.
     not_before: Instant,
+    /// A server that is quick answers before then.
+    looking: Option<std::time::Instant>,
     /// The client will not send any more.
     client_ended: bool,
     /// The client does not read any more.
@@ -80,6 +83,8 @@ pub(super) enum Woke<U: Upstream> {
     Exited(ExitInfo),
     /// A call was asked about.
     Audited(Answered),
+    /// Nothing came at once.
+    Looked,
     Timer,
 }
 
@@ -92,6 +97,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             live: None,
             backoff: Backoff::default(),
             not_before: Instant::now(),
+            looking: None,
             client_ended: false,
             client_gone: false,
             ended: Ended { exit: None, killed: false },
@@ -110,6 +116,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
     /// take what the server says.
     pub async fn wait(&mut self, read: bool) -> Woke<U> {
         let timer = self.next_timer();
+        let looking = self.looking.filter(|_| self.connection.from_client.len() > 0);
         let (stdin, stdout, exit) = match self.live.as_mut() {
             Some(live) => (live.stdin.as_mut(), live.stdout.as_mut(), live.exit.as_mut()),
             None => (None, None, None),
@@ -126,13 +133,17 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             info = or_never(exit) => Woke::Exited(info),
             answered = audits.next() => Woke::Audited(answered),
             () = until(timer) => Woke::Timer,
+            () = look(|| looking.unwrap_or_else(std::time::Instant::now)), if looking.is_some() => Woke::Looked,
         }
     }
 
     pub async fn on_woke(&mut self, client: &mut impl Client, woke: Woke<U>) {
         match woke {
             // A stream that failed has ended, which the reader remembers.
-            Woke::Written(Ok(())) => {}
+            Woke::Written(Ok(())) => {
+                self.looking = look::is_useful().then(|| std::time::Instant::now() + look::MOMENT);
+            }
+            Woke::Looked => self.looking = None,
             Woke::Read(more) => self.on_server_read(more.unwrap_or(false)),
             Woke::Written(Err(_)) => self.lose_server_input(),
             Woke::Started(upstream, outcome) => self.on_started(client, upstream, outcome),

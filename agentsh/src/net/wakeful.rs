@@ -1,16 +1,14 @@
 //! Looks for what comes next instead of sleeping, for a moment, and does first what somebody waits for.
 //!
-//! A connection is opened in small steps of three programs that answer each other within microseconds. Sleeping and
-//! being woken takes longer than the steps themselves, on an idle processor of a virtual machine ten times as long. The
-//! end of the connection before it takes as long as its opening, and can wait.
+//! A connection is opened in small steps of three programs. The end of the connection before it takes as long as its
+//! opening, and can wait.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long after a new connection; it costs no more of the processor than this. Long enough for all the steps of one
-/// whose server is near. What can wait, waits no longer either.
-const MOMENT: Duration = Duration::from_micros(200);
+use crate::look;
+
 /// How long a program may take from one connection to the next to count as busy.
 const BETWEEN: Duration = Duration::from_micros(30);
 
@@ -23,8 +21,8 @@ pub struct Wakeful {
     expected: Cell<usize>,
     /// Of those that have one now.
     answered: Cell<u64>,
-    /// With one processor, looking would keep the others from answering.
     useful: bool,
+    /// How long after a new connection. What can wait, waits no longer either.
     moment: Duration,
 }
 
@@ -34,14 +32,13 @@ pub struct Expected(Rc<Wakeful>);
 
 impl Wakeful {
     pub fn new() -> Self {
-        let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
         Self {
             until: Cell::new(Instant::now()),
             awake: Cell::new(false),
             expected: Cell::new(0),
             answered: Cell::new(0),
-            useful: processors > 1,
-            moment: MOMENT,
+            useful: look::is_useful(),
+            moment: look::MOMENT,
         }
     }
 
@@ -53,11 +50,7 @@ impl Wakeful {
         }
         let own = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            while Instant::now() < own.until.get() {
-                // Whoever else wants this processor goes first.
-                std::thread::yield_now();
-                tokio::task::yield_now().await;
-            }
+            look::look(|| own.until.get()).await;
             own.awake.set(false);
         });
     }
