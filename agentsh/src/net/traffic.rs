@@ -86,10 +86,11 @@ impl Traffic {
         is_first
     }
 
-    /// Returns when nobody waits any more for what comes before the clean-up of this connection.
+    /// Returns when nobody waits any more for what comes before the clean-up of this connection: not for the next one
+    /// either, which is often on its way.
     pub(super) async fn settle(&self) {
         self.expected.take();
-        self.wakeful.quiet().await;
+        self.wakeful.rest().await;
     }
 }
 
