@@ -126,14 +126,21 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             Launch::Starting(starting) => Some(starting),
             _ => None,
         };
+        let next = async {
+            tokio::select! {
+                written = flush(to_server, stdin) => Woke::Written(written),
+                more = fill(stdout), if read => Woke::Read(more),
+                (upstream, outcome) = or_never(starting) => Woke::Started(upstream, outcome),
+                info = or_never(exit) => Woke::Exited(info),
+                answered = audits.next() => Woke::Audited(answered),
+                () = until(timer) => Woke::Timer,
+            }
+        };
+        let Some(until) = looking else { return next.await };
         tokio::select! {
-            written = flush(to_server, stdin) => Woke::Written(written),
-            more = fill(stdout), if read => Woke::Read(more),
-            (upstream, outcome) = or_never(starting) => Woke::Started(upstream, outcome),
-            info = or_never(exit) => Woke::Exited(info),
-            answered = audits.next() => Woke::Audited(answered),
-            () = until(timer) => Woke::Timer,
-            () = look(|| looking.unwrap_or_else(std::time::Instant::now)), if looking.is_some() => Woke::Looked,
+            biased;
+            woke = next => woke,
+            () = look(|| until) => Woke::Looked,
         }
     }
 

@@ -64,7 +64,12 @@ impl AsyncRead for Input {
                 let space = buffer.initialize_unfilled();
                 match guard.try_io(|inner| Ok(rustix::io::read(inner.get_ref(), &mut *space)?)) {
                     Ok(read) => {
-                        buffer.advance(read?);
+                        let read = read?;
+                        // That was all: to ask again is a system call that tells nothing.
+                        if read > 0 && read < space.len() {
+                            guard.clear_ready();
+                        }
+                        buffer.advance(read);
                         return Poll::Ready(Ok(()));
                     }
                     Err(_would_block) => {}
