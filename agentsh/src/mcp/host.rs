@@ -136,11 +136,11 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
                 () = until(timer) => Woke::Timer,
             }
         };
-        let Some(until) = looking else { return next.await };
+        let Some(end) = looking else { return next.await };
         tokio::select! {
             biased;
             woke = next => woke,
-            () = look(|| until) => Woke::Looked,
+            () = look(|| end) => Woke::Looked,
         }
     }
 

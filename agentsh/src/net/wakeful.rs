@@ -61,17 +61,9 @@ impl Wakeful {
         Expected(Rc::clone(self))
     }
 
-    /// Returns when no program waits for an answer, at the latest after the moment.
-    pub async fn quiet(&self) {
-        self.quiet_for(Duration::ZERO).await;
-    }
-
-    /// As [`Self::quiet`], and no program has opened a connection for a little while.
+    /// Returns when no program waits for an answer and none has opened a connection for a little while, at the latest
+    /// after the moment.
     pub async fn rest(&self) {
-        self.quiet_for(BETWEEN).await;
-    }
-
-    async fn quiet_for(&self, least: Duration) {
         let start = Instant::now();
         while self.awake.get() {
             let answered = self.answered.get();
@@ -79,7 +71,7 @@ impl Wakeful {
             tokio::task::yield_now().await;
             let waited = start.elapsed();
             let is_quiet = self.expected.get() == 0 && self.answered.get() == answered;
-            if waited > self.moment || (is_quiet && waited >= least) {
+            if waited > self.moment || (is_quiet && waited >= BETWEEN) {
                 return;
             }
         }
@@ -110,7 +102,7 @@ mod tests {
             let late = Rc::new(Cell::new(false));
             let (own, done) = (Rc::clone(&wakeful), Rc::clone(&late));
             let waiting = tokio::task::spawn_local(async move {
-                own.quiet().await;
+                own.rest().await;
                 done.set(true);
             });
             for _ in 0..50 {
