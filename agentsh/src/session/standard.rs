@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::task::{Context as Poller, Poll};
 
 use rustix::fs::FileType;
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::unix::pipe;
 
 use crate::mcp::lazy_writer::LazyWriter;
 
@@ -19,7 +19,8 @@ pub fn streams() -> io::Result<(impl AsyncRead + Unpin, impl AsyncWrite + Unpin)
     let (input, output) =
         (io::stdin().as_fd().try_clone_to_owned()?, io::stdout().as_fd().try_clone_to_owned()?);
     let input = if can_be_watched(&input)? {
-        Input::Watched(crate::sandbox::spawn::watch(input, Interest::READABLE)?)
+        // Of sockets it asks no more than of pipes: readiness and read(2).
+        Input::Watched(pipe::Receiver::from_owned_fd_unchecked(input)?)
     } else {
         Input::Thread(tokio::fs::File::from_std(input.into()))
     };
@@ -42,7 +43,7 @@ fn can_be_watched(descriptor: &OwnedFd) -> io::Result<bool> {
 }
 
 enum Input {
-    Watched(AsyncFd<OwnedFd>),
+    Watched(pipe::Receiver),
     Thread(tokio::fs::File),
 }
 
@@ -59,22 +60,7 @@ impl AsyncRead for Input {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Thread(file) => Pin::new(file).poll_read(poller, buffer),
-            Self::Watched(descriptor) => loop {
-                let mut guard = std::task::ready!(descriptor.poll_read_ready(poller))?;
-                let space = buffer.initialize_unfilled();
-                match guard.try_io(|inner| Ok(rustix::io::read(inner.get_ref(), &mut *space)?)) {
-                    Ok(read) => {
-                        let read = read?;
-                        // That was all: to ask again is a system call that tells nothing.
-                        if read > 0 && read < space.len() {
-                            guard.clear_ready();
-                        }
-                        buffer.advance(read);
-                        return Poll::Ready(Ok(()));
-                    }
-                    Err(_would_block) => {}
-                }
-            },
+            Self::Watched(stream) => Pin::new(stream).poll_read(poller, buffer),
         }
     }
 }
