@@ -7,7 +7,7 @@
 //! | hidden by | found in |
 //! |---|---|
 //! | case, spaces, punctuation, invisible characters, look-alikes, fullwidth, interleaved `s-e-c-r-e-t` | [`fold()`] of the text |
-//! | an encoding, a container, a permutation over an encoding | [`fold()`] of a view |
+//! | an encoding, a container, a permutation over an encoding, a byte combined with each of encoded ones | [`fold()`] of a view |
 //! | digits and signs for letters (leetspeak) | [`Stream::Leet`], on both sides |
 //! | a letter shift (rot13, any Caesar) or atbash over plain text | [`Stream::Shift`], on both sides |
 //! | characters in reverse order | a folded stream of what is looked for, read backwards |
@@ -27,6 +27,7 @@ mod fold;
 mod hidden;
 mod limits;
 mod listed;
+mod masked;
 mod morse;
 mod numbers;
 mod permuted;

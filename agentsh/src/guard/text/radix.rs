@@ -134,7 +134,7 @@ fn hex(text: &str, loose: bool, words: &[Range<usize>], walk: &mut Walk<'_>, byt
             settled.unpack::<4, 2>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Hex, bytes, at.clone());
-            if offset == 0 && is_drawn(&text[at.clone()], 4) {
+            if offset == 0 && is_drawn(&text[at.clone()], 8) {
                 walk.found_binary(Step::Hex, bytes, at.clone());
             }
         }

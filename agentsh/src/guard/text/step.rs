@@ -30,6 +30,8 @@ pub enum Step {
     Leet,
     /// Without the tags and comments of HTML and XML.
     Markup,
+    /// Bytes combined with one byte by exclusive or.
+    Masked,
     Morse,
     /// Lines with their numbers in front.
     NumberedLines,
@@ -72,6 +74,7 @@ impl Step {
             Self::Invisible => "invisible",
             Self::Leet => "leet",
             Self::Markup => "markup",
+            Self::Masked => "masked",
             Self::Morse => "morse",
             Self::NumberedLines => "numbered-lines",
             Self::Caesar(_) => "caesar",

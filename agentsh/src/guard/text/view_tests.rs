@@ -399,3 +399,18 @@ fn what_stands_between_tags_and_comments_is_put_together() {
     let open = format!("<i>{} <i>c<i>d <!-- {}", "a<i>b", "never closed ".repeat(40));
     assert_eq!(found(&open, SECRET).0, None);
 }
+
+#[test]
+fn finds_what_was_combined_with_one_byte() {
+    let masked = |text: &str, mask: u8| text.bytes().map(|byte| byte ^ mask).collect::<Vec<u8>>();
+    for mask in [1, 0x2a, 0x5a, 0x80, 0xff] {
+        assert_found(&hex(&masked(SECRET, mask)), &[Step::Hex, Step::Masked]);
+        assert_found(&format!("data={}", base64(&masked(SECRET, mask))), &[Step::Base64, Step::Masked]);
+        let key = "AKIA4TRSU6P2QW7XLMNB";
+        let (how, _) = found(&hex(&masked(key, mask)), key);
+        assert_eq!(how.as_deref(), Some(&[Step::Hex, Step::Masked][..]), "{mask}");
+        let long = format!("{SECRET} ").repeat(200);
+        let (how, _) = found(&base64(&masked(&long, mask)), &long);
+        assert_eq!(how.as_deref(), Some(&[Step::Base64, Step::Masked][..]), "{mask}");
+    }
+}

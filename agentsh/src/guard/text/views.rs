@@ -9,8 +9,8 @@ use super::profile::Profile;
 use super::readable::{SHORTEST, readable};
 use super::step::Step;
 use super::{
-    base58, base85, encoded_words, escapes, hidden, listed, morse, numbers, permuted, quoted_printable,
-    radix, rearranged, uuencoded,
+    base58, base85, encoded_words, escapes, hidden, listed, masked, morse, numbers, permuted,
+    quoted_printable, radix, rearranged, uuencoded,
 };
 
 /// Texts of at most this many bytes are looked at more closely.
@@ -23,6 +23,10 @@ const BINARIES: usize = 48;
 const SHORTEST_BINARY: usize = 30;
 /// Bytes of each that are shown.
 const MAX_BINARY: usize = 8 * 1024;
+/// Bytes that masks may give in a visit, on top of as many as the text has.
+const MASKED: usize = 16 * 1024;
+/// An attempt costs as much as so many bytes that it gives.
+const ATTEMPT: usize = 512;
 
 /// Bytes as letters, one for each value; of neighbours that are the same one, so that no padding is like another.
 #[must_use]
@@ -62,6 +66,7 @@ pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Out
         origin: None,
         explained: 0,
         binaries: BINARIES,
+        masked: text.len().saturating_add(MASKED),
         probing: false,
         known: BTreeSet::new(),
         sink,
@@ -87,6 +92,7 @@ pub fn visit_orders(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>))
         origin: None,
         explained: 0,
         binaries: BINARIES,
+        masked: 0,
         probing: false,
         known: BTreeSet::new(),
         sink,
@@ -111,6 +117,8 @@ pub(super) struct Walk<'s> {
     explained: usize,
     /// Bytes that are no text that may still be shown, so many times.
     binaries: usize,
+    /// Bytes that masks may still give.
+    masked: usize,
     /// Only finding out whether something decodes.
     probing: bool,
     /// Texts that were views, by length, so that most differ in their first comparison.
@@ -183,7 +191,11 @@ impl Walk<'_> {
     /// Bytes that `step` decoded from `at`, from its first symbol on: when they are no text, they are compared as they
     /// are, so that they are found in whatever they are encoded.
     pub(super) fn found_binary(&mut self, step: Step, bytes: &[u8], at: Range<usize>) {
-        if self.probing || self.binaries == 0 || bytes.len() < SHORTEST_BINARY || self.permutations() > 0 {
+        if self.probing || self.permutations() > 0 {
+            return;
+        }
+        masked::decode(step, bytes, &at, self);
+        if self.binaries == 0 || bytes.len() < SHORTEST_BINARY {
             return;
         }
         if readable(bytes).is_some_and(|found| found.clean) {
@@ -196,6 +208,23 @@ impl Walk<'_> {
             self.view(Step::Bytes, &spelled, at, false, false);
             self.how.pop();
         }
+    }
+
+    /// Bytes that one attempt to take a mask away may give.
+    pub(super) fn room_for_masks(&mut self) -> usize {
+        self.masked = self.masked.saturating_sub(ATTEMPT);
+        if self.how.len() + 1 < self.limits.depth { self.masked } else { 0 }
+    }
+
+    /// What is left of bytes that `step` decoded from `at` when a mask is taken away. That it prints proves nothing.
+    pub(super) fn found_masked(&mut self, step: Step, text: &str, at: Range<usize>) {
+        if text.len() > self.masked {
+            return;
+        }
+        self.masked -= text.len();
+        self.how.push(step);
+        self.view(Step::Masked, text, at, false, false);
+        self.how.pop();
     }
 
     /// Text that `step` decoded from `at` of the current text.
@@ -311,6 +340,7 @@ impl Walk<'_> {
             origin: None,
             explained: 0,
             binaries: 0,
+            masked: 0,
             probing: true,
             known: BTreeSet::new(),
             sink: &mut see,
