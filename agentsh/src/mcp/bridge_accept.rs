@@ -59,7 +59,7 @@ pub struct Accepted {
 /// See [`AcceptError`]; the connection is to be dropped then.
 pub async fn accept(stream: UnixStream) -> Result<Accepted, AcceptError> {
     let (header, stdio) = accept_stdio(&stream).await?;
-    let streams = stdio.and_then(|(stdin, stdout)| Some((Receiver::new(stdin).ok()?, writer(stdout).ok()?)));
+    let streams = stdio.and_then(|(stdin, stdout)| Some((reader(stdin).ok()?, writer(stdout).ok()?)));
     let taken = streams.is_some();
     if header.offers_stdio {
         let decision = [if taken { TAKEN } else { COPY }];
@@ -170,7 +170,7 @@ enum Input {
     Bridge(unix::OwnedReadHalf),
     /// The end of the bridge ends the connection, even while something else holds the agent's pipe open.
     Taken {
-        input: Receiver,
+        input: pipe::Receiver,
         bridge: unix::OwnedReadHalf,
     },
 }
@@ -181,29 +181,21 @@ enum Output {
     Taken { output: LazyWriter, _bridge: unix::OwnedWriteHalf },
 }
 
-#[derive(Debug)]
-enum Receiver {
-    Pipe(pipe::Receiver),
-    Socket(UnixStream),
-}
-
-impl Receiver {
-    fn new(descriptor: OwnedFd) -> io::Result<Self> {
-        if is_socket(&descriptor) {
-            let stream = std::os::unix::net::UnixStream::from(descriptor);
-            stream.set_nonblocking(true)?;
-            return UnixStream::from_std(stream).map(Self::Socket);
-        }
-        pipe::Receiver::from_owned_fd(own_description(descriptor, OFlags::RDONLY)?).map(Self::Pipe)
-    }
+/// Of sockets the runtime's pipes ask no more than of pipes: readiness, read(2) and write(2).
+fn reader(descriptor: OwnedFd) -> io::Result<pipe::Receiver> {
+    pipe::Receiver::from_owned_fd_unchecked(not_blocking(descriptor, OFlags::RDONLY)?)
 }
 
 fn writer(descriptor: OwnedFd) -> io::Result<LazyWriter> {
+    not_blocking(descriptor, OFlags::WRONLY).map(LazyWriter::new)
+}
+
+fn not_blocking(descriptor: OwnedFd, access: OFlags) -> io::Result<OwnedFd> {
     if is_socket(&descriptor) {
         rustix::io::ioctl_fionbio(&descriptor, true)?;
-        return Ok(LazyWriter::new(descriptor));
+        return Ok(descriptor);
     }
-    own_description(descriptor, OFlags::WRONLY).map(LazyWriter::new)
+    own_description(descriptor, access)
 }
 
 fn is_socket(descriptor: &OwnedFd) -> bool {
@@ -235,10 +227,7 @@ impl AsyncRead for ClientInput {
         match &mut self.get_mut().0 {
             Input::Bridge(stream) => Pin::new(stream).poll_read(cx, buffer),
             Input::Taken { input, bridge } => {
-                let outcome = match input {
-                    Receiver::Pipe(pipe) => Pin::new(pipe).poll_read(cx, buffer),
-                    Receiver::Socket(stream) => Pin::new(stream).poll_read(cx, buffer),
-                };
+                let outcome = Pin::new(input).poll_read(cx, buffer);
                 if outcome.is_ready() {
                     return outcome;
                 }
