@@ -28,7 +28,7 @@ const MAX_QUEUED_EVENTS: usize = 65_536;
 const MAX_QUEUED_BYTES: usize = 32 * 1024 * 1024;
 
 /// Cheap to clone: every clone writes into the same chain. When the last one is dropped, what is queued is still
-/// written if the runtime lives that long; only [`Journal::close`] waits for it.
+/// written if the process lives that long; only [`Journal::close`] waits for it.
 #[derive(Clone, Debug)]
 pub struct Journal {
     handle: Arc<Handle>,
@@ -69,15 +69,23 @@ struct Batch {
 }
 
 impl Journal {
-    /// Opens (or makes) the store in `state_dir` and starts the writer task on the current runtime, which must
-    /// have its time driver enabled. Nothing is written before the first event.
+    /// Opens (or makes) the store in `state_dir` and starts the thread that writes. Nothing is written before the first
+    /// event.
     ///
     /// # Errors
     /// When the directory or the database cannot be used.
     pub async fn open(state_dir: &Path, session: SessionId) -> Result<Self, StoreError> {
         let writer = Writer::open(state_dir, session).await?;
         let shared = Arc::new(Shared::new(session));
-        tokio::spawn(write_until_closed(writer, Arc::clone(&shared)));
+        // Of its own: who records does not wait for the hashes and statements of a batch, nor is woken by each of them.
+        let thread = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+            let shared = Arc::clone(&shared);
+            let write = move || runtime.block_on(write_until_closed(writer, shared));
+            std::thread::Builder::new().name("journal".to_owned()).spawn(write)
+        };
+        let started: std::io::Result<_> = thread();
+        started.map_err(|error| StoreError::Broken(format!("no thread for it: {error}")))?;
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 
@@ -250,7 +258,7 @@ impl Shared {
     }
 }
 
-/// Held by the writer task: however it ends, nobody waits for it afterwards.
+/// Held by the writer: however it ends, nobody waits for it afterwards.
 struct Task(Arc<Shared>);
 
 impl Drop for Task {

@@ -49,8 +49,12 @@ async fn closing_writes_the_rest_and_ends_the_journal() {
 fn a_killed_process_loses_nothing_that_was_committed() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let journal = runtime.block_on(Journal::open(dir.path(), session(1))).unwrap();
+    // What writes goes with the runtime, as a thread goes with its process.
+    let shared = Arc::new(Shared::new(session(1)));
+    let journal = Journal { handle: Arc::new(Handle { shared: Arc::clone(&shared) }) };
     runtime.block_on(async {
+        let writer = Writer::open(dir.path(), session(1)).await.unwrap();
+        tokio::spawn(write_until_closed(writer, shared));
         journal.commit(verdict("a", 1, "block")).await.unwrap();
         journal.record(called("lost", 2));
     });
