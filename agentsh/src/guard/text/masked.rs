@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::Step;
+use super::readable::is_printable;
 use super::views::Walk;
 
 /// Fewer bytes print under some mask by chance.
@@ -15,6 +16,8 @@ const SHORTEST: usize = 12;
 const ODD: usize = 8;
 /// More are not looked at.
 const LONGEST: usize = 64 * 1024;
+/// So few bytes say too little about how well they read.
+const SHORT: usize = 512;
 /// Bytes that one piece may give in all, unless one mask alone gives more.
 const OUTPUT: usize = 4096;
 
@@ -26,7 +29,7 @@ pub(super) fn decode(step: Step, bytes: &[u8], at: &Range<usize>, walk: &mut Wal
     // Under one mask all of ASCII has the same first bit, and noise has not.
     let high = bytes.iter().filter(|byte| !byte.is_ascii()).count();
     walk.work(bytes.len());
-    if high.min(bytes.len() - high) * ODD > bytes.len() || walk.room_for_masks() < bytes.len() {
+    if high.min(bytes.len() - high) * ODD > bytes.len() || walk.take_attempt() < bytes.len() {
         return;
     }
     let mut counts = [0_usize; 256];
@@ -39,20 +42,16 @@ pub(super) fn decode(step: Step, bytes: &[u8], at: &Range<usize>, walk: &mut Wal
     let mut masks: Vec<(usize, u8)> =
         (1..=255).filter_map(|mask| Some((score(&seen, mask, odd)?, mask))).collect();
     masks.sort_by_key(|(score, _)| Reverse(*score));
-    // What reads best as it stands needs no mask; a short one says too little about that.
+    // What reads best as it stands needs no mask.
     let best = masks.first().map(|(score, _)| *score);
-    if bytes.len() * 8 > OUTPUT && plain >= best {
+    if bytes.len() > SHORT && plain >= best {
         return;
     }
     for (_, mask) in masks.into_iter().take((OUTPUT / bytes.len()).max(1)) {
         let text: String =
-            bytes.iter().map(|byte| byte ^ mask).filter(|byte| prints(*byte)).map(char::from).collect();
+            bytes.iter().map(|byte| byte ^ mask).filter(|byte| is_printable(*byte)).map(char::from).collect();
         walk.found_masked(step, &text, at.clone());
     }
-}
-
-fn prints(byte: u8) -> bool {
-    matches!(byte, b'\n' | b'\r' | b'\t' | 0x20..=0x7e)
 }
 
 /// How well the bytes read under a mask; None when too many of them do not print.
@@ -63,7 +62,7 @@ fn score(seen: &[(u8, usize)], mask: u8, most_odd: usize) -> Option<usize> {
             b' ' | b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' | b'h' => 3,
             b'a'..=b'z' => 2,
             b'A'..=b'Z' | b'0'..=b'9' => 1,
-            other if prints(other) => 0,
+            other if is_printable(other) => 0,
             _ => {
                 odd += count;
                 if odd > most_odd {

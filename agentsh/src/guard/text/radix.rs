@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::Step;
 use super::profile::Profile;
+use super::readable::is_printable;
 use super::runs::{Alphabet, NONE, groups, pack, words};
 use super::views::Walk;
 
@@ -210,7 +211,7 @@ impl Settled {
             if !*settled {
                 pack::<BITS, GROUP>(symbols, &mut part);
                 bytes.extend_from_slice(&part);
-                *settled = part.iter().all(|byte| matches!(byte, 0x20..=0x7e | b'\n' | b'\r' | b'\t'));
+                *settled = part.iter().all(|byte| is_printable(*byte));
                 self.text += if *settled { symbols.len() } else { 0 };
             }
         }

@@ -152,6 +152,6 @@ fn with_byte_order_mark(bytes: &[u8]) -> Option<String> {
     Some(char::decode_utf16(units).map(|c| c.unwrap_or('\u{fffd}')).collect())
 }
 
-fn is_printable(byte: u8) -> bool {
+pub(super) fn is_printable(byte: u8) -> bool {
     CLASS[usize::from(byte)] & PRINTABLE != 0
 }

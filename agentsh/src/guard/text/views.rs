@@ -210,8 +210,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Bytes that one attempt to take a mask away may give.
-    pub(super) fn room_for_masks(&mut self) -> usize {
+    /// Takes one attempt to find a mask out of what masks may give, and says how many bytes are left for it.
+    pub(super) fn take_attempt(&mut self) -> usize {
         self.masked = self.masked.saturating_sub(ATTEMPT);
         if self.how.len() + 1 < self.limits.depth { self.masked } else { 0 }
     }
