@@ -304,6 +304,46 @@ fn a_cgroup_that_nobody_configured_reaches_nothing() {
     assert_eq!(world.through("198.18.0.1:443").0.destination, "198.18.0.1:443".parse().unwrap());
 }
 
+/// A socket that was connected before the programs came passes all of them but the one that looks at packets.
+#[test]
+fn no_packet_leaves_for_anywhere_but_loopback() {
+    if in_a_child("no_packet_leaves_for_anywhere_but_loopback") {
+        return;
+    }
+    let mut world = World::new();
+    drop(world.attached.take());
+    for net in ["203.0.113.0/24", "2001:db8::/32"] {
+        #[expect(clippy::disallowed_methods, reason = "makes a route")]
+        let made = std::process::Command::new("ip")
+            .args(["route", "add", "local", net, "dev", "lo"])
+            .status()
+            .unwrap();
+        assert!(made.success(), "{net}");
+    }
+    let connected = |from: &str, to: &str| {
+        let socket = UdpSocket::bind(from).unwrap();
+        socket.connect(to).unwrap();
+        socket
+    };
+    let outside = [("0.0.0.0:0", "203.0.113.9:53"), ("[::]:0", "[2001:db8::9]:53")]
+        .map(|(from, to)| connected(from, to));
+    let receivers = ["127.0.0.1:0", "[::1]:0"].map(|place| UdpSocket::bind(place).unwrap());
+    let inside = [("0.0.0.0:0", &receivers[0]), ("[::]:0", &receivers[1])]
+        .map(|(from, to)| connected(from, &to.local_addr().unwrap().to_string()));
+    let parent = PathBuf::from(std::env::var_os(CHILD).unwrap());
+    let _attached = world.loaded.attach(std::fs::File::open(&parent).unwrap().as_fd()).unwrap();
+    for (sent, socket) in outside.iter().enumerate() {
+        assert_eq!(socket.send(b"out").unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(world.loaded.counters().dropped_packets, sent as u64 + 1);
+    }
+    for (socket, receiver) in inside.iter().zip(&receivers) {
+        // The largest datagram of IPv4.
+        assert_eq!(socket.send(&[7; 65_507]).unwrap(), 65_507);
+        assert_eq!(receiver.recv(&mut vec![0; 65_536]).unwrap(), 65_507);
+    }
+    assert_eq!(world.loaded.counters().dropped_packets, outside.len() as u64);
+}
+
 #[test]
 fn without_programs_the_namespace_has_no_route() {
     if in_a_child("without_programs_the_namespace_has_no_route") {
