@@ -48,8 +48,8 @@ pub struct Policed {
     cgroup: u64,
     /// Names whose addresses the programs have.
     opened: RefCell<BTreeSet<String>>,
-    /// Follows the connections to its relay, where it has one.
-    streams: OnceCell<Attached>,
+    /// The programs for the connections to its relay, where it has one.
+    for_redirected: OnceCell<Attached>,
 }
 
 /// The listeners that a sandbox needs for these rules.
@@ -93,7 +93,7 @@ impl<W: Witness> Kernel<W> {
             loaded: Arc::clone(&self.loaded),
             cgroup: id,
             opened: RefCell::default(),
-            streams: OnceCell::new(),
+            for_redirected: OnceCell::new(),
         };
         let gate = Rc::new(make(Origin::Kernel(policed)));
         if let Origin::Kernel(policed) = &gate.origin {
@@ -127,7 +127,7 @@ impl Policed {
         let has_listeners = !listeners(&gate.allow).is_empty();
         if has_listeners {
             // Only one gate is ever made for it.
-            let _ = self.streams.set(self.loaded.attach_streams(cgroup)?);
+            let _ = self.for_redirected.set(self.loaded.attach_for_redirected(cgroup)?);
         }
         let config = SandboxConfig {
             listener_v4: has_listeners.then_some(LISTENER_V4),

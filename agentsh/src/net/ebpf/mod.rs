@@ -37,15 +37,15 @@ pub use tables::{Counters, SandboxConfig, net_key};
 use load::Program;
 use tables::Tables;
 
-/// The program that follows connections.
-const STREAMS: &str = "agentsh_stream";
+/// The programs that only a redirected connection needs: one follows it, the others show the address that was asked for.
+const FOR_REDIRECTED: [&str; 3] = ["agentsh_stream", "agentsh_peer4", "agentsh_peer6"];
 
 /// The programs and their maps. One per session; all methods take `&self`, from any thread.
 pub struct Loaded {
     /// On every sandbox of the session.
     programs: Vec<Program>,
     /// On the sandboxes that have a relay.
-    streams: Program,
+    for_redirected: Vec<Program>,
     tables: Mutex<Tables>,
     ring: Mutex<Option<RingBuf<MapData>>>,
     /// Socket storage: nothing to read here, but it has to live.
@@ -77,17 +77,19 @@ impl Loaded {
     /// Without CAP_BPF and CAP_NET_ADMIN in the first user namespace, and when the kernel refuses something.
     pub fn load() -> Result<Self, EbpfError> {
         permitted()?;
-        let load::InKernel { mut maps, mut programs } = load::load(object::BYTES)?;
-        let streams = programs.iter().position(|program| program.name == STREAMS);
-        let streams = streams.ok_or_else(|| EbpfError::Object(format!("it has no program {STREAMS}")))?;
-        let streams = programs.swap_remove(streams);
+        let load::InKernel { mut maps, programs } = load::load(object::BYTES)?;
+        let (for_redirected, programs): (Vec<_>, Vec<_>) =
+            programs.into_iter().partition(|program| FOR_REDIRECTED.contains(&program.name.as_str()));
+        if for_redirected.len() != FOR_REDIRECTED.len() {
+            return Err(EbpfError::Object(format!("it lacks one of {}", FOR_REDIRECTED.join(", "))));
+        }
         let ring = tables::take(&mut maps, "EVENTS")?;
         let ring = RingBuf::try_from(ring)
             .map_err(|error| EbpfError::Map { name: "EVENTS".to_owned(), why: load::chain(&error) })?;
         let tables = Tables::new(&mut maps)?;
         Ok(Self {
             programs,
-            streams,
+            for_redirected,
             tables: Mutex::new(tables),
             ring: Mutex::new(Some(ring)),
             _sockets: maps,
@@ -109,13 +111,13 @@ impl Loaded {
         attach(&self.programs, cgroup)
     }
 
-    /// Follows the connections to the relay of one sandbox; without it the relay refuses them all. The kernel asks this
-    /// program a dozen times for each connection, also for one that stays inside.
+    /// Follows the connections to the relay of one sandbox; without it the relay refuses them all. The kernel asks these
+    /// programs up to a dozen times for each connection, also for one that stays inside.
     ///
     /// # Errors
     /// As of [`Self::attach`].
-    pub fn attach_streams(&self, cgroup: BorrowedFd<'_>) -> Result<Attached, EbpfError> {
-        attach(std::slice::from_ref(&self.streams), cgroup)
+    pub fn attach_for_redirected(&self, cgroup: BorrowedFd<'_>) -> Result<Attached, EbpfError> {
+        attach(&self.for_redirected, cgroup)
     }
 
     /// Tells the programs about a sandbox, before its first process exists.

@@ -59,7 +59,7 @@ impl World {
         let loaded = Loaded::load().unwrap_or_else(|error| panic!("{error}"));
         let attached = loaded.attach(std::fs::File::open(&parent).unwrap().as_fd()).unwrap();
         let directory = std::fs::File::open(&own).unwrap();
-        let streams = loaded.attach_streams(directory.as_fd()).unwrap();
+        let for_redirected = loaded.attach_for_redirected(directory.as_fd()).unwrap();
         let cgroup = cgroup_id(directory.as_fd()).unwrap();
         std::fs::write(own.join("cgroup.procs"), std::process::id().to_string()).unwrap();
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
@@ -79,7 +79,7 @@ impl World {
             resolver: Some("127.0.0.53:53".parse().unwrap()),
         };
         loaded.configure(cgroup, &config).unwrap();
-        Self { loaded, attached: Some((attached, streams)), cgroup, relay_v4, relay_v6 }
+        Self { loaded, attached: Some((attached, for_redirected)), cgroup, relay_v4, relay_v6 }
     }
 
     fn allow(&self, place: &str) {
