@@ -228,22 +228,27 @@ fn end_to_end(steps: &mut Steps, offline: bool) {
     }
 }
 
-/// What of the suite depends on the kernel.
-const KERNEL_SUITES: [&str; 6] =
-    ["escapes::", "kill::", "network::", "pins::", "run::environment", "run::exit"];
+/// What depends on the kernel.
+const KERNEL_TESTS: [vm::Tests; 2] = [
+    vm::Tests {
+        target: &["--test", "suite"],
+        filters: &["escapes::", "kill::", "network::", "pins::", "run::environment", "run::exit"],
+    },
+    vm::Tests { target: &["--lib"], filters: &["net::ebpf::"] },
+];
 
 fn machines(steps: &mut Steps) {
     let mut bench = None;
     let prepared = steps.run("build, for the machines", || {
         check(&["build", "-p", "agentsh", "--locked", "--bins", "--examples"])
     }) && steps.run("disks of the machines", || {
-        bench = Some(vm::prepare()?);
+        bench = Some(vm::prepare(&KERNEL_TESTS)?);
         Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
     });
     let Some(bench) = bench.filter(|_| prepared) else { return };
     for series in vm::SERIES {
         steps.run(&format!("kernel {series}"), || {
-            let report = vm::test(&bench, series, &KERNEL_SUITES)?;
+            let report = vm::test(&bench, series)?;
             let mut outcome = judge(Captured { success: report.failure.is_none(), output: report.output });
             if outcome.count.passed == 0 && outcome.count.failed == 0 {
                 outcome.count.failed = 1;

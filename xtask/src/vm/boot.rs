@@ -19,7 +19,7 @@ pub struct Report {
     /// `6.1.0-56-cloud-amd64 (6.1.192-2)`.
     pub kernel: String,
     pub output: String,
-    /// Why the machine did not come to its end; None when it did.
+    /// Why the machine did not come to a good end; None when it did.
     pub failure: Option<String>,
 }
 
@@ -59,13 +59,17 @@ pub fn run(kernel: &Kernel, initramfs: &Path, disks: &[&PathBuf]) -> Result<Repo
     Ok(Report { kernel, failure: failure.or_else(|| judge(&output)), output })
 }
 
-/// Why a machine that stopped by itself did not come to its end.
+/// Why a machine that stopped by itself did not come to a good end.
 fn judge(output: &str) -> Option<String> {
     if let Some(line) = output.lines().find(|line| line.contains("Kernel panic")) {
         return Some(line.trim().to_owned());
     }
-    let ended = output.lines().any(|line| line.trim_start().starts_with(END));
-    (!ended).then(|| "the machine stopped before its last line".to_owned())
+    let status = output.lines().find_map(|line| line.trim().strip_prefix(END));
+    match status.map(str::trim) {
+        Some("0") => None,
+        Some(status) => Some(format!("the tests ended with status {status}")),
+        None => Some("the machine stopped before its last line".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -76,6 +80,9 @@ mod tests {
     fn only_the_last_line_is_an_end() {
         assert_eq!(judge("test result: ok. 1 passed\nagentsh-vm-end 0\n"), None);
         assert!(judge("test result: ok. 1 passed\n").is_some_and(|why| why.contains("last line")));
+        assert!(
+            judge("test result: ok. 1 passed\nagentsh-vm-end 101\n").is_some_and(|why| why.contains("101"))
+        );
         let panic = judge("[ 1.0] Kernel panic - not syncing: x\nagentsh-vm-end 0\n");
         assert!(panic.is_some_and(|why| why.contains("Kernel panic")));
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::directory;
+use super::{Tests, directory};
 use crate::run::{capture, cargo, is_root, succeed, target};
 
 /// What the suites start besides the shell and its tools.
@@ -41,13 +41,13 @@ pub fn root() -> Result<PathBuf> {
     Ok(place)
 }
 
-/// The directories of the build that the suite reads, as they stand in `target`.
-pub fn programs() -> Result<PathBuf> {
+/// The directories of the build that the tests read, as they stand in `target`.
+pub fn programs(tests: &[TestBinary]) -> Result<PathBuf> {
     let tree = directory().join("programs");
     let _ = fs::remove_dir_all(&tree);
-    let suite = suite()?;
     let examples = target().join("debug/examples");
-    let mut files = vec![suite.clone(), target().join("debug/agentsh")];
+    let mut files = vec![target().join("debug/agentsh")];
+    files.extend(tests.iter().map(|test| test.path.clone()));
     files.extend(["probe", "internet", "fixture_server", "fixture_agent"].map(|name| examples.join(name)));
     for file in files {
         let relative = file.strip_prefix(target()).context("a program outside the target directory")?;
@@ -63,11 +63,15 @@ pub fn programs() -> Result<PathBuf> {
 }
 
 /// What runs on the first disk: mounts, the tests, the last line.
-pub fn script(filters: &[&str]) -> Result<String> {
-    let (suite, target) = (suite()?, target());
-    let (suite, target) = (suite.display(), target.display());
-    let filters = filters.join(" ");
-    Ok(format!(
+pub fn script(tests: &[TestBinary]) -> String {
+    let target = target();
+    let target = target.display();
+    let command = |test: &TestBinary| {
+        let (path, filters) = (test.path.display(), test.filters.join(" "));
+        format!("'{path}' --test-threads=2 --color=never {filters} 2>&1 || status=$?")
+    };
+    let commands = tests.iter().map(command).collect::<Vec<_>>().join("\n");
+    format!(
         "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -81,23 +85,31 @@ mount -t ext4 -o ro /dev/vdb '{target}'
 echo kernel $(uname -r) $(cat /sys/kernel/security/lsm 2>/dev/null)
 export RUST_BACKTRACE=0 AGENTSH_TEST_PATIENCE=10
 cd /tmp
-'{suite}' --test-threads=2 --color=never {filters} 2>&1
-echo {END} $?
+status=0
+{commands}
+echo {END} $status
 echo o > /proc/sysrq-trigger
 sleep 60
 "
-    ))
+    )
 }
 
-/// The test binary that cargo built last.
-fn suite() -> Result<PathBuf> {
-    let mut command = cargo(["test", "-p", "agentsh", "--locked", "--test", "suite", "--no-run"]);
-    let captured = capture(&mut command)?;
-    let line = captured.output.lines().find_map(|line| line.trim().strip_prefix("Executable "));
-    let path = line.and_then(|line| Some(line.split_once('(')?.1.trim_end_matches(')')));
-    let path = path.with_context(|| format!("cannot build the suite:\n{}", captured.output))?;
-    let path = Path::new(path);
-    Ok(if path.is_absolute() { path.to_owned() } else { crate::run::repository().join(path) })
+/// A test binary as cargo built it last, and which of its tests are run.
+pub struct TestBinary {
+    path: PathBuf,
+    filters: &'static [&'static str],
+}
+
+impl TestBinary {
+    pub fn find(tests: &Tests) -> Result<Self> {
+        let mut command = cargo(["test", "-p", "agentsh", "--locked", "--no-run"]);
+        let captured = capture(command.args(tests.target))?;
+        let line = captured.output.lines().find_map(|line| line.trim().strip_prefix("Executable "));
+        let path = line.and_then(|line| Some(line.split_once('(')?.1.trim_end_matches(')')));
+        let path = path.with_context(|| format!("cannot build the tests:\n{}", captured.output))?;
+        // Cargo names it from the repository on, or from the root.
+        Ok(Self { path: crate::run::repository().join(path), filters: tests.filters })
+    }
 }
 
 fn format_disk(tree: &Path, place: &Path, mebibytes: u32) -> Result<()> {

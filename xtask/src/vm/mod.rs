@@ -2,7 +2,7 @@
 //! processor, so that they run where no hardware virtualisation is to be had.
 //!
 //! A machine boots an initramfs that is written here (a static busybox, a script and the kernel's own modules), mounts
-//! two disks (a minimal Debian and the programs under test) and runs the same test binary as everywhere else.
+//! two disks (a minimal Debian and the programs under test) and runs the same test binaries as everywhere else.
 
 mod boot;
 mod image;
@@ -31,8 +31,15 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("strip", "binutils"),
 ];
 
+/// Tests that depend on the kernel: a target of the package as cargo is told it, and what their names contain.
+pub struct Tests {
+    pub target: &'static [&'static str],
+    pub filters: &'static [&'static str],
+}
+
 /// Everything that the machines share.
 pub struct Bench {
+    tests: Vec<image::TestBinary>,
     root: PathBuf,
     programs: PathBuf,
     busybox: PathBuf,
@@ -42,19 +49,21 @@ pub struct Bench {
 ///
 /// # Errors
 /// When a package cannot be had, or the programs under test are not built.
-pub fn prepare() -> Result<Bench> {
+pub fn prepare(tests: &[Tests]) -> Result<Bench> {
     install::programs(&PROGRAMS)?;
     let root = image::root()?;
-    Ok(Bench { root, programs: image::programs()?, busybox: kernel::busybox()? })
+    let tests = tests.iter().map(image::TestBinary::find).collect::<Result<Vec<_>>>()?;
+    let programs = image::programs(&tests)?;
+    Ok(Bench { tests, root, programs, busybox: kernel::busybox()? })
 }
 
-/// Boots the newest kernel of a series and runs the tests whose names contain one of `filters`.
+/// Boots the newest kernel of a series and runs the tests.
 ///
 /// # Errors
 /// When the kernel cannot be had or the emulator not be started. What happens in the machine is in the report.
-pub fn test(bench: &Bench, series: &str, filters: &[&str]) -> Result<Report> {
+pub fn test(bench: &Bench, series: &str) -> Result<Report> {
     let kernel = kernel::newest(series)?;
-    let initramfs = initramfs::write(&kernel, &bench.busybox, &image::script(filters)?)?;
+    let initramfs = initramfs::write(&kernel, &bench.busybox, &image::script(&bench.tests))?;
     boot::run(&kernel, &initramfs, &[&bench.root, &bench.programs])
 }
 
