@@ -153,3 +153,122 @@ fn a_project_that_is_a_repository_keeps_its_other_guards() {
         ]);
     });
 }
+
+/// What names a repository is written by whoever may write there: it opens nothing that is closed.
+#[test]
+fn a_pointer_makes_nothing_writable() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "[core]\n");
+        place.write(".git/hooks/x", "");
+        place.write(".vscode/tasks.json", "{}");
+        place.write(".husky/inner/.git/HEAD", "ref: refs/heads/main\n");
+        place.write(".husky/inner/.git/description", "");
+        for (name, to) in [("a", "../.git/hooks"), ("b", "../.vscode"), ("c", "../.git"), ("d", "../.husky")] {
+            place.write(format!("{name}/.git"), format!("gitdir: {to}\n"));
+        }
+        let project = place.project.display();
+        sandbox.holds(&[
+            no(format!("append {project}/.git/hooks/x")),
+            no(format!("create {project}/.git/hooks/pre-commit")),
+            no(format!("append {project}/.git/config")),
+            no(format!("append {project}/.vscode/tasks.json")),
+            no(format!("create {project}/.vscode/settings.json")),
+            no(format!("create {project}/.husky/pre-commit")),
+            no(format!("append {project}/.husky/inner/.git/description")),
+            yes(format!("create {project}/.git/index")),
+        ]);
+    });
+}
+
+/// The nearer of two grants decides, repositories or not.
+#[test]
+fn a_repository_in_what_may_only_be_read_stays_so() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"], read: [\"./library\"]}");
+        place.write("library/.git/HEAD", "ref: refs/heads/main\n");
+        place.write("library/.git/config", "[core]\n");
+        place.write("library/inner/.git/HEAD", "ref: refs/heads/main\n");
+        place.write("pointer/.git", "gitdir: ../library\n");
+        let project = place.project.display();
+        sandbox.holds(&[
+            no(format!("append {project}/library/.git/HEAD")),
+            no(format!("append {project}/library/inner/.git/HEAD")),
+            no(format!("create {project}/library/new")),
+            yes(format!("create {project}/new")),
+        ]);
+    });
+}
+
+/// A file that only tells what a directory is may be moved away for the time until the next start.
+#[test]
+fn repositories_are_known_without_what_may_be_moved_away() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "[core]\n");
+        place.write(".git/worktrees/tree/commondir", "../..\n");
+        place.write(".git/worktrees/tree/gitdir", "/nonexistent/.git\n");
+        place.write(".git/modules/one/config", "[core]\n");
+        place.write(".git/modules/with/slash/config", "[core]\n");
+        place.write("bare.git/config", "[core]\n");
+        for name in ["objects", "refs", "hooks"] {
+            place.make_directory(&place.project.join("bare.git").join(name));
+        }
+        let project = place.project.display();
+        sandbox.holds(&[
+            no(format!("append {project}/.git/worktrees/tree/commondir")),
+            no(format!("append {project}/.git/modules/one/config")),
+            no(format!("append {project}/.git/modules/with/slash/config")),
+            no(format!("create {project}/.git/modules/with/slash/commondir")),
+            no(format!("append {project}/bare.git/config")),
+            no(format!("create {project}/bare.git/hooks/pre-receive")),
+            no(format!("rename {project}/bare.git/refs {project}/bare.git/away")),
+            no(format!("rename {project}/bare.git/objects {project}/bare.git/away")),
+            yes(format!("create {project}/bare.git/objects/new")),
+            yes(format!("create {project}/.git/modules/one/HEAD")),
+        ]);
+    });
+}
+
+/// Git takes a relative path of hooks from the working tree, and further configurations from wherever one says.
+#[test]
+fn hooks_and_configurations_that_a_configuration_names_are_read_only() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "[include]\n\tpath = ../.gitshared\n");
+        place.write(".gitshared", "[include] path = more/git.inc\n");
+        place.write("more/git.inc", "[core] hooksPath = .incl\n");
+        place.write(".incl/pre-commit", "");
+        place.write("module/.git", "gitdir: ../.git/modules/module\n");
+        place.write("module/.hooks/pre-commit", "");
+        place.write(".git/modules/module/config", "[core]\n\tworktree = ../../../module\n\thooksPath = .hooks\n");
+        // A linked working tree of a repository that lies elsewhere.
+        let main = place.home.join("main/.git");
+        place.write(main.join("config"), "[core]\nhooksPath = .linked\n");
+        place.write(main.join("worktrees/tree/commondir"), "../..\n");
+        place.write("tree/.git", format!("gitdir: {}\n", main.join("worktrees/tree").display()));
+        place.write("tree/.linked/pre-commit", "");
+        // What the user says for every repository.
+        place.write(place.home.join(".gitconfig"), "[core]\n\thooksPath = .everywhere\n");
+        place.write("tree/.everywhere/pre-commit", "");
+        let project = place.project.display();
+        sandbox.holds(&[
+            no(format!("append {project}/.gitshared")),
+            no(format!("append {project}/more/git.inc")),
+            no(format!("append {project}/.incl/pre-commit")),
+            no(format!("append {project}/module/.hooks/pre-commit")),
+            no(format!("append {project}/tree/.linked/pre-commit")),
+            no(format!("append {project}/tree/.everywhere/pre-commit")),
+            no(format!("mkdir {project}/.everywhere")),
+            yes(format!("create {project}/more/file")),
+            yes(format!("create {project}/tree/file")),
+        ]);
+    });
+}

@@ -26,6 +26,9 @@ const fn guarded(path: &'static str, kind: Kind, placeholder: bool, why: &'stati
 /// In a git directory: the file that names the directory with the shared configuration and hooks.
 pub const GIT_COMMON: &str = "commondir";
 
+/// Directories of every repository: one without a working tree is known by them.
+pub const GIT_BARE: [&str; 2] = ["objects", "refs"];
+
 /// What stands in a stand-in file. Most are empty; git reads its own, and a dot means that nothing stands elsewhere.
 #[must_use]
 pub fn stand_in_content(path: &std::path::Path) -> &'static [u8] {
@@ -320,9 +323,14 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     guarded(".gitmodules", Kind::File, true, "names repositories that git fetches"),
     guarded(".mcp.json", Kind::File, true, "names programs that agents start"),
     guarded(".claude", Kind::Dir, true, "hooks and permissions of an agent"),
-    guarded(".codex", Kind::Dir, false, "settings of an agent"),
-    guarded(".gemini", Kind::Dir, false, "settings of an agent"),
+    guarded(".codex", Kind::Dir, true, "settings of an agent"),
+    guarded(".gemini", Kind::Dir, true, "settings of an agent"),
     guarded(".cursor", Kind::Dir, true, "settings of an agent"),
+    guarded(".opencode", Kind::Dir, true, "settings of an agent"),
+    guarded("opencode.json", Kind::File, false, "names programs that an agent starts"),
+    guarded("opencode.jsonc", Kind::File, false, "names programs that an agent starts"),
+    guarded("mise.toml", Kind::File, false, "runs in the shell of whoever enters"),
+    guarded(".mise.toml", Kind::File, false, "runs in the shell of whoever enters"),
     guarded(".cursorrules", Kind::File, false, "instructions for agents"),
     guarded(".windsurfrules", Kind::File, false, "instructions for agents"),
     guarded("CLAUDE.md", Kind::File, false, "instructions for agents"),

@@ -8,6 +8,9 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use super::git_config::{self, GitConfig};
+use crate::policy::builtin_paths;
+
 /// What the host says about a path, symlinks not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -56,8 +59,10 @@ pub trait Host {
     fn modules(&self, git: &Path) -> Option<Modules>;
     /// The directory that a `.git` file names.
     fn git_directory(&self, file: &Path) -> Option<PathBuf>;
-    /// Where a configuration of git says that hooks are.
-    fn hooks_path(&self, config: &Path) -> Option<PathBuf>;
+    /// The directory that a `.git` shares with others, where it has one.
+    fn common_directory(&self, git: &Path) -> Option<PathBuf>;
+    /// What a configuration of git says about other files; None when it cannot be read.
+    fn git_config(&self, config: &Path) -> Option<GitConfig>;
 }
 
 /// The real host, with bounded effort.
@@ -71,6 +76,8 @@ pub struct RealHost {
 const MOST_ENTRIES: usize = 200_000;
 /// Bytes of a configuration of git that are read.
 const MOST_CONFIGURATION: u64 = 1 << 20;
+/// Directories of a repository in which no other lies.
+const NO_MODULES: [&str; 5] = ["objects", "refs", "logs", "hooks", "info"];
 /// A larger file costs more to copy than to mount.
 const SMALL_BYTES: u64 = 4096;
 /// As many copies cost about as much as the one mount that they replace.
@@ -112,9 +119,10 @@ impl Host for RealHost {
                         found.push(entry.path());
                     }
                 } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    if name == OsStr::new(builtin_paths::GIT_BARE[0]) && is_bare(&current) {
+                        found.push(current.clone());
+                    }
                     open.push(entry.path());
-                } else if name == OsStr::new("HEAD") && is_bare(&current) {
-                    found.push(current.clone());
                 }
             }
         }
@@ -142,15 +150,21 @@ impl Host for RealHost {
                 _ => continue,
             }
             // Names of submodules may hold slashes, so that the directory of one may lie deeper.
-            if self.look(&current.join("HEAD")).is_some() {
-                open.push(current.join("modules"));
-                open.push(current.join("worktrees"));
-                found.directories.push(current);
-                continue;
+            let is_module = is_module(&current);
+            for entry in std::fs::read_dir(&current).into_iter().flatten().flatten() {
+                let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                let may_lead_on = if is_module {
+                    is_directory && !NO_MODULES.iter().any(|name| entry.file_name() == *name)
+                } else {
+                    true
+                };
+                if may_lead_on {
+                    open.push(entry.path());
+                }
             }
-            open.extend(
-                std::fs::read_dir(&current).into_iter().flatten().flatten().map(|entry| entry.path()),
-            );
+            if is_module {
+                found.directories.push(current);
+            }
         }
         found.directories.sort();
         Some(found)
@@ -162,21 +176,29 @@ impl Host for RealHost {
         Some(plain(&file.parent()?.join(named)))
     }
 
-    fn hooks_path(&self, config: &Path) -> Option<PathBuf> {
-        let text = start_of(config)?;
-        let mut value = text.lines().filter_map(|line| {
-            let (key, value) = line.split_once('=')?;
-            key.trim().eq_ignore_ascii_case("hookspath").then(|| value.trim().trim_matches('"'))
-        });
-        let value = value.next_back().filter(|value| !value.is_empty())?;
-        let git = config.parent()?;
-        Some(plain(&git.parent()?.join(value)))
+    fn common_directory(&self, git: &Path) -> Option<PathBuf> {
+        let text = start_of(&git.join(builtin_paths::GIT_COMMON))?;
+        let named = text.lines().next().map(str::trim).filter(|named| !named.is_empty())?;
+        Some(plain(&git.join(named)))
+    }
+
+    fn git_config(&self, config: &Path) -> Option<GitConfig> {
+        start_of(config).map(|text| git_config::parse(&text))
     }
 }
 
-/// A repository without a working tree of its own.
+/// A repository without a working tree of its own. What git keeps there beside, a sandbox may move away for a while.
 fn is_bare(directory: &Path) -> bool {
-    ["objects", "refs"].iter().all(|name| directory.join(name).is_dir())
+    builtin_paths::GIT_BARE.iter().all(|name| directory.join(name).is_dir())
+}
+
+/// A directory of a submodule or a linked working tree, even with some of its files moved away.
+fn is_module(directory: &Path) -> bool {
+    let files = ["HEAD", "config", "commondir", "gitdir", "index", "packed-refs"];
+    let is_there = |name: &str, wants_directory: bool| {
+        directory.join(name).symlink_metadata().is_ok_and(|found| found.is_dir() == wants_directory)
+    };
+    files.iter().any(|name| is_there(name, false)) || is_there(builtin_paths::GIT_BARE[0], true)
 }
 
 /// The first bytes of a small file of somebody else's.
@@ -190,7 +212,8 @@ fn start_of(file: &Path) -> Option<String> {
 }
 
 /// Without `.` and `..`, by its letters.
-fn plain(path: &Path) -> PathBuf {
+#[must_use]
+pub fn plain(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
         match part {

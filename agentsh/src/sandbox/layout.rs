@@ -15,6 +15,7 @@ use super::plan::{
 };
 use crate::policy::builtin_paths;
 
+mod git;
 mod guards;
 
 /// A path of the host that is shown at the same place.
@@ -93,7 +94,7 @@ pub const OWN_DIRECTORY: &str = "/run/agentsh";
 /// Never. Equal requests on equal hosts give equal layouts.
 #[must_use]
 pub fn layout(request: &Request<'_>, host: &dyn Host) -> Layout {
-    let mut out = Builder { request, host, layout: Layout::default(), roots: RefCell::default() };
+    let mut out = Builder { request, host, layout: Layout::default(), roots: RefCell::default(), granted: BTreeMap::new() };
     out.system();
     out.private();
     out.grants();
@@ -109,6 +110,8 @@ struct Builder<'a> {
     layout: Layout,
     /// The project and grants with their links followed.
     roots: RefCell<BTreeMap<PathBuf, Option<PathBuf>>>,
+    /// What was asked for, the project among it.
+    granted: BTreeMap<PathBuf, Access>,
 }
 
 impl Builder<'_> {
@@ -226,11 +229,12 @@ impl Builder<'_> {
                 *entry = Access::ReadWrite;
             }
         }
+        self.granted.clone_from(&grants);
         let before = std::mem::take(&mut self.layout.mounts);
-        self.guard(&grants);
-        let guards = std::mem::replace(&mut self.layout.mounts, before);
+        self.guard();
+        let guards = on_top(std::mem::replace(&mut self.layout.mounts, before));
         let mut placed = grants.clone();
-        for path in self.held(&grants, &guards) {
+        for path in self.held(&guards) {
             placed.insert(path, Access::ReadWrite);
         }
         // Shortest first, so that a longer path lies on top of a shorter one; the home is one of them.
@@ -355,6 +359,18 @@ impl Builder<'_> {
         }
         self.layout.landlock = rules;
     }
+}
+
+/// What is writable first, from the shortest path to the longest: whatever names it, it never lies on top of what is
+/// read-only or hidden.
+fn on_top(guards: Vec<Mount>) -> Vec<Mount> {
+    let is_writable =
+        |mount: &Mount| matches!(&mount.what, What::Bind { access: Access::ReadWrite, .. });
+    let (mut writable, others): (Vec<_>, Vec<_>) = guards.into_iter().partition(is_writable);
+    writable.sort_by(|one, other| one.target.cmp(&other.target));
+    writable.dedup();
+    writable.extend(others);
+    writable
 }
 
 /// System files that get generated content instead of the host's.

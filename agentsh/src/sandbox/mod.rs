@@ -9,6 +9,7 @@ pub mod caps;
 pub mod cgroup;
 pub mod control;
 pub mod etc;
+pub mod git_config;
 pub mod host;
 pub mod idmap;
 pub mod init;

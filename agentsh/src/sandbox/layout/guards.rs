@@ -1,6 +1,6 @@
 //! What no grant can undo: masks over secrets, and files that run code later, read-only in every writable directory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use super::Builder;
@@ -25,7 +25,8 @@ impl Builder<'_> {
     }
 
     /// On top of the grants: hook files read-only, secrets and denied paths hidden.
-    pub(super) fn guard(&mut self, grants: &BTreeMap<PathBuf, Access>) {
+    pub(super) fn guard(&mut self) {
+        let grants = self.granted.clone();
         let reach = |path: &Path| {
             grants
                 .iter()
@@ -42,7 +43,7 @@ impl Builder<'_> {
                 }
             }
         }
-        for (grant, access) in grants {
+        for (grant, access) in &grants {
             if *access == Access::ReadWrite
                 && self.host.look(grant) == Some(Found::Directory)
                 && self.masked(grant).is_none()
@@ -81,73 +82,17 @@ impl Builder<'_> {
         match self.host.repositories(directory) {
             Some(found) => {
                 for entry in &found {
-                    // Bound once more, the directory would cover what was guarded in it.
-                    if entry == directory { self.guard_git(entry) } else { self.guard_entry(entry) }
+                    // The grant itself is a mount point already.
+                    if entry == directory { self.guard_git(entry, entry) } else { self.guard_entry(entry) }
                 }
             }
             None => self.layout.unsearched.push(directory.to_owned()),
         }
     }
 
-    /// A `.git`, or a repository without a working tree. It becomes a mount point of its own, so that it cannot be moved
-    /// away and made anew.
-    fn guard_entry(&mut self, git: &Path) {
-        match self.host.look(git) {
-            Some(Found::Directory) => {
-                self.bind(git, Access::ReadWrite, Kind::Directory);
-                self.guard_git(git);
-            }
-            // The working tree of a repository that lies elsewhere, perhaps in the project.
-            Some(Found::File) => {
-                let elsewhere = self.host.git_directory(git).filter(|found| self.may_be_written(found));
-                self.read_only(git);
-                if let Some(found) = elsewhere
-                    && self.host.look(&found) == Some(Found::Directory)
-                    && self.link_to(&found).is_none()
-                {
-                    self.bind(&found, Access::ReadWrite, Kind::Directory);
-                    self.guard_git(&found);
-                }
-            }
-            Some(Found::Symlink) => {
-                self.layout.refused.push((git.to_owned(), "a repository behind a link cannot be guarded"));
-                self.hide(git);
-            }
-            _ => {}
-        }
-    }
-
-    /// What git runs, or reads to know what to run.
-    fn guard_git(&mut self, git: &Path) {
-        self.guard_directory(git);
-        let hooks = self.host.hooks_path(&git.join("config"));
-        if let Some(hooks) = hooks.filter(|hooks| self.may_be_written(hooks)) {
-            self.read_only(&hooks);
-            self.stand_in(&hooks, Kind::Directory);
-        }
-        // Submodules keep their hooks and configuration here, linked working trees the way back.
-        match self.host.modules(git) {
-            Some(found) => {
-                found.directories.iter().for_each(|inner| self.guard_directory(inner));
-                found.links.iter().for_each(|link| self.hide(link));
-            }
-            None => self.layout.unsearched.push(git.to_owned()),
-        }
-    }
-
-    fn guard_directory(&mut self, git: &Path) {
-        for name in ["hooks", "config", "config.worktree", "commondir", "gitdir"] {
-            self.read_only(&git.join(name));
-        }
-        // What is missing must not come into being either: `commondir` would send git elsewhere for all the others.
-        self.stand_in(&git.join("hooks"), Kind::Directory);
-        self.stand_in(&git.join("config.worktree"), Kind::File);
-        self.stand_in(&git.join(builtin_paths::GIT_COMMON), Kind::File);
-    }
-
     /// Something that must not come into being. Also where something stands: it may be the stand-in of another run, which
     /// must outlive it. Where a directory on the way is missing, that one must not come into being.
-    fn stand_in(&mut self, path: &Path, kind: Kind) {
+    pub(super) fn stand_in(&mut self, path: &Path, kind: Kind) {
         if self.lifted(path) || self.link_to(path).is_some() {
             return;
         }
@@ -165,9 +110,12 @@ impl Builder<'_> {
         self.layout.placeholders.push(place);
     }
 
-    /// Whether a path lies below the project or a grant.
-    fn may_be_written(&self, path: &Path) -> bool {
-        self.root_of(path).is_some_and(|root| root != path)
+    /// Whether a path lies below a grant that is writable, and in none that is read-only and nearer.
+    pub(super) fn may_be_written(&self, path: &Path) -> bool {
+        let nearest = self.granted.iter().filter(|(grant, _)| path.starts_with(grant));
+        nearest
+            .max_by_key(|(grant, _)| grant.as_os_str().len())
+            .is_some_and(|(grant, access)| path != grant && *access == Access::ReadWrite)
     }
 
     /// The first link on the way to a path below the project or a grant.
@@ -180,7 +128,7 @@ impl Builder<'_> {
         Some(link.to_owned())
     }
 
-    fn read_only(&mut self, path: &Path) {
+    pub(super) fn read_only(&mut self, path: &Path) {
         if self.lifted(path) {
             return;
         }
@@ -239,20 +187,14 @@ impl Builder<'_> {
 
     /// Directories between a writable grant and something guarded in it. As mount points they can be neither moved
     /// nor removed; otherwise whoever renames the parent makes the guarded file anew.
-    pub(super) fn held(&self, grants: &BTreeMap<PathBuf, Access>, guards: &[Mount]) -> BTreeSet<PathBuf> {
+    pub(super) fn held(&self, guards: &[Mount]) -> BTreeSet<PathBuf> {
         let targets: BTreeSet<&Path> = guards.iter().map(|mount| mount.target.as_path()).collect();
-        let writable = |path: &Path| {
-            let above = grants.iter().filter(|(grant, _)| path.starts_with(grant) && path != grant.as_path());
-            above
-                .max_by_key(|(grant, _)| grant.as_os_str().len())
-                .is_some_and(|(_, access)| *access == Access::ReadWrite)
-        };
         targets
             .iter()
-            .flat_map(|target| target.ancestors().skip(1).take_while(|above| writable(above)))
+            .flat_map(|target| target.ancestors().skip(1).take_while(|above| self.may_be_written(above)))
             .filter(|above| {
                 !targets.contains(above)
-                    && !grants.contains_key(*above)
+                    && !self.granted.contains_key(*above)
                     && self.host.look(above) == Some(Found::Directory)
                     && self.link_to(above).is_none()
             })
