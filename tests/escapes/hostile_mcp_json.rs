@@ -44,6 +44,61 @@ fn its_arguments_open_nothing_outside_the_project() {
     }
 }
 
+/// What a command names is shown to it, masks or not: of a project's server only where programs are installed.
+#[test]
+fn its_commands_show_nothing_outside_the_project() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let key = place.write(place.home.join(".ssh/id_ed25519"), "TOPSECRET");
+        let letter = place.write(place.home.join("Documents/letter.sh"), "TOPSECRET");
+        place.write("lib/evil.pl", "print 'x';");
+        place.write("lib/evil.js", "process.stdin.resume();");
+        std::os::unix::fs::symlink(place.home.join("Documents"), place.project.join("lib/documents")).unwrap();
+        let perl = |file: &std::path::Path| json!({"command": "perl", "args": ["-e", "do './lib/evil.pl'", file]});
+        let config = json!({"mcpServers": {
+            "masked": perl(&key),
+            "personal": perl(&letter),
+            "shell": {"command": "sh", "args": ["-e", letter]},
+            "linked": {"command": "sh", "args": ["lib/documents/letter.sh"]},
+            "python": {"command": "python3", "args": [letter]},
+            "wrapped": {"command": "env", "args": ["A=1", "perl", "-e", "do './lib/evil.pl'", letter]},
+            "system": {"command": "perl", "args": ["-e", "do './lib/evil.pl'", "/etc/shadow"]},
+            "fine": {"command": place.program("fixture_server")},
+        }});
+        place.write(".mcp.json", config.to_string());
+        let wanted = config["mcpServers"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let asked: Vec<_> = wanted.iter().map(|id| read_file(id, &place.project.join("lib/evil.js"))).collect();
+        let answers = script(&place, &json!(asked));
+        for (index, id) in wanted.iter().enumerate() {
+            let said = answers.json[index].to_string();
+            assert!(!said.contains("TOPSECRET"), "{mode:?} {id} {said}");
+            let errors = &answers.outcome.stderr;
+            let refused = errors.contains(&format!("cannot start server '{id}': its command names"));
+            // Nobody but root may read this one, and then it is not even looked at.
+            let unreadable = id == "system" && errors.contains("/etc/shadow");
+            assert_eq!(refused || unreadable, id != "fine", "{mode:?} {id} {said} {}", answers.outcome);
+        }
+    }
+}
+
+/// An `env` in the command is no other than the `env` of the declaration.
+#[test]
+fn a_wrapper_sets_no_variables_that_load_code() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let command = |more: &str| json!({"command": "env", "args": [more, "PLAIN=passed", place.program("fixture_server")]});
+        let config = json!({"mcpServers": {"one": command("NODE_OPTIONS=--require=/x"), "two": command("LD_AUDIT=/x")}});
+        place.write(".mcp.json", config.to_string());
+        let ask = |server: &str, name: &str| json!({"server": server, "tool": "env", "arguments": {"name": name}});
+        let answers = script(
+            &place,
+            &json!([ask("one", "NODE_OPTIONS"), ask("two", "LD_AUDIT"), ask("one", "PLAIN"), ask("two", "PLAIN")]),
+        );
+        let said: Vec<_> = (0..4).map(|index| answers.text(index)).collect();
+        assert_eq!(said, ["(not set)", "(not set)", "passed", "passed"], "{mode:?} {}", answers.outcome);
+    }
+}
+
 #[test]
 fn the_users_own_configuration_does() {
     for mode in Mode::all() {

@@ -144,6 +144,37 @@ fn install_scripts_run_only_when_the_policy_says_so() {
     assert!(ran());
 }
 
+/// What runs there can write everything that its sandbox shows, and nothing is written on its behalf outside.
+#[test]
+fn install_scripts_find_no_credentials_and_lead_nobody_elsewhere() {
+    if !has_npm() {
+        return;
+    }
+    let mut registry = Registry::start();
+    for mode in Mode::all() {
+        let place = place(mode, &registry);
+        let victim = place.write(place.home.join("victim"), "untouched");
+        let config = std::fs::read_to_string(place.home.join(".npmrc")).unwrap();
+        let credentials = format!("{config}//127.0.0.1:{}/:_authToken=TOPSECRET\n", registry.port);
+        place.write(place.home.join(".npmrc"), credentials);
+        let tells = format!(
+            "ln -sf {victim} ../../../record; cat $HOME/.npmrc > found 2>&1; env >> found; \
+             (exec 3<>/dev/tcp/127.0.0.1/{port}) 2>> found && printf CONN%sED ECT >> found; true",
+            victim = victim.display(),
+            port = registry.port
+        );
+        let script = json!({"scripts": {"postinstall": format!("bash -c '{tells}'")}});
+        registry.publish("hostile", "1.0.0", &answering("'ok'"), &script);
+        place.policy("version: 1\nsandbox: {mcp: {servers: [{id: t, install_scripts: allow}]}}\n");
+        assert_eq!(*start(&place, "t", &["hostile"], &[]).said(), "ok");
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "untouched", "{mode:?}");
+        let found = files(&store(&place)).into_iter().find(|path| path.ends_with("found")).unwrap();
+        let found = std::fs::read_to_string(found).unwrap();
+        assert!(found.contains("PATH="), "{found}");
+        assert!(!found.contains("TOPSECRET") && !found.contains("CONNECTED"), "{mode:?} {found}");
+    }
+}
+
 #[test]
 fn what_goes_wrong_is_said_and_a_changed_store_is_refused() {
     if !has_npm() {

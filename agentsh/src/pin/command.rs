@@ -211,7 +211,7 @@ fn env(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Ta
                     if name == "PATH" {
                         next.path_env = value.into();
                     }
-                    context.env.insert(name.to_owned(), value.to_owned());
+                    context.set_by_words(name, value);
                 }
                 None => {
                     next.word = word;

@@ -17,7 +17,11 @@ pub(super) struct Context<'a> {
     pub hasher: Hasher<'a>,
     pub files: Vec<PinnedFile>,
     pub trees: Vec<PinnedTree>,
-    pub env: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
+    /// Of `env`, what a wrapper sets.
+    worded: BTreeSet<String>,
+    /// Packages that the command line adds to the one that it starts.
+    pub has_more_packages: bool,
     pub cwd: Option<PathBuf>,
     read_roots: BTreeSet<PathBuf>,
     unpinned: Vec<String>,
@@ -41,6 +45,8 @@ impl<'a> Context<'a> {
             files: Vec::new(),
             trees: Vec::new(),
             env: BTreeMap::new(),
+            worded: BTreeSet::new(),
+            has_more_packages: false,
             cwd: None,
             read_roots: BTreeSet::new(),
             unpinned: Vec::new(),
@@ -55,6 +61,18 @@ impl<'a> Context<'a> {
             .or_else(|| self.request.env.get(name))
             .map(String::as_str)
             .filter(|v| !v.is_empty())
+    }
+
+    /// A variable that the interpreter needs.
+    pub fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.worded.remove(name);
+        self.env.insert(name.to_owned(), value.into());
+    }
+
+    /// A variable out of the words of the command.
+    pub fn set_by_words(&mut self, name: &str, value: &str) {
+        self.worded.insert(name.to_owned());
+        self.env.insert(name.to_owned(), value.to_owned());
     }
 
     /// Pins one file, once; `path` has no links in it.
@@ -154,12 +172,16 @@ impl<'a> Context<'a> {
             .read_roots
             .iter()
             .filter(|root| !self.read_roots.iter().any(|other| other != *root && root.starts_with(other)));
+        let mut env = self.env;
+        let worded = self.worded.iter().filter_map(|name| env.remove_entry(name)).collect();
         let mut resolved = Resolved {
             launcher: target.launcher,
             identity: target.identity,
             program: target.program,
             argv: target.argv,
-            env: self.env,
+            env,
+            worded,
+            has_additions: self.has_more_packages || self.inline.is_some(),
             cwd: self.cwd,
             read_roots: shown.cloned().collect(),
             files: self.files,

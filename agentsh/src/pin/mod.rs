@@ -116,8 +116,12 @@ pub struct Resolved {
     pub program: PathBuf,
     /// `argv[0]` included.
     pub argv: Vec<OsString>,
-    /// Variables to set on top of the environment: those of an `env` wrapper, and what the interpreter needs.
+    /// Variables to set on top of the environment, because the interpreter needs them.
     pub env: BTreeMap<String, String>,
+    /// Variables that an `env` wrapper sets: words of the command, as good as who wrote it.
+    pub worded: BTreeMap<String, String>,
+    /// Program text or packages on the command line, beside what `identity` names.
+    pub has_additions: bool,
     /// The working directory when the command line chooses one (`env -C`, `uv --directory`).
     pub cwd: Option<PathBuf>,
     pub files: Vec<PinnedFile>,

@@ -42,6 +42,7 @@ pub(super) fn resolve(
             wanted: Some(Box::new(wanted(&line))),
         });
     };
+    context.has_more_packages |= !line.beside.is_empty();
     let mut target = start(context, command, &entry, line.rest)?;
     target.launcher = Launcher::Npx;
     target.identity = package.identity();

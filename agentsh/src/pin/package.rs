@@ -30,13 +30,26 @@ impl Package {
         self.root.iter().any(|part| part == "node_modules")
     }
 
-    /// `npm:NAME@VERSION`.
+    /// `npm:NAME@VERSION`. A registry lets anybody write any name into a manifest, and an alias installs one package
+    /// under another's name: where the two disagree, the place is the identity.
     pub fn identity(&self) -> String {
+        if self.is_installed() && self.installed_name() != self.name {
+            return format!("file:{}", self.root.display());
+        }
         let name = self.name.clone().unwrap_or_else(|| self.root.display().to_string());
         match &self.version {
             Some(version) => format!("npm:{name}@{version}"),
             None => format!("npm:{name}"),
         }
+    }
+
+    /// The name under which it lies in `node_modules`.
+    fn installed_name(&self) -> Option<String> {
+        let mut parts: Vec<String> = Vec::new();
+        for part in self.root.iter().rev().take_while(|part| *part != "node_modules") {
+            parts.insert(0, part.to_str()?.to_owned());
+        }
+        Some(parts.join("/"))
     }
 
     /// The file behind `command`; without a command: the one named like the package, or the only one.

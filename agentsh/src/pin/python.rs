@@ -32,8 +32,8 @@ pub(super) fn resolve(
 ) -> Result<Target, PinError> {
     let line = python_line::parse(&command.args)?;
     let installation = python_env::pin(context, found, !line.no_user_site)?;
-    context.env.insert("PYTHONPYCACHEPREFIX".to_owned(), NO_CACHE.to_owned());
-    context.env.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
+    context.set("PYTHONPYCACHEPREFIX", NO_CACHE);
+    context.set("PYTHONDONTWRITEBYTECODE", "1");
     for name in ["PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"] {
         if context.variable(name).is_some() {
             context.note(format!("what Python finds through {name}"));

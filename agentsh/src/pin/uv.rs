@@ -82,6 +82,7 @@ fn tool(
     if !explicit {
         specs.insert(0, Spec::parse(word)?);
     }
+    context.has_more_packages |= specs.len() > 1;
     let wanted = Wanted { registry: Registry::Pypi, specs: specs.iter().map(Spec::text).collect() };
     let stored = context.request.store.map(|store| store.find(&wanted)).transpose()?.flatten();
     let candidates = match stored {
@@ -198,8 +199,8 @@ fn run(context: &mut Context<'_>, command: &Command, line: Line) -> Result<Optio
     };
     let path = std::iter::once(environment.join("bin")).chain(search::path_directories(&command.path_env));
     let path = std::env::join_paths(path).unwrap_or_else(|_| command.path_env.clone());
-    context.env.insert("VIRTUAL_ENV".to_owned(), environment.display().to_string());
-    context.env.insert("PATH".to_owned(), path.to_string_lossy().into_owned());
+    context.set("VIRTUAL_ENV", environment.display().to_string());
+    context.set("PATH", path.to_string_lossy());
     let mut inner = command.clone();
     inner.cwd = cwd;
     inner.path_env = path;

@@ -7,6 +7,7 @@ pub mod context;
 pub mod environment;
 pub mod fetch;
 pub mod grants;
+mod installed;
 pub mod launch;
 pub mod mcp_run;
 pub mod network;

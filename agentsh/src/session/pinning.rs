@@ -18,7 +18,7 @@ use crate::types::{FileKey, ServerId};
 use sha2::{Digest, Sha256};
 
 use super::server::Declaration;
-use super::{Session, fetch};
+use super::{Session, fetch, installed};
 
 /// Larger files are bound where they are instead of being copied into the sandbox's memory.
 const LARGEST_COPY: u64 = 16 << 20;
@@ -48,7 +48,9 @@ pub struct Command {
 pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<Pinned, StartError> {
     let id = &declaration.id;
     let mut env = session.context.env.clone();
-    env.extend(declaration.env.clone());
+    // What the process will not have does not lead to its program either.
+    let counts = |name: &str| declaration.users_word || !crate::policy::env::is_loader(name);
+    env.extend(declaration.env.clone().into_iter().filter(|(name, _)| counts(name)));
     let command = Command {
         program: declaration.command.clone(),
         args: declaration.args.clone(),
@@ -66,6 +68,16 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
         .await
         .map_err(|error| refuse(format!("cannot start server '{id}': {error}")))?;
     let resolved = &pinned.resolved;
+    if !declaration.users_word
+        && let Some(path) = installed::out_of_place(resolved, &session.context)
+    {
+        return Err(refuse(format!(
+            "cannot start server '{id}': its command names {}, which is neither in the project nor an installed \
+             program, and the server came with the project; declare it in your own configuration of the agent to \
+             let it have that",
+            path.display()
+        )));
+    }
     let known = stored.map(|pin| PinnedState {
         digest: pin.state.digest,
         program: pin.state.program,

@@ -107,14 +107,17 @@ fn find(
     let inside = own.chain(files).any(of_project);
     let found = profile::of_package(&package, &context.config)
         .map_err(|error| refuse(error.render().trim_end().trim_start_matches("error: ").to_owned()))?;
-    if inside && let Some(found) = &found {
-        session.note(&format!(
-            "server '{}' does not get the profile {}: its program lies in the project",
-            declaration.id, found.name
-        ));
+    // As good as a program out of the project: what it adds may do anything in the package's name.
+    let added = resolved.has_additions && !declaration.users_word;
+    if (inside || added)
+        && let Some(found) = &found
+    {
+        let why = if inside { "its program lies in the project" } else { "the project adds code to its program" };
+        let (id, profile) = (&declaration.id, &found.name);
+        session.note(&format!("server '{id}' does not get the profile {profile}: {why}"));
         return Ok((None, None));
     }
-    Ok(((!inside).then_some(package), found))
+    Ok(((!inside && !added).then_some(package), found))
 }
 
 /// What a server is for data: what the policy says, else its profile, else what is known of its package, else the

@@ -319,6 +319,7 @@ fn agent_environment(
         !own
     });
     env.extend(launch.env.clone());
+    env.extend(pinned.resolved.worded.clone());
     env.extend(pinned.resolved.env.clone());
     environment::settle(&mut env, context);
     if !stripped.is_empty() {

@@ -128,6 +128,8 @@ impl Server {
         for (name, value) in given.env {
             env.entry(name).or_insert(value);
         }
+        let own = self.declaration.users_word;
+        environment::overlay(&mut env, &resolved.worded, &self.process.env, own);
         env.extend(resolved.env.clone());
         environment::settle(&mut env, &session.context);
         let bundle = trust::give(&session, &self.process.network, &mut env);

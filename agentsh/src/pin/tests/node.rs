@@ -137,7 +137,7 @@ fn shebang_lines_are_followed() {
     let script = machine.program("s/run", "#!/usr/bin/env -S A=1 node --no-warnings\n");
     let resolved = machine.ok(&[&text(&script), "x"]);
     assert_eq!(argv(&resolved), [node, "--no-warnings".into(), "--".into(), text(&script), "x".into()]);
-    assert_eq!(resolved.env["A"], "1");
+    assert_eq!(resolved.worded["A"], "1");
 
     // An interpreter that is a script itself, as far as the limit.
     machine.program("chain/0", &format!("#!{}\n", machine.at("opt/bin/sh").display()));
@@ -305,7 +305,7 @@ fn shells_containers_and_env_say_what_is_not_pinned() {
 
     let entry = machine.file("project/main.js", "x");
     let resolved = machine.ok(&["env", "A=1", "B=x=y", "node", "main.js"]);
-    assert_eq!((resolved.env["A"].as_str(), resolved.env["B"].as_str()), ("1", "x=y"));
+    assert_eq!((resolved.worded["A"].as_str(), resolved.worded["B"].as_str()), ("1", "x=y"));
     assert_eq!(argv(&resolved)[1], text(&entry));
     assert!(machine.ok(&["env"]).program.ends_with("env"), "alone it is just a program");
     for bad in [&["env", "-i", "node"][..], &["env", "-S", "\"node"], &["env", "-S", "$X"]] {

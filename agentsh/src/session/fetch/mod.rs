@@ -111,6 +111,10 @@ fn staging(store: &Store) -> Result<PathBuf, FetchError> {
 /// Moves the tree to where its content says, and writes the record last.
 async fn keep(store: &Store, wanted: &Wanted, tree: &Path) -> Result<(), FetchError> {
     let io = |doing| move |source| FetchError::Io { doing, source };
+    // What ran there could put something else in its place.
+    if !std::fs::symlink_metadata(tree).is_ok_and(|found| found.is_dir()) {
+        return Err(io("keep the package")(std::io::ErrorKind::NotADirectory.into()));
+    }
     let (registry, from) = (wanted.registry, tree.to_owned());
     let name = tokio::task::spawn_blocking(move || Store::name(registry, &from, &mut NoCache, &mut |_| {}))
         .await
@@ -124,8 +128,10 @@ async fn keep(store: &Store, wanted: &Wanted, tree: &Path) -> Result<(), FetchEr
         Err(source) => return Err(FetchError::Io { doing: "keep the package", source }),
     }
     let record = store.request(wanted);
-    let written = tree.with_file_name("record");
-    std::fs::create_dir_all(record.parent().unwrap_or(&store.root)).map_err(io("make the store"))?;
+    let records = record.parent().unwrap_or(&store.root);
+    std::fs::create_dir_all(records).map_err(io("make the store"))?;
+    // Never below what was writable there: a link would lead this elsewhere.
+    let written = records.join(format!("new-{}", uuid::Uuid::now_v7().simple()));
     std::fs::write(&written, format!("{name}\n")).map_err(io("write the record of the package"))?;
     std::fs::rename(&written, &record).map_err(io("write the record of the package"))
 }

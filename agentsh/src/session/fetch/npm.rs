@@ -43,33 +43,46 @@ pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
     .map(str::to_owned)
     .into();
     args.push(format!("--prefix={}", job.tree().display()));
-    args.push(format!("--ignore-scripts={}", !job.run_scripts));
+    // Scripts run afterwards, where there are neither credentials nor a registry that takes them.
+    args.push("--ignore-scripts=true".to_owned());
     args.push("--".to_owned());
     args.extend(job.wanted.specs.iter().cloned());
-    let done = stage::run(
-        job,
-        Task {
-            tool: TOOL,
-            program: TOOL,
-            args,
-            env: BTreeMap::from([
-                ("NPM_CONFIG_USERCONFIG".to_owned(), npmrc.display().to_string()),
-                ("NPM_CONFIG_GLOBALCONFIG".to_owned(), "/nonexistent".to_owned()),
-            ]),
-            read: settings.read,
-            // Registries and their credentials, and nothing else of the user's file.
-            files: vec![(npmrc, (settings.lines.join("\n") + "\n").into_bytes())],
-            reach: &settings.registries,
-        },
-    )
-    .await?;
-    if done.code != 0 {
-        return Err(failure(TOOL, &settings.registries, &format!("{}{}", done.output, done.errors)));
-    }
+    let userconfig = ("NPM_CONFIG_USERCONFIG".to_owned(), npmrc.display().to_string());
+    let globalconfig = ("NPM_CONFIG_GLOBALCONFIG".to_owned(), "/nonexistent".to_owned());
+    let installing = Task {
+        tool: TOOL,
+        program: TOOL,
+        args,
+        env: BTreeMap::from([userconfig, globalconfig.clone()]),
+        read: settings.read,
+        // Registries and their credentials, and nothing else of the user's file.
+        files: vec![(npmrc, (settings.lines.join("\n") + "\n").into_bytes())],
+        reach: &settings.registries,
+    };
+    finished(stage::run(job, installing).await?, &settings.registries)?;
     if !job.run_scripts {
         say_what_did_not_run(job);
+        return Ok(());
     }
-    Ok(())
+    let prefix = format!("--prefix={}", job.tree().display());
+    let words = ["rebuild", "--no-update-notifier", "--no-progress", "--loglevel=error", prefix.as_str()];
+    let building = Task {
+        tool: TOOL,
+        program: TOOL,
+        args: words.map(str::to_owned).into(),
+        env: BTreeMap::from([globalconfig]),
+        read: Vec::new(),
+        files: Vec::new(),
+        reach: &[],
+    };
+    finished(stage::run(job, building).await?, &[])
+}
+
+fn finished(done: stage::Done, registries: &[Address]) -> Result<(), FetchError> {
+    if done.code == 0 {
+        return Ok(());
+    }
+    Err(failure(TOOL, registries, &format!("{}{}", done.output, done.errors)))
 }
 
 /// Asks npm itself, so that every place where it looks counts. Without network.

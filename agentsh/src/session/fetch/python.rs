@@ -1,8 +1,13 @@
 //! Packages of a Python index: a virtual environment that does not care where it lies, filled by pip.
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
+use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::session::address::Address;
@@ -19,6 +24,8 @@ from pip._internal.models.index import PyPI\n\
 c = Configuration(isolated=False)\n\
 c.load()\n\
 print(json.dumps({'items': dict(c.items()), 'index': PyPI.simple_url, 'files': PyPI.file_storage_domain}))\n";
+/// A larger file in `bin` is a program, not a script that pip wrote.
+const MOST_COMMAND: u64 = 1 << 20;
 const SYSTEM_SETTINGS: [&str; 2] = ["/etc/pip.conf", "/etc/xdg/pip/pip.conf"];
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -163,22 +170,22 @@ fn read(answer: &Value, uv: &BTreeMap<String, String>) -> Option<Settings> {
     Some(settings)
 }
 
-/// Commands find their interpreter beside themselves, and nothing names the place where it was made.
+/// Commands find their interpreter beside themselves, and nothing names the place where it was made. What the package
+/// could write is only touched through directories that were opened without following links.
 fn relocate(tree: &Path) -> std::io::Result<()> {
     const HEADER: &str =
         "#!/bin/sh\n'''exec' \"$(dirname -- \"$(realpath -- \"$0\")\")\"/'python3' \"$0\" \"$@\"\n' '''\n";
     let own = tree.join("bin/").display().to_string();
-    for entry in std::fs::read_dir(tree.join("bin"))? {
-        let path = entry?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if name.to_lowercase().starts_with("activate") {
-            std::fs::remove_file(&path)?;
+    let top = directory(CWD, tree)?;
+    let commands = directory(&top, Path::new("bin"))?;
+    for entry in Dir::read_from(&commands)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_string_lossy().to_lowercase().starts_with("activate") {
+            rustix::fs::unlinkat(&commands, name, AtFlags::empty())?;
             continue;
         }
-        if !std::fs::symlink_metadata(&path)?.is_file() {
-            continue;
-        }
-        let Ok(text) = String::from_utf8(std::fs::read(&path)?) else { continue };
+        let Some(text) = text(&commands, name)? else { continue };
         let lines = |count: usize| text.splitn(count + 1, '\n').nth(count).unwrap_or_default();
         let first = text.lines().next().unwrap_or_default();
         let second = text.lines().nth(1).unwrap_or_default();
@@ -190,12 +197,39 @@ fn relocate(tree: &Path) -> std::io::Result<()> {
             continue;
         };
         // In place: the file stays executable.
-        std::fs::write(&path, format!("{HEADER}{body}"))?;
+        overwrite(&commands, name, &format!("{HEADER}{body}"))?;
     }
-    let settings = tree.join("pyvenv.cfg");
-    let text = std::fs::read_to_string(&settings)?;
+    let settings = c"pyvenv.cfg";
+    let text = text(&top, settings)?.ok_or(std::io::ErrorKind::InvalidData)?;
     let kept = text.lines().filter(|line| !line.starts_with("command"));
-    std::fs::write(&settings, kept.collect::<Vec<_>>().join("\n") + "\n")
+    overwrite(&top, settings, &(kept.collect::<Vec<_>>().join("\n") + "\n"))
+}
+
+fn directory(at: impl AsFd, path: &Path) -> std::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(at, path, flags, Mode::empty())?)
+}
+
+/// None for what is no regular file, or no text.
+fn text(at: impl AsFd, name: &CStr) -> std::io::Result<Option<String>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = match rustix::fs::openat(at, name, flags, Mode::empty()) {
+        Ok(file) => std::fs::File::from(file),
+        Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > MOST_COMMAND {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8(bytes).ok())
+}
+
+fn overwrite(at: impl AsFd, name: &CStr, content: &str) -> std::io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    std::fs::File::from(rustix::fs::openat(at, name, flags, Mode::empty())?).write_all(content.as_bytes())
 }
 
 #[cfg(test)]
@@ -232,6 +266,9 @@ mod tests {
         .unwrap();
         std::fs::write(tree.join("bin/other"), "#!/bin/sh\necho\n").unwrap();
         std::fs::write(tree.join("bin/activate"), "").unwrap();
+        let (outside, script) = (tempfile::tempdir().unwrap(), format!("#!{own}\nimport x\n"));
+        std::fs::write(outside.path().join("script"), &script).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("script"), tree.join("bin/link")).unwrap();
         std::fs::write(tree.join("pyvenv.cfg"), format!("home = /usr/bin\ncommand = {own}\n")).unwrap();
         relocate(tree).unwrap();
         let text = |name: &str| std::fs::read_to_string(tree.join(name)).unwrap();
@@ -241,5 +278,13 @@ mod tests {
         assert_eq!(text("bin/other"), "#!/bin/sh\necho\n");
         assert!(!tree.join("bin/activate").exists());
         assert_eq!(text("pyvenv.cfg"), "home = /usr/bin\n");
+        assert_eq!(text("bin/link"), script, "what a link names is not the package's");
+        // A package that ran could put links in the place of what is written.
+        std::fs::rename(tree.join("pyvenv.cfg"), outside.path().join("settings")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("settings"), tree.join("pyvenv.cfg")).unwrap();
+        assert!(relocate(tree).is_err());
+        std::fs::rename(tree.join("bin"), outside.path().join("bin")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("bin"), tree.join("bin")).unwrap();
+        assert!(relocate(tree).is_err());
     }
 }

@@ -60,6 +60,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     };
     let pinned = pinning::resolve(session, command, None).await.map_err(|error| cannot(error.to_string()))?;
     let resolved = &pinned.resolved;
+    env.extend(resolved.worded.clone());
     env.extend(resolved.env.clone());
     environment::settle(&mut env, context);
 

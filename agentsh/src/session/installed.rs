@@ -1,0 +1,108 @@
+//! Where programs of the user and of the machine lie. A command that came with the project may run what lies there, or
+//! in the project: its words name nothing else.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::pin::{Resolved, Role};
+use crate::policy::builtin_paths::HOME_MASKS;
+use crate::sandbox::layout::is_system;
+
+use super::Context;
+
+/// Below the home directory: what installers and package managers keep.
+const IN_HOME: &[&str] = &[
+    ".asdf",
+    ".bun",
+    ".cache/deno",
+    ".cache/node/corepack",
+    ".cache/pipx",
+    ".cache/pnpm",
+    ".cache/uv",
+    ".cargo/bin",
+    ".deno",
+    ".local/lib",
+    ".local/pipx",
+    ".local/share/fnm",
+    ".local/share/mise",
+    ".local/share/pipx",
+    ".local/share/pnpm",
+    ".local/share/uv",
+    ".npm",
+    ".npm-global",
+    ".nvm",
+    ".pyenv",
+    ".rbenv",
+    ".rustup",
+    ".volta",
+    "go/bin",
+];
+/// Of the user's environment: each names such a place.
+const VARIABLES: &[&str] = &[
+    "BUN_INSTALL",
+    "DENO_DIR",
+    "NPM_CONFIG_CACHE",
+    "NPM_CONFIG_PREFIX",
+    "NVM_DIR",
+    "PIPX_HOME",
+    "PNPM_HOME",
+    "PYENV_ROOT",
+    "UV_CACHE_DIR",
+    "UV_PYTHON_INSTALL_DIR",
+    "UV_TOOL_DIR",
+    "VIRTUAL_ENV",
+    "VOLTA_HOME",
+    "npm_config_cache",
+    "npm_config_prefix",
+];
+/// Whoever keeps one of these in a directory keeps an installation around it.
+const INTERPRETERS: &[&str] = &["node", "python3", "python", "bun", "deno", "uv", "ruby", "perl", "php", "java"];
+
+/// The first file or directory that `resolved` would show although it lies neither in the project nor where programs
+/// are installed. A program that is executed itself learns no more from its own file.
+#[must_use]
+pub fn out_of_place<'r>(resolved: &'r Resolved, context: &Context) -> Option<&'r Path> {
+    let places = places(context);
+    let masks: Vec<PathBuf> = HOME_MASKS.iter().map(|(mask, _)| context.home.join(mask)).collect();
+    let executed = |path: &Path| {
+        resolved.files.iter().any(|file| file.path == path && file.role != Role::Entry)
+    };
+    let is_fine = |path: &Path| {
+        let below = |places: &[PathBuf]| places.iter().any(|place| path.starts_with(place));
+        is_system(path)
+            || executed(path)
+            || path.starts_with(&context.project)
+            || path.starts_with(&context.data)
+            || below(&places) && !below(&masks)
+    };
+    let files = resolved.files.iter().map(|file| file.path.as_path());
+    let trees = resolved.trees.iter().map(|tree| tree.root.as_path());
+    let shown = resolved.read_roots.iter().map(PathBuf::as_path);
+    files.chain(trees).chain(shown).find(|path| !is_fine(path))
+}
+
+/// As named, and with links followed.
+fn places(context: &Context) -> Vec<PathBuf> {
+    let mut places: BTreeSet<PathBuf> = IN_HOME.iter().map(|path| context.home.join(path)).collect();
+    places.extend(VARIABLES.iter().filter_map(|name| context.env.get(*name)).map(PathBuf::from));
+    for directory in std::env::split_paths(context.env.get("PATH").map_or("", String::as_str)) {
+        let holds = |directory: &Path| INTERPRETERS.iter().any(|name| directory.join(name).exists());
+        for directory in directory.canonicalize().iter().chain([&directory]) {
+            if holds(directory) {
+                places.extend(directory.parent().map(Path::to_owned));
+            }
+            places.insert(directory.clone());
+        }
+    }
+    let real = places.iter().filter_map(|place| place.canonicalize().ok()).collect::<Vec<_>>();
+    places.extend(real);
+    places.retain(|place| place.is_absolute() && !holds_more(place, &context.home));
+    places.into_iter().collect()
+}
+
+/// Where unrelated things lie side by side.
+fn holds_more(place: &Path, home: &Path) -> bool {
+    home.starts_with(place)
+        || [".local", ".config", ".cache", ".local/share"].iter().any(|part| place == home.join(part))
+        || ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|shared| place == Path::new(shared))
+}
