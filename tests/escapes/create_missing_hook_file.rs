@@ -21,9 +21,17 @@ fn it_cannot_be_made() {
         expected.push(no(format!("rename {project}/.vscode {project}/away")));
         expected.push(yes(format!("create {project}/main.rs")));
         sandbox.holds(&expected);
-        for file in
-            MISSING.iter().chain(&[".claude", ".vscode", ".husky", ".idea", ".cursor", ".devcontainer", ".codex", ".gemini", ".opencode"])
-        {
+        for file in MISSING.iter().chain(&[
+            ".claude",
+            ".vscode",
+            ".husky",
+            ".idea",
+            ".cursor",
+            ".devcontainer",
+            ".codex",
+            ".gemini",
+            ".opencode",
+        ]) {
             assert!(!place.project.join(file).exists(), "{file} was left behind");
         }
     });

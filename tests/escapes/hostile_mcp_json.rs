@@ -53,8 +53,10 @@ fn its_commands_show_nothing_outside_the_project() {
         let letter = place.write(place.home.join("Documents/letter.sh"), "TOPSECRET");
         place.write("lib/evil.pl", "print 'x';");
         place.write("lib/evil.js", "process.stdin.resume();");
-        std::os::unix::fs::symlink(place.home.join("Documents"), place.project.join("lib/documents")).unwrap();
-        let perl = |file: &std::path::Path| json!({"command": "perl", "args": ["-e", "do './lib/evil.pl'", file]});
+        std::os::unix::fs::symlink(place.home.join("Documents"), place.project.join("lib/documents"))
+            .unwrap();
+        let perl =
+            |file: &std::path::Path| json!({"command": "perl", "args": ["-e", "do './lib/evil.pl'", file]});
         let config = json!({"mcpServers": {
             "masked": perl(&key),
             "personal": perl(&letter),
@@ -67,7 +69,8 @@ fn its_commands_show_nothing_outside_the_project() {
         }});
         place.write(".mcp.json", config.to_string());
         let wanted = config["mcpServers"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        let asked: Vec<_> = wanted.iter().map(|id| read_file(id, &place.project.join("lib/evil.js"))).collect();
+        let asked: Vec<_> =
+            wanted.iter().map(|id| read_file(id, &place.project.join("lib/evil.js"))).collect();
         let answers = script(&place, &json!(asked));
         for (index, id) in wanted.iter().enumerate() {
             let said = answers.json[index].to_string();
@@ -89,10 +92,16 @@ fn a_wrapper_sets_no_variables_that_load_code() {
         let command = |more: &str| json!({"command": "env", "args": [more, "PLAIN=passed", place.program("fixture_server")]});
         let config = json!({"mcpServers": {"one": command("NODE_OPTIONS=--require=/x"), "two": command("LD_AUDIT=/x")}});
         place.write(".mcp.json", config.to_string());
-        let ask = |server: &str, name: &str| json!({"server": server, "tool": "env", "arguments": {"name": name}});
+        let ask =
+            |server: &str, name: &str| json!({"server": server, "tool": "env", "arguments": {"name": name}});
         let answers = script(
             &place,
-            &json!([ask("one", "NODE_OPTIONS"), ask("two", "LD_AUDIT"), ask("one", "PLAIN"), ask("two", "PLAIN")]),
+            &json!([
+                ask("one", "NODE_OPTIONS"),
+                ask("two", "LD_AUDIT"),
+                ask("one", "PLAIN"),
+                ask("two", "PLAIN")
+            ]),
         );
         let said: Vec<_> = (0..4).map(|index| answers.text(index)).collect();
         assert_eq!(said, ["(not set)", "(not set)", "passed", "passed"], "{mode:?} {}", answers.outcome);

@@ -166,7 +166,8 @@ fn a_pointer_makes_nothing_writable() {
         place.write(".vscode/tasks.json", "{}");
         place.write(".husky/inner/.git/HEAD", "ref: refs/heads/main\n");
         place.write(".husky/inner/.git/description", "");
-        for (name, to) in [("a", "../.git/hooks"), ("b", "../.vscode"), ("c", "../.git"), ("d", "../.husky")] {
+        for (name, to) in [("a", "../.git/hooks"), ("b", "../.vscode"), ("c", "../.git"), ("d", "../.husky")]
+        {
             place.write(format!("{name}/.git"), format!("gitdir: {to}\n"));
         }
         let project = place.project.display();
@@ -248,7 +249,10 @@ fn hooks_and_configurations_that_a_configuration_names_are_read_only() {
         place.write(".incl/pre-commit", "");
         place.write("module/.git", "gitdir: ../.git/modules/module\n");
         place.write("module/.hooks/pre-commit", "");
-        place.write(".git/modules/module/config", "[core]\n\tworktree = ../../../module\n\thooksPath = .hooks\n");
+        place.write(
+            ".git/modules/module/config",
+            "[core]\n\tworktree = ../../../module\n\thooksPath = .hooks\n",
+        );
         // A linked working tree of a repository that lies elsewhere.
         let main = place.home.join("main/.git");
         place.write(main.join("config"), "[core]\nhooksPath = .linked\n");

@@ -54,6 +54,29 @@ fn connections_and_refusals_are_on_record() {
     });
 }
 
+/// Whoever chooses when to end cannot choose what is recorded.
+#[test]
+fn a_connection_is_on_record_with_its_bytes_whenever_the_program_ends() {
+    online(|sandbox| {
+        sandbox.policy("network: {allow: [{host: allowed.test, port: 9, protocol: tcp}]}");
+        sandbox.holds(&[yes("send allowed.test:9 6000")]);
+        let opened = sandbox.place.events("mcp_network_connection");
+        let states: Vec<_> = opened.iter().map(|event| (&event["state"], &event["bytes_sent"])).collect();
+        assert_eq!(states, [(&Value::from("closed"), &Value::from(6000))], "{:?}", sandbox.place.mode);
+    });
+}
+
+/// Connections that are reset at once are no attempts at the listener, and leave nothing in the kernel's tables.
+#[test]
+fn connections_that_are_reset_are_not_taken_for_something_else() {
+    online(|sandbox| {
+        sandbox.policy("network: {allow: [{host: allowed.test, port: 7, protocol: tcp}]}");
+        sandbox.holds(&[yes("reset allowed.test:7 300"), yes("echo allowed.test:7")]);
+        let blocked = sandbox.place.events("net_connect_blocked");
+        assert!(blocked.iter().all(|event| event["reason"] != "not-redirected"), "{blocked:?}");
+    });
+}
+
 #[test]
 fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_lines() {
     for (mode, backend) in backends() {

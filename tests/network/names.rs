@@ -1,7 +1,36 @@
 //! An allowed name works over TLS and HTTP, IPv4 and IPv6; nothing rides along on its connection.
 
 use super::{backends, heard, online};
+use crate::support::sandbox::{Kind, Sandbox};
 use crate::support::{Outcome, Place, no, yes};
+
+/// A rule for the port on which names are asked is one like others.
+#[test]
+fn the_resolvers_port_can_be_named() {
+    online(|sandbox| {
+        sandbox.policy("network: {allow: [{host: allowed.test, port: 53, protocol: tcp}]}");
+        sandbox.holds(&[yes("tcp allowed.test:53"), no("resolve other.test"), no("echo 93.184.216.35:53")]);
+    });
+}
+
+/// The kernel's table is for all sandboxes: one of them cannot fill it by making up names.
+#[test]
+fn a_pattern_takes_a_part_of_the_table() {
+    for (mode, backend) in backends().into_iter().filter(|(_, backend)| *backend == "ebpf") {
+        let place = Place::new(mode).online().policed_by(backend);
+        let sandbox = Sandbox { place, kind: Kind::Agent };
+        sandbox.policy("network: {allow: [{host: '*.wild.test', ports: [80, 443, 8080, 8081]}]}");
+        // Two entries for each port.
+        sandbox.holds(&[
+            yes("resolve-many wild.test 600"),
+            yes("tcp n0.wild.test:80"),
+            yes("tcp n500.wild.test:80"),
+            no("tcp n599.wild.test:80"),
+        ]);
+        let blocked = sandbox.place.events("net_connect_blocked");
+        assert!(blocked.iter().any(|event| event["reason"] == "table-full"), "{blocked:?}");
+    }
+}
 
 #[test]
 fn an_allowed_name_and_nothing_else_on_its_connection() {

@@ -55,7 +55,18 @@ pub(super) async fn carry<W: Witness>(
         }
     };
     let end = {
-        let copied = copy_all((gate, permit), &inside, &outside, first, traffic);
+        let copied = async {
+            tokio::select! {
+                biased;
+                end = copy_all((gate, permit), &inside, &outside, first, traffic) => end,
+                () = gate.room.closes() => {
+                    // Whoever is at the other end must not take what arrived for the whole.
+                    reset_when_dropped(&inside);
+                    reset_when_dropped(&outside);
+                    End::Done(Err(io::Error::other("ended with the session")))
+                }
+            }
+        };
         tokio::pin!(copied);
         match tokio::time::timeout(LASTING, copied.as_mut()).await {
             Ok(end) => end,
@@ -65,7 +76,9 @@ pub(super) async fn carry<W: Witness>(
             }
         }
     };
-    traffic.settle().await;
+    if !gate.room.is_closing() {
+        traffic.settle().await;
+    }
     drop(outside);
     gate.witness.record(closed(event(), &end, traffic, start));
     let refused = match end {
@@ -127,7 +140,9 @@ async fn copy_all<W: Witness>(
             };
             let mut hello = bytes;
             let early = hello.split_off(end);
-            if let Err(error) = write_all(outside, &hello).await {
+            // Nothing else watches over a server that takes nothing.
+            let sent = tokio::time::timeout(second_hello::PATIENCE, write_all(outside, &hello)).await;
+            if let Err(error) = sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 return End::Done(Err(error));
             }
             traffic.moved(Direction::Up, hello.len());

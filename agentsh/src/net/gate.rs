@@ -6,6 +6,9 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use super::allow::Allowlist;
 use super::authority::Authority;
@@ -96,11 +99,11 @@ pub struct Caller {
 impl Origin {
     /// None for a connection that nobody redirected.
     #[must_use]
-    pub fn of(&self, stream: &Socket) -> Option<Arrived> {
+    pub fn of(&self, stream: &Socket, peer: Option<SocketAddr>) -> Option<Arrived> {
         let (address, caller) = match self {
             Self::Arrival => (stream.local_addr().ok()?, None),
             Self::Kernel(policed) => {
-                let (address, caller) = policed.origin(stream.peer_addr().ok()?)?;
+                let (address, caller) = policed.origin(peer?)?;
                 (address, Some(caller))
             }
         };
@@ -114,6 +117,8 @@ pub struct Room {
     pub most: usize,
     live: Cell<usize>,
     next: Cell<u64>,
+    is_closing: Cell<bool>,
+    closing: Notify,
 }
 
 /// More connections than this are refused, whatever the descriptors would allow.
@@ -138,7 +143,36 @@ impl Room {
         };
         // Each has two ends.
         let most = usize::try_from(descriptors.saturating_sub(KEPT_DESCRIPTORS) / 2).unwrap_or(usize::MAX);
-        Self { most: most.clamp(16, MOST_CONNECTIONS), live: Cell::new(0), next: Cell::new(0) }
+        Self { most: most.clamp(16, MOST_CONNECTIONS), ..Self::empty() }
+    }
+
+    fn empty() -> Self {
+        let (live, next, is_closing) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        Self { most: 0, live, next, is_closing, closing: Notify::new() }
+    }
+
+    /// Ends what is still carried, and returns when all of it is written down.
+    pub async fn close(&self, limit: Duration) {
+        self.is_closing.set(true);
+        self.closing.notify_waiters();
+        let empty = async {
+            while self.live.get() > 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, empty).await;
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.get()
+    }
+
+    /// Returns when the session closes.
+    pub(super) async fn closes(&self) {
+        // Nothing comes between the question and the wait: both happen on one thread.
+        if !self.is_closing.get() {
+            self.closing.notified().await;
+        }
     }
 
     pub(super) fn take(self: &Rc<Self>) -> Option<Seat> {
@@ -188,10 +222,11 @@ pub struct Gate<W> {
 
 type Key = (String, u16, &'static str);
 
-#[derive(Default)]
 struct Counted {
     total: u64,
     written: u64,
+    /// The first of its kind.
+    refusal: Refusal,
 }
 
 /// Different refusals of one sandbox that are told apart; a program can make up names without end.
@@ -240,7 +275,8 @@ impl<W: Witness> Gate<W> {
         if counted.len() >= MOST_DIFFERENT && !counted.contains_key(&key) {
             key = (String::new(), 0, "");
         }
-        let entry = counted.entry(key).or_default();
+        let new = || Counted { total: 0, written: 0, refusal: refusal.clone() };
+        let entry = counted.entry(key).or_insert_with(new);
         entry.total += 1;
         if entry.total == 1 {
             self.witness.refused(self.server.as_ref(), refusal);
@@ -251,6 +287,16 @@ impl<W: Witness> Gate<W> {
         let due = entry.total - entry.written;
         entry.written = entry.total;
         Some(due)
+    }
+
+    /// Writes down the refusals that were counted since the last event of their kind.
+    pub(super) fn count_rest(&self) {
+        for counted in self.counted.borrow_mut().values_mut() {
+            let due = counted.total - std::mem::replace(&mut counted.written, counted.total);
+            if due > 0 {
+                self.witness.record(self.blocked(&counted.refusal, None, None, None, due));
+            }
+        }
     }
 
     /// What policy would have to say to allow this host and port: the whole piece, and the entry alone.

@@ -40,6 +40,16 @@ const SHOWN_PATH: usize = 256;
 /// Headers that decide what a request is. Some servers read `_` as `-`.
 const DECISIVE: [&str; 5] = ["host", "content-length", "transfer-encoding", "upgrade", "connection"];
 
+/// Headers by which servers and frameworks take another method or path than those of the request line.
+const REPLACING: [&str; 6] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-original-uri",
+];
+
 /// `bytes` is everything up to and including the empty line; it has no NUL and no CR or LF but in pairs.
 /// `is_first`: no request came before it on this connection.
 pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, Refusal> {
@@ -65,7 +75,7 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
     }
     let path = path_of(method, target, expected)?;
     let request = Request { method: method.to_owned(), path: path.chars().take(SHOWN_PATH).collect() };
-    let fields = Fields::read(lines)?;
+    let fields = Fields::read(lines, !expected.rules.is_empty())?;
     match fields.host {
         None => return refuse("host-missing"),
         Some(host) if !is_expected(host, expected) => return refuse("host-mismatch"),
@@ -163,11 +173,13 @@ struct Fields<'h> {
     length: Option<u64>,
     is_chunked: bool,
     upgrade: Option<&'h [u8]>,
+    /// Rules are about the method and path that the server acts on.
+    has_rules: bool,
 }
 
 impl<'h> Fields<'h> {
-    fn read(lines: impl Iterator<Item = &'h [u8]>) -> Result<Self, Refusal> {
-        let mut fields = Self::default();
+    fn read(lines: impl Iterator<Item = &'h [u8]>, has_rules: bool) -> Result<Self, Refusal> {
+        let mut fields = Self { has_rules, ..Self::default() };
         for (count, line) in lines.take_while(|line| !line.is_empty()).enumerate() {
             if count >= MAX_HEADERS {
                 return Err(Refusal::new("too-many-headers"));
@@ -200,6 +212,10 @@ impl<'h> Fields<'h> {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         if name.contains('_') && DECISIVE.contains(&name.replace('_', "-").as_str()) {
             return refuse("header-look-alike");
+        }
+        // Gateways make one header of both spellings.
+        if self.has_rules && REPLACING.contains(&name.replace('_', "-").as_str()) {
+            return refuse("override-not-allowed");
         }
         match name.as_str() {
             "host" if self.host.is_some() => return refuse("host-twice"),

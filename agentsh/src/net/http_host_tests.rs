@@ -281,6 +281,17 @@ fn rules_about_requests() {
     for line in ["GET /", "DELETE /repos/a", "GET /repos/../user", "GET /repos/%2e%2e/user", "OPTIONS *"] {
         assert_eq!(ask(line), Some("request-not-allowed"), "{line}");
     }
+    let with = |reader: &mut Reader, header: &str| {
+        let text = format!("GET /repos/a HTTP/1.1\r\nHost: api.example.com\r\n{header}: DELETE\r\n\r\n");
+        run(reader, text.as_bytes()).1
+    };
+    for header in
+        ["X-HTTP-Method-Override", "x-http-method", "X_Method_Override", "X-Original-URL", "x-rewrite-url"]
+    {
+        let mut ruled = Reader::new(NAME, 80).with_rules(rules.clone());
+        assert_eq!(with(&mut ruled, header), Some("override-not-allowed"), "{header}");
+        assert_eq!(with(&mut Reader::new(NAME, 80), header), None, "without rules nothing is replaced");
+    }
     let mut reader = Reader::new(NAME, 80).with_rules(rules.clone());
     let refusal = reader.feed(b"PUT /x HTTP/1.1\r\nHost: api.example.com\r\n\r\n").unwrap_err();
     assert_eq!(refusal.request.unwrap(), Request { method: "PUT".to_owned(), path: "/x".to_owned() });

@@ -14,6 +14,8 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use agentsh_ebpf::limits;
+
 use super::allow::{Allowlist, Permission, is_local};
 use super::ebpf::{self, Attached, EbpfError, Events, Kind, Loaded, NetEvent, Reason, SandboxConfig};
 use super::gate::{Caller, Gate, Origin, Refusal, Witness};
@@ -24,6 +26,8 @@ use crate::types::RuleRef;
 
 /// Where the relay of every sandbox listens. The program may not bind a port below 1024, so nobody is in the way.
 const LISTENER_V4: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 54), 54);
+/// Of the table that all sandboxes of a session share, what one may fill with names that fit its patterns: a quarter.
+const MOST_BY_PATTERN: usize = limits::ALLOWED / 4;
 /// IPv6 has one loopback address.
 const LISTENER_V6: SocketAddrV6 = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 54, 0, 0);
 
@@ -48,6 +52,8 @@ pub struct Policed {
     cgroup: u64,
     /// Names whose addresses the programs have.
     opened: RefCell<BTreeSet<String>>,
+    /// Entries of the table that names out of patterns have taken.
+    taken: Cell<usize>,
     /// The programs for the connections to its relay, where it has one.
     for_redirected: OnceCell<Attached>,
 }
@@ -93,6 +99,7 @@ impl<W: Witness> Kernel<W> {
             loaded: Arc::clone(&self.loaded),
             cgroup: id,
             opened: RefCell::default(),
+            taken: Cell::new(0),
             for_redirected: OnceCell::new(),
         };
         let gate = Rc::new(make(Origin::Kernel(policed)));
@@ -159,7 +166,7 @@ impl Policed {
     /// Opens the addresses that stand for an allowed name, on the ports that its rules name.
     ///
     /// # Errors
-    /// When the kernel's table is full.
+    /// When the kernel's table is full, or the part of it that a sandbox may take by making up names.
     pub(super) fn open(
         &self,
         allow: &Allowlist,
@@ -167,15 +174,24 @@ impl Policed {
         (v4, v6): (Ipv4Addr, Ipv6Addr),
     ) -> Result<(), EbpfError> {
         let host = Host::Name(name.to_owned());
-        if is_local(&host) || !self.opened.borrow_mut().insert(name.to_owned()) {
+        if is_local(&host) || self.opened.borrow().contains(name) {
             return Ok(());
         }
-        for port in allow.ports() {
-            if allow.decide(&host, port).outcome == Permission::Allowed {
-                self.loaded.allow(self.cgroup, v4.into(), port)?;
-                self.loaded.allow(self.cgroup, v6.into(), port)?;
+        let is_allowed = |port: &u16| allow.decide(&host, *port).outcome == Permission::Allowed;
+        let ports: Vec<u16> = allow.ports().into_iter().filter(is_allowed).collect();
+        if !allow.exact_names().any(|exact| exact == name) {
+            let taken = self.taken.get() + 2 * ports.len();
+            if taken > MOST_BY_PATTERN {
+                let why = format!("names out of patterns have taken {} entries", self.taken.get());
+                return Err(EbpfError::Table { what: "allow a name", why });
             }
+            self.taken.set(taken);
         }
+        for port in ports {
+            self.loaded.allow(self.cgroup, v4.into(), port)?;
+            self.loaded.allow(self.cgroup, v6.into(), port)?;
+        }
+        self.opened.borrow_mut().insert(name.to_owned());
         Ok(())
     }
 

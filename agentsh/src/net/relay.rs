@@ -3,13 +3,13 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use rustix::net::SocketFlags;
+use rustix::net::{SocketAddrAny, SocketFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -48,9 +48,10 @@ pub async fn serve<W: Witness>(
     loop {
         // A program that dials without end waits in the listener's queue, not in ours.
         gate.witness.room().await;
-        let accept = || Ok(rustix::net::accept_with(&listener, flags)?);
-        let accepted: io::Result<OwnedFd> = listener.async_io(Interest::READABLE, accept).await;
-        let Ok(socket) = accepted else {
+        let accept = || Ok(rustix::net::acceptfrom_with(&listener, flags)?);
+        let accepted: io::Result<(OwnedFd, Option<SocketAddrAny>)> =
+            listener.async_io(Interest::READABLE, accept).await;
+        let Ok((socket, peer)) = accepted else {
             tokio::time::sleep(BREATH).await;
             continue;
         };
@@ -58,7 +59,9 @@ pub async fn serve<W: Witness>(
         let (gate, wakeful) = (Rc::clone(&gate), Rc::clone(&wakeful));
         gate.live.set(gate.live.get() + 1);
         let mut carried = Box::pin(async move {
-            connection(&gate, Socket::bare(socket), &wakeful).await;
+            // A connection that was reset meanwhile tells its peer nowhere else.
+            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+            connection(&gate, (Socket::bare(socket), peer), &wakeful).await;
             gate.live.set(gate.live.get().saturating_sub(1));
         });
         // Its first steps at once: somebody waits for them, and nobody for the ends of others, which come before it in
@@ -78,13 +81,18 @@ enum Stop {
     Refused(Box<Refused>),
 }
 
-async fn connection<W: Witness>(gate: &Gate<W>, socket: Socket, wakeful: &Rc<Wakeful>) {
+async fn connection<W: Witness>(
+    gate: &Gate<W>,
+    (socket, peer): (Socket, Option<SocketAddr>),
+    wakeful: &Rc<Wakeful>,
+) {
     let expected = wakeful.expect();
+    // Also of what is refused: whoever keeps the origins has room for only so many.
+    let arrived = gate.origin.of(&socket, peer);
     if gate.witness.is_broken() {
         reset_when_dropped(&socket);
         return;
     }
-    let arrived = gate.origin.of(&socket);
     let caller = arrived.as_ref().and_then(|arrived| arrived.caller.clone());
     let permit = match arrived.map_or_else(|| Err(dialled_directly()), |to| permit(gate, to.destination)) {
         Ok(permit) => Permit { caller, ..permit },

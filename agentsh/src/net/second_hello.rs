@@ -12,7 +12,7 @@ use super::tls_sni::{Hello, Reader};
 use super::traffic::{Direction, Traffic};
 
 /// A server that says nothing to a hello for so long is dead.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 const HEADER: usize = 5;
 /// Type, length, version and random of a server's hello.
 const DECIDING: usize = 38;

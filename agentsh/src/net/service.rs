@@ -55,7 +55,7 @@ pub fn serve<W: Witness>(
     Service { gate, tasks }
 }
 
-impl<W> Service<W> {
+impl<W: Witness> Service<W> {
     /// Gives the connections of a sandbox that has ended time to be written down.
     pub async fn finish(self, limit: Duration) {
         let quiet = async {
@@ -63,8 +63,9 @@ impl<W> Service<W> {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        // What still sends to the outside goes on, and is written down if the session lives that long.
+        // What still sends to the outside goes on as long as the session.
         let _ = tokio::time::timeout(limit, quiet).await;
+        self.gate.count_rest();
     }
 }
 

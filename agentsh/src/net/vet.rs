@@ -14,6 +14,14 @@ pub fn special(address: IpAddr) -> Option<&'static str> {
     }
 }
 
+/// Where clouds keep the credentials of a machine. Each stands in the tables below, too.
+pub const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
 /// First octets, prefix length, why. The first line that fits is the answer, so that exact addresses stand before
 /// the blocks around them.
 const V4: &[([u8; 4], u8, &str)] = &[
@@ -133,6 +141,13 @@ mod tests {
 
     fn why(address: &str) -> &'static str {
         special(address.parse().unwrap()).unwrap_or("")
+    }
+
+    #[test]
+    fn metadata_is_called_so() {
+        for address in METADATA {
+            assert!(special(address).unwrap().starts_with("cloud metadata"), "{address}");
+        }
     }
 
     #[test]

@@ -94,7 +94,13 @@ pub const OWN_DIRECTORY: &str = "/run/agentsh";
 /// Never. Equal requests on equal hosts give equal layouts.
 #[must_use]
 pub fn layout(request: &Request<'_>, host: &dyn Host) -> Layout {
-    let mut out = Builder { request, host, layout: Layout::default(), roots: RefCell::default(), granted: BTreeMap::new() };
+    let mut out = Builder {
+        request,
+        host,
+        layout: Layout::default(),
+        roots: RefCell::default(),
+        granted: BTreeMap::new(),
+    };
     out.system();
     out.private();
     out.grants();
@@ -364,8 +370,7 @@ impl Builder<'_> {
 /// What is writable first, from the shortest path to the longest: whatever names it, it never lies on top of what is
 /// read-only or hidden.
 fn on_top(guards: Vec<Mount>) -> Vec<Mount> {
-    let is_writable =
-        |mount: &Mount| matches!(&mount.what, What::Bind { access: Access::ReadWrite, .. });
+    let is_writable = |mount: &Mount| matches!(&mount.what, What::Bind { access: Access::ReadWrite, .. });
     let (mut writable, others): (Vec<_>, Vec<_>) = guards.into_iter().partition(is_writable);
     writable.sort_by(|one, other| one.target.cmp(&other.target));
     writable.dedup();

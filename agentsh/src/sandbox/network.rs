@@ -81,6 +81,11 @@ fn listen_on(address: SocketAddr) -> io::Result<OwnedFd> {
         if address.is_ipv4() { rustix::net::AddressFamily::INET } else { rustix::net::AddressFamily::INET6 };
     let listener = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&listener, true)?;
+    // The resolver and a rule for its port: the one with an address of its own gets what is meant for it. No program
+    // inside can join them, because ports below 1024 are not for it.
+    if address.port() == RESOLVER.port() {
+        sockopt::set_socket_reuseport(&listener, true)?;
+    }
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&listener, false)?;
     }

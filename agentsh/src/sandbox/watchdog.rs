@@ -12,7 +12,7 @@ pub const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Bytes of memory of a process and all its descendants: resident pages, and pages of memory files (memfd) that they
 /// hold open without mapping them. Shared pages count for each: the sum errs on the side of the limit. Not counted:
-/// System V segments that nobody is attached to.
+/// System V segments that nobody is attached to, and files that lie in a socket's queue, where nobody can ask for them.
 #[must_use]
 pub fn used_bytes(pid: u32) -> u64 {
     let (mut resident, mut shared) = (0, 0);

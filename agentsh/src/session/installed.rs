@@ -56,7 +56,8 @@ const VARIABLES: &[&str] = &[
     "npm_config_prefix",
 ];
 /// Whoever keeps one of these in a directory keeps an installation around it.
-const INTERPRETERS: &[&str] = &["node", "python3", "python", "bun", "deno", "uv", "ruby", "perl", "php", "java"];
+const INTERPRETERS: &[&str] =
+    &["node", "python3", "python", "bun", "deno", "uv", "ruby", "perl", "php", "java"];
 
 /// The first file or directory that `resolved` would show although it lies neither in the project nor where programs
 /// are installed. A program that is executed itself learns no more from its own file.
@@ -64,9 +65,8 @@ const INTERPRETERS: &[&str] = &["node", "python3", "python", "bun", "deno", "uv"
 pub fn out_of_place<'r>(resolved: &'r Resolved, context: &Context) -> Option<&'r Path> {
     let places = places(context);
     let masks: Vec<PathBuf> = HOME_MASKS.iter().map(|(mask, _)| context.home.join(mask)).collect();
-    let executed = |path: &Path| {
-        resolved.files.iter().any(|file| file.path == path && file.role != Role::Entry)
-    };
+    let executed =
+        |path: &Path| resolved.files.iter().any(|file| file.path == path && file.role != Role::Entry);
     let is_fine = |path: &Path| {
         let below = |places: &[PathBuf]| places.iter().any(|place| path.starts_with(place));
         is_system(path)

@@ -224,6 +224,7 @@ impl Session {
 
     /// Ends the record. The exit code is the one that the verb gives back.
     pub async fn close(&self, exit_code: u8) -> Result<(), StoreError> {
+        self.network.close().await;
         let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.journal.record(Event::SessionEnded { exit_code, duration_ms });
         self.clean_up(self.network.let_go());

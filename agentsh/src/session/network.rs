@@ -86,6 +86,11 @@ impl Network {
         }
     }
 
+    /// Ends the connections that programs have left behind, and returns when they are written down.
+    pub async fn close(&self) {
+        self.room.close(LAST_WORDS).await;
+    }
+
     /// What polices, to be dropped after the last sandbox has ended.
     #[must_use]
     pub fn let_go(&self) -> Option<policed::Hold> {
@@ -233,8 +238,18 @@ pub fn with_endpoints(policy: &NetworkPolicy, endpoints: &[agent::Endpoint]) -> 
 /// Private networks in which a name may lie that the user's own configuration gives, as conditions of its rule.
 #[must_use]
 pub fn users_networks(rule: &RuleRef) -> Vec<Ruled<IpNet>> {
-    let blocks = USERS_NETWORKS.iter().filter_map(|block| block.parse().ok());
+    let blocks = USERS_NETWORKS.iter().filter_map(|block| block.parse().ok()).flat_map(without_metadata);
     blocks.map(|value| Ruled { value, rule: rule.clone() }).collect()
+}
+
+/// A block, in as many pieces as it takes to leave out the addresses at which clouds keep their credentials.
+fn without_metadata(block: IpNet) -> Vec<IpNet> {
+    if !net::vet::METADATA.iter().any(|address| block.contains(address)) {
+        return vec![block];
+    }
+    // A single address has no halves.
+    let halves = block.subnets(block.prefix_len().saturating_add(1)).into_iter().flatten();
+    halves.flat_map(without_metadata).collect()
 }
 
 impl Way {

@@ -112,7 +112,8 @@ fn find(
     if (inside || added)
         && let Some(found) = &found
     {
-        let why = if inside { "its program lies in the project" } else { "the project adds code to its program" };
+        let why =
+            if inside { "its program lies in the project" } else { "the project adds code to its program" };
         let (id, profile) = (&declaration.id, &found.name);
         session.note(&format!("server '{id}' does not get the profile {profile}: {why}"));
         return Ok((None, None));

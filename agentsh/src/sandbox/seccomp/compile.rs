@@ -292,6 +292,12 @@ mod tests {
         let cloexec = libc::SOCK_CLOEXEC;
         assert_eq!(socket(libc::AF_INET, libc::SOCK_STREAM | cloexec, 0), ALLOW);
         assert_eq!(socket(libc::AF_INET6, libc::SOCK_DGRAM, libc::IPPROTO_UDP), ALLOW);
+        let pair = |family: i32| {
+            call(libc::SYS_socketpair, [family.unsigned_abs(), libc::SOCK_STREAM.unsigned_abs(), 0])
+        };
+        assert_eq!(pair(libc::AF_UNIX), ALLOW);
+        assert_ne!(pair(libc::AF_VSOCK), ALLOW);
+        assert_ne!(pair(libc::AF_TIPC), ALLOW);
         assert_eq!(socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0), ALLOW);
         assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE), ALLOW);
         assert_eq!(socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP), errno(libc::EPERM));

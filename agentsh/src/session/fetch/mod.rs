@@ -99,6 +99,7 @@ pub async fn fetch(
 /// A directory of its own for one fetch, on the same file system as the store.
 fn staging(store: &Store) -> Result<PathBuf, FetchError> {
     use std::os::unix::fs::DirBuilderExt;
+    sweep(&store.root.join("staging"));
     let directory = store.root.join("staging").join(uuid::Uuid::now_v7().simple().to_string());
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -106,6 +107,18 @@ fn staging(store: &Store) -> Result<PathBuf, FetchError> {
         .create(directory.join("tree"))
         .map_err(|source| FetchError::Io { doing: "make a directory in the store", source })?;
     Ok(directory)
+}
+
+/// Removes what a fetch left behind that was killed. None takes this long.
+fn sweep(staging: &Path) {
+    const DAY: Duration = Duration::from_hours(24);
+    for entry in std::fs::read_dir(staging).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|found| found.modified()).map(|time| time.elapsed());
+        if matches!(age, Ok(Ok(age)) if age > DAY) {
+            // Tried again by the next one.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Moves the tree to where its content says, and writes the record last.

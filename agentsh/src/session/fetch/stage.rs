@@ -14,6 +14,7 @@ use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::session::address::Address;
 use crate::session::launch::{self, Start};
+use crate::session::server::memory_exceeded;
 use crate::session::{environment, network, pinning};
 use crate::store::Event;
 use crate::types::RuleRef;
@@ -112,6 +113,8 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     let mut running = launch::start(context, begun, start, layout).await.map_err(refused)?;
     drop((output_inside, errors_inside));
     let way_out = running.way_out.take();
+    session.record_enforcement(Some(job.id), &running.enforcement);
+    let over = memory_exceeded(running.child.pid, running.watched_memory);
     session.journal.record(Event::ProcessStarted {
         server_id: Some(job.id.clone()),
         program: resolved.program.display().to_string(),
@@ -128,7 +131,11 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         );
         code
     };
-    let ended = tokio::time::timeout(LIMIT, work).await;
+    let ended = tokio::select! {
+        code = work => Ok(code),
+        () = tokio::time::sleep(LIMIT) => Err("killed"),
+        () = over => Err("memory-limit"),
+    };
     if let Some(way_out) = way_out {
         network::finish(session, way_out).await;
     }
@@ -142,7 +149,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     session.journal.record(Event::ProcessExited {
         server_id: Some(job.id.clone()),
         exit_code: code,
-        cause: if ended.is_ok() { "exited" } else { "killed" }.to_owned(),
+        cause: ended.err().unwrap_or("exited").to_owned(),
     });
     if let Some(error) = running.child.execution_error() {
         return Err(cannot(error.to_string()));
