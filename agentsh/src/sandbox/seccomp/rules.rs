@@ -409,9 +409,14 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         why: "stream and datagram sockets of local and internet families; no raw, packet, vsock or crypto sockets",
-        // A pair has the same three arguments, and reaches the code of a family as well.
-        calls: &[SYS_socket, SYS_socketpair],
+        calls: &[SYS_socket],
         verdict: Verdict::Check(ArgumentCheck::Socket),
+    },
+    Rule {
+        why: "pairs of local sockets; asking for another family's reaches its code as `socket` does",
+        calls: &[SYS_socketpair],
+        // AF_UNIX
+        verdict: Verdict::Check(ArgumentCheck::OneOf { argument: 0, values: &[1] }),
     },
     Rule {
         why: "only the query and the ordinary Linux personality, with or without address randomisation",
