@@ -149,6 +149,7 @@ fn a_project_that_is_a_repository_keeps_its_other_guards() {
             no(format!("create {project}/hooks/pre-receive")),
             no(format!("append {project}/.vscode/tasks.json")),
             no(format!("append {project}/.mcp.json")),
+            no(format!("rename {project}/refs {project}/away")),
             yes(format!("create {project}/objects/new")),
         ]);
     });

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::support::sandbox::script_with;
 use crate::support::{Mode, Peer, Place, skip};
 use registry::Registry;
 
@@ -195,6 +196,44 @@ fn what_goes_wrong_is_said_and_a_changed_store_is_refused() {
     start(&place, "g", &["greeter"], &[]).refused(&["is not what was fetched"]);
     registry.stop();
     start(&place, "d", &["another"], &[]).refused(&["cannot be reached"]);
+}
+
+#[test]
+fn a_project_that_adds_code_to_a_package_does_not_get_its_profile() {
+    if !has_npm() {
+        return;
+    }
+    let mut registry = Registry::start();
+    let server = "const answers = {initialize: {protocolVersion: '2025-06-18', capabilities: {tools: {}}, serverInfo: {name: 'x', \
+                  version: '1'}}, 'tools/list': {tools: [{name: 'x', inputSchema: {type: 'object'}}]}, 'tools/call': {content: \
+                  [{type: 'text', text: 'ok'}]}};\n\
+                  require('readline').createInterface({input: process.stdin}).on('line', line => {\n\
+                  const {id, method} = JSON.parse(line); if (id === undefined) return;\n\
+                  process.stdout.write(JSON.stringify({jsonrpc: '2.0', id, result: answers[method] || {}}) + '\\n'); });\n";
+    for name in ["tavily-mcp", "other"] {
+        registry.publish(name, "1.0.0", server, &json!({}));
+    }
+    let place = place(Mode::Invoker, &registry);
+    let config = json!({"mcpServers": {
+        "plain": {"command": "npx", "args": ["-y", "tavily-mcp"]},
+        "more": {"command": "npx", "args": ["-y", "-p", "tavily-mcp", "-p", "other", "tavily-mcp"]},
+        "set": {"command": "env", "args": ["NODE_OPTIONS=--import=data:text/javascript,0", "npx", "-y", "tavily-mcp"]},
+    }});
+    place.write(".mcp.json", config.to_string());
+    let ask = |server: &str| json!({"server": server, "tool": "x", "arguments": {}});
+    let answers = script_with(&place, &[], &json!([ask("plain"), ask("more"), ask("set")]));
+    let said: Vec<_> = (0..3).map(|index| answers.text(index)).collect();
+    assert_eq!(said, ["ok", "ok", "ok"], "{}", answers.outcome);
+    let notes = &answers.outcome.stderr;
+    assert!(
+        notes.contains("server 'more' does not get the profile tavily: the project adds code"),
+        "{notes}"
+    );
+    assert!(!notes.contains("server 'plain' does not get the profile"), "{notes}");
+    let with_profile: Vec<Value> = place.events("enforcement");
+    let has =
+        |id: &str| with_profile.iter().any(|event| event["layer"] == "profile" && event["server_id"] == id);
+    assert_eq!((has("plain"), has("more"), has("set")), (true, false, true), "{with_profile:?}");
 }
 
 #[test]

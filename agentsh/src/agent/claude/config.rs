@@ -267,8 +267,18 @@ fn project_servers(
             continue;
         }
         let runs = matches!(declared.transport, Transport::Stdio { .. });
-        if runs && !settings.approve_all && !listed(&settings.approved, &id) {
-            let Origin { file, line, .. } = &declared.origin;
+        let is_approved = settings.approve_all || listed(&settings.approved, &id);
+        let Origin { file, line, .. } = &declared.origin;
+        // What the policy says of that name was meant for the user's own.
+        if !is_approved && gathered.found.contains_key(&id) {
+            project.notes.push(format!(
+                "{}:{line}: server {id} of the project has the name of one of your own, which is started in its place; \
+                 approve it in Claude Code to start the project's",
+                file.display()
+            ));
+            continue;
+        }
+        if runs && !is_approved {
             project.notes.push(format!(
                 "{}:{line}: server {id} came with the project and was not approved in Claude Code; it runs sandboxed",
                 file.display()

@@ -33,9 +33,14 @@ fn with_scopes() -> World {
 
 #[test]
 fn local_wins_over_project_and_project_over_user() {
-    let launch = adapt(&with_scopes(), &["claude"]);
+    let world = with_scopes();
+    let launch = adapt(&world, &["claude"]);
     assert_eq!(names(&launch), ["all", "both", "l", "p"]);
     assert_eq!(command(&launch, "all"), "local");
+    assert_eq!(command(&launch, "both"), "user", "nobody has approved the project's");
+    assert!(launch.notes.iter().any(|note| note.contains("server both of the project has the name")));
+    world.write(&world.home(".claude/settings.json"), r#"{"enabledMcpjsonServers": ["both"]}"#);
+    let launch = adapt(&world, &["claude"]);
     assert_eq!(command(&launch, "both"), "project");
     assert_eq!(origin(&launch, "both").scope, Scope::Project);
     assert_eq!(origin(&launch, "l").scope, Scope::Local);
@@ -194,6 +199,8 @@ fn remote_servers_are_refused_and_shadow_as_before() {
             "events": {"type": "sse", "url": "https://y"}, "shadow": {"command": "user"}, "w": {"type": "ws", "url": "wss://z"}}}"#,
     );
     world.write(&world.project(".mcp.json"), r#"{"mcpServers": {"shadow": {"url": "https://p"}}}"#);
+    assert_eq!(names(&adapt(&world, &["claude"])), ["shadow"], "nobody has approved the project's");
+    world.write(&world.home(".claude/settings.json"), r#"{"enableAllProjectMcpServers": true}"#);
     let launch = adapt(&world, &["claude"]);
     assert!(launch.servers.is_empty());
     for name in ["api", "events", "shadow", "w"] {

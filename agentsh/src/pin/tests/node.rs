@@ -186,6 +186,25 @@ fn npx_takes_the_installed_package() {
     assert_eq!(pick(name), "npm:@scope/server@1.4.0");
 }
 
+/// A well-known name gives more than another: it must be the name under which the package came, and all that runs.
+#[test]
+fn a_packages_name_is_not_what_its_manifest_says_alone() {
+    let machine = Machine::new();
+    machine.program("opt/bin/npx", "#!/usr/bin/env node\n");
+    machine.package("home/.npm/_npx/aa/node_modules", "server", "1.0.0");
+    machine.package("home/.npm/_npx/aa/node_modules", "other", "1.0.0");
+    let plain = machine.ok(&["npx", "-y", "server"]);
+    assert_eq!((plain.identity.as_str(), plain.has_additions), ("npm:server@1.0.0", false));
+    assert!(machine.ok(&["npx", "-y", "-p", "server", "-p", "other", "server"]).has_additions);
+    let entry = text(&machine.at("home/.npm/_npx/aa/node_modules/server/cli.js"));
+    let loaded = machine.ok(&["node", "--import=data:text/javascript,0", &entry]);
+    assert_eq!((loaded.identity.as_str(), loaded.has_additions), ("npm:server@1.0.0", true));
+    let manifest = "home/.npm/_npx/aa/node_modules/other/package.json";
+    machine.file(manifest, r#"{"name": "server", "version": "1.0.0", "bin": {"other": "cli.js"}}"#);
+    let identity = machine.ok(&["npx", "-y", "-p", "other", "other"]).identity;
+    assert!(identity.starts_with("file:"), "{identity}");
+}
+
 #[test]
 fn relatives_of_npx_find_the_same_package() {
     let machine = Machine::new();

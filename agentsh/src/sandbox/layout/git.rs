@@ -20,17 +20,15 @@ impl Builder<'_> {
         if !self.may_be_written(git) {
             return;
         }
-        let found = self.host.look(git);
         let parent = git.parent().unwrap_or(git);
-        // A repository without a working tree is found by what it holds, which must therefore stay.
-        let is_bare = found == Some(Found::Directory) && git.file_name() != Some(".git".as_ref());
-        match found {
+        match self.host.look(git) {
             Some(Found::Directory) => {
                 self.hold(git);
-                if is_bare {
-                    builtin_paths::GIT_BARE.iter().for_each(|name| self.hold(&git.join(name)));
+                if git.file_name() == Some(".git".as_ref()) {
+                    self.guard_git(git, parent);
+                } else {
+                    self.guard_bare(git);
                 }
-                self.guard_git(git, if is_bare { git } else { parent });
             }
             // The working tree of a repository that lies elsewhere, perhaps in the project.
             Some(Found::File) => {
@@ -59,7 +57,13 @@ impl Builder<'_> {
         self.bind(directory, Access::ReadWrite, Kind::Directory);
     }
 
-    pub(super) fn guard_git(&mut self, git: &Path, worktree: &Path) {
+    /// A repository without a working tree is found by what it holds, which must therefore stay.
+    pub(super) fn guard_bare(&mut self, git: &Path) {
+        builtin_paths::GIT_BARE.iter().for_each(|name| self.hold(&git.join(name)));
+        self.guard_git(git, git);
+    }
+
+    fn guard_git(&mut self, git: &Path, worktree: &Path) {
         self.guard_directory(git);
         self.guard_configured(git, worktree);
         // Submodules keep their hooks and configuration here, linked working trees the way back.

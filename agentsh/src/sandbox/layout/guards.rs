@@ -83,7 +83,7 @@ impl Builder<'_> {
             Some(found) => {
                 for entry in &found {
                     // The grant itself is a mount point already.
-                    if entry == directory { self.guard_git(entry, entry) } else { self.guard_entry(entry) }
+                    if entry == directory { self.guard_bare(entry) } else { self.guard_entry(entry) }
                 }
             }
             None => self.layout.unsearched.push(directory.to_owned()),
