@@ -1,6 +1,8 @@
 //! A cloned repository's `.mcp.json` names a server with `~/.ssh` as its argument, and variables of its choice.
 //! Stopped by: such a file is not the user's word: its arguments count only inside the project.
 
+use std::os::unix::fs::{PermissionsExt, symlink};
+
 use serde_json::json;
 
 use crate::support::sandbox::{read_file, script, write_file};
@@ -53,8 +55,7 @@ fn its_commands_show_nothing_outside_the_project() {
         let letter = place.write(place.home.join("Documents/letter.sh"), "TOPSECRET");
         place.write("lib/evil.pl", "print 'x';");
         place.write("lib/evil.js", "process.stdin.resume();");
-        std::os::unix::fs::symlink(place.home.join("Documents"), place.project.join("lib/documents"))
-            .unwrap();
+        symlink(place.home.join("Documents"), place.project.join("lib/documents")).unwrap();
         let perl =
             |file: &std::path::Path| json!({"command": "perl", "args": ["-e", "do './lib/evil.pl'", file]});
         let config = json!({"mcpServers": {
@@ -81,6 +82,34 @@ fn its_commands_show_nothing_outside_the_project() {
             let unreadable = id == "system" && errors.contains("/etc/shadow");
             assert_eq!(refused || unreadable, id != "fine", "{mode:?} {id} {said} {}", answers.outcome);
         }
+    }
+}
+
+/// Whatever the interpreter's link leads to is an installation, and nothing beside it is.
+#[test]
+fn its_commands_use_what_is_installed_behind_links() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let perl =
+            place.write(place.home.join("store/perl/bin/perl"), std::fs::read("/usr/bin/perl").unwrap());
+        std::fs::set_permissions(&perl, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let shims = place.home.join("shims");
+        place.make_directory(&shims);
+        symlink(&perl, shims.join("perl")).unwrap();
+        place.set("PATH", format!("{}:/usr/bin:/bin", shims.display()));
+        let serving = |file: &str| {
+            let file = place.write(place.home.join(file), "print 'x';");
+            json!({"command": "perl", "args": ["-e", "1", file]})
+        };
+        let config = json!({"mcpServers": {
+            "installed": serving("store/perl/lib/server.pl"),
+            "beside": serving("store/letter.pl"),
+        }});
+        place.write(".mcp.json", config.to_string());
+        let asked = |id| read_file(id, &place.project.join("x"));
+        let errors = script(&place, &json!([asked("installed"), asked("beside")])).outcome.stderr;
+        let refused = |id: &str| errors.contains(&format!("cannot start server '{id}': its command names"));
+        assert_eq!((refused("installed"), refused("beside")), (false, true), "{mode:?} {errors}");
     }
 }
 

@@ -55,7 +55,7 @@ const VARIABLES: &[&str] = &[
     "npm_config_cache",
     "npm_config_prefix",
 ];
-/// Whoever keeps one of these in a directory keeps an installation around it.
+/// Around a `bin` with one of these lies an installation.
 const INTERPRETERS: &[&str] =
     &["node", "python3", "python", "bun", "deno", "uv", "ruby", "perl", "php", "java"];
 
@@ -86,13 +86,13 @@ fn places(context: &Context) -> Vec<PathBuf> {
     let mut places: BTreeSet<PathBuf> = IN_HOME.iter().map(|path| context.home.join(path)).collect();
     places.extend(VARIABLES.iter().filter_map(|name| context.env.get(*name)).map(PathBuf::from));
     for directory in std::env::split_paths(context.env.get("PATH").map_or("", String::as_str)) {
-        let holds = |directory: &Path| INTERPRETERS.iter().any(|name| directory.join(name).exists());
-        for directory in directory.canonicalize().iter().chain([&directory]) {
-            if holds(directory) {
-                places.extend(directory.parent().map(Path::to_owned));
-            }
-            places.insert(directory.clone());
+        // Behind its links, too: some installers keep every program in a place of its own.
+        let interpreters = INTERPRETERS.iter().map(|name| directory.join(name)).filter(|path| path.exists());
+        for path in interpreters.flat_map(|path| [path.canonicalize().ok(), Some(path)]).flatten() {
+            let directory = path.parent().filter(|directory| directory.ends_with("bin"));
+            places.extend(directory.and_then(Path::parent).map(Path::to_owned));
         }
+        places.insert(directory);
     }
     let real = places.iter().filter_map(|place| place.canonicalize().ok()).collect::<Vec<_>>();
     places.extend(real);
