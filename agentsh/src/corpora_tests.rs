@@ -1,7 +1,7 @@
 //! The corpora of the fuzz targets, as plain tests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
-use crate::{guard, net, policy, types};
+use crate::{guard, net, policy, sandbox, types};
 
 macro_rules! targets {
     ($($target:ident $path:literal,)*) => {$(
@@ -26,6 +26,7 @@ targets! {
     destinations "../../fuzz/checks/destinations.rs",
     dns_answer "../../fuzz/checks/dns_answer.rs",
     fold "../../fuzz/checks/fold.rs",
+    git_config "../../fuzz/checks/git_config.rs",
     http_host "../../fuzz/checks/http_host.rs",
     map_abi "../../fuzz/checks/map_abi.rs",
     taint_records "../../fuzz/checks/taint_records.rs",

@@ -3,6 +3,8 @@
 //! Read as `git-config(1)` describes the format. Where git would stop with an error, reading goes on: whatever might be
 //! meant is better guarded than overlooked.
 
+use std::str::Chars;
+
 /// Paths as they are written, with quotes and escapes taken off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GitConfig {
@@ -18,69 +20,101 @@ pub struct GitConfig {
 pub fn parse(text: &str) -> GitConfig {
     let mut found = GitConfig::default();
     let mut section = String::new();
-    let mut lines = text.trim_start_matches('\u{feff}').lines();
-    while let Some(line) = lines.next() {
-        let mut line = line.to_owned();
-        while line.ends_with('\\') {
-            line.pop();
-            let Some(next) = lines.next() else { break };
-            line.push_str(next);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '#' | ';' => drop(letters.find(|letter| *letter == '\n')),
+            '[' => section = header(&mut letters),
+            letter if letter.is_whitespace() => {}
+            letter => {
+                let (key, is_last) = key(letter, &mut letters);
+                let written = if is_last { String::new() } else { value(&mut letters) };
+                let places = match (section.as_str(), key.as_str()) {
+                    ("core", "hookspath") => &mut found.hooks,
+                    ("core", "worktree") => &mut found.worktrees,
+                    ("include" | "includeif", "path") => &mut found.includes,
+                    _ => continue,
+                };
+                places.extend(Some(written).filter(|value| !value.is_empty()));
+            }
         }
-        let mut rest = line.trim_start();
-        while let Some((name, after)) = header(rest) {
-            section = name;
-            rest = after.trim_start();
-        }
-        let Some((key, written)) = rest.split_once('=') else { continue };
-        let places = match (section.as_str(), key.trim().to_ascii_lowercase().as_str()) {
-            ("core", "hookspath") => &mut found.hooks,
-            ("core", "worktree") => &mut found.worktrees,
-            ("include" | "includeif", "path") => &mut found.includes,
-            _ => continue,
-        };
-        places.extend(Some(value(written)).filter(|value| !value.is_empty()));
     }
     found
 }
 
-/// `[name]`, `[name "sub"]` or `[name.sub]` at the start of a line: the name, and what stands behind it.
-fn header(line: &str) -> Option<(String, &str)> {
-    let inside = line.strip_prefix('[')?;
+/// Behind the `[` of `[name]`, `[name "sub"]` or `[name.sub]`, up to its end or that of the line: the name.
+fn header(letters: &mut Chars<'_>) -> String {
+    let mut name = String::new();
+    let mut is_name = true;
     let mut quoted = false;
     let mut escaped = false;
-    let end = inside.find(|letter| {
-        let plain = !std::mem::take(&mut escaped);
-        quoted ^= letter == '"' && plain;
-        escaped = letter == '\\' && plain && quoted;
-        letter == ']' && !quoted
-    })?;
-    let (name, after) = inside.split_at(end);
-    let name = name.trim_start().split(|letter: char| letter.is_whitespace() || matches!(letter, '.' | '"'));
-    Some((name.take(1).collect::<String>().to_ascii_lowercase(), after.get(1..).unwrap_or_default()))
+    for letter in letters.by_ref() {
+        match letter {
+            '\n' => break,
+            ']' if !quoted => return name,
+            '"' if !escaped => quoted = !quoted,
+            _ => {}
+        }
+        escaped = quoted && letter == '\\' && !escaped;
+        is_name &= !letter.is_whitespace() && !matches!(letter, '.' | '"');
+        if is_name {
+            name.push(letter.to_ascii_lowercase());
+        }
+    }
+    String::new()
 }
 
-/// Up to a comment, without quotes, and without blanks at the ends that were not quoted.
-fn value(written: &str) -> String {
+/// Up to the `=`, or the end of the line: then it is the last of it.
+fn key(first: char, letters: &mut Chars<'_>) -> (String, bool) {
+    let mut key = String::from(first.to_ascii_lowercase());
+    for letter in letters.by_ref() {
+        match letter {
+            '\n' => return (key, true),
+            '=' => return (key.trim_end().to_owned(), false),
+            other => key.push(other.to_ascii_lowercase()),
+        }
+    }
+    (key, true)
+}
+
+/// Up to the end of the line or a comment, without quotes, and without blanks at the ends that were not quoted. A
+/// backslash at the end of a line goes on in the next, but not in a comment.
+fn value(letters: &mut Chars<'_>) -> String {
     let mut out = String::new();
     // Length up to the last letter that is not a blank, or was quoted.
     let mut kept = 0;
     let mut quoted = false;
-    let mut letters = written.trim_start().chars();
     while let Some(letter) = letters.next() {
         match letter {
-            '"' => quoted = !quoted,
-            '#' | ';' if !quoted => break,
-            '\\' => match letters.next() {
-                Some('n') => out.push('\n'),
-                Some('t') => out.push('\t'),
-                Some('b') => out.push('\u{8}'),
-                Some(other) => out.push(other),
-                None => {}
-            },
-            other => out.push(other),
-        }
-        if quoted || !letter.is_whitespace() {
-            kept = out.len();
+            '\n' => break,
+            '#' | ';' if !quoted => {
+                letters.find(|letter| *letter == '\n');
+                break;
+            }
+            '"' => {
+                quoted = !quoted;
+                kept = out.len();
+            }
+            '\\' => {
+                match letters.next() {
+                    Some('\n') | None => {}
+                    Some('n') => out.push('\n'),
+                    Some('t') => out.push('\t'),
+                    Some('b') => out.push('\u{8}'),
+                    Some(other) => out.push(other),
+                }
+                kept = out.len();
+            }
+            blank if blank.is_whitespace() && !quoted => {
+                if !out.is_empty() {
+                    out.push(blank);
+                }
+            }
+            other => {
+                out.push(other);
+                kept = out.len();
+            }
         }
     }
     out.truncate(kept);
@@ -105,11 +139,18 @@ mod tests {
             "[a \"]\\\"\"] x = 1\n[core] [core] hooksPath = .git\"hooks\"",
             "[core]\nhooksPath = \\\n.githooks",
             "[core]\nhooksPath = .git\\\nhooks\nother = 1",
+            "[core]\nhooksPath = .git\\\r\nhooks",
+            "[core]\n# comment \\\nhooksPath = .githooks",
+            "[core]\nother = 1 ; comment \\\nhooksPath = .githooks",
+            "[core]\nother\nhooksPath = .githooks",
+            "[core]\n[broken\n[core]hooksPath = .githooks",
         ] {
             assert_eq!(hooks(text), [".githooks"], "{text:?}");
         }
         assert_eq!(hooks("[core]\nhooksPath = a\nhooksPath = b"), ["a", "b"]);
         assert_eq!(hooks("[core]\nhooksPath = \" a # b \"  "), [" a # b "]);
+        // Blanks before a quote or the end of a continued line are kept.
+        assert_eq!(hooks("[core]\nhooksPath = a \"\" \nhooksPath = a \\\n"), ["a ", "a "]);
     }
 
     #[test]
@@ -122,6 +163,8 @@ mod tests {
             "[core]\nhooksPath",
             "[core]\nhooksPath =",
             "[core\nhooksPath = a",
+            "[core]\nother = \\\nhooksPath = a",
+            "[core]\n[other \"[core]\"]\nhooksPath = a",
             "",
         ] {
             assert_eq!(hooks(text), Vec::<String>::new(), "{text:?}");

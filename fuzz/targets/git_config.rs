@@ -1,0 +1,8 @@
+#![no_main]
+
+use agentsh::sandbox;
+
+#[path = "../checks/git_config.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check::check(data));
