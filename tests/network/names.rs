@@ -9,7 +9,7 @@ use crate::support::{Outcome, Place, no, yes};
 fn the_resolvers_port_can_be_named() {
     online(|sandbox| {
         sandbox.policy("network: {allow: [{host: allowed.test, port: 53, protocol: tcp}]}");
-        sandbox.holds(&[yes("tcp allowed.test:53"), no("resolve other.test"), no("echo 93.184.216.35:53")]);
+        sandbox.holds(&[yes("echo allowed.test:53"), no("resolve other.test"), no("echo 93.184.216.35:53")]);
     });
 }
 
