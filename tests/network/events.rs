@@ -71,7 +71,7 @@ fn a_connection_is_on_record_with_its_bytes_whenever_the_program_ends() {
 fn connections_that_are_reset_are_not_taken_for_something_else() {
     online(|sandbox| {
         sandbox.policy("network: {allow: [{host: allowed.test, port: 7, protocol: tcp}]}");
-        sandbox.holds(&[yes("reset allowed.test:7 300"), yes("echo allowed.test:7")]);
+        sandbox.holds(&[yes("reset allowed.test:7 100"), yes("echo allowed.test:7")]);
         let blocked = sandbox.place.events("net_connect_blocked");
         assert!(blocked.iter().all(|event| event["reason"] != "not-redirected"), "{blocked:?}");
     });

@@ -83,7 +83,7 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 ip link set lo up
 mount -t ext4 -o ro /dev/vdb '{target}'
 echo kernel $(uname -r) $(cat /sys/kernel/security/lsm 2>/dev/null)
-export RUST_BACKTRACE=0 AGENTSH_TEST_PATIENCE=10
+export RUST_BACKTRACE=0 AGENTSH_TEST_PATIENCE=20
 cd /tmp
 status=0
 {commands}
