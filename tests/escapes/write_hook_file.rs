@@ -82,9 +82,11 @@ fn shell_files_of_a_writable_home_too() {
 fn parents_of_guarded_files_stay_where_they_are() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
-        sandbox.policy("filesystem: {write: [\".\"]}");
+        sandbox.policy("filesystem: {write: [\".\", \"granted/itself\"], read: [\"kept/letters\"]}");
         place.write(".cargo/config.toml", "");
         place.write(".cargo/other", "");
+        place.write("granted/itself/.git/hooks/pre-commit", "");
+        place.write("kept/letters/one", "");
         place.write("vendor/library/.git/hooks/pre-commit", "");
         place.write("vendor/library/.git/config", "");
         place.write("plain/file", "");
@@ -93,6 +95,9 @@ fn parents_of_guarded_files_stay_where_they_are() {
             no(format!("rename {project}/.cargo {project}/away")),
             no(format!("rename {project}/vendor {project}/away")),
             no(format!("rename {project}/vendor/library {project}/vendor/away")),
+            no(format!("rename {project}/granted {project}/away")),
+            no(format!("append {project}/kept/letters/one")),
+            no(format!("rename {project}/kept {project}/away")),
             yes(format!("append {project}/.cargo/other")),
             yes(format!("create {project}/vendor/library/new")),
             yes(format!("rename {project}/plain {project}/away")),

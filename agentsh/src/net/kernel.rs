@@ -26,10 +26,10 @@ use crate::types::RuleRef;
 
 /// Where the relay of every sandbox listens. The program may not bind a port below 1024, so nobody is in the way.
 const LISTENER_V4: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 54), 54);
-/// Of the table that all sandboxes of a session share, what one may fill with names that fit its patterns: a quarter.
-const MOST_BY_PATTERN: usize = limits::ALLOWED / 4;
 /// IPv6 has one loopback address.
 const LISTENER_V6: SocketAddrV6 = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 54, 0, 0);
+/// Of the table that all sandboxes of a session share, what one may fill with names that fit its patterns: a quarter.
+const MOST_BY_PATTERN: usize = limits::ALLOWED / 4;
 
 /// What attached programs do for the sandboxes of a session.
 pub struct Kernel<W> {

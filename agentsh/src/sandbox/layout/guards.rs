@@ -26,24 +26,17 @@ impl Builder<'_> {
 
     /// On top of the grants: hook files read-only, secrets and denied paths hidden.
     pub(super) fn guard(&mut self) {
-        let grants = self.granted.clone();
-        let reach = |path: &Path| {
-            grants
-                .iter()
-                .filter(|(grant, _)| path.starts_with(grant))
-                .max_by_key(|(grant, _)| grant.as_os_str().len())
-        };
         let home = self.request.home;
         for (path, _) in HOME_READ_ONLY {
             let path = home.join(path);
-            if let Some((grant, Access::ReadWrite)) = reach(&path) {
+            if let Some((_, Access::ReadWrite)) = self.nearest(&path) {
                 self.read_only(&path);
-                if path != *grant {
+                if self.may_be_written(&path) {
                     self.stand_in(&path, Kind::Directory);
                 }
             }
         }
-        for (grant, access) in &grants {
+        for (grant, access) in &self.granted.clone() {
             if *access == Access::ReadWrite
                 && self.host.look(grant) == Some(Found::Directory)
                 && self.masked(grant).is_none()
@@ -52,8 +45,10 @@ impl Builder<'_> {
             }
         }
         let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.lifted(mask));
-        let hidden: Vec<PathBuf> =
-            masks.chain(self.request.denied.iter().cloned()).filter(|path| reach(path).is_some()).collect();
+        let hidden: Vec<PathBuf> = masks
+            .chain(self.request.denied.iter().cloned())
+            .filter(|path| self.nearest(path).is_some())
+            .collect();
         for path in hidden {
             self.hide(&path);
         }
@@ -110,12 +105,16 @@ impl Builder<'_> {
         self.layout.placeholders.push(place);
     }
 
+    /// The grant that holds for a path: the longest of those in which it lies, or that it is.
+    fn nearest(&self, path: &Path) -> Option<(&Path, Access)> {
+        let around = self.granted.iter().filter(|(grant, _)| path.starts_with(grant));
+        let nearest = around.max_by_key(|(grant, _)| grant.as_os_str().len());
+        nearest.map(|(grant, access)| (grant.as_path(), *access))
+    }
+
     /// Whether a path lies below a grant that is writable, and in none that is read-only and nearer.
     pub(super) fn may_be_written(&self, path: &Path) -> bool {
-        let nearest = self.granted.iter().filter(|(grant, _)| path.starts_with(grant));
-        nearest
-            .max_by_key(|(grant, _)| grant.as_os_str().len())
-            .is_some_and(|(grant, access)| path != grant && *access == Access::ReadWrite)
+        self.nearest(path).is_some_and(|(grant, access)| path != grant && access == Access::ReadWrite)
     }
 
     /// The first link on the way to a path below the project or a grant.
@@ -185,13 +184,22 @@ impl Builder<'_> {
         }
     }
 
-    /// Directories between a writable grant and something guarded in it. As mount points they can be neither moved
-    /// nor removed; otherwise whoever renames the parent makes the guarded file anew.
+    /// Directories between a writable grant and something in it that is guarded or may only be read. As mount points
+    /// they can be neither moved nor removed; otherwise whoever renames the parent makes the file anew.
     pub(super) fn held(&self, guards: &[Mount]) -> BTreeSet<PathBuf> {
         let targets: BTreeSet<&Path> = guards.iter().map(|mount| mount.target.as_path()).collect();
+        let read = self.granted.iter().filter(|(_, access)| **access == Access::ReadOnly);
+        // A grant on the way is no end of it: what lies around it counts.
+        let lies_in_writable = |path: &Path| {
+            path.parent()
+                .and_then(|parent| self.nearest(parent))
+                .is_some_and(|(_, access)| access == Access::ReadWrite)
+        };
         targets
             .iter()
-            .flat_map(|target| target.ancestors().skip(1).take_while(|above| self.may_be_written(above)))
+            .copied()
+            .chain(read.map(|(grant, _)| grant.as_path()))
+            .flat_map(|target| target.ancestors().skip(1).take_while(|above| lies_in_writable(above)))
             .filter(|above| {
                 !targets.contains(above)
                     && !self.granted.contains_key(*above)
