@@ -84,13 +84,13 @@ fn plain_numbers_are_none() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1, ..ProptestConfig::default() })]
-    /// Of numbers by chance, one in three hundred at most is taken for somebody's.
+    /// Of numbers by chance, one in three hundred at most is taken for somebody's: of so many that chance does not decide.
     #[test]
     fn hardly_any_number_by_chance(seed in any::<u64>()) {
         for length in 6..=19 {
             let mut state = seed | 1;
             let mut text = String::new();
-            for _ in 0..3000 {
+            for _ in 0..30_000 {
                 text.push(';');
                 for at in 0..length {
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -98,8 +98,8 @@ proptest! {
                     text.push(char::from(b'0' + if at == 0 { digit.max(1) } else { digit }));
                 }
             }
-            let count = find(&text, 100_000).iter().filter(|entity| entity.kind == Kind::NationalId).count();
-            prop_assert!(count <= 10, "{} of {} digits", count, length);
+            let count = find(&text, 1_000_000).iter().filter(|entity| entity.kind == Kind::NationalId).count();
+            prop_assert!(count <= 100, "{} of {} digits", count, length);
         }
     }
 }
