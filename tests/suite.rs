@@ -12,6 +12,7 @@
     reason = "a test starts programs, may stop at the first surprise, and says what it skips"
 )]
 
+mod day;
 mod escapes;
 mod fetch;
 mod kill;
@@ -19,6 +20,8 @@ mod network;
 mod pins;
 mod policy;
 mod proxy;
+mod registry;
 mod run;
+mod scan;
 mod support;
 mod wire;

@@ -1,7 +1,7 @@
 //! The corpora of the fuzz targets, as plain tests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
-use crate::{guard, net, policy, sandbox, types};
+use crate::{guard, net, policy, remote, sandbox, scan, types};
 
 macro_rules! targets {
     ($($target:ident $path:literal,)*) => {$(
@@ -29,6 +29,9 @@ targets! {
     git_config "../../fuzz/checks/git_config.rs",
     http_host "../../fuzz/checks/http_host.rs",
     map_abi "../../fuzz/checks/map_abi.rs",
+    scan_text "../../fuzz/checks/scan_text.rs",
+    scan_views "../../fuzz/checks/scan_views.rs",
+    server_sent_events "../../fuzz/checks/server_sent_events.rs",
     taint_records "../../fuzz/checks/taint_records.rs",
 }
 

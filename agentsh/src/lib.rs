@@ -1,25 +1,25 @@
 //! agentsh runs AI agents and MCP servers that are not trusted.
 //!
-//! The rooms stand on floors, and an arrow never goes up:
-//! `cli` > `session` > `agent mcp net sandbox pin` > `guard store` > `policy` > [`types`] and [`json`].
-//! Rooms on one floor do not import each other. `docs/ARCHITECTURE.md` draws the picture.
+//! The rooms stand on floors, and an arrow never goes up: `docs/ARCHITECTURE.md` draws them. The lower floors are
+//! crates below `agentsh/crates/`, so that each manifest says what a room may touch.
 
 pub mod agent;
 pub mod auditor;
 pub mod cli;
 #[cfg(test)]
 mod corpora_tests;
-pub mod guard;
-pub mod http;
-pub mod json;
-pub mod look;
-pub mod mcp;
-pub mod memory;
-pub mod net;
-pub mod pin;
-pub mod policy;
-pub mod sandbox;
 pub mod session;
-pub mod store;
 pub mod telemetry;
-pub mod types;
+
+pub use agentsh_base::{json, look, memory, types};
+pub use agentsh_egress as egress;
+pub use agentsh_guard as guard;
+pub use agentsh_mcp as mcp;
+pub use agentsh_net as net;
+pub use agentsh_pin as pin;
+pub use agentsh_policy as policy;
+pub use agentsh_registry as registry;
+pub use agentsh_remote as remote;
+pub use agentsh_sandbox as sandbox;
+pub use agentsh_scan as scan;
+pub use agentsh_store as store;

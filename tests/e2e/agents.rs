@@ -177,7 +177,7 @@ fn codex_configuration(place: &Place, model: &Model) {
     let content = format!(
         "model = \"scripted\"\nmodel_provider = \"scripted\"\n\n[model_providers.scripted]\nname = \"scripted\"\n\
          base_url = \"http://{}/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\n\n[mcp_servers.fs]\n\
-         command = \"npx\"\nargs = [\"-y\", \"{SERVER}\", \".\"]\nrequired = true\nstartup_timeout_sec = 60\n",
+         command = \"npx\"\nargs = [\"--no-install\", \"{SERVER}\", \".\"]\nrequired = true\nstartup_timeout_sec = 60\n",
         model.address
     );
     place.write(&place.home.join(".codex/config.toml"), &content);

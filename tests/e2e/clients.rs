@@ -50,7 +50,7 @@ pub struct Server {
 pub const SERVERS: &[Server] = &[
     Server {
         name: "filesystem",
-        command: &["npx", "-y", "@modelcontextprotocol/server-filesystem", "."],
+        command: &["npx", "--no-install", "@modelcontextprotocol/server-filesystem", "."],
         env: &[],
         policy: None,
         task: |place| {
@@ -68,7 +68,7 @@ pub const SERVERS: &[Server] = &[
     },
     Server {
         name: "memory",
-        command: &["npx", "-y", "@modelcontextprotocol/server-memory"],
+        command: &["npx", "--no-install", "@modelcontextprotocol/server-memory"],
         env: &[("MEMORY_FILE_PATH", "data/memory.jsonl")],
         policy: Some(
             "version: 1\nsandbox:\n  mcp:\n    servers:\n      - {id: memory, env_allow: [MEMORY_FILE_PATH], \
@@ -84,7 +84,7 @@ pub const SERVERS: &[Server] = &[
     },
     Server {
         name: "everything",
-        command: &["npx", "-y", "@modelcontextprotocol/server-everything"],
+        command: &["npx", "--no-install", "@modelcontextprotocol/server-everything"],
         env: &[],
         policy: None,
         task: |_| {

@@ -3,7 +3,7 @@
 
 use crate::support::{everywhere, no, yes};
 
-const MISSING: [&str; 5] = [".mcp.json", ".envrc", ".gitmodules", ".agentsh.yaml", "CLAUDE.md"];
+const MISSING: [&str; 5] = [".mcp.json", ".envrc", ".Rprofile", ".agentsh.yaml", "CLAUDE.md"];
 
 #[test]
 fn it_cannot_be_made() {

@@ -22,6 +22,8 @@ fn what_fits_is_given() {
             yes("memory 20"),
             yes("shared-memory 20"),
             yes("memory-file 5"),
+            yes("page-tables 10"),
+            yes("socket-buffers 20"),
             yes("fill-file 5 /tmp/a"),
         ]);
     });
@@ -41,6 +43,16 @@ fn shared_memory() {
 #[test]
 fn memory_that_nobody_maps() {
     contained("memory-file 600");
+}
+
+#[test]
+fn page_tables() {
+    contained("page-tables 400");
+}
+
+#[test]
+fn buffers_of_sockets() {
+    contained("socket-buffers 480");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::support::{everywhere, no, yes};
 fn links_lead_nowhere() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
-        sandbox.policy("filesystem: {write: [\".\"]}");
+        sandbox.policy("filesystem: {write: [\".\"], guard: all}");
         let secret = place.write(place.home.join("secret.txt"), "TOPSECRET");
         place.write("plain.txt", "PLAIN");
         symlink(&secret, place.project.join("out")).unwrap();
@@ -41,7 +41,7 @@ fn links_lead_nowhere() {
 fn a_hook_file_that_is_a_link_is_covered() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
-        sandbox.policy("filesystem: {write: [\".\"]}");
+        sandbox.policy("filesystem: {write: [\".\"], guard: all}");
         place.write("hooks/pre-commit", "");
         place.write(".git/HEAD", "");
         place.write(".git/config", "");
@@ -62,7 +62,7 @@ fn a_hook_file_that_is_a_link_is_covered() {
 fn a_guarded_link_inside_the_project_shows_its_file() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
-        sandbox.policy("filesystem: {write: [\".\"]}");
+        sandbox.policy("filesystem: {write: [\".\"], guard: all}");
         place.write("AGENTS.md", "PLAIN");
         symlink("AGENTS.md", place.project.join("CLAUDE.md")).unwrap();
         place.own(&place.project.join("CLAUDE.md"));

@@ -1,4 +1,4 @@
-//! Type into the terminal from which agentsh was started: its shell would run it.
+//! Type into the terminal from which agentsh was started: its shell would run it. Or leave it dead.
 //! Stopped by: the system call filter, whatever stands in the high half of the request.
 
 use crate::support::{Mode, Place, Pty};
@@ -9,10 +9,19 @@ fn nothing_is_typed() {
         let place = Place::new(mode);
         let mut command = place.agentsh(&["run", "--quiet", "--"]);
         command.arg(place.program("probe"));
-        command.args(["tiocsti", "tioclinux", "tiocsti-high-bits", "window-size", "append /dev/tty"]);
+        command.args([
+            "tiocsti",
+            "tioclinux",
+            "tiocsti-high-bits",
+            "line-discipline 27",
+            "exclusive-terminal",
+            "window-size",
+            "append /dev/tty",
+        ]);
         let mut terminal = Pty::start(command);
-        terminal.expect("REFUSED EPERM");
-        terminal.expect("REFUSED EPERM");
+        for _ in 0..4 {
+            terminal.expect("REFUSED EPERM");
+        }
         terminal.expect("REFUSED EPERM");
         terminal.expect("DONE");
         terminal.expect("written by the probe");

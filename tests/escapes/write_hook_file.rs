@@ -21,7 +21,7 @@ const FILES: [&str; 9] = [
 fn existing_ones_stay_as_they_are() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
-        sandbox.policy("filesystem: {write: [\".\"]}");
+        sandbox.policy("filesystem: {write: [\".\"], guard: all}");
         for file in FILES {
             // JSON, because agents read some of them.
             place.write(file, "{}");
@@ -82,7 +82,8 @@ fn shell_files_of_a_writable_home_too() {
 fn parents_of_guarded_files_stay_where_they_are() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
-        sandbox.policy("filesystem: {write: [\".\", \"granted/itself\"], read: [\"kept/letters\"]}");
+        sandbox
+            .policy("filesystem: {write: [\".\", \"granted/itself\"], read: [\"kept/letters\"], guard: all}");
         place.write(".cargo/config.toml", "");
         place.write(".cargo/other", "");
         place.write("granted/itself/.git/hooks/pre-commit", "");

@@ -268,7 +268,8 @@ fn a_profile_is_for_the_package_and_not_for_the_name() {
     let root = place.project.join("node_modules/tavily-mcp");
     place.write(root.join("package.json"), r#"{"name":"tavily-mcp","version":"9.0.0","bin":"index.js"}"#);
     place.write(root.join("index.js"), format!("#!/usr/bin/env node\n{tells}"));
-    let local = start(&place, "local", &["tavily-mcp@9.0.0"], &key);
+    // Without `--no-install` the project does not count, and the registry has no such version.
+    let local = start(&place, "local", &["--no-install", "tavily-mcp@9.0.0"], &key);
     assert_eq!(*local.said(), "nothing");
     assert!(local.errors.contains("lies in the project"), "{}", local.errors);
     let answer = explain("local");

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::support::{Mode, Outcome, Peer, Place, eventually, processes, within};
+use crate::support::{Mode, Outcome, Peer, Place, eventually, processes, skip, within};
 
 /// After this nothing may be left.
 const SOON: Duration = Duration::from_millis(100);
@@ -51,6 +51,36 @@ fn an_agent_and_its_daemons_end() {
 }
 
 /// At moments spread over the whole start, which takes some tens of milliseconds.
+/// The thread that serves everything stands still: for a moment, and for good. `kill -9` is then done by agentsh itself.
+#[test]
+fn a_session_that_stands_still_is_ended() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mark = mark(&place, "still");
+        let mut command = place.agentsh(&["run", "--quiet", "--"]);
+        command.arg(place.program("probe")).args(["pause 60000", &mark]);
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        assert!(eventually(|| place.events("process_started").len() == 1));
+        let hold = |ms: u32| place.outside(&[&format!("hold-thread {} {ms}", child.id())]);
+        let moment = hold(3000);
+        if moment == ["REFUSED EPERM"] {
+            skip("this machine lets nobody trace another process");
+            continue;
+        }
+        assert_eq!(moment, ["DONE"]);
+        assert!(!processes::find(&mark).is_empty(), "a moment is no reason");
+        assert_eq!(hold(40_000), ["REFUSED NotFound"], "it ended while it was held");
+        nothing_left(&mark);
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(said.contains("did not answer for 12 s"), "{said}");
+        let ended = place.events("session_ended");
+        assert_eq!(ended[0]["exit_code"], 125, "{ended:?}");
+    }
+}
+
 #[test]
 fn at_any_moment_of_the_start() {
     for mode in Mode::all() {
@@ -129,6 +159,31 @@ fn an_answered_refusal_is_on_record() {
         }
         Outcome::of(&mut place.agentsh(&["events", "verify"])).expect_code(0);
     }
+}
+
+/// At moments spread over the writing itself: what was answered stays, and the chain holds.
+#[test]
+fn at_any_moment_of_the_recording() {
+    let place = Place::new(Mode::Invoker);
+    place.policy("sandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: \"*\", tool: crash}]}}\n");
+    let mut answered = 0;
+    for round in 0..12_u64 {
+        let mut peer = Peer::ready(&place, &[]);
+        let id = i32::try_from(peer.child.id()).unwrap();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(2_000 + round * round * 700));
+            kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
+        });
+        // Until the connection ends: refusals, which are told only when they are on disk.
+        while peer.try_call("crash", json!({})).is_some() {
+            answered += 1;
+        }
+        killer.join().unwrap();
+        peer.child.wait().unwrap();
+    }
+    let recorded = place.listed(&["mcp", "calls", "--action", "block", "--limit", "100000", "--json"]).len();
+    assert!(answered > 0 && recorded >= answered, "{recorded} of {answered} are on record");
+    Outcome::of(&mut place.agentsh(&["events", "verify"])).expect_code(0);
 }
 
 /// The other way round: an agent that is killed takes its servers with it, and agentsh says 137.

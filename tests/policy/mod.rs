@@ -1,5 +1,8 @@
 //! `agentsh policy`, with the files that people write.
 
+mod layers;
+mod reference;
+
 use crate::support::{Mode, Outcome, Place};
 
 /// Standard output, standard error and exit code, with this place's name taken out.

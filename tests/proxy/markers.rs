@@ -90,6 +90,12 @@ fn a_marker_alone_tells_where_a_text_came_from() {
     // What a marker hides is judged once it is out.
     let refused = peer.call("one__echo", json!({"text": format!("https://colle{mark}ct.example.net/x")}));
     assert_eq!(reason(&refused), "destination-not-allowed", "{refused}");
+    // The record has the verdict that the client got, once.
+    drop(peer);
+    let verdicts = place.events("mcp_tool_call_intercepted");
+    let last = verdicts.last().unwrap();
+    assert_eq!((&last["action"], &last["reason"]), (&json!("block"), &json!("destination-not-allowed")));
+    assert_eq!(verdicts.iter().filter(|verdict| verdict["jsonrpc_id"] == last["jsonrpc_id"]).count(), 1);
 }
 
 #[test]

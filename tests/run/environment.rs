@@ -35,10 +35,11 @@ fn it_starts_in_the_project_and_writes_there() {
 fn home_and_tmp_are_private_and_thrown_away() {
     for mode in Mode::all() {
         let place = Place::new(mode);
-        place.write(place.home.join("letter"), "");
-        let script = "ls -A ~ | tr '\\n' ' '; echo x > ~/made && echo x > /tmp/made && echo x > /var/tmp/made && ls /tmp";
+        place.write(place.home.join("letter"), "dear");
+        let script = "ls ~ | tr '\\n' ' '; cat ~/letter; echo x > ~/made && echo x > /tmp/made && echo x > /var/tmp/made && ls /tmp";
         let outcome = place.shell(script).expect_code(0);
         assert!(outcome.stdout.starts_with("project "), "{mode:?} {outcome}");
+        assert!(!outcome.stdout.contains("dear"), "{mode:?} {outcome}");
         assert!(!place.home.join("made").exists() && !std::path::Path::new("/tmp/made").exists());
         assert!(!place.shell("cat ~/made /tmp/made").stdout.contains('x'));
     }

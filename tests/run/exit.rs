@@ -170,7 +170,7 @@ fn a_full_disk_is_said_to_be_full() {
 #[test]
 fn an_answer_that_cannot_be_written() {
     let place = Place::new(Mode::Invoker);
-    for words in [&["mcp", "calls"][..], &["policy", "show"], &["doctor"]] {
+    for words in [&["mcp", "calls", "--json"][..], &["policy", "show"], &["doctor"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let status = place.agentsh(words).stdout(full).stderr(std::process::Stdio::null()).status().unwrap();
         assert_eq!(status.code(), Some(125), "{words:?}");

@@ -1,6 +1,8 @@
 //! `agentsh run` and `agentsh mcp run` as their users see them.
 
 mod agent;
+mod content;
+mod debug;
 mod doctor;
 mod environment;
 mod exfiltration;
@@ -10,7 +12,9 @@ mod mcp_run;
 mod project;
 mod queries;
 mod readme;
+mod remote;
 mod report;
 mod sessions;
 mod streams;
 mod terminal;
+mod vet_url;

@@ -124,3 +124,28 @@ fn a_private_project_is_fully_usable() {
         assert!(place.project.join("newer").exists());
     }
 }
+
+/// Started by root in somebody else's project: it is fully usable, and what is made there is its owner's.
+#[test]
+fn a_project_of_another_owner_is_writable_for_root() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let place = Place::new(Mode::Invoker);
+    if !place.mode.is_root() {
+        return crate::support::skip("only root may work in what belongs to others");
+    }
+    let old = place.write("old", "old\n");
+    let private = place.write("private/key", "inside\n");
+    for path in [&place.project, &old, &place.project.join("private"), &private] {
+        std::os::unix::fs::lchown(path, Some(4321), Some(4322)).unwrap();
+    }
+    std::fs::set_permissions(place.project.join("private"), PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::set_permissions(&private, PermissionsExt::from_mode(0o600)).unwrap();
+    let outcome = place.shell("echo new >new && echo more >>old && mkdir made && cat private/key && id -u");
+    assert_eq!(outcome.code, 0, "{outcome}");
+    assert!(outcome.stdout.contains("inside") && !outcome.stdout.contains("\n0\n"), "{outcome}");
+    for name in ["new", "old", "made"] {
+        let found = place.project.join(name).metadata().unwrap();
+        assert_eq!((found.uid(), found.gid()), (4321, 4322), "{name}");
+    }
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "old\nmore\n");
+}

@@ -174,3 +174,100 @@ fn a_policy_that_ends_in_yml_is_not_passed_over() {
     place.write(".agentsh.yml", "version: 1\n");
     assert_eq!(ask(&place, &["run", "--", "true"]).code, 125);
 }
+
+#[test]
+fn sessions_are_listed() {
+    let place = Place::new(Mode::Invoker);
+    for words in [&["sessions"][..], &["report", "list"]] {
+        let nothing = ask(&place, words).expect_code(0);
+        assert!(nothing.stderr.contains("no session is recorded") && nothing.stdout.is_empty(), "{nothing}");
+    }
+    place.shell("exit 3").expect_code(3);
+    place.policy(
+        "sandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: \"*\", tool: crash}]}}\n",
+    );
+    let mut peer = Peer::ready(&place, &[]);
+    peer.text("echo", json!({"text": "x"}));
+    peer.call("crash", json!({}));
+    peer.finish();
+    let sessions = place.listed(&["sessions", "--json"]);
+    let shown =
+        |row: &Value| ["verb", "state", "exit_code", "calls", "refused"].map(|name| row[name].clone());
+    assert_eq!(shown(&sessions[0]), [json!("mcp run"), json!("ended"), json!(0), json!(2), json!(1)]);
+    assert_eq!(shown(&sessions[1]), [json!("run"), json!("ended"), json!(3), json!(0), json!(0)]);
+    assert_eq!(place.listed(&["sessions", "--json", "--limit", "1"]), sessions[..1]);
+    assert_eq!(place.listed(&["report", "list", "--json"]), sessions);
+    // What is listed can be asked about, and all times are of one zone.
+    let id = sessions[1]["session"].as_str().unwrap();
+    ask(&place, &["report", id]).expect_code(0);
+    place.set("TZ", "Asia/Tokyo");
+    let mut pty = Pty::sized(place.agentsh(&["sessions"]), 400);
+    assert_eq!(pty.wait(), 0);
+    let table = pty.text();
+    let started = sessions[0]["started_at"].as_str().unwrap();
+    let started = format!("{}Z", started[..19].replace('T', " "));
+    assert!(table.contains(&started), "{started} in {table}");
+}
+
+/// Made by version 0.1.0, whose schema was the first one.
+#[test]
+fn an_older_journal_is_read_checked_and_gone_on_with() {
+    let place = Place::new(Mode::Invoker);
+    let state = place.home.join(".local/state/agentsh");
+    place.make_directory(&state);
+    let dump =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/journals/schema-1.sql");
+    let old = rusqlite::Connection::open(state.join("agentsh.db")).unwrap();
+    old.execute_batch(&std::fs::read_to_string(dump).unwrap()).unwrap();
+    drop(old);
+    let verified = |events: &str| {
+        let answer = ask(&place, &["events", "verify"]).expect_code(0);
+        assert!(answer.stdout.starts_with(&format!("ok: {events}")), "{answer}");
+    };
+    verified("29 events in 2 sessions");
+    let calls = || place.listed(&["mcp", "calls", "--json"]);
+    let before = calls();
+    assert_eq!(before.len(), 2, "{before:?}");
+    assert_eq!((&before[0]["jsonrpc_id"], &before[1]["action"]), (&json!("aé"), &json!("block")));
+    place.shell("true").expect_code(0);
+    let verbs: Vec<Value> =
+        place.listed(&["sessions", "--json"]).iter().map(|session| session["verb"].clone()).collect();
+    assert_eq!(verbs, ["run", "run", "mcp run"]);
+    assert_eq!(calls(), before);
+    Outcome::of(&mut place.agentsh(&["events", "verify"])).expect_code(0);
+}
+
+/// What cannot be recorded does not run: not even its first instruction.
+#[test]
+fn nothing_starts_when_nothing_can_be_written() {
+    let place = Place::new(Mode::Invoker);
+    place.shell("true").expect_code(0);
+    let database = place.home.join(".local/state/agentsh/agentsh.db");
+    let refused = |part: &str| {
+        let refused = place.shell(": > started");
+        assert!(!place.project.join("started").exists(), "{refused}");
+        assert!(refused.code != 0 && refused.stderr.contains(part), "{refused}");
+    };
+    let holder = rusqlite::Connection::open(&database).unwrap();
+    holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    refused("another program holds it");
+    drop(holder);
+    place.shell(": > started").expect_code(0);
+    std::fs::remove_file(place.project.join("started")).unwrap();
+    // Root may write to a file whatever its mode is, but not where nobody may write.
+    let trigger = "CREATE TRIGGER full BEFORE UPDATE ON newest BEGIN SELECT RAISE(ABORT, 'no room'); END";
+    rusqlite::Connection::open(&database).unwrap().execute_batch(trigger).unwrap();
+    refused("no room");
+}
+
+/// The check of every test's record finds what it is there to find.
+#[test]
+fn an_event_with_a_word_of_its_own_is_not_in_the_schema() {
+    use crate::support::schema::check;
+    let event = |cause: &str, code: i64| json!({"type": "process_exited", "server_id": null, "exit_code": code, "cause": cause});
+    check(&event("killed", 137)).unwrap();
+    assert!(check(&event("bored", 0)).unwrap_err().contains("bored"));
+    assert!(check(&event("exited", 256)).is_err());
+    assert!(check(&json!({"type": "process_exited", "server_id": null, "cause": "exited"})).is_err());
+    assert!(check(&json!({"type": "stranger"})).is_err());
+}

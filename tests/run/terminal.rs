@@ -117,3 +117,194 @@ fn programs_may_make_terminals_of_their_own() {
         assert_eq!(outcome.stdout, "DONE\n", "{mode:?} {outcome}");
     }
 }
+
+/// An interactive shell on the terminal, as after a login, with agentsh in its path.
+fn login(place: &Place) -> Pty {
+    let directory = place.program("agentsh").parent().unwrap().display().to_string();
+    let mut command = place.command("bash");
+    command.args(["--norc", "--noprofile", "-i"]).env("PS1", "@ ").env("TERM", "xterm-256color");
+    command.env("PATH", format!("{directory}:/usr/local/bin:/usr/bin:/bin"));
+    let mut terminal = Pty::start(command);
+    terminal.expect("@ ");
+    terminal
+}
+
+/// Says that it was suspended and resumed, as full-screen programs draw again then.
+const COOKED: &str = "trap 'echo re''sumed' CONT; echo rea''dy; while :; do sleep 0.05; done";
+
+#[test]
+fn control_z_stops_the_job_and_fg_resumes_it() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut terminal = login(&place);
+        terminal.write(&format!("agentsh run --quiet -- bash -c \"{COOKED}\"\n"));
+        terminal.expect("ready");
+        for _ in 0..3 {
+            terminal.write("\x1a");
+            terminal.expect("Stopped");
+            terminal.write("echo sh''ell $((40+2))\n");
+            terminal.expect("shell 42");
+            terminal.write("fg\n");
+            terminal.expect("resumed");
+        }
+        terminal.write("\x03");
+        terminal.write("echo st''atus $?\n");
+        terminal.expect("status 130");
+        terminal.write("exit 3\n");
+        assert_eq!(terminal.wait(), 3, "{mode:?}");
+    }
+}
+
+/// What a full-screen program does: the key is a letter to it, and it stops itself.
+#[test]
+fn a_program_that_stops_itself_gives_the_terminal_to_the_shell() {
+    let raw = "stty raw -echo; echo rea''dy; head -c 1 >/dev/null; stty sane; kill -STOP \\$\\$; echo ba''ck; tty; exit 5";
+    let group = "echo rea''dy; kill -TSTP 0; echo ba''ck; tty; exit 5";
+    for (script, key) in [(raw, "\x1a"), (group, "")] {
+        for mode in Mode::all() {
+            let place = Place::new(mode);
+            let mut terminal = login(&place);
+            terminal.write(&format!("agentsh run --quiet -- bash -c \"{script}\"\n"));
+            terminal.expect("ready");
+            terminal.write(key);
+            terminal.expect("Stopped");
+            terminal.write("echo sh''ell $((40+2)); fg\n");
+            terminal.expect("shell 42");
+            terminal.expect("back");
+            terminal.expect("/dev/console");
+            terminal.write("echo st''atus $?\n");
+            terminal.expect("status 5");
+            terminal.write("exit 3\n");
+            assert_eq!(terminal.wait(), 3, "{mode:?}");
+        }
+    }
+}
+
+/// A shell inside has job control of its own; its `suspend` reaches the shell outside.
+#[test]
+fn a_shell_inside_is_suspended_and_resumed() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut terminal = login(&place);
+        terminal.write("PS1='in> ' agentsh run --quiet -- bash --norc -i\n");
+        terminal.write("echo ins''ide\n");
+        terminal.expect("inside");
+        terminal.write("suspend\n");
+        terminal.expect("Stopped");
+        terminal.write("echo out''side; fg\n");
+        terminal.expect("outside");
+        terminal.write("echo ag''ain; sleep 100\n");
+        terminal.expect("again");
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        terminal.write("\x1a");
+        terminal.expect("Stopped");
+        terminal.write("kill %1; wait; echo still ins''ide\n");
+        terminal.expect("still inside");
+        terminal.write("exit 7\n");
+        terminal.write("echo st''atus $?\n");
+        terminal.expect("status 7");
+        terminal.write("exit 3\n");
+        assert_eq!(terminal.wait(), 3, "{mode:?}");
+    }
+}
+
+/// In the background, and without a shell around it, an agent goes on.
+#[test]
+fn where_nobody_could_resume_it_the_agent_goes_on() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let script = "echo ready; kill -STOP $$; echo went on; exit 4";
+        let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "bash", "-c", script]));
+        terminal.expect("went on");
+        assert_eq!(terminal.wait(), 4, "{mode:?}");
+    }
+}
+
+#[test]
+fn in_the_background_it_goes_on_and_comes_to_the_front() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut terminal = login(&place);
+        terminal.write("agentsh run --quiet -- bash -c \"echo rea''dy; read word; echo got-\\$word\"\n");
+        terminal.expect("ready");
+        terminal.write("\x1a");
+        terminal.expect("Stopped");
+        terminal.write("bg\n");
+        terminal.write("while [[ $(jobs) != *Stopp''ed* ]]; do sleep 0.05; done; jobs\n");
+        // It reads from a terminal that is not its own.
+        terminal.expect("Stopped");
+        terminal.write("fg\n");
+        terminal.expect("agentsh run");
+        terminal.write("answer\n");
+        terminal.expect("got-answer");
+        terminal.write("exit 3\n");
+        assert_eq!(terminal.wait(), 3, "{mode:?}");
+    }
+}
+
+/// Raw mode, the other screen, mouse, paste: whatever ends the run, they are switched off.
+#[test]
+fn the_terminal_is_restored_however_the_run_ends() {
+    const MESS: &str =
+        "stty raw -echo; printf '\\033[?1049h\\033[?1003h\\033[?2004h\\033[?25l'; echo rea''dy;";
+    let ends =
+        [("kill -9 $$", ""), ("exit 1", ""), ("exit 0", ""), ("sleep 100", "KILL"), ("sleep 100", "TERM")];
+    for (end, signal) in ends {
+        for mode in Mode::all() {
+            let place = Place::new(mode);
+            place.write("mess.sh", format!("{MESS} {end}\n"));
+            // A script: no shell restores anything.
+            place.write(
+                "job.sh",
+                "agentsh run --quiet -- bash mess.sh; sleep 0.2; stty -a >after; echo un''til here\n",
+            );
+            let mut terminal = login(&place);
+            terminal.write("sh job.sh\n");
+            terminal.expect("ready");
+            if !signal.is_empty() {
+                let pid = agentsh_below(terminal.child.id());
+                std::process::Command::new("kill")
+                    .args([format!("-{signal}"), pid.to_string()])
+                    .status()
+                    .unwrap();
+            }
+            for sequence in ["\x1b[?1049l", "\x1b[?25h", "\x1b[?1003l", "\x1b[?2004l", "\x1b[<"] {
+                terminal.expect(sequence);
+            }
+            terminal.expect("until here");
+            let after = std::fs::read_to_string(place.project.join("after")).unwrap();
+            let modes: Vec<&str> = after.split_whitespace().collect();
+            for word in ["icanon", "echo", "isig", "opost", "icrnl"] {
+                assert!(modes.contains(&word), "{end} {signal} {mode:?}: no {word} in {after}");
+            }
+            terminal.write("exit 3\n");
+            assert_eq!(terminal.wait(), 3, "{mode:?}");
+        }
+    }
+}
+
+/// The session among the descendants of a process.
+fn agentsh_below(pid: u32) -> u32 {
+    let mut open = vec![pid];
+    while let Some(pid) = open.pop() {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = line.split('\0');
+        if words.next().is_some_and(|word| word.ends_with("agentsh")) && words.next() == Some("run") {
+            return pid;
+        }
+        let children =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        open.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    panic!("no session below {pid}");
+}
+
+/// A program that ends well and left everything as it was: not one byte is added.
+#[test]
+fn nothing_is_written_after_a_good_end() {
+    let place = Place::new(Mode::Invoker);
+    let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "echo", "only this"]));
+    assert_eq!(terminal.wait(), 0);
+    terminal.expect("only this");
+    assert_eq!(terminal.text(), "only this\r\n");
+}

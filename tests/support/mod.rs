@@ -1,6 +1,7 @@
 //! What every test needs: a place of its own, the modes of this machine, and ways to talk to the binary.
 
 pub mod expect;
+pub mod http_server;
 pub mod outcome;
 pub mod peer;
 pub mod place;
@@ -9,6 +10,7 @@ pub mod programs;
 pub mod pty;
 pub mod receiver;
 pub mod sandbox;
+pub mod schema;
 
 pub use expect::{no, no_with, yes};
 pub use outcome::Outcome;

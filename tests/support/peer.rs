@@ -124,6 +124,20 @@ impl Peer {
         self.request("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
+    /// None: the connection ended first.
+    pub fn try_call(&mut self, tool: &str, arguments: Value) -> Option<Value> {
+        self.serial += 1;
+        let params = json!({"name": tool, "arguments": arguments});
+        let request = json!({"jsonrpc": "2.0", "id": self.serial, "method": "tools/call", "params": params});
+        writeln!(self.input.as_mut()?, "{request}").ok()?;
+        loop {
+            let message: Value = serde_json::from_slice(&self.lines.recv_timeout(LIMIT).ok()?).ok()?;
+            if message["id"] == self.serial {
+                return Some(message);
+            }
+        }
+    }
+
     /// The text of a call that must succeed.
     #[track_caller]
     pub fn text(&mut self, tool: &str, arguments: Value) -> String {

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::outcome::Outcome;
 use super::programs::Programs;
+use super::schema;
 use super::{is_root, processes, skip};
 
 /// Who starts agentsh.
@@ -142,7 +143,15 @@ impl Place {
         path
     }
 
+    /// The user's policy, with nothing below it: what a test writes is all there is.
     pub fn policy(&self, text: &str) -> PathBuf {
+        let is_map = text.contains(": ") || text.contains(":\n");
+        let bare = if is_map { format!("{}\nextends: none\n", text.trim_end()) } else { text.to_owned() };
+        self.user_policy(&bare)
+    }
+
+    /// The user's policy as he writes it, over the built-in one.
+    pub fn user_policy(&self, text: &str) -> PathBuf {
         self.write(self.home.join(".config/agentsh/policy.yaml"), text)
     }
 
@@ -242,5 +251,9 @@ impl Drop for Place {
         let name = self.directory.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
         processes::end(&name);
         processes::end_below(self.directory.path());
+        if !std::thread::panicking() {
+            let strangers = schema::strangers(&self.home.join(".local/state/agentsh/agentsh.db"));
+            assert!(strangers.is_empty(), "docs/events.schema.json does not have these: {strangers:#?}");
+        }
     }
 }

@@ -45,6 +45,12 @@ pub fn uids(pid: i32) -> Vec<u32> {
     status(pid, "Uid:").split_whitespace().filter_map(|uid| uid.parse().ok()).collect()
 }
 
+/// The most bytes of memory that a process ever had.
+pub fn peak_memory(pid: u32) -> u64 {
+    let text = status(i32::try_from(pid).unwrap(), "VmHWM:");
+    text.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) << 10
+}
+
 pub fn arguments(pid: i32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).replace('\0', " ")

@@ -47,3 +47,15 @@ fn blank_lines_are_nothing() {
     peer.send_line(b"{\"jsonrpc\":\"2.0\",\"id\":1000,\"method\":\"ping\"}\r");
     assert_eq!(peer.next(), json!({"jsonrpc": "2.0", "id": 1000, "result": {}}));
 }
+
+/// A byte order mark is no JSON: the request is answered by its id, and the next one is served.
+#[test]
+fn a_byte_order_mark_is_answered() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::ready(&place, &[]);
+    peer.send_line(b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}");
+    let answer = peer.next();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32700)), "{answer}");
+    peer.send_line(b"{\"jsonrpc\":\"2.0\",\"id\":8,\"method\":\"ping\"}");
+    assert_eq!(peer.next(), json!({"jsonrpc": "2.0", "id": 8, "result": {}}));
+}

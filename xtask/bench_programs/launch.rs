@@ -92,6 +92,7 @@ async fn sandboxed(context: &Context, program: &Path, sealed: Sealed, round: u32
         denied: Vec::new(),
         unmasked: Vec::new(),
         execute: Vec::new(),
+        shared_sockets: true,
         files: Vec::new(),
         extra: Vec::new(),
         network: None,
@@ -101,6 +102,6 @@ async fn sandboxed(context: &Context, program: &Path, sealed: Sealed, round: u32
     let name = format!("agentsh-{}-{round}", std::process::id());
     let begun = launch::begin(context, &start, &name).unwrap();
     let layout = launch::prepare(context, &start);
-    let mut running = launch::start(context, begun, start, layout).await.unwrap();
+    let running = launch::start(context, begun, start, layout).await.unwrap();
     assert_eq!(running.child.exit().await, 0, "{:?}", running.child.execution_error());
 }

@@ -39,8 +39,8 @@ const PACKAGES: [&str; 7] = [
 ];
 const LINKER: &str = "0.13.0";
 const TARGET: &str = "bpfel-unknown-none";
-const OBJECT: &str = "agentsh/src/net/ebpf/object/agentsh.bpf.o";
-const FACTS: &str = "agentsh/src/net/ebpf/object/agentsh.bpf.json";
+const OBJECT: &str = "agentsh/crates/net/src/ebpf/object/agentsh.bpf.o";
+const FACTS: &str = "agentsh/crates/net/src/ebpf/object/agentsh.bpf.json";
 /// Everything else in the object is read by the loader or the kernel.
 const STRIP: [&str; 3] = ["--strip-debug", "--remove-section=.BTF.ext", "--remove-section=.rel.BTF.ext"];
 

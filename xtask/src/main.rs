@@ -26,6 +26,8 @@ enum Task {
     Test(test::Options),
     /// Build the kernel programs from source, or compare them with what the repository holds
     Ebpf(ebpf::Options),
+    /// Write docs/events.schema.json, the JSON schema of events, as the code has it
+    Schema,
     /// Measure agentsh beside its peer or the bare floor, in one run (release build; never part of the tests)
     Bench(bench::Options),
 }
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Test(options) => test::main(&options),
         Task::Ebpf(options) => ebpf::main(&options),
+        Task::Schema => schema(),
         Task::Bench(options) => bench::main(&options),
     };
     match done {
@@ -44,4 +47,11 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// The test that holds the file against the code also writes it.
+fn schema() -> anyhow::Result<bool> {
+    let test = ["test", "-q", "-p", "agentsh-store", "--lib", "the_schema_in_the_documents_is_current"];
+    run::succeed(run::cargo(test).env("AGENTSH_WRITE_SCHEMA", "1"))?;
+    Ok(true)
 }

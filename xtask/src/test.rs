@@ -231,10 +231,10 @@ fn end_to_end(steps: &mut Steps, offline: bool) {
 /// What depends on the kernel.
 const KERNEL_TESTS: [vm::Tests; 2] = [
     vm::Tests {
-        target: &["--test", "suite"],
+        target: &["-p", "agentsh", "--test", "suite"],
         filters: &["escapes::", "kill::", "network::", "pins::", "run::environment", "run::exit"],
     },
-    vm::Tests { target: &["--lib"], filters: &["net::ebpf::"] },
+    vm::Tests { target: &["-p", "agentsh-net", "--lib"], filters: &["ebpf::"] },
 ];
 
 fn machines(steps: &mut Steps) {

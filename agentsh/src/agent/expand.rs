@@ -7,7 +7,28 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Lookups {
     pub(super) used: BTreeSet<String>,
     pub(super) missing: BTreeSet<String>,
+    /// The file came with the project, and the user has not agreed to it: what is not in every environment anyway
+    /// counts as not set.
+    pub(super) withhold: bool,
+    pub(super) withheld: BTreeSet<String>,
 }
+
+impl Lookups {
+    /// The value of a variable, as far as the declaration may have it.
+    pub(super) fn value<'e>(&mut self, name: &str, env: &'e BTreeMap<String, String>) -> Option<&'e str> {
+        self.used.insert(name.to_owned());
+        let value = env.get(name)?;
+        if !self.withhold || IN_EVERY_ENVIRONMENT.contains(&name) {
+            return Some(value);
+        }
+        self.withheld.insert(name.to_owned());
+        None
+    }
+}
+
+/// Variables that say nothing about the user's accounts, and that every server has.
+const IN_EVERY_ENVIRONMENT: &[&str] =
+    &["HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "USER"];
 
 /// Claude Code's form: `${NAME}` and `${NAME:-default}`. A variable that is not set and has no default stays as
 /// it is written; a value is never expanded twice.
@@ -23,13 +44,23 @@ pub(super) fn braces(text: &str, env: &BTreeMap<String, String>, lookups: &mut L
             Some(rest) => rest.split_once('}').map(|(default, tail)| (Some(default), tail))?,
             None => (None, rest.strip_prefix('}')?),
         };
-        lookups.used.insert(name.to_owned());
-        let value = env.get(name).map(String::as_str).or(default);
+        let value = lookups.value(name, env).or(default);
+        let value = if lookups.withheld.contains(name) { value.or(Some("")) } else { value };
         if value.is_none() {
             lookups.missing.insert(name.to_owned());
         }
         Some((value?.to_owned(), tail))
     })
+}
+
+/// A value that the session alone uses, in the same form.
+///
+/// # Errors
+/// The name of a variable that is not set and has no default: half a credential is none.
+pub fn filled(text: &str, env: &BTreeMap<String, String>) -> Result<String, String> {
+    let mut lookups = Lookups::default();
+    let value = braces(text, env, &mut lookups);
+    lookups.missing.into_iter().next().map_or(Ok(value), Err)
 }
 
 /// The editors' form: `${env:NAME}` and a few names of directories; an unset variable is empty, as there.
@@ -44,10 +75,7 @@ pub(super) fn editor(
         let (inside, rest) = after.split_at(length);
         let tail = rest.strip_prefix('}')?;
         match inside.strip_prefix("env:") {
-            Some(name) => {
-                lookups.used.insert(name.to_owned());
-                Some((env.get(name).cloned().unwrap_or_default(), tail))
-            }
+            Some(name) => Some((lookups.value(name, env).unwrap_or_default().to_owned(), tail)),
             None => Some((directories.get(inside)?.clone(), tail)),
         }
     })

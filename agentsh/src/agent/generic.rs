@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::expand::{self, Lookups};
 use super::servers::{Gathered, Place, bridge_entry, gather};
-use super::{AgentError, Context, Launch, Scope, json, read};
+use super::{AgentError, Context, Launch, Scope, agreement, json, read};
 use crate::types::ServerId;
 
 /// Members of an entry that a bridge has no use for, or that would start something else.
@@ -64,7 +64,8 @@ pub(super) fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     let scope = if path.starts_with(context.project) { Scope::Project } else { Scope::User };
     let entries = root.entry(key).or_insert_with(|| Value::Object(Map::new()));
     let mut gathered = Gathered::default();
-    let place = Place { file: path, scope, lines: json::key_lines(&text, &[key]) };
+    let agreed = scope == Scope::Project && agreement::is_agreed(context.agreed, path, &text);
+    let place = Place { file: path, scope, agreed, lines: json::key_lines(&text, &[key]) };
     let expand =
         |text: &str, lookups: &mut Lookups| expand::editor(text, context.env, &directories(context), lookups);
     gather(entries, &place, &[], expand, &mut gathered)?;

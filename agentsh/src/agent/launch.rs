@@ -1,6 +1,6 @@
 //! What goes into an adapter and what comes out: plain data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::types::ServerId;
@@ -26,6 +26,10 @@ pub struct Context<'a> {
     pub generic_config: Option<&'a Path>,
     /// Servers of the policy that carry a command: they add to the agent's own or override them.
     pub extra: &'a BTreeMap<ServerId, Declared>,
+    /// Files of projects that the user has agreed to, each by the [`super::agreement::key`] of path and content.
+    pub agreed: &'a BTreeSet<String>,
+    /// What the agent is told about where it is.
+    pub told: Option<&'a str>,
 }
 
 /// One MCP server as somebody declared it, variables expanded.
@@ -38,14 +42,26 @@ pub struct Declared {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
-    Stdio { command: String, args: Vec<String>, env: BTreeMap<String, String>, cwd: Option<String> },
-    Remote { url: String, kind: RemoteKind },
+    Stdio {
+        command: String,
+        args: Vec<String>,
+        env: BTreeMap<String, String>,
+        cwd: Option<String>,
+    },
+    /// Its headers are for the session alone.
+    Remote {
+        url: String,
+        headers: BTreeMap<String, String>,
+        kind: RemoteKind,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteKind {
     Http,
     Sse,
+    /// A way that is known and not spoken.
+    Other,
 }
 
 /// Where a declaration stands.
@@ -56,6 +72,8 @@ pub struct Origin {
     /// Line of the server's key, counted from 1; 0 on the command line.
     pub line: u64,
     pub scope: Scope,
+    /// It came with the project, and the user has agreed to the file as it is.
+    pub agreed: bool,
 }
 
 /// Whose word a declaration is. A declaration to which the project contributed anything is `Project`.
@@ -125,6 +143,8 @@ pub enum Access {
     Private,
     ReadWrite,
     ReadOnly,
+    /// One for each project, kept by agentsh, in place of the one for all of them.
+    PerProject,
 }
 
 /// A host the agent's model is served from.

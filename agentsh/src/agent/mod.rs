@@ -3,11 +3,12 @@
 //!
 //! The adapters read files and nothing else: they start no process, change nothing, and return a [`Launch`].
 
+pub mod agreement;
 mod claude;
 mod codex;
 mod endpoint;
 mod error;
-mod expand;
+pub mod expand;
 mod generic;
 mod json;
 mod launch;

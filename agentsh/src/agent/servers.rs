@@ -1,10 +1,11 @@
 //! One server entry of a JSON configuration, whoever wrote it: names, types, variables, and what becomes of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::agreement;
 use super::expand::Lookups;
 use super::{AgentError, Context, Declared, Launch, Origin, RemoteKind, Scope, Transport};
 use crate::types::ServerId;
@@ -12,7 +13,10 @@ use crate::types::ServerId;
 /// Each server is a process: more than this in one file is a mistake or an attack.
 const MOST_SERVERS: usize = 256;
 const LONGEST_NAME: usize = 128;
-pub(super) const REMOTE: &str = "remote MCP servers come later";
+pub(super) const PROJECTS_REMOTE: &str =
+    "it came with the project and is behind a URL; declare it in your own configuration to have it asked";
+/// Transports behind a URL that agentsh does not speak.
+const NOT_SPOKEN: [&str; 4] = ["ws", "ws-ide", "sse-ide", "sdk"];
 /// The agent's own credentials: nothing that came with the project gets them by naming them.
 const CREDENTIALS: &[&str] = &[
     "ANTHROPIC_API_KEY",
@@ -43,6 +47,8 @@ pub(super) struct Gathered {
 pub(super) struct Place<'a> {
     pub(super) file: &'a Path,
     pub(super) scope: Scope,
+    /// The user has agreed to this file of the project.
+    pub(super) agreed: bool,
     /// Lines of the servers' keys.
     pub(super) lines: BTreeMap<String, u64>,
 }
@@ -99,8 +105,16 @@ impl Gathered {
         let mut options = BTreeMap::new();
         for (id, found) in self.found {
             match found.declared.transport {
-                Transport::Remote { .. } => launch.refused.push((id, REMOTE.to_owned())),
-                Transport::Stdio { .. } => {
+                // What an agent may send there leaves this machine.
+                Transport::Remote { .. } if found.declared.origin.scope == Scope::Project => {
+                    launch.refused.push((id, PROJECTS_REMOTE.to_owned()));
+                }
+                Transport::Remote { kind: RemoteKind::Other, .. } => {
+                    launch
+                        .refused
+                        .push((id, "it is reached in a way that agentsh does not speak".to_owned()));
+                }
+                Transport::Remote { .. } | Transport::Stdio { .. } => {
                     options.insert(id.clone(), found.kept);
                     launch.servers.insert(id, found.declared);
                 }
@@ -162,8 +176,9 @@ fn gather_one(
 ) -> Result<(), AgentError> {
     let line = place.lines.get(name).copied().unwrap_or(0);
     let id = ServerId(name.to_owned());
-    let origin = Origin { file: place.file.to_owned(), line, scope: place.scope };
-    let mut lookups = Lookups::default();
+    let origin = Origin { file: place.file.to_owned(), line, scope: place.scope, agreed: place.agreed };
+    let withhold = place.scope == Scope::Project && !place.agreed;
+    let mut lookups = Lookups { withhold, ..Lookups::default() };
     let transport = match name_problem(name) {
         Some(problem) => Err(problem),
         None => transport(entry, &mut |text| expand(text, &mut lookups)),
@@ -171,7 +186,9 @@ fn gather_one(
     let credential = if place.scope == Scope::Project { credential_problem(&lookups) } else { None };
     match (transport, credential) {
         (Ok(transport), None) => {
-            into.note_lookups(&id, &origin, &lookups);
+            if !(place.scope == Scope::Project && matches!(transport, Transport::Remote { .. })) {
+                into.note_lookups(&id, &origin, &lookups);
+            }
             let kept = members(entry, kept);
             into.found.insert(id.clone(), Found { declared: Declared { id, transport, origin }, kept });
         }
@@ -195,7 +212,11 @@ impl Gathered {
             let names = list(&lookups.missing);
             self.notes.push(format!("{place}: server {id} uses variables that are not set: {names}"));
         }
-        let given: Vec<&str> = lookups.used.difference(&lookups.missing).map(String::as_str).collect();
+        if !lookups.withheld.is_empty() {
+            self.notes.push(withheld(&place, id, &lookups.withheld, &origin.file));
+        }
+        let lacking: BTreeSet<String> = lookups.missing.union(&lookups.withheld).cloned().collect();
+        let given: Vec<&str> = lookups.used.difference(&lacking).map(String::as_str).collect();
         if origin.scope == Scope::Project && !given.is_empty() {
             let names = given.join(", ");
             self.notes.push(format!("{place}: server {id} came with the project and is given: {names}"));
@@ -221,10 +242,14 @@ fn transport(entry: &Value, expand: &mut impl FnMut(&str) -> String) -> Result<T
             _,
         )
         | (None, Some(_)) => {
-            let kind = if kind == Some("sse") { RemoteKind::Sse } else { RemoteKind::Http };
-            // Not expanded: the value would carry secrets and is not used.
-            let url = url.and_then(Value::as_str).unwrap_or_default().to_owned();
-            return Ok(Transport::Remote { url, kind });
+            let kind = match kind {
+                Some(kind) if NOT_SPOKEN.contains(&kind) => RemoteKind::Other,
+                Some("sse") => RemoteKind::Sse,
+                _ => RemoteKind::Http,
+            };
+            let url = url.and_then(Value::as_str).ok_or("its URL is not a string")?;
+            let headers = strings(entry, "headers", expand)?;
+            return Ok(Transport::Remote { url: expand(url), headers, kind });
         }
         (Some("stdio"), Some(_)) => return Err("it is of type stdio and has a URL".to_owned()),
         (Some(other), _) => return Err(format!("its type {other:?} is unknown")),
@@ -248,26 +273,33 @@ fn transport(entry: &Value, expand: &mut impl FnMut(&str) -> String) -> Result<T
             .collect::<Result<_, _>>()?,
         Some(_) => return Err("its args are not a list".to_owned()),
     };
-    let env = match entry.get("env") {
-        None | Some(Value::Null) => BTreeMap::new(),
-        Some(Value::Object(env)) => env
-            .iter()
-            .map(|(name, value)| match value {
-                _ if name.is_empty() || name.contains(['=', '\0']) => {
-                    Err(format!("its env names a variable {name:?}"))
-                }
-                Value::String(value) => Ok((name.clone(), checked(expand(value), "env")?)),
-                _ => Err(format!("its env gives {name:?} a value that is not a string")),
-            })
-            .collect::<Result<_, _>>()?,
-        Some(_) => return Err("its env is not an object".to_owned()),
-    };
+    let env = strings(entry, "env", expand)?;
+    if let Some(name) = env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+        return Err(format!("its env names a variable {name:?}"));
+    }
     let cwd = match entry.get("cwd") {
         None | Some(Value::Null) => None,
         Some(Value::String(cwd)) => Some(checked(expand(cwd), "cwd")?),
         Some(_) => return Err("its cwd is not a string".to_owned()),
     };
     Ok(Transport::Stdio { command, args, env, cwd })
+}
+
+/// An object of names and texts.
+fn strings(
+    entry: &Map<String, Value>,
+    key: &str,
+    expand: &mut impl FnMut(&str) -> String,
+) -> Result<BTreeMap<String, String>, String> {
+    let read = |(name, value): (&String, &Value)| match value {
+        Value::String(value) => Ok((name.clone(), checked(expand(value), key)?)),
+        _ => Err(format!("its {key} gives {name:?} a value that is not a string")),
+    };
+    match entry.get(key) {
+        None | Some(Value::Null) => Ok(BTreeMap::new()),
+        Some(Value::Object(values)) => values.iter().map(read).collect(),
+        Some(_) => Err(format!("its {key} is not an object")),
+    }
 }
 
 fn checked(value: String, key: &str) -> Result<String, String> {
@@ -279,7 +311,16 @@ fn members(entry: &Value, kept: &[&str]) -> Map<String, Value> {
     kept.iter().filter_map(take).filter(|(_, value)| value.is_number() || value.is_boolean()).collect()
 }
 
-fn list(names: &std::collections::BTreeSet<String>) -> String {
+/// What a server of the project asked for and does not get.
+pub(super) fn withheld(place: &str, id: &ServerId, names: &BTreeSet<String>, file: &Path) -> String {
+    format!(
+        "{place}: server {id} came with the project and does not get: {}; to agree: {}",
+        list(names),
+        agreement::command(file)
+    )
+}
+
+fn list(names: &BTreeSet<String>) -> String {
     names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 

@@ -14,8 +14,8 @@ use hyper::header::HeaderValue;
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::egress::{Client, HttpError};
 use crate::guard::secrets;
-use crate::http::{Client, HttpError};
 use crate::json::Json;
 use crate::policy::Ruled;
 use crate::policy::proxy_file::{AuditTimeout, Auditor, ProxyFile};

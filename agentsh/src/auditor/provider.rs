@@ -6,7 +6,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::http::Post;
+use crate::egress::Post;
 use crate::policy::proxy_file::{Auditor, Provider};
 
 use super::Asked;

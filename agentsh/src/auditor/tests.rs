@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use tokio::task::LocalSet;
 
 use super::*;
-use crate::http::testing::client;
+use crate::egress::testing::client;
 use crate::policy::proxy_file;
 
 const CLEAN: &str = "CLEAN {code}";

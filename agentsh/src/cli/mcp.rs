@@ -5,8 +5,9 @@ use clap::{Args, Subcommand};
 use crate::session::mcp_run;
 use crate::session::run::exit_code_of;
 
+use super::flags::FlagArgs;
 use super::run::Network;
-use super::{fail, mcp_query, pins};
+use super::{approve, fail, mcp_query, pins};
 
 #[derive(Debug, Args)]
 pub struct McpArgs {
@@ -20,6 +21,8 @@ enum Verb {
     Run(ServerArgs),
     /// List, trust, compare and forget the programs that servers are pinned to
     Pins(pins::PinsArgs),
+    /// Agree to the servers that a file of a project declares, as it is now
+    Approve(approve::ApproveArgs),
     #[command(flatten)]
     Query(mcp_query::Query),
 }
@@ -32,6 +35,8 @@ struct ServerArgs {
     /// A policy file, or the name of a built-in policy
     #[arg(long, value_name = "FILE|NAME")]
     policy: Option<String>,
+    #[command(flatten)]
+    flags: FlagArgs,
     /// How connections are policed
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
@@ -41,23 +46,34 @@ struct ServerArgs {
     /// Start even if a layer of protection cannot be had here
     #[arg(long)]
     allow_degraded: bool,
+    /// A server behind a URL, which agentsh asks in its own name: https, or http on this machine
+    #[arg(long, conflicts_with = "command")]
+    url: Option<String>,
+    /// Sent to the server of --url with every request; ${NAME} is a variable of your environment. May be repeated
+    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
+    header: Vec<String>,
     /// The server's command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required_unless_present = "url", value_name = "CMD")]
     command: Vec<String>,
 }
 
 pub async fn run(args: McpArgs) -> u8 {
     match args.verb {
         Verb::Pins(args) => pins::run(args, &mut anstream::stdout(), &mut anstream::stderr()).await,
+        Verb::Approve(args) => approve::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Query(query) => mcp_query::run(query, &mut anstream::stdout(), &mut anstream::stderr()).await,
         Verb::Run(args) => {
             let request = mcp_run::Request {
                 id: args.id,
                 policy: args.policy,
+                flags: args.flags.layer(),
                 allow_degraded: args.allow_degraded,
                 backend: args.network.into(),
                 learn: args.network_learn,
-                command: args.command,
+                what: match args.url {
+                    Some(url) => mcp_run::What::Url { url, headers: args.header },
+                    None => mcp_run::What::Command(args.command),
+                },
             };
             match mcp_run::run(request).await {
                 Ok(code) => code,

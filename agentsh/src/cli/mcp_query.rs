@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use clap::Subcommand;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::output::{Context, Failure, OK, finish, json, table};
@@ -49,181 +50,167 @@ async fn answer(
     | Query::Detections(filter)) = query;
     let mut reader = Reader::open(&context.state_dir).await?;
     let wanted = filter.resolve(query, context.now, reader.as_mut()).await?;
-    let reader = reader.as_mut();
-    let rows = match query {
-        Query::Tools(_) => tools(reader, &wanted, filter.json, context, out).await?,
-        Query::Servers(_) => servers(reader, &wanted, filter.json, context, out).await?,
-        Query::Calls(_) => calls(reader, &wanted, filter.json, context, out).await?,
-        Query::Events(_) => events(reader, &wanted, filter.json, context, out).await?,
-        Query::Detections(_) => detections(reader, &wanted, filter.json, context, out, err).await?,
+    let Listed { head, rows, json: as_json } = match reader {
+        Some(mut reader) => listed(query, &wanted, context, &mut reader).await?,
+        None => Listed { head: head(query), rows: Vec::new(), json: Value::Array(Vec::new()) },
     };
-    if rows == 0 && !filter.json && !matches!(query, Query::Detections(_)) {
-        let nothing = if filter.narrows() { "nothing on record is like this" } else { "nothing is recorded" };
-        writeln!(err, "{nothing}")?;
+    if rows.is_empty() {
+        say_nothing(query, filter, err)?;
+    }
+    if filter.json {
+        json(out, &as_json)?;
+    } else {
+        table(out, context, head, rows)?;
     }
     Ok(OK)
 }
 
-async fn tools(
-    reader: Option<&mut Reader>,
-    filter: &EventFilter,
-    as_json: bool,
-    context: &Context,
-    out: &mut dyn Write,
-) -> Result<usize, Failure> {
-    let tools = match reader {
-        Some(reader) => reader.tools(filter).await?,
-        None => Vec::new(),
-    };
-    if as_json {
-        return json(out, &tools).map(|()| tools.len());
-    }
-    let head =
-        ["server", "tool", "status", "calls", "blocked", "first_seen", "last_seen", "hash", "description"];
-    let rows = tools.into_iter().map(|tool| {
-        vec![
-            tool.server_id,
-            tool.tool_name,
-            tool.status,
-            tool.calls.to_string(),
-            tool.blocked.to_string(),
-            context.time(&tool.first_seen),
-            context.time(&tool.last_seen),
-            context.hash(tool.tool_hash.as_deref()),
-            tool.description.unwrap_or_default(),
-        ]
-    });
-    table(out, context, &head, rows.collect())
+/// The answer in both forms.
+pub(super) struct Listed {
+    pub head: &'static [&'static str],
+    pub rows: Vec<Vec<String>>,
+    pub json: Value,
 }
 
-async fn servers(
-    reader: Option<&mut Reader>,
-    filter: &EventFilter,
-    as_json: bool,
-    context: &Context,
-    out: &mut dyn Write,
-) -> Result<usize, Failure> {
-    let servers = match reader {
-        Some(reader) => reader.servers(filter).await?,
-        None => Vec::new(),
-    };
-    if as_json {
-        return json(out, &servers).map(|()| servers.len());
+impl Listed {
+    pub(super) fn new<T: Serialize>(
+        head: &'static [&'static str],
+        found: Vec<T>,
+        row: impl FnMut(T) -> Vec<String>,
+    ) -> Result<Self, Failure> {
+        let json = serde_json::to_value(&found).map_err(std::io::Error::from)?;
+        Ok(Self { head, rows: found.into_iter().map(row).collect(), json })
     }
-    let head = ["server", "status", "at", "calls", "refused", "program", "hash", "project"];
-    let rows = servers.into_iter().map(|server| {
-        vec![
-            server.server_id,
-            server.last_status,
-            context.time(&server.last_at.unwrap_or_default()),
-            server.calls.to_string(),
-            server.refused.to_string(),
-            server.program.unwrap_or_default(),
-            context.hash(server.hash.as_deref()),
-            server.project.unwrap_or_default(),
-        ]
-    });
-    table(out, context, &head, rows.collect())
 }
 
-async fn calls(
-    reader: Option<&mut Reader>,
-    filter: &EventFilter,
-    as_json: bool,
-    context: &Context,
-    out: &mut dyn Write,
-) -> Result<usize, Failure> {
-    let calls = match reader {
-        Some(reader) => reader.calls(filter).await?,
-        None => Vec::new(),
-    };
-    if as_json {
-        return json(out, &calls).map(|()| calls.len());
-    }
-    let head = ["time", "server", "tool", "action", "reason", "rule", "input"];
-    let rows = calls.into_iter().map(|call| {
-        let action = call.shown().unwrap_or_else(|| "none".to_owned());
-        vec![
-            context.time(&call.time),
-            call.server_id,
-            call.tool_name,
-            action,
-            call.undelivered.or(call.reason).unwrap_or_default(),
-            call.rule.map(|rule| rule.to_string()).unwrap_or_default(),
-            call.input.map(|input| input.to_string()).unwrap_or_default(),
-        ]
-    });
-    table(out, context, &head, rows.collect())
-}
-
-async fn events(
-    reader: Option<&mut Reader>,
-    filter: &EventFilter,
-    as_json: bool,
-    context: &Context,
-    out: &mut dyn Write,
-) -> Result<usize, Failure> {
-    let events = match reader {
-        Some(reader) => reader.events(filter).await?,
-        None => Vec::new(),
-    };
-    if as_json {
-        return json(out, &events.iter().map(Record::to_json).collect::<Vec<_>>()).map(|()| events.len());
-    }
-    let rows = events.iter().map(|record| {
-        let field = |name: &str| record.body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let mut rest = record.body.clone();
-        if let Some(fields) = rest.as_object_mut() {
-            fields.retain(|name, _| !matches!(name.as_str(), "type" | "server_id" | "tool_name"));
-        }
-        let time = context.time(&format!("{:.6}", record.time));
-        vec![time, record.kind.clone(), field("server_id"), field("tool_name"), rest.to_string()]
-    });
-    table(out, context, &["time", "type", "server", "tool", "details"], rows.collect())
-}
-
-async fn detections(
-    reader: Option<&mut Reader>,
-    filter: &EventFilter,
-    as_json: bool,
-    context: &Context,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> Result<usize, Failure> {
-    let filter = EventFilter { kind: Some("mcp_exfil_detected".to_owned()), ..filter.clone() };
-    let found = match reader {
-        Some(reader) => reader.events(&filter).await?,
-        None => Vec::new(),
-    };
-    if found.is_empty() {
+fn say_nothing(query: &Query, filter: &Filter, err: &mut dyn Write) -> Result<(), Failure> {
+    let nothing = match query {
         // Nothing found where nobody searched is not a good sign.
-        writeln!(
-            err,
-            "no detections are recorded; `agentsh proxy` looks, and `run` and `mcp run` where `sandbox.mcp.exfiltration` is written"
-        )?;
+        Query::Detections(_) => {
+            "no detections are recorded; what servers say is looked through, and for data that leaves `agentsh proxy` \
+             looks, and `run` and `mcp run` where `sandbox.mcp.exfiltration` is written"
+        }
+        _ if filter.json => return Ok(()),
+        _ if filter.narrows() => "nothing on record is like this",
+        _ => "nothing is recorded",
+    };
+    writeln!(err, "{nothing}")?;
+    Ok(())
+}
+
+fn head(query: &Query) -> &'static [&'static str] {
+    match query {
+        Query::Tools(_) => &[
+            "server",
+            "tool",
+            "status",
+            "calls",
+            "blocked",
+            "first_seen",
+            "last_seen",
+            "hash",
+            "description",
+        ],
+        Query::Servers(_) => &["server", "status", "at", "calls", "refused", "program", "hash", "project"],
+        Query::Calls(_) => &["time", "server", "tool", "action", "reason", "rule", "input"],
+        Query::Events(_) => &["time", "type", "server", "tool", "details"],
+        Query::Detections(_) => &[
+            "time",
+            "server",
+            "tool",
+            "action",
+            "severity",
+            "detector",
+            "from",
+            "to",
+            "hidden by",
+            "context",
+        ],
     }
-    if as_json {
-        return json(out, &found.iter().map(Record::to_json).collect::<Vec<_>>()).map(|()| found.len());
+}
+
+async fn listed(
+    query: &Query,
+    filter: &EventFilter,
+    context: &Context,
+    reader: &mut Reader,
+) -> Result<Listed, Failure> {
+    match query {
+        Query::Tools(_) => Listed::new(head(query), reader.tools(filter).await?, |tool| {
+            vec![
+                tool.server_id,
+                tool.tool_name,
+                tool.status,
+                tool.calls.to_string(),
+                tool.blocked.to_string(),
+                context.time(&tool.first_seen),
+                context.time(&tool.last_seen),
+                context.hash(tool.tool_hash.as_deref()),
+                tool.description.unwrap_or_default(),
+            ]
+        }),
+        Query::Servers(_) => Listed::new(head(query), reader.servers(filter).await?, |server| {
+            vec![
+                server.server_id,
+                server.last_status,
+                context.time(&server.last_at.unwrap_or_default()),
+                server.calls.to_string(),
+                server.refused.to_string(),
+                server.program.unwrap_or_default(),
+                context.hash(server.hash.as_deref()),
+                server.project.unwrap_or_default(),
+            ]
+        }),
+        Query::Calls(_) => Listed::new(head(query), reader.calls(filter).await?, |call| {
+            let action = call.shown().unwrap_or_else(|| "none".to_owned());
+            vec![
+                context.time(&call.time),
+                call.server_id,
+                call.tool_name,
+                action,
+                call.undelivered.or(call.reason).unwrap_or_default(),
+                call.rule.map(|rule| rule.to_string()).unwrap_or_default(),
+                call.input.map(|input| input.to_string()).unwrap_or_default(),
+            ]
+        }),
+        Query::Events(_) => Listed::new(head(query), whole(&reader.events(filter).await?), |event| {
+            let mut rest = event.clone();
+            if let Some(fields) = rest.as_object_mut() {
+                fields.retain(|name, _| {
+                    !matches!(name.as_str(), "session" | "seq" | "time" | "type" | "server_id" | "tool_name")
+                });
+            }
+            let time = context.time(&field(&event, "time"));
+            let [kind, server, tool] = ["type", "server_id", "tool_name"].map(|name| field(&event, name));
+            vec![time, kind, server, tool, rest.to_string()]
+        }),
+        Query::Detections(_) => {
+            let mut found = Vec::new();
+            for kind in ["mcp_exfil_detected", "mcp_content_detected"] {
+                let filter = EventFilter { kind: Some(kind.to_owned()), ..filter.clone() };
+                found.extend(whole(&reader.events(&filter).await?));
+            }
+            found.sort_by_key(|event| (field(event, "time"), event.get("seq").and_then(Value::as_u64)));
+            Listed::new(head(query), found, |event| {
+                let text = |name: &str| field(&event, name);
+                let source = format!("{}/{}", text("source_server"), text("source_tool"));
+                let mut row = vec![context.time(&text("time"))];
+                row.extend(["server_id", "tool_name", "action", "severity", "detector"].map(text));
+                row.push(if source == "/" { String::new() } else { source });
+                row.extend([text("destination"), decoded(&event), text("context")]);
+                row
+            })
+        }
     }
-    let head =
-        ["time", "server", "tool", "action", "severity", "detector", "from", "to", "hidden by", "context"];
-    let rows = found.iter().map(|record| {
-        let field = |name: &str| record.body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let source = format!("{}/{}", field("source_server"), field("source_tool"));
-        vec![
-            context.time(&format!("{:.6}", record.time)),
-            field("server_id"),
-            field("tool_name"),
-            field("action"),
-            field("severity"),
-            field("detector"),
-            if source == "/" { String::new() } else { source },
-            field("destination"),
-            decoded(&record.body),
-            field("context"),
-        ]
-    });
-    table(out, context, &head, rows.collect())
+}
+
+/// As `--json` prints them.
+fn whole(records: &[Record]) -> Vec<Value> {
+    records.iter().map(Record::to_json).collect()
+}
+
+fn field(event: &Value, name: &str) -> String {
+    event.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 fn decoded(body: &Value) -> String {
@@ -272,8 +259,12 @@ mod tests {
     #[tokio::test]
     async fn filters_narrow() {
         let dir = one_session().await;
-        write(dir.path(), session(2), vec![called("x", 1), verdict("x", 1, "block"), called("read", 2)])
-            .await;
+        write(
+            dir.path(),
+            session(2),
+            vec![called("x", 1), verdict("x", 1, crate::store::words::Action::Block), called("read", 2)],
+        )
+        .await;
         let count = async |query: Query| ask_json(query, dir.path()).await.as_array().unwrap().len();
         let blocked = Filter { action: Some("block".into()), ..as_json() };
         assert_eq!(count(Query::Calls(blocked.clone())).await, 2);

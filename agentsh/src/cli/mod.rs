@@ -1,19 +1,27 @@
 //! The command line: one file per verb. Data goes to standard output, everything else to standard error.
 
+mod approve;
 pub mod attempt;
 pub mod demo;
 pub mod doctor;
 pub mod events;
 pub mod exit;
+mod flags;
 pub mod mcp;
 mod mcp_query;
 mod output;
 mod pins;
 pub mod policy;
 pub mod proxy;
+pub mod registry;
 pub mod report;
 pub mod run;
+pub mod scan;
 pub mod scratch;
+pub mod sessions;
+pub mod undo;
+pub mod vet_url;
+mod why;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -41,12 +49,28 @@ enum Verb {
     Policy(policy::PolicyArgs),
     /// Say what a session ran, what was refused and by which rule, and what was not enforced
     Report(report::ReportArgs),
+    /// List the sessions that are on record
+    Sessions(sessions::SessionsArgs),
+    /// Give a file back as it was before a session, or as it was found
+    Undo(undo::UndoArgs),
     /// Check the record of events
     Events(events::EventsArgs),
+    /// Scan definitions, results or arguments, given as lines of JSON, for what would make a model do something
+    Scan(scan::ScanArgs),
+    /// Hash and compare what MCP servers offer
+    Registry(registry::RegistryArgs),
     /// Try every layer of protection on this machine, for real
     Doctor(doctor::DoctorArgs),
+    /// Say whether agentsh would connect to a URL in its own name
+    VetUrl(vet_url::VetUrlArgs),
     /// Run a hostile server and a scripted agent under full protection: no key, no network
     Demo(demo::DemoArgs),
+    /// Inside a sandbox: say whether a path, host or command is allowed, by which rule, and what would change it
+    Why {
+        /// A path, a host (`example.com`, `example.com:8443`, a URL) or the name of a command
+        #[arg(value_name = "PATH|HOST|COMMAND")]
+        word: String,
+    },
     /// The end of an MCP connection that an agent starts; not for people
     #[command(hide = true)]
     Bridge { id: String },
@@ -59,6 +83,9 @@ pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     match words.next().as_deref().and_then(std::ffi::OsStr::to_str) {
         Some(sandbox::zygote::VERB) => return sandbox::zygote::main().into(),
+        Some(crate::session::guarded_terminal::VERB) => {
+            return crate::session::guarded_terminal::main().into();
+        }
         Some(doctor::PROBE_VERB) => return doctor::inside().into(),
         Some(demo::SESSION_VERB) => return demo::session().into(),
         Some(demo::SERVER_VERB) => return demo::server().into(),
@@ -75,6 +102,7 @@ pub fn main() -> ExitCode {
     };
     let code = match arguments.verb {
         Verb::Bridge { id } => bridge(&id),
+        Verb::Why { word } => why::run(&word, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Policy(args) => on_one_thread(policy_verb(&args)),
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
@@ -82,10 +110,21 @@ pub fn main() -> ExitCode {
         Verb::Report(args) => {
             on_one_thread(report::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }
+        Verb::Sessions(args) => {
+            on_one_thread(sessions::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+        }
+        Verb::Undo(args) => undo::run(&args),
         Verb::Events(args) => {
             on_one_thread(events::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }
+        Verb::Scan(args) => scan::run(args, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Registry(args) => {
+            on_one_thread(registry::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+        }
         Verb::Doctor(args) => on_one_thread(doctor::run(args)),
+        Verb::VetUrl(args) => {
+            on_one_thread(vet_url::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+        }
         Verb::Demo(args) => on_one_thread(demo::run(args)),
     };
     code.into()
@@ -97,7 +136,7 @@ fn misused() -> u8 {
     let words: Vec<String> = std::env::args().skip(1).take(2).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["mcp", "run"] => exit::FAILED,
-        ["mcp" | "report" | "events", ..] => exit::USAGE,
+        ["mcp" | "report" | "sessions" | "events" | "scan" | "registry", ..] => exit::USAGE,
         _ => exit::FAILED,
     }
 }

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::exit::FAILED;
@@ -46,12 +45,10 @@ impl Context {
         Ok(Self { state_dir: state_dir()?, now: Timestamp::now(), width: terminal_width() })
     }
 
-    /// A point in time as people read it in a terminal; elsewhere as it stands on record.
+    /// A point in time, always in UTC: as people read it in a terminal; elsewhere as it stands on record.
     pub(super) fn time(&self, recorded: &str) -> String {
         match recorded.parse::<Timestamp>() {
-            Ok(time) if self.width.is_some() => {
-                time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
-            }
+            Ok(time) if self.width.is_some() => time.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
             _ => recorded.to_owned(),
         }
     }

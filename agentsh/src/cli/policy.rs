@@ -1,8 +1,11 @@
 //! `agentsh policy check|show|explain|test`: what is written, what is in force, and why.
 
 mod explain;
+mod init;
+mod lint;
 mod package;
 mod profiles;
+mod reference;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -61,6 +64,16 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Write a commented policy to start from; one that is there stays as it is
+    Init {
+        /// By default your own: ~/.config/agentsh/policy.yaml
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Print the reference of every key as Markdown
+    Reference,
+    /// Print a JSON schema of policies, for editors
+    Schema,
     /// Run the `tests:` of a policy or profile and print every answer
     Test {
         /// A file, or the name of a built-in policy or of a server's profile
@@ -112,7 +125,11 @@ struct QuestionArgs {
 #[derive(Clone, Debug)]
 pub struct Surroundings {
     pub project: PathBuf,
+    /// Where it was typed: paths of a question count from here.
+    pub directory: PathBuf,
     pub home: PathBuf,
+    /// What holds for every user of this machine.
+    pub system: PathBuf,
     /// `$XDG_CONFIG_HOME`, by default `~/.config`.
     pub config_home: PathBuf,
     /// Where the pins are: `$XDG_STATE_HOME/agentsh`, by default `~/.local/state/agentsh`.
@@ -133,7 +150,9 @@ impl Surroundings {
         };
         let config_home = base("XDG_CONFIG_HOME", ".config");
         let state = base("XDG_STATE_HOME", ".local/state").join("agentsh");
-        Ok(Self { project: std::env::current_dir()?, home, config_home, state })
+        let (directory, system) = (std::env::current_dir()?, policy::SYSTEM_FILE.into());
+        let project = crate::session::context::project_of(&directory, &home);
+        Ok(Self { project, directory, home, system, config_home, state })
     }
 
     fn search(&self, explicit: Option<String>, agent: &str) -> Search {
@@ -141,7 +160,9 @@ impl Surroundings {
             explicit,
             project: self.project.clone(),
             config_home: self.config_home.clone(),
+            system: self.system.clone(),
             agent: agent.to_owned(),
+            flags: policy::Flags::default(),
         }
     }
 
@@ -160,6 +181,9 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
         Verb::Explain { which, server, question, json } => {
             explain::explain(which, server.as_deref(), question, *json, place, out, err).await
         }
+        Verb::Init { file } => init::init(file.as_deref(), place, out, err),
+        Verb::Reference => write!(out, "{}", reference::markdown()).map(|()| 0),
+        Verb::Schema => writeln!(out, "{:#}", reference::schema()).map(|()| 0),
         Verb::Test { name, json } => test(name.as_deref(), *json, place, out, err),
     };
     match done {
@@ -227,15 +251,17 @@ struct Checked {
 fn tested(found: Named, place: &Surroundings) -> Result<Checked, PolicyError> {
     Ok(match found {
         Named::Policy(loaded) => {
+            let source = loaded.file.clone();
+            let what = count(loaded.answers(&place.project).len(), "test");
             let policy = loaded.tested(&place.project)?;
-            let what = count(policy.tests.len(), "test");
             let absent = |rule: &RuleRef| Ruled {
                 value: format!("{}: it is not in force", policy::NO_ENGINE),
                 rule: rule.clone(),
             };
-            let mut warnings = policy.warnings;
+            let mut warnings = lint::lint(&policy, &place.context());
+            warnings.extend(policy.warnings);
             warnings.extend(policy.mcp.not_enforced.iter().map(absent));
-            Checked { source: policy.source, what, warnings }
+            Checked { source, what, warnings }
         }
         Named::Profile(profile) => {
             let profile = profile.tested()?;
@@ -316,10 +342,7 @@ fn test(
             return Ok(NO);
         }
     };
-    let context = found.test_context(&place.project);
-    let ask =
-        |test: &PolicyTest| (test.clone(), found.policy.ask(test.from.as_ref(), &test.question, &context));
-    let answers: Vec<(PolicyTest, Answer)> = found.policy.tests.iter().map(ask).collect();
+    let answers = found.answers(&place.project);
     print_tests(&found.file, &answers, json, out)
 }
 

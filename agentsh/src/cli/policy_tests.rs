@@ -32,7 +32,9 @@ impl Place {
         let path = |name: &str| directory.path().join(name);
         let here = Surroundings {
             project: path("home/app"),
+            directory: path("home/app"),
             home: path("home"),
+            system: path("system.yaml"),
             config_home: path("home/.config"),
             state: path("home/.local/state/agentsh"),
         };
@@ -60,7 +62,6 @@ fn check() {
     fs::write(place.here.home.join("bad.yaml"), "version: 1\nagents:\n  env_allow: []\n").unwrap();
     insta::assert_snapshot!(place.run("check ROOT/home/good.yaml ROOT/home/bad.yaml"), @r#"
     ROOT/home/good.yaml: ok, 0 tests
-    warning: ROOT/home/good.yaml:2 (mcp_rules.tool_policy): without `enforce_policy: true` the lists refuse nothing: they only record alerts
     error: unknown key `agents`
      --> ROOT/home/bad.yaml:2:1
       |
@@ -70,8 +71,7 @@ fn check() {
     exit 1
     "#);
     insta::assert_snapshot!(place.run("check --json ROOT/home/good.yaml ROOT/home/bad.yaml"), @r#"
-    [{"file":"ROOT/home/good.yaml","ok":true,"warnings":[{"text":"without `enforce_policy: true` the lists refuse nothing: they only record alerts","rule":{"id":"mcp_rules.tool_policy","file":"ROOT/home/good.yaml","line":2}}]},{"file":"ROOT/home/bad.yaml","ok":false,"error":"ROOT/home/bad.yaml:2:1: unknown key `agents` (did you mean `agent`?)","mistakes":[{"file":"ROOT/home/bad.yaml","line":2,"column":1,"message":"unknown key `agents`","help":"did you mean `agent`?"}]}]
-    warning: ROOT/home/good.yaml:2 (mcp_rules.tool_policy): without `enforce_policy: true` the lists refuse nothing: they only record alerts
+    [{"file":"ROOT/home/good.yaml","ok":true,"warnings":[]},{"file":"ROOT/home/bad.yaml","ok":false,"error":"ROOT/home/bad.yaml:2:1: unknown key `agents` (did you mean `agent`?)","mistakes":[{"file":"ROOT/home/bad.yaml","line":2,"column":1,"message":"unknown key `agents`","help":"did you mean `agent`?"}]}]
     error: unknown key `agents`
      --> ROOT/home/bad.yaml:2:1
       |
@@ -101,20 +101,39 @@ fn show() {
     fs::write(place.here.project.join(".agentsh.yaml"), "agent:\n  network:\n    allow: [a.example]\n")
         .unwrap();
     insta::assert_snapshot!(place.run("show"), @r#"
-    # ROOT/home/.config/agentsh/policy.yaml, narrowed by ROOT/home/app/.agentsh.yaml
-    agent.network.allow: a.example  # ROOT/home/app/.agentsh.yaml:3 (agent.network.allow[0])
-    agent.filesystem.write: .       # default (agent.filesystem.write)
-    agent.limits.memory: 2900MiB    # default (agent.limits.memory)
-    agent.limits.pids: 512          # default (agent.limits.pids)
-    agent.limits.open_files: 4096   # default (agent.limits.open_files)
-    agent.limits.cpu: 400%          # default (agent.limits.cpu)
-    mcp.enforce_policy: false       # default (sandbox.mcp.enforce_policy)
-    mcp.fail_closed: false          # default (sandbox.mcp.fail_closed)
-    mcp.server_policy: none         # default (sandbox.mcp.server_policy)
-    mcp.tool_policy: none           # default (sandbox.mcp.tool_policy)
-    mcp.version_pinning: enabled=true on_change=block auto_trust_first=true pin_binary=true  # default (sandbox.mcp.version_pinning)
-    mcp.max_line_bytes: 16MiB       # default (sandbox.mcp.max_line_bytes)
-    mcp.exfiltration: enabled=false on_detection=block marker=suffix  # default (sandbox.mcp.exfiltration)
+    # built-in:default + ROOT/home/.config/agentsh/policy.yaml, narrowed by ROOT/home/app/.agentsh.yaml
+    agent.network.allow: a.example              # ROOT/home/app/.agentsh.yaml:3 (agent.network.allow[0])
+    agent.filesystem.write: .                   # built-in:default:10 (agent.filesystem.write[0])
+    agent.env_allow: LC_*                       # built-in:default:13 (agent.env_allow[0])
+    agent.env_allow: TZ                         # built-in:default:14 (agent.env_allow[1])
+    agent.env_allow: COLORTERM                  # built-in:default:15 (agent.env_allow[2])
+    agent.env_allow: NO_COLOR                   # built-in:default:16 (agent.env_allow[3])
+    agent.env_allow: FORCE_COLOR                # built-in:default:17 (agent.env_allow[4])
+    agent.env_allow: COLUMNS                    # built-in:default:18 (agent.env_allow[5])
+    agent.env_allow: LINES                      # built-in:default:19 (agent.env_allow[6])
+    agent.env_allow: TERM_PROGRAM               # built-in:default:20 (agent.env_allow[7])
+    agent.env_allow: EDITOR                     # built-in:default:21 (agent.env_allow[8])
+    agent.env_allow: VISUAL                     # built-in:default:22 (agent.env_allow[9])
+    agent.limits.memory: 50% RAM                # default (agent.limits.memory)
+    agent.limits.pids: 512                      # built-in:default:23 (agent.limits.pids)
+    agent.limits.open_files: 4096               # built-in:default:23 (agent.limits.open_files)
+    agent.limits.cpu: 400%                      # built-in:default:23 (agent.limits.cpu)
+    mcp.enforce_policy: true                    # built-in:default:27 (sandbox.mcp.enforce_policy)
+    mcp.fail_closed: false                      # default (sandbox.mcp.fail_closed)
+    mcp.server_policy: none                     # default (sandbox.mcp.server_policy)
+    mcp.tool_policy: none                       # default (sandbox.mcp.tool_policy)
+    mcp.version_pinning.enabled: true           # built-in:default:28 (sandbox.mcp.version_pinning.enabled)
+    mcp.version_pinning.on_change: block        # built-in:default:28 (sandbox.mcp.version_pinning.on_change)
+    mcp.version_pinning.auto_trust_first: true  # built-in:default:28 (sandbox.mcp.version_pinning.auto_trust_first)
+    mcp.version_pinning.pin_binary: true        # built-in:default:28 (sandbox.mcp.version_pinning.pin_binary)
+    mcp.max_line_bytes: 16MiB                   # default (sandbox.mcp.max_line_bytes)
+    mcp.exfiltration.enabled: false             # default (sandbox.mcp.exfiltration)
+    mcp.exfiltration.on_detection: block        # default (sandbox.mcp.exfiltration)
+    mcp.exfiltration.marker: suffix             # default (sandbox.mcp.exfiltration)
+    mcp.content.definitions: alert              # default (sandbox.mcp.content.definitions)
+    mcp.content.results: advise                 # default (sandbox.mcp.content.results)
+    mcp.content.requests: block                 # default (sandbox.mcp.content.requests)
+    mcp.content.sanitize: true                  # default (sandbox.mcp.content.sanitize)
     exit 0
     "#);
     let json = place.run("show --json");
@@ -125,6 +144,8 @@ fn show() {
         unknown.contains("policies are") && unknown.contains("strict") && unknown.ends_with("exit 1"),
         "{unknown}"
     );
+    assert!(place.run("show --policy strict").starts_with("error: `a.example` cannot be reached"));
+    fs::remove_file(place.here.project.join(".agentsh.yaml")).unwrap();
     assert!(place.run("show --policy strict").starts_with("# built-in:strict\n"));
     insta::assert_snapshot!(place.run("show --policy srtict"), @r#"
     error: there is no policy `srtict`: did you mean `strict`?
@@ -141,22 +162,24 @@ fn explain() {
       to allow it, add: agent: {network: {allow: ["example.com"]}}
     exit 1
     "#);
-    insta::assert_snapshot!(place.run("explain --agent claude --connect api.anthropic.com:443"), @r#"
-    allowed: `api.anthropic.com` covers it
-      rule: built-in:claude:7 (agent.network.allow[0])
-      to deny it, use a policy of your own without line 7
+    insta::assert_snapshot!(place.run("explain --agent claude --connect claude.ai:443"), @r#"
+    allowed: `claude.ai` covers it
+      rule: built-in:claude:10 (agent.network.allow[3])
+      to deny it, write its list anew in a policy of your own: `{replace: [...]}`
     exit 0
     "#);
     insta::assert_snapshot!(place.run("explain --read ~/.ssh/id_rsa"), @r#"
     denied: `~/.ssh` is never visible: SSH keys
       rule: built-in (mask:~/.ssh)
       to allow it, add: agent: {filesystem: {unmask: ["~/.ssh/id_rsa"], read: ["~/.ssh/id_rsa"]}}
+      beware: `~/.ssh` holds SSH keys: every program in the sandbox can use them, and send them wherever it may connect
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --write .git/hooks/pre-commit"), @r#"
     denied: `.git/hooks` stays read-only: git runs them
       rule: built-in (read-only:.git/hooks)
       to allow it, add: agent: {filesystem: {unmask: [".git/hooks"]}}
+      beware: what is written to `.git/hooks` takes effect outside of the sandbox: git runs them
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --server fs --write src/x --json"), @r#"
@@ -165,8 +188,8 @@ fn explain() {
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --policy strict --tool fs/read_file"), @r#"
-    denied: it is not in allowed_servers
-      rule: built-in:strict:21 (sandbox.mcp.server_policy)
+    denied: its server is not in allowed_servers
+      rule: built-in:strict:22 (sandbox.mcp.server_policy)
       to allow it, add: sandbox: {mcp: {allowed_servers: [{id: "fs"}]}}
     exit 1
     "#);
@@ -174,6 +197,7 @@ fn explain() {
     denied: it decides what programs load; only its full name in env_allow lets it pass
       rule: default (agent.env_loader)
       to allow it, add: agent: {env_allow: ["LD_PRELOAD"]}
+      beware: `LD_PRELOAD` decides what programs load: who sets it runs code in them
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --connect example.com"), @r#"
@@ -212,7 +236,7 @@ fn test() {
     )
     .unwrap();
     insta::assert_snapshot!(place.run("test ROOT/home/p.yaml"), @r#"
-    ok     line 2: read a -> allow: `.` covers it [default (agent.filesystem.write)]
+    ok     line 2: read a -> allow: `.` covers it [built-in:default:10 (agent.filesystem.write[0])]
     FAILED line 3: connect x.example:80 -> deny: no rule names `x.example` [default (agent.network.allow)]
     ROOT/home/p.yaml: 2 tests, 1 failed
     exit 1

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::output::{Context, Failure, OK, finish, json};
+use super::sessions::{self, SessionsArgs};
 use crate::store::verify::SessionState;
 use crate::store::{Reader, StoreError, Summary};
 
@@ -13,7 +14,7 @@ mod html;
 
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
-    /// A session id, the beginning of one, or `latest`
+    /// A session id, the beginning of one, or `latest`; `list` lists them, as `agentsh sessions` does
     #[arg(default_value = "latest")]
     pub session: String,
     /// How to print it
@@ -51,6 +52,10 @@ pub struct Chain {
 /// Prints the report; gives the exit status.
 pub async fn run(args: ReportArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let result = match Context::of_process() {
+        Ok(context) if args.session == "list" => {
+            let json = args.json || args.format == Format::Json;
+            sessions::list(&SessionsArgs { limit: sessions::LIMIT, json }, &context, out, err).await
+        }
         Ok(context) => report(&args, &context, out).await,
         Err(failure) => Err(failure),
     };

@@ -8,22 +8,29 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use crate::session::network::{self, Backend};
+use crate::session::publish::Asked;
 use crate::session::run::{Outcome, Request, exit_code_of, run as run_session};
 use crate::store::Reader;
 
 use super::fail;
+use super::flags::FlagArgs;
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// A policy file, or the name of a built-in policy
     #[arg(long, value_name = "FILE|NAME")]
     policy: Option<String>,
+    #[command(flatten)]
+    flags: FlagArgs,
     /// How connections are policed
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
     /// Print at the end the lines of policy that would allow what was refused; nothing is allowed meanwhile
     #[arg(long)]
     network_learn: bool,
+    /// Make a server inside reachable at 127.0.0.1:HOSTPORT, by default the same port; 0 takes any free one
+    #[arg(long, value_name = "PORT[:HOSTPORT]")]
+    publish: Vec<Asked>,
     /// Start even if a layer of protection cannot be had here
     #[arg(long)]
     allow_degraded: bool,
@@ -65,8 +72,10 @@ pub async fn run(args: RunArgs) -> u8 {
     };
     let request = Request {
         policy: args.policy,
+        flags: args.flags.layer(),
         allow_degraded: args.allow_degraded,
         backend: args.network.into(),
+        publish: args.publish,
         agent: args.agent,
         verb: "run",
     };

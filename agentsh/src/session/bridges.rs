@@ -5,46 +5,64 @@ use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
-use crate::guard::{ContentGuard, Guard, NotConfigured};
+use crate::guard::{Check, Guard};
 use crate::mcp::aggregate::{Front, Member};
+use crate::mcp::bridge_accept::Arrival;
 use crate::mcp::{self, Audit, Note, Options};
-use crate::store::{Journal, redact};
-use crate::telemetry::alerts::Alerting;
-use crate::telemetry::webhook::Webhook;
-use crate::types::ServerId;
+use crate::store::{Event, redact};
+use crate::types::{RuleRef, ServerId};
 
-use super::Session;
 use super::content::{self, Content};
+use super::content_scan::ContentScan;
+use super::places::{Places, Repeats};
+use super::remote::{self, Remote};
 use super::server::{Declaration, ErrorOutput, Server};
+use super::{Session, why};
+
+/// How a server is reached, as the record of its tools shows it.
+pub const STDIO: &str = "stdio";
+pub const HTTP: &str = "http";
 
 /// What every connection of a session shares: one guard, so that rates count over all of them.
 pub struct Bridges {
     session: Rc<Session>,
     guard: Rc<RefCell<Guard>>,
     epoch: Instant,
-    content: Rc<RefCell<dyn ContentGuard>>,
     audit: Option<Rc<dyn Audit>>,
-    webhook: Option<Webhook<Journal>>,
-    declared: BTreeMap<ServerId, Declaration>,
+    declared: BTreeMap<ServerId, Declared>,
+    places: Rc<Places>,
+    /// Of connections that are not served, by reason.
+    unserved: RefCell<BTreeMap<&'static str, Repeats>>,
+}
+
+/// What an agent's server is.
+#[derive(Clone, Debug)]
+pub enum Declared {
+    Command(Declaration),
+    Url(remote::Declaration),
 }
 
 impl Bridges {
     #[must_use]
-    pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declaration>) -> Self {
-        let guard = Rc::new(RefCell::new(Guard::new(&session.policy.mcp)));
+    pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
+        let mut guard = Guard::new(&session.policy.mcp);
+        guard.add(ContentScan::new(&session.policy.mcp.content));
+        let guard = Rc::new(RefCell::new(guard));
+        let places = Rc::new(Places::new(session.policy.mcp.max_line_bytes));
         Self {
             session,
             guard,
             epoch: Instant::now(),
-            content: Rc::new(RefCell::new(NotConfigured)),
             audit: None,
-            webhook: None,
             declared,
+            places,
+            unserved: RefCell::default(),
         }
     }
 
@@ -59,13 +77,14 @@ impl Bridges {
         }
         let settings = content::Settings::of_policy(policy, Rc::clone(&self.session.labels));
         let content = Content::new(settings, self.session.journal.clone())?;
-        Ok(self.with_content(Rc::new(RefCell::new(content))))
+        Ok(self.with_check(content))
     }
 
-    /// With somebody who looks into arguments and results.
+    /// With one check more, which is asked after those of the lists and rates.
     #[must_use]
-    pub fn with_content(self, content: Rc<RefCell<dyn ContentGuard>>) -> Self {
-        Self { content, ..self }
+    pub fn with_check(self, check: impl Check + 'static) -> Self {
+        self.guard.borrow_mut().add(check);
+        self
     }
 
     /// With somebody who is asked about every call.
@@ -74,15 +93,11 @@ impl Bridges {
         Self { audit, ..self }
     }
 
-    /// With somebody who is told of every detection of [`Bridges::aggregate`].
-    #[must_use]
-    pub fn with_webhook(self, webhook: Option<Webhook<Journal>>) -> Self {
-        Self { webhook, ..self }
-    }
-
     /// Accepts bridges until dropped.
     pub async fn serve(self: Rc<Self>, listener: UnixListener) {
         loop {
+            // Who connects and says nothing keeps others waiting for a moment, and takes no more than this.
+            let Ok(unnamed) = Arc::clone(&self.places.unnamed).acquire_owned().await else { return };
             let Ok((stream, _)) = listener.accept().await else {
                 // Out of descriptors: let some connection end first.
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -90,11 +105,14 @@ impl Bridges {
             };
             let bridges = Rc::clone(&self);
             tokio::task::spawn_local(async move {
-                match mcp::bridge_accept::accept(stream).await {
-                    Ok(accepted) => bridges.connection(accepted).await,
-                    Err(error) => {
-                        bridges.session.note(&format!("a connection from the agent was refused: {error}"))
+                match mcp::bridge_accept::arrive(stream).await {
+                    Ok(Arrival::Bridge(accepted)) => {
+                        drop(unnamed);
+                        bridges.connection(*accepted).await;
                     }
+                    // Who does not take its answer keeps its place, for a bounded time.
+                    Ok(Arrival::Why { word, stream }) => why::answer(&bridges.session, &word, stream).await,
+                    Err(error) => bridges.refuse("", "no-header", &error.to_string()),
                 }
             });
         }
@@ -103,12 +121,58 @@ impl Bridges {
     async fn connection(&self, accepted: mcp::bridge_accept::Accepted) {
         let id = &accepted.header.server;
         let Some(declaration) = self.declared.get(id) else {
-            let shown = crate::store::escape::line(&id.0);
-            self.session.note(&format!("the agent asked for a server '{shown}' that nobody declared"));
-            return;
+            return self.refuse(&id.0, "not-declared", "nobody declared a server of that name");
         };
-        let server = Server::new(Rc::clone(&self.session), declaration.clone(), ErrorOutput::Kept);
-        self.proxy(accepted.input, accepted.output, server, id.clone()).await;
+        let place = match self.places.take(id) {
+            Ok(place) => place,
+            Err(why) => {
+                const REASON: &str = "too-many-connections";
+                self.refuse(&id.0, REASON, &why);
+                let Some(_told) = self.places.to_be_told() else { return };
+                return mcp::turn_away::turn_away(accepted.input, accepted.output, REASON, &why).await;
+            }
+        };
+        let (session, id) = (Rc::clone(&self.session), id.clone());
+        let (input, output) = (accepted.input, accepted.output);
+        match declaration.clone() {
+            Declared::Command(declaration) => {
+                let server = Server::new(session, declaration, ErrorOutput::Kept);
+                self.proxy(input, output, server, id, STDIO).await;
+            }
+            Declared::Url(declaration) => {
+                self.proxy(input, output, Remote::new(session, declaration), id, HTTP).await;
+            }
+        }
+        drop(place);
+    }
+
+    /// The first refusals are told and recorded one by one, and of the rest how many they are: an agent can ask without
+    /// end, and for names that it makes up.
+    fn refuse(&self, id: &str, reason: &'static str, why: &str) {
+        let Some(count) = self.unserved.borrow_mut().entry(reason).or_default().due() else { return };
+        let shown: String = crate::store::escape::line(id).chars().take(80).collect();
+        let times = if count > 1 { format!(" ({count} times, last)") } else { String::new() };
+        self.session
+            .note(&format!("a connection of the agent with server '{shown}' was refused{times}: {why}"));
+        self.session.journal.record(Event::McpServerRefused {
+            server_id: ServerId(shown),
+            reason: reason.to_owned(),
+            detail: format!("{why}{times}"),
+            rule: RuleRef::default_rule("connections"),
+        });
+    }
+
+    /// Writes down what was counted since.
+    pub fn finish(&self) {
+        for (reason, repeats) in self.unserved.take() {
+            let Some(rest) = repeats.rest() else { continue };
+            self.session.journal.record(Event::McpServerRefused {
+                server_id: ServerId(String::new()),
+                reason: reason.to_owned(),
+                detail: format!("{rest} further connections"),
+                rule: RuleRef::default_rule("connections"),
+            });
+        }
     }
 
     /// Serves one connection with one server, until the client closes it.
@@ -116,10 +180,12 @@ impl Bridges {
         &self,
         input: impl tokio::io::AsyncRead + Unpin,
         output: impl tokio::io::AsyncWrite + Unpin,
-        server: Server,
+        server: impl mcp::Upstream + 'static,
         id: ServerId,
+        kind: &str,
     ) -> mcp::Ended {
-        let options = self.options(id);
+        let mut options = self.options(id);
+        kind.clone_into(&mut options.server_type);
         mcp::serve(input, output, server, Rc::clone(&self.guard), self.session.journal.clone(), options).await
     }
 
@@ -139,7 +205,7 @@ impl Bridges {
             own,
             note: Box::new(move |message| session.note_lack(message)),
         };
-        let record = Alerting::new(self.session.journal.clone(), self.webhook.clone(), self.session.id);
+        let record = self.session.journal.clone();
         mcp::aggregate::serve(input, output, members.collect(), Rc::clone(&self.guard), record, front).await;
     }
 
@@ -147,10 +213,11 @@ impl Bridges {
         let policy = &self.session.policy.mcp;
         let mut options = Options::new(id);
         options.max_line_bytes = usize::try_from(policy.max_line_bytes).unwrap_or(usize::MAX);
+        options.client_lines = self.places.client_lines.clone();
+        options.server_lines = self.places.server_lines(&options.server);
         options.request_timeout = policy.request_timeout_s.map(Duration::from_secs);
         options.redact = |arguments| redact::redact(&arguments.to_value());
         options.epoch = self.epoch;
-        options.content = Rc::clone(&self.content);
         options.audit.clone_from(&self.audit);
         let session = Rc::clone(&self.session);
         options.note = Note(Rc::new(move |message| session.note(&crate::store::escape::line(message))));

@@ -7,12 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::guard::content::{Forbidden, Views, forbidden, markable};
+use crate::guard::content::{Forbidden, Views, forbidden, mark_of, markable, unmarked, unmarked_params};
 use crate::guard::flow::{self, Annotations, Flow, Flowed, Judged, Labels};
-use crate::guard::taint::judge::Severity;
 use crate::guard::taint::{self, Leaves, Origin, OriginId, Stored, repeats};
 use crate::guard::threads::side_by_side;
-use crate::guard::{ContentGuard, Exfiltration, Outcome, Reason, Rewrite, Verdict};
+use crate::guard::{Check, Finding, Matter, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
 use crate::json::Json;
 use crate::store::taint::Opened;
 use crate::store::{Event, Journal, StoreError, TaintStore, escape};
@@ -29,6 +28,9 @@ pub use own::Wrapped;
 use random::Random;
 pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, ResponseMode, Settings, action_taken, position};
+
+/// Requests beside calls whose parameters an agent chooses.
+const CARRIES: [&str; 4] = ["resources/read", "resources/subscribe", "prompts/get", "completion/complete"];
 
 /// A result that leaves so many bytes of freed memory behind that the kernel gets them back.
 const LONG: usize = 256 << 10;
@@ -71,7 +73,7 @@ impl Content {
             &crate::store::taint::key_file(path),
             &random::bytes().map_err(no_key)?,
         )?;
-        let Opened { store, records, set_aside } = TaintStore::open(path, since_1970()).await?;
+        let Opened { store, records, set_aside } = TaintStore::open(path, since_1970(), &journal).await?;
         let random = Random::new().map_err(no_key)?;
         let mut content = Self::with(settings, journal, &key, random, Some(store));
         if let Some(aside) = set_aside {
@@ -135,24 +137,25 @@ impl Content {
     }
 
     /// What of another server's results stands there.
-    fn leak(&mut self, server: &ServerId, call: &Leaves<'_>) -> Option<Exfiltration> {
+    fn leak(&mut self, server: &ServerId, call: &Leaves<'_>) -> Option<Finding> {
         self.catch_up();
         let labels = self.labels(server);
         let judged = self.flow.judge(server, labels, call, since_1970(), &self.views);
         self.leak_of(judged, server)
     }
 
-    fn leak_of(&self, judged: Judged, server: &ServerId) -> Option<Exfiltration> {
+    fn leak_of(&self, judged: Judged, server: &ServerId) -> Option<Finding> {
         let leak = judged.findings.into_iter().find(|flowed| flowed.refused)?;
         Some(self.of_flow(leak, judged.verdict, server))
     }
 
-    fn of_place(&self, forbidden: Forbidden, rule: RuleRef) -> Exfiltration {
+    fn of_place(&self, forbidden: Forbidden, rule: RuleRef) -> Finding {
         let host = escape::line(&forbidden.host).into_owned();
-        Exfiltration {
+        Finding {
             verdict: Verdict::new(self.outcome(), Reason::DestinationNotAllowed, rule),
+            category: None,
             detector: "destination".to_owned(),
-            severity: "high".to_owned(),
+            severity: Severity::High,
             source: None,
             context: format!("[{} in {}]", forbidden.form.as_str(), forbidden.pointer),
             what: format!("it names '{host}', which is not listed there"),
@@ -162,17 +165,18 @@ impl Content {
         }
     }
 
-    fn of_flow(&self, flowed: Flowed, verdict: Verdict, server: &ServerId) -> Exfiltration {
+    fn of_flow(&self, flowed: Flowed, verdict: Verdict, server: &ServerId) -> Finding {
         let Flowed { finding, origin, .. } = flowed;
         let chain = if finding.chain.is_empty() {
             String::new()
         } else {
             format!(", hidden by {}", finding.chain.join(" inside "))
         };
-        Exfiltration {
+        Finding {
             verdict: Verdict { outcome: self.outcome(), ..verdict },
+            category: None,
             detector: finding.rule.to_owned(),
-            severity: severity(finding.severity).to_owned(),
+            severity: finding.severity,
             what: format!(
                 "{} holds a {} out of a result of '{}' of server '{}'{chain}",
                 if finding.pointer.is_empty() { "the argument" } else { &finding.pointer },
@@ -239,16 +243,11 @@ impl Content {
     }
 }
 
-impl ContentGuard for Content {
-    fn judge_arguments(
-        &mut self,
-        server: &ServerId,
-        tool: &str,
-        arguments: Option<&Json<'_>>,
-        _now: Duration,
-    ) -> Option<Exfiltration> {
+impl Content {
+    /// What the arguments of a call carry out, if anything.
+    fn judge_arguments(&mut self, server: &ServerId, tool: &str, arguments: &Json<'_>) -> Option<Finding> {
         self.catch_up();
-        let call = Leaves::of_call(tool, arguments.unwrap_or(&Json::Null));
+        let call = Leaves::of_call(tool, arguments);
         let labels = self.labels(server);
         let list = self.settings.destinations.as_ref().filter(|_| names_places(tool, arguments));
         let (allowed, limits) = (list.map(|list| list.allowed.as_slice()), self.views.limits);
@@ -258,37 +257,46 @@ impl ContentGuard for Content {
             || forbidden(&call, allowed?, &limits),
         );
         let rule = list.map(|list| list.rule.clone());
-        let found = self.leak_of(judged, server).or_else(|| Some(self.of_place(place?, rule?)));
-        if let Some(found) = &found {
-            self.keep(found, server, tool);
-        }
-        found
+        self.leak_of(judged, server).or_else(|| Some(self.of_place(place?, rule?)))
     }
 
-    fn judge_answer(
+    /// What is handed to a server: judged as it is and as it is passed on. A marker that is taken out may have hidden
+    /// what stood around it.
+    fn judge_carried(
         &mut self,
-        server: &ServerId,
-        method: &str,
-        result: &Json<'_>,
-        _now: Duration,
-    ) -> Option<Exfiltration> {
-        let found = self.leak(server, &Leaves::of_call(method, result));
-        if let Some(found) = &found {
-            self.keep(found, server, method);
+        subject: &Subject<'_>,
+        carried: &Json<'_>,
+        markers: Vec<Rewrite>,
+        report: &mut Report,
+    ) {
+        let (server, name) = (subject.server, subject.matter.name());
+        let mut found = self.judge_arguments(server, name, carried);
+        if !markers.is_empty() && !found.as_ref().is_some_and(|found| found.verdict.is_block()) {
+            let mut clean = carried.clone();
+            Rewrite::apply(&markers, &mut clean);
+            found = self.judge_arguments(server, name, &clean).or(found);
         }
-        found
+        if let Some(found) = found {
+            self.keep(&found, server, name);
+            report.find(found);
+        }
+        report.rewrite(markers);
     }
 
-    fn remember_result(
-        &mut self,
-        server: &ServerId,
-        tool: &str,
-        answer: &Json<'_>,
-        _now: Duration,
-    ) -> Vec<Rewrite> {
-        let Some(said) = answer.member("result").or_else(|| answer.member("error")) else {
-            return Vec::new();
-        };
+    /// Hosts in an answer are text, and no order to go anywhere.
+    fn judge_answer(&mut self, subject: &Subject<'_>, method: &str, result: &Json<'_>, report: &mut Report) {
+        let markers = unmarked(result, |text| self.flow.unmarked(text));
+        if let Some(found) = self.leak(subject.server, &Leaves::of_call(method, result)) {
+            self.keep(&found, subject.server, method);
+            report.find(found);
+        }
+        report.rewrite(markers);
+    }
+
+    /// Takes in what a call brought, and marks it. It counts in everything that is judged from now on; the work may
+    /// wait until nobody waits for an answer.
+    fn remember_result(&mut self, server: &ServerId, tool: &str, answer: &Json<'_>) -> Option<Rewrite> {
+        let said = answer.member("result").or_else(|| answer.member("error"))?;
         let call = match answer.member("id") {
             Some(Json::String(raw) | Json::Number(raw)) => (*raw).to_owned(),
             _ => String::new(),
@@ -304,13 +312,63 @@ impl ContentGuard for Content {
         let marked = self.settings.marker.and_then(|position| {
             let (item, text) = markable(said)?;
             let text = self.flow.mark(id, &text, position, self.random.next())?;
-            Some(Rewrite { item, text })
+            mark_of(answer, item, &text)
         });
         self.later.push(origin, said);
         if self.later.is_full() {
             self.catch_up();
         }
-        marked.into_iter().collect()
+        marked
+    }
+
+    /// Hears what a server says about one of its tools.
+    fn note_tool(&mut self, server: &ServerId, tool: &str, says: Annotations) {
+        let before = self.labels(server);
+        let known = self.suspected.entry(server.clone()).or_default();
+        known.open_world |= says.open_world;
+        if self.labels(server) != before {
+            self.journal.record(Event::McpServerSuspected {
+                server_id: server.clone(),
+                tool_name: tool.to_owned(),
+                hint: "openWorldHint".to_owned(),
+                detail: "what this server is told counts as leaving, though it was labelled local".to_owned(),
+            });
+        }
+    }
+
+    /// What is remembered and what was found, without any value: `tracking`, `tokens`, `leakage_events`.
+    pub fn report(&mut self) -> Value {
+        self.catch_up();
+        self.shown()
+    }
+}
+
+impl Check for Content {
+    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        match subject.matter {
+            Matter::Definition { name, definition, .. } => {
+                if !name.is_empty() && hints_open_world(definition) {
+                    self.note_tool(subject.server, name, Annotations { open_world: true });
+                }
+            }
+            Matter::Call { arguments, .. } => {
+                let carried = arguments.unwrap_or(&Json::Null);
+                let markers = unmarked(carried, |text| self.flow.unmarked(text));
+                self.judge_carried(subject, carried, markers, report);
+            }
+            Matter::Request { method, params: Some(params) } => {
+                let markers = unmarked_params(params, |text| self.flow.unmarked(text));
+                match CARRIES.contains(&method) {
+                    true => self.judge_carried(subject, params, markers, report),
+                    false => report.rewrite(markers),
+                }
+            }
+            Matter::Answer { method, result } => self.judge_answer(subject, method, result, report),
+            Matter::Result { tool, answer } => {
+                report.rewrite(self.remember_result(subject.server, tool, answer));
+            }
+            Matter::Server | Matter::Request { .. } | Matter::ServerRequest { .. } => {}
+        }
     }
 
     fn catch_up(&mut self) {
@@ -328,29 +386,6 @@ impl ContentGuard for Content {
             crate::memory::trim_heap();
         }
     }
-
-    fn unmarked(&self, text: &str) -> Option<String> {
-        self.flow.unmarked(text)
-    }
-
-    fn note_tool(&mut self, server: &ServerId, tool: &str, says: Annotations) {
-        let before = self.labels(server);
-        let known = self.suspected.entry(server.clone()).or_default();
-        known.open_world |= says.open_world;
-        if self.labels(server) != before {
-            self.journal.record(Event::McpServerSuspected {
-                server_id: server.clone(),
-                tool_name: tool.to_owned(),
-                hint: "openWorldHint".to_owned(),
-                detail: "what this server is told counts as leaving, though it was labelled local".to_owned(),
-            });
-        }
-    }
-
-    fn report(&mut self) -> Value {
-        self.catch_up();
-        self.shown()
-    }
 }
 
 impl std::fmt::Debug for Content {
@@ -360,11 +395,11 @@ impl std::fmt::Debug for Content {
 }
 
 /// The address of a resource is a name that its server made up, unless it is one of the web.
-fn names_places(tool: &str, arguments: Option<&Json<'_>>) -> bool {
+fn names_places(tool: &str, arguments: &Json<'_>) -> bool {
     if !tool.starts_with("resources/") {
         return true;
     }
-    let uri = arguments.and_then(|arguments| arguments.member("uri")).and_then(Json::as_text);
+    let uri = arguments.member("uri").and_then(Json::as_text);
     uri.is_none_or(|uri| {
         let uri = uri.trim_start().to_ascii_lowercase();
         ["http:", "https:", "ws:", "wss:", "ftp:", "ftps:", "sftp:", "//"]
@@ -373,13 +408,9 @@ fn names_places(tool: &str, arguments: Option<&Json<'_>>) -> bool {
     })
 }
 
-fn severity(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Low => "low",
-        Severity::Medium => "medium",
-        Severity::High => "high",
-        Severity::Critical => "critical",
-    }
+fn hints_open_world(definition: &Json<'_>) -> bool {
+    let hint = definition.member("annotations").and_then(|annotations| annotations.member("openWorldHint"));
+    hint == Some(&Json::Bool(true))
 }
 
 #[must_use]

@@ -21,16 +21,16 @@ fn with_content(test: impl FnOnce(&mut Content)) {
     });
 }
 
-fn result(content: &mut Content, server: &str, text: &str) -> Vec<Rewrite> {
+fn result(content: &mut Content, server: &str, text: &str) -> Option<Rewrite> {
     let message = json!({"id": 1, "result": {"content": [{"type": "text", "text": text}]}}).to_string();
     let tree = json::read(message.as_bytes()).unwrap();
-    content.remember_result(&ServerId(server.to_owned()), "read", &tree, Duration::ZERO)
+    content.remember_result(&ServerId(server.to_owned()), "read", &tree)
 }
 
-fn call(content: &mut Content, text: &str) -> Option<Exfiltration> {
+fn call(content: &mut Content, text: &str) -> Option<Finding> {
     let arguments = json!({"text": text}).to_string();
     let tree = json::read(arguments.as_bytes()).unwrap();
-    content.judge_arguments(&ServerId("mail".to_owned()), "send", Some(&tree), Duration::ZERO)
+    content.judge_arguments(&ServerId("mail".to_owned()), "send", &tree)
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_marker_stands_for_the_result_that_it_was_put_into() {
         for number in 0..200 {
             let text = format!("{MEMO} This is the copy with the number {number} of two hundred copies.");
             let server = format!("files{number}");
-            let marked = result(content, &server, &text).pop().unwrap().text;
+            let marked = result(content, &server, &text).unwrap().spelled;
             let invisible: String = marked.chars().filter(|one| !text.contains(*one)).collect();
             assert!(!invisible.is_empty());
             if number % 70 == 0 {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::sandbox::cgroup::Hierarchies;
 use crate::sandbox::host::RealHost;
-use crate::sandbox::idmap::IdMap;
+use crate::sandbox::idmap::IdMaps;
 use crate::sandbox::plan::{FileKey, Identity};
 use crate::sandbox::{Enforcement, State, Zygote};
 
@@ -34,7 +34,8 @@ pub struct Context {
     pub identity: Identity,
     pub user: String,
     pub home: PathBuf,
-    /// Shown to what runs; see [`Context::find_for_server`].
+    /// Shown to what runs: the top of the repository that agentsh was started in, else that directory. See
+    /// [`Context::find_for_server`].
     pub project: PathBuf,
     /// Where agentsh was started: relative names of a command line count from here.
     pub directory: PathBuf,
@@ -46,8 +47,8 @@ pub struct Context {
     /// The invoking environment. Values stay here: only names are ever recorded.
     pub env: BTreeMap<String, String>,
     pub hierarchies: Hierarchies,
-    /// Shows root's own files to the sandbox id; only when started as root.
-    pub idmap: Option<IdMap>,
+    /// Show files of root, and of other owners, as the sandbox's own; only when started as root.
+    pub idmaps: Option<IdMaps>,
     /// agentsh's own executable, which is also the bridge inside the agent's sandbox.
     pub executable: (PathBuf, FileKey),
     pub host: RealHost,
@@ -89,7 +90,8 @@ impl Context {
             .collect();
         let home = env.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let home = home.and_then(|home| home.canonicalize().ok()).ok_or(ContextError::NoHome)?;
-        let project = std::env::current_dir().map_err(ContextError::NoDirectory)?;
+        let directory = std::env::current_dir().map_err(ContextError::NoDirectory)?;
+        let project = project_of(&directory, &home);
         let identity = identity(&env);
         let base = |name: &str, default: &str| {
             env.get(name)
@@ -97,18 +99,18 @@ impl Context {
                 .filter(|path| path.is_absolute())
                 .unwrap_or_else(|| home.join(default))
         };
-        let (idmap, notes) = id_map(identity);
+        let (idmaps, notes) = id_maps(identity);
         Ok(Self {
             identity,
             user: env.get("USER").or_else(|| env.get("LOGNAME")).cloned().unwrap_or_default(),
             state: base("XDG_STATE_HOME", ".local/state").join("agentsh"),
             config: base("XDG_CONFIG_HOME", ".config"),
             data: base("XDG_DATA_HOME", ".local/share").join("agentsh"),
-            directory: project.clone(),
+            directory,
             project,
             executable: own_executable().map_err(ContextError::NoExecutable)?,
             hierarchies: Hierarchies::find(),
-            idmap,
+            idmaps,
             host: RealHost::default(),
             zygote: Zygote::default(),
             notes,
@@ -116,6 +118,25 @@ impl Context {
             env,
         })
     }
+}
+
+/// The project of somebody who stands in this directory: the repository around it, else the directory.
+#[must_use]
+pub fn project_of(directory: &Path, home: &Path) -> PathBuf {
+    let top = repository_top(directory).filter(|top| check_project(top, home).is_ok());
+    top.unwrap_or_else(|| directory.to_owned())
+}
+
+/// The nearest directory with a `.git`, from where agentsh was started upwards. It counts if it belongs to whoever owns
+/// that directory, as git itself asks: somebody else's `.git` further up gives nobody more than he asked for.
+fn repository_top(directory: &Path) -> Option<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let owner = |path: &Path| std::fs::symlink_metadata(path).ok().map(|found| found.uid());
+    let here = owner(directory)?;
+    let top = directory.ancestors().find(|above| std::fs::symlink_metadata(above.join(".git")).is_ok())?;
+    let git = top.join(".git");
+    let is_repository = git.is_file() || git.join("HEAD").symlink_metadata().is_ok();
+    (is_repository && owner(top) == Some(here) && owner(&git) == Some(here)).then(|| top.to_owned())
 }
 
 /// A directory whose grant would show the whole machine, or undo the private home, is no project.
@@ -161,12 +182,12 @@ fn identity(env: &BTreeMap<String, String>) -> Identity {
     Identity { host_uid, host_gid, from_root: true }
 }
 
-fn id_map(identity: Identity) -> (Option<IdMap>, Vec<Enforcement>) {
+fn id_maps(identity: Identity) -> (Option<IdMaps>, Vec<Enforcement>) {
     if !identity.from_root {
         return (None, Vec::new());
     }
-    match IdMap::new(0, 0, identity) {
-        Ok(map) => (Some(map), Vec::new()),
+    match IdMaps::new(identity) {
+        Ok(maps) => (Some(maps), Vec::new()),
         Err(error) => {
             let why = format!("{error}: files of root are shown to the sandbox as another user's");
             (None, vec![Enforcement::less("id map", "id-mapped mounts", "none", State::Degraded, why)])

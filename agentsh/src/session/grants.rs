@@ -96,15 +96,17 @@ fn absolute(text: &str, context: &PathContext) -> PathBuf {
 
 /// Paths that stand as arguments on a server's command line, which the user therefore meant it to have.
 ///
-/// `everywhere` is false for a declaration that came with the project: it may only name what is in the project.
+/// Relative ones count from `directory`, where the server starts. `everywhere` is false for a declaration that came with the project: it may only name what is in the project.
 /// Options of the form `--dir=PATH` count. Whatever would open the whole machine does not.
 #[must_use]
 pub fn from_arguments(
     arguments: &[String],
+    directory: &Path,
     context: &PathContext,
     everywhere: bool,
 ) -> (Vec<Grant>, Vec<String>) {
     let (mut grants, mut refused) = (Vec::new(), Vec::new());
+    let started_in = PathContext { home: context.home.clone(), project: directory.to_owned() };
     for argument in arguments {
         let value = match argument.split_once('=') {
             Some((option, value)) if option.starts_with('-') => value,
@@ -114,7 +116,7 @@ pub fn from_arguments(
             continue;
         }
         // Links are followed: what is granted is what the name means now.
-        let named = absolute(value, context);
+        let named = place::resolve(value, &started_in);
         let Ok(path) = named.canonicalize() else { continue };
         if named.starts_with(&context.project) && !path.starts_with(&context.project) {
             refused.push(format!(

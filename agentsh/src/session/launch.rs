@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::cgroup::{Cgroup, Quota};
-use crate::sandbox::layout::{Grant, Layout, OWN_DIRECTORY, PinnedFile, Request, layout};
+use crate::sandbox::layout::{
+    Elsewhere, Grant, Keep, Layout, OWN_DIRECTORY, PinnedFile, Request, StandIn, layout,
+};
 use crate::sandbox::mount_calls::file_key;
+use crate::sandbox::placeholders::{self, Placeholders};
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
 use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, spawn};
 
 use crate::net::Gate;
 
+use super::Context;
 use super::network::{self, Way};
-use super::{Context, Session};
+use super::publish::{self, Published};
 
 /// One process tree to be started.
 pub struct Start<'a> {
@@ -37,8 +41,10 @@ pub struct Start<'a> {
     pub denied: Vec<PathBuf>,
     pub unmasked: Vec<PathBuf>,
     pub execute: Vec<PathBuf>,
+    /// Unix sockets may be made in directories of the host, which another sandbox may see.
+    pub shared_sockets: bool,
     pub files: Vec<(PathBuf, Vec<u8>, u32)>,
-    pub extra: Vec<(PathBuf, PathBuf)>,
+    pub extra: Vec<Elsewhere>,
     /// None: nobody serves it, and nothing is reached.
     pub network: Option<Way>,
     pub stdio: [BorrowedFd<'a>; 3],
@@ -54,7 +60,9 @@ pub struct Running {
     pub watched_memory: Option<u64>,
     pub enforcement: Vec<Enforcement>,
     /// Serves the sandbox's connections while it lives.
-    pub way_out: Option<crate::net::Service<Session>>,
+    pub way_out: Option<crate::net::Service<crate::store::Journal>>,
+    /// Carries connections to its published ports while it lives.
+    pub published: tokio::task::JoinSet<()>,
 }
 
 /// The mounts of a start, as data: what `start` would do and the stand-ins that it needs.
@@ -84,6 +92,7 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
             .chain(start.for_agent.then(|| context.data.clone()))
             .collect(),
         unmasked: start.unmasked.clone(),
+        guard_all: start.policy.filesystem.guard_all.as_ref().is_some_and(|all| all.value),
         pinned: start.pinned.clone(),
         program_roots: start.program_roots.clone(),
         private_bytes: private_bytes(context, start.limits),
@@ -92,8 +101,41 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         for_agent: start.for_agent,
         bridge: start.for_agent.then_some((context.executable.0.as_path(), context.executable.1)),
         execute: start.execute.clone(),
+        shared_sockets: start.shared_sockets,
+        terminal: (start.terminal == Terminal::Keep).then(own_terminal).flatten(),
     };
     layout(&request, &context.host)
+}
+
+/// The first standard stream that is a terminal, by its name on this host.
+fn own_terminal() -> Option<PathBuf> {
+    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+    let name = |stream: BorrowedFd<'_>| nix::unistd::ttyname(stream).ok();
+    let found = name(stdin.as_fd()).or_else(|| name(stdout.as_fd())).or_else(|| name(stderr.as_fd()))?;
+    found.starts_with("/dev").then_some(found)
+}
+
+/// What is needed to guard again, while it runs, what a start guards.
+#[must_use]
+pub fn keep(context: &Context, start: &Start<'_>) -> Keep {
+    let denied = [context.state.clone(), context.config.join("agentsh")];
+    Keep {
+        identity: context.identity,
+        home: context.home.clone(),
+        project: context.project.clone(),
+        project_access: start.project_access.map(|access| as_the_user_may(&context.project, access)),
+        grants: start
+            .grants
+            .iter()
+            .map(|grant| Grant {
+                path: grant.path.clone(),
+                access: as_the_user_may(&grant.path, grant.access),
+            })
+            .collect(),
+        denied: start.denied.iter().cloned().chain(denied).collect(),
+        unmasked: start.unmasked.clone(),
+        guard_all: start.policy.filesystem.guard_all.as_ref().is_some_and(|all| all.value),
+    }
 }
 
 /// Pages of a private directory belong to the sandbox's cgroup and count there. Where no cgroup holds memory nobody
@@ -119,7 +161,7 @@ pub struct Begun {
     /// Dropped before the cgroup, as in [`Running`].
     ordered: Ordered,
     cgroup: Cgroup,
-    gate: Option<Rc<Gate<Session>>>,
+    gate: Option<Rc<Gate<crate::store::Journal>>>,
     quota: Quota,
 }
 
@@ -152,6 +194,19 @@ pub fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, 
     Ok(Begun { ordered, cgroup, gate, quota })
 }
 
+/// Stand-ins that are removed whatever becomes of this process.
+///
+/// # Errors
+/// When one cannot be made: nothing must start without it.
+pub fn stand_ins(context: &Context, layout: &Layout) -> std::io::Result<Placeholders> {
+    let wanted = placeholders::wanted(&layout.placeholders);
+    if !wanted.is_empty() {
+        // Without it the next run sweeps.
+        let _ = context.zygote.clean_up_after_me(&placeholders::records(&context.state));
+    }
+    Placeholders::make(&context.state, &wanted)
+}
+
 /// The second half: hands the plan over and waits until the program is about to be executed.
 ///
 /// # Errors
@@ -174,8 +229,8 @@ pub async fn start(
     passed.extend(cgroup.take_tasks());
     let join = (first_task..passed.len()).collect();
     let mut mounts = layout.mounts;
-    if let Some(map) = &context.idmap {
-        map_owned(map, &mut mounts, &mut passed, &mut enforcement);
+    if let Some(maps) = &context.idmaps {
+        map_owned(maps, &mut mounts, &mut passed, &mut enforcement);
     }
     for directory in &layout.unsearched {
         enforcement.push(Enforcement::less(
@@ -188,6 +243,9 @@ pub async fn start(
     }
     let mut program = start.program;
     mounts.extend(unlisted_stand_ins(&layout.placeholders, &mut program));
+    let mut network = start.network;
+    let published = network.as_mut().map(|way| std::mem::take(&mut way.published)).unwrap_or_default();
+    let is_policed = network.as_ref().is_some_and(Way::is_policed);
     let plan = Plan {
         label: start.label.to_owned(),
         program,
@@ -198,15 +256,19 @@ pub async fn start(
         limits: plan::Limits {
             pids: value(&start.limits.pids, 512),
             open_files: value(&start.limits.open_files, 1024),
-            data: (!cgroup.memory_held).then_some(memory),
+            inotify_instances: share("max_inotify_instances", start.for_agent),
+            inotify_watches: share("max_inotify_watches", start.for_agent),
         },
-        network: start.network.as_ref().map_or(plan::Network::Closed, |way| way.plan.clone()),
+        executable: layout.executable,
+        network: network.as_ref().map_or(plan::Network::Closed, |way| way.plan.clone()),
+        published: !published.is_empty() && !is_policed,
         join,
         allow_degraded: start.allow_degraded,
     };
     let mut child = ordered.start(Launch { plan: &plan, stdio: start.stdio, passed }).await?;
     enforcement.extend(child.enforcement.iter().cloned());
-    enforcement.extend(start.network.map(|way| way.enforcement));
+    enforcement.extend(network.map(|way| way.enforcement));
+    let published = publish_on(published, is_policed, &mut child)?;
     let way_out = gate.zip(child.sockets.take()).map(|(gate, sockets)| network::serve(gate, sockets));
     let watched_memory = (!cgroup.memory_held).then_some(memory);
     tokio::task::spawn_local(async {
@@ -214,13 +276,37 @@ pub async fn start(
         crate::memory::forget_code();
         crate::memory::trim_heap();
     });
-    Ok(Running { child, cgroup, watched_memory, enforcement, way_out })
+    Ok(Running { child, cgroup, watched_memory, enforcement, way_out, published })
+}
+
+/// Sockets that pid 1 made count as the sandbox's for the kernel's programs, which refuse them to anybody else: there ours
+/// are made by who may enter.
+fn publish_on(
+    published: Vec<Published>,
+    is_policed: bool,
+    child: &mut Child,
+) -> Result<tokio::task::JoinSet<()>, SpawnError> {
+    let made = child.sockets.as_mut().map(|sockets| std::mem::take(&mut sockets.unconnected));
+    if published.is_empty() {
+        return Ok(tokio::task::JoinSet::new());
+    }
+    let sockets = if is_policed { publish::enter(child.pid) } else { Ok(made.unwrap_or_default()) };
+    let sockets = sockets.map_err(|error| SpawnError::Init {
+        label: "the agent".to_owned(),
+        message: format!("its ports cannot be published: {error}; `--network userns` can"),
+        missing: false,
+    })?;
+    Ok(publish::serve(published, sockets))
 }
 
 /// Git inside the sandbox does not list the stand-ins among the untracked files: they are not the project's.
-fn unlisted_stand_ins(placeholders: &[(PathBuf, plan::Kind)], program: &mut Program) -> Option<plan::Mount> {
-    let empty =
-        |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0);
+fn unlisted_stand_ins(placeholders: &[(PathBuf, StandIn)], program: &mut Program) -> Option<plan::Mount> {
+    // Sockets are seen by no git; empty directories are what `git clean` and `git stash -u` remove.
+    let empty = |path: &Path| match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => found.len() == 0,
+        Ok(found) if found.is_dir() => std::fs::read_dir(path).is_ok_and(|mut inner| inner.next().is_none()),
+        _ => false,
+    };
     let names: Vec<String> = placeholders
         .iter()
         .filter(|(path, _)| empty(path))
@@ -238,6 +324,14 @@ fn unlisted_stand_ins(placeholders: &[(PathBuf, plan::Kind)], program: &mut Prog
     Some(plan::Mount { target: list, what: What::File { content: names.concat().into_bytes(), mode: 0o444 } })
 }
 
+/// A part of what the user has for everything: the agent gets half, a server an eighth.
+fn share(name: &str, for_agent: bool) -> u64 {
+    const LEAST: u64 = 8;
+    let text = std::fs::read_to_string(Path::new("/proc/sys/user").join(name)).unwrap_or_default();
+    let all: u64 = text.trim().parse().unwrap_or(0);
+    (all / if for_agent { 2 } else { 8 }).max(LEAST)
+}
+
 fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
     let Quota { memory_bytes: memory, cpu_percent: cpu } = quota;
     let mut report = Vec::new();
@@ -246,13 +340,7 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
         Enforcement::enforced("memory limit", format!("{asked}, by cgroup"))
     } else {
         let why = "no memory cgroup may be made here (needs root or a delegated cgroup)";
-        Enforcement::less(
-            "memory limit",
-            &asked,
-            "per process, and a watchdog over all",
-            State::Degraded,
-            why,
-        )
+        Enforcement::less("memory limit", &asked, "a watchdog over all", State::Degraded, why)
     });
     if let Some(percent) = cpu {
         let asked = format!("{percent} % of one CPU");
@@ -266,22 +354,23 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
     report
 }
 
-/// As root: what belongs to root is bound through the id map, so that it is the sandbox's own inside.
-fn map_owned(
-    map: &crate::sandbox::idmap::IdMap,
+/// As root: what belongs to root, or to somebody else than the sandbox's id, is bound through an id map, so that it is the
+/// sandbox's own inside, and what is made there belongs to its owner outside.
+pub(super) fn map_owned(
+    maps: &crate::sandbox::idmap::IdMaps,
     mounts: &mut [plan::Mount],
     passed: &mut Vec<OwnedFd>,
     enforcement: &mut Vec<Enforcement>,
 ) {
-    use std::os::unix::fs::MetadataExt;
     for mount in mounts {
         let What::Bind { source, access, .. } = &mut mount.what else { continue };
         let Source::Path { path, expect, no_links } = source else { continue };
         let system = crate::sandbox::layout::is_system(path) || path.starts_with("/dev");
-        if system || *access == Access::Device || owner(path).is_none_or(|owner| owner != 0) {
+        if system || *access == Access::Device {
             continue;
         }
-        match map.tree(path, *no_links) {
+        let Some((uid, gid)) = maps.owner(path) else { continue };
+        match maps.of(uid, gid).and_then(|map| map.tree(path, *no_links)) {
             // A pinned file must still be the one that was hashed; the launch fails when init finds another.
             Ok(tree) if expect.is_none_or(|key| file_key(tree.as_fd()).is_ok_and(|now| now == key)) => {
                 passed.push(tree);
@@ -296,9 +385,5 @@ fn map_owned(
                 error.to_string(),
             )),
         }
-    }
-
-    fn owner(path: &Path) -> Option<u32> {
-        std::fs::symlink_metadata(path).ok().map(|found| found.uid())
     }
 }

@@ -1,15 +1,23 @@
-//! `agentsh mcp run -- CMD ARGS`: one server, sandboxed and policed, on our own standard input and output, for
-//! clients that agentsh did not start.
+//! `agentsh mcp run -- CMD ARGS` and `agentsh mcp run --url URL`: one server, policed, on our own standard input and
+//! output, for clients that agentsh did not start. A command runs in a sandbox; a URL is asked by the session.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
+use crate::policy::Flags;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::mcp;
+use crate::registry::Captured;
 use crate::types::ServerId;
 
-use super::bridges::Bridges;
+use super::bridges::{self, Bridges};
 use super::context::Context;
+use super::interface;
 use super::network::{self, Backend};
+use super::remote::{self, Remote};
 use super::run::RunError;
 use super::server::{Declaration, ErrorOutput, Server};
 use super::standard;
@@ -19,27 +27,89 @@ use super::{Opening, Session, SessionError, signals};
 pub struct Request {
     pub id: Option<String>,
     pub policy: Option<String>,
+    /// What the command line adds to the policy of the server.
+    pub flags: Flags,
     pub allow_degraded: bool,
     pub backend: Backend,
     /// Print at the end what would have to be allowed.
     pub learn: bool,
-    pub command: Vec<String>,
+    pub what: What,
 }
+
+/// Which server.
+#[derive(Clone, Debug)]
+pub enum What {
+    Command(Vec<String>),
+    Url {
+        url: String,
+        /// `NAME: VALUE`, with variables of the user's environment as `${NAME}`.
+        headers: Vec<String>,
+    },
+}
+
+/// How long a server may take to say all that it offers; its packages may have to be fetched first.
+const LISTING: Duration = Duration::from_secs(120);
 
 /// Serves until the client closes our standard input. Must be called inside a `LocalSet`.
 ///
 /// # Errors
 /// When the session cannot be opened. A server that cannot be started is told to the client, message by message.
 pub async fn run(request: Request) -> Result<u8, RunError> {
+    let (opened, learn) = (open(&request).await?, request.learn);
+    let Opened { session, bridges, id } = &opened;
+    let io = |source| RunError::Io { doing: "use standard input and output", source };
+    let streams = standard::streams().map_err(io)?;
+    let end = signals::end()?;
+    let code = tokio::select! {
+        ended = serve(bridges, session, streams, request.what, id.clone()) => ended.exit.map_or(0, |exit| exit.code),
+        code = end => code,
+    };
+    if learn {
+        session.note(&network::learned(session));
+    }
+    session.close(code).await?;
+    Ok(code)
+}
+
+/// What the server offers, as a client behind the policy sees it. Must be called inside a `LocalSet`.
+///
+/// # Errors
+/// When the session cannot be opened; `Refused` when the server cannot be started or does not answer.
+pub async fn capture(request: Request) -> Result<Captured, RunError> {
+    let Opened { session, bridges, id } = &open(&request).await?;
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    let end = signals::end()?;
+    let answer = tokio::select! {
+        answer = interface::ask(ours) => answer,
+        _ended = serve(bridges, session, tokio::io::split(theirs), request.what, id.clone()) => {
+            Err("it ended before it answered".to_owned())
+        }
+        _code = end => Err("interrupted".to_owned()),
+        () = tokio::time::sleep(LISTING) => Err(format!("no answer within {} seconds", LISTING.as_secs())),
+    };
+    session.close(u8::from(answer.is_err())).await?;
+    answer.map_err(|reason| RunError::Refused(format!("the server's interface cannot be had: {reason}")))
+}
+
+struct Opened {
+    session: Rc<Session>,
+    bridges: Bridges,
+    id: ServerId,
+}
+
+async fn open(request: &Request) -> Result<Opened, RunError> {
     let context = Context::find_for_server().map_err(SessionError::from)?;
     let project_shown = context.1;
+    let id = ServerId(request.id.clone().unwrap_or_else(|| request.what.derive_id()));
+    let flags = Flags { server: Some(id.clone()), ..request.flags.clone() };
     let session = Session::open(
         context.0,
         Opening {
             verb: "mcp run",
-            command: &request.command,
+            command: &request.what.shown(),
             agent: "generic",
-            policy: request.policy,
+            policy: request.policy.clone(),
+            flags,
             allow_degraded: request.allow_degraded,
             backend: request.backend,
             project_shown,
@@ -48,32 +118,62 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     )
     .await?;
     let session = Rc::new(session);
-    let id = ServerId(request.id.unwrap_or_else(|| derive_id(&request.command)));
-    let mut words = request.command.into_iter();
-    let declaration = Declaration {
-        id: id.clone(),
-        command: words.next().unwrap_or_default(),
-        args: words.collect(),
-        env: BTreeMap::new(),
-        cwd: None,
-        users_word: true,
-        place: None,
-    };
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
     let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;
-    let server = Server::new(Rc::clone(&session), declaration, ErrorOutput::Shown);
-    let io = |source| RunError::Io { doing: "use standard input and output", source };
-    let (input, output) = standard::streams().map_err(io)?;
-    let end = signals::end()?;
-    let code = tokio::select! {
-        ended = bridges.proxy(input, output, server, id) => ended.exit.map_or(0, |exit| exit.code),
-        code = end => code,
-    };
-    if request.learn {
-        session.note(&network::learned(&session));
+    Ok(Opened { session, bridges, id })
+}
+
+async fn serve(
+    bridges: &Bridges,
+    session: &Rc<Session>,
+    (input, output): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
+    what: What,
+    id: ServerId,
+) -> mcp::Ended {
+    match what {
+        What::Command(command) => {
+            let mut words = command.into_iter();
+            let declaration = Declaration {
+                id: id.clone(),
+                command: words.next().unwrap_or_default(),
+                args: words.collect(),
+                env: BTreeMap::new(),
+                cwd: None,
+                users_word: true,
+                agreed: false,
+                place: None,
+            };
+            let server = Server::new(Rc::clone(session), declaration, ErrorOutput::Shown);
+            bridges.proxy(input, output, server, id, bridges::STDIO).await
+        }
+        What::Url { url, headers } => {
+            let headers = headers.iter().map(|line| remote::header(line, &session.context.env)).collect();
+            let declaration =
+                remote::Declaration { id: id.clone(), url, headers, users_word: true, place: None };
+            let server = Remote::new(Rc::clone(session), declaration);
+            bridges.proxy(input, output, server, id, bridges::HTTP).await
+        }
     }
-    session.close(code).await?;
-    Ok(code)
+}
+
+impl What {
+    /// For the record: without what may be a key.
+    fn shown(&self) -> Vec<String> {
+        match self {
+            Self::Command(command) => command.clone(),
+            Self::Url { url, .. } => vec![remote::shown(url)],
+        }
+    }
+
+    fn derive_id(&self) -> String {
+        match self {
+            Self::Command(command) => derive_id(command),
+            Self::Url { url, .. } => {
+                let host = url::Url::parse(url).ok().and_then(|url| Some(url.host_str()?.to_owned()));
+                host.unwrap_or_else(|| "server".to_owned())
+            }
+        }
+    }
 }
 
 /// A name that stays the same from start to start, since pins are kept by it: the package or the script.

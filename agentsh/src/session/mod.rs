@@ -1,29 +1,44 @@
 //! One run: opens everything, owns everything, closes everything.
 
 mod address;
+pub mod agreements;
 pub mod bridges;
+mod briefing;
 pub mod content;
+mod content_scan;
 pub mod context;
 pub mod environment;
 pub mod fetch;
+mod git_identity;
 pub mod grants;
+pub mod guarded_terminal;
 mod installed;
+mod interface;
 pub mod launch;
 pub mod mcp_run;
 pub mod network;
 pub mod pinning;
-pub mod placeholders;
+mod places;
 pub mod probe;
 pub mod profiles;
 pub mod proxy;
+pub mod publish;
+mod registries;
+pub mod remote;
 pub mod run;
+mod sentinel;
 pub mod server;
 mod server_errors;
 mod signals;
 pub mod standard;
+mod suspend;
+pub mod toolchains;
 pub mod trust;
+pub mod undo;
+pub mod watch;
+mod why;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -35,6 +50,7 @@ use crate::guard::flow::labels::Labels;
 use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
 use crate::sandbox::Enforcement;
 use crate::store::pins::PinStore;
+use crate::store::words::LayerState;
 use crate::store::{Event, Journal, StoreError};
 use crate::types::{RuleRef, ServerId, SessionId};
 
@@ -49,6 +65,9 @@ pub enum SessionError {
     #[error(transparent)]
     Store(#[from] StoreError),
 }
+
+/// Messages that are kept until the agent has ended; a program can cause them without end.
+const MOST_HELD: usize = 500;
 
 /// What every part of a run shares.
 pub struct Session {
@@ -66,12 +85,22 @@ pub struct Session {
     /// False where the current directory is no project (a client that starts its servers in `/`).
     pub project_shown: bool,
     started: Instant,
+    sentinel: RefCell<Option<sentinel::Sentinel>>,
     sandboxes: Cell<u32>,
     /// Messages that would disturb a terminal that the agent draws on; shown at the end.
     held: RefCell<Vec<String>>,
+    /// How many more there were than may be held.
+    unheld: Cell<u64>,
     hold: bool,
     /// Why servers did not start, as far as the user knows, and whether he was told what lacks because of it.
     told: RefCell<BTreeMap<String, bool>>,
+    /// More than one sandbox: what they share of the host is no place for sockets.
+    pub neighbours: Cell<bool>,
+    /// Servers that could not be pinned before the agent started, and why.
+    unready: RefCell<BTreeMap<ServerId, String>>,
+    agent_runs: Cell<bool>,
+    /// What the agent has beside what the policy says; set when it is started.
+    agent_has: OnceCell<why::Has>,
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -83,6 +112,8 @@ pub struct Opening<'a> {
     /// Name of the adapter, which decides the built-in policy.
     pub agent: &'a str,
     pub policy: Option<String>,
+    /// What the command line adds to it.
+    pub flags: policy::Flags,
     pub allow_degraded: bool,
     pub backend: network::Backend,
     pub project_shown: bool,
@@ -96,11 +127,15 @@ impl Session {
     /// # Errors
     /// An unusable policy or store: nothing runs without a record.
     pub async fn open(context: Context, opening: Opening<'_>) -> Result<Self, SessionError> {
+        let (home, directory) = (context.home.clone(), context.directory.clone());
+        let flags = policy::Flags { home, directory, ..opening.flags };
         let search = Search {
             explicit: opening.policy,
             project: context.project.clone(),
             config_home: context.config.clone(),
+            system: policy::SYSTEM_FILE.into(),
             agent: opening.agent.to_owned(),
+            flags: flags.clone(),
         };
         // All of it at once: programs for the kernel, the policy, the process that sandboxes are born from (whether it
         // started shows when the first one is ordered), and the store.
@@ -133,10 +168,16 @@ impl Session {
             labels: Rc::default(),
             project_shown: opening.project_shown,
             started: Instant::now(),
+            sentinel: RefCell::default(),
             sandboxes: Cell::new(0),
             held: RefCell::new(Vec::new()),
+            unheld: Cell::new(0),
             told: RefCell::default(),
             hold: opening.hold_messages && std::io::stderr().is_terminal(),
+            neighbours: Cell::new(false),
+            unready: RefCell::default(),
+            agent_runs: Cell::new(false),
+            agent_has: OnceCell::new(),
             cleaning: RefCell::default(),
         };
         session.journal.record(Event::SessionStarted {
@@ -151,6 +192,12 @@ impl Session {
         });
         session.record_enforcement(None, &session.context.notes);
         session.report_policy();
+        session.report_flags(&flags);
+        let sentinel = sentinel::Sentinel::start(session.journal.clone(), session.policy.mcp.max_line_bytes);
+        let sentinel = sentinel.map_err(|error| {
+            SessionError::Policy(format!("cannot watch over the session: no thread for it: {error}"))
+        })?;
+        session.sentinel.replace(Some(sentinel));
         crate::sandbox::cgroup::sweep(&session.context.hierarchies);
         Ok(session)
     }
@@ -166,9 +213,18 @@ impl Session {
                 layer: rule.id.clone(),
                 asked: format!("as written in {rule}"),
                 got: "nothing".to_owned(),
-                state: "absent".to_owned(),
+                state: LayerState::Absent,
                 why: policy::NO_ENGINE.to_owned(),
             });
+        }
+    }
+
+    /// The lines that would make last what the command line adds.
+    fn report_flags(&self, flags: &policy::Flags) {
+        let Ok(text) = flags.text() else { return };
+        let file = self.context.config.join("agentsh/policy.yaml");
+        for line in text.lines() {
+            self.note(&format!("for this start alone; to make it last, add to {}: {line}", file.display()));
         }
     }
 
@@ -179,7 +235,11 @@ impl Session {
                 layer: layer.layer.clone(),
                 asked: layer.asked.clone(),
                 got: layer.got.clone(),
-                state: layer.state.as_str().to_owned(),
+                state: match layer.state {
+                    crate::sandbox::State::Enforced => LayerState::Enforced,
+                    crate::sandbox::State::Degraded => LayerState::Degraded,
+                    crate::sandbox::State::Absent => LayerState::Absent,
+                },
                 why: layer.why.clone(),
             });
         }
@@ -189,10 +249,19 @@ impl Session {
     pub fn note(&self, message: &str) {
         let message = format!("agentsh: {message}");
         if self.hold {
-            self.held.borrow_mut().push(message);
+            let mut held = self.held.borrow_mut();
+            match held.len() < MOST_HELD {
+                true => held.push(message),
+                false => self.unheld.set(self.unheld.get() + 1),
+            }
         } else {
             say(&message);
         }
+    }
+
+    /// Tells the user now: nothing draws on the terminal yet.
+    pub fn announce(&self, message: &str) {
+        say(&format!("agentsh: {message}"));
     }
 
     /// As [`Self::note`], for what lacks because of a server: once, and without the reason, where that was told.
@@ -215,6 +284,10 @@ impl Session {
         for message in self.held.borrow_mut().drain(..) {
             say(&message);
         }
+        match self.unheld.take() {
+            0 => {}
+            more => say(&format!("agentsh: {more} further messages are not shown; see `agentsh mcp events`")),
+        }
     }
 
     /// Drops what a program leaves behind, off this thread; [`Self::close`] waits for it.
@@ -224,6 +297,7 @@ impl Session {
 
     /// Ends the record. The exit code is the one that the verb gives back.
     pub async fn close(&self, exit_code: u8) -> Result<(), StoreError> {
+        self.sentinel.take();
         self.network.close().await;
         let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.journal.record(Event::SessionEnded { exit_code, duration_ms });
@@ -244,7 +318,7 @@ impl Session {
     /// Where a program starts unless its declaration says otherwise.
     #[must_use]
     pub fn workdir(&self) -> PathBuf {
-        if self.project_shown { self.context.project.clone() } else { PathBuf::from("/tmp") }
+        if self.project_shown { self.context.directory.clone() } else { PathBuf::from("/tmp") }
     }
 
     /// A name for the cgroups of the next sandbox: `agentsh-PID-N`, which a later run can tell to be orphaned.

@@ -12,17 +12,18 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::agent;
-use crate::net::{self, Allowlist, Gate, LazyResolver, Origin, Refusal, Room, Witness, kernel};
+use crate::net::{self, Allowlist, Gate, LazyResolver, Origin, Refusal, Room, kernel};
 use crate::policy::{NetworkPolicy, NetworkRule, Ruled, domain};
 use crate::sandbox::cgroup::{Cgroup, Hierarchies};
 use crate::sandbox::control::MOST_PORTS;
 use crate::sandbox::network::Sockets;
 use crate::sandbox::{Enforcement, State, plan};
 use crate::store::summary::PORTS_UNKNOWN;
-use crate::store::{Event, escape};
+use crate::store::{Journal, escape};
 use crate::types::{RuleRef, ServerId};
 
 use super::Session;
+use super::publish::{Asked, Published};
 use policed::{Loading, Policed};
 
 /// Which backend polices connections.
@@ -139,6 +140,8 @@ pub struct Way {
     rules: NetworkPolicy,
     policed: Option<Rc<Policed>>,
     pub plan: plan::Network,
+    /// Ports of the sandbox that this machine reaches.
+    pub published: Vec<Published>,
     pub enforcement: Enforcement,
 }
 
@@ -171,7 +174,7 @@ pub async fn way(
         any_ip(&allow)?
     };
     let enforcement = enforcement(backend, &plan, missing);
-    Ok(Way { session: Rc::clone(session), server, rules, policed, plan, enforcement })
+    Ok(Way { session: Rc::clone(session), server, rules, policed, plan, published: Vec::new(), enforcement })
 }
 
 fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
@@ -244,7 +247,7 @@ pub fn users_networks(rule: &RuleRef) -> Vec<Ruled<IpNet>> {
 
 /// A block, in as many pieces as it takes to leave out the addresses at which clouds keep their credentials.
 fn without_metadata(block: IpNet) -> Vec<IpNet> {
-    if !net::vet::METADATA.iter().any(|address| block.contains(address)) {
+    if !crate::egress::special_use::METADATA.iter().any(|address| block.contains(address)) {
         return vec![block];
     }
     // A single address has no halves.
@@ -253,6 +256,29 @@ fn without_metadata(block: IpNet) -> Vec<IpNet> {
 }
 
 impl Way {
+    /// Whether the kernel polices connections by who makes them.
+    #[must_use]
+    pub fn is_policed(&self) -> bool {
+        self.policed.is_some()
+    }
+
+    /// Makes servers inside reachable from this machine.
+    ///
+    /// # Errors
+    /// When a port is taken, here or by the sandbox's own way out.
+    pub fn publish(&mut self, asked: &[Asked]) -> Result<(), String> {
+        let taken = Allowlist::new(&self.rules).ports();
+        for one in asked {
+            let port = one.port;
+            // What listens there inside is the way out: who comes from outside would leave by it.
+            if taken.contains(&port) {
+                return Err(format!("cannot publish port {port}: a network rule names it"));
+            }
+            self.published.push(Published::listen(*one)?);
+        }
+        Ok(())
+    }
+
     /// Where the sandbox gets its control group.
     #[must_use]
     pub fn hierarchies(&self) -> Option<&Hierarchies> {
@@ -263,9 +289,12 @@ impl Way {
     ///
     /// # Errors
     /// When it cannot: nothing may be born there then.
-    pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<Gate<Session>>, String> {
+    pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<Gate<Journal>>, String> {
         let network = &self.session.network;
         let authority = super::trust::authority(&self.session, &self.rules);
+        let session = Rc::clone(&self.session);
+        let on_refusal: net::OnRefusal =
+            Rc::new(move |server, refusal| session.tell_refusal(server, refusal));
         let make = |origin| {
             Gate::new(
                 self.server.clone(),
@@ -273,7 +302,8 @@ impl Way {
                 Rc::clone(&network.resolver),
                 origin,
                 Rc::clone(&network.room),
-                Rc::clone(&self.session),
+                self.session.journal.clone(),
+                Rc::clone(&on_refusal),
             )
             .with_authority(authority.clone())
         };
@@ -285,36 +315,21 @@ impl Way {
 
 /// Serves the sockets of a started sandbox.
 #[must_use]
-pub fn serve(gate: Rc<Gate<Session>>, sockets: Sockets) -> net::Service<Session> {
+pub fn serve(gate: Rc<Gate<Journal>>, sockets: Sockets) -> net::Service<Journal> {
     net::serve(gate, sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp))
 }
 
 /// Gives what a program that has ended did on the network time to be written down.
-pub async fn finish(session: &Session, way_out: net::Service<Session>) {
+pub async fn finish(session: &Session, way_out: net::Service<Journal>) {
     if let Ok(policed) = session.network.loading.policed().await {
         policed.kernel.told().await;
     }
     way_out.finish(LAST_WORDS).await;
 }
 
-impl Witness for Session {
-    fn record(&self, event: Event) {
-        self.journal.record(event);
-    }
-
-    async fn commit(&self, event: Event) -> bool {
-        self.journal.commit(event).await.is_ok()
-    }
-
-    async fn room(&self) {
-        self.journal.room().await;
-    }
-
-    fn is_broken(&self) -> bool {
-        self.journal.broken().is_some()
-    }
-
-    fn refused(&self, server: Option<&ServerId>, refusal: &Refusal) {
+impl Session {
+    /// What a refused connection would have wanted, and the word to the user.
+    fn tell_refusal(&self, server: Option<&ServerId>, refusal: &Refusal) {
         if let Some(entry) = &refusal.entry {
             let mut wanted = self.network.wanted.borrow_mut();
             let entries = wanted.entry(server.cloned()).or_default();

@@ -14,9 +14,11 @@ use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::sealed;
 use crate::store::Event;
 use crate::store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, PinStore, Texts, TrustedBy};
+use crate::store::words;
 use crate::types::{FileKey, ServerId};
 use sha2::{Digest, Sha256};
 
+use super::bridges::Declared;
 use super::server::Declaration;
 use super::{Session, fetch, installed};
 
@@ -39,6 +41,8 @@ pub struct Command {
     pub args: Vec<String>,
     pub cwd: PathBuf,
     pub env: BTreeMap<String, String>,
+    /// See [`pin::Request::not_below`].
+    pub not_below: Option<PathBuf>,
 }
 
 /// Resolves a server and judges it by its pin.
@@ -47,24 +51,20 @@ pub struct Command {
 /// What the user has to know: a missing program, or the files that changed.
 pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<Pinned, StartError> {
     let id = &declaration.id;
-    let mut env = session.context.env.clone();
-    // What the process will not have does not lead to its program either.
-    let counts = |name: &str| declaration.users_word || !crate::policy::env::is_loader(name);
-    env.extend(declaration.env.clone().into_iter().filter(|(name, _)| counts(name)));
-    let command = Command {
-        program: declaration.command.clone(),
-        args: declaration.args.clone(),
-        cwd: declaration.cwd.clone().unwrap_or_else(|| session.context.directory.clone()),
-        env,
-    };
     let pinning = &session.policy.mcp.pinning;
     let scope = scope(session, declaration);
     let pins = &session.pins;
     let stored =
         pins.load(id, &scope).await.map_err(|error| refuse(format!("cannot read the pins: {error}")))?;
+    let mut command = command(session, declaration);
+    if stored.is_none() && session.agent_runs.get() {
+        // Whatever package lies there now, the agent may have put it there.
+        command.not_below = Some(repository(session));
+    }
+    let command = command;
     // Whoever forgets a pin asks for what the registry has now.
     let renew = stored.is_none() && pinning.enabled && pinning.pin_binary;
-    let pinned = resolve_or_fetch(session, id, &scope, command, renew)
+    let pinned = resolve_or_fetch(session, declaration, &scope, command, renew)
         .await
         .map_err(|error| refuse(format!("cannot start server '{id}': {error}")))?;
     let resolved = &pinned.resolved;
@@ -90,6 +90,12 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     match (&status, action) {
         (Status::Match, _) | (Status::NotPinned, Action::Proceed) => {}
         (_, Action::PinAndProceed) => {
+            if let Some(why) = session.unready.borrow().get(id) {
+                return Err(refuse(format!(
+                    "server '{id}' could not be pinned before the agent started ({why}), and what is there now may be \
+                     the agent's work; start the session again to use it"
+                )));
+            }
             let files = resolved.state().manifest.len() as u64;
             pins.trust(&state(resolved, declaration, &scope), &texts(resolved), TrustedBy::FirstUse)
                 .await
@@ -109,7 +115,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
                 server_id: id.clone(),
                 binary_path,
                 actual_hash,
-                action: name(action).to_owned(),
+                action: on_record(action),
             };
             if action == Action::Refuse {
                 commit(session, event).await?;
@@ -132,7 +138,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
                 binary_path,
                 expected_hash: change.expected.clone(),
                 actual_hash,
-                action: name(action).to_owned(),
+                action: on_record(action),
                 changed: changed.clone(),
             };
             if action == Action::Refuse {
@@ -158,22 +164,99 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     Ok(pinned)
 }
 
+/// Pins every server that has no pin yet, before the agent can write what it will run. What cannot be pinned now is
+/// remembered, so that it is not pinned later; a package that is yet to be fetched comes from where no agent writes.
+pub async fn ahead(session: &Rc<Session>, declared: &BTreeMap<ServerId, Declared>) {
+    let pinning = &session.policy.mcp.pinning;
+    if !pinning.enabled || !pinning.pin_binary || !pinning.auto_trust_first {
+        return;
+    }
+    for (id, declared) in declared {
+        let Declared::Command(declaration) = declared else { continue };
+        let scope = scope(session, declaration);
+        if !matches!(session.pins.load(id, &scope).await, Ok(None)) {
+            continue;
+        }
+        let outcome = match resolve(session, command(session, declaration), None).await {
+            Ok(pinned) => pin_now(session, declaration, &scope, &pinned.resolved).await,
+            Err(PinError::PackageNotInstalled { wanted: Some(_), .. }) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(why) = outcome {
+            session.unready.borrow_mut().insert(id.clone(), why);
+        }
+    }
+}
+
+async fn pin_now(
+    session: &Session,
+    declaration: &Declaration,
+    scope: &str,
+    resolved: &Resolved,
+) -> Result<(), String> {
+    // Refused when it is started, with the reason.
+    if !declaration.users_word && installed::out_of_place(resolved, &session.context).is_some() {
+        return Ok(());
+    }
+    let state = state(resolved, declaration, scope);
+    let files = state.manifest.len() as u64;
+    let stored = session.pins.trust(&state, &texts(resolved), TrustedBy::FirstUse).await;
+    stored.map_err(|error| format!("its pin cannot be stored: {error}"))?;
+    session.journal.record(Event::McpServerBinaryPinned {
+        server_id: declaration.id.clone(),
+        binary_path: resolved.program.display().to_string(),
+        hash: resolved.digest.clone(),
+        files,
+    });
+    Ok(())
+}
+
+fn command(session: &Session, declaration: &Declaration) -> Command {
+    let mut env = session.context.env.clone();
+    // What the process will not have does not lead to its program either.
+    let counts = |name: &str| declaration.users_word || !crate::policy::env::is_loader(name);
+    env.extend(declaration.env.clone().into_iter().filter(|(name, _)| counts(name)));
+    Command {
+        program: declaration.command.clone(),
+        args: declaration.args.clone(),
+        cwd: declaration.cwd.clone().unwrap_or_else(|| session.context.directory.clone()),
+        env,
+        not_below: foreign_packages(session, declaration),
+    }
+}
+
+/// Where packages lie that a command of the user does not mean: in the repository around the project, unless the user
+/// named a working directory there.
+fn foreign_packages(session: &Session, declaration: &Declaration) -> Option<PathBuf> {
+    let around = repository(session);
+    let is_named = declaration.cwd.as_ref().is_some_and(|cwd| cwd.starts_with(&around));
+    (declaration.users_word && !is_named && session.project_shown).then_some(around)
+}
+
+/// The repository around the project, else the project.
+fn repository(session: &Session) -> PathBuf {
+    let start = &session.context.directory;
+    let found = start.ancestors().find(|above| above.join(".git").symlink_metadata().is_ok());
+    found.unwrap_or(start).to_owned()
+}
+
 /// As [`resolve`]; a package that is not on this machine is fetched first. With `renew`, what was fetched before
 /// only counts when nothing newer can be had.
 async fn resolve_or_fetch(
     session: &Rc<Session>,
-    id: &ServerId,
+    declaration: &Declaration,
     scope: &str,
     command: Command,
     renew: bool,
 ) -> Result<Pinned, String> {
+    let id = &declaration.id;
     let store = fetch::store(session, id, scope);
     let first = resolve(session, command.clone(), (!renew).then(|| store.clone())).await;
     let wanted = match first {
         Err(PinError::PackageNotInstalled { wanted: Some(wanted), .. }) => wanted,
         other => return other.map_err(|error| error.to_string()),
     };
-    if let Err(error) = fetch::fetch(session, id, &store, &wanted).await {
+    if let Err(error) = fetch::fetch(session, declaration, &store, &wanted).await {
         let message = format!("cannot fetch {}: {error}", wanted.text());
         if !matches!(store.find(&wanted), Ok(Some(_))) {
             return Err(message);
@@ -205,6 +288,7 @@ pub async fn resolve(
             home: &home,
             env: &command.env,
             accept_missing_package: false,
+            not_below: command.not_below.as_deref(),
             store: store.as_ref(),
         };
         let mut progress = Progress::new(show);
@@ -340,11 +424,11 @@ fn scope(session: &Session, declaration: &Declaration) -> String {
     if declaration.users_word { String::new() } else { session.context.project.display().to_string() }
 }
 
-fn name(action: Action) -> &'static str {
+fn on_record(action: Action) -> words::Action {
     match action {
-        Action::Refuse => "block",
-        Action::ProceedWithAlert => "alert",
-        Action::Proceed | Action::PinAndProceed => "allow",
+        Action::Refuse => words::Action::Block,
+        Action::ProceedWithAlert => words::Action::Alert,
+        Action::Proceed | Action::PinAndProceed => words::Action::Allow,
     }
 }
 

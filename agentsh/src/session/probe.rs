@@ -80,7 +80,7 @@ pub enum ProbeError {
 pub async fn run(context: &Context, probe: Probe) -> Result<Probed, ProbeError> {
     let (stdout, inside) = pipe()?;
     let running = start(context, probe, inside).await?;
-    let Running { mut child, cgroup, watched_memory, enforcement, .. } = running;
+    let Running { child, cgroup, watched_memory, enforcement, .. } = running;
     let output = tokio::task::spawn_local(read(stdout));
     let mut ended = Ended::ByItself;
     let exit_code = {
@@ -136,7 +136,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
             path: executable.clone(),
             argv: words.collect(),
             env: vec![format!("HOME={}", context.home.display())],
-            workdir: context.project.clone(),
+            workdir: context.directory.clone(),
         },
         pinned: std::iter::once(own).chain(probe.pinned).collect(),
         program_roots: Vec::new(),
@@ -147,6 +147,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         denied: Vec::new(),
         unmasked: Vec::new(),
         execute: Vec::new(),
+        shared_sockets: false,
         files: Vec::new(),
         extra: Vec::new(),
         network: None,

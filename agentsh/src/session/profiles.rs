@@ -14,6 +14,7 @@ use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, ServerPolicy
 use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::Access;
 use crate::store::Event;
+use crate::store::words::LayerState;
 
 use super::address::Address;
 use super::server::Declaration;
@@ -42,8 +43,17 @@ pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) 
     session
         .labels
         .borrow_mut()
-        .insert(id.clone(), labels(mcp.servers.get(id), package.as_ref(), found.as_ref()));
-    let mut given = Given { process: mcp.process_of(id, found.as_ref()), ..Given::default() };
+        .insert(id.clone(), labels(vouched(session, declaration), package.as_ref(), found.as_ref()));
+    let process = if declaration.has_grants_by_name() {
+        mcp.process_of(id, found.as_ref())
+    } else {
+        let process = mcp.process_of_foreign(id, found.as_ref());
+        if process != mcp.process_of(id, found.as_ref()) {
+            tell_withheld(session, declaration);
+        }
+        process
+    };
+    let mut given = Given { process, ..Given::default() };
     let Some(profile) = found else { return Ok(given) };
     let entry = mcp.servers.get(id);
     if declaration.users_word {
@@ -85,11 +95,29 @@ pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) 
         layer: "profile".to_owned(),
         asked: resolved.identity.clone(),
         got: profile.file.clone(),
-        state: "enforced".to_owned(),
+        state: LayerState::Enforced,
         why: String::new(),
     });
     given.profile = Some(profile);
     Ok(given)
+}
+
+/// What the user's policy says of a name, when it was meant for this server.
+fn vouched<'s>(session: &'s Session, declaration: &Declaration) -> Option<&'s ServerPolicy> {
+    session.policy.mcp.servers.get(&declaration.id).filter(|_| declaration.has_grants_by_name())
+}
+
+fn tell_withheld(session: &Session, declaration: &Declaration) {
+    let id = &declaration.id;
+    let Some(entry) = session.policy.mcp.servers.get(id) else { return };
+    let place = declaration.place.as_deref().unwrap_or_default();
+    let file = place.rsplit_once(':').map_or(place, |(file, _)| file);
+    session.note(&format!(
+        "server '{id}' came with the project ({place}) and bears the name of an entry of your policy ({}): that entry \
+         takes away and gives nothing; to agree: {}",
+        entry.rule,
+        crate::agent::agreement::command(Path::new(file))
+    ));
 }
 
 /// A program out of the project is no well-known package, whatever its `package.json` says: a cloned repository
@@ -174,13 +202,8 @@ fn open(
     value: &str,
     given: &mut Given,
 ) {
-    // A list that somebody wrote is the whole list.
-    let is_written = |key: &str| {
-        entry.is_some_and(|entry| {
-            entry.written.contains(key)
-                || entry.project.as_ref().is_some_and(|project| project.written().contains(key))
-        })
-    };
+    // A list that somebody wrote in place of others is the whole list.
+    let is_written = |key: &str| entry.is_some_and(|entry| entry.is_whole(key));
     match &opened.value.what {
         What::Host { port, any_tcp } => {
             for address in Address::list(value, *port) {
@@ -213,7 +236,8 @@ fn open(
                 ));
                 return;
             }
-            let (granted, refused) = grants::from_arguments(&[path.display().to_string()], &paths, true);
+            let (granted, refused) =
+                grants::from_arguments(&[path.display().to_string()], &paths.project, &paths, true);
             given.grants.extend(granted);
             refused.iter().for_each(|line| session.note(&format!("not opened: {line}")));
         }

@@ -10,28 +10,39 @@ use rustix::process::Signal;
 use crate::agent::{self, Access as StateAccess, Kind, Launch, StateKind, Transport};
 use crate::policy;
 use crate::sandbox::SpawnError;
-use crate::sandbox::layout::{Grant, OWN_DIRECTORY};
+use crate::sandbox::layout::{Elsewhere, Grant, OWN_DIRECTORY};
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::store::Event;
+use crate::store::words::ExitCause;
 use crate::types::ServerId;
 
-use super::bridges::{self, Bridges};
+use super::agreements;
+use super::bridges::{self, Bridges, Declared};
 use super::context::Context;
+use super::guarded_terminal::GuardedTerminal;
 use super::launch::{self, Running, Start};
 use super::pinning::{self, Command, Pinned};
-use super::placeholders::{self, Placeholders};
+use super::publish::Asked;
+use super::remote;
 use super::server::{Declaration, KILLED, memory_exceeded};
 use super::signals::{Signals, has_terminal, take_terminal_back};
+use super::suspend::Suspended;
+use super::toolchains::{self, Toolchains};
+use super::watch::{self, Guards};
 use super::{
-    Opening, RemoveOnDrop, Session, SessionError, environment, grants, network, socket_directory, trust,
+    Opening, RemoveOnDrop, Session, SessionError, briefing, environment, git_identity, grants, network,
+    registries, socket_directory, trust, why,
 };
 
 /// The command line of `run`.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub policy: Option<String>,
+    /// What the command line adds to the policy.
+    pub flags: policy::Flags,
     pub allow_degraded: bool,
     pub backend: network::Backend,
+    pub publish: Vec<Asked>,
     pub agent: Vec<String>,
     /// `run`, or `demo`.
     pub verb: &'static str,
@@ -75,6 +86,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
             command: &request.agent,
             agent: agent_name(kind),
             policy: request.policy.clone(),
+            flags: request.flags.clone(),
             allow_degraded: request.allow_degraded,
             backend: request.backend,
             project_shown: true,
@@ -83,7 +95,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     )
     .await?;
     let session = Rc::new(session);
-    let result = supervise(&session, kind, &request.agent).await;
+    let result = supervise(&session, kind, &request).await;
     session.release_notes();
     let exit_code = match &result {
         Ok(code) => *code,
@@ -106,12 +118,15 @@ pub fn exit_code_of(error: &RunError) -> u8 {
     }
 }
 
-async fn supervise(session: &Rc<Session>, kind: Kind, argv: &[String]) -> Result<u8, RunError> {
+async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Result<u8, RunError> {
+    let argv = &request.agent;
     let io = |doing| move |source| RunError::Io { doing, source };
     let sockets = RemoveOnDrop(
         socket_directory(&session.context, session.id).map_err(io("make the socket directory"))?,
     );
     let (listener, socket) = bridges::listen(sockets.path()).map_err(io("make the bridge socket"))?;
+    // It gets ready while there is other work.
+    let mut terminal = GuardedTerminal::begin();
     let launch = adapt(session, kind, argv)?;
     for (id, reason) in &launch.refused {
         session.journal.record(Event::McpServerRefused {
@@ -126,36 +141,53 @@ async fn supervise(session: &Rc<Session>, kind: Kind, argv: &[String]) -> Result
         session.note(note);
     }
     let declared = declarations(&launch);
+    session.neighbours.set(!declared.is_empty());
 
-    let pinned = pinning::resolve(
-        session,
-        Command {
-            program: launch.argv.first().cloned().unwrap_or_default(),
-            args: launch.argv.iter().skip(1).cloned().collect(),
-            cwd: session.context.project.clone(),
-            env: session.context.env.clone(),
-        },
-        None,
-    )
-    .await?;
+    let command = Command {
+        program: launch.argv.first().cloned().unwrap_or_default(),
+        args: launch.argv.iter().skip(1).cloned().collect(),
+        cwd: session.context.directory.clone(),
+        env: session.context.env.clone(),
+        not_below: None,
+    };
+    let (pinned, ()) =
+        tokio::join!(pinning::resolve(session, command, None), pinning::ahead(session, &declared));
+    let pinned = pinned?;
+    session.agent_runs.set(true);
     let bridges = Bridges::new(Rc::clone(session), declared).with_policy();
     let bridges = Rc::new(bridges.map_err(io("make a key"))?);
     // Before the agent runs: a signal that came between its first step and ours would end us, and it with us.
     let signals = Signals::listen()?;
-    let (running, stand_ins) = start_agent(session, kind, &launch, pinned, &socket).await?;
-    tokio::task::spawn_local(bridges.serve(listener));
-    let code = until_exit(session, running, signals).await?;
-    session.clean_up((stand_ins, sockets));
+    if let Some(terminal) = &mut terminal {
+        terminal.ready();
+    }
+    let (running, guards) = start_agent(session, kind, &launch, pinned, &socket, &request.publish).await?;
+    tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
+    let code = until_exit(session, running, signals).await;
+    guards.finish().await;
+    let code = code?;
+    if let Some(terminal) = terminal.as_mut().filter(|_| code != 0) {
+        terminal.restore();
+    }
+    drop(terminal);
+    bridges.finish();
+    session.clean_up(sockets);
     Ok(code)
 }
 
 fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
     let context = &session.context;
     let paths = session.paths();
-    let config =
-        session.policy.agent_mcp_config.as_ref().map(|ruled| policy::place::resolve(&ruled.value, &paths));
+    let config = session
+        .policy
+        .agent_only
+        .mcp_config
+        .as_ref()
+        .map(|ruled| policy::place::resolve(&ruled.value, &paths));
     let extra = policy_servers(session);
+    let agreed = agreements::load(&context.state);
     let bridge = format!("{OWN_DIRECTORY}/agentsh");
+    let told = briefing::text(session);
     let socket = format!("{OWN_DIRECTORY}/bridge");
     Ok(agent::adapt(
         kind,
@@ -164,12 +196,14 @@ fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunEr
             env: &context.env,
             home: &context.home,
             project: &context.project,
-            cwd: &context.project,
+            cwd: &context.directory,
             bridge: &bridge,
             socket: &socket,
             inject_dir: Path::new(OWN_DIRECTORY),
             generic_config: config.as_deref(),
             extra: &extra,
+            agreed: &agreed,
+            told: told.as_deref(),
         },
     )?)
 }
@@ -189,29 +223,42 @@ fn policy_servers(session: &Session) -> BTreeMap<ServerId, agent::Declared> {
             file: PathBuf::from(&server.rule.file),
             line: server.rule.line,
             scope: agent::Scope::Policy,
+            agreed: false,
         };
         servers.insert(id.clone(), agent::Declared { id: id.clone(), transport, origin });
     }
     servers
 }
 
-fn declarations(launch: &Launch) -> BTreeMap<ServerId, Declaration> {
+fn declarations(launch: &Launch) -> BTreeMap<ServerId, Declared> {
     let mut declared = BTreeMap::new();
     for (id, server) in &launch.servers {
-        let Transport::Stdio { command, args, env, cwd } = &server.transport else { continue };
-        let declaration = Declaration {
-            id: id.clone(),
-            command: command.clone(),
-            args: args.clone(),
-            env: env.clone(),
-            cwd: cwd.as_ref().map(PathBuf::from),
-            users_word: server.origin.scope != agent::Scope::Project,
-            place: Some(match server.origin.line {
-                0 => server.origin.file.display().to_string(),
-                line => format!("{}:{line}", server.origin.file.display()),
+        let users_word = server.origin.scope != agent::Scope::Project;
+        let place = Some(match server.origin.line {
+            0 => server.origin.file.display().to_string(),
+            line => format!("{}:{line}", server.origin.file.display()),
+        });
+        let id = id.clone();
+        let declaration = match &server.transport {
+            Transport::Stdio { command, args, env, cwd } => Declared::Command(Declaration {
+                id: id.clone(),
+                command: command.clone(),
+                args: args.clone(),
+                env: env.clone(),
+                cwd: cwd.as_ref().map(PathBuf::from),
+                users_word,
+                agreed: server.origin.agreed,
+                place,
+            }),
+            Transport::Remote { url, headers, .. } => Declared::Url(remote::Declaration {
+                id: id.clone(),
+                url: url.clone(),
+                headers: Ok(headers.clone().into_iter().collect()),
+                users_word,
+                place,
             }),
         };
-        declared.insert(id.clone(), declaration);
+        declared.insert(id, declaration);
     }
     declared
 }
@@ -222,7 +269,8 @@ async fn start_agent(
     launch: &Launch,
     pinned: Pinned,
     socket: &Path,
-) -> Result<(Running, Placeholders), RunError> {
+    publish: &[Asked],
+) -> Result<(Running, Guards), RunError> {
     let context = &session.context;
     let process = &session.policy.agent;
     let paths = session.paths();
@@ -235,16 +283,45 @@ async fn start_agent(
     } else {
         process.filesystem.may_read(&paths.project, &paths).then_some(Access::ReadOnly)
     };
-    let (own_state, mut files) = home_state(session, launch)?;
+    let (own_state, mut files, of_project) = home_state(session, kind, launch)?;
     let state_paths: Vec<PathBuf> = own_state.iter().map(|grant| grant.path.clone()).collect();
+    // What the user granted himself is there as it is.
+    let is_granted = |path: &Path| expanded.grants.iter().any(|grant| path.starts_with(&grant.path));
+    let of_git = git_identity::files(context).into_iter().filter(|(path, _)| !is_granted(path));
+    files.extend(of_git.map(|(path, content)| (path, content, 0o644)));
     files.extend(launch.files.iter().map(|file| (file.path.clone(), file.content.clone(), file.mode)));
     files.extend(launch.replaced.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)));
 
+    // Where a policy lists what may run, it means to leave nothing to chance.
+    let is_listed = !session.executable_paths(process).is_empty();
+    let mut toolchains = if is_listed { Toolchains::default() } else { toolchains::find(context) };
+    toolchains.caches.retain(|cache| !is_granted(cache));
+    let caches = toolchains::caches(context, &toolchains)
+        .map_err(|source| RunError::Io { doing: "make the project's caches", source })?;
+    let socket = (socket.to_owned(), Path::new(OWN_DIRECTORY).join("bridge"), Access::ReadOnly);
+    let of_caches: Vec<_> = caches.iter().map(|(_, inside)| (inside.clone(), Access::ReadWrite)).collect();
+    let caches = caches.into_iter().map(|(host, inside)| (host, inside, Access::ReadWrite));
+    let extra = caches.chain([socket]).chain(of_project);
+    let extra = extra.map(|(host, inside, access)| Elsewhere { host, inside, access }).collect();
+
     let rules = network::with_endpoints(&process.network, &launch.endpoints);
-    let way = network::way(session, None, rules.clone())
+    let rules = if is_listed { rules } else { registries::with_registries(rules, context) };
+    let shown = toolchains.grants.iter().chain(&own_state).map(|grant| (grant.path.clone(), grant.access));
+    let has = why::Has {
+        rules: rules.clone(),
+        shown: shown.chain(of_caches).collect(),
+        hidden: toolchains.hidden.clone(),
+    };
+    // It is set once: a session has one agent.
+    let _ = session.agent_has.set(has);
+    let mut way = network::way(session, None, rules.clone())
         .await
         .map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
-    let mut env = agent_environment(session, kind, launch, &pinned);
+    way.publish(&to_publish(session, publish)).map_err(RunError::Refused)?;
+    for published in &way.published {
+        session.announce(&published.line());
+    }
+    let mut env = agent_environment(session, kind, launch, &toolchains, &pinned);
     files.extend(trust::give(session, &rules, &mut env));
     let argv: Vec<String> =
         pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
@@ -260,19 +337,20 @@ async fn start_agent(
             path: pinned.resolved.program.clone(),
             argv: argv.clone(),
             env: env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
-            workdir: context.project.clone(),
+            workdir: context.directory.clone(),
         },
         pinned: pinned.files,
         program_roots: pinned.resolved.read_roots.clone(),
         descriptors: pinned.descriptors,
         project_access,
-        grants: expanded.grants,
+        grants: expanded.grants.into_iter().chain(toolchains.grants).collect(),
         own_state,
-        denied: expanded.denied,
+        denied: expanded.denied.into_iter().chain(toolchains.hidden).collect(),
         unmasked: expanded.unmasked.into_iter().chain(state_paths).collect(),
         execute: session.executable_paths(process),
+        shared_sockets: !session.neighbours.get(),
         files,
-        extra: vec![(socket.to_owned(), Path::new(OWN_DIRECTORY).join("bridge"))],
+        extra,
         network: Some(way),
         stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
         allow_degraded: session.allow_degraded,
@@ -284,9 +362,11 @@ async fn start_agent(
     }
     // Before the stand-ins, which may stand in a directory that was pinned.
     pinned.resolved.unchanged_since()?;
-    let stand_ins = Placeholders::make(&context.state, &placeholders::wanted(&layout.placeholders))
+    let stand_ins = launch::stand_ins(context, &layout)
         .map_err(|source| RunError::Io { doing: "guard hook files of the project", source })?;
-    let running = launch::start(context, begun, start, layout).await?;
+    let before = watch::Before::new(session, launch::keep(context, &start), &layout);
+    let mut running = launch::start(context, begun, start, layout).await?;
+    let guards = Guards::start(session, None, before, &mut running, stand_ins);
     session.record_enforcement(None, &running.enforcement);
     session.journal.record(Event::ProcessStarted {
         server_id: None,
@@ -297,13 +377,22 @@ async fn start_agent(
     });
     // While the agent loads there is time, which a short one would have to wait for at the end.
     session.journal.hurry();
-    Ok((running, stand_ins))
+    Ok((running, guards))
+}
+
+/// What the command line says of a port goes before what the policy says.
+fn to_publish(session: &Session, asked: &[Asked]) -> Vec<Asked> {
+    let of_policy = session.policy.agent_only.publish.iter().map(|port| port.value);
+    let of_policy = of_policy.map(|port| Asked { port, host_port: port });
+    let is_new = |one: &Asked| !asked.iter().any(|other| other.port == one.port);
+    asked.iter().copied().chain(of_policy.filter(is_new)).collect()
 }
 
 fn agent_environment(
     session: &Session,
     kind: Kind,
     launch: &Launch,
+    toolchains: &Toolchains,
     pinned: &Pinned,
 ) -> BTreeMap<String, String> {
     let context = &session.context;
@@ -312,12 +401,16 @@ fn agent_environment(
     let mut stripped = filtered.stripped;
     // What the adapter says its agent cannot work without: its own account and settings.
     stripped.retain(|name| {
-        let own = agent::own_environment(kind).iter().any(|pattern| policy::glob::matches(pattern, name));
+        let own = agent::own_environment(kind).iter().any(|pattern| policy::glob::matches(pattern, name))
+            || toolchains.env.contains(name);
         if let (true, Some(value)) = (own, context.env.get(name)) {
             env.insert(name.clone(), value.clone());
         }
         !own
     });
+    for (name, value) in &toolchains.set {
+        env.entry(name.clone()).or_insert_with(|| value.clone());
+    }
     env.extend(launch.env.clone());
     env.extend(pinned.resolved.worded.clone());
     env.extend(pinned.resolved.env.clone());
@@ -334,9 +427,16 @@ fn agent_environment(
 
 type Files = Vec<(PathBuf, Vec<u8>, u32)>;
 
-/// The agent's own files of the home: bound, or copied where changes are to be thrown away.
-fn home_state(session: &Session, launch: &Launch) -> Result<(Vec<Grant>, Files), RunError> {
-    let (mut grants, mut files) = (Vec::new(), Vec::new());
+/// What is bound at another place than its own.
+type Moved = Vec<(PathBuf, PathBuf, Access)>;
+
+/// The agent's own files of the home: bound, kept for each project, or copied where changes are to be thrown away.
+fn home_state(
+    session: &Session,
+    kind: Kind,
+    launch: &Launch,
+) -> Result<(Vec<Grant>, Files, Moved), RunError> {
+    let (mut grants, mut files, mut of_project) = (Vec::new(), Vec::new(), Vec::new());
     for state in &launch.home_state {
         let path = session.context.home.join(&state.path);
         let io = |source| RunError::Io { doing: "prepare the agent's own files", source };
@@ -347,6 +447,10 @@ fn home_state(session: &Session, launch: &Launch) -> Result<(Vec<Grant>, Files),
             }
             StateAccess::Private => {
                 copy_private(&path, &mut files, &mut { MOST_COPIED_BYTES }).map_err(io)?;
+            }
+            StateAccess::PerProject => {
+                let own = kept_for_project(session, kind, &path, state.kind).map_err(io)?;
+                of_project.push((own, path, Access::ReadWrite));
             }
             access => {
                 let access =
@@ -360,7 +464,28 @@ fn home_state(session: &Session, launch: &Launch) -> Result<(Vec<Grant>, Files),
             }
         }
     }
-    Ok((grants, files))
+    Ok((grants, files, of_project))
+}
+
+/// `STATE/agents/NAME/PROJECT/FILE`: what an agent keeps in one place for all projects, kept apart.
+fn kept_for_project(
+    session: &Session,
+    kind: Kind,
+    path: &Path,
+    wanted: StateKind,
+) -> std::io::Result<PathBuf> {
+    use sha2::{Digest, Sha256};
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    let hash = Sha256::digest(session.context.project.as_os_str().as_encoded_bytes());
+    let project: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let directory = session.context.state.join("agents").join(agent_name(kind)).join(project);
+    let own = directory.join(path.file_name().unwrap_or_default());
+    let wanted_directory = if wanted == StateKind::Dir { &own } else { &directory };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(wanted_directory)?;
+    if wanted == StateKind::File {
+        std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&own)?;
+    }
+    Ok(own)
 }
 
 /// Of a directory that the agent gets as a copy; the rest stays unseen.
@@ -386,16 +511,18 @@ const MOST_REQUESTS: u32 = 3;
 
 /// Waits for the agent; the terminal's signals are its business, ours are passed on.
 async fn until_exit(session: &Session, running: Running, mut signals: Signals) -> Result<u8, RunError> {
-    let Running { mut child, cgroup, watched_memory, way_out, .. } = running;
+    let Running { child, cgroup, watched_memory, way_out, published, .. } = running;
     let pid = child.pid;
     let over = memory_exceeded(pid, watched_memory);
     tokio::pin!(over);
-    let (mut cause, mut asked) = ("exited", 0);
+    let (mut cause, mut asked) = (ExitCause::Exited, 0);
+    let mut suspended = Suspended::default();
+    let [stop_key, read_behind, write_behind] = &mut signals.stop;
     let code = loop {
         tokio::select! {
             code = child.exit() => break code,
-            () = &mut over, if cause == "exited" => {
-                cause = "memory-limit";
+            () = &mut over, if cause == ExitCause::Exited => {
+                cause = ExitCause::MemoryLimit;
                 session.note(OUT_OF_MEMORY);
                 child.kill();
             }
@@ -407,31 +534,34 @@ async fn until_exit(session: &Session, running: Running, mut signals: Signals) -
                 if asked < MOST_REQUESTS {
                     child.signal(Signal::TERM);
                 } else {
-                    cause = "killed";
+                    cause = ExitCause::Killed;
                     child.kill();
                 }
             }
+            () = child.stopped() => suspended.stop(&child),
+            _ = signals.resumed.recv() => suspended.resume(&child),
+            // What they mean is the agent's business.
+            _ = stop_key.recv() => {}
+            _ = read_behind.recv() => {}
+            _ = write_behind.recv() => {}
             _ = signals.hang_up.recv() => child.signal(Signal::HUP),
         }
     };
     take_terminal_back();
-    if cause == "exited" && code == KILLED && cgroup.was_out_of_memory() {
-        cause = "memory-limit";
+    if cause == ExitCause::Exited && code == KILLED && cgroup.was_out_of_memory() {
+        cause = ExitCause::MemoryLimit;
         session.note(OUT_OF_MEMORY);
     }
     if let Some(error) = child.execution_error() {
         return Err(error.into());
     }
+    drop(published);
     drop(child);
     drop(cgroup);
     if let Some(way_out) = way_out {
         network::finish(session, way_out).await;
     }
-    session.journal.record(Event::ProcessExited {
-        server_id: None,
-        exit_code: code,
-        cause: cause.to_owned(),
-    });
+    session.journal.record(Event::ProcessExited { server_id: None, exit_code: code, cause });
     Ok(code)
 }
 

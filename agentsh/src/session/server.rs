@@ -13,12 +13,13 @@ use crate::pin::Resolved;
 use crate::policy::{self, PathContext, ProcessPolicy};
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::sandbox::{SpawnError, watchdog};
+use crate::store::words::ExitCause;
 use crate::store::{Event, redact};
 use crate::types::{RuleRef, ServerId};
 
 use super::launch::{self, Start};
 use super::pinning::{self, Pinned};
-use super::placeholders::{self, Placeholders};
+use super::watch::{self, Guards};
 use super::{Session, environment, grants, network, profiles, server_errors, trust};
 
 /// A server as the host's configuration (or the policy) declares it.
@@ -31,6 +32,8 @@ pub struct Declaration {
     pub cwd: Option<PathBuf>,
     /// The user wrote it; false for a file that came with the project.
     pub users_word: bool,
+    /// It came with the project, and the user has agreed to that file as it is.
+    pub agreed: bool,
     /// `FILE:LINE` where it stands; None for a command line.
     pub place: Option<String>,
 }
@@ -49,6 +52,14 @@ pub enum ErrorOutput {
     Shown,
 }
 
+impl Declaration {
+    /// Whether what the user's policy gives to this name is meant for this server. Anybody can choose a name.
+    #[must_use]
+    pub fn has_grants_by_name(&self) -> bool {
+        self.users_word || self.agreed
+    }
+}
+
 pub struct Server {
     session: Rc<Session>,
     declaration: Declaration,
@@ -65,6 +76,7 @@ impl Server {
             .mcp
             .servers
             .get(&declaration.id)
+            .filter(|_| declaration.has_grants_by_name())
             .map_or_else(ProcessPolicy::server_default, |server| server.process.clone());
         Self { session, declaration, process, error_output, starts: 0 }
     }
@@ -113,8 +125,9 @@ impl Server {
         if let Some(why) = &expanded.refused {
             return Err(permanent(format!("cannot start server '{id}': {why}")));
         }
+        let directory = self.declaration.cwd.clone().unwrap_or_else(|| session.context.directory.clone());
         let (from_arguments, refused) =
-            grants::from_arguments(&self.declaration.args, &context, self.declaration.users_word);
+            grants::from_arguments(&self.declaration.args, &directory, &context, self.declaration.users_word);
         expanded.grants.extend(from_arguments.into_iter().filter(|grant| !covered(&resolved, &grant.path)));
         expanded.grants.extend(given.grants);
         for line in refused {
@@ -176,6 +189,7 @@ impl Server {
             denied: expanded.denied,
             unmasked: expanded.unmasked,
             execute: session.executable_paths(&self.process),
+            shared_sockets: !session.neighbours.get(),
             files: bundle.into_iter().collect(),
             extra: Vec::new(),
             network: Some(way),
@@ -193,12 +207,12 @@ impl Server {
         resolved
             .unchanged_since()
             .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
-        let wanted = placeholders::wanted(&layout.placeholders);
-        let stand_ins =
-            Placeholders::make(&session.context.state, &wanted).map_err(|error| failed(id, &error))?;
+        let stand_ins = launch::stand_ins(&session.context, &layout).map_err(|error| failed(id, &error))?;
         self.starts += 1;
-        let running = launch::start(&session.context, begun, start, layout).await.map_err(refused)?;
+        let before = watch::Before::new(&session, launch::keep(&session.context, &start), &layout);
+        let mut running = launch::start(&session.context, begun, start, layout).await.map_err(refused)?;
         drop((stdin_inside, stdout_inside, stderr_inside));
+        let guards = Guards::start(&session, Some(id), before, &mut running, stand_ins);
 
         session.record_enforcement(Some(id), &running.enforcement);
         session.journal.record(Event::ProcessStarted {
@@ -215,7 +229,7 @@ impl Server {
         let said =
             server_errors::follow(stderr, (self.error_output == ErrorOutput::Shown).then(|| id.clone()));
         let said = tokio::task::spawn_local(said);
-        Ok(supervised(session, id.clone(), (running, stand_ins), stdin, stdout, (said, self.error_output)))
+        Ok(supervised(session, id.clone(), (running, guards), stdin, stdout, (said, self.error_output)))
     }
 }
 
@@ -223,37 +237,37 @@ impl Server {
 fn supervised(
     session: Rc<Session>,
     id: ServerId,
-    (running, stand_ins): (launch::Running, Placeholders),
+    (running, guards): (launch::Running, Guards),
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
     (said, error_output): (tokio::task::JoinHandle<String>, ErrorOutput),
 ) -> Running<pipe::Sender, pipe::Receiver> {
     let (kill, mut killed) = tokio::sync::mpsc::unbounded_channel::<()>();
     let exit = tokio::task::spawn_local(async move {
-        let launch::Running { mut child, cgroup, watched_memory, way_out, .. } = running;
+        let launch::Running { child, cgroup, watched_memory, way_out, .. } = running;
         let pid = child.pid;
-        let mut cause = "exited";
+        let mut cause = ExitCause::Exited;
         let code = {
             let over = memory_exceeded(pid, watched_memory);
             tokio::pin!(over);
             tokio::select! {
                 code = child.exit() => code,
                 () = &mut over => {
-                    cause = "memory-limit";
+                    cause = ExitCause::MemoryLimit;
                     child.kill();
                     child.exit().await
                 }
                 _ = killed.recv() => {
-                    cause = "killed";
+                    cause = ExitCause::Killed;
                     child.kill();
                     child.exit().await
                 }
             }
         };
-        if cause == "exited" && code == KILLED && cgroup.was_out_of_memory() {
-            cause = "memory-limit";
+        if cause == ExitCause::Exited && code == KILLED && cgroup.was_out_of_memory() {
+            cause = ExitCause::MemoryLimit;
         }
-        if cause == "memory-limit" {
+        if cause == ExitCause::MemoryLimit {
             session.note(&format!(
                 "server '{id}' was ended: it used more memory than its `limits.memory` allows"
             ));
@@ -261,27 +275,23 @@ fn supervised(
         let message = child.execution_error().map(|error| error.to_string());
         drop(child);
         drop(cgroup);
-        drop(stand_ins);
+        guards.finish().await;
         if let Some(way_out) = way_out {
             network::finish(&session, way_out).await;
         }
-        session.journal.record(Event::ProcessExited {
-            server_id: Some(id.clone()),
-            exit_code: code,
-            cause: cause.to_owned(),
-        });
+        session.journal.record(Event::ProcessExited { server_id: Some(id.clone()), exit_code: code, cause });
         let said = tokio::time::timeout(LAST_WORDS, said).await;
         if let Some(message) = message {
             session.note(&message);
         } else if code != 0
-            && cause == "exited"
+            && cause == ExitCause::Exited
             && error_output == ErrorOutput::Kept
             && let Ok(Ok(text)) = said
             && !text.is_empty()
         {
             session.note(&format!("server '{id}' said before it ended with exit code {code}:\n{text}"));
         }
-        ExitInfo { code, cause: cause.to_owned() }
+        ExitInfo { code, cause: cause.as_str().to_owned() }
     });
     Running {
         stdin,
@@ -299,12 +309,7 @@ fn supervised(
 /// Resolves when the processes below `pid` together hold more than `limit` bytes; never without a limit.
 pub async fn memory_exceeded(pid: u32, limit: Option<u64>) {
     let Some(limit) = limit else { return std::future::pending().await };
-    loop {
-        tokio::time::sleep(watchdog::INTERVAL).await;
-        if watchdog::used_bytes(pid) > limit {
-            return;
-        }
-    }
+    watchdog::exceeded(pid, limit).await;
 }
 
 /// A grant must not make the pinned program itself writable.

@@ -10,6 +10,9 @@ pub(super) struct Signals {
     pub quit: Signal,
     pub terminate: Signal,
     pub hang_up: Signal,
+    /// The terminal's way to stop a job. Listened for, so that it stops the agent alone: agentsh follows the agent.
+    pub stop: [Signal; 3],
+    pub resumed: Signal,
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, RunError> {
@@ -33,6 +36,10 @@ pub(super) fn end() -> Result<impl Future<Output = u8>, RunError> {
     })
 }
 
+fn raw(number: i32) -> SignalKind {
+    SignalKind::from_raw(number)
+}
+
 impl Signals {
     pub fn listen() -> Result<Self, RunError> {
         Ok(Self {
@@ -40,6 +47,8 @@ impl Signals {
             quit: listen(SignalKind::quit())?,
             terminate: listen(SignalKind::terminate())?,
             hang_up: listen(SignalKind::hangup())?,
+            stop: [listen(raw(libc::SIGTSTP))?, listen(raw(libc::SIGTTIN))?, listen(raw(libc::SIGTTOU))?],
+            resumed: listen(raw(libc::SIGCONT))?,
         })
     }
 }

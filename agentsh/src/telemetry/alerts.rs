@@ -1,57 +1,76 @@
-//! A journal that raises an alert for every detection that it writes down.
+//! Hears the record of a session and raises an alert for every detection that is written down.
 
+use std::rc::Rc;
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::store::{Event, Recorder};
+use crate::store::{Event, Heard, Recorder, Subscription};
 use crate::types::SessionId;
 
 use super::webhook::Webhook;
 
-/// Records as `record` does, and tells the webhook, if there is one, of every `mcp_exfil_detected`.
-#[derive(Clone)]
-pub struct Alerting<R> {
-    record: R,
-    webhook: Option<Webhook<R>>,
-    session: SessionId,
+pub struct Alerts<R> {
+    webhook: Webhook<R>,
+    stop: Rc<Notify>,
+    listening: JoinHandle<()>,
 }
 
-impl<R: Recorder + 'static> Alerting<R> {
-    pub fn new(record: R, webhook: Option<Webhook<R>>, session: SessionId) -> Self {
-        Self { record, webhook, session }
+impl<R: Recorder + Clone + 'static> Alerts<R> {
+    /// Must be called inside a `LocalSet`.
+    #[must_use]
+    pub fn start(mut subscription: Subscription, webhook: Webhook<R>) -> Self {
+        let stop = Rc::new(Notify::new());
+        let (stopped, teller) = (Rc::clone(&stop), webhook.clone());
+        let listening = tokio::task::spawn_local(async move {
+            loop {
+                tokio::select! {
+                    heard = subscription.next() => match heard {
+                        Some(heard) => tell(&teller, &heard),
+                        None => return,
+                    },
+                    () = stopped.notified() => break,
+                }
+            }
+            while let Some(heard) = subscription.heard() {
+                tell(&teller, &heard);
+            }
+        });
+        Self { webhook, stop, listening }
     }
 
-    fn tell(&self, event: &Event) {
-        let Some(webhook) = &self.webhook else { return };
-        let event_id = Uuid::now_v7().to_string();
-        if let Some(alert) = alert(event, &event_id, self.session) {
-            webhook.send(&event_id, alert);
+    /// Tells what is on disk so far, and waits for what is on the way.
+    pub async fn finish(self, within: Duration) {
+        self.stop.notify_one();
+        // A panic was told where it happened.
+        let _ = self.listening.await;
+        self.webhook.finish(within).await;
+    }
+}
+
+fn tell<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &Heard) {
+    let event_id = Uuid::now_v7().to_string();
+    match heard {
+        Heard::Event(told) => {
+            // Most events are none of these, and need not be read.
+            if !told.body.contains("mcp_exfil_detected") {
+                return;
+            }
+            let event = told.event();
+            if let Some(alert) = event.and_then(|event| alert(&event, &event_id, told.session, told.time)) {
+                webhook.send(&event_id, alert);
+            }
         }
-    }
-}
-
-impl<R: Recorder + 'static> Recorder for Alerting<R> {
-    fn record(&self, event: Event) {
-        self.tell(&event);
-        self.record.record(event);
-    }
-
-    fn commit(&self, event: Event) -> impl Future<Output = Result<(), String>> {
-        self.tell(&event);
-        self.record.commit(event)
-    }
-
-    fn room(&self) -> impl Future<Output = ()> {
-        self.record.room()
-    }
-
-    fn broken(&self) -> Option<String> {
-        self.record.broken()
+        Heard::Lost(events) => webhook.lost(&event_id, *events),
     }
 }
 
 /// What leaves the machine: names and codes, nothing of what was in the call or around it.
-fn alert(event: &Event, event_id: &str, session: SessionId) -> Option<Value> {
+fn alert(event: &Event, event_id: &str, session: SessionId, at: Timestamp) -> Option<Value> {
     let Event::McpExfilDetected {
         server_id,
         tool_name,
@@ -72,7 +91,7 @@ fn alert(event: &Event, event_id: &str, session: SessionId) -> Option<Value> {
         "event": "leakage_detected",
         "event_id": event_id,
         "session_id": session,
-        "detected_at": jiff::Timestamp::now().to_string(),
+        "detected_at": at.to_string(),
         "action": action,
         "detector": detector,
         "severity": severity,

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-use crate::http::{Client, HttpError, Post};
+use crate::egress::{Client, Post};
 use crate::store::{Event, Recorder};
 
 /// Of one attempt.
@@ -94,6 +94,12 @@ impl<R: Recorder + 'static> Webhook<R> {
         });
     }
 
+    /// So many events went by unseen: an alert may have been among them.
+    pub fn lost(&self, event_id: &str, events: u64) {
+        let why = format!("{events} events were recorded faster than they could be looked at");
+        self.inner.give_up(event_id, Value::Null, 0, &why);
+    }
+
     /// Waits for what is on the way, and puts on record what is not delivered by then.
     pub async fn finish(&self, within: Duration) {
         let all_gone = async {
@@ -147,7 +153,7 @@ impl<R: Recorder> Inner<R> {
         };
         match self.client.post(post).await {
             // A long or broken text behind a status that nobody saw: the alert may have arrived, and may not have.
-            Err(error) => Err((error.to_string(), !matches!(error, HttpError::Address(_)))),
+            Err(error) => Err((error.to_string(), !error.is_permanent())),
             Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
             Ok(answer) => {
                 let again = answer.status >= 500 || matches!(answer.status, 408 | 425 | 429);

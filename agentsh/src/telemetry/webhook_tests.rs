@@ -5,8 +5,9 @@ use tokio::task::LocalSet;
 use tokio::time::Instant;
 
 use super::*;
-use crate::http::testing::{Receiver, Step, answer, client};
-use crate::telemetry::alerts::Alerting;
+use crate::egress::testing::{Receiver, Step, answer, client};
+use crate::store::words::{Action, Severity};
+use crate::telemetry::alerts::Alerts;
 use crate::types::{RuleRef, ServerId, SessionId};
 
 #[derive(Clone, Default)]
@@ -136,15 +137,17 @@ async fn a_detection_is_told_without_what_was_found() {
             let receiver = Receiver::start(vec![answer("200 OK", "")]).await;
             let journal = Journal::default();
             let webhook = webhook(&receiver.url("/"), &journal);
+            let dir = tempfile::tempdir().unwrap();
             let session = SessionId(uuid::Uuid::nil());
-            let alerting = Alerting::new(journal.clone(), Some(webhook.clone()), session);
+            let recorded = crate::store::Journal::open(dir.path(), session).await.unwrap();
+            let alerts = Alerts::start(recorded.subscribe(), webhook);
             let detected = Event::McpExfilDetected {
                 server_id: ServerId("net".into()),
                 tool_name: "post".into(),
                 jsonrpc_id: json!("id-of-the-call"),
                 detector: "entity".into(),
-                action: "block".into(),
-                severity: "high".into(),
+                action: Action::Block,
+                severity: Severity::High,
                 reason: "tainted-data".into(),
                 rule: RuleRef::default_rule("taint"),
                 source_server: Some(ServerId("files".into())),
@@ -154,11 +157,11 @@ async fn a_detection_is_told_without_what_was_found() {
                 decoded: vec!["base64".into()],
                 context: "around the secret".into(),
             };
-            alerting.record(detected.clone());
-            alerting.record(Event::McpToolsListChanged { server_id: ServerId("net".into()) });
-            alerting.commit(detected).await.unwrap();
-            webhook.finish(Duration::from_secs(5)).await;
-            assert_eq!(journal.0.borrow().len(), 3);
+            recorded.record(detected.clone());
+            recorded.record(Event::McpToolsListChanged { server_id: ServerId("net".into()) });
+            recorded.commit(detected).await.unwrap();
+            alerts.finish(Duration::from_secs(5)).await;
+            assert_eq!(journal.0.borrow().len(), 0);
             let got = receiver.got.borrow();
             assert_eq!(got.len(), 2);
             for (_, body) in got.iter() {
@@ -169,6 +172,28 @@ async fn a_detection_is_told_without_what_was_found() {
                     assert!(body.contains(part), "{part} in {body}");
                 }
             }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn events_that_went_by_are_on_record() {
+    LocalSet::new()
+        .run_until(async {
+            let receiver = Receiver::start(vec![answer("200 OK", "")]).await;
+            let journal = Journal::default();
+            let dir = tempfile::tempdir().unwrap();
+            let recorded =
+                crate::store::Journal::open(dir.path(), SessionId(uuid::Uuid::nil())).await.unwrap();
+            let heard = recorded.subscribe();
+            for _ in 0..1000 {
+                recorded.record(Event::McpToolsListChanged { server_id: ServerId("net".into()) });
+            }
+            recorded.flush().await.unwrap();
+            Alerts::start(heard, webhook(&receiver.url("/"), &journal)).finish(Duration::from_secs(5)).await;
+            let lost = journal.0.borrow();
+            let [Event::AlertUndelivered { detail, attempts: 0, .. }] = &lost[..] else { panic!("{lost:?}") };
+            assert!(detail.starts_with("744 events"), "{detail}");
         })
         .await;
 }

@@ -102,7 +102,7 @@ pub struct TestBinary {
 
 impl TestBinary {
     pub fn find(tests: &Tests) -> Result<Self> {
-        let mut command = cargo(["test", "-p", "agentsh", "--locked", "--no-run"]);
+        let mut command = cargo(["test", "--locked", "--no-run"]);
         let captured = capture(command.args(tests.target))?;
         let line = captured.output.lines().find_map(|line| line.trim().strip_prefix("Executable "));
         let path = line.and_then(|line| Some(line.split_once('(')?.1.trim_end_matches(')')));

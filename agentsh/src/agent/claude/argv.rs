@@ -107,6 +107,7 @@ const SUBCOMMANDS: &[&str] = &[
 const FIRST_WORDS: &[&str] = &["attach", "daemon", "kill", "logs", "rc", "respawn", "rm", "stop", "sync"];
 const MCP_CONFIG: &str = "--mcp-config";
 const STRICT: &str = "--strict-mcp-config";
+const APPEND: &str = "--append-system-prompt";
 
 /// What the command line says about MCP servers, and the command line without it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -117,11 +118,17 @@ pub(super) struct Parsed {
     /// Values of `--mcp-config` in order: files or JSON.
     pub(super) configs: Vec<String>,
     pub(super) strict: bool,
+    /// Words of ours that go in front.
+    front: Vec<String>,
     /// Where in `rest` the values of `--agents` stand, with the bytes before the value (`--agents=`).
     pub(super) agents: Vec<(usize, usize)>,
     pub(super) settings: Vec<String>,
     pub(super) setting_sources: Option<String>,
     pub(super) plugin_dirs: bool,
+    /// Where in `rest` the value of the last `--append-system-prompt` stands, with the bytes before it.
+    pub(super) appended: Option<(usize, usize)>,
+    /// `--append-system-prompt-file`, with which the other does not go.
+    pub(super) appended_file: bool,
     /// `--bare` or `--safe-mode`: no server but those of the command line.
     pub(super) bare: bool,
     pub(super) subcommand: Option<Subcommand>,
@@ -199,11 +206,28 @@ pub(super) fn inject(parsed: &Parsed, config: &str) -> Vec<String> {
             [before, &ours, after].concat()
         }
         // In front, where commander takes them whether or not a subcommand follows that is not known here.
-        None => [&ours[..], &parsed.rest].concat(),
+        None => [&ours[..], &parsed.front, &parsed.rest].concat(),
     }
 }
 
 impl Parsed {
+    /// Puts a text into the agent's context, behind what the user appends himself. False: there is no place for it.
+    pub(super) fn tell(&mut self, text: &str) -> bool {
+        if self.subcommand.is_some() || self.appended_file {
+            return false;
+        }
+        match self.appended.and_then(|(at, prefix)| self.rest.get_mut(at).map(|word| (word, prefix))) {
+            // An option that has lost its value is the user's mistake, and Claude Code says so.
+            Some((word, prefix)) if word.len() > prefix => {
+                word.push_str("\n\n");
+                word.push_str(text);
+            }
+            Some((word, _)) => word.push_str(text),
+            None => self.front = vec![format!("{APPEND}={text}")],
+        }
+        true
+    }
+
     fn option(&mut self, word: &str, name: &str, values: Vec<String>, inline: bool) {
         if name == MCP_CONFIG {
             self.configs.extend(values);
@@ -221,6 +245,11 @@ impl Parsed {
                     self.agents.push((at, prefix));
                 }
             }
+            APPEND if !values.is_empty() => {
+                let prefix = if inline { APPEND.len() + 1 } else { 0 };
+                self.appended = Some((self.rest.len() - usize::from(inline), prefix));
+            }
+            "--append-system-prompt-file" => self.appended_file = true,
             "--settings" => self.settings.extend(values.last().cloned()),
             "--setting-sources" => self.setting_sources = values.last().cloned(),
             "--plugin-dir" | "--plugin-url" => self.plugin_dirs = true,

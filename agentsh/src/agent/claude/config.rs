@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::argv::Parsed;
+use super::repository;
+use super::settings::Settings;
 use crate::agent::servers::{COMMAND_LINE, Found, Gathered, Place, gather};
-use crate::agent::{AgentError, Context, Origin, Scope, Transport, expand, json, read};
+use crate::agent::{
+    AgentError, Context, Origin, RemoteKind, Scope, Transport, agreement, expand, json, read,
+};
 use crate::types::ServerId;
 
 /// Members of an entry that say how to use a server, not how to start it.
@@ -27,17 +31,6 @@ pub(super) struct Sources {
     state_text: String,
 }
 
-/// Settings that decide about servers and about the model's address.
-#[derive(Debug, Default)]
-pub(super) struct Settings {
-    disabled: Vec<String>,
-    approved: Vec<String>,
-    approve_all: bool,
-    /// `env` of the user's own settings: wins over the environment.
-    pub(super) env: std::collections::BTreeMap<String, String>,
-    pub(super) notes: Vec<String>,
-}
-
 /// Reads what stands in Claude Code's own places.
 pub(super) fn sources(context: &Context<'_>) -> Result<Sources, AgentError> {
     let moved = context.env.get("CLAUDE_CONFIG_DIR").filter(|path| !path.is_empty());
@@ -54,7 +47,7 @@ pub(super) fn sources(context: &Context<'_>) -> Result<Sources, AgentError> {
     let state =
         if state_text.trim().is_empty() { None } else { Some(json::parse(&state_text, &state_path)?) };
     let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
-    let project_key = repository(&cwd).unwrap_or_else(|| cwd.clone()).to_string_lossy().into_owned();
+    let project_key = repository::main_checkout(&cwd).to_string_lossy().into_owned();
     let mut mcp_json: Vec<PathBuf> = cwd
         .ancestors()
         .filter(|directory| directory.parent().is_some())
@@ -138,7 +131,8 @@ pub(super) fn agents_value(
         };
         for entries in list.iter_mut().filter(|entry| !entry.is_string()) {
             let mut inner = Gathered::default();
-            let place = Place { file: path, scope: Scope::CommandLine, lines: Default::default() };
+            let place =
+                Place { file: path, scope: Scope::CommandLine, agreed: false, lines: Default::default() };
             gather(
                 entries,
                 &place,
@@ -157,9 +151,10 @@ pub(super) fn agents_value(
                         "--agents declares the MCP server {id}, and so does another place"
                     )));
                 }
-                let remote = matches!(found.declared.transport, Transport::Remote { .. });
+                let other =
+                    matches!(found.declared.transport, Transport::Remote { kind: RemoteKind::Other, .. });
                 if let Some(entry) = entries.as_object_mut() {
-                    if remote {
+                    if other {
                         entry.shift_remove(&id.0)
                     } else {
                         entry.insert(id.0.clone(), bridge(&id))
@@ -173,68 +168,6 @@ pub(super) fn agents_value(
     serde_json::to_string(&agents).map_err(|error| AgentError::Render { what: error.to_string() })
 }
 
-/// Reads every settings file that can switch a project's server off, or move the model.
-pub(super) fn settings(context: &Context<'_>, parsed: &Parsed, directory: &Path) -> Settings {
-    let mut settings = Settings::default();
-    let files = [
-        (directory.join("settings.json"), true),
-        (context.cwd.join(".claude/settings.json"), false),
-        (context.cwd.join(".claude/settings.local.json"), true),
-    ];
-    for (path, trusted) in files {
-        settings.read_file(&path, trusted);
-    }
-    for value in &parsed.settings {
-        if value.trim_start().starts_with('{') {
-            settings.read_text(value, Path::new("--settings"), true);
-        } else {
-            settings.read_file(&context.cwd.join(value), true);
-        }
-    }
-    settings
-}
-
-impl Settings {
-    fn read_file(&mut self, path: &Path, trusted: bool) {
-        match read::text(path, read::LIMIT) {
-            Ok(Some(text)) => self.read_text(&text, path, trusted),
-            Ok(None) => {}
-            Err(error) => self.notes.push(format!("{error}; its settings are not known to agentsh")),
-        }
-    }
-
-    fn read_text(&mut self, text: &str, path: &Path, trusted: bool) {
-        let value = match json::parse(text, path) {
-            Ok(value) => value,
-            Err(error) => {
-                self.notes.push(format!("{error}; its settings are not known to agentsh"));
-                return;
-            }
-        };
-        self.disabled.extend(strings(value.get("disabledMcpjsonServers")));
-        if !trusted {
-            return;
-        }
-        self.approved.extend(strings(value.get("enabledMcpjsonServers")));
-        self.approve_all |= value.get("enableAllProjectMcpServers") == Some(&Value::Bool(true));
-        let env = value.get("env").and_then(Value::as_object).into_iter().flatten();
-        self.env.extend(env.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
-    }
-}
-
-/// The main checkout of the repository that holds a directory.
-fn repository(cwd: &Path) -> Option<PathBuf> {
-    let root = cwd.ancestors().find(|directory| directory.join(".git").symlink_metadata().is_ok())?;
-    // A linked worktree has a file there, which names a directory inside the main repository.
-    let main = read::text(&root.join(".git"), 4096).ok().flatten().and_then(|text| {
-        let pointer = PathBuf::from(text.strip_prefix("gitdir:")?.trim());
-        let git = pointer.ancestors().find(|part| part.file_name().is_some_and(|name| name == ".git"))?;
-        let inside = pointer.strip_prefix(git).ok()?.starts_with("worktrees");
-        if inside { git.parent().map(Path::to_owned) } else { None }
-    });
-    Some(main.unwrap_or_else(|| root.to_owned()))
-}
-
 fn state_servers(
     context: &Context<'_>,
     sources: &Sources,
@@ -244,7 +177,7 @@ fn state_servers(
 ) -> Result<(), AgentError> {
     let Some(entries) = at(sources.state.as_ref(), keys) else { return Ok(()) };
     let lines = json::key_lines(&sources.state_text, keys);
-    let place = Place { file: &sources.state_path, scope, lines };
+    let place = Place { file: &sources.state_path, scope, agreed: false, lines };
     gather(entries, &place, KEPT, |text, lookups| expand::braces(text, context.env, lookups), gathered)
 }
 
@@ -258,16 +191,15 @@ fn project_servers(
     for path in &sources.mcp_json {
         file_servers(context, path, Scope::Project, &mut project)?;
     }
-    let listed = |names: &[String], id: &ServerId| names.iter().any(|name| plain(name) == plain(&id.0));
     for (id, Found { declared, kept }) in project.found {
-        if listed(&settings.disabled, &id) {
+        if settings.disables(&id) {
             project
                 .notes
                 .push(format!("server {id} of the project is switched off in Claude Code's settings"));
             continue;
         }
         let runs = matches!(declared.transport, Transport::Stdio { .. });
-        let is_approved = settings.approve_all || listed(&settings.approved, &id);
+        let is_approved = settings.approves(&id);
         let Origin { file, line, .. } = &declared.origin;
         // What the policy says of that name was meant for the user's own.
         if !is_approved && gathered.found.contains_key(&id) {
@@ -327,7 +259,8 @@ fn document_servers(
         Err(error) => return gathered.bad_file(scope, error),
     };
     let Some(entries) = document.get("mcpServers") else { return gathered.bad_file(scope, missing()) };
-    let place = Place { file: path, scope, lines: json::key_lines(text, &["mcpServers"]) };
+    let agreed = scope == Scope::Project && agreement::is_agreed(context.agreed, path, text);
+    let place = Place { file: path, scope, agreed, lines: json::key_lines(text, &["mcpServers"]) };
     gather(entries, &place, KEPT, |text, lookups| expand::braces(text, context.env, lookups), gathered)
 }
 
@@ -335,13 +268,7 @@ fn at<'v>(value: Option<&'v Value>, keys: &[&str]) -> Option<&'v Value> {
     keys.iter().try_fold(value?, |value, key| value.get(*key))
 }
 
-fn strings(value: Option<&Value>) -> Vec<String> {
+pub(super) fn strings(value: Option<&Value>) -> Vec<String> {
     let items = value.and_then(Value::as_array).into_iter().flatten();
     items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
-}
-
-/// Claude Code compares the names in its approval lists in the form they have in tool names.
-fn plain(name: &str) -> String {
-    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
-    name.chars().map(safe).collect()
 }

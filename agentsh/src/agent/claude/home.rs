@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::config::{Settings, Sources};
+use super::config::Sources;
+use super::settings::Settings;
 use crate::agent::{
     Access, AgentError, Context, Endpoint, HomeState, InjectedFile, Launch, StateKind, endpoint,
 };
@@ -27,9 +28,8 @@ const READ_ONLY: &[(&str, StateKind)] = &[
     ("themes", StateKind::Dir),
     ("workflows", StateKind::Dir),
 ];
-/// What a session leaves behind for a later one.
-const READ_WRITE: &[(&str, StateKind, &str)] = &[
-    (".credentials.json", StateKind::File, "login of the user; its token is renewed in place"),
+/// What a session leaves behind for a later one, and holds of all projects: one for each of them here.
+const PER_PROJECT: &[(&str, StateKind, &str)] = &[
     ("history.jsonl", StateKind::File, "prompts typed before"),
     ("file-history", StateKind::Dir, "files as they were before an edit"),
     ("plans", StateKind::Dir, "plans of sessions"),
@@ -43,11 +43,19 @@ pub(super) fn state(context: &Context<'_>, sources: &Sources) -> Vec<HomeState> 
     let directory = &sources.directory;
     let relative = |path: PathBuf| path.strip_prefix(context.home).map(PathBuf::from).unwrap_or(path);
     let mut state = Vec::new();
-    for (name, kind, why) in READ_WRITE {
-        let path = directory.join(name);
-        if *kind == StateKind::Dir || path.is_file() {
-            state.push(HomeState { path: relative(path), kind: *kind, access: Access::ReadWrite, why });
-        }
+    let login = directory.join(".credentials.json");
+    if login.is_file() {
+        let why = "login of the user; its token is renewed in place";
+        state.push(HomeState {
+            path: relative(login),
+            kind: StateKind::File,
+            access: Access::ReadWrite,
+            why,
+        });
+    }
+    for (name, kind, why) in PER_PROJECT {
+        let path = relative(directory.join(name));
+        state.push(HomeState { path, kind: *kind, access: Access::PerProject, why });
     }
     let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
     let mut names = vec![transcripts(&cwd.to_string_lossy()), transcripts(&sources.project_key)];

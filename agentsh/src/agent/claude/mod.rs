@@ -4,6 +4,8 @@
 mod argv;
 mod config;
 mod home;
+mod repository;
+mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -45,7 +47,7 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
     let (program, words) = context.argv.split_first().map_or((None, &[][..]), |(p, w)| (Some(p.clone()), w));
     let mut parsed = argv::parse(words);
     let sources = config::sources(context)?;
-    let settings = config::settings(context, &parsed, &sources.directory);
+    let settings = settings::settings(context, &parsed, &sources.directory);
     let mut launch = Launch::default();
 
     let managed = etc.join("claude-code/managed-mcp.json");
@@ -62,11 +64,21 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
         replace_inline_servers(context, &mut parsed, &mut gathered)?;
     }
     gathered.notes.extend(settings.notes.iter().cloned());
+    launch.replaced.extend(settings.covered.iter().cloned());
     let mut options = gathered.finish(context, &mut launch);
     // A server that one agent brought along is that agent's alone.
     options.retain(|id, _| shared.contains(id));
     let servers = bridges(context, &options);
 
+    if let Some(text) = context.told.filter(|_| !is_managed)
+        && !parsed.tell(text)
+        && parsed.appended_file
+    {
+        launch.notes.push(
+            "Claude Code is not told about its sandbox: --append-system-prompt-file leaves no place for it"
+                .to_owned(),
+        );
+    }
     let list = context.inject_dir.join("mcp.json");
     let words = if is_managed {
         // Claude Code then refuses the options, and takes nothing but this file.

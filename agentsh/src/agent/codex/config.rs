@@ -1,13 +1,15 @@
 //! Codex's configuration: layers of TOML that are merged key by key, and the servers that result.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use toml::{Spanned, Table, Value};
 
 use super::argv::Parsed;
-use crate::agent::servers::{COMMAND_LINE, Found, Gathered, credential_problem, name_problem};
-use crate::agent::{AgentError, Context, Declared, Origin, RemoteKind, Scope, Transport, expand, read};
+use crate::agent::servers::{COMMAND_LINE, Found, Gathered, credential_problem, name_problem, withheld};
+use crate::agent::{
+    AgentError, Context, Declared, Origin, RemoteKind, Scope, Transport, agreement, expand, read,
+};
 use crate::types::ServerId;
 
 /// How deep the values of a configuration are nested at most.
@@ -19,6 +21,8 @@ pub(super) struct Layer {
     pub(super) path: PathBuf,
     pub(super) scope: Scope,
     pub(super) table: Table,
+    /// The user has agreed to this file of the project.
+    agreed: bool,
     lines: BTreeMap<String, u64>,
 }
 
@@ -48,9 +52,9 @@ pub(super) fn layers(
     etc: &Path,
 ) -> Result<Layers, AgentError> {
     let mut layers = Layers::default();
-    layers.user.extend(read_layer(&etc.join("codex/config.toml"), Scope::User)?);
+    layers.user.extend(read_layer(&etc.join("codex/config.toml"), Scope::User, context.agreed)?);
     if !parsed.ignore_user_config {
-        layers.user.extend(read_layer(&codex_home.join("config.toml"), Scope::User)?);
+        layers.user.extend(read_layer(&codex_home.join("config.toml"), Scope::User, context.agreed)?);
     }
     if let Some(profile) = &parsed.profile {
         // Codex takes a plain name here; anything else would read a file from elsewhere.
@@ -60,7 +64,11 @@ pub(super) fn layers(
                 fix: "give the name of a profile".to_owned(),
             });
         }
-        layers.user.extend(read_layer(&codex_home.join(format!("{profile}.config.toml")), Scope::User)?);
+        layers.user.extend(read_layer(
+            &codex_home.join(format!("{profile}.config.toml")),
+            Scope::User,
+            context.agreed,
+        )?);
     }
     let mut session = Table::new();
     for (key, raw) in &parsed.overrides {
@@ -81,9 +89,10 @@ pub(super) fn layers(
         path: PathBuf::from(COMMAND_LINE),
         scope: Scope::CommandLine,
         table: session,
+        agreed: false,
         lines: BTreeMap::new(),
     });
-    layers.managed.extend(read_layer(&etc.join("codex/managed_config.toml"), Scope::User)?);
+    layers.managed.extend(read_layer(&etc.join("codex/managed_config.toml"), Scope::User, context.agreed)?);
     let cwd =
         parsed.directory.as_ref().map_or(context.cwd.to_owned(), |directory| context.cwd.join(directory));
     let cwd = std::fs::canonicalize(&cwd).unwrap_or(cwd);
@@ -97,7 +106,7 @@ pub(super) fn layers(
             continue;
         }
         layers.project_directories.push(directory.to_owned());
-        match read_layer(&path, Scope::Project) {
+        match read_layer(&path, Scope::Project, context.agreed) {
             Ok(layer) => layers.project.extend(layer),
             Err(error) => {
                 layers.notes.push(format!("{error}; Codex gets an empty file in its place"));
@@ -154,12 +163,20 @@ pub(super) fn servers(
                 continue;
             };
             let line = layer.lines.get(name).copied().unwrap_or(0);
-            let origin = Origin { file: layer.path.clone(), line, scope: layer.scope };
+            let origin = Origin { file: layer.path.clone(), line, scope: layer.scope, agreed: layer.agreed };
             match entries.get_mut(name) {
+                // It would get what the user gave to his own: variables, headers, the name in the policy.
+                Some((_, known)) if layer.scope == Scope::Project && known.scope != Scope::Project => {
+                    let path = layer.path.display();
+                    gathered.notes.push(format!(
+                        "{path}:{line}: server {name} of the project has the name of one of your own, which is started \
+                         in its place"
+                    ));
+                }
                 Some((merged, known)) => {
                     merge(merged, entry);
                     // Whoever changed anything may have changed what is started.
-                    if known.scope != Scope::Project {
+                    if known.scope != Scope::Project || !origin.agreed {
                         *known = origin;
                     }
                 }
@@ -185,6 +202,7 @@ pub(super) fn servers(
                     path: origin.file,
                     scope: origin.scope,
                     table: Table::new(),
+                    agreed: false,
                     lines: [(name.clone(), origin.line)].into(),
                 };
                 layer.refuse(&mut gathered, &name, problem)?;
@@ -208,7 +226,11 @@ pub(super) fn codex_name_problem(name: &str) -> Option<String> {
 }
 
 /// Reads one file.
-pub(super) fn read_layer(path: &Path, scope: Scope) -> Result<Option<Layer>, AgentError> {
+pub(super) fn read_layer(
+    path: &Path,
+    scope: Scope,
+    agreed: &BTreeSet<String>,
+) -> Result<Option<Layer>, AgentError> {
     let Some(text) = read::text(path, read::LIMIT)? else { return Ok(None) };
     let bad = |error: &toml::de::Error| AgentError::Config {
         path: path.to_owned(),
@@ -234,7 +256,8 @@ pub(super) fn read_layer(path: &Path, scope: Scope) -> Result<Option<Layer>, Age
         counted = (start, counted.1 + between.iter().filter(|byte| **byte == b'\n').count() as u64);
         lines.insert(name, counted.1);
     }
-    Ok(Some(Layer { path: path.to_owned(), scope, table, lines }))
+    let agreed = scope == Scope::Project && agreement::is_agreed(agreed, path, &text);
+    Ok(Some(Layer { path: path.to_owned(), scope, table, agreed, lines }))
 }
 
 impl Layer {
@@ -278,7 +301,9 @@ fn declared(
     let transport = match (text("command")?, text("url")?) {
         (Some(_), Some(_)) => return Err("it has both a command and a URL".to_owned()),
         (None, None) => return Err("it has neither a command nor a URL".to_owned()),
-        (None, Some(url)) => Transport::Remote { url, kind: RemoteKind::Http },
+        (None, Some(url)) => {
+            Transport::Remote { url, headers: headers(context, entry, notes)?, kind: RemoteKind::Http }
+        }
         (Some(command), None) if command.is_empty() => return Err("its command is empty".to_owned()),
         (Some(command), None) => Transport::Stdio {
             command,
@@ -301,6 +326,39 @@ fn args(entry: &Table) -> Result<Vec<String>, String> {
     args.iter().map(text).collect()
 }
 
+/// `http_headers`, `env_http_headers` (a header's variable), and `bearer_token_env_var`.
+fn headers(
+    context: &Context<'_>,
+    entry: &Table,
+    notes: &mut Vec<String>,
+) -> Result<BTreeMap<String, String>, String> {
+    let texts = |key: &str| -> Result<BTreeMap<String, String>, String> {
+        let Some(table) = entry.get(key) else { return Ok(BTreeMap::new()) };
+        let table = table.as_table().ok_or_else(|| format!("its {key} is not a table"))?;
+        let text = |(name, value): (&String, &Value)| match value.as_str() {
+            Some(value) => Ok((name.clone(), value.to_owned())),
+            None => Err(format!("its {key} gives {name:?} a value that is not a string")),
+        };
+        table.iter().map(text).collect()
+    };
+    let mut headers = texts("http_headers")?;
+    let mut from: Vec<(String, String, &str)> =
+        texts("env_http_headers")?.into_iter().map(|(header, variable)| (header, variable, "")).collect();
+    if let Some(variable) = entry.get("bearer_token_env_var") {
+        let variable = variable.as_str().ok_or("its bearer_token_env_var is not a string")?;
+        from.push(("Authorization".to_owned(), variable.to_owned(), "Bearer "));
+    }
+    for (header, variable, before) in from {
+        match context.env.get(&variable) {
+            Some(value) => drop(headers.insert(header, format!("{before}{value}"))),
+            None => {
+                notes.push(format!("the header {header} needs the variable {variable}, which is not set"))
+            }
+        }
+    }
+    Ok(headers)
+}
+
 /// `env`, and the variables of the user's own environment that `env_vars` names.
 fn env(
     context: &Context<'_>,
@@ -310,14 +368,14 @@ fn env(
     notes: &mut Vec<String>,
 ) -> Result<BTreeMap<String, String>, String> {
     let mut env = BTreeMap::new();
-    let mut lookups = expand::Lookups::default();
+    let withhold = origin.scope == Scope::Project && !origin.agreed;
+    let mut lookups = expand::Lookups { withhold, ..expand::Lookups::default() };
     if let Some(names) = entry.get("env_vars") {
         for name in names.as_array().ok_or("its env_vars are not a list")? {
             let name = name.as_str().or_else(|| name.get("name").and_then(Value::as_str));
             let name = name.ok_or("its env_vars hold something that is not a name")?;
-            if let Some(value) = context.env.get(name) {
-                lookups.used.insert(name.to_owned());
-                env.insert(name.to_owned(), value.clone());
+            if let Some(value) = lookups.value(name, context.env) {
+                env.insert(name.to_owned(), value.to_owned());
             }
         }
     }
@@ -325,9 +383,12 @@ fn env(
         if let Some(problem) = credential_problem(&lookups) {
             return Err(problem);
         }
-        if !lookups.used.is_empty() {
-            let names = lookups.used.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let (file, line) = (origin.file.display(), origin.line);
+        let (file, line) = (origin.file.display(), origin.line);
+        if !lookups.withheld.is_empty() {
+            notes.push(withheld(&format!("{file}:{line}"), id, &lookups.withheld, &origin.file));
+        }
+        if !env.is_empty() {
+            let names = env.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             notes.push(format!("{file}:{line}: server {id} came with the project and is given: {names}"));
         }
     }

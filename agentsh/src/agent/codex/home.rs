@@ -18,8 +18,8 @@ const READ_ONLY: &[(&str, StateKind)] = &[
     ("rules", StateKind::Dir),
     ("themes", StateKind::Dir),
 ];
-const READ_WRITE: &[(&str, StateKind, &str)] = &[
-    ("auth.json", StateKind::File, "login of the user; its token is renewed in place"),
+/// Codex keeps these of all projects in one place: one for each of them here.
+const PER_PROJECT: &[(&str, StateKind, &str)] = &[
     ("history.jsonl", StateKind::File, "prompts typed before"),
     ("archived_sessions", StateKind::Dir, "transcripts that were put away"),
     ("sessions", StateKind::Dir, "transcripts, for `codex resume`"),
@@ -36,11 +36,19 @@ pub(super) fn directory(context: &Context<'_>) -> PathBuf {
 pub(super) fn state(context: &Context<'_>, codex_home: &Path) -> Vec<HomeState> {
     let relative = |path: PathBuf| path.strip_prefix(context.home).map(PathBuf::from).unwrap_or(path);
     let mut state = Vec::new();
-    for (name, kind, why) in READ_WRITE {
-        let path = codex_home.join(name);
-        if *kind == StateKind::Dir || path.is_file() {
-            state.push(HomeState { path: relative(path), kind: *kind, access: Access::ReadWrite, why });
-        }
+    let login = codex_home.join("auth.json");
+    if login.is_file() {
+        let why = "login of the user; its token is renewed in place";
+        state.push(HomeState {
+            path: relative(login),
+            kind: StateKind::File,
+            access: Access::ReadWrite,
+            why,
+        });
+    }
+    for (name, kind, why) in PER_PROJECT {
+        let path = relative(codex_home.join(name));
+        state.push(HomeState { path, kind: *kind, access: Access::PerProject, why });
     }
     for (name, kind) in READ_ONLY {
         let path = codex_home.join(name);

@@ -28,6 +28,8 @@ const KEPT: &[&str] = &[
     "tool_timeout_sec",
     "tools",
 ];
+/// Its place for what a developer tells the model.
+const INSTRUCTIONS: &str = "developer_instructions";
 /// Most files with roles of agents that are looked at in one directory.
 const MOST_ROLES: usize = 64;
 
@@ -70,6 +72,15 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
             launch.notes.push(
                 "Codex's own sandbox is off, because agentsh is the sandbox; its approval policy is unchanged".to_owned(),
             );
+        }
+    }
+    if let Some(text) = context.told {
+        let own = effective.get(INSTRUCTIONS).and_then(Value::as_str);
+        // One on the command line is the user's last word; he may have meant to say nothing else.
+        let is_given = words.iter().any(|word| word.contains(INSTRUCTIONS));
+        if !is_given {
+            let whole = own.map_or_else(|| text.to_owned(), |own| format!("{own}\n\n{text}"));
+            front.extend(["-c".to_owned(), format!("{INSTRUCTIONS}={}", Value::String(whole))]);
         }
     }
     launch.argv = program.into_iter().chain(front).chain(rest).collect();
@@ -146,6 +157,17 @@ fn cover_other_layers(
     for layer in layers.user.iter().chain(&layers.project).chain(&layers.managed) {
         let mut table = layer.table.clone();
         let had_servers = table.remove("mcp_servers").is_some();
+        let taken = if layer.scope == super::Scope::Project { take_out(&mut table) } else { Vec::new() };
+        if !taken.is_empty() {
+            let names = taken.join(", ");
+            let names = crate::store::escape::line(&names);
+            launch.notes.push(format!(
+                "{}: {names} came with the project and does not count; what you want of it belongs into {}",
+                layer.path.display(),
+                own.display()
+            ));
+        }
+        let had_servers = had_servers || !taken.is_empty();
         if Some(&layer.path) == profile.as_ref() {
             let content = render(&table)?;
             launch.files.push(InjectedFile { path: layer.path.clone(), content, mode: 0o600 });
@@ -159,6 +181,45 @@ fn cover_other_layers(
     Ok(())
 }
 
+/// Keys of a project's file that contain one of these are taken out: they name the model's address or account, set
+/// variables, or start programs and servers.
+const NOT_OF_A_PROJECT: &[&str] = &[
+    "app",
+    "auth",
+    "base_url",
+    "connector",
+    "credential",
+    "env",
+    "login",
+    "marketplace",
+    "mcp",
+    "model_provider",
+    "notify",
+    "oss_provider",
+    "otel",
+    "plugin",
+    "profile",
+    "projects",
+    "proxy",
+    "token_command",
+];
+/// These contain one of them and do none of it.
+const HARMLESS: &[&str] = &["approval_policy", "approvals_reviewer", "apply_patch"];
+
+/// Takes out what is not for a project to say; gives the names.
+fn take_out(table: &mut Table) -> Vec<String> {
+    let names: Vec<String> = table.keys().filter(|key| is_not_a_projects(key)).cloned().collect();
+    for name in &names {
+        table.remove(name);
+    }
+    names
+}
+
+fn is_not_a_projects(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    !HARMLESS.contains(&key.as_str()) && NOT_OF_A_PROJECT.iter().any(|part| key.contains(part))
+}
+
 /// Roles of agents may bring servers of their own: the user's are copied without, the project's are covered.
 fn cover_roles(
     context: &Context<'_>,
@@ -167,7 +228,7 @@ fn cover_roles(
     launch: &mut Launch,
 ) -> Result<(), AgentError> {
     for path in role_files(&codex_home.join("agents")) {
-        match config::read_layer(&path, super::Scope::User) {
+        match config::read_layer(&path, super::Scope::User, context.agreed) {
             Ok(Some(mut layer)) => {
                 layer.table.remove("mcp_servers");
                 launch.files.push(InjectedFile { path, content: render(&layer.table)?, mode: 0o600 });
@@ -182,9 +243,10 @@ fn cover_roles(
     directories.sort();
     directories.dedup();
     for path in directories.iter().flat_map(|directory| role_files(directory)) {
-        match config::read_layer(&path, super::Scope::Project) {
+        match config::read_layer(&path, super::Scope::Project, context.agreed) {
             Ok(Some(mut layer)) => {
-                if layer.table.remove("mcp_servers").is_some() {
+                let had_servers = layer.table.remove("mcp_servers").is_some();
+                if !take_out(&mut layer.table).is_empty() || had_servers {
                     launch.replaced.push((path, render(&layer.table)?));
                 }
             }

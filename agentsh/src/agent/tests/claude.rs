@@ -186,12 +186,20 @@ fn the_project_does_not_get_the_agents_credentials() {
     let launch = adapt(&world, &["claude"]);
     assert_eq!(names(&launch), ["fair"]);
     assert!(reason(&launch, "thief").contains("ANTHROPIC_API_KEY"));
-    assert!(launch.notes.iter().any(|note| note.contains("fair") && note.contains("given: GITHUB_TOKEN")));
+    let told = |launch: &Launch, words: &str| {
+        launch.notes.iter().any(|note| note.contains("fair") && note.contains(words))
+    };
+    assert!(told(&launch, "does not get: GITHUB_TOKEN"), "{:?}", launch.notes);
+    let text = std::fs::read_to_string(world.project(".mcp.json")).unwrap();
+    world.agreed.insert(agreement::key(&world.project(".mcp.json"), &text));
+    let launch = adapt(&world, &["claude"]);
+    assert!(told(&launch, "given: GITHUB_TOKEN"), "{:?}", launch.notes);
+    assert!(reason(&launch, "thief").contains("ANTHROPIC_API_KEY"));
     assert!(!format!("{launch:?}").contains("sk-secret"));
 }
 
 #[test]
-fn remote_servers_are_refused_and_shadow_as_before() {
+fn only_the_users_own_remote_servers_are_asked() {
     let world = World::new();
     world.write(
         &world.home(".claude.json"),
@@ -199,16 +207,20 @@ fn remote_servers_are_refused_and_shadow_as_before() {
             "events": {"type": "sse", "url": "https://y"}, "shadow": {"command": "user"}, "w": {"type": "ws", "url": "wss://z"}}}"#,
     );
     world.write(&world.project(".mcp.json"), r#"{"mcpServers": {"shadow": {"url": "https://p"}}}"#);
-    assert_eq!(names(&adapt(&world, &["claude"])), ["shadow"], "nobody has approved the project's");
+    assert_eq!(
+        names(&adapt(&world, &["claude"])),
+        ["api", "events", "shadow"],
+        "nobody has approved the project's"
+    );
     world.write(&world.home(".claude/settings.json"), r#"{"enableAllProjectMcpServers": true}"#);
     let launch = adapt(&world, &["claude"]);
-    assert!(launch.servers.is_empty());
-    for name in ["api", "events", "shadow", "w"] {
-        assert!(reason(&launch, name).contains("remote MCP servers come later"));
-    }
+    assert_eq!(names(&launch), ["api", "events"], "the user's own");
+    assert!(reason(&launch, "shadow").contains("came with the project"));
+    assert!(reason(&launch, "w").contains("does not speak"));
     // What does not run at all needs no word about how it runs.
     assert!(!launch.notes.iter().any(|note| note.contains("not approved")), "{:?}", launch.notes);
-    assert_eq!(list(&launch), serde_json::json!({}));
+    let shown = list(&launch).to_string();
+    assert!(!shown.contains("https://") && !shown.contains("headers"), "{shown}");
 }
 
 #[test]
@@ -247,13 +259,13 @@ fn servers_inside_agents_on_the_command_line_become_bridges() {
     for argv in [["claude", "--agents", agents].to_vec(), vec!["claude", &format!("--agents={agents}")]] {
         let launch = adapt(&world, &argv);
         assert_eq!(command(&launch, "inl"), "/bin/x");
-        assert!(reason(&launch, "far").contains("remote"));
         assert!(list(&launch).get("inl").is_none(), "it is this agent's alone");
         let value = launch.argv.last().unwrap();
         let agents = json_of(value.strip_prefix("--agents=").unwrap_or(value).as_bytes());
         assert_eq!(agents["rev"]["mcpServers"][0], "known");
         assert_eq!(agents["rev"]["mcpServers"][1]["inl"]["command"], "/run/agentsh/agentsh");
-        assert_eq!(agents["rev"]["mcpServers"].as_array().unwrap().len(), 2);
+        assert_eq!(agents["rev"]["mcpServers"][2]["far"]["args"][1], "far");
+        assert!(agents["rev"]["mcpServers"][2]["far"].get("url").is_none());
         assert_eq!(agents["plain"]["prompt"], "p");
     }
     assert!(world.try_adapt(Kind::Claude, &["claude", "--agents", "{oops"]).is_err());
@@ -305,6 +317,8 @@ fn a_worktree_uses_the_entry_of_its_repository() {
     world.write(&tree.join(".git"), format!("gitdir: {}\n", git.display()));
     let mut world = world;
     world.cwd = "../tree".to_owned();
+    assert!(names(&adapt(&world, &["claude"])).iter().all(|name| *name != "l"), "nothing points back");
+    world.write(&git.join("gitdir"), format!("{}\n", tree.join(".git").display()));
     assert_eq!(names(&adapt(&world, &["claude"])), ["all", "both", "l"]);
 }
 
@@ -321,9 +335,8 @@ fn home_state_is_a_short_list() {
     assert_eq!(state(&launch, ".claude/settings.json").unwrap().access, Access::ReadOnly);
     assert_eq!(state(&launch, ".claude/CLAUDE.md").unwrap().access, Access::ReadOnly);
     assert_eq!(state(&launch, ".claude/todos").unwrap().kind, StateKind::Dir);
-    for absent in
-        [".claude/shell-snapshots", ".claude/projects", ".claude", ".claude/agents", ".claude/history.jsonl"]
-    {
+    assert_eq!(state(&launch, ".claude/history.jsonl").unwrap().access, Access::PerProject);
+    for absent in [".claude/shell-snapshots", ".claude/projects", ".claude", ".claude/agents"] {
         assert!(state(&launch, absent).is_none(), "{absent}");
     }
     let own: String = world.project("").to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
@@ -397,4 +410,15 @@ fn an_administrators_list_is_covered_in_place() {
     assert_eq!(launch.argv, ["claude", "-p", "hi"], "Claude Code refuses the options then");
     let list = json_of(replacement(&launch, &managed));
     assert_eq!(list["mcpServers"]["corp"]["command"], "/run/agentsh/agentsh");
+}
+
+#[test]
+fn what_it_is_told_does_not_go_to_subcommands() {
+    let mut world = World::new();
+    world.told = Some("HERE".to_owned());
+    let told = |words: &[&str]| world.adapt(Kind::Claude, words).argv.join(" ");
+    assert!(told(&["claude", "-p", "hello"]).contains("--append-system-prompt=HERE"));
+    assert!(!told(&["claude", "mcp", "list"]).contains("HERE"));
+    let file = world.adapt(Kind::Claude, &["claude", "--append-system-prompt-file", "f"]);
+    assert!(!file.argv.join(" ").contains("HERE") && file.notes.iter().any(|note| note.contains("not told")));
 }

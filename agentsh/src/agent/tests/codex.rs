@@ -95,7 +95,7 @@ fn an_untrusted_project_starts_nothing_and_is_covered() {
 }
 
 #[test]
-fn a_trusted_project_is_merged_and_marks_what_it_touched() {
+fn a_trusted_project_adds_servers_and_changes_none_of_the_users() {
     let world = with_user();
     let trust = trusted(&world);
     world.write(&world.home(".codex/config.toml"), format!("{USER}\n{trust}"));
@@ -103,8 +103,9 @@ fn a_trusted_project_is_merged_and_marks_what_it_touched() {
     world.write(&path, "\n[mcp_servers.mine]\ncommand = \"x\"\n[mcp_servers.fs]\nargs = [\"theirs\"]\n");
     let launch = adapt(&world, &["codex"]);
     assert_eq!(names(&launch), ["fs", "mine"]);
-    assert_eq!((command(&launch, "fs"), args(&launch, "fs")), ("npx", &["theirs".to_owned()][..]));
-    assert_eq!(origin(&launch, "fs").scope, Scope::Project);
+    assert_eq!(args(&launch, "fs"), ["-y", "fs"]);
+    assert_eq!(origin(&launch, "fs").scope, Scope::User);
+    assert_eq!(origin(&launch, "mine").scope, Scope::Project);
     assert_eq!(origin(&launch, "mine").line, 2);
     assert_eq!(replacement(&launch, &path), b"");
     let config = toml_of(injected(&launch, ".codex/config.toml"));
@@ -167,7 +168,7 @@ fn a_later_override_replaces_an_earlier_one_of_the_same_key() {
 }
 
 #[test]
-fn remote_and_oddly_named_servers_are_refused() {
+fn remote_servers_become_bridges_and_oddly_named_ones_are_refused() {
     let mut world = World::new();
     world.write(
         &world.home(".codex/config.toml"),
@@ -175,11 +176,12 @@ fn remote_and_oddly_named_servers_are_refused() {
     );
     world.policy_server("a.b", "x");
     let launch = adapt(&world, &["codex"]);
-    assert!(launch.servers.is_empty());
-    assert!(reason(&launch, "web").contains("remote"));
+    assert_eq!(names(&launch), ["web"]);
     assert!(reason(&launch, "a.b").contains("Codex does not start"));
     let config = toml_of(injected(&launch, "config.toml"));
-    assert!(config["mcp_servers"].as_table().unwrap().is_empty());
+    let entry = &config["mcp_servers"]["web"];
+    assert!(entry.get("command").is_some() && entry.get("url").is_none(), "{entry}");
+    assert!(entry.get("http_headers").is_none(), "{entry}");
 }
 
 #[test]

@@ -28,10 +28,9 @@ fn the_list_is_rewritten_and_the_rest_is_kept() {
     world.set("X", "x1");
     world.policy_server("pol", "p");
     let launch = world.adapt(Kind::Generic, &["cursor"]);
-    assert_eq!(names(&launch), ["a b.c", "pol"]);
+    assert_eq!(names(&launch), ["a b.c", "gem", "pol", "web"]);
     assert_eq!(args(&launch, "a b.c"), ["x1".to_owned(), format!("{}/y", world.project("").display())]);
     assert_eq!((origin(&launch, "a b.c").line, origin(&launch, "a b.c").scope), (2, Scope::User));
-    assert!(reason(&launch, "web").contains("remote") && reason(&launch, "gem").contains("remote"));
     let text = String::from_utf8(replacement(&launch, &path).to_vec()).unwrap();
     assert!(text.contains("12345678901234567890"), "{text}");
     let document = json_of(text.as_bytes());
@@ -40,7 +39,8 @@ fn the_list_is_rewritten_and_the_rest_is_kept() {
     assert_eq!(entry["args"], serde_json::json!(["bridge", "a b.c"]));
     assert_eq!(entry["autoApprove"], serde_json::json!(["t"]));
     assert!(entry.get("envFile").is_none());
-    assert_eq!(document["mcpServers"].as_object().unwrap().len(), 2);
+    assert_eq!(document["mcpServers"].as_object().unwrap().len(), 4);
+    assert!(!text.contains("https://x"), "{text}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod generic;
 mod hostile;
 mod parts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -25,6 +25,8 @@ struct World {
     env: BTreeMap<String, String>,
     extra: BTreeMap<ServerId, Declared>,
     generic: Option<PathBuf>,
+    agreed: BTreeSet<String>,
+    told: Option<String>,
     /// Below the project.
     cwd: String,
 }
@@ -35,7 +37,15 @@ impl World {
         for directory in ["home", "home/work/.git", "etc"] {
             std::fs::create_dir_all(root.path().join(directory)).unwrap();
         }
-        Self { root, env: BTreeMap::new(), extra: BTreeMap::new(), generic: None, cwd: String::new() }
+        Self {
+            root,
+            env: BTreeMap::new(),
+            extra: BTreeMap::new(),
+            generic: None,
+            agreed: BTreeSet::new(),
+            told: None,
+            cwd: String::new(),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -61,7 +71,8 @@ impl World {
     }
 
     fn policy_server(&mut self, name: &str, command: &str) {
-        let origin = Origin { file: PathBuf::from("policy.yaml"), line: 7, scope: Scope::Policy };
+        let origin =
+            Origin { file: PathBuf::from("policy.yaml"), line: 7, scope: Scope::Policy, agreed: false };
         let id = ServerId(name.to_owned());
         let transport =
             Transport::Stdio { command: command.to_owned(), args: vec![], env: BTreeMap::new(), cwd: None };
@@ -83,6 +94,8 @@ impl World {
             inject_dir: Path::new("/run/agentsh/inject"),
             generic_config: self.generic.as_deref(),
             extra: &self.extra,
+            agreed: &self.agreed,
+            told: self.told.as_deref(),
         };
         adapt_in(kind, &context, &self.path("etc"))
     }

@@ -118,10 +118,12 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
     std::fs::write(project.join(FACTS_FILE), text).map_err(io)?;
     let executable = std::env::current_exe().map_err(io)?;
     let request = Request {
+        flags: crate::policy::Flags::default(),
         policy: Some(root.join("policy.yaml").display().to_string()),
         allow_degraded: true,
         backend: crate::session::network::Backend::Auto,
         agent: vec![executable.display().to_string(), AGENT_VERB.to_owned()],
+        publish: Vec::new(),
         verb: "demo",
     };
     let outcome = run_session(request).await.map_err(|error| (exit_code_of(&error), error.to_string()))?;

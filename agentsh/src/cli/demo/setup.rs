@@ -38,8 +38,8 @@ impl Place {
         scratch::plant(&project, ENV_FILE, &format!("TOKEN={secret}\n"))?;
         scratch::plant(&project, HOOK, HOOK_TEXT)?;
         scratch::plant(&project, ".git/config", "[core]\n")?;
-        plant_servers(&project, executable)?;
-        scratch::plant(root, "policy.yaml", &policy(executable))?;
+        let clock = plant_servers(&project, executable)?;
+        scratch::plant(root, "policy.yaml", &policy(executable, &clock))?;
 
         let loopback = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         loopback.set_nonblocking(true)?;
@@ -102,27 +102,28 @@ impl Place {
     }
 }
 
-/// The project's own list of servers, as it comes with a cloned repository.
-fn plant_servers(project: &Path, executable: &Path) -> io::Result<()> {
+/// The project's own list of servers, as it comes with a cloned repository, and the program of the user's own server.
+fn plant_servers(project: &Path, executable: &Path) -> io::Result<PathBuf> {
     let clock = scratch::plant(project, CLOCK_FILE, &clock_script(executable))?;
     std::fs::set_permissions(&clock, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let servers = json!({"mcpServers": {
         HOSTILE: {"command": executable, "args": [super::SERVER_VERB, HOSTILE]},
-        CLOCK: {"command": clock, "args": []},
     }});
     scratch::plant(project, SERVERS_FILE, &serde_json::to_string_pretty(&servers)?)?;
-    Ok(())
+    Ok(clock)
 }
 
 fn clock_script(executable: &Path) -> String {
     format!("#!/bin/sh\nexec '{}' {} {CLOCK}\n", executable.display(), super::SERVER_VERB)
 }
 
-fn policy(executable: &Path) -> String {
+/// The user's own words: what a project's list declares gets nothing by its name.
+fn policy(executable: &Path, clock: &Path) -> String {
     // JSON text is YAML text: no path can break out of its quotes.
-    let executable = json!(executable).to_string();
+    let (executable, clock) = (json!(executable).to_string(), json!(clock).to_string());
     format!(
         "version: 1
+extends: none
 agent:
   mcp_config: ./{SERVERS_FILE}
   filesystem: {{write: [\".\"], deny: [\"{ENV_FILE}\"]}}
@@ -144,6 +145,7 @@ sandbox:
         filesystem: {{deny: [\"{ENV_FILE}\"]}}
         limits: {{pids: {PIDS}}}
       - id: {CLOCK}
+        command: {clock}
         filesystem: {{read: [{executable}]}}
 "
     )

@@ -11,6 +11,7 @@ use super::facts::{CLOCK, HOSTILE, Report, VARIABLE};
 use crate::cli::attempt::Try;
 use crate::sandbox::seccomp::{RULES, Verdict};
 use crate::store::Event;
+use crate::store::words::{Action, LayerState, Sender};
 
 /// Every attack, by whom, and in words. All of them must appear.
 pub const ATTACKS: &[(&str, &str, &str)] = &[
@@ -21,7 +22,7 @@ pub const ATTACKS: &[(&str, &str, &str)] = &[
     ("agent", "supervisor", "read environment and memory of agentsh, signal it"),
     ("agent", "internet", "connect to the internet (TCP, UDP, IPv6)"),
     ("agent", "host-loopback", "connect to a service on this machine"),
-    ("agent", "kernel-calls", "unshare, mount, ptrace, keyctl, io_uring and others"),
+    ("agent", "kernel-calls", "unshare, mount, keyctl, io_uring and others"),
     ("agent", "terminal", "type into your terminal"),
     ("agent", "fork-bomb", "start processes without end"),
     (HOSTILE, "ssh-key", "read the key in ~/.ssh"),
@@ -33,7 +34,7 @@ pub const ATTACKS: &[(&str, &str, &str)] = &[
     (HOSTILE, "supervisor", "read environment and memory of agentsh, signal it"),
     (HOSTILE, "internet", "connect to the internet (TCP, UDP, IPv6)"),
     (HOSTILE, "host-loopback", "connect to a service on this machine"),
-    (HOSTILE, "kernel-calls", "unshare, mount, ptrace, keyctl, io_uring and others"),
+    (HOSTILE, "kernel-calls", "unshare, mount, keyctl, io_uring and others"),
     (HOSTILE, "terminal", "type into your terminal"),
     (HOSTILE, "fork-bomb", "start processes without end"),
     ("agent", "hidden-tool", "see a tool that the policy denies"),
@@ -176,26 +177,26 @@ fn recorded(report: &Report, events: &[Event]) -> Option<String> {
         (
             "oversized-line" | "duplicate-key" | "unasked-response",
             Event::McpMessageRejected { server_id, from, reason, .. },
-        ) if server_id.0 == HOSTILE && from == "server" && *reason == report.attack => {
+        ) if server_id.0 == HOSTILE && *from == Sender::Server && *reason == report.attack => {
             Some(format!("message check: {reason}, recorded"))
         }
         ("two-names", Event::McpMessageRejected { server_id, from, reason, .. })
-            if server_id.0 == HOSTILE && from == "client" && reason == "duplicate-key" =>
+            if server_id.0 == HOSTILE && *from == Sender::Client && reason == "duplicate-key" =>
         {
             Some(format!("message check: {reason}, recorded"))
         }
         ("denied-tool", Event::McpToolCallIntercepted { tool_name, action, reason, rule, .. })
-            if tool_name == "exfiltrate" && action == "block" =>
+            if tool_name == "exfiltrate" && *action == Action::Block =>
         {
             Some(format!("{reason}: {rule}, recorded"))
         }
         ("rate-limit", Event::McpToolCallIntercepted { server_id, action, reason, rule, .. })
-            if server_id.0 == CLOCK && action == "block" =>
+            if server_id.0 == CLOCK && *action == Action::Block =>
         {
             Some(format!("{reason}: {rule}, recorded"))
         }
         ("changed-program", Event::McpServerBinaryMismatch { server_id, action, changed, .. })
-            if server_id.0 == CLOCK && action == "block" =>
+            if server_id.0 == CLOCK && *action == Action::Block =>
         {
             let name = changed.first().map(String::as_str).unwrap_or_default();
             let name = name.rsplit('/').next().unwrap_or_default();
@@ -271,7 +272,7 @@ pub fn not_enforced(events: &[Event]) -> Vec<String> {
     for event in events {
         let Event::Enforcement { layer, got, state, .. } = event else { continue };
         let text = format!("{layer} ({state}: {got})");
-        if state != "enforced" && !found.contains(&text) {
+        if *state != LayerState::Enforced && !found.contains(&text) {
             found.push(text);
         }
     }

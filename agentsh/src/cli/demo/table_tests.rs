@@ -95,7 +95,7 @@ fn the_rule_comes_from_the_record_and_is_not_invented() {
         tool_name: "exfiltrate".to_owned(),
         jsonrpc_id: 1.into(),
         tool_hash: None,
-        action: "block".to_owned(),
+        action: crate::store::words::Action::Block,
         reason: "tool-denied".to_owned(),
         rule: RuleRef::default_rule("rule"),
     };

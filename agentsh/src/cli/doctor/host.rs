@@ -84,7 +84,7 @@ pub async fn supervise(facts: Facts) -> u8 {
     let arguments = stage::arguments(&facts, &["linger"]);
     let probe = Probe { name: "supervise".to_owned(), arguments, ..Probe::default() };
     match probe::start(&context, probe, stdout).await {
-        Ok(mut running) => running.child.exit().await,
+        Ok(running) => running.child.exit().await,
         Err(_) => 1,
     }
 }
@@ -142,7 +142,7 @@ async fn notices_damage(state: &Path) -> Result<bool, StoreError> {
     const WORD: &[u8] = b"doctor-marker";
     let journal = Journal::open(state, SessionId(uuid::Uuid::now_v7())).await?;
     journal
-        .commit(Event::ProcessExited { server_id: None, exit_code: 0, cause: "doctor-marker".to_owned() })
+        .commit(Event::McpToolsListChanged { server_id: crate::types::ServerId("doctor-marker".to_owned()) })
         .await?;
     journal.close().await?;
     let verified = async || -> Result<bool, StoreError> {

@@ -182,6 +182,7 @@ pub fn context(directory: &Path) -> Result<Context, crate::session::ContextError
     let (mut context, _) = Context::find_for_server()?;
     context.home = directory.join("home");
     context.project = directory.join("project");
+    context.directory.clone_from(&context.project);
     Ok(context)
 }
 

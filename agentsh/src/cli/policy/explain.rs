@@ -1,19 +1,28 @@
 //! `agentsh policy explain`: one question, its answer, and whose it is.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde_json::json;
 
 use super::package::Known;
 use super::{QuestionArgs, Surroundings, Which, failed};
+use crate::agent;
 use crate::cli::exit::{FAILED, NO};
-use crate::policy::{self, Answer, Question};
+use crate::policy::{self, Answer, PathContext, Policy, Question, Ruled};
+use crate::session::network::with_endpoints;
 use crate::store::escape;
-use crate::types::ServerId;
+use crate::types::{RuleRef, ServerId};
 
 /// What no policy says, and what is therefore not in the answer.
 const FROM_COMMAND: &str = "paths that stand on the server's command line are opened when it starts, for writing too, and \
     so is what its profile takes from its arguments and variables; this answer is about the policy alone";
+
+/// Programs that look into others.
+const TRACERS: [&str; 7] = ["gdb", "gdbserver", "lldb", "strace", "ltrace", "perf", "rr"];
+const TRACING: &str =
+    "it reaches processes of its own sandbox alone: none of this machine, of another server or of the agent";
 
 /// Exit code 0: allowed; 1: denied; 125: not a question.
 pub(super) async fn explain(
@@ -26,16 +35,17 @@ pub(super) async fn explain(
     err: &mut dyn Write,
 ) -> io::Result<u8> {
     let (from, question) = match asked(server, args) {
-        Ok(asked) => asked,
+        Ok((from, question)) => (from, from_here(question, place)),
         Err(why) => {
             writeln!(err, "error: {why}")?;
             return Ok(FAILED);
         }
     };
-    let policy = match policy::load(&place.search(which.policy.clone(), &which.agent)) {
+    let mut policy = match policy::load(&place.search(which.policy.clone(), &which.agent)) {
         Ok(policy) => policy,
         Err(error) => return failed(&error, err),
     };
+    as_started(&mut policy, &which.agent, place);
     let known = match (&which.profile, &from) {
         (Some(_), None) => {
             writeln!(err, "error: a profile belongs to a server: add `--server ID`")?;
@@ -64,9 +74,9 @@ pub(super) async fn explain(
     }
     let profile = known.profile.as_ref();
     let answer = policy.ask_with(from.as_ref(), profile, &question, &place.context());
-    let note =
-        (from.is_some() && !answer.allow && matches!(question, Question::Read(_) | Question::Write(_)))
-            .then_some(FROM_COMMAND);
+    let note = note(from.is_some(), &answer, &question);
+    let beware = answer.change.as_ref().filter(|_| !answer.allow);
+    let beware = beware.and_then(|_| policy::beware(&question, &place.context()));
     let reason = profile.and_then(|profile| profile.reason(&answer.rule));
     if json {
         let mut whole = json!({
@@ -78,6 +88,7 @@ pub(super) async fn explain(
             ("profile", profile.map(|profile| profile.file.as_str())),
             ("package", known.package.as_deref()),
             ("note", note),
+            ("beware", beware.as_deref()),
         ];
         for (key, value) in more {
             if let (Some(value), Some(fields)) = (value, whole.as_object_mut()) {
@@ -86,7 +97,10 @@ pub(super) async fn explain(
         }
         writeln!(out, "{whole}")?;
     } else {
-        print_answer(&answer, out)?;
+        write!(out, "{answer}")?;
+        if let Some(beware) = &beware {
+            writeln!(out, "  beware: {beware}")?;
+        }
         if let Some(reason) = reason {
             writeln!(out, "  why: {reason}")?;
         }
@@ -98,6 +112,69 @@ pub(super) async fn explain(
         }
     }
     Ok(if answer.allow { 0 } else { NO })
+}
+
+/// Below the top of a repository a path counts from where it was typed.
+fn from_here(question: Question, place: &Surroundings) -> Question {
+    if place.directory == place.project {
+        return question;
+    }
+    let typed = PathContext { home: place.home.clone(), project: place.directory.clone() };
+    let whole = |text: &str| policy::place::resolve(text, &typed).display().to_string();
+    match question {
+        Question::Read(text) => Question::Read(whole(&text)),
+        Question::Write(text) => Question::Write(whole(&text)),
+        Question::Exec(text) if text.contains('/') => Question::Exec(whole(&text)),
+        other => other,
+    }
+}
+
+/// What a start opens beside the policy: the model's own addresses, and the variables of the agent's own account.
+fn as_started(policy: &mut Policy, agent: &str, place: &Surroundings) {
+    let kind = agent::kind_of(agent);
+    let argv = [agent.to_owned()];
+    let env: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let context = agent::Context {
+        argv: &argv,
+        env: &env,
+        home: &place.home,
+        project: &place.project,
+        cwd: &place.project,
+        bridge: "",
+        socket: "",
+        inject_dir: Path::new("/"),
+        generic_config: None,
+        extra: &BTreeMap::new(),
+        agreed: &BTreeSet::new(),
+        told: None,
+    };
+    // Who cannot be started reaches nothing: the policy alone is the answer then.
+    if let Ok(launch) = agent::adapt(kind, &context) {
+        policy.agent.network = with_endpoints(&policy.agent.network, &launch.endpoints);
+        // Where a name may lead is no part of this answer.
+        let own = policy.agent.network.allow.iter_mut().filter(|rule| rule.rule.file == "agent");
+        own.for_each(|rule| rule.value.addresses.clear());
+    }
+    for pattern in agent::own_environment(kind) {
+        let names = env.keys().filter(|name| policy::glob::matches(pattern, name));
+        let rule =
+            |name: &str| RuleRef { id: format!("{name} of {agent}"), file: "agent".to_owned(), line: 0 };
+        policy.agent.env.allow.extend(names.map(|name| Ruled { value: name.clone(), rule: rule(name) }));
+    }
+}
+
+/// What the policy does not decide and the answer would hide.
+fn note(of_server: bool, answer: &Answer, question: &Question) -> Option<&'static str> {
+    match question {
+        Question::Read(_) | Question::Write(_) if of_server && !answer.allow => Some(FROM_COMMAND),
+        Question::Exec(text) if answer.allow => {
+            let name = text.rsplit('/').next().unwrap_or(text);
+            TRACERS.contains(&name).then_some(TRACING)
+        }
+        _ => None,
+    }
 }
 
 /// Who asks, and what.
@@ -125,19 +202,4 @@ fn asked(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>,
         _ => return Err("ask for something: --connect, --read, --write, --exec, --env or --tool".to_owned()),
     };
     Ok((from, question))
-}
-
-fn print_answer(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
-    let word = if answer.allow { "allowed" } else { "denied" };
-    writeln!(out, "{word}: {}", answer.text)?;
-    writeln!(out, "  rule: {}", answer.rule)?;
-    let verb = if answer.allow { "to deny it" } else { "to allow it" };
-    if let Some(change) = &answer.change {
-        writeln!(out, "  {verb}, add: {change}")?;
-    } else if answer.rule.file.starts_with("built-in:") {
-        writeln!(out, "  {verb}, use a policy of your own without line {}", answer.rule.line)?;
-    } else if answer.rule.line > 0 {
-        writeln!(out, "  {verb}, take out line {} of {}", answer.rule.line, answer.rule.file)?;
-    }
-    Ok(())
 }

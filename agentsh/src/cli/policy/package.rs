@@ -106,6 +106,7 @@ fn of_command(entry: &ServerPolicy, place: &Surroundings) -> Result<Known, Unkno
         home: &place.home,
         env: &env,
         accept_missing_package: false,
+        not_below: None,
         store: None,
     };
     let note = "which its command in the policy starts";

@@ -1,7 +1,7 @@
 //! The same engine for an agent that asks itself: it hands over what it read, and what it is about to send.
 
 use crate::guard::taint::{Leaves, Origin, OriginId, marker};
-use crate::guard::{ContentGuard, Exfiltration, Outcome};
+use crate::guard::{Check, Finding, Outcome};
 use crate::json::Json;
 use crate::store::Event;
 use crate::types::ToolId;
@@ -35,12 +35,12 @@ impl Content {
 
     /// What of everything that is remembered stands in a text that is about to go to `target`, on record. Each
     /// result is named once.
-    pub fn search(&mut self, target: &ToolId, data: &Json<'_>) -> Vec<(OriginId, Exfiltration)> {
+    pub fn search(&mut self, target: &ToolId, data: &Json<'_>) -> Vec<(OriginId, Finding)> {
         let call = Leaves::of_call(&target.tool, data);
         let labels = self.labels(&target.server);
         self.catch_up();
         let judged = self.flow.judge(&target.server, labels, &call, since_1970(), &self.views);
-        let mut found: Vec<(OriginId, Exfiltration)> = Vec::new();
+        let mut found: Vec<(OriginId, Finding)> = Vec::new();
         for flowed in judged.findings.into_iter().filter(|flowed| flowed.refused) {
             let id = flowed.finding.origin;
             if found.iter().all(|(other, _)| *other != id) {
@@ -69,7 +69,7 @@ impl Content {
         self.settings.mode
     }
 
-    fn record(&self, found: &Exfiltration, target: &ToolId) {
+    fn record(&self, found: &Finding, target: &ToolId) {
         let (source_server, source_tool) =
             found.source.clone().map(|source| (source.server, source.tool)).unzip();
         self.journal.record(Event::McpExfilDetected {
@@ -77,8 +77,8 @@ impl Content {
             tool_name: target.tool.clone(),
             jsonrpc_id: serde_json::Value::Null,
             detector: found.detector.clone(),
-            action: found.verdict.outcome.as_str().to_owned(),
-            severity: found.severity.clone(),
+            action: crate::mcp::action(found.verdict.outcome),
+            severity: crate::mcp::severity(found.severity),
             reason: found.verdict.reason.code().to_owned(),
             rule: found.verdict.rule.clone(),
             source_server,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::guard::Exfiltration;
+use crate::guard::Finding;
 use crate::guard::taint::OriginId;
 use crate::types::ServerId;
 
@@ -16,7 +16,7 @@ const SHOWN: usize = 1000;
 
 impl Content {
     /// Puts a detection into the report of this session.
-    pub fn keep(&mut self, found: &Exfiltration, server: &ServerId, tool: &str) {
+    pub fn keep(&mut self, found: &Finding, server: &ServerId, tool: &str) {
         self.found_count += 1;
         if self.found.len() >= SHOWN {
             self.found.pop_front();
@@ -24,7 +24,7 @@ impl Content {
         self.found.push_back(json!({
             "detected_at": jiff::Timestamp::now().to_string(),
             "detector": found.detector,
-            "severity": found.severity,
+            "severity": found.severity.as_str(),
             "action_taken": action_taken(self.settings.mode),
             "source_server": found.source.as_ref().map(|source| source.server.clone()),
             "source_tool": found.source.as_ref().map(|source| source.tool.clone()),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::pin::{NoCache, Store, Wanted};
 use crate::policy::profile::{self, Package, Registry};
+use crate::session::server::Declaration;
 use crate::types::ServerId;
 
 use super::Session;
@@ -65,14 +66,15 @@ pub fn store(session: &Session, id: &ServerId, scope: &str) -> Store {
 /// What went wrong, in words; the store is as it was.
 pub async fn fetch(
     session: &Rc<Session>,
-    id: &ServerId,
+    declaration: &Declaration,
     store: &Store,
     wanted: &Wanted,
 ) -> Result<(), FetchError> {
+    let id = &declaration.id;
     let started = Instant::now();
     let directory = staging(store)?;
     let staged = super::RemoveOnDrop(directory.clone());
-    let run_scripts = may_run_scripts(session, id, wanted);
+    let run_scripts = may_run_scripts(session, declaration, wanted);
     let job = Job { session, id, wanted, directory, run_scripts };
     let work = async {
         match wanted.registry {
@@ -149,10 +151,11 @@ async fn keep(store: &Store, wanted: &Wanted, tree: &Path) -> Result<(), FetchEr
     std::fs::rename(&written, &record).map_err(io("write the record of the package"))
 }
 
-/// The user's policy decides, then the profile; nobody's word is no.
-fn may_run_scripts(session: &Session, id: &ServerId, wanted: &Wanted) -> bool {
-    let written = session.policy.mcp.servers.get(id).and_then(|server| server.install_scripts.as_ref());
-    if let Some(written) = written {
+/// The user's policy decides, then the profile; nobody's word is no. A name that a project chose only takes away.
+fn may_run_scripts(session: &Session, declaration: &Declaration, wanted: &Wanted) -> bool {
+    let entry = session.policy.mcp.servers.get(&declaration.id);
+    let written = entry.and_then(|server| server.install_scripts.as_ref());
+    if let Some(written) = written.filter(|written| !written.value || declaration.has_grants_by_name()) {
         return written.value;
     }
     let spec = wanted.specs.first().map(String::as_str).unwrap_or_default();

@@ -17,6 +17,7 @@ use crate::session::launch::{self, Start};
 use crate::session::server::memory_exceeded;
 use crate::session::{environment, network, pinning};
 use crate::store::Event;
+use crate::store::words::ExitCause;
 use crate::types::RuleRef;
 
 use super::{FetchError, Job};
@@ -58,6 +59,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         args: task.args.clone(),
         cwd: job.directory.clone(),
         env: env.clone(),
+        not_below: None,
     };
     let pinned = pinning::resolve(session, command, None).await.map_err(|error| cannot(error.to_string()))?;
     let resolved = &pinned.resolved;
@@ -97,6 +99,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         denied: Vec::new(),
         unmasked: Vec::new(),
         execute: Vec::new(),
+        shared_sockets: true,
         files: task.files.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)).collect(),
         extra: Vec::new(),
         network: Some(way),
@@ -133,8 +136,8 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     };
     let ended = tokio::select! {
         code = work => Ok(code),
-        () = tokio::time::sleep(LIMIT) => Err("killed"),
-        () = over => Err("memory-limit"),
+        () = tokio::time::sleep(LIMIT) => Err(ExitCause::Killed),
+        () = over => Err(ExitCause::MemoryLimit),
     };
     if let Some(way_out) = way_out {
         network::finish(session, way_out).await;
@@ -149,7 +152,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     session.journal.record(Event::ProcessExited {
         server_id: Some(job.id.clone()),
         exit_code: code,
-        cause: ended.err().unwrap_or("exited").to_owned(),
+        cause: ended.err().unwrap_or(ExitCause::Exited),
     });
     if let Some(error) = running.child.execution_error() {
         return Err(cannot(error.to_string()));

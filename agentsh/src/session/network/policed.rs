@@ -10,11 +10,11 @@ use super::Backend;
 use crate::net::Kernel;
 use crate::net::ebpf::{self, Attached, Loaded};
 use crate::sandbox::cgroup::{Hierarchies, Parent};
-use crate::session::Session;
+use crate::store::Journal;
 
 /// Attached programs, and the control group below which they hold.
 pub struct Policed {
-    pub kernel: Kernel<Session>,
+    pub kernel: Kernel<Journal>,
     pub hierarchies: Hierarchies,
     hold: RefCell<Option<Hold>>,
 }

@@ -8,9 +8,10 @@ use std::rc::Rc;
 use tokio::sync::Semaphore;
 
 use crate::auditor::{self, Audit as Said, Auditors, Who};
-use crate::guard::{Exfiltration, Outcome, Reason, Verdict};
+use crate::guard::{Finding, Outcome, Reason, Severity, Verdict};
 use crate::mcp::{Audit, Audited, Question};
 use crate::policy::proxy_file::ProxyFile;
+use crate::store::words::AuditVerdict;
 use crate::types::ServerId;
 
 use super::super::Session;
@@ -70,10 +71,10 @@ impl Asked {
     fn heard(&self, said: Said, server: &ServerId, tool: &str) -> Audited {
         let passes = self.auditors.lets_pass(&said);
         let (word, by, reason, why) = match said {
-            Said::Clean => return Audited { word: "clean", by: None, found: None },
-            Said::Flagged { by, why } => ("flagged", by, Reason::AuditFlagged, why),
-            Said::TimedOut { by } => ("timed-out", by, Reason::AuditTimedOut, String::new()),
-            Said::Failed { by, why } => ("failed", by, Reason::AuditFailed, why),
+            Said::Clean => return Audited { word: AuditVerdict::Clean, by: None, found: None },
+            Said::Flagged { by, why } => (AuditVerdict::Flagged, by, Reason::AuditFlagged, why),
+            Said::TimedOut { by } => (AuditVerdict::TimedOut, by, Reason::AuditTimedOut, String::new()),
+            Said::Failed { by, why } => (AuditVerdict::Failed, by, Reason::AuditFailed, why),
         };
         let name = by.name.clone();
         let found = (!passes).then(|| {
@@ -86,16 +87,17 @@ impl Asked {
     }
 }
 
-fn exfiltration(outcome: Outcome, reason: Reason, by: Who, why: String, server: &ServerId) -> Exfiltration {
+fn exfiltration(outcome: Outcome, reason: Reason, by: Who, why: String, server: &ServerId) -> Finding {
     let (severity, what) = match reason {
-        Reason::AuditFlagged => ("high", format!("auditor {} flagged it: {why}", by.name)),
-        Reason::AuditTimedOut => ("medium", format!("auditor {} did not answer in time", by.name)),
-        _ => ("medium", format!("auditor {} gave no verdict: {why}", by.name)),
+        Reason::AuditFlagged => (Severity::High, format!("auditor {} flagged it: {why}", by.name)),
+        Reason::AuditTimedOut => (Severity::Medium, format!("auditor {} did not answer in time", by.name)),
+        _ => (Severity::Medium, format!("auditor {} gave no verdict: {why}", by.name)),
     };
-    Exfiltration {
+    Finding {
         verdict: Verdict::new(outcome, reason, by.rule),
+        category: None,
         detector: "auditor".to_owned(),
-        severity: severity.to_owned(),
+        severity,
         source: None,
         destination: Some(server.0.clone()),
         context: why,

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::guard::ContentGuard;
 use crate::mcp::aggregate::Own;
 use crate::policy::PolicyError;
 use crate::policy::proxy_file::{self, ProxyFile};
@@ -59,6 +58,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             command: &command,
             agent: "generic",
             policy: request.policy,
+            flags: crate::policy::Flags::default(),
             backend: request.backend,
             allow_degraded: request.allow_degraded,
             project_shown,
@@ -72,22 +72,20 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         session.note(&format!("{}: {}", warning.rule, warning.value));
     }
     let servers = servers(&session, &file);
+    session.neighbours.set(servers.len() > 1);
     let content = content(&session, &file, &settings).await?;
     let store = content.store();
     let content = Rc::new(RefCell::new(content));
-    let shared: Rc<RefCell<dyn ContentGuard>> = content.clone();
     let audit = auditing::of_file(&session, &file, &content)?;
     let mode = content.borrow().mode();
-    let report = report::Report::new(session.id, settings.key.clone(), Rc::clone(&shared));
+    let found = Rc::clone(&content);
+    let report = report::Report::new(session.id, settings.key.clone(), move || found.borrow_mut().report());
     let own: Box<dyn Own> = match path {
         Some(_) => Box::new(report),
-        None => Box::new(standalone::Standalone::new(report, content)),
+        None => Box::new(standalone::Standalone::new(report, Rc::clone(&content))),
     };
-    let webhook = outgoing::webhook(&session, &settings, mode)?;
-    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new())
-        .with_content(shared)
-        .with_audit(audit)
-        .with_webhook(webhook.clone());
+    let alerts = outgoing::alerts(&session, &settings, mode)?;
+    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_check(content).with_audit(audit);
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
     let end = signals::end()?;
@@ -95,8 +93,10 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         () = bridges.aggregate(input, output, servers, own) => 0,
         code = end => code,
     };
-    if let Some(webhook) = webhook {
-        webhook.finish(outgoing::LAST_WORDS).await;
+    if let Some(alerts) = alerts {
+        // Without the disk nobody is told; the end of the session says so.
+        let _ = session.journal.flush().await;
+        alerts.finish(outgoing::LAST_WORDS).await;
     }
     Content::flush(store).await;
     session.close(code).await?;
@@ -134,6 +134,7 @@ fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Server)> {
             cwd: None,
             // Whoever names the file means what it says.
             users_word: true,
+            agreed: false,
             place,
         };
         (id, Server::new(Rc::clone(session), declaration, ErrorOutput::Shown))

@@ -146,7 +146,7 @@ impl Standalone {
         let findings: Vec<Value> = found
             .iter()
             .map(|(id, found)| {
-                json!({"token_id": token_id(*id), "detector": found.detector, "severity": found.severity,
+                json!({"token_id": token_id(*id), "detector": found.detector, "severity": found.severity.as_str(),
                     "decoded": found.decoded})
             })
             .collect();

@@ -1,0 +1,16 @@
+//! JSON as it stood on the wire. Everything that decides about a message reads this tree, and what is forwarded
+//! is written from the same tree: numbers and strings keep their spelling, members keep their order, and nothing
+//! that was not inspected can pass.
+
+mod read;
+mod text;
+mod tree;
+mod write;
+
+pub use read::{JsonError, JsonErrorKind, MAX_DEPTH, MAX_VALUES, read, read_to_depth};
+pub use text::{folds_to, has_lone_surrogate, unescape};
+pub use tree::Json;
+pub use write::{spell, write_text};
+
+#[cfg(test)]
+mod tests;

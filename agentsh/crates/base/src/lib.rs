@@ -1,0 +1,6 @@
+//! Plain values that every part of agentsh shares.
+
+pub mod json;
+pub mod look;
+pub mod memory;
+pub mod types;

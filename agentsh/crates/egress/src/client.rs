@@ -1,0 +1,264 @@
+//! HTTP/1.1 and HTTP/2 with bodies as streams.
+//!
+//! A redirection is an answer like any other, unless the caller asks to follow; variables that name a proxy are not read,
+//! unless the caller brings one; connections are kept for the origin that they were made for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{HeaderMap, LOCATION};
+use hyper::{Method, StatusCode, Uri};
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::RootCertStore;
+use tokio::time::timeout;
+
+use super::connect::Connector;
+use super::error::HttpError;
+use super::proxy::Proxy;
+use super::resolve::Lookup;
+use super::target::{Rules, Target};
+use super::tls;
+
+/// Longest head of an answer, in bytes.
+const MAX_HEAD: usize = 32 << 10;
+/// A connection that nobody uses is closed after this long.
+const KEPT: Duration = Duration::from_secs(60);
+
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub type RequestBody = UnsyncBoxBody<Bytes, Failure>;
+
+/// How long to wait for what, and how much to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Resolving, dialling and TLS.
+    pub connect: Duration,
+    /// From the request to the head of its answer; None where the answer may take its time.
+    pub first_byte: Option<Duration>,
+    /// Between two pieces of a body.
+    pub idle: Option<Duration>,
+    /// Longest body of an answer, in bytes.
+    pub max_body: Option<usize>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            first_byte: Some(Duration::from_secs(60)),
+            idle: Some(Duration::from_secs(60)),
+            max_body: Some(16 << 20),
+        }
+    }
+}
+
+/// Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct Client {
+    rules: Arc<Rules>,
+    connector: Connector,
+    http: legacy::Client<Connector, RequestBody>,
+    limits: Limits,
+}
+
+/// A request whose body can be sent more than once.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: Method,
+    pub target: Target,
+    pub headers: HeaderMap,
+    /// Sent to the origin of the target, and to no other.
+    pub credentials: HeaderMap,
+    pub body: Bytes,
+    /// A redirection that would make a GET of it is an answer.
+    pub same_method: bool,
+}
+
+impl Client {
+    /// With the certificate authorities of this machine.
+    #[must_use]
+    pub fn new(lookup: Arc<Lookup>, rules: Rules) -> Self {
+        Self::trusting(tls::machine_roots(), lookup, rules)
+    }
+
+    pub(crate) fn trusting(roots: Result<RootCertStore, String>, lookup: Arc<Lookup>, rules: Rules) -> Self {
+        let rules = Arc::new(rules);
+        let limits = Limits::default();
+        let tls = roots.and_then(tls::connector);
+        let connector =
+            Connector { tls, rules: Arc::clone(&rules), lookup, proxy: None, limit: limits.connect };
+        Self { http: http(connector.clone()), rules, connector, limits }
+    }
+
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        let connector = Connector { limit: limits.connect, ..self.connector };
+        Self { http: http(connector.clone()), connector, limits, ..self }
+    }
+
+    /// Everything that is not on this machine goes through the proxy.
+    #[must_use]
+    pub fn with_proxy(self, proxy: Option<Proxy>) -> Self {
+        let connector = Connector { proxy: proxy.map(Arc::new), ..self.connector };
+        Self { http: http(connector.clone()), connector, ..self }
+    }
+
+    /// # Errors
+    /// As [`Target::parse`].
+    pub fn target(&self, url: &str) -> Result<Target, super::target::Refused> {
+        Target::parse(url, &self.rules)
+    }
+
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Sends one request; the answer is there when its head is.
+    ///
+    /// # Errors
+    /// As [`HttpError`] says. A status is none.
+    pub async fn send(
+        &self,
+        method: Method,
+        target: &Target,
+        headers: HeaderMap,
+        body: RequestBody,
+    ) -> Result<Response, HttpError> {
+        let mut request = hyper::Request::new(body);
+        *request.method_mut() = method;
+        *request.headers_mut() = headers;
+        let url = &target.url()[..url::Position::AfterQuery];
+        *request.uri_mut() = url.parse::<Uri>().map_err(|error| HttpError::Broken(error.to_string()))?;
+        let asked = self.http.request(request);
+        let answer = match self.limits.first_byte {
+            None => asked.await,
+            Some(limit) => timeout(limit, asked).await.map_err(|_| HttpError::TimedOut(limit))?,
+        };
+        let (head, body) = answer.map_err(|error| HttpError::of(&error))?.into_parts();
+        Ok(Response {
+            status: head.status,
+            headers: head.headers,
+            body,
+            idle: self.limits.idle,
+            max: self.limits.max_body,
+            taken: 0,
+        })
+    }
+
+    /// Sends a request, and again where the server says so: with the same method and body, or as a GET where that is what
+    /// the answer means. Every hop is vetted like the first.
+    ///
+    /// # Errors
+    /// As [`Client::send`], and when a redirection is refused.
+    pub async fn follow(&self, request: Request) -> Result<Response, HttpError> {
+        let Request { mut method, mut target, headers, credentials, mut body, same_method } = request;
+        let first = target.clone();
+        for before in 0.. {
+            let mut all = headers.clone();
+            if first.same_origin(&target) {
+                all.extend(credentials.clone());
+            }
+            let answer = self.send(method.clone(), &target, all, whole(body.clone())).await?;
+            let Some(location) = redirection(&answer) else { return Ok(answer) };
+            let keeps =
+                matches!(answer.status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT)
+                    || matches!(method, Method::GET | Method::HEAD);
+            if same_method && !keeps {
+                return Ok(answer);
+            }
+            let next = target.redirected(&location, before, &self.rules);
+            target = next.map_err(|why| HttpError::refused(target.name(), why))?;
+            if !keeps {
+                method = Method::GET;
+                body = Bytes::new();
+            }
+        }
+        unreachable_hops()
+    }
+}
+
+/// The count of redirections ends the loop long before.
+fn unreachable_hops() -> Result<Response, HttpError> {
+    Err(HttpError::Broken("it is redirected without end".to_owned()))
+}
+
+fn redirection(answer: &Response) -> Option<String> {
+    if !matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    answer.headers.get(LOCATION)?.to_str().ok().map(str::to_owned)
+}
+
+fn http(connector: Connector) -> legacy::Client<Connector, RequestBody> {
+    legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .pool_idle_timeout(KEPT)
+        .http1_max_buf_size(MAX_HEAD)
+        .http2_max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
+        .build(connector)
+}
+
+/// A body that is here as a whole.
+#[must_use]
+pub fn whole(bytes: impl Into<Bytes>) -> RequestBody {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// An answer whose body is still on its way.
+pub struct Response {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    body: Incoming,
+    idle: Option<Duration>,
+    max: Option<usize>,
+    taken: usize,
+}
+
+impl Response {
+    /// The next piece of the body; None at its end.
+    ///
+    /// # Errors
+    /// When it breaks off, pauses or is longer than the limits allow.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
+        loop {
+            let next = self.body.frame();
+            let frame = match self.idle {
+                None => next.await,
+                Some(limit) => timeout(limit, next).await.map_err(|_| HttpError::Idle(limit))?,
+            };
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame.map_err(|error| HttpError::of(&error))?;
+            // Trailers say nothing that anybody here asks for.
+            let Ok(bytes) = frame.into_data() else { continue };
+            self.taken = self.taken.saturating_add(bytes.len());
+            if let Some(max) = self.max.filter(|max| self.taken > *max) {
+                return Err(HttpError::TooLarge(max));
+            }
+            return Ok(Some(bytes));
+        }
+    }
+
+    /// The whole body.
+    ///
+    /// # Errors
+    /// As [`Response::chunk`], and when it has more than `max` bytes.
+    pub async fn whole(mut self, max: usize) -> Result<Vec<u8>, HttpError> {
+        self.max = Some(self.max.map_or(max, |own| own.min(max)));
+        let mut bytes = Vec::new();
+        while let Some(chunk) = self.chunk().await? {
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+}
+
+impl std::fmt::Debug for Response {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Response").field("status", &self.status).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,63 @@
+//! Why a request has no answer. Neither a path nor a header stands in a message: they may hold a key.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::resolve::ResolveError;
+use super::target::Refused;
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum HttpError {
+    #[error("no answer within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+    #[error("nothing was heard for {} ms in the middle of an answer", .0.as_millis())]
+    Idle(Duration),
+    #[error("{host} is not asked: {why}")]
+    Refused { host: String, why: Refused },
+    #[error("the name '{name}': {why}")]
+    Name { name: String, why: ResolveError },
+    #[error("cannot connect to {host}: {source}")]
+    Connect { host: String, source: Arc<io::Error> },
+    #[error("no certificate authority is known here: {0}")]
+    Roots(String),
+    #[error("the certificate of {host} is not accepted: {source}")]
+    Tls { host: String, source: Arc<io::Error> },
+    #[error("the proxy {proxy} does not connect to {host}: {why}")]
+    Proxy { proxy: String, host: String, why: String },
+    #[error("the answer has more than {0} bytes")]
+    TooLarge(usize),
+    #[error("the answer is broken: {0}")]
+    Broken(String),
+}
+
+impl HttpError {
+    #[must_use]
+    pub fn refused(host: &str, why: Refused) -> Self {
+        match why {
+            Refused::Unresolved { name, why } => Self::Name { name, why },
+            why => Self::Refused { host: host.to_owned(), why },
+        }
+    }
+
+    /// Whether asking again later can have another end.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Roots(_))
+    }
+
+    /// What stands below an error of the HTTP library: ours, if the connection was not made.
+    pub(crate) fn of(error: &(dyn Error + 'static)) -> Self {
+        let mut below: Option<&(dyn Error + 'static)> = Some(error);
+        let mut words = Vec::new();
+        while let Some(error) = below {
+            if let Some(own) = error.downcast_ref::<Self>() {
+                return own.clone();
+            }
+            words.push(error.to_string());
+            below = error.source();
+        }
+        Self::Broken(words.join(": "))
+    }
+}

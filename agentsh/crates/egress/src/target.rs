@@ -1,0 +1,299 @@
+//! Where a URL leads, and whether agentsh goes there: one reading of the text for the check and for the connection.
+//!
+//! The reading is that of the WHATWG, as in browsers. A text that this reading has to repair (a backslash, a line break, a
+//! missing slash) may be read otherwise elsewhere, so it is refused instead of repaired.
+
+use std::cell::Cell;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use url::{Host, SyntaxViolation, Url};
+
+use super::resolve::{Answer, Lookup, ResolveError};
+use super::{special_names, special_use};
+
+/// Most names between the one that was asked for and its addresses.
+pub const MAX_CHAIN: usize = 8;
+
+/// Most redirections of one request.
+pub const MAX_REDIRECTS: usize = 3;
+
+/// What else than public addresses over TLS is allowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// `http:` and `https:` to this machine.
+    pub loopback: bool,
+    /// Blocks that are not public and allowed all the same.
+    pub permitted: Vec<IpNet>,
+    /// The user named the address himself: it may lie anywhere.
+    pub anywhere: bool,
+}
+
+impl Rules {
+    /// For an address that the user wrote in an own setting: anywhere, in plain text on this machine alone.
+    #[must_use]
+    pub fn users_word() -> Self {
+        Self { loopback: true, permitted: Vec::new(), anywhere: true }
+    }
+
+    fn permits(&self, address: IpAddr) -> bool {
+        let plain = address.to_canonical();
+        self.anywhere
+            || (self.loopback && plain.is_loopback())
+            || self.permitted.iter().any(|block| block.contains(&plain))
+    }
+}
+
+/// A URL that may be asked, if what its host resolves to is allowed as well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    url: Url,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("it is no URL: {0}")]
+    NoUrl(String),
+    #[error("other programs may read it otherwise: {0}")]
+    Ambiguous(&'static str),
+    #[error("it holds a user name or a password, which belong into a header")]
+    Credentials,
+    #[error("'{0}:' is not https")]
+    Scheme(String),
+    #[error("http leads to this machine alone, and '{0}' is not known to be here")]
+    PlainText(String),
+    #[error("'{0}' is no name of a host")]
+    Name(String),
+    #[error("port 0 cannot be connected to")]
+    Port,
+    #[error("'{name}' is not public ({why})")]
+    SpecialName { name: String, why: &'static str },
+    #[error("{address} is not public ({why})")]
+    Special { address: IpAddr, why: &'static str },
+    #[error("'{name}' leads to {address}, which is not public ({why})")]
+    LeadsTo { name: String, address: IpAddr, why: &'static str },
+    #[error("'{name}' leads to '{alias}', which is not public ({why})")]
+    Alias { name: String, alias: String, why: &'static str },
+    #[error("'{0}' leads to itself")]
+    Loop(String),
+    #[error("'{name}' is {count} names away from an address; at most {MAX_CHAIN}")]
+    Chain { name: String, count: usize },
+    #[error("it is redirected more than {MAX_REDIRECTS} times")]
+    Redirects,
+    #[error("it is redirected from https to http")]
+    Weaker,
+    #[error("'{name}': {why}")]
+    Unresolved { name: String, why: ResolveError },
+}
+
+impl Target {
+    /// # Errors
+    /// What the text alone shows to be refused.
+    pub fn parse(text: &str, rules: &Rules) -> Result<Self, Refused> {
+        Self::of(read(text, None)?, rules)
+    }
+
+    /// Where a redirection from here leads: three of them at most, and none from TLS to plain text.
+    ///
+    /// # Errors
+    /// As [`Target::parse`], and when the redirection itself is not followed.
+    pub fn redirected(&self, location: &str, before: usize, rules: &Rules) -> Result<Self, Refused> {
+        if before >= MAX_REDIRECTS {
+            return Err(Refused::Redirects);
+        }
+        let next = Self::of(read(location, Some(&self.url))?, rules)?;
+        if next.is_plain() && !self.is_plain() {
+            return Err(Refused::Weaker);
+        }
+        Ok(next)
+    }
+
+    /// The same for a URL that was read before.
+    ///
+    /// # Errors
+    /// As [`Target::parse`].
+    pub fn of(url: Url, rules: &Rules) -> Result<Self, Refused> {
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(Refused::Credentials);
+        }
+        let plain = match url.scheme() {
+            "https" => false,
+            "http" => true,
+            other => return Err(Refused::Scheme(other.to_owned())),
+        };
+        if plain && !rules.loopback {
+            return Err(Refused::Scheme("http".to_owned()));
+        }
+        if url.port() == Some(0) {
+            return Err(Refused::Port);
+        }
+        let target = Self { url };
+        match target.literal() {
+            Some(address) => {
+                if plain && !address.to_canonical().is_loopback() {
+                    return Err(Refused::PlainText(address.to_string()));
+                }
+                check_literal(address, rules)?;
+            }
+            None => target.check_name(rules)?,
+        }
+        Ok(target)
+    }
+
+    fn check_name(&self, rules: &Rules) -> Result<(), Refused> {
+        let name = self.name();
+        if !special_names::is_name(name) {
+            return Err(Refused::Name(name.to_owned()));
+        }
+        if rules.anywhere || !rules.permitted.is_empty() || (rules.loopback && is_localhost(name)) {
+            return Ok(());
+        }
+        match special_names::special(name) {
+            Some(why) => Err(Refused::SpecialName { name: name.to_owned(), why }),
+            None => Ok(()),
+        }
+    }
+
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The address, where the host is one.
+    #[must_use]
+    pub fn literal(&self) -> Option<IpAddr> {
+        match self.url.host() {
+            Some(Host::Ipv4(address)) => Some(address.into()),
+            Some(Host::Ipv6(address)) => Some(address.into()),
+            _ => None,
+        }
+    }
+
+    /// The host as it is asked for: without a dot at its end.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let host = self.url.host_str().unwrap_or_default();
+        host.strip_suffix('.').unwrap_or(host)
+    }
+
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.url.port_or_known_default().unwrap_or(443)
+    }
+
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.url.scheme() == "http"
+    }
+
+    /// The addresses to connect to.
+    ///
+    /// # Errors
+    /// When the name cannot be resolved, or leads to what is not allowed.
+    pub async fn resolve(&self, rules: &Rules, lookup: &Lookup) -> Result<Vec<IpAddr>, Refused> {
+        match self.literal() {
+            Some(address) => Ok(vec![address.to_canonical()]),
+            None => self.addresses(lookup(self.name().to_owned()).await, rules),
+        }
+    }
+
+    /// Whether both are one origin: scheme, host and port.
+    #[must_use]
+    pub fn same_origin(&self, other: &Self) -> bool {
+        self.url.origin() == other.url.origin()
+    }
+
+    /// The addresses to connect to, out of what the resolver said: all of them, or none. A name with one address that is not
+    /// allowed is not asked at its others.
+    ///
+    /// # Errors
+    /// The first thing that is not allowed.
+    pub fn addresses(
+        &self,
+        answer: Result<Answer, ResolveError>,
+        rules: &Rules,
+    ) -> Result<Vec<IpAddr>, Refused> {
+        let name = || self.name().to_owned();
+        let answer = answer.map_err(|why| Refused::Unresolved { name: name(), why })?;
+        self.check_chain(&answer.chain, rules)?;
+        for address in &answer.addresses {
+            if let Some(why) = special_use::special(*address)
+                && !rules.permits(*address)
+            {
+                return Err(Refused::LeadsTo { name: name(), address: *address, why });
+            }
+            if self.is_plain() && !address.to_canonical().is_loopback() {
+                return Err(Refused::PlainText(name()));
+            }
+        }
+        if answer.addresses.is_empty() {
+            return Err(Refused::Unresolved { name: name(), why: ResolveError::NotFound });
+        }
+        Ok(answer.addresses)
+    }
+
+    fn check_chain(&self, chain: &[String], rules: &Rules) -> Result<(), Refused> {
+        let name = self.name();
+        if chain.len() > MAX_CHAIN {
+            return Err(Refused::Chain { name: name.to_owned(), count: chain.len() });
+        }
+        for (index, alias) in chain.iter().enumerate() {
+            if alias == name || chain.iter().take(index).any(|earlier| earlier == alias) {
+                return Err(Refused::Loop(name.to_owned()));
+            }
+            if rules.anywhere || !rules.permitted.is_empty() {
+                continue;
+            }
+            if let Some(why) = special_names::special(alias) {
+                return Err(Refused::Alias { name: name.to_owned(), alias: alias.clone(), why });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(text: &str, base: Option<&Url>) -> Result<Url, Refused> {
+    let violation = Cell::new(None);
+    let note = |found: SyntaxViolation| {
+        if is_ambiguous(found) && violation.get().is_none() {
+            violation.set(Some(found));
+        }
+    };
+    let parsed = Url::options().base_url(base).syntax_violation_callback(Some(&note)).parse(text);
+    let url = parsed.map_err(|error| Refused::NoUrl(error.to_string()))?;
+    match violation.get() {
+        Some(found) => Err(Refused::Ambiguous(found.description())),
+        None => Ok(url),
+    }
+}
+
+fn is_localhost(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+fn check_literal(address: IpAddr, rules: &Rules) -> Result<(), Refused> {
+    if rules.permits(address) {
+        return Ok(());
+    }
+    // A resolver may translate an IPv4 address for this network; nobody has a reason to write a translated one down.
+    let why = special_use::special(address)
+        .or_else(|| special_use::is_translated(address).then_some("IPv4 translated to IPv6, RFC 6052"));
+    why.map_or(Ok(()), |why| Err(Refused::Special { address, why }))
+}
+
+/// Faults that readers repair in different ways, or not at all. The others change no host.
+fn is_ambiguous(violation: SyntaxViolation) -> bool {
+    matches!(
+        violation,
+        SyntaxViolation::Backslash
+            | SyntaxViolation::C0SpaceIgnored
+            | SyntaxViolation::ExpectedDoubleSlash
+            | SyntaxViolation::NullInFragment
+            | SyntaxViolation::TabOrNewlineIgnored
+            | SyntaxViolation::UnencodedAtSign
+    )
+}
+
+#[cfg(test)]
+#[path = "target_tests.rs"]
+mod tests;

@@ -1,0 +1,68 @@
+//! Server and tool lists: `server_policy`, `tool_policy`, `fail_closed`. Advisory while the policy is not enforced. What
+//! they say is judged in one place, `policy::mcp`, which `policy explain` asks as well.
+
+use crate::decision::{Check, Matter, Report, Subject};
+use crate::policy::McpPolicy;
+use crate::policy::mcp::{Definition, ListAnswer, ListReason, Tool};
+use crate::types::ServerId;
+use crate::verdict::{Outcome, Reason, Verdict};
+
+#[derive(Clone, Debug)]
+pub struct Lists {
+    policy: McpPolicy,
+}
+
+impl Lists {
+    #[must_use]
+    pub fn new(policy: &McpPolicy) -> Self {
+        Self { policy: policy.clone() }
+    }
+
+    /// May the server be started?
+    pub fn judge_server(&self, server: &ServerId) -> Verdict {
+        verdict(self.policy.server_listed(server))
+    }
+
+    /// May the tool be seen and called, as far as the lists say? Server first, then tool.
+    pub fn judge_tool(&self, tool: Tool<'_>) -> Verdict {
+        verdict(self.policy.tool_listed(tool))
+    }
+}
+
+impl Check for Lists {
+    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        let server = subject.server;
+        match subject.matter {
+            Matter::Server => report.rule(self.judge_server(server)),
+            Matter::Definition { name, hash, .. } => {
+                let definition = Definition::Hash(hash);
+                report.rule(self.judge_tool(Tool { server, name, definition, listed: true }));
+            }
+            Matter::Call { tool, hash, .. } => {
+                let definition = hash.map_or(Definition::Unknown, Definition::Hash);
+                let listed = hash.is_some();
+                report.rule(self.judge_tool(Tool { server, name: tool, definition, listed }));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn verdict(answer: ListAnswer) -> Verdict {
+    let outcome = match (answer.allow, answer.enforced) {
+        (true, _) => Outcome::Allow,
+        (false, true) => Outcome::Block,
+        (false, false) => Outcome::Alert,
+    };
+    let reason = match answer.reason {
+        ListReason::NoRule => Reason::NoRule,
+        ListReason::ServerAllowed => Reason::ServerAllowed,
+        ListReason::ServerNotAllowlisted => Reason::ServerNotAllowlisted,
+        ListReason::ServerDenied => Reason::ServerDenied,
+        ListReason::ToolAllowed => Reason::ToolAllowed,
+        ListReason::ToolNotAllowlisted => Reason::ToolNotAllowlisted,
+        ListReason::ToolDenied => Reason::ToolDenied,
+        ListReason::UnknownTool => Reason::UnknownTool,
+    };
+    Verdict::new(outcome, reason, answer.rule)
+}

@@ -1,0 +1,90 @@
+//! Where a marker may stand.
+
+use std::borrow::Cow;
+
+use crate::decision::Rewrite;
+use crate::json::{Json, has_lone_surrogate, spell, unescape};
+use crate::taint::marker;
+
+/// Texts of this length are marked, in bytes: a line that says what was done is not worth the tokens, and whoever copies
+/// out of a long text seldom takes its end.
+const MARKED: std::ops::RangeInclusive<usize> = 160..=64 << 10;
+
+/// The text of a result that may carry a marker: its place in `content`, and what it says. At most one, and none in a
+/// result that has a structured twin, which a client may compare with the text.
+#[must_use]
+pub fn markable<'j>(result: &'j Json<'_>) -> Option<(usize, Cow<'j, str>)> {
+    if result.member("structuredContent").is_some() {
+        return None;
+    }
+    let items = result.member("content")?.as_array()?;
+    items.iter().enumerate().find_map(|(at, item)| {
+        if item.member("type").and_then(Json::as_text).as_deref() != Some("text") {
+            return None;
+        }
+        match item.member("text")? {
+            // Written anew it would not be the same.
+            Json::String(raw) if !MARKED.contains(&raw.len()) || has_lone_surrogate(raw) => None,
+            text => text.as_text().filter(|text| marker::is_prose(text)).map(|text| (at, text)),
+        }
+    })
+}
+
+/// Puts `text` in place of the text of an item of `content`, in a whole answer.
+#[must_use]
+pub fn mark_of(answer: &Json<'_>, item: usize, text: &str) -> Option<Rewrite> {
+    let (result_at, result) = member_at(answer, "result")?;
+    let (content_at, content) = member_at(result, "content")?;
+    let (text_at, _) = member_at(content.as_array()?.get(item)?, "text")?;
+    Some(Rewrite { path: vec![result_at, content_at, item, text_at], spelled: spell(text) })
+}
+
+fn member_at<'j, 'a>(value: &'j Json<'a>, name: &str) -> Option<(usize, &'j Json<'a>)> {
+    let members = value.as_object()?;
+    let at = members.iter().position(|(other, _)| unescape(other) == name)?;
+    members.get(at).map(|(_, value)| (at, value))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    const PROSE: &str = "The ferry leaves at nine, so please bring the tickets and something warm to wear. Who is late \
+                         waits for the next one, which is slower and does not call at the small islands.";
+
+    fn place(result: &str) -> Option<usize> {
+        let text = result.replace("PROSE", PROSE);
+        let tree = crate::json::read(text.as_bytes()).unwrap();
+        markable(&tree).map(|(at, _)| at)
+    }
+
+    #[test]
+    fn only_prose_that_stands_alone_is_marked() {
+        assert_eq!(place(r#"{"content":[{"type":"text","text":"PROSE"}]}"#), Some(0));
+        assert_eq!(
+            place(
+                r#"{"content":[{"type":"text","text":"{\"a\":\"PROSE\"}"},{"type":"text","text":"PROSE"}]}"#
+            ),
+            Some(1)
+        );
+        for other in [
+            r#"{"content":[{"type":"text","text":"The ferry leaves at nine, so please bring the tickets and something warm."}]}"#,
+            r#"{"content":[{"type":"text","text":"PROSE"}],"structuredContent":{"text":"PROSE"}}"#,
+            r#"{"structuredContent":{"text":"PROSE"}}"#,
+            r#"{"content":[{"type":"text","text":"{\"a\": \"PROSE\"}"}]}"#,
+            r#"{"content":[{"type":"text","text":"\"PROSE\""}]}"#,
+            r#"{"content":[{"type":"text","text":"<p>PROSE</p>"}]}"#,
+            r#"{"content":[{"type":"text","text":"PROSE\n```\nPROSE\n```"}]}"#,
+            r#"{"content":[{"type":"text","text":"name, PROSE\nother, PROSE\nthird, PROSE"}]}"#,
+            r#"{"content":[{"type":"text","text":"PROSE \ud800"}]}"#,
+            r#"{"content":[{"type":"resource","resource":{"uri":"x:1","text":"PROSE"}}]}"#,
+            r#"{"content":[{"type":"image","text":"PROSE"}]}"#,
+            r#"{"contents":[{"type":"text","text":"PROSE"}]}"#,
+            r#"{"messages":[{"content":{"type":"text","text":"PROSE"}}]}"#,
+        ] {
+            assert_eq!(place(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a check found in a subject.
+
+use crate::json::Json;
+use crate::types::ToolId;
+use crate::verdict::Verdict;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Low,
+    Medium,
+    High,
+    Critical,
+}
+
+impl Severity {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// One detection, and what it alone would lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub verdict: Verdict,
+    /// What kind of text it is; None: data that flows, or a place that it goes to.
+    pub category: Option<String>,
+    /// Stable code of what found it.
+    pub detector: String,
+    pub severity: Severity,
+    /// Where it came in.
+    pub source: Option<ToolId>,
+    /// Where it would go, if that is known.
+    pub destination: Option<String>,
+    /// What stands around it: redacted, at most 50 characters on each side.
+    pub context: String,
+    /// JSON pointer into what was judged; `tool` for the tool's name.
+    pub pointer: String,
+    /// Decodings that led to it, outermost first.
+    pub decoded: Vec<&'static str>,
+    /// What was found, as a clause for the one who called.
+    pub what: String,
+}
+
+/// A string that is to be replaced before the subject is passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// Positions from the judged value down to the string: the how manieth item or member at each level.
+    pub path: Vec<usize>,
+    /// As it stands between quotes in JSON.
+    pub spelled: String,
+}
+
+impl Rewrite {
+    /// Puts every text into its place. What is not there is left out.
+    pub fn apply<'a>(rewrites: &'a [Self], value: &mut Json<'a>) {
+        for rewrite in rewrites {
+            let place = rewrite.path.iter().try_fold(&mut *value, |value, at| match value {
+                Json::Array(items) => items.get_mut(*at),
+                Json::Object(members) => members.get_mut(*at).map(|(_, value)| value),
+                _ => None,
+            });
+            if let Some(Json::String(raw)) = place {
+                *raw = &rewrite.spelled;
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! From what all checks said to one decision. Pure.
+
+use crate::types::RuleRef;
+use crate::verdict::{Outcome, Reason, Verdict};
+
+use super::{Finding, Rewrite};
+
+/// What the checks said about one subject so far.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    verdicts: Vec<Verdict>,
+    findings: Vec<Finding>,
+    rewrites: Vec<Rewrite>,
+    advisories: Vec<String>,
+}
+
+impl Report {
+    /// What a rule says. Without anything worse, the first of these stands on record.
+    pub fn rule(&mut self, verdict: Verdict) {
+        self.verdicts.push(verdict);
+    }
+
+    pub fn find(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    pub fn rewrite(&mut self, rewrites: impl IntoIterator<Item = Rewrite>) {
+        self.rewrites.extend(rewrites);
+    }
+
+    /// A sentence that goes in front of a result which passes.
+    pub fn advise(&mut self, sentence: String) {
+        self.advisories.push(sentence);
+    }
+
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        let found = self.findings.iter().map(|finding| &finding.verdict);
+        self.verdicts.iter().chain(found).any(Verdict::is_block)
+    }
+
+    /// The strictest outcome wins, of equal ones the first; every finding stays.
+    pub fn fold(self) -> Decision {
+        let mut decision = Decision {
+            verdict: Verdict::new(Outcome::Allow, Reason::NoRule, RuleRef::default_rule("sandbox.mcp")),
+            decided_by: None,
+            findings: Vec::new(),
+            rewrites: self.rewrites,
+            advisories: self.advisories,
+        };
+        let mut verdicts = self.verdicts.into_iter();
+        if let Some(first) = verdicts.next() {
+            decision.verdict = first;
+        }
+        for verdict in verdicts {
+            if verdict.outcome > decision.verdict.outcome {
+                decision.verdict = verdict;
+            }
+        }
+        self.findings.into_iter().for_each(|finding| decision.add(finding));
+        decision
+    }
+}
+
+/// What is to be done with one subject, why, and everything that was found.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Decision {
+    pub verdict: Verdict,
+    /// Which finding the verdict comes from; None: a rule.
+    pub decided_by: Option<usize>,
+    pub findings: Vec<Finding>,
+    pub rewrites: Vec<Rewrite>,
+    pub advisories: Vec<String>,
+}
+
+impl Decision {
+    /// Takes in what was found later, such as by an auditor.
+    pub fn add(&mut self, finding: Finding) {
+        if finding.verdict.outcome > self.verdict.outcome {
+            self.verdict = finding.verdict.clone();
+            self.decided_by = Some(self.findings.len());
+        }
+        self.findings.push(finding);
+    }
+
+    /// Takes in a verdict of whoever was asked. An answer to `Ask` replaces it; otherwise the stricter one stays.
+    pub fn answer(&mut self, verdict: Verdict) {
+        if self.verdict.outcome == Outcome::Ask || verdict.outcome > self.verdict.outcome {
+            self.verdict = verdict;
+            self.decided_by = None;
+        }
+    }
+
+    #[must_use]
+    pub fn is_block(&self) -> bool {
+        self.verdict.is_block()
+    }
+
+    /// The finding that decided.
+    #[must_use]
+    pub fn deciding(&self) -> Option<&Finding> {
+        self.findings.get(self.decided_by?)
+    }
+
+    /// What was found and did not stop it, as a clause.
+    #[must_use]
+    pub fn passed_finding(&self) -> Option<&str> {
+        self.findings.first().map(|finding| finding.what.as_str())
+    }
+}

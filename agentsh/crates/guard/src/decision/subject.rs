@@ -1,0 +1,53 @@
+//! What is judged.
+
+use std::time::Duration;
+
+use crate::json::Json;
+use crate::types::ServerId;
+
+/// Something that is about to pass between agent and server.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub server: &'a ServerId,
+    pub matter: Matter<'a>,
+    /// Time since any moment that is the same for all subjects of a session.
+    pub now: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Matter<'a> {
+    /// The server itself: may it be started?
+    Server,
+    /// A tool as the server lists it. Blocked: the client does not see it.
+    Definition { name: &'a str, hash: &'a str, definition: &'a Json<'a> },
+    /// A tool is called.
+    Call {
+        tool: &'a str,
+        /// Hash of the definition that was listed; None: it was never listed.
+        hash: Option<&'a str>,
+        arguments: Option<&'a Json<'a>>,
+    },
+    /// The client asks for something else, such as a resource.
+    Request { method: &'a str, params: Option<&'a Json<'a>> },
+    /// The whole answer to a call or to another request that brings content in: a result or an error.
+    Result { tool: &'a str, answer: &'a Json<'a> },
+    /// The server asks the client for something, such as `sampling/createMessage`.
+    ServerRequest { method: &'a str, params: Option<&'a Json<'a>> },
+    /// The client's result for a request of the server.
+    Answer { method: &'a str, result: &'a Json<'a> },
+}
+
+impl Matter<'_> {
+    /// What the record and messages call it: a tool's name or a method.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Server => "",
+            Self::Definition { name, .. } => name,
+            Self::Call { tool, .. } | Self::Result { tool, .. } => tool,
+            Self::Request { method, .. }
+            | Self::ServerRequest { method, .. }
+            | Self::Answer { method, .. } => method,
+        }
+    }
+}

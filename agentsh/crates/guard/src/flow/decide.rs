@@ -1,0 +1,208 @@
+//! One session's flow of data: results go in, arguments are judged.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::labels::{Labels, Sink, Source};
+use crate::json::{self, JsonError};
+use crate::taint::judge::{Decoder, Judge};
+use crate::taint::repeats::{Repeats, Said};
+use crate::taint::{self, Finding, Leaves, Origin, OriginId, Stored, marker};
+use crate::types::{RuleRef, ServerId};
+use crate::verdict::{Outcome, Reason, Verdict};
+
+/// So many different addresses out of one private result are a list that leaks, not addresses that are used.
+const MANY_REFERENCES: usize = 5;
+
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    pub taint: taint::Config,
+}
+
+/// Something of one server's results went, or would have gone, to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flowed {
+    pub finding: Finding,
+    pub origin: Origin,
+    /// Whether this finding by itself refuses the call.
+    pub refused: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Judged {
+    pub verdict: Verdict,
+    /// The worst first.
+    pub findings: Vec<Flowed>,
+    /// The agent has read something private and this call leaves: for rules about flows without a match.
+    pub private_to_external: bool,
+}
+
+/// Data flow of one session.
+#[derive(Debug)]
+pub struct Flow {
+    judge: Judge,
+    repeats: Repeats,
+    private_until: Option<Duration>,
+    lifetime: Duration,
+}
+
+impl Flow {
+    /// `key`: 32 random bytes. With the same key, what another session stored is found again.
+    #[must_use]
+    pub fn new(config: Config, key: &[u8; 32]) -> Self {
+        let taint = config.taint.clamped();
+        Self {
+            lifetime: taint.lifetime,
+            judge: Judge::new(taint, key),
+            repeats: Repeats::default(),
+            private_until: None,
+        }
+    }
+
+    /// Remembers what a server said.
+    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
+        self.note_private(&origin);
+        self.judge.remember(origin, result, decoder)
+    }
+
+    /// As [`Flow::remember`], of a result as it came, in JSON. One that the server gave within the last minute is
+    /// remembered already: only that it came again is noted.
+    ///
+    /// # Errors
+    /// When it is no JSON.
+    pub fn remember_json(
+        &mut self,
+        origin: Origin,
+        result: &[u8],
+        decoder: &dyn Decoder,
+    ) -> Result<Stored, JsonError> {
+        let (said, now) = (Said::new(&origin, result), origin.time);
+        let before = self.repeats.find(&said, now).filter(|id| self.judge.memory.origin(*id).is_some());
+        if let Some(id) = before {
+            self.note_private(&origin);
+            return Ok(self.judge.memory.remember_repeat(origin, id));
+        }
+        let stored = self.remember(origin, &Leaves::of(&json::read(result)?), decoder);
+        self.repeats.add(said, stored.id, now);
+        Ok(stored)
+    }
+
+    fn note_private(&mut self, origin: &Origin) {
+        if origin.private {
+            self.private_until = Some(origin.time + self.lifetime);
+        }
+    }
+
+    /// The id that a result will have when so many others are remembered before it.
+    #[must_use]
+    pub fn next_id(&self, others: usize) -> OriginId {
+        self.judge.memory.next_id(others)
+    }
+
+    /// Does what the last judgement left to be done when nobody waits.
+    pub fn settle(&mut self) {
+        self.judge.settle();
+    }
+
+    /// Judges the arguments of a call to `server`, which has these labels for this tool.
+    pub fn judge(
+        &mut self,
+        server: &ServerId,
+        labels: Labels,
+        call: &Leaves<'_>,
+        now: Duration,
+        decoder: &dyn Decoder,
+    ) -> Judged {
+        let leaving =
+            |origin: &Origin| origin.server != *server && labels.sink != Sink::Local && origin.private;
+        let found = self.judge.judge(server, call, now, decoder, &leaving);
+        let mut many: std::collections::BTreeMap<OriginId, BTreeSet<(&str, String)>> =
+            std::collections::BTreeMap::new();
+        for finding in found.iter().filter(|finding| finding.is_reference && finding.category == "email") {
+            many.entry(finding.origin).or_default().insert((finding.category, finding.context.clone()));
+        }
+        let mut findings: Vec<Flowed> = Vec::new();
+        for finding in found {
+            let Some(origin) = self.judge.memory.origin(finding.origin).cloned() else { continue };
+            let is_list =
+                many.get(&finding.origin).is_some_and(|references| references.len() >= MANY_REFERENCES);
+            let refused = leaving(&origin) && (!finding.is_reference || is_list);
+            findings.push(Flowed { finding, origin, refused });
+        }
+        findings.sort_by(|one, other| {
+            (other.refused, other.finding.severity).cmp(&(one.refused, one.finding.severity))
+        });
+        let verdict = match findings.first().filter(|flowed| flowed.refused) {
+            Some(flowed) => {
+                self.judge.take_back(server);
+                Verdict::new(Outcome::Block, Reason::Tainted, RuleRef::default_rule(flowed.finding.rule))
+            }
+            None => Verdict::new(Outcome::Allow, Reason::NoRule, RuleRef::default_rule("taint")),
+        };
+        let private_to_external =
+            labels.sink != Sink::Local && self.private_until.is_some_and(|until| now < until);
+        Judged { verdict, findings, private_to_external }
+    }
+
+    /// Marks one text of a result that is remembered. None: it is no prose.
+    pub fn mark(
+        &mut self,
+        id: OriginId,
+        text: &str,
+        position: marker::Position,
+        random: u64,
+    ) -> Option<String> {
+        if !marker::is_prose(text) {
+            return None;
+        }
+        let number = self.judge.new_marker(id, random);
+        marker::mark(text, number, position, random)
+    }
+
+    /// A text that goes back to a server, without our markers. None: it has none.
+    #[must_use]
+    pub fn unmarked(&self, text: &str) -> Option<String> {
+        marker::strip(text, |number| self.judge.is_marker(number))
+    }
+
+    /// Takes back what [`Stored::record`] was, oldest first.
+    ///
+    /// # Errors
+    /// When it is not whole, or was written with another key.
+    pub fn import(
+        &mut self,
+        stored: &[u8],
+        now: Duration,
+    ) -> Result<Option<OriginId>, taint::persist::ImportError> {
+        let imported = self.judge.memory.import(stored, now)?;
+        if let Some(origin) = imported.and_then(|id| self.judge.memory.origin(id))
+            && origin.private
+        {
+            self.private_until = self.private_until.max(Some(origin.time + self.lifetime));
+        }
+        Ok(imported)
+    }
+
+    /// Everything that is remembered, oldest first.
+    pub fn origins(&self) -> impl Iterator<Item = (OriginId, &Origin)> {
+        self.judge.memory.origins()
+    }
+
+    /// Results that are remembered, and the bytes they take.
+    #[must_use]
+    pub fn load(&self) -> (usize, usize) {
+        (self.judge.memory.len(), self.judge.memory.size())
+    }
+}
+
+impl Origin {
+    /// Whether results of a server with these labels are private.
+    #[must_use]
+    pub fn is_private(labels: Labels) -> bool {
+        labels.source == Source::Private
+    }
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

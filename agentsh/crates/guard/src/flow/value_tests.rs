@@ -1,0 +1,251 @@
+//! Values of results in other clothes, and in the addresses that may be followed.
+
+use serde_json::json;
+
+use super::*;
+
+/// What looks like a secret in an address that stood there whole is part of the address.
+#[test]
+fn a_link_out_of_a_result_may_be_followed_and_its_parts_may_not_leave() {
+    let mut flow = flow();
+    let link = "https://gist.example.com/a/Zk3vQ9xT2mB7nR4wL8pD1sF6/raw/x.txt";
+    read(&mut flow, &format!("raw_url {link} size 12"), true, 1000);
+    let judged = send(&mut flow, "fetch", EXTERNAL, &json!({"url": link}));
+    assert!(!judged.verdict.is_block(), "{:?}", judged.findings);
+    for other in [
+        "Zk3vQ9xT2mB7nR4wL8pD1sF6".to_owned(),
+        format!("https://other.example/?x={}", "Zk3vQ9xT2mB7nR4wL8pD1sF6"),
+    ] {
+        assert!(send(&mut flow, "fetch", EXTERNAL, &json!({"url": other})).verdict.is_block(), "{other}");
+    }
+}
+
+#[test]
+fn values_are_found_backwards_and_in_other_alphabets() {
+    let mut flow = flow();
+    let said = "card 5105 1051 0510 5100, IBAN DE89370400440532013000, password: Gr4nite&7-mule-Oslo, \
+                dsn postgres://app:pa55w0rd-Kq7@db.internal:5432/main";
+    read(&mut flow, said, true, 1000);
+    let turned = |text: &str, by: u8| -> String {
+        let turn = |c: char, first: u8| char::from((c as u8 - first + by) % 26 + first);
+        text.chars()
+            .map(|c| match c {
+                'a'..='z' => turn(c, b'a'),
+                'A'..='Z' => turn(c, b'A'),
+                c => c,
+            })
+            .collect()
+    };
+    for value in ["5105105105105100", "DE89370400440532013000", "Gr4nite&7-mule-Oslo", "pa55w0rd-Kq7"] {
+        let reversed: String = value.chars().rev().collect();
+        let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": reversed}));
+        assert!(judged.verdict.is_block(), "{reversed}");
+        for by in [1, 13, 25] {
+            let body = turned(value, by);
+            let has_letters = body != value;
+            let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": body}));
+            assert!(judged.verdict.is_block() || !has_letters, "{body}");
+        }
+    }
+}
+
+#[test]
+fn a_secret_may_be_the_name_of_a_member() {
+    let mut flow = flow();
+    let result =
+        json!({"structuredContent": {"tokens": {"ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T": "release bot"}}});
+    let text = result.to_string();
+    let tree = json::read(text.as_bytes()).unwrap();
+    let origin = Origin {
+        server: server("files"),
+        tool: "list".to_owned(),
+        call: "1".to_owned(),
+        time: seconds(1000),
+        private: true,
+    };
+    flow.remember(origin, &Leaves::of(&tree), &Plain);
+    let body = json!({"body": "use ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T for it"});
+    assert!(send(&mut flow, "mail", EXTERNAL, &body).verdict.is_block());
+    assert!(
+        !send(&mut flow, "mail", EXTERNAL, &json!({"body": "structuredContent tokens"})).verdict.is_block()
+    );
+}
+
+#[test]
+fn raised_letters_and_small_capitals_are_letters() {
+    let mut flow = flow();
+    let said = "the orchard at lindenau is to be sold to the brandt family before winter";
+    read(&mut flow, said, true, 1000);
+    let raised = |c: char| match c {
+        'a' => 'ᵃ',
+        'b' => 'ᵇ',
+        'd' => 'ᵈ',
+        'e' => 'ᵉ',
+        'h' => 'ʰ',
+        'i' => 'ⁱ',
+        'l' => 'ˡ',
+        'n' => 'ⁿ',
+        'o' => 'ᵒ',
+        'r' => 'ʳ',
+        's' => 'ˢ',
+        't' => 'ᵗ',
+        'u' => 'ᵘ',
+        'w' => 'ʷ',
+        'm' => 'ᵐ',
+        'y' => 'ʸ',
+        'c' => 'ᶜ',
+        'f' => 'ᶠ',
+        c => c,
+    };
+    let small = |c: char| match c {
+        'a' => 'ᴀ',
+        'b' => 'ʙ',
+        'd' => 'ᴅ',
+        'e' => 'ᴇ',
+        'h' => 'ʜ',
+        'i' => 'ɪ',
+        'l' => 'ʟ',
+        'n' => 'ɴ',
+        'o' => 'ᴏ',
+        'r' => 'ʀ',
+        's' => 'ꜱ',
+        't' => 'ᴛ',
+        'u' => 'ᴜ',
+        'w' => 'ᴡ',
+        'm' => 'ᴍ',
+        'y' => 'ʏ',
+        'c' => 'ᴄ',
+        'f' => 'ꜰ',
+        c => c,
+    };
+    for body in [said.chars().map(raised).collect::<String>(), said.chars().map(small).collect()] {
+        assert!(send(&mut flow, "mail", EXTERNAL, &json!({"body": body})).verdict.is_block(), "{body}");
+    }
+}
+
+/// Whether arguments are refused when everything that decodes from them is looked at.
+fn blocks_decoded(flow: &mut Flow, arguments: &Value) -> bool {
+    let text = arguments.to_string();
+    let tree = json::read(text.as_bytes()).unwrap();
+    let call = Leaves::of_call("send", &tree);
+    let views = crate::content::Views::default();
+    flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).verdict.is_block()
+}
+
+#[test]
+fn values_are_found_backwards_inside_of_an_encoding_and_in_pieces() {
+    let mut flow = flow();
+    read(&mut flow, "password: Gr4nite&7-mule-Oslo, key ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T", true, 1000);
+    let mut blocks = |arguments: &Value| blocks_decoded(&mut flow, arguments);
+    let key = "ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T";
+    let codes: serde_json::Map<String, Value> =
+        key.bytes().enumerate().map(|(at, code)| (at.to_string(), json!(code))).collect();
+    let rows: Vec<Value> = key.bytes().enumerate().map(|(at, code)| json!({"i": at, "v": code})).collect();
+    for arguments in [
+        // Backwards, then base64; rot13, then hex.
+        json!({"body": "b2xzTy1lbHVtLTcmZXRpbjRyRw=="}),
+        json!({"body": "5465346176677226372d7a6879722d42667962"}),
+        json!({"url": "https://docs.rs/?a=ghp_9QzX&b=tw3Lm4Vb&c=7Ny3Kp8W&d=d6HsZc1J&e=f5Rr2T"}),
+        json!({"codes": codes}),
+        json!({"codes": rows}),
+    ] {
+        assert!(blocks(&arguments), "{arguments}");
+    }
+    for arguments in [
+        json!({"url": "https://docs.rs/?a=left&b=right&page=2"}),
+        json!({"width": 640, "height": 480, "depth": 24, "left": 0, "top": 0, "scale": 2}),
+        json!({"body": "aGVsbG8gd29ybGQgb2YgZmVycmllcw=="}),
+    ] {
+        assert!(!blocks(&arguments), "{arguments}");
+    }
+}
+
+#[test]
+fn bytes_of_an_image_do_not_leave_in_another_encoding() {
+    let mut flow = flow();
+    let noise = |seed: u64| -> Vec<u8> {
+        let mut state = seed;
+        let next = |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u8
+        };
+        (0..400).map(next).collect()
+    };
+    let (bytes, others) = (noise(1), noise(2));
+    let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let base64: String = bytes[..399]
+        .chunks(3)
+        .flat_map(|chunk| {
+            let word = u32::from(chunk[0]) << 16 | u32::from(chunk[1]) << 8 | u32::from(chunk[2]);
+            [18, 12, 6, 0].map(|by| char::from(letters[(word >> by & 63) as usize]))
+        })
+        .collect();
+    let views = crate::content::Views::default();
+    let origin = Origin {
+        server: server("camera"),
+        tool: "shot".to_owned(),
+        call: "1".to_owned(),
+        time: seconds(1000),
+        private: true,
+    };
+    let result = json!({"content": [{"type": "image", "data": base64, "mimeType": "image/png"}]}).to_string();
+    flow.remember(origin, &Leaves::of(&json::read(result.as_bytes()).unwrap()), &views);
+    let mut blocks = |arguments: &Value| blocks_decoded(&mut flow, arguments);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert!(!blocks(&json!({"body": hex(&others)})));
+    assert!(!blocks(&json!({"bytes": others})));
+    assert!(blocks(&json!({"body": hex(&bytes[40..200])})));
+    assert!(blocks(&json!({"bytes": bytes[..64].to_vec()})));
+}
+
+#[test]
+fn a_link_with_an_identifier_is_a_link_as_a_whole() {
+    let mut flow = flow();
+    let link = "https://packages.example.com/jobs/3b9e51c7-04fd-4a86-b21d-6f7c80a9d2e5?after=Wk3vQ9xT2mB7nR4wL8pD1sF6aB";
+    read(&mut flow, &format!("see {link} of today"), true, 1000);
+    assert!(!send(&mut flow, "fetch", EXTERNAL, &json!({"url": link})).verdict.is_block());
+    let other = "https://other.example/?x=Wk3vQ9xT2mB7nR4wL8pD1sF6aB";
+    assert!(send(&mut flow, "fetch", EXTERNAL, &json!({"url": other})).verdict.is_block());
+}
+
+#[test]
+fn an_id_is_found_however_it_is_written() {
+    let mut flow = flow();
+    read(&mut flow, "client Femke, BSN 246813507, and Carmen with DNI 50231674L", true, 1000);
+    for body in ["246813507", "it is 246 813 507.", "2468.13.507", "50231674l"] {
+        assert!(send(&mut flow, "mail", EXTERNAL, &json!({"body": body})).verdict.is_block(), "{body}");
+    }
+    assert!(!send(&mut flow, "mail", EXTERNAL, &json!({"body": "246 813 508"})).verdict.is_block());
+}
+
+#[test]
+fn lines_that_are_turned_one_by_one_are_read() {
+    let mut flow = flow();
+    let said =
+        "会议决定在明年春天之前出售河边的旧仓库并把三条生产线迁往西部的新厂区其余的员工将在六月得到通知";
+    read(&mut flow, said, true, 1000);
+    let characters: Vec<char> = said.chars().collect();
+    let lines: Vec<String> = characters.chunks(16).map(|line| line.iter().rev().collect()).collect();
+    for body in [said.chars().rev().collect(), lines.join("\n")] {
+        assert!(send(&mut flow, "mail", EXTERNAL, &json!({"body": body})).verdict.is_block(), "{body}");
+    }
+}
+
+#[test]
+fn what_was_refused_is_no_part_of_what_comes_next() {
+    let mut flow = flow();
+    read(&mut flow, "the key is ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T", true, 1000);
+    let mut blocks = |path: &str| blocks_decoded(&mut flow, &json!({"path": path}));
+    let encoded = "Z2hwXzlRelh0dzNMbTRWYjdOeTNLcDhXZDZIc1pjMUpmNVJyMlQ=";
+    assert!(!blocks("start.md"));
+    assert!(blocks(encoded));
+    for harmless in ["notes.md", "YW4gb3JkaW5hcnkgbm90ZSBhYm91dCBmZXJyaWVz", "main.py"] {
+        assert!(!blocks(harmless), "{harmless}");
+    }
+    // Pieces that were sent stay what they are, whatever is refused between them.
+    let pieces: Vec<&str> =
+        (0..encoded.len()).step_by(13).filter_map(|at| encoded.get(at..at + 13)).collect();
+    assert!(!blocks(pieces[0]));
+    assert!(blocks(encoded));
+    assert!(pieces[1..].iter().any(|piece| blocks(piece)));
+}

@@ -1,0 +1,49 @@
+//! Everything that is decided in one session, in one place.
+
+use std::time::Duration;
+
+use crate::checks::{Lists, Rates};
+use crate::decision::{Check, Decision, Matter, Report, Subject};
+use crate::policy::McpPolicy;
+use crate::types::ServerId;
+
+/// The checks of one session, in the order in which they are asked: cheap ones first.
+#[derive(Debug)]
+pub struct Guard {
+    checks: Vec<Box<dyn Check>>,
+}
+
+impl Guard {
+    /// With the checks that need nothing but the policy.
+    #[must_use]
+    pub fn new(policy: &McpPolicy) -> Self {
+        Self { checks: vec![Box::new(Lists::new(policy)), Box::new(Rates::new(&policy.rate_limits))] }
+    }
+
+    /// One check more, which is asked after the others.
+    pub fn add(&mut self, check: impl Check + 'static) {
+        self.checks.push(Box::new(check));
+    }
+
+    /// Asks the checks until one blocks.
+    pub fn decide(&mut self, server: &ServerId, matter: Matter<'_>, now: Duration) -> Decision {
+        let subject = Subject { server, matter, now };
+        let mut report = Report::default();
+        for check in &mut self.checks {
+            check.judge(&subject, &mut report);
+            if report.is_blocked() {
+                break;
+            }
+        }
+        report.fold()
+    }
+
+    /// Does what checks put off. To be called when nobody waits for an answer.
+    pub fn catch_up(&mut self) {
+        self.checks.iter_mut().for_each(|check| check.catch_up());
+    }
+}
+
+#[cfg(test)]
+#[path = "guard_tests.rs"]
+mod tests;

@@ -1,0 +1,292 @@
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may stop at the first surprise"
+)]
+
+use crate::decision::{Finding, Severity};
+use crate::json::Json;
+use crate::policy::{ListMode, Rate, Ruled, ToolRule};
+use crate::types::RuleRef;
+use crate::verdict::{Outcome, Reason, Verdict};
+
+use super::*;
+
+const HASH: &str = "sha256:00aa";
+
+fn at<T>(value: T, line: u64) -> Ruled<T> {
+    Ruled { value, rule: RuleRef { id: format!("rule-{line}"), file: "policy.yaml".to_owned(), line } }
+}
+
+fn rule(server: &str, tool: &str, hash: Option<&str>) -> ToolRule {
+    ToolRule { server: server.to_owned(), tool: tool.to_owned(), content_hash: hash.map(str::to_owned) }
+}
+
+fn enforced() -> McpPolicy {
+    McpPolicy {
+        enforce: true,
+        server_policy_rule: Some(at((), 1).rule),
+        tool_policy_rule: Some(at((), 2).rule),
+        ..McpPolicy::default()
+    }
+}
+
+fn called(guard: &mut Guard, server: &str, tool: &str, hash: Option<&str>, now: Duration) -> Verdict {
+    let matter = Matter::Call { tool, hash, arguments: None };
+    guard.decide(&ServerId(server.to_owned()), matter, now).verdict
+}
+
+fn sees(guard: &mut Guard, server: &str, name: &str, hash: &str) -> bool {
+    let matter = Matter::Definition { name, hash, definition: &Json::Null };
+    !guard.decide(&ServerId(server.to_owned()), matter, Duration::ZERO).is_block()
+}
+
+fn call(policy: &McpPolicy, server: &str, tool: &str, hash: Option<&str>) -> (Outcome, Reason, u64) {
+    let verdict = called(&mut Guard::new(policy), server, tool, hash, Duration::ZERO);
+    (verdict.outcome, verdict.reason, verdict.rule.line)
+}
+
+#[test]
+fn servers_by_list() {
+    let allow = McpPolicy {
+        server_policy: ListMode::Allowlist,
+        allowed_servers: vec![at("internal-*".to_owned(), 10), at("llm".to_owned(), 11)],
+        ..enforced()
+    };
+    let deny = McpPolicy {
+        server_policy: ListMode::Denylist,
+        denied_servers: vec![at("bad_?".to_owned(), 20)],
+        // A list of the other mode says nothing.
+        allowed_servers: vec![at("bad_1".to_owned(), 21)],
+        ..enforced()
+    };
+    for (policy, server, outcome, reason, line) in [
+        (&allow, "internal-db", Outcome::Allow, Reason::ServerAllowed, 10),
+        (&allow, "llm", Outcome::Allow, Reason::ServerAllowed, 11),
+        (&allow, "llm2", Outcome::Block, Reason::ServerNotAllowlisted, 1),
+        (&deny, "bad_1", Outcome::Block, Reason::ServerDenied, 20),
+        (&deny, "bad_10", Outcome::Allow, Reason::NoRule, 1),
+        (&enforced(), "any", Outcome::Allow, Reason::NoRule, 1),
+    ] {
+        let verdict =
+            Guard::new(policy).decide(&ServerId(server.to_owned()), Matter::Server, Duration::ZERO).verdict;
+        assert_eq!((verdict.outcome, verdict.reason, verdict.rule.line), (outcome, reason, line), "{server}");
+    }
+}
+
+#[test]
+fn tools_by_list_and_hash() {
+    let allow = McpPolicy {
+        tool_policy: ListMode::Allowlist,
+        allowed_tools: vec![
+            at(rule("db", "query_*", Some("SHA256:x")), 29),
+            at(rule("db", "query_*", Some("00AA")), 30),
+            at(rule("*", "read", Some("")), 31),
+        ],
+        ..enforced()
+    };
+    let deny = McpPolicy {
+        tool_policy: ListMode::Denylist,
+        denied_tools: vec![at(rule("*", "exec_*", None), 40), at(rule("db", "drop", Some(HASH)), 41)],
+        ..enforced()
+    };
+    for (policy, server, tool, hash, expected) in [
+        (&allow, "db", "query_a", Some(HASH), (Outcome::Allow, Reason::ToolAllowed, 30)),
+        (&allow, "db", "query_a", Some("sha256:ff"), (Outcome::Block, Reason::ToolNotAllowlisted, 2)),
+        (&allow, "db", "query_a", None, (Outcome::Block, Reason::ToolNotAllowlisted, 2)),
+        (&allow, "db2", "query_a", Some(HASH), (Outcome::Block, Reason::ToolNotAllowlisted, 2)),
+        (&allow, "x", "read", None, (Outcome::Allow, Reason::ToolAllowed, 31)),
+        (&deny, "x", "exec_sh", None, (Outcome::Block, Reason::ToolDenied, 40)),
+        (&deny, "x", "read", None, (Outcome::Allow, Reason::NoRule, 2)),
+        (&deny, "db", "drop", Some(HASH), (Outcome::Block, Reason::ToolDenied, 41)),
+        (&deny, "db", "drop", Some("sha256:ff"), (Outcome::Allow, Reason::NoRule, 2)),
+        (&deny, "db", "drop", None, (Outcome::Block, Reason::ToolDenied, 41)),
+    ] {
+        assert_eq!(call(policy, server, tool, hash), expected, "{server} {tool} {hash:?}");
+    }
+}
+
+#[test]
+fn the_server_is_judged_before_the_tool() {
+    let policy = McpPolicy {
+        server_policy: ListMode::Denylist,
+        denied_servers: vec![at("evil".to_owned(), 5)],
+        tool_policy: ListMode::Allowlist,
+        allowed_tools: vec![at(rule("*", "*", None), 6)],
+        ..enforced()
+    };
+    assert_eq!(call(&policy, "evil", "read", None), (Outcome::Block, Reason::ServerDenied, 5));
+    assert_eq!(call(&policy, "good", "read", None), (Outcome::Allow, Reason::ToolAllowed, 6));
+}
+
+#[test]
+fn a_policy_that_is_not_enforced_only_alerts() {
+    let policy = McpPolicy {
+        enforce: false,
+        tool_policy: ListMode::Denylist,
+        denied_tools: vec![at(rule("*", "exec", None), 7)],
+        ..McpPolicy::default()
+    };
+    assert_eq!(call(&policy, "x", "exec", None), (Outcome::Alert, Reason::ToolDenied, 7));
+    assert!(sees(&mut Guard::new(&policy), "x", "exec", HASH));
+}
+
+#[test]
+fn fail_closed_wants_a_tool_that_is_listed_and_allowed() {
+    let policy = McpPolicy {
+        fail_closed: true,
+        tool_policy: ListMode::Denylist,
+        denied_tools: vec![at(rule("*", "exec", None), 7)],
+        allowed_tools: vec![at(rule("*", "read", None), 8)],
+        written: [("fail_closed".to_owned(), at((), 3).rule)].into(),
+        ..enforced()
+    };
+    let unknown = (Outcome::Block, Reason::UnknownTool, 3);
+    assert_eq!(call(&policy, "x", "read", Some(HASH)), (Outcome::Allow, Reason::NoRule, 2));
+    assert_eq!(call(&policy, "x", "read", None), unknown);
+    assert_eq!(call(&policy, "x", "write", Some(HASH)), unknown);
+    assert_eq!(call(&policy, "x", "exec", Some(HASH)), (Outcome::Block, Reason::ToolDenied, 7));
+    assert_eq!(call(&policy, "x", "w", None).2, 3);
+}
+
+#[test]
+fn calls_are_limited_per_server_and_refusals_cost_nothing() {
+    let mut policy = McpPolicy {
+        tool_policy: ListMode::Denylist,
+        denied_tools: vec![at(rule("*", "exec", None), 7)],
+        ..enforced()
+    };
+    policy.rate_limits.default = Some(at(Rate { calls_per_minute: 60, burst: 2 }, 50));
+    policy
+        .rate_limits
+        .per_server
+        .insert(ServerId("slow".into()), at(Rate { calls_per_minute: 6, burst: 1 }, 51));
+    let mut guard = Guard::new(&policy);
+    let mut call =
+        |server: &str, tool: &str, ms: u64| called(&mut guard, server, tool, None, Duration::from_millis(ms));
+    assert_eq!(call("a", "read", 0).outcome, Outcome::Allow);
+    for _ in 0..5 {
+        assert_eq!(call("a", "exec", 0).reason, Reason::ToolDenied);
+    }
+    assert_eq!(call("a", "read", 0).outcome, Outcome::Allow);
+    let refused = call("a", "read", 0);
+    assert_eq!(
+        (refused.outcome, refused.reason, refused.rule.line),
+        (Outcome::Block, Reason::RateLimited, 50)
+    );
+    assert_eq!(refused.remedy(), "try again in 1.0 s");
+    assert_eq!(call("b", "read", 0).outcome, Outcome::Allow);
+    assert_eq!(call("slow", "read", 0).outcome, Outcome::Allow);
+    let slow = call("slow", "read", 1);
+    assert_eq!((slow.rule.line, slow.remedy().as_str()), (51, "try again in 10.0 s"));
+    assert_eq!(call("a", "read", 1000).outcome, Outcome::Allow);
+}
+
+#[test]
+fn a_rate_limit_counts_even_when_the_lists_are_not_enforced() {
+    let mut policy = McpPolicy::default();
+    policy.rate_limits.default = Some(at(Rate { calls_per_minute: 1, burst: 1 }, 50));
+    let mut guard = Guard::new(&policy);
+    assert_eq!(called(&mut guard, "x", "t", None, Duration::ZERO).outcome, Outcome::Allow);
+    assert_eq!(called(&mut guard, "x", "t", None, Duration::ZERO).outcome, Outcome::Block);
+}
+
+#[test]
+fn lists_of_the_project_narrow_and_never_widen() {
+    let project = McpPolicy {
+        tool_policy: ListMode::Denylist,
+        denied_tools: vec![at(rule("*", "write", None), 9)],
+        allowed_tools: vec![at(rule("*", "exec", None), 10)],
+        ..enforced()
+    };
+    let policy = McpPolicy {
+        tool_policy: ListMode::Denylist,
+        denied_tools: vec![at(rule("*", "exec", None), 7)],
+        narrowed_by: Some(Box::new(project)),
+        ..enforced()
+    };
+    assert_eq!(call(&policy, "x", "write", None), (Outcome::Block, Reason::ToolDenied, 9));
+    assert_eq!(call(&policy, "x", "exec", None), (Outcome::Block, Reason::ToolDenied, 7));
+    assert_eq!(call(&policy, "x", "read", None).0, Outcome::Allow);
+}
+
+#[test]
+fn the_tool_list_of_a_proxy_file_is_a_layer_of_its_own() {
+    let text = r#"{"servers": [{"id": "filesystem", "command": "npx"}, {"id": "web", "command": "uvx"}],
+        "allowed_tools": ["filesystem__read_*", "web__fetch"]}"#;
+    let file = crate::policy::proxy_file::parse("proxy.json", text).unwrap();
+    let mut guard = Guard::new(&file.narrow(&McpPolicy::default()));
+    let mut sees = |server: &str, tool: &str| sees(&mut guard, server, tool, "");
+    assert!(sees("filesystem", "read_file") && sees("web", "fetch"));
+    assert!(!sees("filesystem", "write_file") && !sees("web", "post"));
+}
+
+/// What a new check takes: a file like this, and a line in the list.
+#[derive(Debug)]
+struct LongestArgument(usize);
+
+impl Check for LongestArgument {
+    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        let Matter::Call { arguments: Some(Json::Object(members)), .. } = subject.matter else { return };
+        if members.iter().any(|(_, value)| matches!(value, Json::String(raw) if raw.len() > self.0)) {
+            let rule = RuleRef::default_rule("longest_argument");
+            report.rule(Verdict::new(Outcome::Block, Reason::ToolDenied, rule));
+        }
+    }
+}
+
+#[test]
+fn a_check_more_is_one_line() {
+    let mut guard = Guard::new(&McpPolicy::default());
+    guard.add(LongestArgument(4));
+    let mut outcome = |text: &str| {
+        let arguments = crate::json::read(text.as_bytes()).unwrap();
+        let matter = Matter::Call { tool: "t", hash: None, arguments: Some(&arguments) };
+        guard.decide(&ServerId("x".to_owned()), matter, Duration::ZERO).verdict.outcome
+    };
+    assert_eq!(outcome(r#"{"a":"1234"}"#), Outcome::Allow);
+    assert_eq!(outcome(r#"{"a":"12345"}"#), Outcome::Block);
+}
+
+fn finding(outcome: Outcome, what: &str) -> Finding {
+    Finding {
+        verdict: Verdict::new(outcome, Reason::Tainted, RuleRef::default_rule(what)),
+        category: None,
+        detector: "d".to_owned(),
+        severity: Severity::High,
+        source: None,
+        destination: None,
+        context: String::new(),
+        pointer: String::new(),
+        decoded: Vec::new(),
+        what: what.to_owned(),
+    }
+}
+
+#[test]
+fn the_strictest_wins_and_every_finding_stays() {
+    let rule = |outcome, line| Verdict::new(outcome, Reason::ToolAllowed, at((), line).rule);
+    let mut report = Report::default();
+    report.rule(rule(Outcome::Allow, 1));
+    report.find(finding(Outcome::Allow, "logged"));
+    report.find(finding(Outcome::Alert, "first"));
+    report.find(finding(Outcome::Alert, "second"));
+    assert!(!report.is_blocked());
+    let mut decision = report.fold();
+    assert_eq!(decision.findings.len(), 3);
+    assert_eq!(decision.deciding().unwrap().what, "first");
+    decision.add(finding(Outcome::Block, "third"));
+    assert_eq!(decision.deciding().unwrap().what, "third");
+    // Somebody who was asked cannot take a refusal back.
+    decision.answer(rule(Outcome::Allow, 2));
+    assert!(decision.is_block());
+
+    let mut report = Report::default();
+    report.rule(rule(Outcome::Allow, 1));
+    report.rule(rule(Outcome::Ask, 3));
+    let mut decision = report.fold();
+    assert_eq!((decision.verdict.outcome, decision.verdict.rule.line), (Outcome::Ask, 3));
+    decision.answer(rule(Outcome::Allow, 4));
+    assert_eq!((decision.verdict.outcome, decision.verdict.rule.line), (Outcome::Allow, 4));
+}

@@ -1,0 +1,24 @@
+//! The decision engine: pure. No input or output, no clock, no runtime; time comes in as a parameter.
+
+use agentsh_base::{json, types};
+use agentsh_policy as policy;
+
+pub(crate) mod ascii;
+pub mod checks;
+pub mod content;
+pub mod decision;
+pub mod destination;
+pub mod flow;
+pub mod interface;
+pub mod rate;
+pub mod secrets;
+pub mod taint;
+pub mod text;
+pub mod threads;
+pub mod verdict;
+
+mod guard;
+
+pub use decision::{Check, Decision, Finding, Matter, Refusal, Report, Rewrite, Severity, Subject};
+pub use guard::Guard;
+pub use verdict::{Outcome, Reason, Verdict};

@@ -1,0 +1,399 @@
+//! What in the arguments of a call came out of a result.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+use super::findings::{Bounds, MARKER, Search, context};
+use super::known::MAX_SAID;
+use super::leaves::{Leaf, Leaves, Role};
+use super::marker::{self, Mark};
+use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
+use super::scan::{Hit, Leaving, Scanner};
+use super::sinks::{Pushed, Sinks};
+use super::symbols::Folded;
+use super::turned::pieces_of_query;
+use crate::secrets;
+use crate::threads::side_by_side;
+use crate::types::ServerId;
+
+pub use super::findings::{Finding, Findings, Severity};
+
+/// Markers that stand for something before those of forgotten results are swept, and at most.
+const MIN_SWEEP: usize = 1024;
+const MAX_MARKERS: usize = 65_000;
+
+/// Bytes of all leaves together that are decoded once more as one text.
+const MAX_JOINED: usize = 64 * 1024;
+const MIN_DECODED: usize = 8;
+/// A shorter name of a member is no secret.
+const MIN_SECRET_NAME: usize = 12;
+/// Bytes of all leaves together that are read backwards, and of one that is read in every alphabet.
+const MAX_REVERSED: usize = 64 * 1024;
+pub(super) const MAX_SHIFTED: usize = 64;
+/// Decoded texts that are read backwards as well, and how long they may be, in bytes.
+const MAX_TURNED: usize = 24;
+const MAX_LOOKED_UP: usize = 256;
+/// Bytes of decoded text that one result may add to the memory.
+const MAX_DECODED: usize = 2 << 20;
+
+/// One text that decodes from another.
+pub struct View<'a> {
+    pub text: &'a str,
+    /// The names of the steps, outermost first.
+    pub how: &'a dyn Fn() -> Vec<&'static str>,
+    /// The same characters or words in another order: a guess that fits every text, and no encoding.
+    pub is_rearranged: bool,
+}
+
+/// Shows every text that decodes from a text, the text itself not among them.
+pub trait Decoder: Sync {
+    fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>));
+
+    /// The same of a text that others decode as well: what one of them finds serves all.
+    fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
+
+    /// Decodes a text for the one who asks next.
+    fn prepare(&self, leaf: &Leaf<'_>);
+}
+
+/// Decodes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plain;
+
+impl Decoder for Plain {
+    fn decode(&self, _: &str, _: &mut dyn FnMut(View<'_>)) {}
+
+    fn decode_leaf(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
+
+    fn prepare(&self, _: &Leaf<'_>) {}
+}
+
+/// What decodes from the texts of a result.
+fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
+    let mut decoded = Vec::new();
+    let mut room = MAX_DECODED;
+    let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
+    for leaf in texts {
+        decoder.decode(&leaf.text, &mut |view| {
+            if !view.is_rearranged && view.text.len() <= room {
+                room -= view.text.len();
+                decoded.push(view.text.to_owned());
+            }
+        });
+    }
+    decoded
+}
+
+/// The memory, and what was sent before.
+#[derive(Debug)]
+pub struct Judge {
+    pub memory: TaintMemory,
+    pub(super) sinks: Sinks,
+    /// What the last call added to them.
+    pub(super) pushed: Vec<(u64, Pushed)>,
+    pub(super) scanner: Scanner,
+    markers: BTreeMap<u16, OriginId>,
+    /// Every number that was ever a marker: what was forgotten is still taken out of what goes back.
+    marked: BTreeSet<u16>,
+    /// So many markers until those of forgotten results are swept.
+    sweep_at: usize,
+    /// What the last call sent as its values.
+    values: Folded,
+    unsaid: Option<Unsaid>,
+    pub(super) single: Folded,
+}
+
+/// What of the last call is the agent's own, and is not yet known as that.
+#[derive(Debug)]
+struct Unsaid {
+    /// Symbols that came out of a result; None when nobody looked.
+    tainted: Option<Vec<Range<usize>>>,
+    pairs: Vec<u32>,
+}
+
+impl Judge {
+    #[must_use]
+    pub fn new(config: Config, key: &[u8; 32]) -> Self {
+        Self {
+            memory: TaintMemory::new(config, key),
+            sinks: Sinks::default(),
+            pushed: Vec::new(),
+            scanner: Scanner::default(),
+            markers: BTreeMap::new(),
+            marked: BTreeSet::new(),
+            sweep_at: MIN_SWEEP,
+            values: Folded::default(),
+            unsaid: None,
+            single: Folded::default(),
+        }
+    }
+
+    /// Remembers every text of a result, and every text that decodes from one.
+    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
+        self.settle();
+        let texts = result.items.iter().filter(|leaf| is_said(leaf)).map(|leaf| &*leaf.text);
+        self.memory.remember(origin, texts, || decoded(result, decoder))
+    }
+
+    /// Does what the last call left to be done when nobody waits.
+    pub fn settle(&mut self) {
+        let Some(Unsaid { tainted, pairs }) = self.unsaid.take() else { return };
+        let tainted = tainted.unwrap_or_else(|| places(&self.scanner.copies(&self.memory, &self.values)));
+        let TaintMemory { known, hasher, .. } = &mut self.memory;
+        known.say(hasher, &self.values, &tainted);
+        pairs.iter().for_each(|tag| known.say_pair(hasher, *tag));
+        self.values.clear();
+    }
+
+    /// The number of a marker that now stands for a result, which may be one that is yet to be remembered. `random`
+    /// chooses it.
+    pub fn new_marker(&mut self, origin: OriginId, random: u64) -> u16 {
+        let mut number = (random ^ random >> 16 ^ random >> 32 ^ random >> 48) as u16;
+        if self.markers.len() >= self.sweep_at {
+            self.markers.retain(|_, origin| !self.memory.is_forgotten(*origin));
+            self.sweep_at = (2 * self.markers.len()).clamp(MIN_SWEEP, MAX_MARKERS);
+        }
+        while self.markers.contains_key(&number) && self.markers.len() < MAX_MARKERS {
+            number = number.wrapping_add(1);
+        }
+        self.markers.insert(number, origin);
+        self.marked.insert(number);
+        number
+    }
+
+    /// Whether a marker is one of ours.
+    #[must_use]
+    pub fn is_marker(&self, number: u16) -> bool {
+        self.marked.contains(&number)
+    }
+
+    /// Everything in the arguments that came out of a result, whatever the server, up to a number that is counted
+    /// apart for results that are `leaving`: those that may not go there. Nothing is looked for when there are none of
+    /// them: whatever the call holds may go where it goes. Remembers what is sent, for the next call.
+    pub fn judge(
+        &mut self,
+        sink: &ServerId,
+        call: &Leaves<'_>,
+        now: Duration,
+        decoder: &dyn Decoder,
+        leaving: Leaving<'_>,
+    ) -> Findings {
+        self.settle();
+        self.memory.expire(now);
+        let mut search = Search::new(call, leaving);
+        let mut values = std::mem::take(&mut self.values);
+        let looks = self.memory.sources.iter().any(leaving);
+        let most = if looks { usize::MAX } else { MAX_SAID };
+        let bounds = fold(call, &mut values, most, |leaf| matches!(leaf.role, Role::Text | Role::Number));
+        let mut tainted = None;
+        if looks {
+            search.links = self.links(call);
+            let (hits, ()) = side_by_side(
+                call.length(),
+                || self.stream(&values, &bounds, &mut search),
+                || call.items.iter().filter(is_decoded).for_each(|leaf| decoder.prepare(leaf)),
+            );
+            tainted = Some(places(&hits));
+            self.names(&mut search);
+            self.sorted(call, &mut search);
+            self.markers(&mut search);
+            self.words(&mut search);
+            self.decoded(decoder, &mut search);
+        }
+        let pairs = self.near(&mut search);
+        self.earlier_calls(sink, now, looks.then_some(decoder), &mut search);
+        self.values = values;
+        self.unsaid = Some(Unsaid { tainted, pairs });
+        self.single.clear();
+        if looks { search.found } else { Findings::new() }
+    }
+
+    fn stream(&mut self, text: &Folded, bounds: &Bounds, search: &mut Search<'_, '_>) -> Vec<Hit> {
+        let hits = self.scanner.scan(&self.memory, text, search.leaving);
+        for hit in &hits.list {
+            search.hit(hit, bounds);
+        }
+        search.crowded(&hits, bounds.last().map_or(0, |bound| bound.2), Vec::new());
+        hits.list
+    }
+
+    /// Names of members, and the name of the tool.
+    fn names(&mut self, search: &mut Search<'_, '_>) {
+        let mut text = std::mem::take(&mut self.single);
+        for role in [Role::Name, Role::Tool] {
+            let bounds = fold(search.call, &mut text, usize::MAX, |leaf| leaf.role == role);
+            self.stream(&text, &bounds, search);
+        }
+        self.single = text;
+    }
+
+    /// The values once more, in the order of their names.
+    fn sorted(&mut self, call: &Leaves<'_>, search: &mut Search<'_, '_>) {
+        let mut order: Vec<usize> =
+            (0..call.items.len()).filter(|at| call.items[*at].role == Role::Text).collect();
+        if !(2..=256).contains(&order.len())
+            || order.iter().map(|at| call.items[*at].text.len()).sum::<usize>() > MAX_JOINED
+        {
+            return;
+        }
+        let before = order.clone();
+        order.sort_by_cached_key(|at| natural(&call.pointer(*at)));
+        if order == before {
+            return;
+        }
+        let mut text = std::mem::take(&mut self.single);
+        text.clear();
+        let mut bounds = Vec::new();
+        for at in order {
+            bounds.push((text.symbols.len(), text.letters.len(), at));
+            text.push(&call.items[at].text);
+        }
+        self.stream(&text, &bounds, search);
+        self.single = text;
+    }
+
+    fn markers(&self, search: &mut Search<'_, '_>) {
+        let call = search.call;
+        for (at, leaf) in call.items.iter().enumerate() {
+            for mark in marker::find(&leaf.text) {
+                self.marker(&mark, at, &leaf.text, Vec::new(), search);
+            }
+        }
+    }
+
+    fn marker(
+        &self,
+        mark: &Mark,
+        leaf: usize,
+        text: &str,
+        chain: Vec<&'static str>,
+        search: &mut Search<'_, '_>,
+    ) {
+        // A damaged one does not say whose it is: the newest marked result stands for it.
+        let id = match mark.number {
+            Some(number) => self.markers.get(&number).copied(),
+            None => self.markers.values().max().copied(),
+        };
+        if let Some((id, origin)) = id.and_then(|id| Some((id, self.memory.origin(id)?))) {
+            let context = context(text, mark.at.clone());
+            let whence = search.whence(id, origin);
+            search.push(MARKER, "marker", Severity::High, leaf, context, whence, chain, false);
+        }
+    }
+
+    /// Every text that decodes from a leaf, and from all of them together.
+    fn decoded(&mut self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
+        let call = search.call;
+        let mut joined = String::new();
+        let (mut backwards, mut turns) = (MAX_REVERSED, MAX_TURNED);
+        let mut parts = 0;
+        for (at, leaf) in call.items.iter().enumerate() {
+            if leaf.role == Role::Codes {
+                self.view(&leaf.text, at, &|| vec!["char-codes"], search);
+            }
+            if is_decoded(&leaf) {
+                decoder.decode_leaf(leaf, &mut |view| {
+                    self.view(view.text, at, view.how, search);
+                    if turns > 0
+                        && !view.is_rearranged
+                        && (MIN_DECODED..=MAX_LOOKED_UP).contains(&view.text.len())
+                    {
+                        turns -= 1;
+                        self.permuted(view.text, at, view.how, &mut backwards, search);
+                    }
+                });
+            }
+            if leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED {
+                self.permuted(&leaf.text, at, &Vec::new, &mut backwards, search);
+                if let Some(pieces) = pieces_of_query(&leaf.text) {
+                    self.view(&pieces, at, &|| vec!["query"], search);
+                }
+            }
+            if leaf.role == Role::Text && joined.len() + leaf.text.len() <= MAX_JOINED {
+                parts += 1;
+                joined.push_str(&leaf.text);
+            }
+        }
+        if parts > 1 && joined.len() >= MIN_DECODED {
+            let first = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
+            decoder.decode(&joined, &mut |view| self.view(view.text, first, view.how, search));
+        }
+    }
+
+    pub(super) fn view(
+        &mut self,
+        text: &str,
+        leaf: usize,
+        how: &dyn Fn() -> Vec<&'static str>,
+        search: &mut Search<'_, '_>,
+    ) {
+        let mut folded = std::mem::take(&mut self.single);
+        folded.clear();
+        folded.push(text);
+        let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
+        for hit in &hits.list {
+            search.decoded(hit, text, leaf, how());
+        }
+        if hits.is_full() {
+            search.crowded(&hits, leaf, how());
+        }
+        for mark in marker::find(text) {
+            self.marker(&mark, leaf, text, how(), search);
+        }
+        self.short_values(text, leaf, &mut folded, search);
+        self.single = folded;
+    }
+}
+
+/// Folds the leaves that are wanted into one text, and no more of them once it has `most` symbols.
+fn fold(call: &Leaves<'_>, into: &mut Folded, most: usize, wanted: impl Fn(&Leaf<'_>) -> bool) -> Bounds {
+    into.clear();
+    let mut bounds = Vec::new();
+    for (at, leaf) in call.items.iter().enumerate().filter(|(_, leaf)| wanted(leaf)) {
+        if into.symbols.len() >= most {
+            break;
+        }
+        bounds.push((into.symbols.len(), into.letters.len(), at));
+        // Of what is mostly spaces, or takes more bytes a symbol, fewer symbols are read.
+        let end = leaf.text.floor_char_boundary(most.saturating_mul(4));
+        into.push(&leaf.text[..end]);
+    }
+    bounds
+}
+
+/// Names of members are the same in every result, but for one that is a secret itself.
+fn is_said(leaf: &Leaf<'_>) -> bool {
+    leaf.role != Role::Name
+        || leaf.text.len() >= MIN_SECRET_NAME
+            && secrets::find(&leaf.text, 1)
+                .iter()
+                .any(|entity| entity.kind.is_secret() || entity.kind.is_personal())
+}
+
+/// What is shorter is only a part of the whole.
+fn is_decoded(leaf: &&Leaf<'_>) -> bool {
+    leaf.role != Role::Number && leaf.text.len() >= MIN_DECODED
+}
+
+fn places(hits: &[Hit]) -> Vec<Range<usize>> {
+    hits.iter().map(|hit| hit.start..hit.end).collect()
+}
+
+/// Sorts `2` before `10`.
+fn natural(pointer: &str) -> String {
+    let mut sorted = String::with_capacity(pointer.len() + 8);
+    let mut digits = String::new();
+    for character in pointer.chars().chain(std::iter::once('/')) {
+        if character.is_ascii_digit() {
+            digits.push(character);
+        } else {
+            if !digits.is_empty() {
+                sorted.push_str(&format!("{digits:0>12}"));
+                digits.clear();
+            }
+            sorted.push(character);
+        }
+    }
+    sorted
+}

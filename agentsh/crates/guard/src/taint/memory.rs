@@ -1,0 +1,376 @@
+//! What results said, as keyed hashes: bounded, oldest first.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::hash::{self, Hasher};
+use super::index::Index;
+use super::known::Known;
+use super::positions::Positions;
+use super::print::{Print, Span};
+use super::sources::Sources;
+use crate::secrets::Kind;
+use crate::threads::side_by_side;
+use crate::types::ServerId;
+
+/// Positions are 32 bits wide; beyond this they are counted from a new start.
+const REBASE: u32 = 1 << 31;
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How long a result is remembered: 60 to 86,400 s, default 3600.
+    pub lifetime: Duration,
+    /// Bytes for everything remembered, default 12 MiB.
+    pub memory: usize,
+    /// Whether [`Stored::record`] is made.
+    pub record: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { lifetime: Duration::from_secs(3600), memory: 12 << 20, record: false }
+    }
+}
+
+impl Config {
+    /// The same with a lifetime within its limits.
+    #[must_use]
+    pub fn clamped(self) -> Self {
+        let lifetime = self.lifetime.clamp(Duration::from_secs(60), Duration::from_secs(86_400));
+        Self { lifetime, memory: self.memory.max(1 << 20), ..self }
+    }
+}
+
+/// Counts results; never used twice in one memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OriginId(pub u64);
+
+/// Where a result came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub server: ServerId,
+    pub tool: String,
+    /// The id of the call, as it stood on the wire.
+    pub call: String,
+    /// Since 1970.
+    pub time: Duration,
+    /// Whether the server is a private source.
+    pub private: bool,
+}
+
+/// Results that had to go before their time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evicted {
+    pub results: u64,
+    /// Symbols of text.
+    pub symbols: u64,
+}
+
+/// What remembering one result did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub id: OriginId,
+    pub evicted: Option<Evicted>,
+    /// It was remembered already.
+    pub repeated: bool,
+    /// The result was longer than what one result may take.
+    pub truncated: bool,
+    /// The result as [`super::persist`] writes it.
+    pub record: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub origin: Origin,
+    until: Duration,
+    pub start: u32,
+    pub end: u32,
+    pub letters_start: u32,
+    pub spans: Box<[Span]>,
+    pub pairs: u16,
+    pub tags: u32,
+}
+
+#[derive(Debug)]
+pub struct TaintMemory {
+    pub(super) config: Config,
+    pub(super) hasher: Hasher,
+    pub(super) mac_key: [u8; 32],
+    pub(super) entries: VecDeque<Entry>,
+    pub(super) sources: Sources,
+    first_id: u64,
+    /// Bytes that the live entries take.
+    used: usize,
+    /// One byte for each short gram, at the position of its first symbol.
+    shadow: VecDeque<u8>,
+    shadow_start: u32,
+    next_letter: u32,
+    pub(super) long: Index,
+    pub(super) short: Index,
+    pub(super) steps: Index,
+    pub(super) secret_steps: Index,
+    pub(super) values: Index,
+    pub(super) pairs: Index,
+    pub(super) known: Known,
+}
+
+impl TaintMemory {
+    #[must_use]
+    pub fn new(config: Config, key: &[u8; 32]) -> Self {
+        Self {
+            config: config.clamped(),
+            hasher: Hasher::new(key),
+            mac_key: hash::derive(key, b"taint record"),
+            entries: VecDeque::new(),
+            sources: Sources::default(),
+            first_id: 1,
+            used: 0,
+            shadow: VecDeque::new(),
+            shadow_start: 0,
+            next_letter: 0,
+            long: Index::default(),
+            short: Index::default(),
+            steps: Index::default(),
+            secret_steps: Index::default(),
+            values: Index::default(),
+            pairs: Index::default(),
+            known: Known::default(),
+        }
+    }
+
+    /// Results that are remembered now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes that what is remembered takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let indices = [&self.long, &self.short, &self.steps, &self.secret_steps, &self.values, &self.pairs];
+        indices.iter().map(|index| index.size()).sum::<usize>()
+            + self.shadow.capacity()
+            + self.entries.iter().map(entry_size).sum::<usize>()
+    }
+
+    #[must_use]
+    pub fn origin(&self, id: OriginId) -> Option<&Origin> {
+        self.entry(id).map(|entry| &entry.origin)
+    }
+
+    /// The id that a result will have when so many others are remembered before it.
+    #[must_use]
+    pub fn next_id(&self, others: usize) -> OriginId {
+        OriginId(self.first_id + (self.entries.len() + others) as u64)
+    }
+
+    pub(super) fn is_forgotten(&self, id: OriginId) -> bool {
+        id.0 < self.first_id
+    }
+
+    /// Everything that is remembered, oldest first.
+    pub fn origins(&self) -> impl Iterator<Item = (OriginId, &Origin)> {
+        (self.first_id..).map(OriginId).zip(self.entries.iter().map(|entry| &entry.origin))
+    }
+
+    /// Remembers the texts of one result, and further ones that `more` makes of it, beside it on a processor of its own
+    /// when the result is a long one.
+    pub fn remember<'a>(
+        &mut self,
+        origin: Origin,
+        texts: impl Iterator<Item = &'a str> + Clone + Send,
+        more: impl FnOnce() -> Vec<String> + Send,
+    ) -> Stored {
+        let (print, truncated) = self.print(texts, more);
+        Stored { truncated, ..self.store(origin, &print) }
+    }
+
+    /// Remembers that a result came again which is remembered already, and has its time once more.
+    pub fn remember_repeat(&mut self, origin: Origin, of: OriginId) -> Stored {
+        let until = origin.time + self.config.lifetime;
+        if let Some(entry) = self.place(of).and_then(|at| self.entries.get_mut(at)) {
+            entry.until = entry.until.max(until);
+        }
+        Stored { repeated: true, ..self.store(origin, &Print::default()) }
+    }
+
+    fn store(&mut self, origin: Origin, print: &Print) -> Stored {
+        let record = self.config.record.then(|| self.export(&origin, print));
+        let until = origin.time + self.config.lifetime;
+        let (id, evicted) = self.insert(origin, print, until);
+        Stored { id, evicted, repeated: false, truncated: false, record }
+    }
+
+    /// Forgets what is older than its lifetime.
+    pub fn expire(&mut self, now: Duration) {
+        while self.entries.front().is_some_and(|entry| entry.until <= now) {
+            self.forget_oldest();
+        }
+    }
+
+    pub(super) fn entry(&self, id: OriginId) -> Option<&Entry> {
+        self.entries.get(self.place(id)?)
+    }
+
+    fn place(&self, id: OriginId) -> Option<usize> {
+        usize::try_from(id.0.checked_sub(self.first_id)?).ok()
+    }
+
+    /// The result that a position belongs to.
+    pub(super) fn entry_at(&self, position: u32) -> Option<(OriginId, &Entry)> {
+        let after = self.entries.partition_point(|entry| entry.start <= position);
+        let at = after.checked_sub(1)?;
+        let entry = self.entries.get(at)?;
+        (position < entry.end).then_some((OriginId(self.first_id + at as u64), entry))
+    }
+
+    /// As [`TaintMemory::entry_at`], for a position that counts letters.
+    pub(super) fn entry_at_letter(&self, position: u32) -> Option<(OriginId, &Entry)> {
+        let after = self.entries.partition_point(|entry| entry.letters_start <= position);
+        let at = after.checked_sub(1)?;
+        Some((OriginId(self.first_id + at as u64), self.entries.get(at)?))
+    }
+
+    /// The kept byte of the short gram that begins at `position`.
+    pub(super) fn shadow(&self, position: u32) -> Option<u8> {
+        self.shadow.get(position.checked_sub(self.shadow_start)? as usize).copied()
+    }
+
+    pub(super) fn floor(&self) -> u32 {
+        self.entries.front().map_or(u32::MAX, |entry| entry.start)
+    }
+
+    pub(super) fn letter_floor(&self) -> u32 {
+        self.entries.front().map_or(u32::MAX, |entry| entry.letters_start)
+    }
+
+    /// Puts a print into the indices, until its time is over, and makes room for it.
+    pub(super) fn insert(
+        &mut self,
+        origin: Origin,
+        print: &Print,
+        until: Duration,
+    ) -> (OriginId, Option<Evicted>) {
+        self.expire(origin.time);
+        let evicted = self.make_room(print_size(print));
+        if self.shadow_start.max(self.next_letter) > REBASE {
+            self.rebase();
+        }
+        let start = self.shadow_start + self.shadow.len() as u32;
+        let letters_start = self.next_letter;
+        self.shadow.reserve_exact(if self.shadow.capacity() - self.shadow.len() < print.shadow.len() {
+            print.shadow.len() + self.shadow.len() / 4
+        } else {
+            0
+        });
+        self.shadow.extend(print.shadow.iter().copied());
+        let (floor, letter_floor) = (self.floor().min(start), self.letter_floor().min(letters_start));
+        let [long, short, steps, secret_steps, values, pairs] = &print.tags;
+        let by_symbol = Positions { base: start, floor, entries: &self.entries, starts: |entry| entry.start };
+        let by_letter = Positions {
+            base: letters_start,
+            floor: letter_floor,
+            entries: &self.entries,
+            starts: |entry| entry.letters_start,
+        };
+        let server = &origin.server;
+        side_by_side(
+            long.len() * 8,
+            || {
+                by_symbol.insert(&mut self.long, long, server);
+                by_symbol.insert(&mut self.short, short, server);
+                by_symbol.insert(&mut self.values, values, server);
+                by_symbol.insert(&mut self.pairs, pairs, server);
+            },
+            || {
+                by_letter.insert(&mut self.steps, steps, server);
+                by_letter.insert(&mut self.secret_steps, secret_steps, server);
+            },
+        );
+        self.next_letter += print.letters;
+        let kind = |code: u8| Kind::from_code(code).unwrap_or(Kind::HighEntropy);
+        let entry = Entry {
+            origin,
+            until,
+            start,
+            // A result without a symbol still is a result.
+            end: start + print.shadow.len() as u32,
+            letters_start,
+            spans: print
+                .spans
+                .iter()
+                .map(|&(start, end, code)| Span { start, end, kind: kind(code) })
+                .collect(),
+            pairs: u16::try_from(print.tags[5].len()).unwrap_or(u16::MAX),
+            tags: print.tags.iter().map(Vec::len).sum::<usize>() as u32,
+        };
+        self.used += live_size(&entry);
+        self.sources.add(&entry.origin);
+        let id = self.next_id(0);
+        self.entries.push_back(entry);
+        (id, evicted)
+    }
+
+    fn make_room(&mut self, needed: usize) -> Option<Evicted> {
+        let mut evicted = Evicted::default();
+        while self.used + needed > self.config.memory
+            && let Some(oldest) = self.entries.front()
+        {
+            evicted.results += 1;
+            evicted.symbols += u64::from(oldest.end - oldest.start);
+            self.forget_oldest();
+        }
+        (evicted.results > 0).then_some(evicted)
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(entry) = self.entries.pop_front() {
+            self.first_id += 1;
+            self.used -= live_size(&entry);
+            self.sources.remove(&entry.origin);
+            let gone = (entry.end - entry.start) as usize;
+            self.shadow.drain(..gone.min(self.shadow.len()));
+            self.shadow_start += gone as u32;
+        }
+    }
+
+    fn rebase(&mut self) {
+        let (by, letters) = (self.shadow_start, self.letter_floor().min(self.next_letter));
+        for index in [&mut self.long, &mut self.short, &mut self.values, &mut self.pairs] {
+            index.rebase(by);
+        }
+        for index in [&mut self.steps, &mut self.secret_steps] {
+            index.rebase(letters);
+        }
+        for entry in &mut self.entries {
+            entry.start -= by;
+            entry.end -= by;
+            entry.letters_start -= letters;
+        }
+        self.shadow_start = 0;
+        self.next_letter -= letters;
+    }
+}
+
+fn entry_size(entry: &Entry) -> usize {
+    size_of::<Entry>()
+        + entry.spans.len() * size_of::<Span>()
+        + entry.origin.server.0.capacity()
+        + entry.origin.tool.capacity()
+        + entry.origin.call.capacity()
+        + 48
+}
+
+/// With the share of the indices that the entry fills (8 bytes a tag, two thirds full, and the filter).
+fn live_size(entry: &Entry) -> usize {
+    entry_size(entry) + (entry.end - entry.start) as usize + entry.tags as usize * 15
+}
+
+fn print_size(print: &Print) -> usize {
+    size_of::<Entry>() + 128 + print.shadow.len() + print.tags.iter().map(Vec::len).sum::<usize>() * 15
+}

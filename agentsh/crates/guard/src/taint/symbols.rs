@@ -1,0 +1,392 @@
+//! Text as the symbols that are compared: letters and digits only, in one case, look-alikes and leetspeak made equal.
+//! Space, punctuation, marks and invisible characters do not count, so that none of them can hide a copy.
+
+use unicode_normalization::UnicodeNormalization;
+
+use crate::ascii;
+
+/// `symbols` is what copies are looked for in. `letters` (0 to 25) is the same text without digits and without the
+/// leetspeak folding: what a Caesar cipher would shift.
+#[derive(Clone, Debug, Default)]
+pub struct Folded {
+    pub symbols: Vec<u8>,
+    pub letters: Vec<u8>,
+}
+
+/// No symbol.
+const NONE: u8 = 0;
+/// Bytes that are kept for the next text.
+const KEEP: usize = 64 * 1024;
+/// Bytes that are folded at once.
+const BLOCK: usize = 128;
+/// So many letters in a row are read at once.
+const WORD: usize = 4;
+/// Eight times `a`.
+const A: u64 = u64::from_le_bytes([b'a'; 8]);
+/// Longest word that [`of_word`] takes.
+pub(super) const MAX_WORD: usize = 64;
+/// Marks a byte outside ASCII in [`SYMBOLS`].
+const WIDE: u8 = 255;
+/// In [`LETTERS`]: not a letter.
+const NO_LETTER: u8 = 255;
+
+const SYMBOLS: [u8; 256] = symbol_table();
+const LETTERS: [u8; 256] = letter_table();
+/// Of each byte: its symbol, its letter, and whether it has the one and the other.
+static BOTH: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (symbol, letter) = (SYMBOLS[byte], LETTERS[byte]);
+        table[byte] =
+            u32::from_le_bytes([symbol, letter, (symbol != NONE) as u8, (letter != NO_LETTER) as u8]);
+        byte += 1;
+    }
+    table
+};
+
+impl Folded {
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let mut folded = Self::default();
+        folded.push(text);
+        folded
+    }
+
+    /// Empties it, for the next text. What one long text took is given back.
+    pub fn clear(&mut self) {
+        if self.symbols.capacity() > KEEP {
+            *self = Self::default();
+        }
+        self.symbols.clear();
+        self.letters.clear();
+    }
+
+    /// Appends the symbols of `text`.
+    pub fn push(&mut self, text: &str) {
+        self.symbols.reserve(text.len());
+        self.letters.reserve(text.len());
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (block, behind) = rest.split_at(rest.floor_char_boundary(BLOCK));
+            rest = behind;
+            if block.is_ascii() {
+                self.push_ascii(block.as_bytes());
+            } else {
+                for character in block.chars() {
+                    self.push_char(character);
+                }
+            }
+        }
+    }
+
+    /// How many symbols and letters [`Folded::push`] makes of a text.
+    #[must_use]
+    pub fn count(text: &str) -> (usize, usize) {
+        if !text.is_ascii() {
+            let folded = Self::of(text);
+            return (folded.symbols.len(), folded.letters.len());
+        }
+        text.bytes().fold((0, 0), |(symbols, letters), byte| {
+            let [_, _, is_symbol, is_letter] = BOTH[usize::from(byte)].to_le_bytes();
+            (symbols + usize::from(is_symbol), letters + usize::from(is_letter))
+        })
+    }
+
+    fn push_char(&mut self, character: char) {
+        if character.is_ascii() {
+            self.push_single(character as u8);
+        } else {
+            self.push_wide(character);
+        }
+    }
+
+    fn push_single(&mut self, byte: u8) {
+        let (symbol, letter) = (SYMBOLS[usize::from(byte)], LETTERS[usize::from(byte)]);
+        if symbol != NONE {
+            self.symbols.push(symbol);
+        }
+        if letter != NO_LETTER {
+            self.letters.push(letter);
+        }
+    }
+
+    /// Writes everything and only then decides what of it stays: few branches depend on the text. At most [`BLOCK`]
+    /// bytes.
+    fn push_ascii(&mut self, bytes: &[u8]) {
+        let (mut symbols, mut letters) = ([0_u8; BLOCK + 8], [0_u8; BLOCK + 8]);
+        let (mut symbols_end, mut letters_end) = (0, 0);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let mut run = 0;
+            if let Some(eight) = rest.first_chunk::<8>() {
+                let (letters_of, lower) = ascii::letters_of(u64::from_le_bytes(*eight));
+                run = letters_of;
+                if run >= WORD {
+                    // As in the tables: `l` is taken for `i`, and every other letter for itself.
+                    let symbol = lower - (ascii::equal(lower, b'l') >> 7) * u64::from(b'l' - b'i');
+                    put(&mut symbols, symbols_end, symbol.to_le_bytes());
+                    put(&mut letters, letters_end, lower.wrapping_sub(A).to_le_bytes());
+                    symbols_end += run;
+                    letters_end += run;
+                }
+            }
+            // What stands behind a word; or what is none.
+            let (word, others) = if run >= WORD { (run, 1) } else { (0, 8) };
+            let others = &rest[word..(word + others).min(rest.len())];
+            rest = &rest[word + others.len()..];
+            for &byte in others {
+                let [symbol, letter, is_symbol, is_letter] = BOTH[usize::from(byte)].to_le_bytes();
+                put(&mut symbols, symbols_end, [symbol]);
+                put(&mut letters, letters_end, [letter]);
+                symbols_end += usize::from(is_symbol);
+                letters_end += usize::from(is_letter);
+            }
+        }
+        self.symbols.extend_from_slice(&symbols[..symbols_end]);
+        self.letters.extend_from_slice(&letters[..letters_end]);
+    }
+
+    fn push_wide(&mut self, character: char) {
+        match plain(character) {
+            Some(ascii) if ascii.is_ascii() => self.push_single(ascii as u8),
+            Some(other) if other.is_alphanumeric() => self.symbols.push(foreign(other)),
+            _ => {}
+        }
+    }
+}
+
+/// What stands behind is overwritten by what comes next.
+#[inline]
+fn put<const N: usize>(into: &mut [u8; BLOCK + 8], at: usize, bytes: [u8; N]) {
+    if let Some(place) = into.get_mut(at..at + N) {
+        place.copy_from_slice(&bytes);
+    }
+}
+
+/// The symbols of one short word in ASCII; None for any other.
+#[inline]
+pub(super) fn of_word<'b>(word: &str, buffer: &'b mut [u8; MAX_WORD]) -> Option<&'b [u8]> {
+    if word.len() > MAX_WORD || !word.is_ascii() {
+        return None;
+    }
+    let mut end = 0;
+    for byte in word.bytes() {
+        let symbol = SYMBOLS[usize::from(byte)];
+        buffer[end % MAX_WORD] = symbol;
+        end += usize::from(symbol != NONE);
+    }
+    buffer.get(..end)
+}
+
+/// The character that a reader takes this one for, None when it cannot be seen.
+fn plain(character: char) -> Option<char> {
+    let code = u32::from(character);
+    Some(match code {
+        0xFF01..=0xFF5E => char::from_u32(code - 0xFEE0)?,
+        0x1D400..=0x1D6A3 => letter((code - 0x1D400) % 52),
+        0x1D7CE..=0x1D7FF => char::from_u32(0x30 + (code - 0x1D7CE) % 10)?,
+        0x24B6..=0x24E9 => letter((code - 0x24B6) % 52),
+        0x1F130..=0x1F189 => letter((code - 0x1F130) % 32 % 26),
+        0x2460..=0x2468 => char::from_u32(0x31 + code - 0x2460)?,
+        // Raised and lowered letters and digits.
+        0xB2
+        | 0xB3
+        | 0xB9
+        | 0x2B0..=0x2B8
+        | 0x2E0..=0x2E4
+        | 0x1D2C..=0x1D6A
+        | 0x1D9B..=0x1DBF
+        | 0x2070..=0x209C
+        | 0x2C7C => std::iter::once(character).nfkc().next()?,
+        // Combining marks, invisible characters, variation selectors and tags.
+        0x300..=0x36F
+        | 0x1AB0..=0x1AFF
+        | 0x1DC0..=0x1DFF
+        | 0x20D0..=0x20FF
+        | 0xFE00..=0xFE0F
+        | 0xFE20..=0xFE2F
+        | 0x200B..=0x200F
+        | 0x202A..=0x202E
+        | 0x2060..=0x206F
+        | 0xFEFF
+        | 0xAD
+        | 0x61C
+        | 0x180E
+        | 0x115F
+        | 0x1160
+        | 0x3164
+        | 0xE0000..=0xE0FFF => return None,
+        _ => look_alike(character),
+    })
+}
+
+fn letter(index: u32) -> char {
+    char::from_u32(if index < 26 { 0x41 + index } else { 0x61 + index - 26 }).unwrap_or('?')
+}
+
+fn look_alike(character: char) -> char {
+    match character {
+        'А' | 'а' | 'Α' | 'α' | 'ɑ' => 'a',
+        'В' | 'Β' | 'в' => 'b',
+        'С' | 'с' | 'ϲ' | 'Ϲ' => 'c',
+        'ԁ' | 'ɗ' => 'd',
+        'Е' | 'е' | 'Ε' | 'ε' | 'Ё' | 'ё' => 'e',
+        'ɡ' | 'ց' => 'g',
+        'Н' | 'Η' | 'һ' | 'Һ' | 'н' => 'h',
+        'І' | 'і' | 'Ι' | 'ι' | 'ı' | 'Ї' | 'ї' | 'Ӏ' | 'ӏ' => 'i',
+        'Ј' | 'ј' => 'j',
+        'К' | 'к' | 'Κ' | 'κ' => 'k',
+        'М' | 'м' | 'Μ' => 'm',
+        'Ν' | 'ո' => 'n',
+        'О' | 'о' | 'Ο' | 'ο' | 'օ' | 'Օ' => 'o',
+        'Р' | 'р' | 'Ρ' | 'ρ' => 'p',
+        'ԛ' | 'գ' => 'q',
+        'Ѕ' | 'ѕ' => 's',
+        'Т' | 'т' | 'Τ' | 'τ' => 't',
+        'υ' | 'ս' => 'u',
+        'ν' | 'ѵ' => 'v',
+        'ԝ' | 'ω' => 'w',
+        'Х' | 'х' | 'Χ' | 'χ' => 'x',
+        'У' | 'у' | 'Υ' | 'γ' => 'y',
+        // Small capitals.
+        'ᴀ' => 'a',
+        'ʙ' => 'b',
+        'ᴄ' => 'c',
+        'ᴅ' => 'd',
+        'ᴇ' => 'e',
+        'ꜰ' => 'f',
+        'ɢ' => 'g',
+        'ʜ' => 'h',
+        'ɪ' => 'i',
+        'ᴊ' => 'j',
+        'ᴋ' => 'k',
+        'ʟ' => 'l',
+        'ᴍ' => 'm',
+        'ɴ' => 'n',
+        'ᴏ' => 'o',
+        'ᴘ' => 'p',
+        'ʀ' => 'r',
+        'ꜱ' => 's',
+        'ᴛ' => 't',
+        'ᴜ' => 'u',
+        'ᴠ' => 'v',
+        'ᴡ' => 'w',
+        'ʏ' => 'y',
+        'ᴢ' => 'z',
+        'Ζ' => 'z',
+        'À'..='Å' | 'à'..='å' | 'Ā'..='ą' => 'a',
+        'Ç' | 'ç' | 'Ć'..='č' => 'c',
+        'Ď'..='đ' => 'd',
+        'È'..='Ë' | 'è'..='ë' | 'Ē'..='ě' => 'e',
+        'Ĝ'..='ģ' => 'g',
+        'Ì'..='Ï' | 'ì'..='ï' | 'Ĩ'..='İ' => 'i',
+        'Ĺ'..='ł' => 'l',
+        'Ñ' | 'ñ' | 'Ń'..='ň' => 'n',
+        'Ò'..='Ö' | 'Ø' | 'ò'..='ö' | 'ø' | 'Ō'..='ő' => 'o',
+        'Ŕ'..='ř' => 'r',
+        'Ś'..='š' => 's',
+        'Ţ'..='ŧ' => 't',
+        'Ù'..='Ü' | 'ù'..='ü' | 'Ũ'..='ų' => 'u',
+        'Ý' | 'ý' | 'ÿ' | 'Ŷ'..='Ÿ' => 'y',
+        'Ź'..='ž' => 'z',
+        other => other,
+    }
+}
+
+/// A letter of another script: case is folded, 126 classes.
+fn foreign(character: char) -> u8 {
+    let lower = character.to_lowercase().next().unwrap_or(character);
+    let mixed = u32::from(lower).wrapping_mul(0x9E37_79B1) >> 16;
+    128 + u8::try_from(mixed % 126).unwrap_or(0)
+}
+
+const fn symbol_table() -> [u8; 256] {
+    let mut table = [NONE; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            b'0' => b'o',
+            b'1' | b'l' | b'L' => b'i',
+            b'3' => b'e',
+            b'4' => b'a',
+            b'5' => b's',
+            b'7' => b't',
+            b'8' => b'b',
+            letter @ (b'a'..=b'z' | b'2' | b'6' | b'9') => letter,
+            letter @ b'A'..=b'Z' => letter + 32,
+            128..=255 => WIDE,
+            _ => NONE,
+        };
+        byte += 1;
+    }
+    table
+}
+
+const fn letter_table() -> [u8; 256] {
+    let mut table = [NO_LETTER; 256];
+    let mut index = 0;
+    while index < 26 {
+        table[b'a' as usize + index] = index as u8;
+        table[b'A' as usize + index] = index as u8;
+        index += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn symbols(text: &str) -> Vec<u8> {
+        Folded::of(text).symbols
+    }
+
+    #[test]
+    fn what_reads_the_same_folds_to_the_same() {
+        let wanted = symbols("Signing key sk-7Qm2");
+        for variant in [
+            "SIGNING  KEY SK7QM2",
+            "s.i.g.n.i.n.g k-e-y s k 7 q m 2",
+            "s\u{200b}igning\u{2060} k\u{301}ey sk-7Qm2",
+            "ｓｉｇｎｉｎｇ ｋｅｙ ｓｋ－７Ｑｍ２",
+            "𝐬𝐢𝐠𝐧𝐢𝐧𝐠 𝐤𝐞𝐲 𝐬𝐤-𝟕𝐐𝐦𝟐",
+            "sіgnіng kеу sk-7Qm2",
+            "51gn1ng k3y 5k-7qm2",
+        ] {
+            assert_eq!(symbols(variant), wanted, "{variant}");
+        }
+    }
+
+    #[test]
+    fn other_scripts_have_symbols_too() {
+        assert_eq!(symbols("會議記錄").len(), 4);
+        assert_eq!(symbols("ЖЩ"), symbols("жщ"));
+        assert!(symbols("!? \u{fe0f}\u{e0041}").is_empty());
+    }
+
+    #[test]
+    fn counting_is_folding() {
+        for text in ["", "a1 B-z\n7", "ｓｉｇ k\u{301}ey 會議 51gn", "l3tt3rs"] {
+            let folded = Folded::of(text);
+            assert_eq!(Folded::count(text), (folded.symbols.len(), folded.letters.len()), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn words_fold_as_their_characters_do(text in "[a-zA-Z0-9lL .\\-\n@é]{0,300}") {
+            let mut slowly = Folded::default();
+            text.chars().for_each(|character| slowly.push_char(character));
+            let folded = Folded::of(&text);
+            prop_assert_eq!((folded.symbols, folded.letters), (slowly.symbols, slowly.letters));
+        }
+    }
+
+    #[test]
+    fn letters_leave_digits_out() {
+        assert_eq!(Folded::of("a1B-z").letters, [0, 1, 25]);
+    }
+}

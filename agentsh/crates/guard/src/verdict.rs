@@ -1,0 +1,148 @@
+//! A decision as a value: nothing downstream takes a `bool`.
+
+use std::time::Duration;
+
+use crate::types::RuleRef;
+
+/// From the mildest to the strictest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    Allow,
+    /// Goes through, and is recorded as something that a stricter policy would refuse.
+    Alert,
+    /// Goes through with a part replaced.
+    Rewrite,
+    /// A person is asked; without an answer it is refused.
+    Ask,
+    Block,
+}
+
+/// Why, as a stable code that scripts may match on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    NoRule,
+    ServerAllowed,
+    ServerDenied,
+    ServerNotAllowlisted,
+    ToolAllowed,
+    ToolDenied,
+    ToolNotAllowlisted,
+    UnknownTool,
+    RateLimited,
+    /// Data of another server's result stands in the arguments.
+    Tainted,
+    /// The arguments name a host that no rule allows.
+    DestinationNotAllowed,
+    /// A text of a server tries to give orders to the model.
+    ContentSuspicious,
+    /// An auditor flagged the call.
+    AuditFlagged,
+    /// An auditor did not answer in time.
+    AuditTimedOut,
+    /// An auditor could not be asked, or answered in no form that counts.
+    AuditFailed,
+    /// Who called took the call back, or went away, before the auditors had answered.
+    AuditCancelled,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Verdict {
+    pub outcome: Outcome,
+    pub reason: Reason,
+    pub rule: RuleRef,
+    /// With [`Reason::RateLimited`]: how long until the same call would pass. None: it never will.
+    pub retry_after: Option<Duration>,
+}
+
+impl Verdict {
+    /// A verdict that time does not change.
+    pub fn new(outcome: Outcome, reason: Reason, rule: RuleRef) -> Self {
+        Self { outcome, reason, rule, retry_after: None }
+    }
+
+    #[must_use]
+    pub fn is_block(&self) -> bool {
+        self.outcome == Outcome::Block
+    }
+
+    /// What the person who wrote the policy can do about it; empty when nothing was refused.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        match self.reason {
+            Reason::NoRule | Reason::ServerAllowed | Reason::ToolAllowed => String::new(),
+            Reason::ServerDenied => "to allow it, take the server out of denied_servers".to_owned(),
+            Reason::ServerNotAllowlisted => "to allow it, add the server to allowed_servers".to_owned(),
+            Reason::ToolDenied => "to allow it, take the tool out of denied_tools".to_owned(),
+            Reason::ToolNotAllowlisted => "to allow it, add the tool to allowed_tools".to_owned(),
+            Reason::UnknownTool => {
+                "with fail_closed a tool must have been listed by tools/list and stand in \
+                                    allowed_tools"
+                    .to_owned()
+            }
+            Reason::Tainted => {
+                "to allow it, leave the copied text out, or give one of the two servers another \
+                                label (`flow` under sandbox.mcp.servers)"
+                    .to_owned()
+            }
+            Reason::DestinationNotAllowed => {
+                format!("to allow it, add the host to {}", self.rule.id)
+            }
+            Reason::ContentSuspicious => {
+                let key = self.rule.id.rsplit('.').next().unwrap_or_default();
+                format!("to let it through with an alert, set sandbox.mcp.content.{key} to `alert`")
+            }
+            Reason::AuditFlagged => {
+                "to allow it, leave out what the auditor names, or change who is asked under `auditors`"
+                    .to_owned()
+            }
+            Reason::AuditCancelled => "call again, and wait for the answer".to_owned(),
+            Reason::AuditTimedOut | Reason::AuditFailed => {
+                "try again; to let calls pass without a verdict, set audit_timeout_action to `allow`"
+                    .to_owned()
+            }
+            Reason::RateLimited => self.retry_after.map_or_else(
+                || "no further call is allowed".to_owned(),
+                |wait| format!("try again in {:.1} s", (wait.as_secs_f64() * 10.0).ceil() / 10.0),
+            ),
+        }
+    }
+}
+
+impl Outcome {
+    /// As the event log and `--action` write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Alert => "alert",
+            Self::Rewrite => "rewrite",
+            Self::Ask => "ask",
+            Self::Block => "block",
+        }
+    }
+}
+
+impl Reason {
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::NoRule => "no-rule",
+            Self::ServerAllowed => "server-allowed",
+            Self::ServerDenied => "server-denied",
+            Self::ServerNotAllowlisted => "server-not-allowlisted",
+            Self::ToolAllowed => "tool-allowed",
+            Self::ToolDenied => "tool-denied",
+            Self::ToolNotAllowlisted => "tool-not-allowlisted",
+            Self::UnknownTool => "unknown-tool",
+            Self::RateLimited => "rate-limited",
+            Self::Tainted => "tainted-data",
+            Self::DestinationNotAllowed => "destination-not-allowed",
+            Self::ContentSuspicious => "content-suspicious",
+            Self::AuditFlagged => "audit-flagged",
+            Self::AuditTimedOut => "audit-timed-out",
+            Self::AuditFailed => "audit-failed",
+            Self::AuditCancelled => "audit-cancelled",
+        }
+    }
+}

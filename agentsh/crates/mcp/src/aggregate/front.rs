@@ -1,0 +1,334 @@
+//! The client's messages: read once, sent to where they belong.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::json::{self, Json};
+use crate::store::words::Action;
+use crate::store::{Event, Recorder};
+use crate::types::{RuleRef, ServerId};
+
+use super::super::client::Client;
+use super::super::connection::{Connection, Side};
+use super::super::framing::Frame;
+use super::super::from_client::{cancelled_id, progress_token};
+use super::super::jsonrpc::{self, Id, Message, Shape};
+use super::super::pending::MAX_PENDING;
+use super::super::reject::Fault;
+use super::super::reply::{self, ErrorReply};
+use super::super::upstream::Upstream;
+use super::board::{Flight, Gather, METHOD_NOT_FOUND, Try, Way, What};
+use super::route::{self, Route};
+use super::{Aggregate, OWN_ID};
+
+/// How long a server may take before the others are answered for without it.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// What may wait for one server, in bytes.
+const MAX_BACKLOG: usize = 64 << 20;
+
+impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
+    pub(super) async fn on_client_frame(&mut self, frame: Frame<'_>) {
+        if let Some(fault) = Fault::oversized(&frame, self.front.max_line_bytes) {
+            return self.reject(fault).await;
+        }
+        let Frame::Line(line) = frame else { return };
+        let tree = match json::read(line) {
+            Ok(tree) => tree,
+            Err(error) => return self.reject(Fault::unreadable(line, &error)).await,
+        };
+        match jsonrpc::classify(&tree) {
+            Err(error) => {
+                let fault = Fault::envelope(line, &tree, error);
+                self.reject(fault).await;
+            }
+            Ok(Message::Request { id, method, .. }) => self.on_request(line.len(), tree, id, &method).await,
+            Ok(Message::Notification { method, .. }) => self.on_notification(line.len(), tree, &method).await,
+            Ok(Message::Response { id, .. }) => self.on_response(line.len(), tree, id).await,
+        }
+    }
+
+    async fn on_request(&mut self, bytes: usize, tree: Json<'_>, id: Id, method: &str) {
+        if self.board.flights.contains_key(&id.key) {
+            let detail = "a request with this id is still running".to_owned();
+            self.record_rejection("duplicate-id", &detail, bytes).await;
+            let message = format!("the message was not forwarded: {detail}");
+            return self.refuse(&id, reply::INVALID_REQUEST, message, "duplicate-id");
+        }
+        if self.board.flights.len() >= MAX_PENDING {
+            let message = format!("{MAX_PENDING} requests are already running; wait for an answer");
+            return self.refuse(&id, reply::TOO_MANY_REQUESTS, message, "too-many-requests");
+        }
+        let params = tree.member("params");
+        if method == "initialize" {
+            let version = params.and_then(|params| params.member("protocolVersion")?.as_text());
+            self.board.requested = version.map(std::borrow::Cow::into_owned);
+        }
+        match route::find(&self.board, method, params) {
+            Route::Here => {
+                self.board.to_client.push_answer(|out| {
+                    let text = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{{}}}}", id.spelled);
+                    out.extend_from_slice(text.as_bytes());
+                });
+            }
+            Route::Own(tool) => self.call_own(&id, &tool, params).await,
+            Route::Nobody { why, unknown_method } => {
+                let (code, reason) = match unknown_method {
+                    true => (METHOD_NOT_FOUND, "unknown-method"),
+                    false => (reply::INVALID_PARAMS, "invalid-params"),
+                };
+                self.refuse(&id, code, why, reason);
+            }
+            Route::One { server, name } => {
+                self.add(&id, method, params, Way::One(server), None);
+                match name {
+                    None => self.deliver(server, bytes, &tree, id, method).await,
+                    Some((path, name)) => {
+                        let mut tree: Json<'_> = tree;
+                        if let Some(place) = at(&mut tree, path) {
+                            *place = Json::String(&name);
+                        }
+                        self.deliver(server, bytes, &tree, id, method).await;
+                    }
+                }
+            }
+            Route::Try { mut servers, any_error } => {
+                let Some(current) = servers.pop_front() else {
+                    return self.refuse(
+                        &id,
+                        METHOD_NOT_FOUND,
+                        format!("no server knows '{method}'"),
+                        "no-server",
+                    );
+                };
+                // Only where somebody else could still be asked.
+                let message = if servers.is_empty() { Vec::new() } else { tree.to_compact().into_bytes() };
+                let attempt = Try { current, rest: servers, message, any_error, kept: None };
+                self.add(&id, method, params, Way::Try(attempt), None);
+                self.deliver(current, bytes, &tree, id, method).await;
+            }
+            Route::All { what, servers, cursors } => {
+                self.ask_all(bytes, tree, id, method, what, servers, cursors).await;
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one request and of where it goes")]
+    async fn ask_all(
+        &mut self,
+        bytes: usize,
+        tree: Json<'_>,
+        id: Id,
+        method: &str,
+        what: What,
+        servers: Vec<usize>,
+        cursors: BTreeMap<usize, String>,
+    ) {
+        let gather = Gather {
+            what,
+            waiting: servers.iter().copied().collect(),
+            answers: BTreeMap::new(),
+            errors: BTreeMap::new(),
+        };
+        // A subscription has no answer until it ends.
+        let deadline = (method != "subscriptions/listen").then(|| Instant::now() + PATIENCE);
+        self.add(&id, method, tree.member("params"), Way::All(gather), deadline);
+        if servers.is_empty() {
+            return self.board.finish(&id.key);
+        }
+        for server in servers {
+            match cursors.get(&server) {
+                None => self.deliver(server, bytes, &tree, id.clone(), method).await,
+                Some(cursor) => {
+                    let mut tree: Json<'_> = tree.clone();
+                    if let Some(place) = at(&mut tree, &["params", "cursor"]) {
+                        *place = Json::String(cursor);
+                    }
+                    self.deliver(server, bytes, &tree, id.clone(), method).await;
+                }
+            }
+        }
+    }
+
+    /// Hands a request to a server's connection, which judges it.
+    async fn deliver(&mut self, server: usize, bytes: usize, tree: &Json<'_>, id: Id, method: &str) {
+        let Some(host) = self.hosts.get_mut(server) else { return };
+        let mut seat = self.board.seat(server);
+        let parked = self.parked.get(server).map_or(0, |lines| lines.iter().map(Vec::len).sum());
+        let Connection { to_server, held, audits, .. } = &host.connection;
+        if to_server.waiting() + held.len() + audits.bytes() + parked > MAX_BACKLOG {
+            let message =
+                format!("server '{}' does not take its requests; try again later", seat.board.id_of(server));
+            let error = ErrorReply {
+                code: reply::TOO_MANY_REQUESTS,
+                message,
+                reason: "server-does-not-read",
+                rule: None,
+            };
+            return seat.error(Some(&id), &error);
+        }
+        if host.is_dying() {
+            if let Some(lines) = self.parked.get_mut(server) {
+                lines.push(tree.to_compact().into_bytes());
+            }
+            return;
+        }
+        host.connection.client_request(&mut seat, bytes, tree, id, method, tree.member("params")).await;
+    }
+
+    /// Asks the next server wherever one did not know.
+    pub(super) async fn try_next(&mut self) {
+        while let Some(key) = self.board.retries.pop() {
+            let Some(Flight { way: Way::Try(attempt), id, method, .. }) = self.board.flights.get_mut(&key)
+            else {
+                continue;
+            };
+            let Some(next) = attempt.rest.pop_front() else { continue };
+            attempt.current = next;
+            let (id, method) = (id.clone(), method.clone());
+            let message = match attempt.rest.is_empty() {
+                true => std::mem::take(&mut attempt.message),
+                false => attempt.message.clone(),
+            };
+            // It was written by us.
+            let Ok(tree) = json::read(&message) else { continue };
+            self.deliver(next, message.len(), &tree, id, &method).await;
+        }
+    }
+
+    async fn on_notification(&mut self, bytes: usize, tree: Json<'_>, method: &str) {
+        let params = tree.member("params");
+        match method {
+            "tools/call" => {
+                let detail = "`tools/call` without an `id`".to_owned();
+                self.reject(Fault::invalid(bytes, "invalid-request", detail, None, Shape::Request)).await;
+            }
+            "notifications/cancelled" => {
+                let Some(id) = cancelled_id(params) else { return };
+                for server in self.board.servers_of(&id.key) {
+                    self.notify(server, bytes, &tree, method).await;
+                }
+                self.board.remove(&id.key);
+            }
+            "notifications/progress" => {
+                let token = params.and_then(|params| Id::from_json(params.member("progressToken")?).ok());
+                let Some((server, spelled)) = token.and_then(|token| self.board.asked.token(&token.key))
+                else {
+                    return;
+                };
+                let Ok(token) = json::read(spelled.as_bytes()) else { return };
+                let mut tree: Json<'_> = tree;
+                if let Some(place) = at(&mut tree, &["params", "progressToken"]) {
+                    *place = token;
+                }
+                self.notify(server, bytes, &tree, method).await;
+            }
+            _ => {
+                for server in 0..self.hosts.len() {
+                    self.notify(server, bytes, &tree, method).await;
+                }
+            }
+        }
+    }
+
+    async fn notify(&mut self, server: usize, bytes: usize, tree: &Json<'_>, method: &str) {
+        let Some(host) = self.hosts.get_mut(server) else { return };
+        let mut seat = self.board.seat(server);
+        host.connection.client_notification(&mut seat, bytes, tree, method, tree.member("params")).await;
+    }
+
+    async fn on_response(&mut self, bytes: usize, tree: Json<'_>, id: Option<Id>) {
+        let Some((server, asked)) = id.as_ref().and_then(|id| self.board.asked.take(&id.key)) else {
+            // An error that belongs to no request says nothing to any server in particular.
+            if id.is_some() {
+                let detail = "an answer to a request that no server sent".to_owned();
+                self.reject(Fault::invalid(bytes, "unasked-response", detail, None, Shape::Response)).await;
+            }
+            return;
+        };
+        let Ok(spelled) = json::read(asked.spelled.as_bytes()) else { return };
+        let mut tree: Json<'_> = tree;
+        if let Some(place) = tree.member_mut("id") {
+            *place = spelled;
+        }
+        let Some(host) = self.hosts.get_mut(server) else { return };
+        host.connection
+            .client_response(&mut self.board.seat(server), bytes, &tree, Some(asked.clone()))
+            .await;
+    }
+
+    async fn call_own(&mut self, id: &Id, tool: &str, params: Option<&Json<'_>>) {
+        let outcome = self.front.own.call(tool, params.and_then(|params| params.member("arguments")));
+        let (action, reason) = match &outcome {
+            Ok(_) => (Action::Allow, "no-rule"),
+            Err(error) => (Action::Block, error.reason),
+        };
+        // Its arguments may hold a key.
+        let event = Event::McpToolCallIntercepted {
+            server_id: ServerId(OWN_ID.to_owned()),
+            tool_name: tool.chars().take(128).collect(),
+            jsonrpc_id: id.to_value(),
+            tool_hash: None,
+            action,
+            reason: reason.to_owned(),
+            rule: RuleRef::default_rule("proxy.own_tools"),
+        };
+        // A store that fails here says so through `Recorder::broken`.
+        let _ = self.record.commit(event).await;
+        match outcome {
+            Err(error) => self.board.to_client.error(Some(id), &error),
+            Ok(result) => self.board.to_client.push_answer(|out| {
+                let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":", id.spelled);
+                out.extend_from_slice(head.as_bytes());
+                out.extend_from_slice(result.as_bytes());
+                out.push(b'}');
+            }),
+        }
+    }
+
+    /// A message that goes nowhere: recorded, then answered.
+    async fn reject(&mut self, fault: Fault) {
+        self.record_rejection(fault.reason, &fault.detail, fault.bytes as usize).await;
+        if fault.shape == Shape::Response {
+            // The server that asked hears that there is no answer.
+            if let Some((server, asked)) = fault.id.as_ref().and_then(|id| self.board.asked.take(&id.key))
+                && let Some(host) = self.hosts.get_mut(server)
+            {
+                host.connection.from_server.answer(&asked.key);
+                host.connection.error_to_server(Some(&asked.spelled), &fault.to_asker("the client"));
+            }
+            return;
+        }
+        let id = fault.id.as_ref().filter(|id| !self.board.flights.contains_key(&id.key));
+        self.board.to_client.error(id, &fault.to_sender());
+    }
+
+    async fn record_rejection(&self, reason: &str, detail: &str, bytes: usize) {
+        // A store that fails here says so through `Recorder::broken`.
+        let _ = self
+            .record
+            .commit(Event::McpMessageRejected {
+                server_id: ServerId(OWN_ID.to_owned()),
+                from: Side::Client.sender(),
+                reason: reason.to_owned(),
+                detail: detail.to_owned(),
+                bytes: bytes as u64,
+            })
+            .await;
+    }
+
+    fn refuse(&mut self, id: &Id, code: i32, message: String, reason: &'static str) {
+        self.board.to_client.error(Some(id), &ErrorReply { code, message, reason, rule: None });
+    }
+
+    fn add(&mut self, id: &Id, method: &str, params: Option<&Json<'_>>, way: Way, deadline: Option<Instant>) {
+        let token = progress_token(params).map(|token| token.key);
+        self.board.add(Flight { id: id.clone(), method: method.into(), token, way, deadline });
+    }
+}
+
+/// The value at a path of member names.
+fn at<'t, 'a>(tree: &'t mut Json<'a>, path: &[&str]) -> Option<&'t mut Json<'a>> {
+    path.iter().try_fold(tree, |value, name| value.member_mut(name))
+}

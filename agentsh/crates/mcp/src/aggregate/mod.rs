@@ -1,0 +1,227 @@
+//! Several servers behind one client, as one server: `{id}__{tool}`.
+//!
+//! Every server has its own [`Host`], with the same phases as a server that is alone: it is admitted, policed and
+//! recorded there. The [`board`] stands between them and the client: `front` sends each request of the client to the
+//! servers that [`route`] names, and `merge` makes one answer out of several. Nothing is read or written twice: the
+//! tree that the front has read is the one that a connection judges and forwards.
+
+mod asked;
+mod board;
+mod front;
+mod merge;
+pub mod names;
+mod owners;
+mod route;
+mod seat;
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until};
+
+use crate::guard::Guard;
+use crate::json::Json;
+use crate::store::Recorder;
+
+use super::connection::Connection;
+use super::framing::LineReader;
+use super::host::{Host, Woke};
+use super::options::Options;
+use super::reply::ErrorReply;
+use super::upstream::Upstream;
+use board::Board;
+
+/// The id under which the proxy's own tools stand, and which no server may have.
+pub const OWN_ID: &str = "canary";
+
+/// One of the servers.
+pub struct Member<U> {
+    pub upstream: U,
+    pub options: Options,
+}
+
+/// The tools that the proxy itself has.
+pub trait Own {
+    /// Entries of `tools/list`, each one JSON object with its full name.
+    fn tools(&self) -> Vec<String>;
+
+    /// Calls one of them; gives the `result` as JSON.
+    ///
+    /// # Errors
+    /// What the client is told, also for a tool that does not exist.
+    fn call(&self, tool: &str, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply>;
+}
+
+/// Everything of the front: what it is called in records, and whom it tells what is missing.
+pub struct Front {
+    /// Longest line of the client, in bytes.
+    pub max_line_bytes: usize,
+    pub own: Box<dyn Own>,
+    /// Tells the user.
+    pub note: Box<dyn Fn(&str)>,
+}
+
+/// Serves one client until it closes its end. The servers are started side by side; `members` are in the order of
+/// their lists, and their ids must not collide: see [`names::colliding`].
+pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
+    client_in: impl AsyncRead + Unpin,
+    mut client_out: impl AsyncWrite + Unpin,
+    members: Vec<Member<U>>,
+    guard: Rc<RefCell<Guard>>,
+    record: R,
+    front: Front,
+) {
+    let mut client = LineReader::new(client_in, front.max_line_bytes);
+    let mut aggregate = Aggregate::new(members, &guard, record, front);
+    for host in &mut aggregate.hosts {
+        host.open().await;
+    }
+    loop {
+        while aggregate.takes_lines()
+            && let Some(frame) = client.next_frame()
+        {
+            aggregate.record.room().await;
+            aggregate.on_client_frame(frame).await;
+        }
+        if client.is_at_end() {
+            aggregate.ended = true;
+            for (server, host) in aggregate.hosts.iter_mut().enumerate() {
+                host.end_input(&mut aggregate.board.seat(server)).await;
+            }
+        }
+        aggregate.turn().await;
+        if aggregate.board.to_client.is_idle() {
+            aggregate.catch_up();
+        }
+        if aggregate.is_finished() {
+            return;
+        }
+        let read_client = !client.is_at_end() && aggregate.takes_lines();
+        let deadline = aggregate.board.next_deadline();
+        let Aggregate { hosts, board, .. } = &mut aggregate;
+        let read = !crate::client::Client::is_full(&board.to_client);
+        let event = tokio::select! {
+            written = board.to_client.flush_some(&mut client_out), if !board.to_client.is_idle() => Event::Written(written),
+            _ = client.fill(), if read_client => Event::Read,
+            (server, woke) = first(hosts, read) => Event::Server(server, woke),
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => Event::Timer,
+        };
+        match event {
+            Event::Read | Event::Timer | Event::Written(Ok(())) => {}
+            Event::Written(Err(_)) => {
+                hosts.iter_mut().for_each(Host::lose_client);
+                board.to_client.clear();
+                aggregate.ended = true;
+                aggregate.gone = true;
+            }
+            Event::Server(server, woke) => {
+                if let Some(host) = hosts.get_mut(server) {
+                    host.on_woke(&mut board.seat(server), woke).await;
+                }
+            }
+        }
+    }
+}
+
+struct Aggregate<R: Recorder, U: Upstream> {
+    hosts: Vec<Host<R, U>>,
+    /// Messages for servers that are about to be gone: they are for the next ones.
+    parked: Vec<Vec<Vec<u8>>>,
+    board: Board,
+    record: R,
+    front: Front,
+    /// The client will not send any more.
+    ended: bool,
+    /// The client does not read any more.
+    gone: bool,
+}
+
+enum Event<U: Upstream> {
+    Read,
+    Written(io::Result<()>),
+    Server(usize, Woke<U>),
+    Timer,
+}
+
+impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
+    fn new(members: Vec<Member<U>>, guard: &Rc<RefCell<Guard>>, record: R, front: Front) -> Self {
+        let ids = members.iter().map(|member| member.options.server.0.clone()).collect();
+        let hosts: Vec<_> = members
+            .into_iter()
+            .map(|Member { upstream, options }| {
+                Host::new(Connection::new(options, Rc::clone(guard), record.clone()), upstream)
+            })
+            .collect();
+        Self {
+            parked: vec![Vec::new(); hosts.len()],
+            hosts,
+            board: Board::new(ids, front.own.tools()),
+            record,
+            front,
+            ended: false,
+            gone: false,
+        }
+    }
+
+    /// Everything that can be done without waiting.
+    async fn turn(&mut self) {
+        for (server, host) in self.hosts.iter_mut().enumerate() {
+            host.take_server_lines(&mut self.board.seat(server)).await;
+            if !host.is_dying()
+                && let Some(parked) = self.parked.get_mut(server)
+            {
+                for line in std::mem::take(parked) {
+                    let frame = super::framing::Frame::Line(&line);
+                    host.connection.on_client_frame(&mut self.board.seat(server), frame).await;
+                }
+            }
+        }
+        self.board.expire(Instant::now());
+        self.try_next().await;
+        self.hosts.iter_mut().for_each(Host::settle);
+        for event in self.board.events.drain(..) {
+            self.record.record(event);
+        }
+        for note in self.board.notes.drain(..) {
+            (self.front.note)(&note);
+        }
+    }
+
+    /// What could wait until the client had its answers.
+    fn catch_up(&self) {
+        // They share one guard.
+        if let Some(host) = self.hosts.first() {
+            host.connection.guard.borrow_mut().catch_up();
+        }
+    }
+
+    /// A client that does not read our answers is not read either. A server that does not read makes nobody wait:
+    /// its requests are refused beyond a limit.
+    fn takes_lines(&self) -> bool {
+        const SLACK: usize = 4 << 20;
+        !self.gone && self.board.to_client.waiting() <= SLACK
+    }
+
+    fn is_finished(&self) -> bool {
+        self.ended && self.hosts.iter().all(Host::is_done) && (self.gone || self.board.to_client.is_idle())
+    }
+}
+
+/// The first server for which something can go on.
+async fn first<R: Recorder, U: Upstream + 'static>(hosts: &mut [Host<R, U>], read: bool) -> (usize, Woke<U>) {
+    let mut waits: Vec<Pin<Box<_>>> = hosts.iter_mut().map(|host| Box::pin(host.wait(read))).collect();
+    poll_fn(|context| {
+        for (server, wait) in waits.iter_mut().enumerate() {
+            if let Poll::Ready(woke) = wait.as_mut().poll(context) {
+                return Poll::Ready((server, woke));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,181 @@
+//! The state of one server connection. It does no input or output: lines go in, messages go to
+//! the client and collect in an outbox for the server.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::guard::{Decision, Guard, Matter, Verdict};
+use crate::json::Json;
+use crate::store::words::Sender;
+use crate::store::{Event, Recorder};
+
+use super::audit::Audits;
+use super::client::Client;
+use super::jsonrpc::Key;
+use super::options::Options;
+use super::outbox::Outbox;
+use super::pending::Pending;
+use super::reply::{self, ErrorReply};
+
+pub(super) struct Connection<R> {
+    pub options: Options,
+    pub guard: Rc<RefCell<Guard>>,
+    pub record: R,
+    pub phase: Phase,
+    pub to_server: Outbox,
+    /// Messages for a server that is not ready yet, each with its newline.
+    pub held: Vec<u8>,
+    /// Calls that somebody is asked about, before they are sent to the server.
+    pub audits: Audits,
+    /// Requests that the client sent to the server.
+    pub from_client: Pending,
+    /// Requests that the server sent to the client.
+    pub from_server: Pending,
+    /// Hash of every tool that this connection listed.
+    pub tools: BTreeMap<String, String>,
+    pub handshake: Handshake,
+    pub serial: u64,
+    /// Messages of the server that were refused, as far as the user was told of them.
+    pub told_faults: u32,
+}
+
+/// Where the server is.
+#[derive(Clone, Debug)]
+pub(super) enum Phase {
+    /// Not running; the next request starts it.
+    Idle,
+    Starting,
+    /// Running, but the remembered handshake is not answered yet.
+    Replaying(Key),
+    Ready,
+    /// Policy does not let it run.
+    Refused(Verdict),
+    /// It cannot be started.
+    Failed(String),
+}
+
+/// What the client said first, to be said again to a server that was started again.
+#[derive(Debug, Default)]
+pub(super) struct Handshake {
+    /// JSON text of the parameters of `initialize`.
+    pub params: Option<String>,
+    /// The server agreed.
+    pub agreed: bool,
+    /// The client's `notifications/initialized`.
+    pub initialized: Option<Vec<u8>>,
+}
+
+/// One of the two peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Server,
+}
+
+impl Side {
+    /// As the record has it.
+    pub fn sender(self) -> Sender {
+        match self {
+            Self::Client => Sender::Client,
+            Self::Server => Sender::Server,
+        }
+    }
+}
+
+impl<R: Recorder> Connection<R> {
+    pub fn new(options: Options, guard: Rc<RefCell<Guard>>, record: R) -> Self {
+        Self {
+            options,
+            guard,
+            record,
+            phase: Phase::Idle,
+            to_server: Outbox::default(),
+            held: Vec::new(),
+            audits: Audits::default(),
+            from_client: Pending::default(),
+            from_server: Pending::default(),
+            tools: BTreeMap::new(),
+            handshake: Handshake::default(),
+            serial: 0,
+            told_faults: 0,
+        }
+    }
+
+    /// Whether the client has to wait: the server does not read, or the client does not read our answers.
+    pub fn client_must_wait(&self, client: &impl Client) -> bool {
+        const SLACK: usize = 4 << 20;
+        self.to_server.is_full()
+            || self.held.len() > (1 << 20)
+            || self.audits.bytes() > SLACK
+            || client.waiting() > SLACK
+    }
+
+    /// Whether the server has to wait, for the same reasons.
+    pub fn server_must_wait(&self, client: &impl Client) -> bool {
+        const SLACK: usize = 4 << 20;
+        client.is_full() || self.to_server.waiting() > SLACK
+    }
+
+    pub fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Replaying(_) | Phase::Ready)
+    }
+
+    /// Time since the session's epoch, for the guard.
+    pub fn now(&self) -> Duration {
+        Instant::now().saturating_duration_since(self.options.epoch)
+    }
+
+    /// When a request that is sent now is overdue.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.timeout().map(|timeout| Instant::now() + timeout)
+    }
+
+    /// A timeout of nothing would never let a request be extended.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.options.request_timeout.map(|timeout| timeout.max(Duration::from_millis(1)))
+    }
+
+    /// Asks the guard.
+    pub fn decide(&self, matter: Matter<'_>) -> Decision {
+        self.guard.borrow_mut().decide(&self.options.server, matter, self.now())
+    }
+
+    /// Queues a message for the server; before the server is ready it is held.
+    pub fn forward_to_server(&mut self, message: &Json<'_>) {
+        match self.phase {
+            Phase::Ready => self.to_server.push(|out| message.write(out)),
+            _ => {
+                message.write(&mut self.held);
+                self.held.push(b'\n');
+            }
+        }
+    }
+
+    pub fn error_to_server(&mut self, id: Option<&str>, error: &ErrorReply) {
+        if self.is_running() {
+            self.to_server.push(|out| reply::write_error(out, id, error));
+        }
+    }
+
+    /// Puts an event on disk. A store that fails here says so through `Recorder::broken`, and what follows is refused.
+    pub async fn commit(&self, event: Event) {
+        let _broken_is_asked_before_anything_is_forwarded = self.record.commit(event).await;
+    }
+
+    /// The error for everything that asks for something while nothing can be recorded.
+    pub fn store_error(&self) -> Option<ErrorReply> {
+        self.record.broken().map(|why| ErrorReply {
+            code: reply::STORE_FAILED,
+            message: format!(
+                "decisions cannot be recorded any more ({why}), so nothing is forwarded; free the disk or check the \
+                 state directory, then start the session again"
+            ),
+            reason: "store-failed",
+            rule: None,
+        })
+    }
+}

@@ -1,0 +1,389 @@
+//! The client's messages, phase by phase: read, classify, identify, authorise, forward.
+
+use crate::guard::{Decision, Matter, Outcome, Reason, Rewrite, Verdict};
+use crate::json::{self, Json};
+use crate::store::words::AuditVerdict;
+use crate::store::{Event, Recorder};
+use crate::types::RuleRef;
+
+use super::audit::{Audited, Parked, Question};
+use super::client::Client;
+use super::connection::{Connection, Handshake, Phase, Side};
+use super::framing::Frame;
+use super::jsonrpc::{self, Id, Message, Shape};
+use super::pending::{Answer, InsertError, Kind, MAX_PENDING};
+use super::record::{Judged, Word};
+use super::reject::Fault;
+use super::reply::{self, ErrorReply};
+
+/// Requests beside calls whose answers bring in what a server has.
+const BRINGS: [&str; 4] = ["resources/read", "prompts/get", "tasks/get", "tasks/result"];
+
+fn audit_block(reason: Reason) -> Verdict {
+    Verdict::new(Outcome::Block, reason, RuleRef::default_rule("auditors"))
+}
+
+impl<R: Recorder> Connection<R> {
+    pub async fn on_client_frame(&mut self, client: &mut impl Client, frame: Frame<'_>) {
+        if let Some(fault) = Fault::oversized(&frame, self.options.max_line_bytes) {
+            return self.reject(client, Side::Client, fault).await;
+        }
+        let Frame::Line(line) = frame else { return };
+        let tree = match json::read(line) {
+            Ok(tree) => tree,
+            Err(error) => return self.reject(client, Side::Client, Fault::unreadable(line, &error)).await,
+        };
+        match jsonrpc::classify(&tree) {
+            Err(error) => self.reject(client, Side::Client, Fault::envelope(line, &tree, error)).await,
+            Ok(Message::Request { id, method, params }) => {
+                self.client_request(client, line.len(), &tree, id, &method, params).await;
+            }
+            Ok(Message::Notification { method, params }) => {
+                self.client_notification(client, line.len(), &tree, &method, params).await;
+            }
+            Ok(Message::Response { id, .. }) => self.client_response(client, line.len(), &tree, id).await,
+        }
+    }
+
+    pub async fn client_request(
+        &mut self,
+        client: &mut impl Client,
+        bytes: usize,
+        tree: &Json<'_>,
+        id: Id,
+        method: &str,
+        params: Option<&Json<'_>>,
+    ) {
+        let audits = &self.audits;
+        let room = match self.from_client.check(&id.key) {
+            Ok(()) if audits.contains(&id.key) => Err(InsertError::Duplicate),
+            Ok(()) if self.from_client.len() + audits.len() >= MAX_PENDING => Err(InsertError::Full),
+            other => other,
+        };
+        match room {
+            Ok(()) => {}
+            Err(InsertError::Duplicate) => {
+                let detail = "a request with this id is still running".to_owned();
+                // Answered under the id that was sent, as JSON-RPC asks, though two requests share it.
+                let error = ErrorReply {
+                    code: reply::INVALID_REQUEST,
+                    message: format!("the message was not forwarded: {detail}"),
+                    reason: "duplicate-id",
+                    rule: None,
+                };
+                self.commit(Event::McpMessageRejected {
+                    server_id: self.options.server.clone(),
+                    from: Side::Client.sender(),
+                    reason: "duplicate-id".to_owned(),
+                    detail,
+                    bytes: bytes as u64,
+                })
+                .await;
+                return client.error(Some(&id), &error);
+            }
+            Err(InsertError::Full) => {
+                let error = ErrorReply {
+                    code: reply::TOO_MANY_REQUESTS,
+                    message: format!("{MAX_PENDING} requests are already running; wait for an answer"),
+                    reason: "too-many-requests",
+                    rule: None,
+                };
+                return client.error(Some(&id), &error);
+            }
+        }
+        if let Some(error) = self.store_error() {
+            return client.error(Some(&id), &error);
+        }
+        let judged = match method {
+            "tools/call" => match self.identify_call(bytes, &id, params).await {
+                Ok(call) => call,
+                Err(error) => return client.error(Some(&id), &error),
+            },
+            _ => Judged::Request { method: method.into() },
+        };
+        let mut decision = self.decide(match &judged {
+            Judged::Call { tool, hash } => {
+                let arguments = params.and_then(|params| params.member("arguments"));
+                Matter::Call { tool, hash: hash.as_deref(), arguments }
+            }
+            _ => Matter::Request { method, params },
+        });
+        let rewrites = std::mem::take(&mut decision.rewrites);
+        let clean = rewritten(
+            tree,
+            &rewrites,
+            match judged {
+                Judged::Call { .. } => &["params", "arguments"],
+                _ => &["params"],
+            },
+        );
+        let tree = clean.as_ref().unwrap_or(tree);
+        let params = tree.member("params");
+        if matches!(judged, Judged::Call { .. }) && !decision.is_block() && self.is_audited() {
+            return self.park(tree, id, params, judged, decision);
+        }
+        if let Err(error) = self.settle(&id, &judged, &decision, None).await {
+            return client.error(Some(&id), &error);
+        }
+        self.send_request(client, tree, id, method, params);
+    }
+
+    fn is_audited(&self) -> bool {
+        self.options.audit.is_some() && self.cannot_run().is_none()
+    }
+
+    /// Forwards a request that was judged.
+    fn send_request(
+        &mut self,
+        client: &mut impl Client,
+        tree: &Json<'_>,
+        id: Id,
+        method: &str,
+        params: Option<&Json<'_>>,
+    ) {
+        if let Some(error) = self.cannot_run() {
+            if method == "tools/call" {
+                self.record_undelivered(&id, &called_tool(params), &error.message);
+            }
+            return client.error(Some(&id), &error);
+        }
+        let kind = match method {
+            "initialize" => {
+                let params = params.map(Json::to_compact);
+                self.handshake = Handshake { params, ..Handshake::default() };
+                Kind::Initialize
+            }
+            "tools/list" => Kind::ToolsList,
+            "tools/call" => Kind::ToolCall(called_tool(params)),
+            _ if BRINGS.contains(&method) => Kind::Content(method.into()),
+            _ => Kind::Other,
+        };
+        // A subscription has no answer until it ends.
+        let deadline = self.deadline().filter(|_| method != "subscriptions/listen");
+        let token = deadline.and_then(|_| progress_token(params));
+        self.from_client.insert(id, method, kind, token.map(|token| token.key), deadline);
+        self.forward_to_server(tree);
+    }
+
+    /// Lets a call wait for whoever has to be asked.
+    fn park(&mut self, tree: &Json<'_>, id: Id, params: Option<&Json<'_>>, call: Judged, decision: Decision) {
+        let Some(audit) = &self.options.audit else { return };
+        let arguments = params.and_then(|params| params.member("arguments"));
+        let finding = decision.passed_finding();
+        let question = Question { server: &self.options.server, tool: call.name(), arguments, finding };
+        let asked = audit.ask(&question);
+        self.audits.park(id, call, tree.to_compact().into_bytes(), decision, asked);
+    }
+
+    /// Goes on with a call that was asked about.
+    pub async fn on_audited(
+        &mut self,
+        client: &mut impl Client,
+        (mut parked, audited): (Parked, Option<Audited>),
+    ) {
+        // A question that broke says nothing in favour of the call.
+        let broken = Audited { word: AuditVerdict::Failed, by: None, found: None };
+        let is_broken = audited.is_none();
+        let Audited { word, by, found } = audited.unwrap_or(broken);
+        let mut outcome = found.as_ref().map_or(Outcome::Allow, |found| found.verdict.outcome);
+        if let Some(found) = found {
+            parked.decision.add(found);
+        }
+        if is_broken {
+            outcome = Outcome::Block;
+            parked.decision.answer(audit_block(Reason::AuditFailed));
+        }
+        let word = Word { word, by, outcome, after_ms: parked.waited_ms() };
+        let settled = self.settle(&parked.id, &parked.call, &parked.decision, Some(word)).await;
+        let settled = settled.map_err(|error| match is_broken {
+            true => ErrorReply {
+                code: reply::INTERNAL_ERROR,
+                message: "the call was not forwarded: the auditors could not be asked".to_owned(),
+                reason: Reason::AuditFailed.code(),
+                rule: None,
+            },
+            false => error,
+        });
+        if let Some(error) = settled.err().or_else(|| self.store_error()) {
+            return client.error(Some(&parked.id), &error);
+        }
+        // It was written by us.
+        let Ok(tree) = json::read(&parked.message) else { return };
+        self.send_request(client, &tree, parked.id, "tools/call", tree.member("params"));
+    }
+
+    /// The client has ended: nobody is asked on its behalf any more.
+    pub async fn drop_audits(&mut self, client: &mut impl Client) {
+        for mut parked in self.audits.cancel_all() {
+            self.record_cancelled(&mut parked).await;
+            let error = ErrorReply {
+                code: reply::REFUSED,
+                message: "the call was not forwarded: its input ended before the auditors had answered"
+                    .to_owned(),
+                reason: Reason::AuditCancelled.code(),
+                rule: None,
+            };
+            client.error(Some(&parked.id), &error);
+        }
+    }
+
+    async fn record_cancelled(&self, parked: &mut Parked) {
+        parked.decision.answer(audit_block(Reason::AuditCancelled));
+        let after_ms = parked.waited_ms();
+        let word = Word { word: AuditVerdict::Cancelled, by: None, outcome: Outcome::Block, after_ms };
+        // Whoever asked is told in other words, or went away.
+        let _ = self.settle(&parked.id, &parked.call, &parked.decision, Some(word)).await;
+    }
+
+    pub async fn client_notification(
+        &mut self,
+        client: &mut impl Client,
+        bytes: usize,
+        tree: &Json<'_>,
+        method: &str,
+        params: Option<&Json<'_>>,
+    ) {
+        match method {
+            // Some servers run it all the same, and nobody would be told of a refusal.
+            "tools/call" => {
+                let detail = "`tools/call` without an `id`".to_owned();
+                let fault = Fault::invalid(bytes, "invalid-request", detail, None, Shape::Request);
+                return self.reject(client, Side::Client, fault).await;
+            }
+            "notifications/initialized" => {
+                self.handshake.initialized = Some(tree.to_compact().into_bytes());
+            }
+            "notifications/cancelled" => {
+                if let Some(id) = cancelled_id(params) {
+                    if let Some(mut parked) = self.audits.cancel(&id.key) {
+                        // The server never heard of it.
+                        return self.record_cancelled(&mut parked).await;
+                    }
+                    self.from_client.cancel(&id.key);
+                }
+            }
+            _ => {}
+        }
+        // A server that does not run has nothing to be notified of.
+        if !matches!(self.phase, Phase::Idle | Phase::Refused(_) | Phase::Failed(_)) || !self.held.is_empty()
+        {
+            self.forward_to_server(tree);
+        }
+    }
+
+    pub async fn client_response(
+        &mut self,
+        client: &mut impl Client,
+        bytes: usize,
+        tree: &Json<'_>,
+        id: Option<Id>,
+    ) {
+        let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_server.answer(&id.key));
+        let method = match &answer {
+            Answer::Open(entry) => entry.method.clone(),
+            // The server takes it back and gets it all the same.
+            _ => "a cancelled request".into(),
+        };
+        let mut rewrites = Vec::new();
+        if let (Some(id), Some(result)) = (&id, tree.member("result"))
+            && matches!(answer, Answer::Open(_) | Answer::Cancelled(_))
+        {
+            let mut decision = self.decide(Matter::Answer { method: &method, result });
+            rewrites = std::mem::take(&mut decision.rewrites);
+            let judged = Judged::Request { method };
+            if let Err(error) = self.settle(id, &judged, &decision, None).await {
+                // A server is not told what another one said.
+                let message = "the client's answer was not forwarded".to_owned();
+                let error = ErrorReply { message, rule: None, ..error };
+                return self.error_to_server(Some(&id.spelled), &error);
+            }
+        }
+        match answer {
+            // Not held back: a server may wait for it before it answers the handshake.
+            Answer::Open(_) | Answer::Cancelled(_) if self.is_running() => {
+                let clean = rewritten(tree, &rewrites, &["result"]);
+                let tree = clean.as_ref().unwrap_or(tree);
+                self.to_server.push(|out| tree.write(out));
+            }
+            // The server can still be told that the client could not read one of its messages.
+            Answer::Unknown if id.is_none() && self.from_server.len() > 0 && self.is_running() => {
+                self.to_server.push(|out| tree.write(out));
+            }
+            Answer::Open(_) | Answer::Cancelled(_) | Answer::Expired => {}
+            Answer::Unknown => {
+                let detail = "an answer to a request that the server did not send".to_owned();
+                let fault = Fault::invalid(bytes, "unasked-response", detail, None, Shape::Response);
+                self.reject(client, Side::Client, fault).await;
+            }
+        }
+    }
+
+    /// Why no request can reach this server at all.
+    fn cannot_run(&self) -> Option<ErrorReply> {
+        match &self.phase {
+            Phase::Refused(verdict) => Some(ErrorReply {
+                code: reply::REFUSED,
+                message: format!(
+                    "server '{}' refused by {}; {}",
+                    self.options.server,
+                    verdict.rule,
+                    verdict.remedy()
+                ),
+                reason: verdict.reason.code(),
+                rule: Some(verdict.rule.to_string()),
+            }),
+            Phase::Failed(message) => Some(self.start_error(message)),
+            _ => None,
+        }
+    }
+
+    /// Beside the verdict, which says that a call was allowed, it has to stand that it got nowhere.
+    pub fn record_undelivered(&self, id: &Id, tool: &str, why: &str) {
+        self.record.record(Event::McpServerUnavailable {
+            server_id: self.options.server.clone(),
+            method: "tools/call".to_owned(),
+            detail: why.chars().take(1024).collect(),
+            tool_name: Some(tool.to_owned()),
+            jsonrpc_id: Some(id.to_value()),
+        });
+    }
+
+    pub fn start_error(&self, message: &str) -> ErrorReply {
+        let server = format!("server '{}'", self.options.server);
+        ErrorReply {
+            code: reply::SERVER_ENDED,
+            message: match message.contains(&server) {
+                true => message.to_owned(),
+                false => format!("{server} did not start: {message}"),
+            },
+            reason: "server-not-started",
+            rule: None,
+        }
+    }
+}
+
+/// The message with texts replaced below a path of members; None: nothing is to be replaced.
+fn rewritten<'a>(tree: &Json<'a>, rewrites: &'a [Rewrite], path: &[&str]) -> Option<Json<'a>> {
+    if rewrites.is_empty() {
+        return None;
+    }
+    let mut tree = tree.clone();
+    let value = path.iter().try_fold(&mut tree, |value, name| value.member_mut(name))?;
+    Rewrite::apply(rewrites, value);
+    Some(tree)
+}
+
+/// The tool of a call that was authorised.
+fn called_tool(params: Option<&Json<'_>>) -> Box<str> {
+    let name = params.and_then(|params| params.member("name")?.as_text());
+    name.unwrap_or_default().into()
+}
+
+/// The id that `notifications/cancelled` names.
+pub(super) fn cancelled_id(params: Option<&Json<'_>>) -> Option<Id> {
+    params?.member("requestId").and_then(|id| Id::from_json(id).ok())
+}
+
+pub(super) fn progress_token(params: Option<&Json<'_>>) -> Option<Id> {
+    params?.member("_meta")?.member("progressToken").and_then(|token| Id::from_json(token).ok())
+}

@@ -1,0 +1,441 @@
+//! The server's end of one connection: its process, its streams and its life. What a message means is decided
+//! elsewhere; nothing here looks into one.
+
+use std::future::{Future, pending};
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until};
+
+use crate::look::{self, look};
+use crate::store::Recorder;
+
+use super::audit::Answered;
+use super::client::Client;
+use super::connection::{Connection, Phase};
+use super::framing::LineReader;
+use super::from_server::Step;
+use super::lifecycle::ServerEnd;
+use super::outbox::Outbox;
+use super::proxy::Ended;
+use super::upstream::{Backoff, ExitInfo, Running, StartError, Upstream};
+
+/// How long a server may take to answer the handshake that is replayed to it.
+const REPLAY_LIMIT: Duration = Duration::from_secs(60);
+/// How long the output of a server is still read after it exited, and how long a server may live on after it closed
+/// its input or output.
+const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+/// How long a killed server may take to be gone.
+const KILL_LIMIT: Duration = Duration::from_secs(2);
+
+/// One server connection without its client's streams.
+pub(super) struct Host<R: Recorder, U: Upstream> {
+    pub connection: Connection<R>,
+    limit: usize,
+    launch: Launch<U>,
+    live: Option<Live<U::Stdin, U::Stdout>>,
+    backoff: Backoff,
+    /// A start waits until then.
+    not_before: Instant,
+    /// A server that is quick answers before then.
+    looking: Option<std::time::Instant>,
+    /// The client will not send any more.
+    client_ended: bool,
+    /// The client does not read any more.
+    client_gone: bool,
+    ended: Ended,
+}
+
+type Outcome<U> = Result<Running<<U as Upstream>::Stdin, <U as Upstream>::Stdout>, StartError>;
+type Starting<U> = Pin<Box<dyn Future<Output = (U, Outcome<U>)>>>;
+
+enum Launch<U: Upstream> {
+    Stopped(U),
+    Starting(Starting<U>),
+    /// Only while one of the others is being replaced.
+    Nothing,
+}
+
+struct Live<I, O> {
+    stdin: Option<I>,
+    /// None at the end of the server's output.
+    stdout: Option<LineReader<O>>,
+    exit: Option<Pin<Box<dyn Future<Output = ExitInfo>>>>,
+    exited: Option<ExitInfo>,
+    kill: Box<dyn FnMut()>,
+    started: Instant,
+    /// When patience ends: kill, then stop waiting.
+    stop_at: Option<Instant>,
+    /// It cannot answer any more.
+    dying: bool,
+    /// The client is gone, and the server was told or will be.
+    closing: bool,
+    killed: bool,
+}
+
+/// What a wait ended with.
+pub(super) enum Woke<U: Upstream> {
+    Read(io::Result<bool>),
+    Written(io::Result<()>),
+    Started(U, Outcome<U>),
+    Exited(ExitInfo),
+    /// A call was asked about.
+    Audited(Answered),
+    /// Nothing came at once.
+    Looked,
+    Timer,
+}
+
+impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
+    pub fn new(connection: Connection<R>, upstream: U) -> Self {
+        Self {
+            limit: connection.options.max_line_bytes,
+            connection,
+            launch: Launch::Stopped(upstream),
+            live: None,
+            backoff: Backoff::default(),
+            not_before: Instant::now(),
+            looking: None,
+            client_ended: false,
+            client_gone: false,
+            ended: Ended { exit: None, killed: false },
+        }
+    }
+
+    /// Judges the server, and starts it unless policy refuses it.
+    pub async fn open(&mut self) {
+        self.connection.admit().await;
+        if matches!(self.connection.phase, Phase::Idle) {
+            self.start();
+        }
+    }
+
+    /// Waits for the next thing that can go on; see [`Host::on_woke`]. `read` is false while the client does not
+    /// take what the server says.
+    pub async fn wait(&mut self, read: bool) -> Woke<U> {
+        let timer = self.next_timer();
+        let looking = self.looking.filter(|_| self.connection.from_client.len() > 0);
+        let (stdin, stdout, exit) = match self.live.as_mut() {
+            Some(live) => (live.stdin.as_mut(), live.stdout.as_mut(), live.exit.as_mut()),
+            None => (None, None, None),
+        };
+        let Connection { to_server, audits, .. } = &mut self.connection;
+        let starting = match &mut self.launch {
+            Launch::Starting(starting) => Some(starting),
+            _ => None,
+        };
+        let next = async {
+            tokio::select! {
+                written = flush(to_server, stdin) => Woke::Written(written),
+                more = fill(stdout), if read => Woke::Read(more),
+                (upstream, outcome) = or_never(starting) => Woke::Started(upstream, outcome),
+                info = or_never(exit) => Woke::Exited(info),
+                answered = audits.next() => Woke::Audited(answered),
+                () = until(timer) => Woke::Timer,
+            }
+        };
+        let Some(end) = looking else { return next.await };
+        tokio::select! {
+            biased;
+            woke = next => woke,
+            () = look(|| end) => Woke::Looked,
+        }
+    }
+
+    pub async fn on_woke(&mut self, client: &mut impl Client, woke: Woke<U>) {
+        match woke {
+            // A stream that failed has ended, which the reader remembers.
+            Woke::Written(Ok(())) => {
+                self.looking = look::is_useful().then(|| std::time::Instant::now() + look::MOMENT);
+            }
+            Woke::Looked => self.looking = None,
+            Woke::Read(more) => self.on_server_read(more.unwrap_or(false)),
+            Woke::Written(Err(_)) => self.lose_server_input(),
+            Woke::Started(upstream, outcome) => self.on_started(client, upstream, outcome),
+            Woke::Exited(exit) => self.on_exit(exit),
+            Woke::Audited(answered) => self.connection.on_audited(client, *answered).await,
+            Woke::Timer => self.on_timer(client).await,
+        }
+    }
+
+    /// Every whole line of the server that is here, as long as the client takes it.
+    pub async fn take_server_lines(&mut self, client: &mut impl Client) {
+        loop {
+            if self.connection.server_must_wait(client) {
+                return;
+            }
+            let Some(frame) = self.live.as_mut().and_then(|live| live.stdout.as_mut()?.next_frame()) else {
+                break;
+            };
+            self.connection.record.room().await;
+            match self.connection.on_server_frame(client, frame).await {
+                Step::Done => {}
+                Step::Replayed(true) => self.on_replayed(),
+                Step::Replayed(false) => self.kill(),
+            }
+        }
+        self.finish_server(client).await;
+    }
+
+    /// Starts the server if somebody waits for it, and closes its input after the client's last message.
+    pub fn settle(&mut self) {
+        self.start_if_needed();
+        self.close_if_done();
+    }
+
+    /// The client will not send any more.
+    pub async fn end_input(&mut self, client: &mut impl Client) {
+        self.client_ended = true;
+        self.connection.drop_audits(client).await;
+    }
+
+    /// The client does not read any more.
+    pub fn lose_client(&mut self) {
+        self.client_gone = true;
+        self.client_ended = true;
+        self.connection.to_server.clear();
+        self.connection.held = Vec::new();
+        self.connection.audits.cancel_all();
+    }
+
+    pub fn is_client_gone(&self) -> bool {
+        self.client_gone
+    }
+
+    /// It cannot answer any more: what is sent now waits for the next one.
+    pub fn is_dying(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.dying)
+    }
+
+    /// Nothing runs, and nobody will ask for anything.
+    pub fn is_done(&self) -> bool {
+        self.client_ended
+            && self.live.is_none()
+            && self.connection.audits.is_empty()
+            && (!matches!(self.launch, Launch::Starting(_))
+                || self.client_gone
+                || self.connection.held.is_empty())
+    }
+
+    pub fn into_ended(self) -> Ended {
+        self.ended
+    }
+
+    fn start(&mut self) {
+        match std::mem::replace(&mut self.launch, Launch::Nothing) {
+            Launch::Stopped(mut upstream) => {
+                self.connection.phase = Phase::Starting;
+                let not_before = self.not_before;
+                self.launch = Launch::Starting(Box::pin(async move {
+                    sleep_until(not_before).await;
+                    let outcome = upstream.start().await;
+                    (upstream, outcome)
+                }));
+            }
+            other => self.launch = other,
+        }
+    }
+
+    fn start_if_needed(&mut self) {
+        if matches!(self.connection.phase, Phase::Idle)
+            && !self.connection.held.is_empty()
+            && !self.client_gone
+        {
+            self.start();
+        }
+    }
+
+    fn on_started(&mut self, client: &mut impl Client, upstream: U, outcome: Outcome<U>) {
+        self.launch = Launch::Stopped(upstream);
+        let now = Instant::now();
+        match outcome {
+            Err(error) => {
+                self.not_before = now + self.backoff.after(now, now);
+                self.connection.on_start_failed(client, error.message, error.permanent);
+            }
+            Ok(Running { stdin, stdout, exit, kill }) => {
+                self.connection.on_started();
+                let lines = self.connection.options.server_lines.clone();
+                let replaying = matches!(self.connection.phase, Phase::Replaying(_));
+                self.live = Some(Live {
+                    stdin: Some(stdin),
+                    stdout: Some(LineReader::new(stdout, self.limit).within(lines)),
+                    exit: Some(exit),
+                    exited: None,
+                    kill,
+                    started: now,
+                    stop_at: replaying.then(|| now + REPLAY_LIMIT),
+                    dying: false,
+                    closing: false,
+                    killed: false,
+                });
+            }
+        }
+    }
+
+    fn on_replayed(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.stop_at = None;
+            live.closing = false;
+        }
+        self.connection.on_replayed();
+    }
+
+    fn on_server_read(&mut self, more: bool) {
+        let Some(live) = &mut self.live else { return };
+        if more {
+            return;
+        }
+        live.dying = true;
+        live.limit_patience(DRAIN_LIMIT);
+    }
+
+    fn on_exit(&mut self, exit: ExitInfo) {
+        let Some(live) = &mut self.live else { return };
+        live.exit = None;
+        live.exited = Some(exit);
+        live.stdin = None;
+        live.dying = true;
+        live.stop_at = Some(Instant::now() + DRAIN_LIMIT);
+    }
+
+    /// The server does not take requests any more, so nothing it runs can be of use.
+    fn lose_server_input(&mut self) {
+        self.connection.to_server.clear();
+        if let Some(live) = &mut self.live {
+            live.stdin = None;
+            live.dying = true;
+            live.limit_patience(DRAIN_LIMIT);
+        }
+    }
+
+    fn kill(&mut self) {
+        if let Some(live) = &mut self.live {
+            (live.kill)();
+            live.killed = true;
+            live.dying = true;
+            live.stop_at = Some(Instant::now() + KILL_LIMIT);
+        }
+    }
+
+    async fn on_timer(&mut self, client: &mut impl Client) {
+        self.connection.expire_requests(client).await;
+        let Some(live) = &mut self.live else { return };
+        if live.stop_at.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        if live.exited.is_some() {
+            // Something still holds the output of a server that is gone.
+            live.stdout = None;
+        } else if live.killed {
+            live.exited = Some(ExitInfo { code: 137, cause: "killed".to_owned() });
+            live.stdout = None;
+        } else {
+            self.ended.killed |= self.client_ended;
+            self.kill();
+        }
+    }
+
+    /// Once the server is gone and its last line is read, its calls are answered.
+    async fn finish_server(&mut self, client: &mut impl Client) {
+        let Some(live) = &mut self.live else { return };
+        if live.stdout.as_ref().is_some_and(LineReader::is_at_end) {
+            live.stdout = None;
+        }
+        if live.stdout.is_some() {
+            return;
+        }
+        let Some(exit) = live.exited.clone() else { return };
+        let (started, closing, killed) = (live.started, live.closing, live.killed);
+        self.live = None;
+        if self.client_ended && self.connection.from_client.len() == 0 {
+            self.connection.phase = Phase::Idle;
+            self.connection.held = Vec::new();
+        } else {
+            let now = Instant::now();
+            let wait = self.backoff.after(started, now);
+            self.not_before = now + wait;
+            // Its input was closed after the client's: it did what it should, or was made to.
+            let was_asked = self.client_ended && closing && (killed || exit.code == 0);
+            let end = match (was_asked, self.client_ended) {
+                (true, _) => ServerEnd::Asked,
+                (false, true) => ServerEnd::Last,
+                (false, false) => {
+                    ServerEnd::Crash { restart_in_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) }
+                }
+            };
+            self.connection.on_server_ended(client, &exit, end).await;
+        }
+        self.ended.exit = Some(exit);
+    }
+
+    /// After the client's last message is delivered, the server's input is closed and its time runs.
+    fn close_if_done(&mut self) {
+        if !self.client_ended {
+            return;
+        }
+        let grace = self.connection.options.exit_grace;
+        let delivered = self.connection.to_server.is_idle() && self.connection.held.is_empty();
+        if let Some(live) = &mut self.live {
+            if !live.closing {
+                live.closing = true;
+                live.limit_patience(grace);
+            }
+            if delivered {
+                live.stdin = None;
+            }
+        }
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        let stop_at = self.live.as_ref().and_then(|live| live.stop_at);
+        [stop_at, self.connection.from_client.next_deadline()].into_iter().flatten().min()
+    }
+}
+
+impl<I, O> Live<I, O> {
+    /// Sets the end of patience, if it is not sooner already.
+    fn limit_patience(&mut self, limit: Duration) {
+        let at = Instant::now() + limit;
+        self.stop_at = Some(self.stop_at.map_or(at, |sooner| sooner.min(at)));
+    }
+}
+
+/// A connection that is abandoned leaves no server behind.
+impl<I, O> Drop for Live<I, O> {
+    fn drop(&mut self) {
+        if self.exited.is_none() {
+            (self.kill)();
+        }
+    }
+}
+
+async fn or_never<F: Future + Unpin>(future: Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => pending().await,
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}
+
+async fn flush(outbox: &mut Outbox, sink: Option<&mut (impl AsyncWrite + Unpin)>) -> io::Result<()> {
+    match sink {
+        Some(sink) if !outbox.is_idle() => outbox.flush_some(sink).await,
+        _ => pending().await,
+    }
+}
+
+async fn fill(reader: Option<&mut LineReader<impl AsyncRead + Unpin>>) -> io::Result<bool> {
+    match reader {
+        Some(reader) if !reader.is_at_end() => reader.fill().await,
+        _ => pending().await,
+    }
+}

@@ -1,0 +1,173 @@
+//! Writes to a pipe or socket of somebody else, which the runtime does not watch until it is full.
+//!
+//! Who writes to a watched socket hears of every read at the other end that there is room again. The reader pays for
+//! waking us, twenty microseconds where a processor sleeps, and we have nothing to say.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use tokio::io::AsyncWrite;
+use tokio::net::unix::pipe;
+
+/// The writing end; it never blocks.
+#[derive(Debug)]
+pub struct LazyWriter {
+    state: State,
+    is_socket: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Bare(OwnedFd),
+    /// It was full. Of sockets the runtime's pipes ask no more than of pipes: readiness.
+    Watched(pipe::Sender),
+    /// The runtime could not take it, or not give it back.
+    Lost,
+}
+
+impl LazyWriter {
+    /// A socket, whoever else holds it; or a pipe with `O_NONBLOCK` whose open file description is ours alone.
+    #[must_use]
+    pub fn new(descriptor: OwnedFd) -> Self {
+        let is_socket = fstat(&descriptor)
+            .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Socket);
+        Self { state: State::Bare(descriptor), is_socket }
+    }
+}
+
+/// Writes what there is room for now. Of a socket that is shared nobody can say whether it blocks: others may take the
+/// flag away at any time. So each call says that it does not wait.
+fn write(descriptor: impl AsFd, is_socket: bool, bytes: &[u8]) -> Result<usize, Errno> {
+    rustix::io::retry_on_intr(|| match is_socket {
+        true => send(&descriptor, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+        false => rustix::io::write(&descriptor, bytes),
+    })
+}
+
+impl AsyncWrite for LazyWriter {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let Self { state, is_socket } = self.get_mut();
+        if let State::Bare(descriptor) = state {
+            match write(&*descriptor, *is_socket, bytes) {
+                Err(Errno::WOULDBLOCK) => {}
+                written => return Poll::Ready(written.map_err(io::Error::from)),
+            }
+        }
+        let watched = match std::mem::replace(state, State::Lost) {
+            State::Bare(descriptor) => pipe::Sender::from_owned_fd_unchecked(descriptor)?,
+            State::Watched(watched) => watched,
+            State::Lost => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        };
+        let written = poll_watched(&watched, *is_socket, context, bytes);
+        *state = match written {
+            Poll::Pending => State::Watched(watched),
+            Poll::Ready(_) => State::Bare(watched.into_nonblocking_fd()?),
+        };
+        written
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// It ends when it is dropped.
+    fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn poll_watched(
+    watched: &pipe::Sender,
+    is_socket: bool,
+    context: &mut Context<'_>,
+    bytes: &[u8],
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(watched.poll_write_ready(context))?;
+        match watched.try_io(|| Ok(write(watched, is_socket, bytes)?)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            written => return Poll::Ready(written),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use std::io::Read;
+    use tokio::io::AsyncWriteExt;
+
+    /// More than any pipe or socket holds at once.
+    const MUCH: usize = 4 << 20;
+
+    fn much() -> Vec<u8> {
+        (0..MUCH).map(|at| u8::try_from(at % 251).unwrap()).collect()
+    }
+
+    async fn passes_everything(ours: OwnedFd, mut theirs: impl Read + Send + 'static) {
+        let reader = tokio::task::spawn_blocking(move || {
+            let mut got = Vec::new();
+            theirs.read_to_end(&mut got).map(|_| got)
+        });
+        let mut writer = LazyWriter::new(ours);
+        writer.write_all(b"first").await.unwrap();
+        assert!(matches!(writer.state, State::Bare(_)), "nobody waited");
+        writer.write_all(&much()).await.unwrap();
+        assert!(matches!(writer.state, State::Bare(_)), "nobody waits any more");
+        drop(writer);
+        let got = reader.await.unwrap().unwrap();
+        assert!(got == [b"first".to_vec(), much()].concat());
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_gets_every_byte_of_a_socket() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        passes_everything(ours.into(), theirs).await;
+    }
+
+    /// Nobody has made it not blocking, or somebody has taken it back.
+    #[tokio::test]
+    async fn a_socket_that_blocks_does_not_block_us() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        passes_everything(ours.into(), theirs).await;
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_gets_every_byte_of_a_pipe() {
+        let (theirs, ours) = std::io::pipe().unwrap();
+        let ours = OwnedFd::from(ours);
+        rustix::io::ioctl_fionbio(&ours, true).unwrap();
+        passes_everything(ours, theirs).await;
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_is_gone_is_an_error() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut writer = LazyWriter::new(ours.into());
+        drop(theirs);
+        let error = writer.write_all(b"x").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_goes_while_we_wait_is_an_error() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut writer = LazyWriter::new(ours.into());
+        let leaver = async {
+            tokio::task::yield_now().await;
+            drop(theirs);
+        };
+        let (written, ()) = tokio::join!(async { writer.write_all(&much()).await }, leaver);
+        assert!(written.is_err());
+    }
+}

@@ -1,0 +1,48 @@
+//! MCP on the wire: between the agent's end of one server connection and the sandboxed server.
+//!
+//! `framing` cuts lines, [`crate::json`] reads them, `jsonrpc` tells what they are, the phases in `from_client` and
+//! `from_server` decide (`audit` lets a call wait for somebody outside), and `outbox` writes what was inspected. `proxy` owns the input and output and the life of the
+//! server; `bridge` is what the agent starts in the server's place.
+
+use agentsh_base::{json, look, memory, types};
+use agentsh_guard as guard;
+use agentsh_policy as policy;
+use agentsh_store as store;
+
+pub mod aggregate;
+pub mod audit;
+pub mod bridge;
+pub mod bridge_accept;
+pub mod framing;
+pub mod jsonrpc;
+pub mod lazy_writer;
+pub mod options;
+pub mod proxy;
+pub mod shared_reader;
+pub mod turn_away;
+pub mod upstream;
+
+mod client;
+mod connection;
+mod from_client;
+mod from_server;
+mod host;
+mod identify;
+mod lifecycle;
+mod outbox;
+mod pending;
+mod record;
+mod reject;
+mod reply;
+mod salvage;
+mod tools_list;
+
+pub use audit::{Audit, Audited, Question};
+pub use options::{Note, Options};
+pub use proxy::{Ended, serve};
+pub use record::{action, severity};
+pub use reply::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
+pub use upstream::{ExitInfo, Running, StartError, Upstream};
+
+#[cfg(test)]
+mod tests;

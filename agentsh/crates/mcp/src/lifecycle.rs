@@ -1,0 +1,196 @@
+//! What the messages of a connection have to do with the server starting, ending and being late.
+
+use tokio::time::Instant;
+
+use crate::guard::Matter;
+use crate::store::{Event, Recorder};
+use crate::types::exit_status;
+
+use super::client::Client;
+use super::connection::{Connection, Phase};
+use super::jsonrpc::Key;
+use super::pending::{Entry, Kind};
+use super::reply::{self, ErrorReply};
+use super::upstream::ExitInfo;
+
+/// What the end of a server means for its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerEnd {
+    /// It was told to, because its client is gone.
+    Asked,
+    /// By itself, and nobody is there to start it again for.
+    Last,
+    /// By itself.
+    Crash { restart_in_ms: u64 },
+}
+
+impl<R: Recorder> Connection<R> {
+    /// Judges the server itself; records a refusal.
+    pub async fn admit(&mut self) {
+        let verdict = self.decide(Matter::Server).verdict;
+        if !verdict.is_block() {
+            return;
+        }
+        self.commit(Event::McpServerRefused {
+            server_id: self.options.server.clone(),
+            reason: verdict.reason.code().to_owned(),
+            detail: verdict.remedy(),
+            rule: verdict.rule.clone(),
+        })
+        .await;
+        self.phase = Phase::Refused(verdict);
+    }
+
+    /// The server runs: it gets the remembered handshake first, or at once what was held.
+    pub fn on_started(&mut self) {
+        match self.handshake.params.as_ref().filter(|_| self.handshake.agreed) {
+            None => self.become_ready(),
+            Some(params) => {
+                let (key, id) = private_id(&mut self.serial, |key| self.from_client.is_open(key));
+                let message =
+                    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{params}}}"#);
+                self.to_server.push(|out| out.extend_from_slice(message.as_bytes()));
+                self.phase = Phase::Replaying(key);
+            }
+        }
+    }
+
+    /// The server agreed to the remembered handshake.
+    pub fn on_replayed(&mut self) {
+        if let Some(initialized) = &self.handshake.initialized {
+            self.to_server.push(|out| out.extend_from_slice(initialized));
+        }
+        self.become_ready();
+    }
+
+    fn become_ready(&mut self) {
+        self.phase = Phase::Ready;
+        let held = std::mem::take(&mut self.held);
+        self.to_server.append(&held);
+    }
+
+    /// The server did not start: whoever waits for it is told why.
+    pub fn on_start_failed(&mut self, client: &mut impl Client, message: String, permanent: bool) {
+        let error = self.start_error(&message);
+        for entry in self.from_client.take_all() {
+            self.record_unreached(&entry, &message);
+            client.error(Some(&entry.id), &error);
+        }
+        self.held = Vec::new();
+        self.phase = if permanent { Phase::Failed(message) } else { Phase::Idle };
+    }
+
+    /// The server is gone: its calls get an error, its own requests are withdrawn.
+    pub async fn on_server_ended(&mut self, client: &mut impl Client, exit: &ExitInfo, end: ServerEnd) {
+        let calls = self.from_client.take_all();
+        if matches!(self.phase, Phase::Replaying(_)) {
+            for entry in &calls {
+                self.record_unreached(entry, "the server ended before it took this call");
+            }
+        }
+        if end != ServerEnd::Asked {
+            self.commit(Event::McpServerCrashed {
+                server_id: self.options.server.clone(),
+                exit_code: exit.code,
+                pending_calls: calls.len(),
+                restart_in_ms: match end {
+                    ServerEnd::Crash { restart_in_ms } => restart_in_ms,
+                    _ => 0,
+                },
+            })
+            .await;
+        }
+        let how = match exit.cause.as_str() {
+            "" | "exited" => exit_status(exit.code),
+            cause => format!("{} ({cause})", exit.code),
+        };
+        let server = &self.options.server;
+        let error = ErrorReply {
+            code: reply::SERVER_ENDED,
+            message: match end {
+                ServerEnd::Asked => {
+                    format!("server '{server}' had not answered this call when the client closed its input")
+                }
+                ServerEnd::Last => {
+                    format!("server '{server}' ended with exit code {how} while this call was running")
+                }
+                ServerEnd::Crash { .. } => format!(
+                    "server '{server}' ended with exit code {how} while this call was running; it is started \
+                     again on the next call"
+                ),
+            },
+            reason: "server-ended",
+            rule: None,
+        };
+        for entry in calls {
+            client.error(Some(&entry.id), &error);
+        }
+        for entry in self.from_server.give_up_all() {
+            let reason = format!("server '{}' ended", self.options.server);
+            client.withdraw(&entry.id, &reason);
+        }
+        self.to_server.clear();
+        self.held = Vec::new();
+        self.phase = Phase::Idle;
+    }
+
+    /// Puts on record that a call which was allowed stayed here.
+    fn record_unreached(&self, entry: &Entry, why: &str) {
+        if let Kind::ToolCall(tool) = &entry.kind {
+            self.record_undelivered(&entry.id, tool, why);
+        }
+    }
+
+    /// Ends requests whose time is over. While the server itself waits for the client (a question to the user, a
+    /// model call), the client's requests get another term.
+    pub async fn expire_requests(&mut self, client: &mut impl Client) {
+        let now = Instant::now();
+        while let Some(key) = self.from_client.overdue(now) {
+            let Some(timeout) = self.timeout() else { return };
+            if self.from_server.len() > 0 {
+                self.from_client.extend(&key, now + timeout);
+                continue;
+            }
+            let Some(entry) = self.from_client.give_up(&key) else { return };
+            let after_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+            self.commit(Event::McpRequestTimedOut {
+                server_id: self.options.server.clone(),
+                method: entry.method.to_string(),
+                jsonrpc_id: entry.id.to_value(),
+                after_ms,
+            })
+            .await;
+            let message = format!(
+                "server '{}' did not answer '{}' within {after_ms} ms of its last sign of life; \
+                 sandbox.mcp.request_timeout sets the limit",
+                self.options.server, entry.method
+            );
+            let error = ErrorReply { code: reply::TIMED_OUT, message, reason: "timed-out", rule: None };
+            client.error(Some(&entry.id), &error);
+            if entry.method.as_ref() != "initialize" {
+                let cancelled = &entry.id.spelled;
+                match self.phase {
+                    Phase::Ready => {
+                        self.to_server.push(|out| reply::write_cancelled(out, cancelled, "timed out"));
+                    }
+                    _ => {
+                        reply::write_cancelled(&mut self.held, cancelled, "timed out");
+                        self.held.push(b'\n');
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An id that no request in flight has.
+fn private_id(serial: &mut u64, is_taken: impl Fn(&Key) -> bool) -> (Key, String) {
+    loop {
+        *serial += 1;
+        let text = format!("agentsh:restart:{serial}");
+        let key = Key::Text(text.as_str().into());
+        if !is_taken(&key) {
+            return (key, format!("\"{text}\""));
+        }
+    }
+}

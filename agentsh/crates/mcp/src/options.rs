@@ -1,0 +1,74 @@
+//! What one connection needs to know besides its streams.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::json::Json;
+use crate::types::ServerId;
+
+use super::audit::Audit;
+use super::framing::Budget;
+
+/// Settings of one server connection.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub server: ServerId,
+    /// As `mcp_tool_seen` shows it.
+    pub server_type: String,
+    /// Longest line in either direction, in bytes.
+    pub max_line_bytes: usize,
+    /// Memory for long lines of clients, and of this server: each shared with other connections of the session.
+    pub client_lines: Budget,
+    pub server_lines: Budget,
+    /// How long a client's request may stay without an answer or progress; None leaves it to the client.
+    pub request_timeout: Option<Duration>,
+    /// How long a server may go on after its input was closed.
+    pub exit_grace: Duration,
+    /// Turns a call's arguments into what the event log may show.
+    pub redact: fn(&Json<'_>) -> Value,
+    /// Hashes of tools that earlier sessions saw.
+    pub known: BTreeMap<String, String>,
+    /// The moment from which rate limits count: the same one for every connection of a session.
+    pub epoch: Instant,
+    /// Is asked about every call that everything else lets pass. With one, the connection must be served inside a
+    /// `LocalSet`.
+    pub audit: Option<Rc<dyn Audit>>,
+    /// Tells the user what a server does wrong.
+    pub note: Note,
+}
+
+/// Somebody who is told something, in words and not escaped.
+#[derive(Clone)]
+pub struct Note(pub Rc<dyn Fn(&str)>);
+
+impl std::fmt::Debug for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Note")
+    }
+}
+
+impl Options {
+    /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, nothing known, arguments not shown, and
+    /// nobody who is asked about them.
+    #[must_use]
+    pub fn new(server: ServerId) -> Self {
+        Self {
+            server,
+            server_type: "stdio".to_owned(),
+            max_line_bytes: super::framing::DEFAULT_LIMIT,
+            client_lines: Budget::default(),
+            server_lines: Budget::default(),
+            request_timeout: None,
+            exit_grace: Duration::from_secs(2),
+            redact: |_| Value::Null,
+            known: BTreeMap::new(),
+            epoch: Instant::now(),
+            audit: None,
+            note: Note(Rc::new(|_| {})),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What was decided goes on record, in one place. A refusal is on disk before its side hears of it.
+
+use serde_json::Value;
+
+use crate::guard::{self, Decision, Finding, Outcome, Refusal};
+use crate::store::words::{Action, AuditVerdict, Severity};
+use crate::store::{Event, Recorder};
+
+use super::connection::Connection;
+use super::jsonrpc::Id;
+use super::reply::{self, ErrorReply};
+
+/// What a decision is about, as long as the record needs it.
+#[derive(Clone, Debug)]
+pub(super) enum Judged {
+    Call {
+        tool: Box<str>,
+        hash: Option<String>,
+    },
+    /// Another request of the client, or its answer to the server.
+    Request {
+        method: Box<str>,
+    },
+    /// What a call or another request brought.
+    Result {
+        tool: Box<str>,
+    },
+}
+
+impl Judged {
+    /// The tool's name or the method.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Call { tool, .. } | Self::Result { tool } => tool,
+            Self::Request { method } => method,
+        }
+    }
+}
+
+/// What whoever was asked about a call said.
+pub(super) struct Word {
+    pub word: AuditVerdict,
+    /// Who said it; None: everybody.
+    pub by: Option<String>,
+    /// What it alone leads to.
+    pub outcome: Outcome,
+    pub after_ms: u64,
+}
+
+impl<R: Recorder> Connection<R> {
+    /// Records a decision: the verdict on a call, the word of whoever was asked, and every finding.
+    ///
+    /// # Errors
+    /// The answer to who sent it, when it must not be passed on.
+    pub async fn settle(
+        &self,
+        id: &Id,
+        judged: &Judged,
+        decision: &Decision,
+        word: Option<Word>,
+    ) -> Result<(), ErrorReply> {
+        let mut events = Vec::new();
+        let jsonrpc_id = id.to_value();
+        if let Judged::Call { tool, hash } = judged {
+            events.push(Event::McpToolCallIntercepted {
+                server_id: self.options.server.clone(),
+                tool_name: tool.to_string(),
+                jsonrpc_id: jsonrpc_id.clone(),
+                tool_hash: hash.clone(),
+                action: action(decision.verdict.outcome),
+                reason: decision.verdict.reason.code().to_owned(),
+                rule: decision.verdict.rule.clone(),
+            });
+        }
+        if let Some(word) = word {
+            events.push(Event::McpToolCallAudited {
+                server_id: self.options.server.clone(),
+                tool_name: judged.name().to_owned(),
+                jsonrpc_id: jsonrpc_id.clone(),
+                verdict: word.word,
+                by: word.by,
+                action: action(word.outcome),
+                after_ms: word.after_ms,
+            });
+        }
+        let found =
+            decision.findings.iter().map(|found| self.finding_event(judged.name(), &jsonrpc_id, found));
+        events.extend(found);
+        if !decision.is_block() {
+            events.into_iter().for_each(|event| self.record.record(event));
+            return Ok(());
+        }
+        let last = events.pop();
+        events.into_iter().for_each(|event| self.record.record(event));
+        if let Some(last) = last {
+            self.commit(last).await;
+        }
+        let server = &self.options.server;
+        let Refusal { message, reason, rule } = match judged {
+            Judged::Result { tool } => Refusal::of_result(server, tool, decision),
+            _ => Refusal::of_call(server, judged.name(), decision),
+        };
+        Err(ErrorReply { code: reply::REFUSED, message, reason, rule: Some(rule) })
+    }
+
+    /// Records what was found where nobody gets an answer, such as in a definition.
+    pub fn record_findings(&self, name: &str, jsonrpc_id: &Value, decision: &Decision) {
+        for found in &decision.findings {
+            self.record.record(self.finding_event(name, jsonrpc_id, found));
+        }
+    }
+
+    fn finding_event(&self, name: &str, jsonrpc_id: &Value, found: &Finding) -> Event {
+        if let Some(category) = &found.category {
+            return Event::McpContentDetected {
+                server_id: self.options.server.clone(),
+                tool_name: name.to_owned(),
+                jsonrpc_id: jsonrpc_id.clone(),
+                category: category.clone(),
+                detector: found.detector.clone(),
+                action: action(found.verdict.outcome),
+                severity: severity(found.severity),
+                reason: found.verdict.reason.code().to_owned(),
+                rule: found.verdict.rule.clone(),
+                pointer: found.pointer.clone(),
+                context: found.context.clone(),
+            };
+        }
+        let source = found.source.as_ref();
+        Event::McpExfilDetected {
+            server_id: self.options.server.clone(),
+            tool_name: name.to_owned(),
+            jsonrpc_id: jsonrpc_id.clone(),
+            detector: found.detector.clone(),
+            action: action(found.verdict.outcome),
+            severity: severity(found.severity),
+            reason: found.verdict.reason.code().to_owned(),
+            rule: found.verdict.rule.clone(),
+            source_server: source.map(|source| source.server.clone()),
+            source_tool: source.map(|source| source.tool.clone()),
+            destination: found.destination.clone(),
+            context: found.context.clone(),
+            pointer: found.pointer.clone(),
+            decoded: found.decoded.iter().map(|step| (*step).to_owned()).collect(),
+        }
+    }
+}
+
+/// An outcome as the record has it.
+#[must_use]
+pub fn action(outcome: Outcome) -> Action {
+    match outcome {
+        Outcome::Allow => Action::Allow,
+        Outcome::Alert => Action::Alert,
+        Outcome::Rewrite => Action::Rewrite,
+        Outcome::Ask => Action::Ask,
+        Outcome::Block => Action::Block,
+    }
+}
+
+/// How bad a finding is, as the record has it.
+#[must_use]
+pub fn severity(severity: guard::Severity) -> Severity {
+    match severity {
+        guard::Severity::Low => Severity::Low,
+        guard::Severity::Medium => Severity::Medium,
+        guard::Severity::High => Severity::High,
+        guard::Severity::Critical => Severity::Critical,
+    }
+}

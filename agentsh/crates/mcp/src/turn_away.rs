@@ -1,0 +1,44 @@
+//! A connection that is not served: each request is answered with the reason, so that nobody waits.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+
+use super::framing::{Frame, LineReader};
+use super::jsonrpc::{self, Message};
+use super::reply::{self, ErrorReply};
+use crate::json;
+
+/// A client that was refused has this long to ask and to close.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Longest line that is read for its id.
+const LINE: usize = 64 << 10;
+
+/// Answers requests with an error until the client closes its end, for a few seconds at most.
+pub async fn turn_away(
+    input: impl AsyncRead + Unpin,
+    mut output: impl AsyncWrite + Unpin,
+    reason: &'static str,
+    message: &str,
+) {
+    let mut client = LineReader::new(input, LINE);
+    let error =
+        ErrorReply { code: reply::TOO_MANY_REQUESTS, message: message.to_owned(), reason, rule: None };
+    let answers = async {
+        while !client.is_at_end() {
+            while let Some(frame) = client.next_frame() {
+                let Frame::Line(line) = frame else { continue };
+                let Ok(tree) = json::read(line) else { continue };
+                let Ok(Message::Request { id, .. }) = jsonrpc::classify(&tree) else { continue };
+                let mut answer = Vec::new();
+                reply::write_error(&mut answer, Some(&id.spelled), &error);
+                answer.push(b'\n');
+                output.write_all(&answer).await?;
+            }
+            client.fill().await?;
+        }
+        std::io::Result::Ok(())
+    };
+    // Whether it heard us or not, it is not served.
+    let _ = tokio::time::timeout(LIMIT, answers).await;
+}

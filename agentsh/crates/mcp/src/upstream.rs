@@ -1,0 +1,102 @@
+//! The sandboxed server as the proxy sees it: something that can be started again.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+
+/// Starts the server of one connection, and starts it again after it ended.
+pub trait Upstream {
+    type Stdin: AsyncWrite + Unpin;
+    type Stdout: AsyncRead + Unpin;
+
+    /// Starts the server in its sandbox. Dropping the future must stop whatever it started.
+    ///
+    /// # Errors
+    /// What the user has to know; see [`StartError`].
+    fn start(&mut self) -> impl Future<Output = Result<Running<Self::Stdin, Self::Stdout>, StartError>>;
+}
+
+/// A server that was started.
+pub struct Running<I, O> {
+    pub stdin: I,
+    pub stdout: O,
+    /// Resolves when the server's processes are gone.
+    pub exit: Pin<Box<dyn Future<Output = ExitInfo>>>,
+    /// Ends the server at once. May be called after it ended.
+    pub kill: Box<dyn FnMut()>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitInfo {
+    /// 128+n for signal n.
+    pub code: u8,
+    /// `exited`, `killed`, `memory-limit`, or how a server elsewhere went.
+    pub cause: String,
+}
+
+/// The server did not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct StartError {
+    /// Shown to the agent and the user: what, by which rule, what to do.
+    pub message: String,
+    /// Trying again cannot help (a pin that does not match, a program that does not exist).
+    pub permanent: bool,
+    /// The reason stands in the record already, as an event of its own.
+    pub recorded: bool,
+}
+
+/// How long to wait before a server that ended is started again.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    next: Duration,
+}
+
+impl Backoff {
+    pub const FIRST: Duration = Duration::from_millis(250);
+    pub const LONGEST: Duration = Duration::from_secs(30);
+    /// A server that ran this long counts as healthy.
+    pub const HEALTHY: Duration = Duration::from_secs(60);
+
+    /// The wait after a server that ran from `started` ended at `ended`.
+    pub fn after(&mut self, started: Instant, ended: Instant) -> Duration {
+        if ended.saturating_duration_since(started) >= Self::HEALTHY {
+            self.next = Self::FIRST;
+        }
+        let wait = self.next;
+        self.next = (wait * 2).min(Self::LONGEST);
+        wait
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { next: Self::FIRST }
+    }
+}
+
+impl<I, O> fmt::Debug for Running<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_limit_and_a_healthy_run_starts_over() {
+        let mut backoff = Backoff::default();
+        let now = Instant::now();
+        let short = now + Duration::from_secs(59);
+        let waits: Vec<u128> = (0..9).map(|_| backoff.after(now, short).as_millis()).collect();
+        assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
+        assert_eq!(backoff.after(now, now + Backoff::HEALTHY), Backoff::FIRST);
+        assert_eq!(backoff.after(now, short), Backoff::FIRST * 2);
+    }
+}

@@ -1,0 +1,191 @@
+//! A connection that was let through, from its first bytes to its last.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpStream;
+
+use super::copy::{self, reset_when_dropped, write_all};
+use super::gate::{Gate, Seat};
+use super::opening::{Closed, Opening};
+use super::permit::{Permit, refusal, request_refusal, wanted};
+use super::refuse::{ACCESS_DENIED, Farewell, Refused, tell};
+use super::requests::{self, End};
+use super::socket::{Socket, send_now};
+use super::traffic::{Direction, Traffic};
+use super::{http_host, inspect, second_hello};
+use crate::store::words::ConnectionState;
+use crate::store::{Event, Recorder};
+
+/// A connection that lasts longer than this is written down before its end.
+const LASTING: Duration = Duration::from_secs(1);
+
+/// What was read before the way out was open.
+pub(super) enum First {
+    Nothing,
+    Read(Opening),
+}
+
+/// A connection that may go on, and its way out.
+pub(super) struct Opened {
+    pub protocol: &'static str,
+    pub first: First,
+    pub outside: Socket,
+    pub address: IpAddr,
+}
+
+/// Copies until the end and writes it down.
+pub(super) async fn carry<R: Recorder + 'static>(
+    gate: &Gate<R>,
+    inside: Socket,
+    permit: &Permit,
+    opened: Opened,
+    (seat, traffic): (&Seat, &Traffic),
+) {
+    let Opened { protocol, first, outside, address } = opened;
+    let protocol = if permit.decision.inspect && protocol == "tls" { "https" } else { protocol };
+    let event = || permit.event(gate, protocol, Some(address), seat.number);
+    let start = Instant::now();
+    // Before both are watched, which takes a while.
+    let (first, begun) = begin(first, &outside, traffic);
+    let (inside, outside) = match begun.and_then(|()| Ok((inside.watched()?, outside.watched()?))) {
+        Ok(ends) => ends,
+        Err(error) => {
+            return gate.record.record(closed(event(), &End::Done(Err(error)), traffic, start));
+        }
+    };
+    let end = {
+        let copied = async {
+            tokio::select! {
+                biased;
+                end = copy_all((gate, permit), &inside, &outside, first, traffic) => end,
+                () = gate.room.closes() => {
+                    // Whoever is at the other end must not take what arrived for the whole.
+                    reset_when_dropped(&inside);
+                    reset_when_dropped(&outside);
+                    End::Done(Err(io::Error::other("ended with the session")))
+                }
+            }
+        };
+        tokio::pin!(copied);
+        match tokio::time::timeout(LASTING, copied.as_mut()).await {
+            Ok(end) => end,
+            Err(_) => {
+                gate.record.record(event());
+                copied.await
+            }
+        }
+    };
+    if !gate.room.is_closing() {
+        traffic.settle().await;
+    }
+    drop(outside);
+    gate.record.record(closed(event(), &end, traffic, start));
+    let refused = match end {
+        End::Done(_) | End::Closed(Closed::Gone) => return,
+        End::Refused(refused) | End::Closed(Closed::Request(refused)) => Refused::request(permit, &refused),
+        End::Closed(Closed::Refused { protocol, reason, detail, farewell }) => {
+            Refused { refusal: refusal(permit, reason, detail, (None, None)), protocol, farewell }
+        }
+    };
+    tell(gate, Socket::Watched(inside), permit, refused).await;
+}
+
+/// The event of a connection, at its end.
+fn closed(mut event: Event, end: &End, traffic: &Traffic, start: Instant) -> Event {
+    if let Event::McpNetworkConnection { state, detail, bytes_sent, bytes_received, duration_ms, .. } =
+        &mut event
+    {
+        *state = ConnectionState::Closed;
+        if let End::Done(Err(error)) = end {
+            *detail = error.to_string();
+        }
+        *bytes_sent = traffic.bytes(Direction::Up);
+        *bytes_received = traffic.bytes(Direction::Down);
+        *duration_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    }
+    event
+}
+
+/// Sends what was read, as far as there is room, and gives back the rest.
+fn begin(first: First, outside: &Socket, traffic: &Traffic) -> (First, io::Result<()>) {
+    let First::Read(Opening::Http(mut http)) = first else { return (first, Ok(())) };
+    let sent = send_now(outside, http.ready()).map(|sent| {
+        http.sent(sent);
+        traffic.moved(Direction::Up, sent);
+    });
+    (First::Read(Opening::Http(http)), sent)
+}
+
+async fn copy_all<R: Recorder + 'static>(
+    (gate, permit): (&Gate<R>, &Permit),
+    inside: &TcpStream,
+    outside: &TcpStream,
+    first: First,
+    traffic: &Traffic,
+) -> End {
+    match first {
+        First::Nothing => End::Done(copy::both_ways(inside, outside, traffic).await),
+        First::Read(Opening::Tls(bytes)) if permit.decision.inspect => {
+            inspected((gate, permit), inside, outside, bytes, traffic).await
+        }
+        First::Read(Opening::Tls(bytes)) => {
+            let Some(end) = second_hello::end_of_hello(&bytes) else {
+                return End::Closed(Closed::Refused {
+                    protocol: Some("tls"),
+                    reason: "hello-interrupted",
+                    detail: "a TLS hello with something behind it in its record".to_owned(),
+                    farewell: Farewell::Alert(ACCESS_DENIED),
+                });
+            };
+            let mut hello = bytes;
+            let early = hello.split_off(end);
+            // Nothing else watches over a server that takes nothing.
+            let sent = tokio::time::timeout(second_hello::PATIENCE, write_all(outside, &hello)).await;
+            if let Err(error) = sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                return End::Done(Err(error));
+            }
+            traffic.moved(Direction::Up, hello.len());
+            match second_hello::follow(inside, outside, early, wanted(permit), traffic).await {
+                Ok(Ok(())) => End::Done(copy::both_ways(inside, outside, traffic).await),
+                Ok(Err(closed)) => {
+                    reset_when_dropped(outside);
+                    End::Closed(closed)
+                }
+                Err(error) => {
+                    reset_when_dropped(inside);
+                    reset_when_dropped(outside);
+                    End::Done(Err(error))
+                }
+            }
+        }
+        First::Read(Opening::Http(http)) => requests::both_ways(inside, outside, *http, traffic).await,
+    }
+}
+
+/// TLS ends here, and every request is judged by the rule.
+async fn inspected<R: Recorder + 'static>(
+    (gate, permit): (&Gate<R>, &Permit),
+    inside: &TcpStream,
+    outside: &TcpStream,
+    hello: Vec<u8>,
+    traffic: &Traffic,
+) -> End {
+    let Some(authority) = &gate.authority else {
+        return End::Closed(Closed::Refused {
+            protocol: Some("tls"),
+            reason: "inspection-failed",
+            detail: "no certificate authority could be made for this session".to_owned(),
+            farewell: Farewell::Alert(ACCESS_DENIED),
+        });
+    };
+    let reader = http_host::Reader::new(&permit.shown, permit.port);
+    let reader = reader.with_rules(permit.decision.requests.clone());
+    let connection = inspect::Inspected { authority, name: &permit.shown, reader, hello };
+    let refused = async |refused: http_host::Refusal| {
+        let refusal = request_refusal(permit, &refused);
+        gate.commit_refusal(&refusal, None, Some("https"), permit.caller.as_ref()).await
+    };
+    inspect::both_ways(inside, outside, connection, traffic, refused).await
+}

@@ -1,0 +1,356 @@
+//! What one sandbox may reach, who hears of it, and how often the same refusal is written down.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::allow::Allowlist;
+use super::authority::Authority;
+use super::kernel::Policed;
+use super::pool::Pool;
+use super::resolve::{ResolveError, Resolver};
+use super::socket::Socket;
+use crate::policy::NetworkPolicy;
+use crate::store::words::Action;
+use crate::store::{Event, Recorder};
+use crate::types::{RuleRef, ServerId};
+
+/// Why a connection, or a name, is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub host: String,
+    /// 0 for a name that was looked up.
+    pub port: u16,
+    /// Kebab-case, stable.
+    pub reason: &'static str,
+    /// For people; may be empty.
+    pub detail: String,
+    pub rule: RuleRef,
+    /// The piece of policy that would allow it.
+    pub change: Option<String>,
+    /// The same as an entry of `network.allow` alone.
+    pub entry: Option<String>,
+}
+
+/// The host's resolver, set up when the first name is needed.
+#[derive(Default)]
+pub struct LazyResolver(OnceCell<Result<Resolver, ResolveError>>);
+
+impl LazyResolver {
+    pub(super) async fn resolve(
+        &self,
+        name: &str,
+        permitted: &[ipnet::IpNet],
+    ) -> Result<Vec<std::net::IpAddr>, ResolveError> {
+        match self.0.get_or_init(Resolver::system) {
+            Ok(resolver) => resolver.resolve(name, permitted).await,
+            Err(error) => Err(error.clone()),
+        }
+    }
+}
+
+/// Hears of every refusal that differs from those before it in its sandbox.
+pub type OnRefusal = Rc<dyn Fn(Option<&ServerId>, &Refusal)>;
+
+/// How the backend tells where a connection wanted to go.
+pub enum Origin {
+    /// Every address is local: where it arrived is where it wanted to go.
+    Arrival,
+    /// The kernel keeps the destination for the program's end of the connection.
+    Kernel(Policed),
+}
+
+/// A connection and where it wanted to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    pub destination: SocketAddr,
+    pub caller: Option<Caller>,
+}
+
+/// Who began a connection, as far as the backend knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// As the host counts them.
+    pub pid: u32,
+    /// The thread's name; it may hold any characters.
+    pub comm: String,
+}
+
+impl Origin {
+    /// None for a connection that nobody redirected.
+    #[must_use]
+    pub fn of(&self, stream: &Socket, peer: Option<SocketAddr>) -> Option<Arrived> {
+        let (address, caller) = match self {
+            Self::Arrival => (stream.local_addr().ok()?, None),
+            Self::Kernel(policed) => {
+                let (address, caller) = policed.origin(peer?)?;
+                (address, Some(caller))
+            }
+        };
+        Some(Arrived { destination: SocketAddr::new(address.ip().to_canonical(), address.port()), caller })
+    }
+}
+
+/// How many connections a session carries at a time, and the number of the next one.
+#[derive(Debug)]
+pub struct Room {
+    pub most: usize,
+    live: Cell<usize>,
+    next: Cell<u64>,
+    is_closing: Cell<bool>,
+    closing: Notify,
+}
+
+/// More connections than this are refused, whatever the descriptors would allow.
+const MOST_CONNECTIONS: usize = 10_000;
+/// Descriptors that are kept for everything else.
+const KEPT_DESCRIPTORS: u64 = 256;
+/// Enough for all of them.
+const DESCRIPTORS: u64 = 2 * MOST_CONNECTIONS as u64 + KEPT_DESCRIPTORS;
+
+impl Room {
+    /// As much room as the limit on descriptors gives, which is raised to where it may be raised.
+    #[must_use]
+    pub fn new() -> Self {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        let raise = |soft, hard| setrlimit(Resource::RLIMIT_NOFILE, soft, hard).is_ok();
+        let descriptors = match getrlimit(Resource::RLIMIT_NOFILE) {
+            // Root may have more than it was given.
+            Ok((_, hard)) if hard < DESCRIPTORS && raise(DESCRIPTORS, DESCRIPTORS) => DESCRIPTORS,
+            Ok((soft, hard)) if soft < hard && raise(hard, hard) => hard,
+            Ok((soft, _)) => soft,
+            Err(_) => 1024,
+        };
+        // Each has two ends.
+        let most = usize::try_from(descriptors.saturating_sub(KEPT_DESCRIPTORS) / 2).unwrap_or(usize::MAX);
+        Self { most: most.clamp(16, MOST_CONNECTIONS), ..Self::empty() }
+    }
+
+    fn empty() -> Self {
+        let (live, next, is_closing) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        Self { most: 0, live, next, is_closing, closing: Notify::new() }
+    }
+
+    /// Ends what is still carried, and returns when all of it is written down.
+    pub async fn close(&self, limit: Duration) {
+        self.is_closing.set(true);
+        self.closing.notify_waiters();
+        let empty = async {
+            while self.live.get() > 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, empty).await;
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.get()
+    }
+
+    /// Returns when the session closes.
+    pub(super) async fn closes(&self) {
+        // Nothing comes between the question and the wait: both happen on one thread.
+        if !self.is_closing.get() {
+            self.closing.notified().await;
+        }
+    }
+
+    /// A place for a sandbox that has `own` already. It gets no more than half of what the others leave, so that none
+    /// takes all, however many of them try.
+    pub(super) fn take(self: &Rc<Self>, own: &Rc<Cell<usize>>) -> Option<Seat> {
+        let others = self.live.get().saturating_sub(own.get());
+        if own.get() >= self.most.saturating_sub(others).div_ceil(2) {
+            return None;
+        }
+        own.set(own.get() + 1);
+        self.live.set(self.live.get() + 1);
+        self.next.set(self.next.get() + 1);
+        Some(Seat { room: Rc::clone(self), own: Rc::clone(own), number: self.next.get() })
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One connection's place in the [`Room`].
+pub(super) struct Seat {
+    room: Rc<Room>,
+    own: Rc<Cell<usize>>,
+    pub number: u64,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.room.live.set(self.room.live.get().saturating_sub(1));
+        self.own.set(self.own.get().saturating_sub(1));
+    }
+}
+
+/// The way out of one sandbox.
+pub struct Gate<R> {
+    /// None: the agent.
+    pub server: Option<ServerId>,
+    pub network: NetworkPolicy,
+    pub allow: Allowlist,
+    pub pool: Mutex<Pool>,
+    pub resolver: Rc<LazyResolver>,
+    pub origin: Origin,
+    pub room: Rc<Room>,
+    pub record: R,
+    on_refusal: OnRefusal,
+    /// Signs for the names whose TLS ends here; None where no rule wants that.
+    pub authority: Option<Rc<Authority>>,
+    pub(super) live: Cell<usize>,
+    /// Places in the room.
+    pub(super) seats: Rc<Cell<usize>>,
+    counted: RefCell<BTreeMap<Key, Counted>>,
+    /// Refusals written so far.
+    written: Cell<u64>,
+}
+
+type Key = (String, u16, &'static str);
+
+struct Counted {
+    total: u64,
+    written: u64,
+    /// The first of its kind.
+    refusal: Refusal,
+}
+
+/// Different refusals of one sandbox that are told apart; a program can make up names without end.
+const MOST_DIFFERENT: usize = 1000;
+/// The same refusal is written this often one by one; then only when the number of them has doubled.
+const WRITTEN_SINGLY: u64 = 16;
+/// After so many events of a sandbox, only the first of a kind is still written at once.
+const WRITTEN_BEFORE: u64 = 512;
+
+impl<R: Recorder + 'static> Gate<R> {
+    #[must_use]
+    pub fn new(
+        server: Option<ServerId>,
+        network: NetworkPolicy,
+        resolver: Rc<LazyResolver>,
+        origin: Origin,
+        room: Rc<Room>,
+        record: R,
+        on_refusal: OnRefusal,
+    ) -> Self {
+        let allow = Allowlist::new(&network);
+        let pool = Mutex::new(Pool::new(&allow));
+        Self {
+            server,
+            network,
+            allow,
+            pool,
+            resolver,
+            origin,
+            room,
+            record,
+            on_refusal,
+            authority: None,
+            live: Cell::new(0),
+            seats: Rc::default(),
+            counted: RefCell::new(BTreeMap::new()),
+            written: Cell::new(0),
+        }
+    }
+
+    /// With what is needed to look into TLS.
+    #[must_use]
+    pub fn with_authority(mut self, authority: Option<Rc<Authority>>) -> Self {
+        self.authority = authority;
+        self
+    }
+
+    /// Counts a refusal, and tells a new one. Gives the number that the next event stands for, when one is due.
+    pub(super) fn count(&self, refusal: &Refusal) -> Option<u64> {
+        let mut counted = self.counted.borrow_mut();
+        let mut key = (refusal.host.clone(), refusal.port, refusal.reason);
+        if counted.len() >= MOST_DIFFERENT && !counted.contains_key(&key) {
+            key = (String::new(), 0, "");
+        }
+        let new = || Counted { total: 0, written: 0, refusal: refusal.clone() };
+        let entry = counted.entry(key).or_insert_with(new);
+        entry.total += 1;
+        if entry.total == 1 {
+            (self.on_refusal)(self.server.as_ref(), refusal);
+        }
+        let singly = if self.written.get() < WRITTEN_BEFORE { WRITTEN_SINGLY } else { 1 };
+        if entry.total > singly && !entry.total.is_power_of_two() {
+            return None;
+        }
+        self.written.set(self.written.get() + 1);
+        let due = entry.total - entry.written;
+        entry.written = entry.total;
+        Some(due)
+    }
+
+    /// Writes down the refusals that were counted since the last event of their kind.
+    pub(super) fn count_rest(&self) {
+        for counted in self.counted.borrow_mut().values_mut() {
+            let due = counted.total - std::mem::replace(&mut counted.written, counted.total);
+            if due > 0 {
+                self.record.record(self.blocked(&counted.refusal, None, None, None, due));
+            }
+        }
+    }
+
+    /// What policy would have to say to allow this host and port: the whole piece, and the entry alone.
+    pub(super) fn change(&self, host: &str, port: u16) -> (Option<String>, Option<String>) {
+        let answer = crate::policy::ask_connect(&self.network, self.server.as_ref(), host, port);
+        (answer.change, crate::policy::allow_entry(host, port))
+    }
+
+    /// As [`Gate::change`], for an entry of `network.allow` that is more than a host and a port.
+    pub(super) fn change_to(&self, entry: &str) -> (Option<String>, Option<String>) {
+        (Some(crate::policy::allow_line(self.server.as_ref(), entry)), Some(entry.to_owned()))
+    }
+
+    /// Records a refused connection; it is on disk when this returns true.
+    #[must_use]
+    pub(super) async fn commit_refusal(
+        &self,
+        refusal: &Refusal,
+        address: Option<String>,
+        protocol: Option<&str>,
+        caller: Option<&Caller>,
+    ) -> bool {
+        let Some(count) = self.count(refusal) else { return self.record.broken().is_none() };
+        self.record.commit(self.blocked(refusal, address, protocol, caller, count)).await.is_ok()
+    }
+
+    /// The event of a refused connection that stands for `count` of them.
+    pub(super) fn blocked(
+        &self,
+        refusal: &Refusal,
+        address: Option<String>,
+        protocol: Option<&str>,
+        caller: Option<&Caller>,
+        count: u64,
+    ) -> Event {
+        let is_address = address.as_deref() == Some(refusal.host.as_str());
+        Event::NetConnectBlocked {
+            server_id: self.server.clone(),
+            name: (!is_address).then(|| refusal.host.clone()),
+            address,
+            port: refusal.port,
+            protocol: protocol.map(str::to_owned),
+            action: Action::Block,
+            reason: refusal.reason.to_owned(),
+            detail: refusal.detail.clone(),
+            rule: refusal.rule.clone(),
+            change: refusal.change.clone(),
+            count,
+            pid: caller.map(|caller| caller.pid),
+            comm: caller.map(|caller| caller.comm.clone()),
+        }
+    }
+}

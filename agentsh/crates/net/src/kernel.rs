@@ -1,0 +1,333 @@
+//! The kernel programs of one session: which sandbox is which, and who hears of what they refuse.
+//!
+//! The kernel judges a connect before the session can hear of it, so these refusals are the ones that the program
+//! learns first. A connection that it lets pass goes through the relay like every other.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::BorrowedFd;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use agentsh_ebpf::limits;
+
+use super::allow::{Allowlist, Permission, is_local};
+use super::ebpf::{self, Attached, EbpfError, Events, Kind, Loaded, NetEvent, Reason, SandboxConfig};
+use super::gate::{Caller, Gate, Origin, Refusal};
+use super::permit::{permit, unruled};
+use crate::policy::domain::Host;
+use crate::store::words::Action;
+use crate::store::{Event, Recorder};
+use crate::types::RuleRef;
+
+/// Where the relay of every sandbox listens. The program may not bind a port below 1024, so nobody is in the way.
+const LISTENER_V4: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 54), 54);
+/// IPv6 has one loopback address.
+const LISTENER_V6: SocketAddrV6 = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 54, 0, 0);
+/// Of the table that all sandboxes of a session share, what one may fill with names that fit its patterns: a quarter.
+const MOST_BY_PATTERN: usize = limits::ALLOWED / 4;
+
+/// What attached programs do for the sandboxes of a session.
+pub struct Kernel<R> {
+    loaded: Arc<Loaded>,
+    gates: Rc<Gates<R>>,
+    questions: mpsc::UnboundedSender<oneshot::Sender<()>>,
+    reader: AbortHandle,
+}
+
+/// Who is behind which control group.
+struct Gates<R> {
+    by_cgroup: RefCell<BTreeMap<u64, Weak<Gate<R>>>>,
+    loaded: Arc<Loaded>,
+    lost: Cell<u64>,
+}
+
+/// One sandbox as the programs know it. They forget it with this.
+pub struct Policed {
+    loaded: Arc<Loaded>,
+    cgroup: u64,
+    /// Names whose addresses the programs have.
+    opened: RefCell<BTreeSet<String>>,
+    /// Entries of the table that names out of patterns have taken.
+    taken: Cell<usize>,
+    /// The programs for the connections to its relay, where it has one.
+    for_redirected: OnceCell<Attached>,
+}
+
+/// The listeners that a sandbox needs for these rules.
+#[must_use]
+pub fn listeners(allow: &Allowlist) -> Vec<SocketAddr> {
+    if allow.ports().is_empty() { Vec::new() } else { vec![LISTENER_V4.into(), LISTENER_V6.into()] }
+}
+
+impl<R: Recorder + 'static> Kernel<R> {
+    /// Begins to read the events. Must be called inside a `LocalSet`.
+    ///
+    /// # Errors
+    /// When the events cannot be read.
+    pub fn new(loaded: Loaded) -> Result<Self, EbpfError> {
+        // The programs go with the sockets, also with those of the resolver, which the session serves: its answers are
+        // datagrams to loopback.
+        loaded.configure(ebpf::own_cgroup()?, &SandboxConfig::default())?;
+        let events = loaded.events()?;
+        let loaded = Arc::new(loaded);
+        let by_cgroup = RefCell::default();
+        let gates = Rc::new(Gates { by_cgroup, loaded: Arc::clone(&loaded), lost: Cell::new(0) });
+        let (questions, asked) = mpsc::unbounded_channel();
+        let reader = tokio::task::spawn_local(read(events, asked, Rc::clone(&gates))).abort_handle();
+        Ok(Self { loaded, gates, questions, reader })
+    }
+
+    /// The gate of a sandbox that is about to be born in this control group, with everything that its policy spells
+    /// out in the kernel's tables. `make` gets the origin of its connections.
+    ///
+    /// # Errors
+    /// When the kernel's tables are full.
+    pub fn arm(
+        &self,
+        cgroup: BorrowedFd<'_>,
+        make: impl FnOnce(Origin) -> Gate<R>,
+    ) -> Result<Rc<Gate<R>>, EbpfError> {
+        let failed =
+            |error: std::io::Error| EbpfError::Table { what: "find the sandbox", why: error.to_string() };
+        let id = ebpf::cgroup_id(cgroup).map_err(failed)?;
+        let policed = Policed {
+            loaded: Arc::clone(&self.loaded),
+            cgroup: id,
+            opened: RefCell::default(),
+            taken: Cell::new(0),
+            for_redirected: OnceCell::new(),
+        };
+        let gate = Rc::new(make(Origin::Kernel(policed)));
+        if let Origin::Kernel(policed) = &gate.origin {
+            policed.fill(&gate, cgroup)?;
+        }
+        let mut gates = self.gates.by_cgroup.borrow_mut();
+        gates.retain(|_, gate| gate.strong_count() > 0);
+        gates.insert(id, Rc::downgrade(&gate));
+        drop(gates);
+        Ok(gate)
+    }
+
+    /// Returns when everything that the kernel refused until now is recorded.
+    pub async fn told(&self) {
+        let (done, told) = oneshot::channel();
+        if self.questions.send(done).is_ok() {
+            // A reader that has ended has told all that it could.
+            let _ = told.await;
+        }
+    }
+}
+
+impl<R> Drop for Kernel<R> {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Policed {
+    fn fill<R: Recorder + 'static>(&self, gate: &Gate<R>, cgroup: BorrowedFd<'_>) -> Result<(), EbpfError> {
+        let has_listeners = !listeners(&gate.allow).is_empty();
+        if has_listeners {
+            // Only one gate is ever made for it.
+            let _ = self.for_redirected.set(self.loaded.attach_for_redirected(cgroup)?);
+        }
+        let config = SandboxConfig {
+            listener_v4: has_listeners.then_some(LISTENER_V4),
+            listener_v6: has_listeners.then_some(LISTENER_V6),
+            // On loopback, which a sandbox reaches anyway.
+            resolver: None,
+        };
+        self.loaded.configure(self.cgroup, &config)?;
+        for name in gate.allow.exact_names() {
+            let pair = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner).address_of(name);
+            if let Some(pair) = pair {
+                self.open(&gate.allow, name, pair)?;
+            }
+        }
+        for (address, prefix, ports) in gate.allow.nets() {
+            // A prefix longer than its address is in no policy.
+            let Ok(net) = IpNet::new(address, prefix) else { continue };
+            for port in ports {
+                self.loaded.allow_net(self.cgroup, net, Some(*port))?;
+            }
+        }
+        for (port, _) in gate.allow.loopback() {
+            self.loaded.allow(self.cgroup, Ipv4Addr::LOCALHOST.into(), port)?;
+            self.loaded.allow(self.cgroup, Ipv6Addr::LOCALHOST.into(), port)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the addresses that stand for an allowed name, on the ports that its rules name.
+    ///
+    /// # Errors
+    /// When the kernel's table is full, or the part of it that a sandbox may take by making up names.
+    pub(super) fn open(
+        &self,
+        allow: &Allowlist,
+        name: &str,
+        (v4, v6): (Ipv4Addr, Ipv6Addr),
+    ) -> Result<(), EbpfError> {
+        let host = Host::Name(name.to_owned());
+        if is_local(&host) || self.opened.borrow().contains(name) {
+            return Ok(());
+        }
+        let is_allowed = |port: &u16| allow.decide(&host, *port).outcome == Permission::Allowed;
+        let ports: Vec<u16> = allow.ports().into_iter().filter(is_allowed).collect();
+        if !allow.exact_names().any(|exact| exact == name) {
+            let taken = self.taken.get() + 2 * ports.len();
+            if taken > MOST_BY_PATTERN {
+                let why = format!("names out of patterns have taken {} entries", self.taken.get());
+                return Err(EbpfError::Table { what: "allow a name", why });
+            }
+            self.taken.set(taken);
+        }
+        for port in ports {
+            self.loaded.allow(self.cgroup, v4.into(), port)?;
+            self.loaded.allow(self.cgroup, v6.into(), port)?;
+        }
+        self.opened.borrow_mut().insert(name.to_owned());
+        Ok(())
+    }
+
+    pub(super) fn origin(&self, peer: SocketAddr) -> Option<(SocketAddr, Caller)> {
+        let origin = self.loaded.origin(self.cgroup, peer)?;
+        Some((origin.destination, Caller { pid: origin.tgid, comm: origin.comm }))
+    }
+}
+
+impl Drop for Policed {
+    fn drop(&mut self) {
+        self.loaded.remove(self.cgroup);
+    }
+}
+
+async fn read<R: Recorder + 'static>(
+    mut events: Events,
+    mut asked: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
+    gates: Rc<Gates<R>>,
+) {
+    loop {
+        tokio::select! {
+            event = events.next() => match event {
+                Ok(event) => gates.tell(&event).await,
+                // Refused all the same; what nobody could read is counted as lost.
+                Err(_) => return,
+            },
+            question = asked.recv() => {
+                let Some(done) = question else { return };
+                while let Some(event) = events.take() {
+                    gates.tell(&event).await;
+                }
+                gates.tell_lost();
+                // Whoever asked may have gone.
+                let _ = done.send(());
+            }
+        }
+    }
+}
+
+impl<R: Recorder + 'static> Gates<R> {
+    async fn tell(&self, event: &NetEvent) {
+        // The relay knows the bytes of what it carried.
+        if event.kind == Kind::Closed {
+            return;
+        }
+        let gate = self.by_cgroup.borrow().get(&event.cgroup).and_then(Weak::upgrade);
+        let Some(gate) = gate else { return };
+        if is_address_sorting(&gate, event) {
+            return;
+        }
+        gate.record.room().await;
+        let refusal = refusal(&gate, event);
+        let Some(count) = gate.count(&refusal) else { return };
+        let address = event.destination.map(|destination| destination.ip().to_string());
+        let address = address.filter(|address| *address == refusal.host);
+        let caller = Caller { pid: event.tgid, comm: event.comm.clone() };
+        gate.record.record(gate.blocked(&refusal, address, protocol(event), Some(&caller), count));
+    }
+
+    fn tell_lost(&self) {
+        let lost = self.loaded.lost();
+        let count = lost.saturating_sub(self.lost.replace(lost));
+        let gate = self.by_cgroup.borrow().values().find_map(Weak::upgrade);
+        let (Some(gate), true) = (gate, count > 0) else { return };
+        gate.record.record(Event::NetConnectBlocked {
+            server_id: None,
+            name: None,
+            address: None,
+            port: 0,
+            protocol: None,
+            action: Action::Block,
+            reason: "events-lost".to_owned(),
+            detail: "the kernel refused, or ended, more connections than could be read in time".to_owned(),
+            rule: RuleRef::default_rule("network.allow"),
+            change: None,
+            count,
+            pid: None,
+            comm: None,
+        });
+    }
+}
+
+/// The C library connects a datagram socket to each address of a name, to learn which it prefers, and sends nothing.
+/// An event for that would make an allowed name look refused.
+fn is_address_sorting<R: Recorder + 'static>(gate: &Gate<R>, event: &NetEvent) -> bool {
+    let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let stands_for_a_name = event.destination.is_some_and(|to| pool.name_of(to.ip()).is_some());
+    event.kind == Kind::Connect && event.reason == Reason::Datagram && stands_for_a_name
+}
+
+fn protocol(event: &NetEvent) -> Option<&'static str> {
+    match event.protocol {
+        6 => Some("tcp"),
+        17 => Some("udp"),
+        132 => Some("sctp"),
+        262 => Some("mptcp"),
+        _ => None,
+    }
+}
+
+/// What the kernel refused, in the words of the policy.
+fn refusal<R: Recorder + 'static>(gate: &Gate<R>, event: &NetEvent) -> Refusal {
+    let plain = |host, port, reason, detail: &str| *unruled(host, port, reason, detail);
+    let Some(destination) = event.destination else {
+        let detail = format!(
+            "a socket of family {}, type {} and protocol {}",
+            event.family, event.socket_type, event.protocol
+        );
+        return plain("socket".to_owned(), 0, "socket-not-allowed", &detail);
+    };
+    let (host, port) = (shown(gate, destination.ip()), destination.port());
+    match event.reason {
+        Reason::Datagram => {
+            plain(host, port, "udp-not-allowed", "UDP goes to the resolver of the sandbox alone")
+        }
+        Reason::Protocol => plain(host, port, "protocol-not-allowed", "neither TCP nor UDP"),
+        Reason::Listener => plain(
+            "listener".to_owned(),
+            0,
+            "not-redirected",
+            "a connection to the listener itself, which nothing redirected",
+        ),
+        Reason::Unknown => plain(host, port, "sandbox-unknown", "a control group that nobody described"),
+        Reason::NoListener => plain(host, port, "no-listener", "no listener of that address family"),
+        Reason::NoMemory => plain(host, port, "no-memory", "the kernel had no memory for the connection"),
+        Reason::NotAllowed | Reason::None => match permit(gate, destination) {
+            Err(refusal) => *refusal,
+            Ok(_) => plain(host, port, "table-full", "the kernel's table of allowed addresses is full"),
+        },
+    }
+}
+
+/// The name that an address stands for, else the address.
+fn shown<R: Recorder + 'static>(gate: &Gate<R>, address: IpAddr) -> String {
+    let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    pool.name_of(address).map_or_else(|| address.to_string(), str::to_owned)
+}

@@ -1,0 +1,40 @@
+//! Connections out of a sandbox.
+//!
+//! Every sandbox has a network namespace of its own without a route to the outside. What its program connects to
+//! arrives at listeners that were born inside and are served here, by the session: [`allow`] and `permit` say what
+//! policy says, [`pool`] which name an address stands for, [`opening`] whether the first bytes name the same, [`resolve`]
+//! where the name really leads; [`relay`] brings them together and [`copy`] carries the bytes.
+
+use agentsh_base::{look, types};
+use agentsh_egress::{dial, resolve, socket};
+use agentsh_policy as policy;
+use agentsh_store as store;
+
+pub mod allow;
+pub mod authority;
+mod carry;
+pub mod copy;
+pub mod dns;
+pub mod dns_server;
+pub mod ebpf;
+pub mod gate;
+mod http_head;
+pub mod http_host;
+pub mod inspect;
+pub mod kernel;
+pub mod opening;
+mod permit;
+pub mod pool;
+pub mod refuse;
+pub mod relay;
+pub mod requests;
+mod second_hello;
+pub mod service;
+pub mod tls_sni;
+pub mod traffic;
+mod wakeful;
+
+pub use allow::Allowlist;
+pub use gate::{Gate, LazyResolver, OnRefusal, Origin, Refusal, Room};
+pub use kernel::Kernel;
+pub use service::{Service, serve};

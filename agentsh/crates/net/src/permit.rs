@@ -1,0 +1,148 @@
+//! Where a connection goes and what policy says to it, from the address alone; and refusals in the words of that rule.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::allow::{Decision, Permission};
+use super::gate::{Caller, Gate, Refusal};
+use super::http_host;
+use super::opening::Wanted;
+use super::pool::Pool;
+use crate::policy::RequestRule;
+use crate::policy::domain::Host;
+use crate::store::words::{Action, ConnectionState};
+use crate::store::{Event, Recorder};
+use crate::types::RuleRef;
+
+/// Where a connection goes, and what policy says to it.
+pub(super) struct Permit {
+    pub host: Host,
+    pub shown: String,
+    pub port: u16,
+    pub decision: Decision,
+    pub caller: Option<Caller>,
+}
+
+impl Permit {
+    /// The event of this connection, as it begins.
+    pub fn event<R: Recorder + 'static>(
+        &self,
+        gate: &Gate<R>,
+        protocol: &str,
+        address: Option<IpAddr>,
+        connection: u64,
+    ) -> Event {
+        Event::McpNetworkConnection {
+            server_id: gate.server.clone(),
+            connection,
+            name: match &self.host {
+                Host::Name(name) => Some(name.clone()),
+                Host::Address(_) => None,
+            },
+            address: address.map(|address| address.to_string()),
+            port: self.port,
+            protocol: protocol.to_owned(),
+            action: Action::Allow,
+            state: ConnectionState::Open,
+            detail: String::new(),
+            rule: self.decision.rule.clone(),
+            pid: self.caller.as_ref().map(|caller| caller.pid),
+            comm: self.caller.as_ref().map(|caller| caller.comm.clone()),
+            bytes_sent: 0,
+            bytes_received: 0,
+            duration_ms: 0,
+        }
+    }
+}
+
+/// A refusal that no rule of the policy made.
+pub(super) fn unruled(host: String, port: u16, reason: &'static str, detail: &str) -> Box<Refusal> {
+    Box::new(Refusal {
+        host,
+        port,
+        reason,
+        detail: detail.to_owned(),
+        rule: RuleRef::default_rule("network.allow"),
+        change: None,
+        entry: None,
+    })
+}
+
+pub(super) fn dialled_directly() -> Box<Refusal> {
+    let detail = "a connection to the listener itself, which nothing redirected";
+    unruled("listener".to_owned(), 0, "not-redirected", detail)
+}
+
+/// What is asked for, from the address alone.
+pub(super) fn permit<R: Recorder + 'static>(
+    gate: &Gate<R>,
+    destination: SocketAddr,
+) -> Result<Permit, Box<Refusal>> {
+    let (address, port) = (destination.ip(), destination.port());
+    let name = {
+        let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        pool.name_of(address).map(str::to_owned)
+    };
+    let host = match name {
+        Some(name) => Host::Name(name),
+        None if Pool::contains(address) => {
+            let detail = "an address that stands for no name here";
+            return Err(unruled(address.to_string(), port, "address-not-given", detail));
+        }
+        None => Host::Address(address),
+    };
+    let shown = match &host {
+        Host::Name(name) => name.clone(),
+        Host::Address(address) => address.to_string(),
+    };
+    let decision = gate.allow.decide(&host, port);
+    if decision.outcome == Permission::Allowed {
+        return Ok(Permit { host, shown, port, decision, caller: None });
+    }
+    let (change, entry) = gate.change(&shown, port);
+    let reason = decision.reason.code();
+    let detail = String::new();
+    Err(Box::new(Refusal { host: shown, port, reason, detail, rule: decision.rule, change, entry }))
+}
+
+pub(super) type Change = (Option<String>, Option<String>);
+
+pub(super) fn refusal(
+    permit: &Permit,
+    reason: &'static str,
+    detail: String,
+    (change, entry): Change,
+) -> Refusal {
+    Refusal {
+        host: permit.shown.clone(),
+        port: permit.port,
+        reason,
+        detail,
+        rule: permit.decision.rule.clone(),
+        change,
+        entry,
+    }
+}
+
+pub(super) fn wanted(permit: &Permit) -> Wanted<'_> {
+    Wanted {
+        host: &permit.shown,
+        port: permit.port,
+        is_address: matches!(permit.host, Host::Address(_)),
+        requests: &permit.decision.requests,
+    }
+}
+
+/// Names the request, and what would let it through.
+pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> Refusal {
+    let written = refused.request.as_ref().map(|request| {
+        let path = request.path.split('?').next().unwrap_or_default();
+        format!("{} {path}", request.method)
+    });
+    let shown = written.as_ref().map_or("a request".to_owned(), |text| format!("the request `{text}`"));
+    let detail = format!("{shown} on a connection to '{}'", permit.shown);
+    // Some requests cannot be meant by any rule.
+    let change = written
+        .filter(|text| RequestRule::parse(text).is_ok())
+        .map(|text| format!("add {text:?} to `allow` of that rule"));
+    refusal(permit, refused.code, detail, (change, None))
+}

@@ -1,0 +1,107 @@
+//! How a program hears that its connection is refused: in its own protocol where there is one.
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::copy::{reset_when_dropped, shut, write_all};
+use super::gate::{Gate, Refusal};
+use super::http_host;
+use super::permit::{Permit, request_refusal};
+use super::socket::Socket;
+use crate::store::Recorder;
+
+/// What is said before the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    Reset,
+    /// A fatal TLS alert of this number (RFC 8446, section 6).
+    Alert(u8),
+    /// An HTTP answer with this status and text.
+    Http(u16, String),
+}
+
+/// A permitted connection that goes no further, and what its program is told.
+pub(super) struct Refused {
+    pub refusal: Refusal,
+    pub protocol: Option<&'static str>,
+    pub farewell: Farewell,
+}
+
+impl Refused {
+    /// For a request of plain HTTP.
+    pub fn request(permit: &Permit, refused: &http_host::Refusal) -> Self {
+        let host = &permit.shown;
+        let text =
+            format!("agentsh: this request is refused ({}): the connection is to '{host}'", refused.code);
+        Self {
+            refusal: request_refusal(permit, refused),
+            protocol: Some("http"),
+            farewell: Farewell::Http(403, text),
+        }
+    }
+}
+
+pub const ACCESS_DENIED: u8 = 49;
+pub const UNRECOGNIZED_NAME: u8 = 112;
+
+/// How long a program may take to read the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is not on record is not told either: the connection breaks.
+pub(super) async fn tell<R: Recorder + 'static>(
+    gate: &Gate<R>,
+    socket: Socket,
+    permit: &Permit,
+    refused: Refused,
+) {
+    let caller = permit.caller.as_ref();
+    let recorded = gate.commit_refusal(&refused.refusal, None, refused.protocol, caller).await;
+    let farewell = if recorded { refused.farewell } else { Farewell::Reset };
+    refuse(socket, &farewell).await;
+}
+
+/// Says it and closes. The rest of what the program sends is read and thrown away: an unread byte would turn the
+/// answer into a reset.
+pub async fn refuse(socket: Socket, farewell: &Farewell) {
+    let bytes = match farewell {
+        Farewell::Reset => {
+            reset_when_dropped(&socket);
+            return;
+        }
+        Farewell::Alert(number) => vec![21, 3, 3, 0, 2, 2, *number],
+        Farewell::Http(status, text) => http(*status, text),
+    };
+    let Ok(stream) = socket.watched() else { return };
+    let say = async {
+        write_all(&stream, &bytes).await?;
+        shut(&stream);
+        drain(&stream).await
+    };
+    // Whoever is gone or does not listen misses it.
+    let _ = tokio::time::timeout(PATIENCE, say).await;
+}
+
+/// Reads and throws away until the end.
+pub(super) async fn drain(stream: &TcpStream) -> std::io::Result<()> {
+    let mut rest = vec![0; 4096];
+    loop {
+        stream.readable().await?;
+        match stream.try_read(&mut rest) {
+            Ok(0) => return Ok(()),
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn http(status: u16, text: &str) -> Vec<u8> {
+    let phrase = if status == 403 { "Forbidden" } else { "Bad Gateway" };
+    let body = format!("{text}\n");
+    format!(
+        "HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+         Connection: close\r\nX-Agentsh: refused\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}

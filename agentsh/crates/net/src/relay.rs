@@ -1,0 +1,255 @@
+//! From a connection that arrived in a sandbox to the one that leaves the machine: who is meant, whether policy
+//! allows it, whether the first bytes say the same, and only then the real address.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use rustix::net::{SocketAddrAny, SocketFlags};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::carry::{First, Opened, carry};
+use super::copy::reset_when_dropped;
+use super::dial::{Dialled, Timeouts, dial};
+use super::gate::Gate;
+use super::opening::{Closed, Opening, Reading};
+use super::permit::{Permit, dialled_directly, permit, refusal, wanted};
+use super::refuse::{ACCESS_DENIED, Farewell, Refused, refuse, tell};
+use super::resolve::ResolveError;
+use super::socket::Socket;
+use super::traffic::Traffic;
+use super::wakeful::Wakeful;
+use crate::policy::domain::Host;
+use crate::store::words::ConnectionState;
+use crate::store::{Event, Recorder};
+
+/// Out of descriptors: how long some connection gets to end.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// Accepts until dropped. One connection fails without harm to the others.
+///
+/// # Errors
+/// When the listener itself is unusable.
+pub async fn serve<R: Recorder + 'static>(
+    listener: TcpListener,
+    gate: Rc<Gate<R>>,
+    wakeful: Rc<Wakeful>,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    // Its connections have it from the start. Without it small answers wait for acknowledgements.
+    let _ = rustix::net::sockopt::set_tcp_nodelay(&listener, true);
+    // The runtime's own listener would watch whatever it accepts; only whether somebody is there matters here.
+    let listener = TcpStream::from_std(OwnedFd::from(listener).into())?;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    loop {
+        // A program that dials without end waits in the listener's queue, not in ours.
+        gate.record.room().await;
+        let accept = || Ok(rustix::net::acceptfrom_with(&listener, flags)?);
+        let accepted: io::Result<(OwnedFd, Option<SocketAddrAny>)> =
+            listener.async_io(Interest::READABLE, accept).await;
+        let Ok((socket, peer)) = accepted else {
+            tokio::time::sleep(BREATH).await;
+            continue;
+        };
+        wakeful.stir();
+        let (gate, wakeful) = (Rc::clone(&gate), Rc::clone(&wakeful));
+        gate.live.set(gate.live.get() + 1);
+        let mut carried = Box::pin(async move {
+            // A connection that was reset meanwhile tells its peer nowhere else.
+            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+            connection(&gate, (Socket::bare(socket), peer), &wakeful).await;
+            gate.live.set(gate.live.get().saturating_sub(1));
+        });
+        // Its first steps at once: somebody waits for them, and nobody for the ends of others, which come before it in
+        // the queue of tasks.
+        if poll_fn(|context| Poll::Ready(carried.as_mut().poll(context))).await.is_pending() {
+            tokio::task::spawn_local(carried);
+        }
+    }
+}
+
+/// Why a permitted connection goes no further.
+enum Stop {
+    /// The program went away.
+    Gone,
+    /// Nobody is there.
+    Failed(Farewell),
+    Refused(Box<Refused>),
+}
+
+async fn connection<R: Recorder + 'static>(
+    gate: &Gate<R>,
+    (socket, peer): (Socket, Option<SocketAddr>),
+    wakeful: &Rc<Wakeful>,
+) {
+    let expected = wakeful.expect();
+    // Also of what is refused: whoever keeps the origins has room for only so many.
+    let arrived = gate.origin.of(&socket, peer);
+    if gate.record.broken().is_some() {
+        reset_when_dropped(&socket);
+        return;
+    }
+    let caller = arrived.as_ref().and_then(|arrived| arrived.caller.clone());
+    let permit = match arrived.map_or_else(|| Err(dialled_directly()), |to| permit(gate, to.destination)) {
+        Ok(permit) => Permit { caller, ..permit },
+        Err(refusal) => {
+            let address = Some(refusal.host.clone()).filter(|host| host.parse::<IpAddr>().is_ok());
+            // Either way it breaks: there is nothing more that the program could be told.
+            let _ = gate.commit_refusal(&refusal, address, None, caller.as_ref()).await;
+            return refuse(socket, &Farewell::Reset).await;
+        }
+    };
+    let Some(seat) = gate.room.take(&gate.seats) else {
+        let refusal = refusal(
+            &permit,
+            "too-many-connections",
+            format!(
+                "{} connections of this sandbox are open, of {} in all",
+                gate.seats.get(),
+                gate.room.most
+            ),
+            (None, None),
+        );
+        let _ = gate.commit_refusal(&refusal, None, None, permit.caller.as_ref()).await;
+        return refuse(socket, &Farewell::Reset).await;
+    };
+    // A connection that cannot be watched is closed; nothing of it went anywhere.
+    let Ok((socket, first)) = first(socket, &permit).await else { return };
+    match open(gate, first, &permit).await {
+        Ok(opened) => {
+            let traffic = Traffic::new(Rc::clone(wakeful), expected);
+            carry(gate, socket, &permit, opened, (&seat, &traffic)).await;
+        }
+        Err(Stop::Gone) => reset_when_dropped(&socket),
+        Err(Stop::Failed(farewell)) => refuse(socket, &farewell).await,
+        Err(Stop::Refused(refused)) => tell(gate, socket, &permit, *refused).await,
+    }
+}
+
+/// Reads the first bytes where they have to be judged.
+async fn first(socket: Socket, permit: &Permit) -> io::Result<(Socket, Result<First, Closed>)> {
+    if permit.decision.any_tcp || super::allow::is_local(&permit.host) {
+        return Ok((socket, Ok(First::Nothing)));
+    }
+    let mut reading = Reading::new(wanted(permit));
+    let (socket, opening) = match reading.at_once(&socket) {
+        Some(opening) => (socket, opening),
+        None => {
+            let stream = socket.watched()?;
+            let opening = reading.rest(&stream).await;
+            (Socket::Watched(stream), opening)
+        }
+    };
+    Ok((socket, opening.map(First::Read)))
+}
+
+/// Dials, when the first bytes say what they should.
+async fn open<R: Recorder + 'static>(
+    gate: &Gate<R>,
+    first: Result<First, Closed>,
+    permit: &Permit,
+) -> Result<Opened, Stop> {
+    let (protocol, first) = match first {
+        Ok(First::Nothing) => ("tcp", First::Nothing),
+        Ok(first @ First::Read(Opening::Tls(_))) => ("tls", first),
+        Ok(first @ First::Read(Opening::Http(_))) => ("http", first),
+        Err(Closed::Gone) => return Err(Stop::Gone),
+        Err(Closed::Request(refused)) => {
+            return Err(Stop::Refused(Box::new(Refused::request(permit, &refused))));
+        }
+        Err(Closed::Refused { protocol, reason, detail, farewell }) => {
+            let change = match reason {
+                "not-tls-or-http" | "silent" => gate.change_to(&format!(
+                    "{{host: {:?}, port: {}, protocol: tcp}}",
+                    permit.shown, permit.port
+                )),
+                _ => (None, None),
+            };
+            let refusal = refusal(permit, reason, detail, change);
+            return Err(Stop::Refused(Box::new(Refused { refusal, protocol, farewell })));
+        }
+    };
+    readable(permit, protocol).map_err(Stop::Refused)?;
+    let addresses = match addresses(gate, permit).await {
+        Ok(addresses) => addresses,
+        Err(ResolveError::NotPublic { address, why }) => {
+            let detail = format!("it leads to {address}, which is not public ({why})");
+            let change = gate.change_to(&format!(
+                "{{host: {:?}, port: {}, addresses: [\"{address}\"]}}",
+                permit.shown, permit.port
+            ));
+            let farewell = match protocol {
+                "tls" => Farewell::Alert(ACCESS_DENIED),
+                "http" => Farewell::Http(
+                    403,
+                    format!("agentsh: refused: '{}' leads to an address that is not public", permit.shown),
+                ),
+                _ => Farewell::Reset,
+            };
+            let refusal = refusal(permit, "address-not-public", detail, change);
+            return Err(Stop::Refused(Box::new(Refused { refusal, protocol: Some(protocol), farewell })));
+        }
+        Err(error) => return Err(failed(gate, permit, protocol, None, &error.to_string())),
+    };
+    match dial(&addresses, permit.port, Timeouts::default()).await {
+        Ok(Dialled { socket: outside, address }) => {
+            // As for the listener. A connection that is gone already fails below.
+            let _ = rustix::net::sockopt::set_tcp_nodelay(&outside, true);
+            Ok(Opened { protocol, first, outside, address })
+        }
+        Err(error) => Err(failed(gate, permit, protocol, addresses.first().copied(), &error.to_string())),
+    }
+}
+
+/// Rules about requests hold only where requests can be read: in plain HTTP, and in TLS that ends here.
+fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Box<Refused>> {
+    let has_rules = permit.decision.inspect || !permit.decision.requests.is_empty();
+    let is_read = protocol == "http" || (protocol == "tls" && permit.decision.inspect);
+    if is_read || !has_rules {
+        return Ok(());
+    }
+    let detail =
+        format!("the rule for '{}' is about requests, which cannot be read in {protocol}", permit.shown);
+    let farewell = if protocol == "tls" { Farewell::Alert(ACCESS_DENIED) } else { Farewell::Reset };
+    let refusal = refusal(permit, "requests-not-readable", detail, (None, None));
+    Err(Box::new(Refused { refusal, protocol: Some(protocol), farewell }))
+}
+
+async fn addresses<R: Recorder + 'static>(
+    gate: &Gate<R>,
+    permit: &Permit,
+) -> Result<Vec<IpAddr>, ResolveError> {
+    match &permit.host {
+        Host::Address(address) if address.is_loopback() => {
+            Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])
+        }
+        // It stands in the policy as such.
+        Host::Address(address) => Ok(vec![*address]),
+        Host::Name(name) => gate.resolver.resolve(name, &permit.decision.permitted).await,
+    }
+}
+
+/// Nobody is there: who speaks HTTP is told so, everybody else sees a connection that breaks.
+fn failed<R: Recorder + 'static>(
+    gate: &Gate<R>,
+    permit: &Permit,
+    protocol: &str,
+    address: Option<IpAddr>,
+    why: &str,
+) -> Stop {
+    let mut event = permit.event(gate, protocol, address, 0);
+    if let Event::McpNetworkConnection { state, detail, .. } = &mut event {
+        *state = ConnectionState::Failed;
+        why.clone_into(detail);
+    }
+    gate.record.record(event);
+    Stop::Failed(match protocol {
+        "http" => Farewell::Http(502, format!("agentsh: no connection to '{}': {why}", permit.shown)),
+        _ => Farewell::Reset,
+    })
+}

@@ -1,0 +1,161 @@
+//! Serves the sockets that were born in one sandbox: its connections and its questions for names.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::{TcpListener, UdpSocket};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use super::dns::{Answered, Asked, Outcome};
+use super::gate::{Gate, Origin, Refusal};
+use super::wakeful::Wakeful;
+use super::{dns_server, relay};
+use crate::policy::domain::Host;
+use crate::store::words::Action;
+use crate::store::{Event, Recorder};
+
+/// Different questions of one sandbox that are written down.
+const MOST_QUESTIONS: usize = 1000;
+
+/// Stops to accept when dropped; what is connected lives on until one side ends it.
+pub struct Service<R> {
+    gate: Rc<Gate<R>>,
+    tasks: Vec<AbortHandle>,
+}
+
+/// Serves until the [`Service`] is dropped. Must be called inside a `LocalSet`.
+#[must_use]
+pub fn serve<R: Recorder + 'static>(
+    gate: Rc<Gate<R>>,
+    listeners: Vec<TcpListener>,
+    resolver: (UdpSocket, TcpListener),
+) -> Service<R> {
+    let mut tasks = Vec::new();
+    let wakeful = Rc::new(Wakeful::new());
+    for listener in listeners {
+        let (gate, wakeful) = (Rc::clone(&gate), Rc::clone(&wakeful));
+        // A listener that fails takes no connection: the program sees that nobody answers.
+        tasks.push(tokio::task::spawn_local(relay::serve(listener, gate, wakeful)).abort_handle());
+    }
+    let (udp, tcp) = resolver;
+    let questions = Rc::new(RefCell::new(BTreeSet::new()));
+    let (own, asked) = (Rc::clone(&gate), Rc::clone(&questions));
+    let over_udp = async move {
+        let observe = async |answered: &Answered| observe(&own, &asked, answered).await;
+        let _ = dns_server::serve_udp(udp, &own.allow, &own.pool, &observe).await;
+    };
+    let own = Rc::clone(&gate);
+    let over_tcp = async move {
+        let observe = async |answered: &Answered| observe(&own, &questions, answered).await;
+        let _ = dns_server::serve_tcp(tcp, &own.allow, &own.pool, &observe).await;
+    };
+    tasks.push(tokio::task::spawn_local(over_udp).abort_handle());
+    tasks.push(tokio::task::spawn_local(over_tcp).abort_handle());
+    Service { gate, tasks }
+}
+
+impl<R: Recorder + 'static> Service<R> {
+    /// Gives the connections of a sandbox that has ended time to be written down.
+    pub async fn finish(self, limit: Duration) {
+        let quiet = async {
+            while self.gate.live.get() > 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        // What still sends to the outside goes on as long as the session.
+        let _ = tokio::time::timeout(limit, quiet).await;
+        self.gate.count_rest();
+    }
+}
+
+impl<R> Drop for Service<R> {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// False when the question may not be answered: a refusal is on disk before it is heard.
+async fn observe<R: Recorder + 'static>(
+    gate: &Gate<R>,
+    questions: &RefCell<BTreeSet<(String, String)>>,
+    answered: &Answered,
+) -> bool {
+    gate.record.room().await;
+    let (name, query_type) = match &answered.asked {
+        Some(Asked { name, rtype }) => (name.clone(), rtype.to_string()),
+        None => (String::new(), String::new()),
+    };
+    match &answered.outcome {
+        Outcome::Answered(..) | Outcome::Empty => {
+            if let (Outcome::Answered(v4, v6), Origin::Kernel(policed)) = (&answered.outcome, &gate.origin) {
+                // Before the answer. Where the kernel has no room for it, the connect is refused with an event.
+                let _ = policed.open(&gate.allow, &name, (*v4, *v6));
+            }
+            if !is_new(questions, &name, &query_type) {
+                return gate.record.broken().is_none();
+            }
+            let host = Host::Name(name.clone());
+            let rule = match gate.allow.name(&name) {
+                Some(ruled) => ruled.rule.clone(),
+                None => gate.allow.decide(&host, 443).rule,
+            };
+            gate.record.record(Event::DnsQuery {
+                server_id: gate.server.clone(),
+                name,
+                query_type,
+                action: Action::Allow,
+                rule,
+            });
+            gate.record.broken().is_none()
+        }
+        Outcome::Refused { rule, reason } => {
+            let (change, entry) = gate.change(&name, 443);
+            let refusal = Refusal {
+                host: name,
+                port: 0,
+                reason: reason.code(),
+                detail: String::new(),
+                rule: rule.clone(),
+                change,
+                entry,
+            };
+            blocked(gate, refusal, query_type).await
+        }
+        Outcome::Malformed(why) => {
+            let refusal = Refusal {
+                host: name,
+                port: 0,
+                reason: why,
+                detail: "a question that cannot be read".to_owned(),
+                rule: crate::types::RuleRef::default_rule("network.resolver"),
+                change: None,
+                entry: None,
+            };
+            blocked(gate, refusal, query_type).await
+        }
+    }
+}
+
+fn is_new(questions: &RefCell<BTreeSet<(String, String)>>, name: &str, query_type: &str) -> bool {
+    let mut questions = questions.borrow_mut();
+    questions.len() < MOST_QUESTIONS && questions.insert((name.to_owned(), query_type.to_owned()))
+}
+
+async fn blocked<R: Recorder + 'static>(gate: &Gate<R>, refusal: Refusal, query_type: String) -> bool {
+    let Some(count) = gate.count(&refusal) else { return gate.record.broken().is_none() };
+    let event = Event::DnsBlocked {
+        server_id: gate.server.clone(),
+        name: refusal.host,
+        query_type,
+        action: Action::Block,
+        reason: refusal.reason.to_owned(),
+        rule: refusal.rule,
+        change: refusal.change,
+        count,
+    };
+    gate.record.commit(event).await.is_ok()
+}

@@ -1,0 +1,201 @@
+//! What one resolution collects on its way from the word to the bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::file::{Hasher, PinnedFile, Role};
+use super::search::Found;
+use super::tree::{self, Code, PinnedTree, Selection};
+use super::{Launcher, PinError, Request, Resolved};
+
+/// Directories that every sandbox shows anyway.
+const ALWAYS_SHOWN: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
+
+pub(super) struct Context<'a> {
+    pub request: &'a Request<'a>,
+    pub hasher: Hasher<'a>,
+    pub files: Vec<PinnedFile>,
+    pub trees: Vec<PinnedTree>,
+    env: BTreeMap<String, String>,
+    /// Of `env`, what a wrapper sets.
+    worded: BTreeSet<String>,
+    /// Packages that the command line adds to the one that it starts.
+    pub has_more_packages: bool,
+    pub cwd: Option<PathBuf>,
+    read_roots: BTreeSet<PathBuf>,
+    unpinned: Vec<String>,
+    inline: Option<Vec<u8>>,
+}
+
+/// The end of the way: what is executed.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub launcher: Launcher,
+    pub identity: String,
+    pub program: PathBuf,
+    pub argv: Vec<OsString>,
+}
+
+impl<'a> Context<'a> {
+    pub fn new(request: &'a Request<'a>, hasher: Hasher<'a>) -> Self {
+        Self {
+            request,
+            hasher,
+            files: Vec::new(),
+            trees: Vec::new(),
+            env: BTreeMap::new(),
+            worded: BTreeSet::new(),
+            has_more_packages: false,
+            cwd: None,
+            read_roots: BTreeSet::new(),
+            unpinned: Vec::new(),
+            inline: None,
+        }
+    }
+
+    /// A variable as the process will see it.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.env
+            .get(name)
+            .or_else(|| self.request.env.get(name))
+            .map(String::as_str)
+            .filter(|v| !v.is_empty())
+    }
+
+    /// A variable that the interpreter needs.
+    pub fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.worded.remove(name);
+        self.env.insert(name.to_owned(), value.into());
+    }
+
+    /// A variable out of the words of the command.
+    pub fn set_by_words(&mut self, name: &str, value: &str) {
+        self.worded.insert(name.to_owned());
+        self.env.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// Pins one file, once; `path` has no links in it.
+    pub fn file(&mut self, path: &Path, role: Role) -> Result<(), PinError> {
+        if !self.files.iter().any(|file| file.path == path) {
+            let file = self.hasher.pin(path, role)?;
+            self.files.push(file);
+        }
+        Ok(())
+    }
+
+    /// Pins a tree and shows it to the program. A directory that an earlier tree holds whole is skipped.
+    /// Directories that the tree links to are trees of their own.
+    pub fn tree(&mut self, name: &str, root: &Path, selection: Selection) -> Result<(), PinError> {
+        let mut waiting = vec![(name.to_owned(), root.to_owned(), selection)];
+        while let Some((name, root, selection)) = waiting.pop() {
+            if self.holds(&root, selection.code) {
+                continue;
+            }
+            let name = self.unique(name);
+            let tree = tree::pin(&mut self.hasher, &name, &root, selection)?;
+            for (link, directory) in tree.outside.iter().rev() {
+                let place = format!("{name}/{}", link.display());
+                if root.starts_with(directory) {
+                    let what = directory.display();
+                    self.note(format!("{place} links to {what}, which is above it and is not pinned"));
+                } else {
+                    let same = Selection { code: tree.code(), ..Selection::default() };
+                    waiting.push((place, directory.clone(), same));
+                }
+            }
+            self.show(&root);
+            self.trees.push(tree);
+        }
+        Ok(())
+    }
+
+    fn unique(&self, name: String) -> String {
+        let taken = |name: &str| self.trees.iter().any(|tree| tree.name == name);
+        if !taken(&name) {
+            return name;
+        }
+        let numbered = (2..=self.trees.len() + 1).map(|number| format!("{name}~{number}"));
+        numbered.into_iter().find(|name| !taken(name)).unwrap_or(name)
+    }
+
+    fn holds(&self, directory: &Path, code: Option<&Code>) -> bool {
+        self.trees.iter().any(|tree| tree.holds(directory, code))
+    }
+
+    /// Whether what lies in a directory may be what the command means.
+    pub fn counts(&self, directory: &Path) -> bool {
+        self.request.not_below.is_none_or(|foreign| !directory.starts_with(foreign))
+    }
+
+    /// Something that the sandbox must show read-only.
+    pub fn show(&mut self, path: &Path) {
+        if !ALWAYS_SHOWN.iter().any(|shown| path.starts_with(shown)) {
+            self.read_roots.insert(path.to_owned());
+        }
+    }
+
+    /// A directory where unrelated things of a person lie side by side: never shown or pinned as a whole.
+    pub fn is_personal(&self, directory: &Path) -> bool {
+        let home = std::fs::canonicalize(self.request.home).unwrap_or_else(|_| self.request.home.to_owned());
+        home.starts_with(directory)
+            || [".local", ".local/bin", "bin"].iter().any(|part| home.join(part) == directory)
+            || ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|place| Path::new(place) == directory)
+    }
+
+    /// Pins an interpreter, and shows the installation that it belongs to.
+    pub fn interpreter(&mut self, found: &Found) -> Result<(), PinError> {
+        self.file(&found.real, Role::Interpreter)?;
+        self.show(&found.real);
+        let binaries =
+            found.real.parent().filter(|parent| parent.file_name().is_some_and(|name| name == "bin"));
+        if let Some(prefix) = binaries.and_then(Path::parent)
+            && !self.is_personal(prefix)
+        {
+            self.show(prefix);
+        }
+        Ok(())
+    }
+
+    /// Something that no hash covers.
+    pub fn note(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        if !self.unpinned.contains(&text) {
+            self.unpinned.push(text);
+        }
+    }
+
+    /// Program text that stands on the command line.
+    pub fn inline(&mut self, text: &[u8]) {
+        let all = self.inline.get_or_insert_default();
+        all.extend_from_slice(&(text.len() as u64).to_be_bytes());
+        all.extend_from_slice(text);
+    }
+
+    pub fn finish(self, target: Target) -> Resolved {
+        let shown = self
+            .read_roots
+            .iter()
+            .filter(|root| !self.read_roots.iter().any(|other| other != *root && root.starts_with(other)));
+        let mut env = self.env;
+        let worded = self.worded.iter().filter_map(|name| env.remove_entry(name)).collect();
+        let mut resolved = Resolved {
+            launcher: target.launcher,
+            identity: target.identity,
+            program: target.program,
+            argv: target.argv,
+            env,
+            worded,
+            has_additions: self.has_more_packages || self.inline.is_some(),
+            cwd: self.cwd,
+            read_roots: shown.cloned().collect(),
+            files: self.files,
+            trees: self.trees,
+            unpinned: (!self.unpinned.is_empty()).then(|| self.unpinned.join("; ")),
+            digest: String::new(),
+            inline: self.inline,
+        };
+        resolved.digest = resolved.compute_digest();
+        resolved
+    }
+}

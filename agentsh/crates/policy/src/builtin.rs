@@ -1,0 +1,29 @@
+//! The policies that ship inside agentsh.
+
+/// Name and text of each.
+pub const POLICIES: &[(&str, &str)] = &[
+    ("default", include_str!("../../../../policies/default.yaml")),
+    ("claude", include_str!("../../../../policies/claude.yaml")),
+    ("codex", include_str!("../../../../policies/codex.yaml")),
+    ("strict", include_str!("../../../../policies/strict.yaml")),
+    ("observe", include_str!("../../../../policies/observe.yaml")),
+];
+
+/// The text of a built-in policy.
+#[must_use]
+pub fn text(name: &str) -> Option<&'static str> {
+    POLICIES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// Agents that a policy is built in for, and `default` for all others.
+pub const AGENTS: [&str; 3] = ["default", "claude", "codex"];
+
+/// The built-in policy of an agent: `default` unless it has one of its own.
+#[must_use]
+pub fn for_agent(agent: &str) -> &'static str {
+    match agent {
+        "claude" => "claude",
+        "codex" => "codex",
+        _ => "default",
+    }
+}

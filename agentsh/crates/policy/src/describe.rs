@@ -1,0 +1,47 @@
+//! A policy as flat lines: every part, its value, and the rule that says it.
+
+use super::limits::limits_for_agent;
+use super::model::{Limits, Ruled};
+use super::sections::Policy;
+use crate::types::RuleRef;
+
+/// One part of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What it is about: `agent.network.allow`, `servers.github.limits.memory`.
+    pub key: String,
+    pub value: String,
+    pub rule: RuleRef,
+}
+
+/// Lines so far.
+pub struct Lines {
+    lines: Vec<Line>,
+    /// The default limits of the process that is shown.
+    pub limits: Limits,
+}
+
+impl Policy {
+    /// Everything that is in force, defaults included, in a stable order.
+    #[must_use]
+    pub fn lines(&self) -> Vec<Line> {
+        let mut lines = Lines { lines: Vec::new(), limits: limits_for_agent() };
+        self.agent.describe("agent", &mut lines);
+        self.agent_only.describe("agent", &mut lines);
+        self.mcp.describe("mcp", &mut lines);
+        self.describe("", &mut lines);
+        lines.lines
+    }
+}
+
+impl Lines {
+    pub fn add(&mut self, key: &str, value: impl Into<String>, rule: &RuleRef) {
+        self.lines.push(Line { key: key.to_owned(), value: value.into(), rule: rule.clone() });
+    }
+
+    pub fn list<T>(&mut self, key: &str, list: &[Ruled<T>], show: impl Fn(&T) -> String) {
+        for entry in list {
+            self.add(key, show(&entry.value), &entry.rule);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! A server that came with a project and bears the name of an entry of the user's policy: the entry was written for
+//! another program, so it takes away and gives nothing.
+
+use super::narrow;
+use super::profile::ServerProfile;
+use super::{McpPolicy, ProcessPolicy};
+use crate::types::ServerId;
+
+impl McpPolicy {
+    /// As [`McpPolicy::process_of`], for a server that somebody else declared: the profile of its package or the
+    /// defaults, without whatever the entry of that name does not leave.
+    #[must_use]
+    pub fn process_of_foreign(&self, id: &ServerId, profile: Option<&ServerProfile>) -> ProcessPolicy {
+        let mut process =
+            profile.map_or_else(ProcessPolicy::server_default, |profile| profile.process.clone());
+        let Some(entry) = self.servers.get(id) else { return process };
+        for raw in entry.own.iter().chain(entry.project.as_deref()) {
+            narrow::intersect(&mut process, raw);
+        }
+        process
+    }
+}

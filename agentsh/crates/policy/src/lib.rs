@@ -1,0 +1,79 @@
+//! What is allowed.
+//!
+//! A file becomes a [`Policy`] in three steps: `yaml` keeps every value with its place, `read` checks it key by
+//! key into `raw`, `resolve` puts the defaults in. `narrow` lets a policy inside the project take away and never
+//! give. [`load`] does all of it, and is the only function here that reads a file.
+
+use agentsh_base::{json, types};
+
+#[cfg(test)]
+mod ask_tests;
+pub mod builtin;
+pub mod builtin_paths;
+mod builtin_profiles;
+mod describe;
+pub mod diagnostic;
+pub mod domain;
+#[cfg(test)]
+mod domain_tests;
+pub mod env;
+pub mod explain;
+#[cfg(test)]
+mod file_tests;
+pub mod flags;
+mod foreign;
+pub mod glob;
+mod json_nodes;
+pub mod keys;
+#[cfg(test)]
+mod layer_tests;
+pub mod limits;
+pub mod mcp;
+#[cfg(test)]
+mod mistake_tests;
+mod model;
+mod narrow;
+#[cfg(test)]
+mod narrow_tests;
+mod network;
+#[cfg(test)]
+mod network_tests;
+pub mod path;
+pub mod place;
+pub mod profile;
+#[cfg(test)]
+mod profile_tests;
+pub mod proxy_file;
+#[cfg(test)]
+mod proxy_file_tests;
+mod read;
+mod read_profile;
+mod reader;
+mod request;
+mod resolve;
+mod search;
+#[cfg(test)]
+mod search_tests;
+mod section;
+mod sections;
+pub mod tests;
+pub mod toolchains;
+mod units;
+mod yaml;
+
+pub use builtin::AGENTS;
+pub use describe::Line;
+pub use diagnostic::{Diagnostic, PolicyError};
+pub use explain::{Answer, allow_entry, allow_line, ask_connect, beware};
+pub use flags::Flags;
+pub use model::*;
+pub use path::PathContext;
+pub use profile::ServerProfile;
+pub use read::top_keys;
+pub use resolve::parse;
+pub use search::{Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search, find, find_named, load};
+pub use sections::content::{ContentPolicy, OnFinding};
+pub use sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy, connect, tool};
+
+/// Why a section of a policy is not in force.
+pub const NO_ENGINE: &str = "this version has no engine for this section yet";

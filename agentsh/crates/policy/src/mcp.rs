@@ -1,0 +1,207 @@
+//! What the server and tool lists say about a name: the one place where that is judged. The guard asks about real
+//! calls, `policy explain` about calls that somebody thinks of.
+
+use super::glob;
+use super::model::{ListMode, Ruled, ToolRule};
+use super::sections::McpPolicy;
+use crate::types::{RuleRef, ServerId};
+
+/// A tool as far as it is known when it is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Tool<'a> {
+    pub server: &'a ServerId,
+    pub name: &'a str,
+    pub definition: Definition<'a>,
+    /// Whether `tools/list` ever named it.
+    pub listed: bool,
+}
+
+/// What is known of a tool's definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Definition<'a> {
+    /// The hash of what `tools/list` gave.
+    Hash(&'a str),
+    /// It was never listed. That allows nothing, and takes nothing off a denylist: otherwise a client that skips
+    /// `tools/list` would pass.
+    Unknown,
+    /// Whatever a rule asks for: the question is about names alone.
+    Any,
+}
+
+/// Why the lists say what they say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListReason {
+    NoRule,
+    ServerAllowed,
+    ServerNotAllowlisted,
+    ServerDenied,
+    ToolAllowed,
+    ToolNotAllowlisted,
+    ToolDenied,
+    /// `fail_closed`, and no rule knows the tool.
+    UnknownTool,
+}
+
+/// What the lists say. `allow` is the word of the lists alone: when `enforced` is false it only leads to an alert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListAnswer {
+    pub allow: bool,
+    pub enforced: bool,
+    pub reason: ListReason,
+    pub rule: RuleRef,
+}
+
+impl McpPolicy {
+    /// Whether the lists let the server run.
+    #[must_use]
+    pub fn server_listed(&self, server: &ServerId) -> ListAnswer {
+        self.strictest(|lists| lists.own_server(server))
+    }
+
+    /// Whether the lists let the tool be seen and called. Server first, then tool.
+    #[must_use]
+    pub fn tool_listed(&self, tool: Tool<'_>) -> ListAnswer {
+        self.strictest(|lists| {
+            let server = lists.own_server(tool.server);
+            if !server.allow {
+                return server;
+            }
+            let answer = lists.own_tool(tool);
+            // The rule that names something is the one to show.
+            let is_by_server =
+                answer.reason == ListReason::NoRule && server.reason == ListReason::ServerAllowed;
+            if is_by_server { server } else { answer }
+        })
+    }
+
+    /// Where a key with a single value was written; its default when it was not.
+    #[must_use]
+    pub fn place_of(&self, key: &str) -> RuleRef {
+        let default = || RuleRef::default_rule(&format!("sandbox.mcp.{key}"));
+        self.written.get(key).cloned().unwrap_or_else(default)
+    }
+
+    pub(crate) fn note(&mut self, key: &str, rule: &RuleRef) {
+        self.written.insert(key.to_owned(), rule.clone());
+    }
+
+    /// The answer of these lists and of every layer that takes away: a refusal wins, an enforced one first, of two
+    /// that are equal the first.
+    fn strictest(&self, ask: impl Fn(&Self) -> ListAnswer) -> ListAnswer {
+        let weight = |answer: &ListAnswer| match (answer.allow, answer.enforced) {
+            (false, true) => 2,
+            (false, false) => 1,
+            (true, _) => 0,
+        };
+        let mut strictest = ask(self);
+        let mut layer = self.narrowed_by.as_deref();
+        while let Some(lists) = layer {
+            let narrowed = ask(lists);
+            if weight(&narrowed) > weight(&strictest) {
+                strictest = narrowed;
+            }
+            layer = lists.narrowed_by.as_deref();
+        }
+        strictest
+    }
+
+    fn own_server(&self, server: &ServerId) -> ListAnswer {
+        let named = |list: &[Ruled<String>]| {
+            let entry = list.iter().find(|entry| glob::matches(&entry.value, &server.0));
+            entry.map(|entry| entry.rule.clone())
+        };
+        let mode_rule = || {
+            let rule = self.server_policy_rule.clone();
+            rule.unwrap_or_else(|| RuleRef::default_rule("sandbox.mcp.server_policy"))
+        };
+        // With any list in force, what is denied is denied.
+        let denied = || named(&self.denied_servers).filter(|_| self.server_policy != ListMode::None);
+        match (self.server_policy, denied()) {
+            (_, Some(rule)) => self.answer(false, ListReason::ServerDenied, rule),
+            (ListMode::Allowlist, None) => match named(&self.allowed_servers) {
+                Some(rule) => self.answer(true, ListReason::ServerAllowed, rule),
+                None => self.answer(false, ListReason::ServerNotAllowlisted, mode_rule()),
+            },
+            (ListMode::None | ListMode::Denylist, None) => self.answer(true, ListReason::NoRule, mode_rule()),
+        }
+    }
+
+    fn own_tool(&self, tool: Tool<'_>) -> ListAnswer {
+        let mode_rule = || {
+            let rule = self.tool_policy_rule.clone();
+            rule.unwrap_or_else(|| RuleRef::default_rule("sandbox.mcp.tool_policy"))
+        };
+        let allowed = self.allowed_tools.iter().find(|entry| allows(&entry.value, tool));
+        let denied = self.denied_tools.iter().find(|entry| denies(&entry.value, tool));
+        let denied = denied.filter(|_| self.tool_policy != ListMode::None);
+        let by_list = match (self.tool_policy, denied, allowed) {
+            (_, Some(entry), _) => self.answer(false, ListReason::ToolDenied, entry.rule.clone()),
+            (ListMode::Allowlist, None, Some(entry)) => {
+                self.answer(true, ListReason::ToolAllowed, entry.rule.clone())
+            }
+            (ListMode::Allowlist, None, None) => {
+                self.answer(false, ListReason::ToolNotAllowlisted, mode_rule())
+            }
+            (ListMode::None | ListMode::Denylist, None, _) => {
+                self.answer(true, ListReason::NoRule, mode_rule())
+            }
+        };
+        // A list that already refuses names a more exact rule.
+        if self.fail_closed && by_list.allow && !(tool.listed && allowed.is_some()) {
+            return self.answer(false, ListReason::UnknownTool, self.place_of("fail_closed"));
+        }
+        by_list
+    }
+
+    fn answer(&self, allow: bool, reason: ListReason, rule: RuleRef) -> ListAnswer {
+        ListAnswer { allow, enforced: self.enforce, reason, rule }
+    }
+}
+
+impl ListReason {
+    /// As a clause that fits after "allowed: " or "denied: ".
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NoRule => "no list names it",
+            Self::ServerAllowed => "its server is in allowed_servers",
+            Self::ServerNotAllowlisted => "its server is not in allowed_servers",
+            Self::ServerDenied => "its server is in denied_servers",
+            Self::ToolAllowed => "it is in allowed_tools",
+            Self::ToolNotAllowlisted => "it is not in allowed_tools",
+            Self::ToolDenied => "it is in denied_tools",
+            Self::UnknownTool => "fail_closed refuses a tool that no rule allows",
+        }
+    }
+}
+
+fn allows(rule: &ToolRule, tool: Tool<'_>) -> bool {
+    names(rule, tool)
+        && pinned_hash(rule).is_none_or(|wanted| match tool.definition {
+            Definition::Hash(hash) => same_hash(wanted, hash),
+            Definition::Unknown => false,
+            Definition::Any => true,
+        })
+}
+
+fn denies(rule: &ToolRule, tool: Tool<'_>) -> bool {
+    names(rule, tool)
+        && pinned_hash(rule).is_none_or(|wanted| match tool.definition {
+            Definition::Hash(hash) => same_hash(wanted, hash),
+            Definition::Unknown | Definition::Any => true,
+        })
+}
+
+fn names(rule: &ToolRule, tool: Tool<'_>) -> bool {
+    glob::matches(&rule.server, &tool.server.0) && glob::matches(&rule.tool, tool.name)
+}
+
+fn pinned_hash(rule: &ToolRule) -> Option<&str> {
+    rule.content_hash.as_deref().filter(|hash| !hash.is_empty())
+}
+
+/// With or without the `sha256:` in front.
+fn same_hash(left: &str, right: &str) -> bool {
+    let digits = |hash: &str| hash.strip_prefix("sha256:").unwrap_or(hash).to_ascii_lowercase();
+    digits(left) == digits(right)
+}

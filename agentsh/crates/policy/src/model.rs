@@ -1,0 +1,261 @@
+//! The resolved policy: immutable plain data, ordered, every entry with the place it was written.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+
+use crate::sections::{ProcessPolicy, RawProcess};
+use crate::types::{RuleRef, ServerId};
+
+/// A value and the rule that says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruled<T> {
+    pub value: T,
+    pub rule: RuleRef,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NetworkPolicy {
+    pub allow: Vec<Ruled<NetworkRule>>,
+    /// Ports of the host's own loopback that are opened by number.
+    pub loopback: Vec<Ruled<u16>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkRule {
+    pub host: HostPattern,
+    /// Empty means 443 and 80.
+    pub ports: Vec<u16>,
+    /// `protocol: tcp`: anything over TCP, without the TLS and HTTP name checks.
+    pub any_tcp: bool,
+    /// `inspect: true`: TLS ends at agentsh, so that single requests can be judged.
+    pub inspect: bool,
+    /// `allow`: the requests that are let through. Empty means every request. Only with `inspect`.
+    pub requests: Vec<Ruled<RequestRule>>,
+    /// `addresses`: blocks of addresses that are not public and that this name may nevertheless resolve to.
+    pub addresses: Vec<Ruled<IpNet>>,
+}
+
+/// One entry of a rule's `allow`: `GET /repos/**`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestRule {
+    /// Glob of names over the method: `GET`, `*`.
+    pub method: String,
+    /// Glob over the components of the path: `*` stays inside one, `**` is any number of them.
+    pub path: String,
+}
+
+/// Matching is on labels, never on substrings. Lower-case, IDNA-mapped, no trailing dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPattern {
+    /// `example.com`
+    Exact(String),
+    /// `*.example.com`: exactly one more label. Holds `example.com`.
+    OneLabel(String),
+    /// `**.example.com`: one label or more. Holds `example.com`.
+    AnyDepth(String),
+    /// An address or a CIDR block written as such: network address and prefix length.
+    Net(std::net::IpAddr, u8),
+}
+
+/// Paths as written: `~`, `.` and globs are expanded when the plan is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilesystemPolicy {
+    pub read: Vec<Ruled<String>>,
+    pub write: Vec<Ruled<String>>,
+    pub deny: Vec<Ruled<String>>,
+    /// Built-in masks and read-only hook files that the policy lifts by name.
+    pub unmask: Vec<Ruled<String>>,
+    /// `guard: all`: files that only instruct or configure are read-only too.
+    pub guard_all: Option<Ruled<bool>>,
+}
+
+/// `env_allow`, `env_deny`, `env_inherit`, as documented.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvPolicy {
+    pub allow: Vec<Ruled<String>>,
+    pub deny: Vec<Ruled<String>>,
+    /// What no list names passes, except the loader variables: `env_inherit: all`, or a deny list alone.
+    pub others: bool,
+    /// Where `env_inherit` was written.
+    pub inherit_rule: Option<RuleRef>,
+    /// Never passed, whatever `allow` says: what a layer above takes away.
+    pub never: Vec<Ruled<String>>,
+}
+
+/// None means the default of that kind of process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes.
+    pub memory: Option<Ruled<u64>>,
+    pub pids: Option<Ruled<u64>>,
+    pub open_files: Option<Ruled<u64>>,
+    /// Percent of one CPU: 200 is two CPUs.
+    pub cpu_percent: Option<Ruled<u64>>,
+}
+
+/// Globs over absolute paths of programs that may be executed. Empty means all that can be seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecPolicy {
+    pub allow: Vec<Ruled<String>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListMode {
+    #[default]
+    None,
+    Allowlist,
+    Denylist,
+}
+
+/// All three fields must match. `server` and `tool` are globs (`*`, `?`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolRule {
+    pub server: String,
+    pub tool: String,
+    /// `sha256:` + 64 hex digits of the tool's canonical definition.
+    pub content_hash: Option<String>,
+}
+
+/// `sandbox.mcp.exfiltration`: what one server said, in calls of another one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExfiltrationPolicy {
+    /// Whether `run` and `mcp run` look into arguments and results. `proxy` always does.
+    pub enabled: bool,
+    /// What becomes of a call in which something was found.
+    pub on_detection: OnChange,
+    /// Where the invisible marker stands in prose of results; None: no result is changed.
+    pub marker: Option<MarkerPlace>,
+    /// Hosts that arguments may name; None: every one, as far as the network of the server goes.
+    pub allowed_domains: Option<Ruled<Vec<Ruled<NetworkRule>>>>,
+    pub rule: RuleRef,
+    /// Where each key was written.
+    pub written: BTreeMap<&'static str, RuleRef>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkerPlace {
+    Suffix,
+    Prefix,
+    Both,
+    /// Behind a word that is chosen anew each time.
+    Between,
+}
+
+/// Whose data a server gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataSource {
+    Private,
+    Public,
+}
+
+/// Where what a server is told can end up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataSink {
+    Local,
+    External,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pinning {
+    pub enabled: bool,
+    pub on_change: OnChange,
+    pub auto_trust_first: bool,
+    pub pin_binary: bool,
+    /// The section, for what a refusal points to.
+    pub rule: RuleRef,
+    /// Where each key was written.
+    pub written: BTreeMap<&'static str, RuleRef>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnChange {
+    Block,
+    Alert,
+    Allow,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateLimits {
+    pub default: Option<Ruled<Rate>>,
+    pub per_server: BTreeMap<ServerId, Ruled<Rate>>,
+    /// Limits that are written and not in force.
+    pub switched_off: Option<RuleRef>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub calls_per_minute: u32,
+    pub burst: u32,
+}
+
+/// One entry of `sandbox.mcp.servers`: it adds a server or overrides the one of that id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerPolicy {
+    pub rule: RuleRef,
+    /// None: only the limits and grants of a server that the host's configuration declares.
+    pub command: Option<String>,
+    pub args: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    /// `install_scripts`: whether scripts of its packages may run when they are fetched; None: as the profile says.
+    pub install_scripts: Option<Ruled<bool>>,
+    /// `flow`: these win over a profile and over what is known of a package.
+    pub source: Option<Ruled<DataSource>>,
+    pub sink: Option<Ruled<DataSink>>,
+    pub process: ProcessPolicy,
+    /// What the layers write about `process`, from the lowest: laid over a profile once that is known.
+    pub own: Vec<RawProcess>,
+    /// What the project's policy says about this server; `process` is narrowed by it already, a profile is later.
+    pub project: Option<Box<RawProcess>>,
+}
+
+/// One entry of `tests:`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyTest {
+    pub rule: RuleRef,
+    pub question: Question,
+    /// None: the agent.
+    pub from: Option<ServerId>,
+    pub expect_allow: bool,
+}
+
+/// What `policy explain` and `tests:` can ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// `host:port`
+    Connect(String, u16),
+    Read(String),
+    Write(String),
+    Exec(String),
+    Env(String),
+    /// Server glob is `from`; the value is the tool's name.
+    Tool(String),
+}
+
+impl Default for ExfiltrationPolicy {
+    /// Off in `run` and `mcp run`, and strict wherever it is on.
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            on_detection: OnChange::Block,
+            marker: Some(MarkerPlace::Suffix),
+            allowed_domains: None,
+            rule: RuleRef::default_rule("sandbox.mcp.exfiltration"),
+            written: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for Pinning {
+    /// A policy that says nothing still pins what it runs: trust on first use, stop on change.
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            on_change: OnChange::Block,
+            auto_trust_first: true,
+            pin_binary: true,
+            rule: RuleRef::default_rule("sandbox.mcp.version_pinning"),
+            written: BTreeMap::new(),
+        }
+    }
+}

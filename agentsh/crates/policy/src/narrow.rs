@@ -1,0 +1,63 @@
+//! A policy inside the project can only take away: a cloned repository must not be able to grant itself anything.
+//!
+//! Its deny lists are added. Its allow lists replace the ones in force when everything on them is in force anyway,
+//! and are a mistake otherwise. Whatever is wider than without the file is a mistake, never silently ignored. How
+//! each key is compared stands with its section.
+
+use super::diagnostic::{Diagnostic, Source};
+use super::limits::{limits_for_agent, limits_for_server};
+use super::model::Limits;
+use super::read::{Extends, RawPolicy};
+use super::sections::{Policy, ProcessPolicy, RawProcess};
+use crate::types::RuleRef;
+
+/// Mistakes found so far, all in the project's file.
+pub struct Narrowing<'t> {
+    source: Source<'t>,
+    problems: Vec<Diagnostic>,
+    /// What profiles give. Which of them is a server's is known only when it starts.
+    pub profiles: Vec<ProcessPolicy>,
+    /// What a profile may give to the server that is looked at, beyond what the user's policy says.
+    pub possible: Vec<ProcessPolicy>,
+    /// The default limits of the process that is looked at.
+    pub limits: Limits,
+}
+
+/// `base` as far as the project's file leaves it.
+pub fn narrow(base: Policy, raw: &RawPolicy, source: Source<'_>) -> Result<Policy, Vec<Diagnostic>> {
+    let mut narrowing = Narrowing::new(source, limits_for_agent());
+    if let Extends::Nothing(rule) | Extends::BuiltIn(_, rule) = &raw.extends {
+        narrowing.refuse(rule, "a policy inside the project cannot choose what it starts from");
+    }
+    let mut policy = base;
+    raw.agent.narrow(&mut policy.agent, &mut narrowing);
+    raw.agent_only.narrow(&mut policy.agent_only, &mut narrowing);
+    for mcp in &raw.mcp {
+        mcp.narrow(&mut policy.mcp, &mut narrowing);
+    }
+    raw.root.narrow(&mut policy, &mut narrowing);
+    if !narrowing.problems.is_empty() {
+        return Err(narrowing.problems);
+    }
+    policy.source = format!("{}, narrowed by {}", policy.source, source.name);
+    policy.warnings.extend(raw.warnings.iter().cloned());
+    Ok(policy)
+}
+
+/// What of `process` the project's policy leaves; whatever it asks for beyond that is not given.
+pub fn intersect(process: &mut ProcessPolicy, raw: &RawProcess) {
+    let mut narrowing = Narrowing::new(Source { name: "", text: "" }, limits_for_server());
+    raw.narrow(process, &mut narrowing);
+}
+
+impl<'t> Narrowing<'t> {
+    fn new(source: Source<'t>, limits: Limits) -> Self {
+        Self { source, problems: Vec::new(), profiles: Vec::new(), possible: Vec::new(), limits }
+    }
+
+    pub fn refuse(&mut self, rule: &RuleRef, message: impl Into<String>) {
+        let help = "a policy inside the project can only narrow; put it in your own policy \
+                    (~/.config/agentsh/policy.yaml, or `--policy FILE`)";
+        self.problems.push(self.source.diagnostic_for_rule(rule, message, Some(help.to_owned())));
+    }
+}

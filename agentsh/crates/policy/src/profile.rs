@@ -1,0 +1,328 @@
+//! Profiles of well-known servers: what a package needs, keyed by the package that will really be loaded.
+//!
+//! A profile stands below what the user's own policy says about a server and above the defaults of a server that
+//! nobody mentions. A policy inside the project narrows it like everything else.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::builtin_profiles::PROFILES;
+use super::diagnostic::{Diagnostic, PolicyError, Source, closest};
+use super::explain::Answer;
+use super::model::{DataSink, DataSource, PolicyTest, Ruled};
+use super::path::PathContext;
+use super::sections::{McpPolicy, Policy, ProcessPolicy};
+use super::{read_profile, resolve, search};
+use crate::types::{RuleRef, ServerId};
+
+/// What one package needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerProfile {
+    /// Name of its file without `.yaml`.
+    pub name: String,
+    /// `built-in:servers/NAME.yaml`, or a file of the user.
+    pub file: String,
+    pub why: String,
+    pub packages: Vec<Ruled<Package>>,
+    pub process: ProcessPolicy,
+    /// A directory that is kept from run to run.
+    pub state: Option<Ruled<State>>,
+    /// What the server's own configuration opens when the user wrote it.
+    pub opened: Vec<Ruled<Opened>>,
+    /// Whose data the server's answers are.
+    pub source: Option<Ruled<DataSource>>,
+    /// Where what the server is told can end up.
+    pub sink: Option<Ruled<DataSink>>,
+    /// Whether the package works only when its own scripts run at installation.
+    pub install_scripts: Option<Ruled<bool>>,
+    pub tests: Vec<PolicyTest>,
+    /// The reason of each entry, by the id of its rule.
+    pub reasons: BTreeMap<String, String>,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Registry {
+    Npm,
+    Pypi,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Package {
+    pub registry: Registry,
+    /// As the registry lists it; Python names in lower case with `-`.
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Variable to the file in the directory that it names; an empty file means the directory itself.
+    pub env: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    pub from: Place,
+    pub what: What,
+}
+
+/// Where in a server's configuration a value stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// `--db-path VALUE` or `--db-path=VALUE`
+    Option(String),
+    Env(String),
+    /// Every argument that is a URL of this scheme.
+    Url(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The directory of the file that the value names, which need not exist yet: writable.
+    Directory,
+    /// The path itself: writable.
+    Path,
+    /// The host of a URL, or `host:port`, or a host alone with the port given here.
+    Host { port: u16, any_tcp: bool },
+}
+
+impl Package {
+    /// From the identity of a pinned program (`npm:@scope/name@1.2.3`, `pypi:name@1.2`); None for anything else.
+    #[must_use]
+    pub fn of_identity(identity: &str) -> Option<Self> {
+        let (kind, rest) = identity.split_once(':')?;
+        let registry = match kind {
+            "npm" => Registry::Npm,
+            "pypi" => Registry::Pypi,
+            _ => return None,
+        };
+        let at = rest.char_indices().skip(1).find(|(_, letter)| *letter == '@').map(|(at, _)| at);
+        let name = rest.get(..at.unwrap_or(rest.len()))?;
+        (!name.starts_with('/') && !name.is_empty()).then(|| Self::new(registry, name))
+    }
+
+    /// From what a package manager is asked for: `name`, `@scope/name@^1`, `name[extra]>=2`.
+    #[must_use]
+    pub fn of_spec(registry: Registry, spec: &str) -> Self {
+        let end = spec.char_indices().skip(1).find(|(_, letter)| "@=<>!~[".contains(*letter));
+        Self::new(registry, spec.get(..end.map_or(spec.len(), |(at, _)| at)).unwrap_or_default())
+    }
+
+    #[must_use]
+    pub fn new(registry: Registry, name: &str) -> Self {
+        let name = match registry {
+            Registry::Npm => name.to_owned(),
+            Registry::Pypi => {
+                let parts: Vec<&str> = name.split(['-', '_', '.']).filter(|part| !part.is_empty()).collect();
+                parts.join("-").to_lowercase()
+            }
+        };
+        Self { registry, name }
+    }
+}
+
+impl std::fmt::Display for Package {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let registry = match self.registry {
+            Registry::Npm => "npm",
+            Registry::Pypi => "pypi",
+        };
+        write!(f, "{registry}:{}", self.name)
+    }
+}
+
+/// The profile of a package: the user's own (`servers/*.yaml` beside `policy.yaml`), else the built-in one.
+///
+/// # Errors
+/// When a file of the user cannot be read or used, or fails its own tests.
+pub fn of_package(package: &Package, config_home: &Path) -> Result<Option<ServerProfile>, PolicyError> {
+    let is_for = |profile: &ServerProfile| profile.packages.iter().any(|entry| entry.value == *package);
+    for file in own_files(config_home)? {
+        if let Some(profile) = own(&file)?.filter(is_for) {
+            return Ok(Some(profile));
+        }
+    }
+    // Only texts that mention the name are read: this stands on the way of every start.
+    let mentions = |text: &str| match package.registry {
+        Registry::Npm => text.contains(&package.name),
+        Registry::Pypi => true,
+    };
+    for (name, text) in PROFILES.iter().filter(|(_, text)| mentions(text)) {
+        let profile = builtin(name, text)?;
+        if is_for(&profile) {
+            return Ok(Some(profile));
+        }
+    }
+    Ok(None)
+}
+
+/// The profile of that name: the user's own, else the built-in one.
+///
+/// # Errors
+/// As [`of_package`]; also when there is no such profile.
+pub fn named(name: &str, config_home: &Path) -> Result<ServerProfile, PolicyError> {
+    for file in own_files(config_home)? {
+        if file.file_stem().is_some_and(|stem| stem == name)
+            && let Some(profile) = own(&file)?
+        {
+            return Ok(profile);
+        }
+    }
+    if let Some((name, text)) = PROFILES.iter().find(|(known, _)| *known == name) {
+        return builtin(name, text);
+    }
+    let names: Vec<&str> = PROFILES.iter().map(|(known, _)| *known).collect();
+    let help = match closest(name, &names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the built-in ones are {}", names.join(", ")),
+    };
+    Err(PolicyError::UnknownProfile { name: name.chars().take(80).collect(), help })
+}
+
+/// Every profile: the user's own first, then the built-in ones, by name.
+///
+/// # Errors
+/// As [`of_package`].
+pub fn all(config_home: &Path) -> Result<Vec<ServerProfile>, PolicyError> {
+    let mut found = Vec::new();
+    for file in own_files(config_home)? {
+        found.extend(own(&file)?);
+    }
+    found.extend(builtin_all());
+    Ok(found)
+}
+
+/// A file that is a profile, without running its tests; None when it is something else.
+///
+/// # Errors
+/// When it is a profile with mistakes.
+pub fn parse(file: &str, text: &str) -> Result<Option<ServerProfile>, PolicyError> {
+    let source = Source { name: file, text };
+    if !read_profile::is_profile(source) {
+        return Ok(None);
+    }
+    let raw = read_profile::read(source).map_err(PolicyError::Invalid)?;
+    let name = Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let mut profile = ServerProfile {
+        name: name.unwrap_or_default(),
+        file: file.to_owned(),
+        why: raw.why,
+        packages: raw.packages,
+        process: resolve::profile_process(&raw.process),
+        state: raw.state,
+        opened: raw.opened,
+        source: raw.source,
+        sink: raw.sink,
+        install_scripts: raw.install_scripts,
+        tests: raw.tests,
+        reasons: raw.reasons,
+        text: text.to_owned(),
+    };
+    let own = ServerId(profile.name.clone());
+    profile.tests.iter_mut().for_each(|test| test.from = Some(own.clone()));
+    Ok(Some(profile))
+}
+
+pub(super) fn builtin_all() -> impl Iterator<Item = ServerProfile> {
+    // A built-in profile that does not parse fails the unit tests.
+    PROFILES.iter().filter_map(|(name, text)| builtin(name, text).ok())
+}
+
+fn builtin(name: &str, text: &str) -> Result<ServerProfile, PolicyError> {
+    let file = format!("built-in:servers/{name}.yaml");
+    parse(&file, text)?.ok_or_else(|| not_a_profile(&file))
+}
+
+fn own(file: &Path) -> Result<Option<ServerProfile>, PolicyError> {
+    let name = file.display().to_string();
+    let Some(text) = search::read_plain(file)? else { return Ok(None) };
+    let profile = parse(&name, &text)?.ok_or_else(|| not_a_profile(&name))?;
+    profile.tested().map(Some)
+}
+
+fn own_files(config_home: &Path) -> Result<Vec<PathBuf>, PolicyError> {
+    let directory = config_home.join("agentsh").join("servers");
+    let entries = match std::fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            let (file, why) = (directory.display().to_string(), error.to_string());
+            return Err(PolicyError::Unreadable { file, why });
+        }
+    };
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|suffix| suffix == "yaml" || suffix == "yml"));
+    files.sort();
+    Ok(files)
+}
+
+fn not_a_profile(file: &str) -> PolicyError {
+    let why = "it has no `package:`, so it is not the profile of a server".to_owned();
+    PolicyError::Unreadable { file: file.to_owned(), why }
+}
+
+impl ServerProfile {
+    /// The file as it is written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Asks every test: the test and its answer.
+    #[must_use]
+    pub fn answers(&self, context: &PathContext) -> Vec<(PolicyTest, Answer)> {
+        let policy = Policy::nothing();
+        let asked = self.tests.iter().map(|test| {
+            let answer = policy.ask_with(test.from.as_ref(), Some(self), &test.question, context);
+            (test.clone(), answer)
+        });
+        asked.collect()
+    }
+
+    /// The profile, when all its tests have the answers that they expect.
+    ///
+    /// # Errors
+    /// [`PolicyError::Invalid`] with one mistake per failed test.
+    pub fn tested(self) -> Result<Self, PolicyError> {
+        let source = Source { name: &self.file, text: &self.text };
+        let failed = |(test, answer): (PolicyTest, Answer)| {
+            let wrong = test.expect_allow != answer.allow;
+            wrong.then(|| super::tests::Failure { test, answer }.diagnostic(source))
+        };
+        let mistakes: Vec<Diagnostic> =
+            self.answers(&Self::test_context()).into_iter().filter_map(failed).collect();
+        if mistakes.is_empty() { Ok(self) } else { Err(PolicyError::Invalid(mistakes)) }
+    }
+
+    /// A place of its own: where a profile is used must not decide whether it can be.
+    #[must_use]
+    pub fn test_context() -> PathContext {
+        PathContext { home: "/home/user".into(), project: "/home/user/src/project".into() }
+    }
+}
+
+impl McpPolicy {
+    /// What a server may touch: what the user's policy says about it, for the rest its package's profile, for the
+    /// rest the defaults; and of all that what the project's policy leaves.
+    #[must_use]
+    pub fn process_of(&self, id: &ServerId, profile: Option<&ServerProfile>) -> ProcessPolicy {
+        let server = self.servers.get(id);
+        let Some(profile) = profile else {
+            return server.map_or_else(ProcessPolicy::server_default, |server| server.process.clone());
+        };
+        let Some(server) = server else { return profile.process.clone() };
+        let mut process = server.over(&profile.process);
+        if let Some(raw) = &server.project {
+            super::narrow::intersect(&mut process, raw);
+        }
+        process
+    }
+}
+
+impl ServerProfile {
+    /// Why the entry stands there that a rule of this profile names.
+    #[must_use]
+    pub fn reason(&self, rule: &RuleRef) -> Option<&str> {
+        if rule.file != self.file { None } else { self.reasons.get(&rule.id).map(String::as_str) }
+    }
+}

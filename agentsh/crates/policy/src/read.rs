@@ -1,0 +1,187 @@
+//! The tree to a [`RawPolicy`]: the top level. Everything below it is read by the sections.
+
+use super::builtin;
+use super::diagnostic::{Diagnostic, Source, closest, one_of};
+use super::keys::{KEY, Key, Kind};
+use super::model::Ruled;
+use super::reader::{Here, Reader};
+use super::sections::{Policy, RawAgent, RawMcp, RawProcess, RawRoot};
+use super::yaml::{self, Entry, Node, Value};
+use crate::types::RuleRef;
+
+/// One policy file as it was written: checked, but laid over nothing yet.
+#[derive(Clone, Debug, Default)]
+pub struct RawPolicy {
+    pub extends: Extends,
+    pub agent: RawProcess,
+    pub agent_only: RawAgent,
+    /// `sandbox.mcp` and `mcp_rules`.
+    pub mcp: Vec<RawMcp>,
+    pub root: RawRoot,
+    pub warnings: Vec<Ruled<String>>,
+}
+
+/// What a file is laid over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Extends {
+    /// The layers below it.
+    #[default]
+    Below,
+    Nothing(RuleRef),
+    /// A built-in policy.
+    BuiltIn(&'static str, RuleRef),
+}
+
+const SANDBOX: &[Key] =
+    &[Key { name: "mcp", kind: Kind::Mcp, about: "MCP servers, their tools and their sandboxes.", ..KEY }];
+
+/// The keys at the top of a file, those of [`RawRoot`] apart.
+const TOP: &[Key] = &[
+    Key {
+        name: "version",
+        kind: Kind::Number(1, 1),
+        default: "1",
+        merge: "of every file",
+        about: "The format of the file.",
+        example: "1",
+        ..KEY
+    },
+    Key {
+        name: "extends",
+        kind: Kind::Word(&["none", "default", "claude", "codex", "strict", "observe"]),
+        default: "the layers below",
+        merge: "the highest layer that writes it decides; the layers below that one are left out",
+        about: "What the file starts from: a built-in policy, or `none`. After `none` a list stands in place of the default too.",
+        example: "strict",
+        ..KEY
+    },
+    Key {
+        name: "agent",
+        kind: Kind::Agent,
+        about: "What the agent and everything that it starts may do.",
+        ..KEY
+    },
+    Key { name: "sandbox", kind: Kind::Map(SANDBOX), about: "What agentsh documents for MCP.", ..KEY },
+    Key {
+        name: "mcp_rules",
+        kind: Kind::Mcp,
+        about: "Another place for what stands under `sandbox.mcp`.",
+        ..KEY
+    },
+];
+
+/// Every key at the top of a policy.
+#[must_use]
+pub fn top_keys() -> Vec<&'static Key> {
+    TOP.iter().chain(RawRoot::keys()).collect()
+}
+
+/// Reads one file. Every mistake that can be found in one go is reported. Lists of a `bare` file stand alone, as
+/// after `extends: none`.
+pub fn read(source: Source<'_>, bare: bool) -> Result<RawPolicy, Vec<Diagnostic>> {
+    let tree = yaml::parse(source).map_err(|problem| vec![*problem])?;
+    let mut reader = Reader::new(source);
+    let mut policy = RawPolicy::default();
+    if let Some(fields) = reader.known(&Here::root(&tree), &top_keys()) {
+        version(&mut reader, fields.find("version"));
+        policy.extends = extends(&mut reader, fields.find("extends"));
+        reader.is_bare = bare || matches!(policy.extends, Extends::Nothing(_));
+        if let Some(here) = fields.find("agent")
+            && let Some(fields) = reader.known(&here, &Kind::Agent.keys())
+        {
+            policy.agent = RawProcess::read(&mut reader, &fields);
+            policy.agent_only = RawAgent::read(&mut reader, &fields);
+        }
+        let sandbox = fields.find("sandbox").and_then(|here| reader.map(&here, SANDBOX));
+        let places = [sandbox.and_then(|sandbox| sandbox.find("mcp")), fields.find("mcp_rules")];
+        if let [Some(first), Some(second)] = &places {
+            contradictions(&mut reader, first, second);
+        }
+        for here in places.into_iter().flatten() {
+            if let Some(fields) = reader.known(&here, &Kind::Mcp.keys()) {
+                policy.mcp.push(RawMcp::read(&mut reader, &fields));
+                // The second place is beside the first, not in place of it.
+                reader.is_bare = false;
+            }
+        }
+        policy.root = RawRoot::read(&mut reader, &fields);
+    }
+    policy.warnings = reader.finish()?;
+    Ok(policy)
+}
+
+impl RawPolicy {
+    /// Lays the file over what the layers below say.
+    pub fn merge(&self, below: &mut Policy) {
+        self.agent.merge(&mut below.agent);
+        self.agent_only.merge(&mut below.agent_only);
+        self.mcp.iter().for_each(|mcp| mcp.merge(&mut below.mcp));
+        self.root.merge(below);
+        below.warnings.extend(self.warnings.iter().cloned());
+    }
+}
+
+pub fn version(reader: &mut Reader<'_>, here: Option<Here<'_>>) {
+    let Some(here) = here else { return };
+    match &here.node.value {
+        Value::Integer(1) => {}
+        Value::Integer(other) => {
+            let help = "this agentsh reads `version: 1`".to_owned();
+            reader.problem(&here, format!("version {other} is not known"), Some(help));
+        }
+        other => reader.wrong_type(&here, "the number 1", other),
+    }
+}
+
+fn extends(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Extends {
+    let Some(here) = here else { return Extends::Below };
+    let Some(name) = reader.text(&here) else { return Extends::Below };
+    let rule = reader.rule(&here);
+    if name == "none" {
+        return Extends::Nothing(rule);
+    }
+    let known: Vec<&'static str> = builtin::POLICIES.iter().map(|(known, _)| *known).collect();
+    if let Some(known) = known.iter().find(|known| **known == name) {
+        return Extends::BuiltIn(known, rule);
+    }
+    let words: Vec<&str> = known.into_iter().chain(["none"]).collect();
+    let help = match closest(&name, &words) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("write {}", one_of(&words)),
+    };
+    reader.problem(&here, "this is no built-in policy", Some(help));
+    Extends::Below
+}
+
+/// A key that says one thing under `sandbox.mcp` and another one under `mcp_rules` is a mistake.
+fn contradictions(reader: &mut Reader<'_>, first: &Here<'_>, second: &Here<'_>) {
+    let (Value::Map(left), Value::Map(right)) = (&first.node.value, &second.node.value) else { return };
+    for Entry { key, key_place, node } in right {
+        let Some(other) = left.iter().find(|entry| entry.key == *key) else { continue };
+        let here = Here { node, path: format!("{}.{key}", second.path), line: key_place.line };
+        let line = other.key_place.line;
+        let there = Here { node: &other.node, path: format!("{}.{key}", first.path), line };
+        if is_map(node) && is_map(&other.node) {
+            contradictions(reader, &there, &here);
+        } else if scalar(node).is_some_and(|value| scalar(&other.node).is_some_and(|other| other != value)) {
+            let help = format!("`{}` in line {} says something else; keep one", there.path, there.line);
+            let message = format!("`{}` contradicts an earlier key", here.path);
+            let rule = reader.rule(&here);
+            reader.problem_of_rule(&rule, message, Some(help));
+        }
+    }
+}
+
+fn is_map(node: &Node) -> bool {
+    matches!(node.value, Value::Map(_))
+}
+
+fn scalar(node: &Node) -> Option<String> {
+    match &node.value {
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Integer(value) => Some(value.to_string()),
+        Value::Float(value) => Some(value.to_string()),
+        Value::Text(text) => Some(text.clone()),
+        Value::Null | Value::List(_) | Value::Map(_) => None,
+    }
+}

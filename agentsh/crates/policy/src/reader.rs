@@ -1,0 +1,315 @@
+//! Reading typed values out of the tree. Every mistake is noted and reading goes on, so that one run shows them
+//! all.
+
+use super::diagnostic::{Diagnostic, Place, Source, closest, one_of};
+use super::keys::Key;
+use super::model::Ruled;
+use super::units;
+use super::yaml::{Entry, Node, Value};
+use crate::types::RuleRef;
+
+/// More mistakes than anybody reads at once.
+const MAX_PROBLEMS: usize = 20;
+/// Longest name, pattern or path.
+const MAX_TEXT: usize = 4096;
+
+/// A list as it was written: None is "the key is not there", which is not the same as an empty list.
+pub type List<T> = Option<Listed<T>>;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed<T> {
+    pub value: Vec<Ruled<T>>,
+    pub rule: RuleRef,
+    /// It stands in place of what the layers below say, instead of beside it.
+    pub replaces: bool,
+}
+
+pub(crate) struct Reader<'t> {
+    pub source: Source<'t>,
+    /// What the outermost map is called.
+    pub root: &'static str,
+    /// Nothing is below this file: its lists stand alone.
+    pub is_bare: bool,
+    problems: Vec<Diagnostic>,
+    pub warnings: Vec<Ruled<String>>,
+}
+
+/// A value, and the rule that it is.
+#[derive(Clone)]
+pub(crate) struct Here<'n> {
+    pub node: &'n Node,
+    /// Dotted path of the key.
+    pub path: String,
+    /// Line of the key.
+    pub line: u64,
+}
+
+/// The entries of a map whose keys are known.
+pub(crate) struct Fields<'n> {
+    entries: &'n [Entry],
+    path: String,
+}
+
+impl<'n> Here<'n> {
+    pub fn root(node: &'n Node) -> Self {
+        Self { node, path: String::new(), line: 1 }
+    }
+}
+
+impl<'n> Fields<'n> {
+    pub fn find(&self, key: &str) -> Option<Here<'n>> {
+        let entry = self.entries.iter().find(|entry| entry.key == key)?;
+        Some(Here { node: &entry.node, path: join(&self.path, key), line: entry.key_place.line })
+    }
+
+    /// Every entry, for maps whose keys are names.
+    pub fn all(&self) -> impl Iterator<Item = (&'n str, Here<'n>)> + use<'n> {
+        let path = self.path.clone();
+        self.entries.iter().map(move |entry| {
+            let here = Here { node: &entry.node, path: join(&path, &entry.key), line: entry.key_place.line };
+            (entry.key.as_str(), here)
+        })
+    }
+}
+
+impl<'t> Reader<'t> {
+    pub fn new(source: Source<'t>) -> Self {
+        Self { source, root: "a policy", is_bare: false, problems: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// All mistakes so far, or none.
+    pub fn finish(mut self) -> Result<Vec<Ruled<String>>, Vec<Diagnostic>> {
+        self.problems.sort_by_key(|problem| (problem.line, problem.column));
+        if self.problems.is_empty() { Ok(self.warnings) } else { Err(self.problems) }
+    }
+
+    pub fn rule(&self, here: &Here<'_>) -> RuleRef {
+        RuleRef { id: here.path.clone(), file: self.source.name.to_owned(), line: here.line }
+    }
+
+    pub fn ruled<T>(&self, here: &Here<'_>, value: T) -> Ruled<T> {
+        Ruled { value, rule: self.rule(here) }
+    }
+
+    pub fn warn(&mut self, rule: RuleRef, text: impl Into<String>) {
+        self.warnings.push(Ruled { value: text.into(), rule });
+    }
+
+    pub fn problem(&mut self, here: &Here<'_>, message: impl Into<String>, help: Option<String>) {
+        self.problem_at(here.node.place, message, "", help);
+    }
+
+    pub fn problem_of_rule(&mut self, rule: &RuleRef, message: impl Into<String>, help: Option<String>) {
+        let diagnostic = self.source.diagnostic_for_rule(rule, message, help);
+        self.push(diagnostic);
+    }
+
+    /// A map with these keys and no others.
+    pub fn known<'n>(&mut self, here: &Here<'n>, keys: &[&'static Key]) -> Option<Fields<'n>> {
+        let names: Vec<&str> = keys.iter().flat_map(|key| key.names()).collect();
+        self.fields(here, &names)
+    }
+
+    /// As [`Self::known`], for a map that is one key.
+    pub fn map<'n>(&mut self, here: &Here<'n>, keys: &'static [Key]) -> Option<Fields<'n>> {
+        self.known(here, &keys.iter().collect::<Vec<_>>())
+    }
+
+    /// A map with keys of these names and no others.
+    pub fn fields<'n>(&mut self, here: &Here<'n>, keys: &[&str]) -> Option<Fields<'n>> {
+        let fields = self.names(here)?;
+        for entry in fields.entries {
+            if !keys.contains(&entry.key.as_str()) {
+                let place =
+                    if here.path.is_empty() { self.root.to_owned() } else { format!("`{}`", here.path) };
+                let help = match closest(&entry.key, keys) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("the keys here are {}", one_of(keys)),
+                };
+                let key: String = entry.key.chars().take(64).collect();
+                let message = format!("unknown key `{key}`");
+                self.problem_at(entry.key_place, message, format!("not a key of {place}"), Some(help));
+            }
+        }
+        Some(fields)
+    }
+
+    /// A map whose keys are names that the user chose.
+    pub fn names<'n>(&mut self, here: &Here<'n>) -> Option<Fields<'n>> {
+        match &here.node.value {
+            Value::Map(entries) => Some(Fields { entries, path: here.path.clone() }),
+            other => {
+                self.wrong_type(here, "a map", other);
+                None
+            }
+        }
+    }
+
+    /// A list that layers add to: as it is, or as `{replace: [...]}`.
+    pub fn adding<'n, T>(
+        &mut self,
+        here: Option<Here<'n>>,
+        item: impl FnMut(&mut Self, &Here<'n>) -> Option<T>,
+    ) -> List<T> {
+        let here = here?;
+        if !matches!(here.node.value, Value::Map(_)) {
+            return self.list(Some(here), item);
+        }
+        let fields = self.fields(&here, &["replace"])?;
+        let Some(replacing) = fields.find("replace") else {
+            let help = "write a list, or `{replace: [...]}`".to_owned();
+            self.problem(&here, "this map says nothing", Some(help));
+            return None;
+        };
+        self.list(Some(replacing), item).map(|list| Listed { replaces: true, ..list })
+    }
+
+    pub fn list<'n, T>(
+        &mut self,
+        here: Option<Here<'n>>,
+        mut item: impl FnMut(&mut Self, &Here<'n>) -> Option<T>,
+    ) -> List<T> {
+        let here = here?;
+        let Value::List(nodes) = &here.node.value else {
+            self.wrong_type(&here, "a list", &here.node.value);
+            return None;
+        };
+        let mut values = Vec::new();
+        for (index, node) in nodes.iter().enumerate() {
+            let entry = Here { node, path: format!("{}[{index}]", here.path), line: node.place.line };
+            if let Some(value) = item(self, &entry) {
+                values.push(self.ruled(&entry, value));
+            }
+        }
+        Some(Listed { value: values, rule: self.rule(&here), replaces: self.is_bare })
+    }
+
+    /// Text that is not empty and not absurdly long.
+    pub fn text(&mut self, here: &Here<'_>) -> Option<String> {
+        match &here.node.value {
+            Value::Text(text) if text.is_empty() => {
+                self.problem(here, "this must not be empty", None);
+                None
+            }
+            Value::Text(_) => self.any_text(here),
+            other => {
+                self.wrong_type(here, "text", other);
+                None
+            }
+        }
+    }
+
+    /// Text that may be empty.
+    pub fn any_text(&mut self, here: &Here<'_>) -> Option<String> {
+        match &here.node.value {
+            Value::Text(text) if text.len() > MAX_TEXT => {
+                self.problem(here, format!("this is longer than {MAX_TEXT} bytes"), None);
+                None
+            }
+            Value::Text(text) if text.contains('\0') => {
+                self.problem(here, "this contains a NUL character", None);
+                None
+            }
+            Value::Text(text) => Some(text.clone()),
+            other => {
+                self.wrong_type(here, "text", other);
+                None
+            }
+        }
+    }
+
+    pub fn boolean(&mut self, here: Option<Here<'_>>) -> Option<Ruled<bool>> {
+        let here = here?;
+        match &here.node.value {
+            Value::Bool(value) => Some(self.ruled(&here, *value)),
+            other => {
+                self.wrong_type(&here, "true or false", other);
+                None
+            }
+        }
+    }
+
+    pub fn number(&mut self, here: Option<Here<'_>>, low: u64, high: u64) -> Option<Ruled<u64>> {
+        let here = here?;
+        let Value::Integer(value) = &here.node.value else {
+            self.wrong_type(&here, "a whole number", &here.node.value);
+            return None;
+        };
+        match u64::try_from(*value) {
+            Ok(number) if (low..=high).contains(&number) => Some(self.ruled(&here, number)),
+            _ => {
+                self.problem(&here, format!("{value} is not between {low} and {high}"), None);
+                None
+            }
+        }
+    }
+
+    /// One word of a closed list.
+    pub fn word<T: Copy>(&mut self, here: Option<Here<'_>>, words: &[(&str, T)]) -> Option<Ruled<T>> {
+        let here = here?;
+        let written = self.any_text(&here)?;
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == written) {
+            return Some(self.ruled(&here, *value));
+        }
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).filter(|word| !word.is_empty()).collect();
+        let help = match closest(&written, &known) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("write {}", one_of(&known)),
+        };
+        let shown: String = written.chars().take(64).collect();
+        self.problem(&here, format!("unknown value `{shown}` for `{}`", here.path), Some(help));
+        None
+    }
+
+    /// A span of time such as `30s`, in milliseconds.
+    pub fn duration(&mut self, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
+        let here = here?;
+        let written = self.text(&here)?;
+        match units::milliseconds(&written) {
+            Some(value) => Some(self.ruled(&here, value)),
+            None => {
+                let help = "write a number and a unit, such as `30s`, `10m` or `1h30m`".to_owned();
+                self.problem(&here, "this is not a length of time", Some(help));
+                None
+            }
+        }
+    }
+
+    pub fn wrong_type(&mut self, here: &Here<'_>, wanted: &str, found: &Value) {
+        let help = match (wanted, found) {
+            (_, Value::Null) => Some("fill it in, or remove the key".to_owned()),
+            ("text", Value::Bool(_) | Value::Integer(_) | Value::Float(_)) => {
+                Some("put it in quotes".to_owned())
+            }
+            ("a list", Value::Text(_)) => Some("put it in brackets: `[...]`".to_owned()),
+            ("true or false", Value::Text(text)) if matches!(text.as_str(), "yes" | "on" | "no" | "off") => {
+                Some("write `true` or `false`".to_owned())
+            }
+            _ => None,
+        };
+        let name = if here.path.is_empty() { self.root.to_owned() } else { format!("`{}`", here.path) };
+        let label = format!("found {}", found.kind());
+        self.problem_at(here.node.place, format!("{name} must be {wanted}"), label, help);
+    }
+
+    pub fn problem_at(
+        &mut self,
+        place: Place,
+        message: impl Into<String>,
+        label: impl Into<String>,
+        help: Option<String>,
+    ) {
+        let diagnostic = self.source.diagnostic(place, message, label, help);
+        self.push(diagnostic);
+    }
+
+    fn push(&mut self, diagnostic: Diagnostic) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(diagnostic);
+        }
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}

@@ -1,0 +1,358 @@
+//! Which policy is in force. The only place of this room that touches the disk.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::builtin;
+use super::diagnostic::{Diagnostic, PolicyError, Source, closest, one_of};
+use super::explain::Answer;
+use super::flags::Flags;
+use super::model::PolicyTest;
+use super::path::PathContext;
+use super::profile::{self, ServerProfile};
+use super::read::{Extends, RawPolicy};
+use super::sections::Policy;
+use super::{narrow, read, tests};
+
+/// Larger files are refused unread.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The file that a project can narrow its policy with.
+pub const PROJECT_FILE: &str = ".agentsh.yaml";
+
+/// What holds for every user of this machine, below what the user writes.
+pub const SYSTEM_FILE: &str = "/etc/agentsh/policy.yaml";
+
+/// Where to look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// `--policy`: a file, or the name of a built-in policy, which then is the only one.
+    pub explicit: Option<String>,
+    pub project: PathBuf,
+    /// `$XDG_CONFIG_HOME`, by default `~/.config`.
+    pub config_home: PathBuf,
+    /// [`SYSTEM_FILE`].
+    pub system: PathBuf,
+    /// Name of the agent's adapter; decides which built-in policy is the lowest layer.
+    pub agent: String,
+    /// What the command line adds.
+    pub flags: Flags,
+}
+
+/// A policy that was found and checked, with its text for messages. Its own tests have not run yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    pub policy: Policy,
+    /// The highest file, for people.
+    pub file: String,
+    stages: Vec<Stage>,
+}
+
+/// A file with tests, and the policy up to it.
+#[derive(Clone, Debug, PartialEq)]
+struct Stage {
+    file: String,
+    text: String,
+    policy: Policy,
+}
+
+/// One file that is laid over others.
+pub(super) struct Layer {
+    file: String,
+    text: String,
+    raw: RawPolicy,
+}
+
+/// Finds, reads and checks the layers of a session's policy, lays them over each other, and runs their tests.
+///
+/// From the lowest: the built-in policy of the agent, the machine's file, the user's, what `--policy` names, the
+/// project's `.agentsh.yaml`, which can only take away, and what the command line adds.
+///
+/// # Errors
+/// When a file is there and cannot be read or used, when a project asks for more than it has, and when a test of
+/// the policy fails.
+pub fn load(request: &Search) -> Result<Policy, PolicyError> {
+    find(request)?.tested(&request.project)
+}
+
+/// As [`load`], without running the tests.
+///
+/// # Errors
+/// As [`load`].
+pub fn find(request: &Search) -> Result<Loaded, PolicyError> {
+    let (base, layers) = match &request.explicit {
+        Some(name) if builtin::text(name).is_some() => (name.as_str(), Vec::new()),
+        explicit => {
+            let user = request.config_home.join("agentsh").join("policy.yaml");
+            let mut layers = Vec::new();
+            for file in [&request.system, &user] {
+                layers.extend(own_layer(file)?);
+            }
+            if let Some(word) = explicit {
+                layers.push(named_layer(word)?);
+            }
+            (builtin::for_agent(&request.agent), layers)
+        }
+    };
+    let mut loaded = lay(base, layers)?;
+    let explicit = request.explicit.as_ref().filter(|word| is_file(word));
+    narrow_by_project(&mut loaded, &request.project, explicit)?;
+    request.flags.lay_over(&mut loaded.policy, request)?;
+    loaded.policy.find_warnings();
+    Ok(loaded)
+}
+
+/// The built-in policy and the layers over it, as far as none of them says that it starts from something else.
+pub(super) fn lay(base: &str, mut layers: Vec<Layer>) -> Result<Loaded, PolicyError> {
+    let start = layers.iter().rposition(|layer| layer.raw.extends != Extends::Below).unwrap_or(0);
+    layers.drain(..start);
+    let base = match layers.first().map(|layer| &layer.raw.extends) {
+        Some(Extends::Nothing(_)) => None,
+        Some(Extends::BuiltIn(name, _)) => Some(*name),
+        Some(Extends::Below) | None => Some(base),
+    };
+    if let Some(name) = base {
+        layers.insert(0, built_in_layer(name)?);
+    }
+    let mut policy = Policy::nothing();
+    let mut stages = Vec::new();
+    let names: Vec<&str> = layers.iter().map(|layer| layer.file.as_str()).collect();
+    policy.source = names.join(" + ");
+    let count = layers.len();
+    for Layer { file, text, raw } in layers {
+        raw.merge(&mut policy);
+        let is_others = base.is_some() && count > 1 && file.starts_with(BUILT_IN);
+        if !policy.tests.is_empty() && !is_others {
+            stages.push(Stage { file: file.clone(), text, policy: policy.clone() });
+        }
+    }
+    policy.find_warnings();
+    let file = names_last(&policy.source);
+    Ok(Loaded { policy, file, stages })
+}
+
+/// Takes away what `.agentsh.yaml` of the project takes away.
+fn narrow_by_project(
+    loaded: &mut Loaded,
+    project: &Path,
+    explicit: Option<&String>,
+) -> Result<(), PolicyError> {
+    let path = project.join(PROJECT_FILE);
+    // The user named it: that is his word and not the project's.
+    let is_same = |word: &String| std::fs::canonicalize(word).ok() == std::fs::canonicalize(&path).ok();
+    if path.exists() && explicit.is_some_and(is_same) {
+        return Ok(());
+    }
+    // An empty file takes nothing away: it may be the stand-in of another run.
+    let text = read_file(&path, Links::Refuse)?.filter(|text| !text.trim().is_empty());
+    let Some(text) = text else { return refuse_yml(&path) };
+    let file = path.display().to_string();
+    let source = Source { name: &file, text: &text };
+    let raw = read::read(source, false).map_err(PolicyError::Invalid)?;
+    loaded.policy.tests.clear();
+    let narrowed = narrow::narrow(loaded.policy.clone(), &raw, source).map_err(PolicyError::Invalid)?;
+    loaded.policy = narrowed;
+    if !loaded.policy.tests.is_empty() {
+        loaded.stages.push(Stage { file: file.clone(), text, policy: loaded.policy.clone() });
+    }
+    loaded.file = file;
+    Ok(())
+}
+
+fn names_last(source: &str) -> String {
+    source.rsplit(" + ").next().unwrap_or_default().to_owned()
+}
+
+pub(super) fn layer(file: String, text: String) -> Result<Layer, PolicyError> {
+    let bare = file.starts_with(BUILT_IN);
+    let raw = read::read(Source { name: &file, text: &text }, bare).map_err(PolicyError::Invalid)?;
+    Ok(Layer { file, text, raw })
+}
+
+fn built_in_layer(name: &str) -> Result<Layer, PolicyError> {
+    layer(format!("{BUILT_IN}{name}"), builtin::text(name).unwrap_or_default().to_owned())
+}
+
+/// A layer that is there or not.
+fn own_layer(file: &Path) -> Result<Option<Layer>, PolicyError> {
+    if file.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    match read_file(file, Links::Follow)? {
+        Some(text) => layer(file.display().to_string(), text).map(Some),
+        None => refuse_yml(file).map(|()| None),
+    }
+}
+
+/// What a word on the command line can name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Named {
+    Policy(Box<Loaded>),
+    Profile(Box<ServerProfile>),
+}
+
+/// Reads a file, or what ships under a name: a policy, or the profile of a server. Tests have not run yet, but for
+/// those of profiles that the user wrote.
+///
+/// # Errors
+/// As [`load`]; also when there is neither.
+pub fn find_named(word: &str, config_home: &Path) -> Result<Named, PolicyError> {
+    if is_file(word) {
+        let file = Path::new(word);
+        let text =
+            read_file(file, Links::Follow)?.ok_or_else(|| unreadable(file, "there is no such file"))?;
+        return match profile::parse(word, &text)? {
+            Some(profile) => Ok(Named::Profile(Box::new(profile))),
+            None => {
+                let layers = vec![layer(word.to_owned(), text)?];
+                Ok(Named::Policy(Box::new(lay(builtin::for_agent(""), layers)?)))
+            }
+        };
+    }
+    if builtin::text(word).is_some() {
+        return lay(word, Vec::new()).map(|loaded| Named::Policy(Box::new(loaded)));
+    }
+    profile::named(word, config_home).map(|profile| Named::Profile(Box::new(profile))).map_err(
+        |error| match (error, closest(word, &builtin_names())) {
+            (PolicyError::UnknownProfile { name, .. }, Some(near)) => {
+                PolicyError::Unknown { name, help: format!("did you mean `{near}`?") }
+            }
+            (PolicyError::UnknownProfile { name, help }, None) if !help.starts_with("did you mean") => {
+                let help = format!("{help}; policies are {}", one_of(&builtin_names()));
+                PolicyError::UnknownProfile { name, help }
+            }
+            (error, _) => error,
+        },
+    )
+}
+
+impl Loaded {
+    /// Every test of every layer, with its answer, in the order of the layers.
+    #[must_use]
+    pub fn answers(&self, project: &Path) -> Vec<(PolicyTest, Answer)> {
+        let of = |stage: &Stage| -> Vec<(PolicyTest, Answer)> {
+            let context = test_context(&stage.file, project);
+            let ask = |test: &PolicyTest| {
+                (test.clone(), stage.policy.ask(test.from.as_ref(), &test.question, &context))
+            };
+            stage.policy.tests.iter().map(ask).collect()
+        };
+        self.stages.iter().flat_map(of).collect()
+    }
+
+    /// The policy, when all its tests have the answers that they expect.
+    ///
+    /// # Errors
+    /// [`PolicyError::Invalid`] with one mistake per failed test.
+    pub fn tested(self, project: &Path) -> Result<Policy, PolicyError> {
+        for stage in &self.stages {
+            let failures = tests::run(&stage.policy, &test_context(&stage.file, project));
+            let source = Source { name: &stage.file, text: &stage.text };
+            let mistakes: Vec<Diagnostic> =
+                failures.iter().map(|failure| failure.diagnostic(source)).collect();
+            if !mistakes.is_empty() {
+                return Err(PolicyError::Invalid(mistakes));
+            }
+        }
+        Ok(self.policy)
+    }
+}
+
+/// Where `~` and the project of a file's tests are. A built-in policy is tested in a place of its own: where it is
+/// used must not decide whether it can be.
+fn test_context(file: &str, project: &Path) -> PathContext {
+    if file.starts_with(BUILT_IN) {
+        return PathContext { home: "/home/user".into(), project: "/home/user/src/project".into() };
+    }
+    let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/nonexistent"));
+    PathContext { home, project: project.to_owned() }
+}
+
+/// The text of a file of the user; None when there is none.
+pub(super) fn read_plain(file: &Path) -> Result<Option<String>, PolicyError> {
+    read_file(file, Links::Follow)
+}
+
+const BUILT_IN: &str = "built-in:";
+
+/// The file that `--policy` names.
+fn named_layer(name: &str) -> Result<Layer, PolicyError> {
+    if is_file(name) {
+        let file = Path::new(name);
+        let text =
+            read_file(file, Links::Follow)?.ok_or_else(|| unreadable(file, "there is no such file"))?;
+        return layer(name.to_owned(), text);
+    }
+    let names = builtin_names();
+    let help = match closest(name, &names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("give a file, or one of {}", one_of(&names)),
+    };
+    Err(PolicyError::Unknown { name: name.chars().take(80).collect(), help })
+}
+
+fn is_file(word: &str) -> bool {
+    word.contains('/') || word.ends_with(".yaml") || word.ends_with(".yml") || Path::new(word).exists()
+}
+
+fn builtin_names() -> Vec<&'static str> {
+    builtin::POLICIES.iter().map(|(known, _)| *known).collect()
+}
+
+/// Who wrote a policy under the other usual ending believes that it is in force.
+fn refuse_yml(file: &Path) -> Result<(), PolicyError> {
+    let other = file.with_extension("yml");
+    match other.symlink_metadata() {
+        Ok(_) => Err(unreadable(&other, &format!("policies end in .yaml: rename it to {}", file.display()))),
+        Err(_) => Ok(()),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Links {
+    Follow,
+    /// The project may be hostile: its policy is a file of its own, not a way to show another one.
+    Refuse,
+}
+
+/// None when there is no such file. Never waits: a pipe in its place is refused.
+fn read_file(file: &Path, links: Links) -> Result<Option<String>, PolicyError> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | if links == Links::Refuse { libc::O_NOFOLLOW } else { 0 };
+    let opened = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
+        Ok(opened) => opened,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) && links == Links::Refuse => {
+            return Err(unreadable(file, "it is a symbolic link; a project's policy must be a plain file"));
+        }
+        Err(error) => return Err(unreadable(file, &error.to_string())),
+    };
+    let meta = opened.metadata().map_err(|error| unreadable(file, &error.to_string()))?;
+    if !meta.is_file() {
+        return Err(unreadable(file, "it is not a plain file"));
+    }
+    let mut bytes = Vec::new();
+    let read = opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(file, &error.to_string()))?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(unreadable(file, "it is larger than 1 MiB"));
+    }
+    utf8(bytes).map(Some).map_err(|why| unreadable(file, &why))
+}
+
+/// # Errors
+/// The first line that is not UTF-8.
+pub(super) fn utf8(bytes: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        format!("line {line} is not UTF-8")
+    })
+}
+
+fn unreadable(file: &Path, why: &str) -> PolicyError {
+    PolicyError::Unreadable { file: file.display().to_string(), why: why.to_owned() }
+}

@@ -1,0 +1,100 @@
+//! What a section of a policy is. Everything about one section stands in its own file below `sections/`: its keys,
+//! how they are read, laid over the layers below, narrowed by a project, and shown.
+
+use crate::describe::Lines;
+use crate::keys::Key;
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, List, Reader};
+
+/// What a file writes about one section of `P`.
+pub(crate) trait Section<P>: Default {
+    /// Its keys in the map that it shares with the other sections of `P`.
+    const KEYS: &'static [Key];
+
+    /// Takes its keys from the map. A mistake is told to the reader, and reading goes on.
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self;
+
+    /// Lays what this file writes over what the layers below say. What it does not name stays as it is.
+    fn merge(&self, below: &mut P);
+
+    /// The same for the file of a project: it can take away, and what would give is a mistake.
+    fn narrow(&self, base: &mut P, narrowing: &mut Narrowing<'_>);
+
+    /// Adds a line for everything that is in force.
+    fn describe(policy: &P, name: &str, lines: &mut Lines);
+
+    /// What has no effect as it is written. Asked when all layers are there.
+    fn warn(_policy: &P, _warnings: &mut Vec<Ruled<String>>) {}
+}
+
+/// Lays a list over the one below.
+pub fn lay_list<T: Clone>(list: &List<T>, below: &mut Vec<Ruled<T>>) {
+    let Some(list) = list else { return };
+    if list.replaces {
+        below.clear();
+    }
+    below.extend(list.value.iter().cloned());
+}
+
+/// Lays a single value over the one below.
+pub fn lay<T: Clone>(value: &Option<Ruled<T>>, below: &mut Option<Ruled<T>>) {
+    if value.is_some() {
+        below.clone_from(value);
+    }
+}
+
+/// Makes of a list of sections what a file writes about them (`$raw`) and what is in force (`$policy`).
+///
+/// Each section is one line: its name, its type, and the fields that it decides about.
+macro_rules! sections {
+    (
+        $(#[$raw_meta:meta])* $raw:ident;
+        $(#[$meta:meta])* $policy:ident { $($(#[$kept_meta:meta])* $kept:ident: $kept_type:ty,)* }
+        $($section:ident: $section_type:ty => { $($(#[$field_meta:meta])* $field:ident: $field_type:ty),* $(,)? })*
+    ) => {
+        $(#[$raw_meta])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct $raw {
+            $(pub $section: $section_type,)*
+        }
+
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct $policy {
+            $($(#[$kept_meta])* pub $kept: $kept_type,)*
+            $($($(#[$field_meta])* pub $field: $field_type,)*)*
+        }
+
+        impl $raw {
+            pub(crate) fn keys() -> Vec<&'static $crate::keys::Key> {
+                let lists: &[&'static [$crate::keys::Key]] =
+                    &[$(<$section_type as $crate::section::Section<$policy>>::KEYS,)*];
+                lists.iter().flat_map(|keys| keys.iter()).collect()
+            }
+
+            pub(crate) fn read(reader: &mut $crate::reader::Reader<'_>, fields: &$crate::reader::Fields<'_>) -> Self {
+                Self { $($section: <$section_type as $crate::section::Section<$policy>>::read(reader, fields),)* }
+            }
+
+            pub(crate) fn merge(&self, below: &mut $policy) {
+                $($crate::section::Section::<$policy>::merge(&self.$section, below);)*
+            }
+
+            pub(crate) fn narrow(&self, base: &mut $policy, narrowing: &mut $crate::narrow::Narrowing<'_>) {
+                $($crate::section::Section::<$policy>::narrow(&self.$section, base, narrowing);)*
+            }
+        }
+
+        impl $policy {
+            pub(crate) fn describe(&self, name: &str, lines: &mut $crate::describe::Lines) {
+                $(<$section_type as $crate::section::Section<$policy>>::describe(self, name, lines);)*
+            }
+
+            pub(crate) fn warn(&self, warnings: &mut Vec<$crate::model::Ruled<String>>) {
+                $(<$section_type as $crate::section::Section<$policy>>::warn(self, warnings);)*
+            }
+        }
+    };
+}
+pub(crate) use sections;

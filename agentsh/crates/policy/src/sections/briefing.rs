@@ -1,0 +1,45 @@
+//! `agent.tell_sandbox`: whether the agent is told where it is.
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Reader};
+use crate::section::{Section, lay};
+use crate::sections::AgentPolicy;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Briefing {
+    pub tell: Option<Ruled<bool>>,
+}
+
+impl Section<AgentPolicy> for Briefing {
+    const KEYS: &'static [Key] = &[Key {
+        name: "tell_sandbox",
+        kind: Kind::Flag,
+        default: "true",
+        about: "Whether the agent is told, in its own context, what it can read, write and reach, and how to ask why \
+            something is refused. Claude Code and Codex have a place for it.",
+        example: "false",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        Self { tell: reader.boolean(fields.find("tell_sandbox")) }
+    }
+
+    fn merge(&self, below: &mut AgentPolicy) {
+        lay(&self.tell, &mut below.tell_sandbox);
+    }
+
+    /// It opens nothing, either way.
+    fn narrow(&self, base: &mut AgentPolicy, _: &mut Narrowing<'_>) {
+        self.merge(base);
+    }
+
+    fn describe(policy: &AgentPolicy, name: &str, lines: &mut Lines) {
+        if let Some(tell) = &policy.tell_sandbox {
+            lines.add(&format!("{name}.tell_sandbox"), tell.value.to_string(), &tell.rule);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! `sandbox.mcp.content`: what is done about texts of servers that try to make a model do something.
+
+use std::collections::BTreeMap;
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Reader};
+use crate::section::Section;
+use crate::sections::McpPolicy;
+use crate::types::RuleRef;
+
+/// What becomes of a text in which something was found. From the mildest to the strictest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OnFinding {
+    /// It is not looked for.
+    Off,
+    /// It goes through, and is on record.
+    Alert,
+    /// As `alert`, with a sentence in front of a result that says so.
+    Advise,
+    Block,
+}
+
+impl OnFinding {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Alert => "alert",
+            Self::Advise => "advise",
+            Self::Block => "block",
+        }
+    }
+}
+
+const WORDS: [(&str, OnFinding); 4] = [
+    ("off", OnFinding::Off),
+    ("alert", OnFinding::Alert),
+    ("advise", OnFinding::Advise),
+    ("block", OnFinding::Block),
+];
+
+/// What is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContentPolicy {
+    /// Of tools as they are listed: `block` hides the tool.
+    pub definitions: OnFinding,
+    /// Of results.
+    pub results: OnFinding,
+    /// Of requests of servers (sampling, elicitation).
+    pub requests: OnFinding,
+    /// Terminal control is taken out of results, and hidden HTML out of suspicious ones.
+    pub sanitize: bool,
+    /// Where each key was written.
+    pub written: BTreeMap<&'static str, RuleRef>,
+}
+
+impl Default for ContentPolicy {
+    /// What a scan finds is a guess: it is told and refuses nothing, but for what servers ask of a client.
+    fn default() -> Self {
+        Self {
+            definitions: OnFinding::Alert,
+            results: OnFinding::Advise,
+            requests: OnFinding::Block,
+            sanitize: true,
+            written: BTreeMap::new(),
+        }
+    }
+}
+
+impl ContentPolicy {
+    /// Where a key was written, or its default.
+    #[must_use]
+    pub fn rule(&self, key: &str) -> RuleRef {
+        let default = || RuleRef::default_rule(&format!("sandbox.mcp.content.{key}"));
+        self.written.get(key).cloned().unwrap_or_else(default)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Content {
+    definitions: Option<Ruled<OnFinding>>,
+    results: Option<Ruled<OnFinding>>,
+    requests: Option<Ruled<OnFinding>>,
+    sanitize: Option<Ruled<bool>>,
+}
+
+const CONTENT: &[Key] = &[
+    Key {
+        name: "definitions",
+        kind: Kind::Word(&["block", "alert", "off"]),
+        default: "alert",
+        about: "What becomes of a tool whose definition gives orders to the model. Hidden characters in one hide the tool \
+            unless this is `off`.",
+        example: "block",
+        ..KEY
+    },
+    Key {
+        name: "results",
+        kind: Kind::Word(&["block", "advise", "alert", "off"]),
+        default: "advise",
+        about: "What becomes of a result that gives orders to the model; `advise` puts a sentence in front of it.",
+        example: "block",
+        ..KEY
+    },
+    Key {
+        name: "requests",
+        kind: Kind::Word(&["block", "alert", "off"]),
+        default: "block",
+        about: "What becomes of a request of a server (sampling, elicitation) that does.",
+        example: "alert",
+        ..KEY
+    },
+    Key {
+        name: "sanitize",
+        kind: Kind::Flag,
+        default: "true",
+        about: "Whether terminal control is taken out of results, and hidden HTML out of those in which something was found.",
+        example: "false",
+        ..KEY
+    },
+];
+
+impl Section<McpPolicy> for Content {
+    const KEYS: &'static [Key] = &[Key {
+        name: "content",
+        kind: Kind::Map(CONTENT),
+        about: "Texts of servers that try to make a model do something. What is found is a guess, so little is refused by \
+            itself.",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let Some(fields) = fields.find("content").and_then(|here| reader.map(&here, CONTENT)) else {
+            return Self::default();
+        };
+        Self {
+            definitions: reader.word(fields.find("definitions"), &WORDS),
+            results: reader.word(fields.find("results"), &WORDS),
+            requests: reader.word(fields.find("requests"), &WORDS),
+            sanitize: reader.boolean(fields.find("sanitize")),
+        }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        let in_force = &mut below.content;
+        for (name, written, slot) in [
+            ("definitions", &self.definitions, &mut in_force.definitions),
+            ("results", &self.results, &mut in_force.results),
+            ("requests", &self.requests, &mut in_force.requests),
+        ] {
+            if let Some(written) = written {
+                *slot = written.value;
+                in_force.written.insert(name, written.rule.clone());
+            }
+        }
+        if let Some(written) = &self.sanitize {
+            in_force.sanitize = written.value;
+            in_force.written.insert("sanitize", written.rule.clone());
+        }
+    }
+
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        let message = "less is looked for with this file than without it";
+        for (written, in_force) in [
+            (&self.definitions, base.content.definitions),
+            (&self.results, base.content.results),
+            (&self.requests, base.content.requests),
+        ] {
+            if let Some(written) = written.as_ref().filter(|written| written.value < in_force) {
+                narrowing.refuse(&written.rule, message);
+            }
+        }
+        if let Some(written) =
+            self.sanitize.as_ref().filter(|written| !written.value && base.content.sanitize)
+        {
+            narrowing.refuse(&written.rule, message);
+        }
+        self.merge(base);
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        let content = &policy.content;
+        for (key, value) in [
+            ("definitions", content.definitions.as_str().to_owned()),
+            ("results", content.results.as_str().to_owned()),
+            ("requests", content.requests.as_str().to_owned()),
+            ("sanitize", content.sanitize.to_string()),
+        ] {
+            lines.add(&format!("{name}.content.{key}"), value, &content.rule(key));
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! `sandbox.mcp.exfiltration`, and `flow` of a server.
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::{
+    DataSink, DataSource, ExfiltrationPolicy, HostPattern, MarkerPlace, NetworkRule, OnChange, Ruled,
+};
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, List, Reader};
+use crate::section::Section;
+use crate::sections::McpPolicy;
+use crate::types::RuleRef;
+use crate::{domain, domain::HostError};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Exfiltration {
+    pub rule: Option<RuleRef>,
+    pub enabled: Option<Ruled<bool>>,
+    pub on_detection: Option<Ruled<OnChange>>,
+    /// Inner None: no marker is made.
+    pub marker: Option<Ruled<Option<MarkerPlace>>>,
+    pub allowed_domains: List<NetworkRule>,
+}
+
+const EXFILTRATION: &[Key] = &[
+    Key {
+        name: "enabled",
+        kind: Kind::Flag,
+        default: "true where the section stands, else false",
+        about: "Whether arguments and results are looked into.",
+        example: "true",
+        ..KEY
+    },
+    Key {
+        name: "on_detection",
+        kind: Kind::Word(&["block", "alert", "allow"]),
+        default: "block",
+        about: "What becomes of a call in which something was found.",
+        example: "alert",
+        ..KEY
+    },
+    Key {
+        name: "marker",
+        kind: Kind::Word(&["off", "suffix", "prefix", "both", "random_word_boundary"]),
+        default: "suffix",
+        about: "Where the invisible marker stands in prose of results; `off` changes no result.",
+        example: "suffix",
+        ..KEY
+    },
+    Key {
+        name: "allowed_domains",
+        kind: Kind::List(&Kind::Text),
+        default: "every host, as far as the network of the server goes",
+        about: "Hosts that arguments may name; no others are then.",
+        example: "[\"*.example.com\"]",
+        ..KEY
+    },
+];
+
+/// `flow` of a server.
+pub const FLOW: &[Key] = &[
+    Key {
+        name: "source",
+        kind: Kind::Word(&["private", "public"]),
+        default: "what its profile says, else private",
+        about: "Whose data its answers are.",
+        example: "public",
+        ..KEY
+    },
+    Key {
+        name: "sink",
+        kind: Kind::Word(&["local", "external"]),
+        default: "what its profile says, else external",
+        about: "Where what it is told can end up.",
+        example: "local",
+        ..KEY
+    },
+];
+
+const PLACES: [(&str, Option<MarkerPlace>); 5] = [
+    ("off", None),
+    ("suffix", Some(MarkerPlace::Suffix)),
+    ("prefix", Some(MarkerPlace::Prefix)),
+    ("both", Some(MarkerPlace::Both)),
+    ("random_word_boundary", Some(MarkerPlace::Between)),
+];
+
+impl Section<McpPolicy> for Exfiltration {
+    const KEYS: &'static [Key] = &[Key {
+        name: "exfiltration",
+        kind: Kind::Map(EXFILTRATION),
+        about: "What one server said, in calls of another one. See docs/exfiltration.md.",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let here = fields.find("exfiltration");
+        let Some((here, fields)) =
+            here.and_then(|here| Some((here.clone(), reader.map(&here, EXFILTRATION)?)))
+        else {
+            return Self::default();
+        };
+        let actions = [("block", OnChange::Block), ("alert", OnChange::Alert), ("allow", OnChange::Allow)];
+        Self {
+            rule: Some(reader.rule(&here)),
+            enabled: reader.boolean(fields.find("enabled")),
+            on_detection: reader.word(fields.find("on_detection"), &actions),
+            marker: reader.word(fields.find("marker"), &PLACES),
+            allowed_domains: reader.adding(fields.find("allowed_domains"), allowed_domain),
+        }
+    }
+
+    /// A section that is there asks for it, unless some layer says otherwise.
+    fn merge(&self, below: &mut McpPolicy) {
+        let Some(section) = &self.rule else { return };
+        let in_force = &mut below.exfiltration;
+        in_force.rule.clone_from(section);
+        in_force.enabled |= !in_force.written.contains_key("enabled");
+        if let Some(enabled) = &self.enabled {
+            in_force.enabled = enabled.value;
+            in_force.written.insert("enabled", enabled.rule.clone());
+        }
+        if let Some(action) = &self.on_detection {
+            in_force.on_detection = action.value;
+            in_force.written.insert("on_detection", action.rule.clone());
+        }
+        if let Some(marker) = &self.marker {
+            in_force.marker = marker.value;
+            in_force.written.insert("marker", marker.rule.clone());
+        }
+        if let Some(list) = &self.allowed_domains {
+            let rule = list.rule.clone();
+            let lower = in_force.allowed_domains.take().filter(|_| !list.replaces);
+            let mut domains = lower.unwrap_or(Ruled { value: Vec::new(), rule });
+            domains.value.extend(list.value.iter().cloned());
+            in_force.allowed_domains = Some(domains);
+        }
+    }
+
+    fn narrow(&self, _: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        if let Some(rule) = &self.rule {
+            narrowing.refuse(rule, "a policy inside the project cannot say what is looked for");
+        }
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        let in_force: &ExfiltrationPolicy = &policy.exfiltration;
+        let marker =
+            PLACES.iter().find(|(_, place)| *place == in_force.marker).map_or("off", |(word, _)| word);
+        for (key, value) in [
+            ("enabled", in_force.enabled.to_string()),
+            ("on_detection", in_force.on_detection.as_str().to_owned()),
+            ("marker", marker.to_owned()),
+        ] {
+            let rule = in_force.written.get(key).unwrap_or(&in_force.rule);
+            lines.add(&format!("{name}.exfiltration.{key}"), value, rule);
+        }
+        if let Some(domains) = &in_force.allowed_domains {
+            lines.list(&format!("{name}.exfiltration.allowed_domains"), &domains.value, ToString::to_string);
+        }
+    }
+}
+
+/// A host that arguments may name.
+pub fn allowed_domain(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> {
+    let text = reader.text(here)?;
+    match domain::parse_rule(&text) {
+        Ok(rule) => Some(rule),
+        // In an argument of a tool it is a name like any other.
+        Err(HostError::Loopback(name)) => {
+            let host = name.parse().map_or(HostPattern::Exact(name.clone()), |address: std::net::IpAddr| {
+                HostPattern::Net(address, if address.is_ipv4() { 32 } else { 128 })
+            });
+            Some(NetworkRule::plain(host, Vec::new()))
+        }
+        Err(error) => {
+            reader.problem(
+                here,
+                error.to_string(),
+                Some("write `example.com` or `*.example.com`".to_owned()),
+            );
+            None
+        }
+    }
+}
+
+pub type Flow = (Option<Ruled<DataSource>>, Option<Ruled<DataSink>>);
+
+/// `flow: {source: private, sink: external}`
+pub fn flow(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Flow {
+    let Some(flow) = here.and_then(|here| reader.map(&here, FLOW)) else {
+        return (None, None);
+    };
+    let sources = [("private", DataSource::Private), ("public", DataSource::Public)];
+    let sinks = [("local", DataSink::Local), ("external", DataSink::External)];
+    let source = reader.word(flow.find("source"), &sources);
+    (source, reader.word(flow.find("sink"), &sinks))
+}

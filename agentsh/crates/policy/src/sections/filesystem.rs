@@ -1,0 +1,225 @@
+//! `filesystem`: what can be read, written, and never seen.
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::path;
+use crate::reader::{Fields, Here, List, Reader};
+use crate::section::{Section, lay, lay_list};
+use crate::sections::ProcessPolicy;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filesystem {
+    pub read: List<String>,
+    pub write: List<String>,
+    pub deny: List<String>,
+    pub unmask: List<String>,
+    /// True: `guard: all`.
+    pub guard: Option<Ruled<bool>>,
+}
+
+/// Whether files that only instruct or configure are guarded like those that run by themselves.
+const GUARDS: [(&str, bool); 2] = [("all", true), ("programs", false)];
+
+const FILESYSTEM: &[Key] = &[
+    Key {
+        name: "read",
+        kind: Kind::List(&Kind::Text),
+        default: "the agent: nothing more than it may write; a server: the project",
+        about: "Paths that can be read, with everything below. `~` is the home, a path without `/` or `~` in front lies in \
+            the project. `/usr`, `/bin`, `/lib*`, `/opt` and a few files of `/etc` can always be read.",
+        example: "[~/src/library]",
+        ..KEY
+    },
+    Key {
+        name: "write",
+        kind: Kind::List(&Kind::Text),
+        default: "the agent: the project; a server: nothing",
+        about: "Paths that can be read and written. What runs by itself later, such as `.git/hooks`, stays read-only.",
+        example: "[\".\", ~/notes]",
+        ..KEY
+    },
+    Key {
+        name: "deny",
+        kind: Kind::List(&Kind::Text),
+        default: "nothing",
+        merge: "adds, and wins over every `read` and `write`",
+        about: "Paths and patterns (`*`, `?`, `**`) that are never visible.",
+        example: "[\"**/.env\", \"secrets/**\"]",
+        ..KEY
+    },
+    Key {
+        name: "unmask",
+        kind: Kind::List(&Kind::Text),
+        default: "nothing",
+        about: "Built-in masks (`~/.ssh`) and read-only files (`.envrc`) that are lifted by name.",
+        example: "[.envrc]",
+        ..KEY
+    },
+    Key {
+        name: "guard",
+        kind: Kind::Word(&["programs", "all"]),
+        default: "programs",
+        about: "Which files of a writable directory are read-only: those that run by themselves outside, or also those \
+            that instruct an agent or configure a tool (`CLAUDE.md`, `.npmrc`).",
+        example: "all",
+        ..KEY
+    },
+];
+
+impl Section<ProcessPolicy> for Filesystem {
+    const KEYS: &'static [Key] = &[Key {
+        name: "filesystem",
+        kind: Kind::Map(FILESYSTEM),
+        about: "What of this machine's files is there. Nothing else is visible.",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let Some(files) = fields.find("filesystem").and_then(|here| reader.map(&here, FILESYSTEM)) else {
+            return Self::default();
+        };
+        Self {
+            read: reader.adding(files.find("read"), path_pattern),
+            write: reader.adding(files.find("write"), writable_pattern),
+            deny: reader.adding(files.find("deny"), denied_pattern),
+            unmask: reader.adding(files.find("unmask"), path_pattern),
+            guard: reader.word(files.find("guard"), &GUARDS),
+        }
+    }
+
+    fn merge(&self, below: &mut ProcessPolicy) {
+        let files = &mut below.filesystem;
+        lay_list(&self.read, &mut files.read);
+        lay_list(&self.write, &mut files.write);
+        lay_list(&self.deny, &mut files.deny);
+        lay_list(&self.unmask, &mut files.unmask);
+        lay(&self.guard, &mut files.guard_all);
+    }
+
+    /// Giving up the right to write keeps the right to read, unless that is listed too.
+    fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
+        let base = &mut base.filesystem;
+        let readable: Vec<Ruled<String>> = base.read.iter().chain(&base.write).cloned().collect();
+        let possible = |narrowing: &Narrowing<'_>, with_read: bool| -> Vec<Ruled<String>> {
+            let of = |profile: &ProcessPolicy| {
+                let read = if with_read { profile.filesystem.read.clone() } else { Vec::new() };
+                read.into_iter().chain(profile.filesystem.write.clone())
+            };
+            narrowing.possible.iter().flat_map(of).collect()
+        };
+        let (may_read, may_write) = (possible(narrowing, true), possible(narrowing, false));
+        let read = covered_paths(narrowing, &self.read, &readable, &may_read, "be read");
+        let write = covered_paths(narrowing, &self.write, &base.write, &may_write, "be written");
+        for entry in self.unmask.iter().flat_map(|list| &list.value) {
+            if !base.unmask.iter().any(|outer| outer.value == entry.value) {
+                narrowing.refuse(&entry.rule, format!("`{}` cannot be unmasked here", entry.value));
+            }
+        }
+        match &self.guard {
+            Some(guard) if guard.value => base.guard_all = Some(guard.clone()),
+            Some(guard) if base.guard_all.as_ref().is_some_and(|outer| outer.value) => {
+                narrowing.refuse(&guard.rule, "`guard: all` is in force and cannot be lifted here");
+            }
+            _ => {}
+        }
+        if let Some(list) = &self.unmask {
+            let given = |entry: &&Ruled<String>| base.unmask.iter().any(|outer| outer.value == entry.value);
+            base.unmask = list.value.iter().filter(given).cloned().collect();
+        }
+        match (&self.read, &self.write) {
+            (Some(_), _) => base.read = read,
+            (None, Some(_)) => base.read = readable,
+            (None, None) => {}
+        }
+        if self.write.is_some() {
+            base.write = write;
+        }
+        base.deny.extend(self.deny.iter().flat_map(|list| list.value.iter().cloned()));
+    }
+
+    fn describe(policy: &ProcessPolicy, name: &str, lines: &mut Lines) {
+        let files = &policy.filesystem;
+        lines.list(&format!("{name}.filesystem.read"), &files.read, Clone::clone);
+        lines.list(&format!("{name}.filesystem.write"), &files.write, Clone::clone);
+        lines.list(&format!("{name}.filesystem.deny"), &files.deny, Clone::clone);
+        lines.list(&format!("{name}.filesystem.unmask"), &files.unmask, Clone::clone);
+        if let Some(guard) = &files.guard_all {
+            let word = if guard.value { "all" } else { "programs" };
+            lines.add(&format!("{name}.filesystem.guard"), word, &guard.rule);
+        }
+    }
+
+    /// An `unmask` that names nothing built in is most likely misspelt.
+    fn warn(policy: &ProcessPolicy, warnings: &mut Vec<Ruled<String>>) {
+        let useless = policy.filesystem.unmask.iter().filter(|entry| !path::lifts_something(&entry.value));
+        warnings.extend(useless.map(|entry| Ruled {
+            value: format!("`{}` is not masked or read-only: this lifts nothing", entry.value),
+            rule: entry.rule.clone(),
+        }));
+    }
+}
+
+/// The entries that `base` covers. One that `possible` covers is no mistake.
+fn covered_paths(
+    narrowing: &mut Narrowing<'_>,
+    list: &List<String>,
+    base: &[Ruled<String>],
+    possible: &[Ruled<String>],
+    what: &str,
+) -> Vec<Ruled<String>> {
+    let covered = |by: &[Ruled<String>], entry: &Ruled<String>| {
+        let inner = path::written(&entry.value);
+        by.iter().any(|outer| path::covers_pattern(&path::written(&outer.value), &inner))
+    };
+    let entries = || list.iter().flat_map(|list| &list.value);
+    for entry in entries() {
+        if !covered(base, entry) && !covered(possible, entry) {
+            narrowing.refuse(&entry.rule, format!("`{}` cannot {what} without this file", entry.value));
+        }
+    }
+    entries().filter(|entry| covered(base, entry)).cloned().collect()
+}
+
+pub fn path_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let text = reader.text(here)?;
+    match path::check(&text) {
+        Ok(()) => Some(text),
+        Err(why) => {
+            reader.problem(here, why, None);
+            None
+        }
+    }
+}
+
+/// What the home lacks cannot be covered: keys, programs and what starts with the next login would be anybody's.
+pub fn writable_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let text = path_pattern(reader, here)?;
+    if !path::is_whole_home(&text) {
+        return Some(text);
+    }
+    let help = "name the directories in it that may change, such as `~/notes`".to_owned();
+    reader.problem(
+        here,
+        format!("`{text}` holds the whole home directory, which is never writable"),
+        Some(help),
+    );
+    None
+}
+
+/// A pattern that means less than it looks like would deny nothing.
+pub fn denied_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let text = path_pattern(reader, here)?;
+    let Some(sign) = text.chars().find(|sign| matches!(sign, '[' | ']' | '{' | '}')) else {
+        return Some(text);
+    };
+    let help = "write one line for each, with `*`, `?` and `**`; a `?` stands for such a sign in a name too"
+        .to_owned();
+    reader.problem(
+        here,
+        format!("`{sign}` is no wildcard here, so that this would deny next to nothing"),
+        Some(help),
+    );
+    None
+}

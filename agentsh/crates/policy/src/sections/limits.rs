@@ -1,0 +1,171 @@
+//! `limits`: what a process tree may use.
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::{self, Ruled};
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, Reader};
+use crate::section::{Section, lay};
+use crate::sections::ProcessPolicy;
+use crate::types::RuleRef;
+use crate::units;
+use crate::yaml::Value;
+
+/// Least memory with which a process tree can start at all.
+const MIN_MEMORY: u64 = 1 << 20;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Limits {
+    pub values: model::Limits,
+}
+
+const LIMITS: &[Key] = &[
+    Key {
+        name: "memory",
+        kind: Kind::Either(&[Kind::Size, Kind::Number(MIN_MEMORY, u64::MAX)]),
+        default: "the agent: half of the machine's; a server: 1GiB",
+        about: "Memory of all its processes together.",
+        example: "4GiB",
+        ..KEY
+    },
+    Key {
+        name: "pids",
+        kind: Kind::Number(1, 4_194_304),
+        default: "the agent: 512; a server: 256",
+        about: "Processes and threads at a time.",
+        example: "512",
+        ..KEY
+    },
+    Key {
+        name: "open_files",
+        kind: Kind::Number(16, 1_048_576),
+        default: "the agent: 4096; a server: 1024",
+        about: "Open files of each process.",
+        example: "4096",
+        ..KEY
+    },
+    Key {
+        name: "cpu",
+        kind: Kind::Percent,
+        default: "the agent: 400%; a server: 200%",
+        about: "Processor time; `200%` is two processors.",
+        example: "200%",
+        ..KEY
+    },
+];
+
+type Show<'f> = &'f dyn Fn(u64) -> String;
+
+impl Limits {
+    pub(crate) fn read_map(reader: &mut Reader<'_>, here: &Here<'_>) -> Self {
+        let Some(limits) = reader.map(here, LIMITS) else { return Self::default() };
+        let values = model::Limits {
+            memory: memory(reader, limits.find("memory")),
+            pids: reader.number(limits.find("pids"), 1, 4_194_304),
+            open_files: reader.number(limits.find("open_files"), 16, 1_048_576),
+            cpu_percent: cpu(reader, limits.find("cpu")),
+        };
+        Self { values }
+    }
+}
+
+impl Section<ProcessPolicy> for Limits {
+    const KEYS: &'static [Key] = &[Key {
+        name: "limits",
+        kind: Kind::Map(LIMITS),
+        about: "What all its processes together may use. A process over its memory is ended.",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        fields.find("limits").map(|here| Self::read_map(reader, &here)).unwrap_or_default()
+    }
+
+    fn merge(&self, below: &mut ProcessPolicy) {
+        let limits = &mut below.limits;
+        lay(&self.values.memory, &mut limits.memory);
+        lay(&self.values.pids, &mut limits.pids);
+        lay(&self.values.open_files, &mut limits.open_files);
+        lay(&self.values.cpu_percent, &mut limits.cpu_percent);
+    }
+
+    fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
+        let base = &mut base.limits;
+        let in_force = base.clone().or(narrowing.limits.clone());
+        let own = &self.values;
+        for (name, slot, wanted, limit) in [
+            ("memory", &mut base.memory, &own.memory, in_force.memory),
+            ("pids", &mut base.pids, &own.pids, in_force.pids),
+            ("open_files", &mut base.open_files, &own.open_files, in_force.open_files),
+            ("cpu", &mut base.cpu_percent, &own.cpu_percent, in_force.cpu_percent),
+        ] {
+            let Some(wanted) = wanted else { continue };
+            if limit.as_ref().is_some_and(|limit| wanted.value > limit.value) {
+                narrowing.refuse(&wanted.rule, format!("the limit of {name} is lower without this file"));
+            }
+            if limit.as_ref().is_none_or(|limit| wanted.value <= limit.value) {
+                *slot = Some(wanted.clone());
+            }
+        }
+    }
+
+    fn describe(policy: &ProcessPolicy, name: &str, lines: &mut Lines) {
+        let limits = policy.limits.clone().or(lines.limits.clone());
+        let percent = |value: u64| format!("{value}%");
+        let plain = |value: u64| value.to_string();
+        let shown: [(&str, &Option<Ruled<u64>>, Show<'_>); 4] = [
+            ("memory", &limits.memory, &units::show_bytes),
+            ("pids", &limits.pids, &plain),
+            ("open_files", &limits.open_files, &plain),
+            ("cpu", &limits.cpu_percent, &percent),
+        ];
+        for (part, limit, show) in shown {
+            if let Some(limit) = limit {
+                // The same on every machine, as everything that is shown.
+                let half = limit.rule == RuleRef::default_rule("agent.limits.memory");
+                let text = if half { "50% RAM".to_owned() } else { show(limit.value) };
+                lines.add(&format!("{name}.limits.{part}"), text, &limit.rule);
+            }
+        }
+    }
+}
+
+fn memory(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
+    let here = here?;
+    let value = match &here.node.value {
+        Value::Integer(value) => u64::try_from(*value).ok(),
+        Value::Text(text) => units::bytes(text),
+        other => {
+            reader.wrong_type(&here, "a size such as `512MiB`", other);
+            return None;
+        }
+    };
+    match value {
+        Some(value) if value >= MIN_MEMORY => Some(reader.ruled(&here, value)),
+        Some(value) => {
+            reader.problem(&here, format!("{value} bytes are too little to start a program"), None);
+            None
+        }
+        None => {
+            let help = "write `4GiB`, `512MiB`, `1g` or plain bytes".to_owned();
+            reader.problem(&here, "this is not a size", Some(help));
+            None
+        }
+    }
+}
+
+fn cpu(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
+    let here = here?;
+    let value = match &here.node.value {
+        Value::Text(text) => units::percent(text),
+        _ => None,
+    };
+    match value {
+        Some(value) if (1..=102_400).contains(&value) => Some(reader.ruled(&here, value)),
+        _ => {
+            let help = "write a share of one processor: `200%` is two processors".to_owned();
+            reader.problem(&here, "this is not a share of a processor", Some(help));
+            None
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `agent.mcp_config`: where an agent without an adapter keeps its servers.
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Reader};
+use crate::section::{Section, lay};
+use crate::sections::{AgentPolicy, path_pattern};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct McpConfig {
+    pub file: Option<Ruled<String>>,
+}
+
+impl Section<AgentPolicy> for McpConfig {
+    const KEYS: &'static [Key] = &[Key {
+        name: "mcp_config",
+        kind: Kind::Text,
+        default: "what the adapter of a known agent finds",
+        about: "The file in which an agent without an adapter of its own keeps its MCP servers.",
+        example: "~/.tool/mcp.json",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let Some(here) = fields.find("mcp_config") else { return Self::default() };
+        let Some(text) = path_pattern(reader, &here) else { return Self::default() };
+        if text.contains(['*', '?']) {
+            reader.problem(&here, "this is one file, not a pattern", None);
+        }
+        Self { file: Some(reader.ruled(&here, text)) }
+    }
+
+    fn merge(&self, below: &mut AgentPolicy) {
+        lay(&self.file, &mut below.mcp_config);
+    }
+
+    fn narrow(&self, _: &mut AgentPolicy, narrowing: &mut Narrowing<'_>) {
+        if let Some(file) = &self.file {
+            narrowing.refuse(&file.rule, "a policy inside the project cannot name the agent's configuration");
+        }
+    }
+
+    fn describe(policy: &AgentPolicy, name: &str, lines: &mut Lines) {
+        if let Some(file) = &policy.mcp_config {
+            lines.add(&format!("{name}.mcp_config"), &file.value, &file.rule);
+        }
+    }
+}

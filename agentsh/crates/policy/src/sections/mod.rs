@@ -1,0 +1,127 @@
+//! The sections of a policy, each in a file of its own. A new one is a file here and a line in one of the lists.
+
+mod briefing;
+pub(crate) mod content;
+mod env;
+mod exec;
+mod exfiltration;
+mod filesystem;
+mod later;
+mod limits;
+mod lists;
+mod mcp_config;
+mod network;
+mod pinning;
+mod publish;
+mod questions;
+mod rates;
+mod servers;
+mod wire;
+
+pub use env::variable;
+pub use exfiltration::{allowed_domain, flow};
+pub use filesystem::{denied_pattern, path_pattern, writable_pattern};
+pub use limits::Limits as LimitKeys;
+pub use network::{network_map, port};
+pub use questions::{connect, tests, tool};
+pub use servers::SCRIPTS;
+
+use std::collections::BTreeMap;
+
+use crate::model::{
+    EnvPolicy, ExecPolicy, ExfiltrationPolicy, FilesystemPolicy, Limits, ListMode, NetworkPolicy, Pinning,
+    PolicyTest, RateLimits, Ruled, ServerPolicy, ToolRule,
+};
+use crate::section::sections;
+use crate::types::{RuleRef, ServerId};
+
+sections! {
+    /// What a file writes about one process tree.
+    RawProcess;
+    /// What one process tree (the agent, or one server) may touch.
+    ProcessPolicy {}
+    network: network::Network => { network: NetworkPolicy }
+    filesystem: filesystem::Filesystem => { filesystem: FilesystemPolicy }
+    env: env::Env => { env: EnvPolicy }
+    limits: limits::Limits => { limits: Limits }
+    exec: exec::Exec => { exec: ExecPolicy }
+}
+
+sections! {
+    /// What a file writes about the agent alone, beside its process.
+    RawAgent;
+    /// What holds for the agent and for no server.
+    AgentPolicy {}
+    mcp_config: mcp_config::McpConfig => {
+        /// The file in which an agent without an adapter of its own keeps its MCP servers. `~` and a leading `.` (the
+        /// project) are still unexpanded.
+        mcp_config: Option<Ruled<String>>
+    }
+    publish: publish::Publish => {
+        /// Ports of the sandbox that are reachable from this machine.
+        publish: Vec<Ruled<u16>>
+    }
+    tell_sandbox: briefing::Briefing => {
+        /// The agent is told where it is, unless this says no.
+        tell_sandbox: Option<Ruled<bool>>
+    }
+}
+
+sections! {
+    /// What a file writes under `sandbox.mcp`, or under `mcp_rules`.
+    RawMcp;
+    /// `sandbox.mcp` and `mcp_rules`, as documented for agentsh.
+    McpPolicy {
+        /// Server and tool lists of a layer that takes away; its other fields are not used. A server or a call has to
+        /// pass these as well as the lists here, each with its own `enforce` and `fail_closed`.
+        narrowed_by: Option<Box<McpPolicy>>,
+        /// Where the keys with a single value were written, by the name of the key.
+        written: BTreeMap<String, RuleRef>,
+    }
+    lists: lists::Lists => {
+        /// Without it the lists below are only evaluated, and what would be refused is recorded as an alert.
+        enforce: bool,
+        fail_closed: bool,
+        server_policy: ListMode,
+        server_policy_rule: Option<RuleRef>,
+        allowed_servers: Vec<Ruled<String>>,
+        denied_servers: Vec<Ruled<String>>,
+        tool_policy: ListMode,
+        tool_policy_rule: Option<RuleRef>,
+        allowed_tools: Vec<Ruled<ToolRule>>,
+        denied_tools: Vec<Ruled<ToolRule>>,
+    }
+    pinning: pinning::PinningKeys => { pinning: Pinning }
+    rates: rates::Rates => { rate_limits: RateLimits }
+    wire: wire::Wire => {
+        /// Longest line on the wire, in bytes.
+        max_line_bytes: u64,
+        /// Seconds a request may stay unanswered before it is cancelled; None leaves it to the client.
+        request_timeout_s: Option<u64>,
+    }
+    exfiltration: exfiltration::Exfiltration => { exfiltration: ExfiltrationPolicy }
+    content: content::Content => { content: content::ContentPolicy }
+    later: later::Later => {
+        /// Sections whose engines are not built yet are parsed and kept, so that a documented file loads unchanged;
+        /// this names them and every session says so.
+        not_enforced: Vec<RuleRef>
+    }
+    servers: servers::Servers => { servers: BTreeMap<ServerId, ServerPolicy> }
+}
+
+sections! {
+    /// What a file writes at its top, beside `agent` and `sandbox`.
+    RawRoot;
+    /// Everything one session obeys.
+    Policy {
+        /// The files and built-in policies that it is made of, for people.
+        source: String,
+        agent: ProcessPolicy,
+        /// What holds for the agent and for no server.
+        agent_only: AgentPolicy,
+        mcp: McpPolicy,
+        /// What the person who wrote the policy probably did not mean.
+        warnings: Vec<Ruled<String>>,
+    }
+    tests: questions::Tests => { tests: Vec<PolicyTest> }
+}

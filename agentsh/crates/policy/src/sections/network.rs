@@ -1,0 +1,306 @@
+//! `network`: hosts, their ports and conditions, and ports of this machine.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::describe::Lines;
+use crate::domain::{self, HostError};
+use crate::keys::{KEY, Key, Kind};
+use crate::model::{HostPattern, NetworkPolicy, NetworkRule, RequestRule, Ruled};
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, List, Reader};
+use crate::section::{Section, lay_list};
+use crate::sections::ProcessPolicy;
+use crate::yaml::Value;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Network {
+    pub allow: List<NetworkRule>,
+    pub loopback: List<u16>,
+}
+
+const PORT: Kind = Kind::Number(1, 65_535);
+
+/// Of one rule that is a map.
+const RULE: &[Key] = &[
+    Key {
+        name: "host",
+        default: "none: it has to be there",
+        about: "The name, pattern or block of addresses.",
+        ..KEY
+    },
+    Key { name: "port", kind: PORT, default: "443 and 80", about: "One port.", ..KEY },
+    Key { name: "ports", kind: Kind::Whole(&PORT), default: "443 and 80", about: "Several ports.", ..KEY },
+    Key {
+        name: "protocol",
+        kind: Kind::Word(&["tcp"]),
+        default: "TLS and HTTP, checked by name",
+        about: "`tcp` opens anything over TCP, without the name checks. It needs ports.",
+        ..KEY
+    },
+    Key {
+        name: "inspect",
+        kind: Kind::Flag,
+        default: "false",
+        about: "TLS ends at agentsh, so that single requests can be judged.",
+        ..KEY
+    },
+    Key {
+        name: "allow",
+        kind: Kind::Whole(&Kind::Text),
+        default: "every request",
+        about: "The requests that are let through, as `METHOD /path`. Only with `inspect`.",
+        ..KEY
+    },
+    Key {
+        name: "addresses",
+        kind: Kind::Whole(&Kind::Text),
+        default: "none",
+        about: "Blocks of addresses that are not public and that this name may nevertheless resolve to.",
+        ..KEY
+    },
+];
+
+const NETWORK: &[Key] = &[
+    Key {
+        name: "allow",
+        kind: Kind::List(&Kind::Either(&[Kind::Text, Kind::Map(RULE)])),
+        default: "the agent: its model's addresses; a server: what its profile lists",
+        merge: "adds, unless written as `{replace: [...]}`; of two rules for one host and port the higher layer's decides",
+        about: "Hosts that may be reached: `example.com`, `*.example.com` (one more label), `**.example.com` (any depth), \
+            an address or a block of addresses, each with a port if it is not 443 or 80.",
+        example: "[api.example.com, \"*.githubusercontent.com\", {host: db.example.com, port: 5432, protocol: tcp}]",
+        ..KEY
+    },
+    Key {
+        name: "loopback",
+        kind: Kind::List(&PORT),
+        default: "none",
+        about: "Ports of this machine's own loopback that are open.",
+        example: "[5432]",
+        ..KEY
+    },
+];
+
+impl Section<ProcessPolicy> for Network {
+    const KEYS: &'static [Key] = &[Key {
+        name: "network",
+        kind: Kind::Map(NETWORK),
+        about: "What may be connected to. There is no list of denied hosts: what nothing allows is refused.",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let Some(network) = fields.find("network").and_then(|here| reader.map(&here, NETWORK)) else {
+            return Self::default();
+        };
+        let allow = reader.adding(network.find("allow"), network_rule);
+        let loopback = reader.adding(network.find("loopback"), |reader, here| port(reader, here));
+        if let Some(list) = &allow {
+            contradictions(reader, &list.value);
+        }
+        Self { allow, loopback }
+    }
+
+    /// Among equals the first rule decides, so the higher layer's stand first.
+    fn merge(&self, below: &mut ProcessPolicy) {
+        let network = &mut below.network;
+        if let Some(list) = &self.allow {
+            let kept = if list.replaces { Vec::new() } else { std::mem::take(&mut network.allow) };
+            network.allow = list.value.iter().cloned().chain(kept).collect();
+        }
+        lay_list(&self.loopback, &mut network.loopback);
+    }
+
+    fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
+        let base = &mut base.network;
+        if let Some(list) = &self.allow {
+            for entry in &list.value {
+                let possible = narrowing.possible.iter().any(|profile| profile.network.permits(&entry.value));
+                if !possible && !base.permits(&entry.value) {
+                    narrowing.refuse(
+                        &entry.rule,
+                        format!("`{}` cannot be reached without this file", entry.value),
+                    );
+                }
+            }
+            let permitted: Vec<_> =
+                list.value.iter().filter(|entry| base.permits(&entry.value)).cloned().collect();
+            base.narrow(&permitted);
+        }
+        if let Some(list) = &self.loopback {
+            let covered = |base: &NetworkPolicy, entry: &Ruled<u16>| {
+                base.loopback.iter().any(|outer| outer.value == entry.value)
+            };
+            for entry in &list.value {
+                let possible = narrowing.possible.iter().any(|profile| covered(&profile.network, entry));
+                if !possible && !covered(base, entry) {
+                    let message =
+                        format!("port {} of this machine is not open without this file", entry.value);
+                    narrowing.refuse(&entry.rule, message);
+                }
+            }
+            base.loopback = list.value.iter().filter(|entry| covered(base, entry)).cloned().collect();
+        }
+    }
+
+    fn describe(policy: &ProcessPolicy, name: &str, lines: &mut Lines) {
+        lines.list(&format!("{name}.network.allow"), &policy.network.allow, ToString::to_string);
+        lines.list(&format!("{name}.network.loopback"), &policy.network.loopback, ToString::to_string);
+    }
+}
+
+fn network_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> {
+    match &here.node.value {
+        Value::Text(_) => {
+            let text = reader.text(here)?;
+            let parsed = domain::parse_rule(&text);
+            host_result(reader, here, parsed)
+        }
+        Value::Map(_) => {
+            let keys: Vec<&str> = RULE.iter().map(|key| key.name).collect();
+            network_map(reader, here, &keys)
+        }
+        other => {
+            reader.wrong_type(here, "a host such as `example.com`, or a map with `host`", other);
+            None
+        }
+    }
+}
+
+/// A host with its ports and conditions, in a map that may have these keys.
+pub fn network_map(reader: &mut Reader<'_>, here: &Here<'_>, keys: &[&str]) -> Option<NetworkRule> {
+    let fields = reader.fields(here, keys)?;
+    let any_tcp = reader.word(fields.find("protocol"), &[("tcp", true)]).is_some_and(|word| word.value);
+    let mut ports = Vec::new();
+    if let Some(one) = fields.find("port") {
+        ports.push(port(reader, &one)?);
+    }
+    if let Some(many) = reader.list(fields.find("ports"), |reader, here| port(reader, here)) {
+        ports.extend(many.value.iter().map(|port| port.value));
+    }
+    let Some(host) = fields.find("host") else {
+        reader.problem(here, "this rule names no host", Some("add `host: example.com`".to_owned()));
+        return None;
+    };
+    let text = reader.text(&host)?;
+    let parsed = domain::parse_pattern(&text);
+    let pattern = host_result(reader, &host, parsed)?;
+    if any_tcp && ports.is_empty() {
+        let help =
+            "without TLS and HTTP name checks a rule has to name its ports: add `port: 5432`".to_owned();
+        reader.problem(here, "this rule opens any TCP on no particular port", Some(help));
+        return None;
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    let rule = NetworkRule {
+        any_tcp,
+        inspect: reader.boolean(fields.find("inspect")).is_some_and(|written| written.value),
+        requests: reader.list(fields.find("allow"), request).map(|list| list.value).unwrap_or_default(),
+        addresses: reader.list(fields.find("addresses"), block).map(|list| list.value).unwrap_or_default(),
+        ..NetworkRule::plain(pattern, ports)
+    };
+    conditions_fit(reader, &fields, &rule).then_some(rule)
+}
+
+fn host_result<T>(reader: &mut Reader<'_>, here: &Here<'_>, parsed: Result<T, HostError>) -> Option<T> {
+    match parsed {
+        Ok(value) => Some(value),
+        Err(error) => {
+            let help = "write `example.com`, `*.example.com` (one more label), `**.example.com` (any depth), \
+                        or an address block; a port may follow as `:443`";
+            let is_unclear =
+                matches!(error, HostError::Invalid(_) | HostError::Wildcard(_) | HostError::TooWide(_));
+            reader.problem(here, error.to_string(), is_unclear.then(|| help.to_owned()));
+            None
+        }
+    }
+}
+
+pub fn port(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<u16> {
+    match &here.node.value {
+        Value::Integer(value) => match u16::try_from(*value) {
+            Ok(port) if port > 0 => Some(port),
+            _ => {
+                reader.problem(here, format!("{value} is not a port; ports are 1 to 65535"), None);
+                None
+            }
+        },
+        other => {
+            reader.wrong_type(here, "a port number", other);
+            None
+        }
+    }
+}
+
+fn request(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<RequestRule> {
+    let text = reader.text(here)?;
+    match RequestRule::parse(&text) {
+        Ok(rule) => Some(rule),
+        Err(why) => {
+            reader.problem(here, why, None);
+            None
+        }
+    }
+}
+
+fn block(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<IpNet> {
+    let text = reader.text(here)?;
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    let Some(block) = text.parse::<IpNet>().ok().or_else(address) else {
+        let help = "write `10.0.0.0/8`, `fd00::/8` or one address".to_owned();
+        reader.problem(here, "this is not an address block", Some(help));
+        return None;
+    };
+    if block.trunc() != block {
+        let help = format!("did you mean `{}`?", block.trunc());
+        reader.problem(here, "this block has bits set behind its prefix length", Some(help));
+        return None;
+    }
+    Some(block)
+}
+
+/// Whether the conditions of one rule go together.
+fn conditions_fit(reader: &mut Reader<'_>, fields: &Fields<'_>, rule: &NetworkRule) -> bool {
+    let mut fits = true;
+    let mut odd = |key: &str, message: &str, help: &str| {
+        if let Some(here) = fields.find(key) {
+            reader.problem(&here, message, Some(help.to_owned()));
+            fits = false;
+        }
+    };
+    let is_net = matches!(rule.host, HostPattern::Net(..));
+    if !rule.inspect {
+        odd("allow", "single requests can only be judged where TLS ends at agentsh", "add `inspect: true`");
+    } else if rule.requests.is_empty() {
+        odd("allow", "an empty list would let no request through", "remove the key, or the whole rule");
+    }
+    if rule.inspect && rule.any_tcp {
+        odd("inspect", "there is nothing to inspect in any TCP", "remove `protocol: tcp` or `inspect`");
+    }
+    if rule.inspect && is_net {
+        odd("inspect", "requests are inspected by name", "write the name as `host`");
+    }
+    if is_net {
+        odd("addresses", "an address is its own permission", "remove `addresses`, or write a name as `host`");
+    }
+    fits
+}
+
+/// Of two rules for the same host and port only the first decides: with other conditions the second would be lost.
+fn contradictions(reader: &mut Reader<'_>, rules: &[Ruled<NetworkRule>]) {
+    for (at, later) in rules.iter().enumerate() {
+        let is_same = |earlier: &&Ruled<NetworkRule>| {
+            earlier.value.host == later.value.host
+                && earlier.value.ports().iter().any(|port| later.value.ports().contains(port))
+                && !earlier.value.has_conditions_of(&later.value)
+        };
+        if let Some(earlier) = rules.iter().take(at).find(is_same) {
+            let message = format!("`{}` stands here twice, with other conditions", later.value.host);
+            let help = format!("the rule in line {} decides; make one rule of the two", earlier.rule.line);
+            reader.problem_of_rule(&later.rule, message, Some(help));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! `tests:`: what a policy says about itself.
+
+use crate::describe::Lines;
+use crate::domain;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::{PolicyTest, Question};
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, Reader};
+use crate::section::Section;
+use crate::sections::Policy;
+use crate::types::ServerId;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tests {
+    pub tests: Vec<PolicyTest>,
+}
+
+const TEST: &[Key] = &[
+    Key { name: "connect", about: "May `host:port` be connected to?", ..KEY },
+    Key { name: "read", about: "May this path be read?", ..KEY },
+    Key { name: "write", about: "May this path be written?", ..KEY },
+    Key { name: "exec", about: "May this program be executed?", ..KEY },
+    Key { name: "env", about: "Is this variable passed on?", ..KEY },
+    Key { name: "tool", about: "May `server/tool` be called?", ..KEY },
+    Key { name: "from", default: "the agent", about: "The server that asks.", ..KEY },
+    Key { name: "expect", kind: Kind::Word(&["allow", "deny"]), about: "The answer that is right.", ..KEY },
+];
+
+impl Section<Policy> for Tests {
+    const KEYS: &'static [Key] = &[Key {
+        name: "tests",
+        kind: Kind::Whole(&Kind::Map(TEST)),
+        default: "none",
+        merge: "of every file, asked of that file and the layers below it",
+        about: "Questions, and the answers that the author of the file expects. A policy that contradicts them is not loaded.",
+        example: "[{connect: \"example.com:443\", expect: deny}, {read: ~/.ssh/id_ed25519, expect: deny}]",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        Self { tests: tests(reader, fields.find("tests")) }
+    }
+
+    fn merge(&self, below: &mut Policy) {
+        below.tests.clone_from(&self.tests);
+    }
+
+    fn narrow(&self, base: &mut Policy, _: &mut Narrowing<'_>) {
+        self.merge(base);
+    }
+
+    fn describe(_: &Policy, _: &str, _: &mut Lines) {}
+}
+
+const QUESTIONS: [&str; 6] = ["connect", "read", "write", "exec", "env", "tool"];
+
+pub fn tests(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Vec<PolicyTest> {
+    let list = reader.list(here, test);
+    list.map(|list| list.value).unwrap_or_default().into_iter().map(|entry| entry.value).collect()
+}
+
+/// `host:port` of a question.
+pub fn connect(text: &str) -> Result<Question, String> {
+    let example = "write `host:port`, such as `example.com:443`";
+    let (host, port) = domain::split_port(text).map_err(|error| format!("{error}; {example}"))?;
+    let port = port.ok_or_else(|| format!("the port is missing; {example}"))?;
+    domain::normalise(host).map_err(|error| format!("{error}; {example}"))?;
+    Ok(Question::Connect(host.to_owned(), port))
+}
+
+/// `server/tool` of a question.
+pub fn tool(text: &str) -> Option<(ServerId, Question)> {
+    let (server, tool) = text.split_once('/')?;
+    (!server.is_empty() && !tool.is_empty())
+        .then(|| (ServerId(server.to_owned()), Question::Tool(tool.to_owned())))
+}
+
+fn test(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<PolicyTest> {
+    let fields = reader.map(here, TEST)?;
+    let words = [("allow", true), ("deny", false)];
+    let expect = reader.word(fields.find("expect"), &words);
+    if fields.find("expect").is_none() {
+        reader.problem(
+            here,
+            "this test expects nothing",
+            Some("add `expect: allow` or `expect: deny`".into()),
+        );
+    }
+    let mut from = match fields.find("from") {
+        Some(here) => Some(ServerId(reader.text(&here)?)),
+        None => None,
+    };
+    let asked: Vec<(&str, Here<'_>)> =
+        QUESTIONS.iter().filter_map(|key| Some((*key, fields.find(key)?))).collect();
+    let [(key, here_asked)] = asked.as_slice() else {
+        let help = format!("write one of {} per test", crate::diagnostic::one_of(&QUESTIONS));
+        reader.problem(here, "a test asks exactly one question", Some(help));
+        return None;
+    };
+    let text = reader.text(here_asked)?;
+    let question = match *key {
+        "connect" => match connect(&text) {
+            Ok(question) => question,
+            Err(why) => {
+                reader.problem(here_asked, why, None);
+                return None;
+            }
+        },
+        "read" => Question::Read(text),
+        "write" => Question::Write(text),
+        "exec" => Question::Exec(text),
+        "env" => Question::Env(text),
+        _ => {
+            let (server, question) = match (tool(&text), &from) {
+                (Some(named), _) => named,
+                (None, Some(from)) => (from.clone(), Question::Tool(text)),
+                (None, None) => {
+                    reader.problem(
+                        here_asked,
+                        "which server's tool?",
+                        Some("write `server/tool`".to_owned()),
+                    );
+                    return None;
+                }
+            };
+            if from.as_ref().is_some_and(|from| *from != server) {
+                reader.problem(here_asked, "`from` names another server than the tool does", None);
+                return None;
+            }
+            from = Some(server);
+            question
+        }
+    };
+    Some(PolicyTest { rule: reader.rule(here), question, from, expect_allow: expect?.value })
+}

@@ -1,0 +1,209 @@
+//! `rate_limits`: how often tools are called.
+
+use std::collections::BTreeMap;
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::{Rate, RateLimits, Ruled};
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Reader};
+use crate::section::Section;
+use crate::sections::McpPolicy;
+use crate::types::{RuleRef, ServerId};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rates {
+    pub rule: Option<RuleRef>,
+    pub enabled: Option<Ruled<bool>>,
+    pub default_rpm: Option<Ruled<u64>>,
+    pub default_burst: Option<Ruled<u64>>,
+    pub per_server: BTreeMap<ServerId, Ruled<Rate>>,
+}
+
+const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
+
+const PER_SERVER: &[Key] = &[
+    Key { name: "calls_per_minute", kind: COUNT, default: "100", about: "Calls a minute.", ..KEY },
+    Key { name: "burst", kind: COUNT, default: "10", about: "Calls at once.", ..KEY },
+];
+
+const RATES: &[Key] = &[
+    Key {
+        name: "enabled",
+        kind: Kind::Flag,
+        default: "false",
+        about: "Whether calls are limited.",
+        example: "true",
+        ..KEY
+    },
+    Key {
+        name: "default_rpm",
+        kind: COUNT,
+        default: "100",
+        about: "Calls a minute, of each server.",
+        example: "60",
+        ..KEY
+    },
+    Key {
+        name: "default_burst",
+        kind: COUNT,
+        default: "10",
+        about: "Calls at once, of each server.",
+        example: "10",
+        ..KEY
+    },
+    Key {
+        name: "per_server",
+        kind: Kind::Names(&Kind::Map(PER_SERVER)),
+        default: "none",
+        about: "Other limits for one server.",
+        example: "{search: {calls_per_minute: 6, burst: 1}}",
+        ..KEY
+    },
+];
+
+impl Section<McpPolicy> for Rates {
+    const KEYS: &'static [Key] = &[Key {
+        name: "rate_limits",
+        kind: Kind::Map(RATES),
+        about: "How often the tools of a server may be called. Holds whether or not `enforce_policy` is on.",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let here = fields.find("rate_limits");
+        let Some((here, fields)) = here.and_then(|here| Some((here.clone(), reader.map(&here, RATES)?)))
+        else {
+            return Self::default();
+        };
+        let most = u64::from(u32::MAX);
+        let mut per_server = BTreeMap::new();
+        if let Some(here) = fields.find("per_server")
+            && let Some(names) = reader.names(&here)
+        {
+            for (id, here) in names.all() {
+                let Some(entry) = reader.map(&here, PER_SERVER) else { continue };
+                let calls = reader.number(entry.find("calls_per_minute"), 1, most);
+                let burst = reader.number(entry.find("burst"), 1, most);
+                let rate = rate(calls.as_ref(), burst.as_ref());
+                per_server.insert(ServerId(id.to_owned()), reader.ruled(&here, rate));
+            }
+        }
+        Self {
+            rule: Some(reader.rule(&here)),
+            enabled: reader.boolean(fields.find("enabled")),
+            default_rpm: reader.number(fields.find("default_rpm"), 1, most),
+            default_burst: reader.number(fields.find("default_burst"), 1, most),
+            per_server,
+        }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        let Some(section) = &self.rule else { return };
+        let limits = &mut below.rate_limits;
+        let is_on = self.enabled.as_ref().map_or(limits.default.is_some(), |enabled| enabled.value);
+        if !is_on {
+            let ignored = self.enabled.is_none().then(|| section.clone());
+            *limits =
+                RateLimits { switched_off: ignored.or(limits.switched_off.take()), ..RateLimits::default() };
+            return;
+        }
+        let written = self.default_rpm.as_ref().or(self.default_burst.as_ref());
+        let mut value = limits.default.as_ref().map_or_else(|| rate(None, None), |default| default.value);
+        if self.default_rpm.is_some() {
+            value.calls_per_minute = rate(self.default_rpm.as_ref(), None).calls_per_minute;
+        }
+        if self.default_burst.is_some() {
+            value.burst = rate(None, self.default_burst.as_ref()).burst;
+        }
+        let rule = match (written, limits.default.take()) {
+            (Some(written), _) => written.rule.clone(),
+            (None, Some(below)) => below.rule,
+            (None, None) => section.clone(),
+        };
+        limits.default = Some(Ruled { value, rule });
+        limits.per_server.extend(self.per_server.clone());
+        limits.switched_off = None;
+    }
+
+    /// Both rates hold: the lower of each number is in force.
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        if self.rule.is_none() {
+            return;
+        }
+        let base = &mut base.rate_limits;
+        if let Some(enabled) = self.enabled.as_ref().filter(|enabled| !enabled.value)
+            && base.default.is_some()
+        {
+            narrowing.refuse(&enabled.rule, "calls are limited without this file");
+        }
+        let mut alone = McpPolicy::default();
+        self.merge(&mut alone);
+        let own = alone.rate_limits;
+        if let (Some(wanted), Some(in_force)) = (&own.default, &base.default) {
+            let higher = self.default_rpm.is_some()
+                && wanted.value.calls_per_minute > in_force.value.calls_per_minute
+                || self.default_burst.is_some() && wanted.value.burst > in_force.value.burst;
+            if higher {
+                narrowing.refuse(&wanted.rule, "the limit of calls is lower without this file");
+            }
+        }
+        for (id, wanted) in &own.per_server {
+            if let Some(in_force) = rate_of(base, id)
+                && (wanted.value.calls_per_minute > in_force.value.calls_per_minute
+                    || wanted.value.burst > in_force.value.burst)
+            {
+                narrowing
+                    .refuse(&wanted.rule, format!("the limit of calls to `{id}` is lower without this file"));
+            }
+        }
+        let ids: Vec<ServerId> = base.per_server.keys().chain(own.per_server.keys()).cloned().collect();
+        let mut per_server = BTreeMap::new();
+        for id in ids {
+            if let Some(rate) = lower(rate_of(base, &id), rate_of(&own, &id)) {
+                per_server.insert(id, rate);
+            }
+        }
+        let default = lower(base.default.as_ref(), own.default.as_ref());
+        *base = RateLimits { default, per_server, switched_off: own.switched_off };
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        let show = |rate: &Rate| format!("{} calls a minute, burst {}", rate.calls_per_minute, rate.burst);
+        if let Some(default) = &policy.rate_limits.default {
+            lines.add(&format!("{name}.rate_limits"), show(&default.value), &default.rule);
+        }
+        for (id, limit) in &policy.rate_limits.per_server {
+            lines.add(&format!("{name}.rate_limits.{id}"), show(&limit.value), &limit.rule);
+        }
+    }
+
+    fn warn(policy: &McpPolicy, warnings: &mut Vec<Ruled<String>>) {
+        if let Some(rule) = &policy.rate_limits.switched_off {
+            let value = "these limits have no effect without `enabled: true`".to_owned();
+            warnings.push(Ruled { value, rule: rule.clone() });
+        }
+    }
+}
+
+/// A rate with the documented defaults for what is missing.
+pub fn rate(calls: Option<&Ruled<u64>>, burst: Option<&Ruled<u64>>) -> Rate {
+    let or = |value: Option<&Ruled<u64>>, default: u32| {
+        value.map_or(default, |ruled| u32::try_from(ruled.value).unwrap_or(u32::MAX))
+    };
+    Rate { calls_per_minute: or(calls, 100), burst: or(burst, 10) }
+}
+
+fn rate_of<'r>(limits: &'r RateLimits, id: &ServerId) -> Option<&'r Ruled<Rate>> {
+    limits.per_server.get(id).or(limits.default.as_ref())
+}
+
+fn lower(base: Option<&Ruled<Rate>>, own: Option<&Ruled<Rate>>) -> Option<Ruled<Rate>> {
+    let (Some(base), Some(own)) = (base, own) else { return base.or(own).cloned() };
+    let value = Rate {
+        calls_per_minute: base.value.calls_per_minute.min(own.value.calls_per_minute),
+        burst: base.value.burst.min(own.value.burst),
+    };
+    let rule = if value == base.value { base.rule.clone() } else { own.rule.clone() };
+    Some(Ruled { value, rule })
+}

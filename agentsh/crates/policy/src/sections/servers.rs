@@ -1,0 +1,323 @@
+//! `servers`: what holds for one server, and how it is started.
+
+use std::collections::BTreeMap;
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::limits::limits_for_server;
+use crate::model::{DataSink, DataSource, Ruled, ServerPolicy};
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, List, Reader};
+use crate::section::{Section, lay};
+use crate::sections::exfiltration::FLOW;
+use crate::sections::{McpPolicy, ProcessPolicy, RawProcess, flow};
+use crate::types::{RuleRef, ServerId};
+use crate::yaml::Value;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Servers {
+    pub entries: Vec<(ServerId, Server)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    pub rule: RuleRef,
+    pub command: Option<Ruled<String>>,
+    pub args: List<String>,
+    pub url: Option<Ruled<String>>,
+    pub env: Option<Ruled<BTreeMap<String, String>>>,
+    /// True: `install_scripts: allow`.
+    pub install_scripts: Option<Ruled<bool>>,
+    pub source: Option<Ruled<DataSource>>,
+    pub sink: Option<Ruled<DataSink>>,
+    pub process: RawProcess,
+    /// What has no engine yet.
+    pub later: Vec<RuleRef>,
+}
+
+/// `install_scripts`: whether what a package wants to run at its installation may run.
+pub const SCRIPTS: [(&str, bool); 2] = [("allow", true), ("deny", false)];
+
+const SERVER: &[Key] = &[
+    Key {
+        name: "id",
+        default: "none: it has to be there",
+        about: "The name under which the server is configured.",
+        ..KEY
+    },
+    Key {
+        name: "type",
+        kind: Kind::Word(&["stdio", "http", "sse"]),
+        default: "stdio",
+        about: "How it is reached.",
+        ..KEY
+    },
+    Key {
+        name: "command",
+        default: "what the client's configuration says",
+        merge: "the highest layer that writes it decides, with its `args`",
+        about: "The program; without it the entry only adds to what the client declares.",
+        ..KEY
+    },
+    Key { name: "args", kind: Kind::Whole(&Kind::Text), default: "none", about: "Its arguments.", ..KEY },
+    Key {
+        name: "url",
+        default: "none",
+        about: "Where it is, if it is remote. This version does not enforce it.",
+        ..KEY
+    },
+    Key {
+        name: "tls_fingerprint",
+        default: "none",
+        about: "Of its certificate. This version does not enforce it.",
+        ..KEY
+    },
+    Key {
+        name: "env",
+        kind: Kind::Names(&Kind::Either(&[Kind::Text, Kind::Number(0, u64::MAX), Kind::Flag])),
+        default: "none",
+        about: "Variables that are set for it.",
+        ..KEY
+    },
+    Key {
+        name: "install_scripts",
+        kind: Kind::Word(&["allow", "deny"]),
+        default: "what its profile says, else deny",
+        about: "Whether scripts of its packages may run when they are fetched.",
+        ..KEY
+    },
+    Key { name: "flow", kind: Kind::Map(FLOW), about: "What is known of its data.", ..KEY },
+];
+
+impl Section<McpPolicy> for Servers {
+    const KEYS: &'static [Key] = &[Key {
+        name: "servers",
+        kind: Kind::Whole(&Kind::Process(SERVER)),
+        default: "none",
+        merge: "by `id`, key by key",
+        about: "Servers of one's own, and what holds for those that the client declares.",
+        example: "[{id: github, env_allow: [GITHUB_TOKEN], network: {allow: [uploads.github.com]}}]",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let mut entries: Vec<(ServerId, Server)> = Vec::new();
+        let read = reader.list(fields.find("servers"), server).map(|list| list.value).unwrap_or_default();
+        for Ruled { value: (id, server), rule } in read {
+            if let Some((_, first)) = entries.iter().find(|(known, _)| *known == id) {
+                let help = format!("the first one stands in line {}", first.rule.line);
+                reader.problem_of_rule(&rule, format!("there are two servers `{id}`"), Some(help));
+                continue;
+            }
+            entries.push((id, server));
+        }
+        Self { entries }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        for (id, own) in &self.entries {
+            let slot = below.servers.entry(id.clone()).or_insert_with(|| ServerPolicy::new(&own.rule));
+            if let Some(command) = &own.command {
+                slot.command = Some(command.value.clone());
+                slot.args =
+                    own.args.iter().flat_map(|list| &list.value).map(|arg| arg.value.clone()).collect();
+                slot.rule = own.rule.clone();
+            }
+            slot.env.extend(own.env.iter().flat_map(|env| env.value.clone()));
+            lay(&own.install_scripts, &mut slot.install_scripts);
+            lay(&own.source, &mut slot.source);
+            lay(&own.sink, &mut slot.sink);
+            own.process.merge(&mut slot.process);
+            slot.own.push(own.process.clone());
+            below.not_enforced.extend(own.later.iter().cloned());
+        }
+    }
+
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        if !self.entries.is_empty() {
+            narrowing.profiles = crate::profile::builtin_all().map(|profile| profile.process).collect();
+        }
+        for (id, own) in &self.entries {
+            refuse_gifts(id, own, narrowing);
+            let slot = base.servers.entry(id.clone()).or_insert_with(|| ServerPolicy::new(&own.rule));
+            narrowing.possible = narrowing.profiles.iter().map(|profile| slot.over(profile)).collect();
+            narrowing.limits = limits_for_server();
+            lay(&own.install_scripts, &mut slot.install_scripts);
+            lay(&own.source, &mut slot.source);
+            lay(&own.sink, &mut slot.sink);
+            slot.project = Some(Box::new(own.process.clone()));
+            own.process.narrow(&mut slot.process, narrowing);
+            narrowing.possible.clear();
+            base.not_enforced.extend(own.later.iter().cloned());
+        }
+    }
+
+    fn describe(policy: &McpPolicy, _: &str, lines: &mut Lines) {
+        for (id, server) in &policy.servers {
+            let name = format!("servers.{id}");
+            if let Some(command) = &server.command {
+                let whole = [std::slice::from_ref(command), &server.args].concat().join(" ");
+                lines.add(&format!("{name}.command"), whole, &server.rule);
+            }
+            for variable in server.env.keys() {
+                lines.add(&format!("{name}.env"), variable, &server.rule);
+            }
+            if let Some(source) = &server.source {
+                let word = if source.value == DataSource::Public { "public" } else { "private" };
+                lines.add(&format!("{name}.flow.source"), word, &source.rule);
+            }
+            if let Some(sink) = &server.sink {
+                let word = if sink.value == DataSink::Local { "local" } else { "external" };
+                lines.add(&format!("{name}.flow.sink"), word, &sink.rule);
+            }
+            lines.limits = limits_for_server();
+            server.process.describe(&name, lines);
+        }
+    }
+
+    fn warn(policy: &McpPolicy, warnings: &mut Vec<Ruled<String>>) {
+        policy.servers.values().for_each(|server| server.process.warn(warnings));
+    }
+}
+
+/// What a project cannot say about a server.
+fn refuse_gifts(id: &ServerId, own: &Server, narrowing: &mut Narrowing<'_>) {
+    let starts = [
+        own.command.as_ref().map(|command| &command.rule),
+        own.args.as_ref().map(|args| &args.rule),
+        own.url.as_ref().map(|url| &url.rule),
+    ];
+    if let Some(rule) = starts.into_iter().flatten().next() {
+        narrowing
+            .refuse(rule, format!("a policy inside the project cannot say how server `{id}` is started"));
+    }
+    if let Some(env) = &own.env {
+        let message = format!("a policy inside the project cannot set variables of server `{id}`");
+        narrowing.refuse(&env.rule, message);
+    }
+    if let Some(scripts) = own.install_scripts.as_ref().filter(|scripts| scripts.value) {
+        narrowing.refuse(&scripts.rule, "a policy inside the project cannot let a package run its scripts");
+    }
+    let lax = [
+        own.source.as_ref().filter(|source| source.value == DataSource::Public).map(|source| &source.rule),
+        own.sink.as_ref().filter(|sink| sink.value == DataSink::Local).map(|sink| &sink.rule),
+    ];
+    for rule in lax.into_iter().flatten() {
+        narrowing.refuse(rule, "a policy inside the project cannot vouch for a server");
+    }
+}
+
+impl ServerPolicy {
+    fn new(rule: &RuleRef) -> Self {
+        Self {
+            rule: rule.clone(),
+            command: None,
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            install_scripts: None,
+            source: None,
+            sink: None,
+            process: ProcessPolicy::server_default(),
+            own: Vec::new(),
+            project: None,
+        }
+    }
+
+    /// What the layers write, over what a profile gives.
+    pub(crate) fn over(&self, profile: &ProcessPolicy) -> ProcessPolicy {
+        let mut process = profile.clone();
+        self.own.iter().for_each(|own| own.merge(&mut process));
+        process
+    }
+
+    /// Whether somebody wrote the whole list, such as `network.allow`, so that nothing else belongs to it.
+    #[must_use]
+    pub fn is_whole(&self, key: &str) -> bool {
+        self.own.iter().any(|own| own.written(true).contains(&key))
+            || self.project.as_ref().is_some_and(|project| project.written(false).contains(&key))
+    }
+}
+
+impl RawProcess {
+    /// The lists that are there; only those that replace what is below, if asked.
+    fn written(&self, only_replacing: bool) -> Vec<&'static str> {
+        fn is_there<T>(list: &List<T>, only_replacing: bool) -> bool {
+            list.as_ref().is_some_and(|list| list.replaces || !only_replacing)
+        }
+        let keys = [
+            ("network.allow", is_there(&self.network.allow, only_replacing)),
+            ("network.loopback", is_there(&self.network.loopback, only_replacing)),
+            ("filesystem.write", is_there(&self.filesystem.write, only_replacing)),
+        ];
+        keys.into_iter().filter(|(_, is_there)| *is_there).map(|(key, _)| key).collect()
+    }
+}
+
+fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)> {
+    let fields = reader.known(here, &Kind::Process(SERVER).keys())?;
+    let Some(id) = fields.find("id") else {
+        reader.problem(here, "this server has no id", Some("add `id: NAME`".to_owned()));
+        return None;
+    };
+    let id_text = reader.text(&id);
+    if let Some(text) = &id_text
+        && text.contains(['*', '?', '/'])
+    {
+        let help = "patterns belong into `allowed_servers` and `denied_servers`".to_owned();
+        reader.problem(&id, "a server has one plain name", Some(help));
+    }
+    let single = |reader: &mut Reader<'_>, key: &str| {
+        let here = fields.find(key)?;
+        let text = reader.text(&here)?;
+        Some(reader.ruled(&here, text))
+    };
+    let command = single(reader, "command");
+    let url = single(reader, "url");
+    let args = reader.list(fields.find("args"), |reader, here| reader.any_text(here));
+    let transport = reader.word(fields.find("type"), &[("stdio", false), ("http", true), ("sse", true)]);
+    if let (Some(_), Some(url)) = (&command, &url) {
+        reader.problem_of_rule(&url.rule, "a server has a command or a url, not both", None);
+    }
+    if let (Some(transport), Some(command)) = (&transport, &command)
+        && transport.value
+    {
+        let message = "a server with a command speaks `stdio`";
+        reader.problem_of_rule(&command.rule, message, Some("remove `type`".to_owned()));
+    }
+    if let (None, Some(args)) = (&command, &args) {
+        reader.problem_of_rule(&args.rule, "arguments without a command", Some("add `command:`".to_owned()));
+    }
+    let env = fields.find("env").and_then(|here| environment(reader, &here));
+    let mut later = Vec::new();
+    later.extend(url.as_ref().map(|url| url.rule.clone()));
+    if let Some(here) = fields.find("tls_fingerprint") {
+        reader.text(&here);
+        later.push(reader.rule(&here));
+    }
+    let install_scripts = reader.word(fields.find("install_scripts"), &SCRIPTS);
+    let (source, sink) = flow(reader, fields.find("flow"));
+    let process = RawProcess::read(reader, &fields);
+    let rule = reader.rule(here);
+    let server = Server { rule, command, args, url, env, install_scripts, source, sink, process, later };
+    Some((ServerId(id_text?), server))
+}
+
+fn environment(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<BTreeMap<String, String>>> {
+    let names = reader.names(here)?;
+    let mut map = BTreeMap::new();
+    for (name, entry) in names.all() {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            reader.problem(&entry, "this is not the name of a variable", None);
+        }
+        // A number or a truth value is what a person means by its letters.
+        let text = match &entry.node.value {
+            Value::Integer(value) => Some(value.to_string()),
+            Value::Bool(value) => Some(value.to_string()),
+            _ => reader.any_text(&entry),
+        };
+        if let Some(text) = text {
+            map.insert(name.to_owned(), text);
+        }
+    }
+    Some(reader.ruled(here, map))
+}

@@ -1,0 +1,90 @@
+//! `max_line_bytes` and `request_timeout`: limits of the wire.
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, Reader};
+use crate::section::Section;
+use crate::sections::McpPolicy;
+use crate::units;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Wire {
+    pub max_line_bytes: Option<Ruled<u64>>,
+    /// Milliseconds.
+    pub request_timeout: Option<Ruled<u64>>,
+}
+
+/// Longest line that `max_line_bytes` can ask for.
+const MAX_LINE: u64 = 1 << 30;
+const MIN_LINE: u64 = 1024;
+
+impl Section<McpPolicy> for Wire {
+    const KEYS: &'static [Key] = &[
+        Key {
+            name: "max_line_bytes",
+            kind: Kind::Number(MIN_LINE, MAX_LINE),
+            default: "16777216",
+            about: "Longest message of a client or a server, in bytes.",
+            example: "1048576",
+            ..KEY
+        },
+        Key {
+            name: "request_timeout",
+            kind: Kind::Duration,
+            default: "none: the client decides",
+            about: "How long a request may stay unanswered before it is cancelled; at least `1s`.",
+            example: "5m",
+            ..KEY
+        },
+    ];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        Self {
+            max_line_bytes: reader.number(fields.find("max_line_bytes"), MIN_LINE, MAX_LINE),
+            request_timeout: fields.find("request_timeout").and_then(|here| timeout(reader, here)),
+        }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        if let Some(bytes) = &self.max_line_bytes {
+            below.max_line_bytes = bytes.value;
+            below.note("max_line_bytes", &bytes.rule);
+        }
+        if let Some(timeout) = &self.request_timeout {
+            below.request_timeout_s = Some(timeout.value.div_ceil(1_000));
+            below.note("request_timeout", &timeout.rule);
+        }
+    }
+
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        if let Some(bytes) = self.max_line_bytes.as_ref().filter(|bytes| bytes.value > base.max_line_bytes) {
+            narrowing.refuse(&bytes.rule, "`max_line_bytes` is lower without this file");
+        }
+        if let Some(timeout) = &self.request_timeout
+            && base.request_timeout_s.is_some_and(|in_force| timeout.value.div_ceil(1_000) > in_force)
+        {
+            narrowing.refuse(&timeout.rule, "`request_timeout` is shorter without this file");
+        }
+        self.merge(base);
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        let rule = policy.place_of("max_line_bytes");
+        lines.add(&format!("{name}.max_line_bytes"), units::show_bytes(policy.max_line_bytes), &rule);
+        if let Some(seconds) = policy.request_timeout_s {
+            let rule = policy.place_of("request_timeout");
+            lines.add(&format!("{name}.request_timeout"), format!("{seconds}s"), &rule);
+        }
+    }
+}
+
+fn timeout(reader: &mut Reader<'_>, here: Here<'_>) -> Option<Ruled<u64>> {
+    let duration = reader.duration(Some(here))?;
+    if duration.value < 1_000 {
+        reader.problem_of_rule(&duration.rule, "a request needs at least `1s`", None);
+        return None;
+    }
+    Some(duration)
+}

@@ -1,0 +1,142 @@
+//! Toolchains that users install below their home: where they lie, what of them is a credential, what they cache.
+//! The tables are `policies/toolchains/*.yaml`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// One toolchain. Paths begin with `~/`, `/`, `$NAME` or `${NAME:-default}`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Toolchain {
+    pub id: String,
+    /// What in it PATH leads to.
+    pub why: String,
+    /// One of these exists: the toolchain is there.
+    pub detect: Vec<String>,
+    /// Shown read-only, as far as they exist.
+    #[serde(default)]
+    pub read: Vec<String>,
+    /// Credentials among them.
+    #[serde(default)]
+    pub hide: Vec<String>,
+    /// What it fetched and built: a private writable directory for each project stands there.
+    #[serde(default)]
+    pub cache: Vec<String>,
+    /// Variables that pass when they are set.
+    #[serde(default)]
+    pub env: Vec<String>,
+    /// Variables that are set where they are not.
+    #[serde(default)]
+    pub set: BTreeMap<String, String>,
+}
+
+/// Every table; one that cannot be read is left out, which a test rules out.
+#[must_use]
+pub fn builtin() -> Vec<Toolchain> {
+    FILES.iter().filter_map(|(_, text)| read(text).ok()).collect()
+}
+
+fn read(text: &str) -> Result<Toolchain, String> {
+    serde_saphyr::from_str(text).map_err(|error| error.to_string())
+}
+
+/// A path of a table with its variables filled in. None: a variable without a default is not set, or not to an
+/// absolute path.
+#[must_use]
+pub fn expand(path: &str, home: &str, env: &BTreeMap<String, String>) -> Option<String> {
+    let set = |name: &str| env.get(name).filter(|value| value.starts_with('/')).cloned();
+    if let Some(rest) = path.strip_prefix("${") {
+        let (variable, rest) = rest.split_once('}')?;
+        let (name, default) = variable.split_once(":-")?;
+        let start = set(name).or_else(|| expand(default, home, env))?;
+        return Some(start.trim_end_matches('/').to_owned() + rest);
+    }
+    if let Some(name) = path.strip_prefix('$') {
+        return set(name);
+    }
+    match path.strip_prefix("~/") {
+        Some(rest) => Some(format!("{home}/{rest}")),
+        None => Some(path.to_owned()),
+    }
+}
+
+const FILES: &[(&str, &str)] = &[
+    ("asdf", include_str!("../../../../policies/toolchains/asdf.yaml")),
+    ("browsers", include_str!("../../../../policies/toolchains/browsers.yaml")),
+    ("bun", include_str!("../../../../policies/toolchains/bun.yaml")),
+    ("ccache", include_str!("../../../../policies/toolchains/ccache.yaml")),
+    ("conda", include_str!("../../../../policies/toolchains/conda.yaml")),
+    ("corepack", include_str!("../../../../policies/toolchains/corepack.yaml")),
+    ("deno", include_str!("../../../../policies/toolchains/deno.yaml")),
+    ("dotnet", include_str!("../../../../policies/toolchains/dotnet.yaml")),
+    ("fnm", include_str!("../../../../policies/toolchains/fnm.yaml")),
+    ("gem", include_str!("../../../../policies/toolchains/gem.yaml")),
+    ("ghcup", include_str!("../../../../policies/toolchains/ghcup.yaml")),
+    ("go", include_str!("../../../../policies/toolchains/go.yaml")),
+    ("gradle", include_str!("../../../../policies/toolchains/gradle.yaml")),
+    ("java", include_str!("../../../../policies/toolchains/java.yaml")),
+    ("linuxbrew", include_str!("../../../../policies/toolchains/linuxbrew.yaml")),
+    ("local-bin", include_str!("../../../../policies/toolchains/local-bin.yaml")),
+    ("maven", include_str!("../../../../policies/toolchains/maven.yaml")),
+    ("mise", include_str!("../../../../policies/toolchains/mise.yaml")),
+    ("nix", include_str!("../../../../policies/toolchains/nix.yaml")),
+    ("npm", include_str!("../../../../policies/toolchains/npm.yaml")),
+    ("npm-global", include_str!("../../../../policies/toolchains/npm-global.yaml")),
+    ("nvm", include_str!("../../../../policies/toolchains/nvm.yaml")),
+    ("opam", include_str!("../../../../policies/toolchains/opam.yaml")),
+    ("pip", include_str!("../../../../policies/toolchains/pip.yaml")),
+    ("pipx", include_str!("../../../../policies/toolchains/pipx.yaml")),
+    ("pnpm", include_str!("../../../../policies/toolchains/pnpm.yaml")),
+    ("poetry", include_str!("../../../../policies/toolchains/poetry.yaml")),
+    ("pyenv", include_str!("../../../../policies/toolchains/pyenv.yaml")),
+    ("rbenv", include_str!("../../../../policies/toolchains/rbenv.yaml")),
+    ("rustup", include_str!("../../../../policies/toolchains/rustup.yaml")),
+    ("rvm", include_str!("../../../../policies/toolchains/rvm.yaml")),
+    ("sdkman", include_str!("../../../../policies/toolchains/sdkman.yaml")),
+    ("uv", include_str!("../../../../policies/toolchains/uv.yaml")),
+    ("virtualenv", include_str!("../../../../policies/toolchains/virtualenv.yaml")),
+    ("volta", include_str!("../../../../policies/toolchains/volta.yaml")),
+    ("yarn", include_str!("../../../../policies/toolchains/yarn.yaml")),
+    ("zig-and-others", include_str!("../../../../policies/toolchains/zig-and-others.yaml")),
+];
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn every_table_is_read_and_says_why() {
+        for (name, text) in FILES {
+            let table = read(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(table.id, *name);
+            assert!(table.why.len() > 10 && !table.detect.is_empty(), "{name}");
+            let paths = [&table.detect, &table.read, &table.hide, &table.cache].into_iter().flatten();
+            for path in paths {
+                assert!(
+                    path.starts_with("~/") || path.starts_with('/') || path.starts_with('$'),
+                    "{name}: {path}"
+                );
+                assert!(!path.contains("..") && !path.ends_with('/') && path != "~", "{name}: {path}");
+            }
+        }
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../policies/toolchains");
+        assert_eq!(std::fs::read_dir(directory).unwrap().count(), FILES.len());
+    }
+
+    #[test]
+    fn variables_are_filled_in() {
+        let env: BTreeMap<String, String> =
+            [("A", "/a/"), ("B", "relative")].map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let expand = |path: &str| expand(path, "/home/u", &env);
+        assert_eq!(expand("~/x").as_deref(), Some("/home/u/x"));
+        assert_eq!(expand("/usr/bin").as_deref(), Some("/usr/bin"));
+        assert_eq!(expand("${A:-~/x}/bin").as_deref(), Some("/a/bin"));
+        assert_eq!(expand("${C:-~/x}/bin").as_deref(), Some("/home/u/x/bin"));
+        assert_eq!(expand("${B:-~/x}").as_deref(), Some("/home/u/x"));
+        assert_eq!(expand("$A").as_deref(), Some("/a/"));
+        assert_eq!((expand("$B"), expand("$C")), (None, None));
+    }
+}

@@ -1,0 +1,256 @@
+//! The life of one connection: lines of the proxy become requests, what the server says becomes lines.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::Method;
+use hyper::header::{HeaderMap, HeaderValue};
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
+
+use crate::egress::HttpError;
+use crate::egress::client::{Client, Limits, Request};
+use crate::egress::target::{Refused, Target};
+use crate::mcp::framing::{Frame, LineReader};
+use crate::mcp::jsonrpc::Key;
+use crate::mcp::{ExitInfo, Running};
+
+use super::failure::{self, Failure};
+use super::headers;
+use super::message::Outgoing;
+
+/// Bytes that either side may be ahead of the other.
+const AHEAD: usize = 256 << 10;
+/// Requests that may wait for the server at once.
+const MOST_OPEN: usize = 1024;
+/// How long a message that has no answer may take to be accepted.
+const ACCEPT_LIMIT: Duration = Duration::from_secs(30);
+/// How long the server may take to hear that the session is over.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Where a server is and what it is told.
+#[derive(Clone)]
+pub struct Settings {
+    /// As messages call it.
+    pub server: String,
+    pub client: Client,
+    pub url: String,
+    /// The user's own, for the server's origin alone.
+    pub headers: HeaderMap,
+    /// Said where policy refuses the address: what would allow it.
+    pub remedy: String,
+    /// Longest message of the server, in bytes.
+    pub max_message: usize,
+    /// Tells the user what goes wrong where nobody waits for an answer.
+    pub note: Rc<dyn Fn(&str)>,
+}
+
+/// Begins a connection. Nothing is sent before the first line. Must be called inside a `LocalSet`.
+///
+/// # Errors
+/// When the URL alone shows that nothing may be sent there.
+pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream>, Refused> {
+    let target = settings.client.target(&settings.url)?;
+    // A server may take its time for an answer, and be silent between two events: who asked has limits of his own.
+    let limits = Limits { first_byte: None, idle: None, max_body: None, ..Limits::default() };
+    let client = settings.client.clone().with_limits(limits);
+    let (stdin, input) = duplex(AHEAD);
+    let (output, stdout) = duplex(AHEAD);
+    let (kill, mut killed) = mpsc::unbounded_channel::<()>();
+    let link = Rc::new(Link {
+        settings: Settings { client, ..settings.clone() },
+        endpoint: RefCell::new(target),
+        is_legacy: Cell::new(false),
+        output: Mutex::new(output),
+        session: RefCell::default(),
+        version: RefCell::default(),
+        lost: Notify::new(),
+        open: RefCell::default(),
+        streams: RefCell::default(),
+    });
+    let task = tokio::task::spawn_local(async move {
+        let exit = tokio::select! {
+            exit = link.serve(input) => exit,
+            _ = killed.recv() => ExitInfo { code: 137, cause: "killed".to_owned() },
+        };
+        // They hold the connection as it holds them.
+        link.streams.borrow_mut().abort_all();
+        exit
+    });
+    Ok(Running {
+        stdin,
+        stdout,
+        exit: Box::pin(async move {
+            task.await.unwrap_or_else(|_| ExitInfo { code: u8::MAX, cause: "killed".to_owned() })
+        }),
+        // Nobody listens any more: it has ended already.
+        kill: Box::new(move || {
+            let _ = kill.send(());
+        }),
+    })
+}
+
+/// What the parts of a connection share.
+pub(crate) struct Link {
+    pub settings: Settings,
+    /// Where messages are posted; the older transport names another place than its URL.
+    pub endpoint: RefCell<Target>,
+    /// The server speaks the transport of 2024: everything comes by one stream.
+    pub is_legacy: Cell<bool>,
+    output: Mutex<DuplexStream>,
+    pub session: RefCell<Option<HeaderValue>>,
+    pub version: RefCell<Option<HeaderValue>>,
+    /// The session is over at the server, or its only stream.
+    pub lost: Notify,
+    open: RefCell<HashMap<Key, Open>>,
+    /// Streams that nobody asked for in particular. They end with the connection.
+    pub streams: RefCell<JoinSet<()>>,
+}
+
+struct Open {
+    task: AbortHandle,
+    /// Closing the stream is how it is cancelled.
+    by_closing: bool,
+}
+
+impl Link {
+    async fn serve(self: &Rc<Self>, input: DuplexStream) -> ExitInfo {
+        let mut lines = LineReader::new(input, self.settings.max_message);
+        let mut requests = JoinSet::new();
+        let exit = tokio::select! {
+            () = self.pump(&mut lines, &mut requests) => ExitInfo { code: 0, cause: "exited".to_owned() },
+            () = self.lost.notified() => ExitInfo { code: 0, cause: "it ended the session".to_owned() },
+        };
+        self.streams.borrow_mut().abort_all();
+        requests.abort_all();
+        // Whatever it answers, this side is done.
+        let _ = timeout(FAREWELL, self.end_session()).await;
+        exit
+    }
+
+    /// Until the client has nothing more to say, and its requests are answered.
+    async fn pump(self: &Rc<Self>, lines: &mut LineReader<DuplexStream>, requests: &mut JoinSet<()>) {
+        while !lines.is_at_end() {
+            while let Some(frame) = lines.next_frame() {
+                let Frame::Line(line) = frame else { continue };
+                if let Some(message) = Outgoing::read(line) {
+                    self.take(message, requests).await;
+                }
+            }
+            tokio::select! {
+                _ = lines.fill(), if !lines.is_at_end() => {}
+                Some(_) = requests.join_next(), if !requests.is_empty() => {}
+            }
+        }
+        while requests.join_next().await.is_some() {}
+    }
+
+    async fn take(self: &Rc<Self>, message: Outgoing, requests: &mut JoinSet<()>) {
+        if let Some(key) = &message.cancels
+            && self.cancel(key)
+        {
+            return;
+        }
+        let Some(id) = message.id.clone() else {
+            let starts = message.method == "notifications/initialized" && !self.is_legacy.get();
+            let sent = timeout(ACCEPT_LIMIT, self.exchange(&message)).await;
+            if let Ok(Err(failure)) = &sent {
+                self.complain(failure);
+            }
+            if starts {
+                self.listen();
+            }
+            return;
+        };
+        if message.is_initialize() {
+            // What follows belongs to the session that this begins.
+            if let Err(failure) = self.initialize(&message).await {
+                self.answer(&id, &failure).await;
+            }
+            return;
+        }
+        if self.is_legacy.get() {
+            if let Err(failure) = self.post_legacy(&message).await {
+                self.answer(&id, &failure).await;
+            }
+            return;
+        }
+        if self.open.borrow().len() >= MOST_OPEN {
+            return self.answer(&id, &Failure::TooMany).await;
+        }
+        let link = Rc::clone(self);
+        let (key, by_closing) = (id.key.clone(), message.version.is_some());
+        let task = requests.spawn_local(async move {
+            if let Err(failure) = link.exchange(&message).await {
+                link.answer(&id, &failure).await;
+            }
+            link.open.borrow_mut().remove(&id.key);
+        });
+        self.open.borrow_mut().insert(key, Open { task, by_closing });
+    }
+
+    fn cancel(&self, key: &Key) -> bool {
+        let mut open = self.open.borrow_mut();
+        if open.get(key).is_none_or(|request| !request.by_closing) {
+            return false;
+        }
+        if let Some(request) = open.remove(key) {
+            request.task.abort();
+        }
+        true
+    }
+
+    /// Tells whoever waits that there will be no answer; a lost session ends everything at once instead.
+    async fn answer(&self, id: &crate::mcp::jsonrpc::Id, failure: &Failure) {
+        if matches!(failure, Failure::SessionLost | Failure::Closed) {
+            self.lost.notify_one();
+            return;
+        }
+        let text = self.in_words(failure);
+        // Nobody reads any more.
+        let _ = self.say(failure::reply(&text, id)).await;
+    }
+
+    pub fn complain(&self, failure: &Failure) {
+        if matches!(failure, Failure::SessionLost) {
+            self.lost.notify_one();
+        }
+        (self.settings.note)(&self.in_words(failure));
+    }
+
+    fn in_words(&self, failure: &Failure) -> String {
+        let Settings { server, remedy, .. } = &self.settings;
+        match failure {
+            Failure::Http(HttpError::Refused { .. }) => format!("server '{server}': {failure}; {remedy}"),
+            _ => format!("server '{server}': {failure}"),
+        }
+    }
+
+    /// One line to the proxy.
+    pub async fn say(&self, mut line: Vec<u8>) -> Result<(), Failure> {
+        line.push(b'\n');
+        self.output.lock().await.write_all(&line).await.map_err(|_| Failure::Closed)
+    }
+
+    /// A request to the server, with what belongs to its origin alone.
+    pub fn request(&self, method: Method, headers: HeaderMap, body: Vec<u8>) -> Request {
+        let mut credentials = self.settings.headers.clone();
+        credentials.extend(self.session.borrow().clone().map(|session| (headers::SESSION, session)));
+        let target = self.endpoint.borrow().clone();
+        Request { method, target, headers, credentials, body: body.into(), same_method: true }
+    }
+
+    async fn end_session(&self) {
+        if self.session.borrow().is_none() {
+            return;
+        }
+        let headers = headers::of_stream(self.version.borrow().as_ref());
+        let request = self.request(Method::DELETE, headers, Vec::new());
+        // A server may refuse to be told.
+        let _ = self.settings.client.follow(request).await;
+    }
+}

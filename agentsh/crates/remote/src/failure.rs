@@ -1,0 +1,59 @@
+//! Why a message has no answer, in words for whoever waits for it.
+
+use hyper::StatusCode;
+
+use crate::egress::HttpError;
+use crate::json;
+use crate::mcp::jsonrpc::Id;
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Http(HttpError),
+    Status(StatusCode),
+    /// The server does not know the session any more: the next one begins with a new handshake.
+    SessionLost,
+    Kind(String),
+    NotJson,
+    TooLong(usize),
+    NoAnswer,
+    TooMany,
+    /// The older transport names a place to post to, and it is somewhere else.
+    Elsewhere,
+    /// The proxy is gone.
+    Closed,
+}
+
+impl From<HttpError> for Failure {
+    fn from(error: HttpError) -> Self {
+        Self::Http(error)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Http(error) => write!(f, "{error}"),
+            Self::Status(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => write!(
+                f,
+                "it answered HTTP {status}: it wants credentials, or others; --header 'Authorization: Bearer ${{NAME}}' \
+                 sends what the variable NAME holds"
+            ),
+            Self::Status(status) => write!(f, "it answered HTTP {status}"),
+            Self::SessionLost => f.write_str("it ended the session"),
+            Self::Kind(kind) => write!(f, "its answer is neither JSON nor a stream of events, but '{kind}'"),
+            Self::NotJson => f.write_str("its answer is not JSON"),
+            Self::TooLong(limit) => write!(f, "its message has more than {limit} bytes"),
+            Self::NoAnswer => f.write_str("it ended the answer before the response"),
+            Self::TooMany => f.write_str("too many of its answers are waited for"),
+            Self::Elsewhere => f.write_str("it wants messages to be sent to another origin"),
+            Self::Closed => f.write_str("the connection is closed"),
+        }
+    }
+}
+
+/// What the one who asked is told in the server's place.
+pub(crate) fn reply(text: &str, id: &Id) -> Vec<u8> {
+    let message = json::spell(text);
+    format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32000,"message":"{message}"}}}}"#, id.spelled)
+        .into_bytes()
+}

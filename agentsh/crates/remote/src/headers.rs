@@ -1,0 +1,72 @@
+//! What stands beside a message: who asks, in which session, by which revision.
+
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+
+use crate::egress::base64::base64;
+
+use super::message::Outgoing;
+
+pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(crate) const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(crate) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const EVENTS: &str = "text/event-stream";
+
+pub(crate) fn of_message(message: &Outgoing, version: Option<&HeaderValue>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    let Some(own) = message.version.as_deref().and_then(|own| HeaderValue::from_str(own).ok()) else {
+        headers.extend(version.map(|version| (VERSION, version.clone())));
+        return headers;
+    };
+    headers.insert(VERSION, own);
+    headers.extend(HeaderValue::from_str(&spelled(&message.method)).ok().map(|value| (METHOD, value)));
+    let named = matches!(message.method.as_str(), "tools/call" | "prompts/get" | "resources/read");
+    let name = message.name.as_deref().filter(|_| named);
+    headers.extend(name.and_then(|name| Some((NAME, HeaderValue::from_str(&spelled(name)).ok()?))));
+    headers
+}
+
+pub(crate) fn of_stream(version: Option<&HeaderValue>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static(EVENTS));
+    headers.extend(version.map(|version| (VERSION, version.clone())));
+    headers
+}
+
+/// As the specification writes a value that a header cannot hold as it is.
+fn spelled(value: &str) -> String {
+    let is_plain = value.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) && value.trim() == value;
+    if is_plain && !value.starts_with("=?base64?") {
+        return value.to_owned();
+    }
+    format!("=?base64?{}?=", base64(value.as_bytes()))
+}
+
+/// The media type alone.
+pub(crate) fn kind(headers: &HeaderMap) -> String {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+    use super::*;
+
+    #[test]
+    fn requests_without_a_session_repeat_themselves_in_headers() {
+        let line = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"größe","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+        let headers = of_message(&Outgoing::read(line.as_bytes()).unwrap(), None);
+        assert_eq!(headers[&VERSION], "2026-07-28");
+        assert_eq!(headers[&METHOD], "tools/call");
+        assert_eq!(headers[&NAME], "=?base64?Z3LDtsOfZQ==?=");
+        let line = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}"#;
+        let version = HeaderValue::from_static("2025-06-18");
+        let headers = of_message(&Outgoing::read(line.as_bytes()).unwrap(), Some(&version));
+        assert_eq!((headers.get(&VERSION), headers.get(&METHOD)), (Some(&version), None));
+    }
+}

@@ -1,0 +1,19 @@
+//! MCP servers behind a URL, as the proxy sees any server: lines in, lines out, an exit, a way to kill it.
+//!
+//! [`sse`] cuts a stream into events, `headers` says what stands beside a message, `exchange` posts one message and takes its
+//! answer, `streams` reads events and takes up a stream that broke off, `driver` is the life of one connection. A message is
+//! never read into types: what arrives is written on as it was spelled.
+
+use agentsh_base::json;
+use agentsh_egress as egress;
+use agentsh_mcp as mcp;
+
+mod driver;
+mod exchange;
+mod failure;
+mod headers;
+mod message;
+pub mod sse;
+mod streams;
+
+pub use driver::{Settings, connect};

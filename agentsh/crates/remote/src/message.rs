@@ -1,0 +1,53 @@
+//! What has to be known of a message that is sent: its id, its method, and what the newer protocol repeats in headers.
+
+use crate::json::{self, Json};
+use crate::mcp::jsonrpc::{Id, Key, Message, classify};
+
+/// Names the revision in each request of the protocol without sessions.
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub line: Vec<u8>,
+    /// Of a request.
+    pub id: Option<Id>,
+    pub method: String,
+    /// What `params.name` or `params.uri` says.
+    pub name: Option<String>,
+    /// The revision, where the message itself names it: it belongs to no session then.
+    pub version: Option<String>,
+    /// Of a cancellation.
+    pub cancels: Option<Key>,
+}
+
+impl Outgoing {
+    /// None for what is no message; the proxy sends none such.
+    pub fn read(line: &[u8]) -> Option<Self> {
+        let tree = json::read(line).ok()?;
+        let (id, method, params) = match classify(&tree).ok()? {
+            Message::Request { id, method, params } => (Some(id), method.into_owned(), params),
+            Message::Notification { method, params } => (None, method.into_owned(), params),
+            Message::Response { .. } => (None, String::new(), None),
+        };
+        let text = |name: &str| Some(params?.member(name)?.as_text()?.into_owned());
+        let version = params.and_then(|params| params.member("_meta")?.member(VERSION)?.as_text());
+        let cancels = params.filter(|_| method == "notifications/cancelled");
+        Some(Self {
+            line: line.to_vec(),
+            name: text("name").or_else(|| text("uri")),
+            version: version.map(std::borrow::Cow::into_owned),
+            cancels: cancels.and_then(|params| Some(Id::from_json(params.member("requestId")?).ok()?.key)),
+            id,
+            method,
+        })
+    }
+
+    pub fn is_initialize(&self) -> bool {
+        self.id.is_some() && self.method == "initialize"
+    }
+}
+
+/// Whether a message of the server answers the request with this id.
+pub(crate) fn answers(tree: &Json<'_>, id: &Id) -> bool {
+    matches!(classify(tree), Ok(Message::Response { id: Some(own), .. }) if own.key == id.key)
+}

@@ -1,0 +1,182 @@
+//! Streams of events: read to their end, and taken up again where they broke off.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::header::HeaderValue;
+use hyper::{Method, StatusCode};
+use tokio::time::{sleep, timeout};
+
+use crate::egress::client::Response;
+
+use super::driver::Link;
+use super::failure::Failure;
+use super::headers;
+use super::message::Outgoing;
+use super::sse::{Event, Framer};
+
+/// The wait before a stream is taken up again, unless the server says another.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How often in a row a stream is taken up again without anything new.
+const TRIES: u32 = 5;
+/// What follows an answer is read for this long, so that the connection can serve the next request.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+impl Link {
+    /// Hands on the events of an answer, across breaks, until the request is answered or the stream is over.
+    pub async fn events(
+        self: &Rc<Self>,
+        answer: Response,
+        asked: Option<&Outgoing>,
+    ) -> Result<bool, Failure> {
+        let mut framer = Framer::new(self.settings.max_message);
+        let mut answer = Some(answer);
+        let mut tries = 0;
+        loop {
+            if let Some(mut answer) = answer.take()
+                && self.read(&mut answer, &mut framer, asked, &mut tries).await?
+            {
+                return Ok(true);
+            }
+            let Some(last) = framer.last_id().and_then(|id| HeaderValue::from_str(id).ok()) else {
+                return Ok(false);
+            };
+            if tries >= TRIES {
+                return Ok(false);
+            }
+            sleep(wait(framer.retry(), tries)).await;
+            tries += 1;
+            answer = self.resume(last).await?;
+            // Half an event of the stream before is no event of this one.
+            framer = framer.again();
+        }
+    }
+
+    /// Opens the stream by which the server speaks unasked, if it has one, for as long as the connection lives.
+    pub fn listen(self: &Rc<Self>) {
+        let link = Rc::clone(self);
+        self.streams.borrow_mut().spawn_local(async move {
+            let mut framer = Framer::new(link.settings.max_message);
+            let mut tries = 0;
+            loop {
+                let last = framer.last_id().and_then(|id| HeaderValue::from_str(id).ok());
+                match link.open_stream(last).await {
+                    Ok(Some(mut answer)) => {
+                        if let Err(failure) = link.read(&mut answer, &mut framer, None, &mut tries).await {
+                            return link.complain(&failure);
+                        }
+                        framer = framer.again();
+                    }
+                    // It has none, which is its right.
+                    Ok(None) => return,
+                    Err(Failure::SessionLost) => return link.lost.notify_one(),
+                    Err(_) => {}
+                }
+                sleep(wait(framer.retry(), tries)).await;
+                tries += 1;
+            }
+        });
+    }
+
+    /// The transport of 2024: one stream for everything, whose first event says where messages are posted. False when the
+    /// server does not speak it either.
+    pub async fn open_legacy(self: &Rc<Self>) -> Result<bool, Failure> {
+        let Some(mut answer) = self.open_stream(None).await? else { return Ok(false) };
+        let mut framer = Framer::new(self.settings.max_message);
+        let mut events = Vec::new();
+        while events.is_empty() {
+            let Some(bytes) = answer.chunk().await? else { return Ok(false) };
+            framer.push(&bytes, &mut events).map_err(|_| Failure::TooLong(self.settings.max_message))?;
+        }
+        let place = events.remove(0);
+        let here = self.endpoint.borrow().clone();
+        let named = std::str::from_utf8(&place.data).ok().filter(|_| place.name == b"endpoint");
+        let Some(named) = named else { return Ok(false) };
+        let endpoint = here.redirected(named, 0, self.settings.client.rules());
+        let endpoint = endpoint.map_err(|why| crate::egress::HttpError::refused(here.name(), why))?;
+        if !endpoint.same_origin(&here) {
+            return Err(Failure::Elsewhere);
+        }
+        *self.endpoint.borrow_mut() = endpoint;
+        self.is_legacy.set(true);
+        for event in events {
+            self.on_event(&event, None).await?;
+        }
+        let link = Rc::clone(self);
+        self.streams.borrow_mut().spawn_local(async move {
+            let mut tries = 0;
+            if let Err(failure) = link.read(&mut answer, &mut framer, None, &mut tries).await {
+                link.complain(&failure);
+            }
+            // There is no second one: whoever waits is told, and the next call begins anew.
+            link.lost.notify_one();
+        });
+        Ok(true)
+    }
+
+    async fn resume(&self, last: HeaderValue) -> Result<Option<Response>, Failure> {
+        match self.open_stream(Some(last)).await {
+            Ok(None) => Err(Failure::NoAnswer),
+            Err(Failure::Http(error)) if !error.is_permanent() => Ok(None),
+            other => other,
+        }
+    }
+
+    /// None when the server has no such stream.
+    async fn open_stream(&self, last: Option<HeaderValue>) -> Result<Option<Response>, Failure> {
+        let mut headers = headers::of_stream(self.version.borrow().as_ref());
+        headers.extend(last.map(|last| (headers::LAST_EVENT, last)));
+        let answer = self.settings.client.follow(self.request(Method::GET, headers, Vec::new())).await?;
+        match answer.status {
+            StatusCode::NOT_FOUND if self.session.borrow().is_some() => Err(Failure::SessionLost),
+            StatusCode::OK if headers::kind(&answer.headers) == headers::EVENTS => Ok(Some(answer)),
+            status if status.is_server_error() => Err(Failure::Status(status)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Until the stream ends, or shortly after the answer. Whether the answer was there.
+    async fn read(
+        &self,
+        answer: &mut Response,
+        framer: &mut Framer,
+        asked: Option<&Outgoing>,
+        tries: &mut u32,
+    ) -> Result<bool, Failure> {
+        let mut answered = false;
+        loop {
+            let next = answer.chunk();
+            let next = if answered {
+                let Ok(next) = timeout(LAST_WORDS, next).await else { return Ok(true) };
+                next
+            } else {
+                next.await
+            };
+            let bytes = match next {
+                Ok(Some(bytes)) => bytes,
+                // A stream that broke off has ended, too: what its end means is decided above.
+                Ok(None) | Err(_) => return Ok(answered),
+            };
+            let mut events = Vec::new();
+            let pushed = framer.push(&bytes, &mut events);
+            for event in events {
+                *tries = 0;
+                answered |= self.on_event(&event, asked).await?;
+            }
+            pushed.map_err(|_| Failure::TooLong(self.settings.max_message))?;
+        }
+    }
+
+    async fn on_event(&self, event: &Event, asked: Option<&Outgoing>) -> Result<bool, Failure> {
+        // An event without data says where the stream is; one with another name is none of the protocol.
+        if !event.name.is_empty() || event.data.trim_ascii().is_empty() {
+            return Ok(false);
+        }
+        self.hand_on(&event.data, asked).await
+    }
+}
+
+fn wait(asked: Option<Duration>, tries: u32) -> Duration {
+    asked.unwrap_or(FIRST_WAIT * 2u32.saturating_pow(tries.min(5))).min(LONGEST_WAIT)
+}

@@ -1,0 +1,346 @@
+//! Control groups: memory and CPU limits, and one write that kills everything.
+//!
+//! Three kinds of host: version 2 with controllers, a hybrid whose controllers live in version 1 (then version
+//! 2 still gives `cgroup.kill` and a race-free birth), and no access at all (an ordinary user): rlimits and the
+//! watchdog hold the limits there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Where this process's cgroups are, per hierarchy; found once per session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hierarchies {
+    /// Version 2, and whether it carries the memory controller.
+    unified: Option<PathBuf>,
+    unified_memory: bool,
+    /// Version 1 directories of the controllers.
+    memory: Option<PathBuf>,
+    cpu: Option<PathBuf>,
+}
+
+/// What one sandbox may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    pub memory_bytes: u64,
+    pub cpu_percent: Option<u64>,
+}
+
+/// The cgroups of one sandbox. Removed when dropped, after everything inside was killed.
+#[derive(Debug)]
+pub struct Cgroup {
+    unified: Option<(PathBuf, OwnedFd)>,
+    legacy: Vec<PathBuf>,
+    /// `tasks` files of the version 1 directories, for init to join.
+    tasks: Vec<OwnedFd>,
+    pub memory_held: bool,
+    pub cpu_held: bool,
+}
+
+impl Hierarchies {
+    /// Reads what is mounted and where this process stands.
+    #[must_use]
+    pub fn find() -> Self {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let memberships = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self::from_text(&mounts, &memberships)
+    }
+
+    fn from_text(mounts: &str, memberships: &str) -> Self {
+        let mut found = Self::default();
+        for line in mounts.lines() {
+            let Some((left, right)) = line.split_once(" - ") else { continue };
+            let Some(mount_point) = left.split(' ').nth(4) else { continue };
+            let mut right = right.split(' ');
+            let (kind, options) = (right.next(), right.nth(1).unwrap_or_default());
+            let place = |controller: &str| {
+                let own = membership(memberships, controller)?;
+                Some(Path::new(mount_point).join(own.trim_start_matches('/')))
+            };
+            match kind {
+                Some("cgroup2") => {
+                    found.unified = place("").map(|own| home_of_sandboxes(&own, Path::new(mount_point)))
+                }
+                Some("cgroup") if options.split(',').any(|option| option == "memory") => {
+                    found.memory = place("memory")
+                }
+                Some("cgroup") if options.split(',').any(|option| option == "cpu") => {
+                    found.cpu = place("cpu")
+                }
+                _ => {}
+            }
+        }
+        found.unified_memory = found.unified.as_ref().is_some_and(|directory| {
+            fs::read_to_string(directory.join("cgroup.controllers"))
+                .is_ok_and(|list| list.split_whitespace().any(|c| c == "memory"))
+        });
+        found
+    }
+
+    /// The same with one more version 2 directory in between: what is attached to it holds for every sandbox that is
+    /// made from the answer.
+    ///
+    /// # Errors
+    /// When there is no version 2 hierarchy, or no directory may be made in it.
+    pub fn below(&self, name: &str) -> io::Result<(Self, Parent)> {
+        let above = self.unified.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        if self.unified_memory {
+            enable_controllers(above);
+        }
+        let directory = above.join(name);
+        let descriptor = make(&directory)?;
+        Ok((Self { unified: Some(directory.clone()), ..self.clone() }, Parent { directory, descriptor }))
+    }
+
+    /// Whether a cgroup that holds memory can be made here, as far as permissions tell.
+    #[must_use]
+    pub fn may_hold_memory(&self) -> bool {
+        let unified = self.unified.as_ref().filter(|_| self.unified_memory);
+        [unified, self.memory.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|directory| rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok())
+    }
+
+    /// Makes the version 2 group of one sandbox, into which pid 1 is born. None is no failure: what is missing is told by
+    /// the fields. [`Hierarchies::complete`] makes the others.
+    #[must_use]
+    pub fn create(&self, name: &str, quota: Quota) -> Cgroup {
+        let mut cgroup = Cgroup {
+            unified: None,
+            legacy: Vec::new(),
+            tasks: Vec::new(),
+            memory_held: false,
+            cpu_held: false,
+        };
+        if let Some(parent) = &self.unified {
+            if self.unified_memory {
+                enable_controllers(parent);
+            }
+            let directory = parent.join(name);
+            if let Ok(descriptor) = make(&directory) {
+                cgroup.memory_held =
+                    write(&directory.join("memory.max"), &quota.memory_bytes.to_string()).is_ok();
+                if cgroup.memory_held {
+                    // Without swap the limit is what it says; a host without swap accounting lacks the file.
+                    let _ = write(&directory.join("memory.swap.max"), "0");
+                }
+                if let Some(percent) = quota.cpu_percent {
+                    let text = format!("{} 100000", percent * 1000);
+                    cgroup.cpu_held = write(&directory.join("cpu.max"), &text).is_ok();
+                }
+                cgroup.unified = Some((directory, descriptor));
+            }
+        }
+        cgroup
+    }
+
+    /// Makes the version 1 groups that hold what the version 2 one cannot. Pid 1 joins them itself, so they may be made
+    /// while it is born.
+    pub fn complete(&self, cgroup: &mut Cgroup, name: &str, quota: Quota) {
+        if !cgroup.memory_held {
+            let files = [("memory.limit_in_bytes", quota.memory_bytes.to_string())];
+            cgroup.memory_held = cgroup.join_legacy(self.memory.as_deref(), name, &files);
+            if let (true, Some(directory)) = (cgroup.memory_held, cgroup.legacy.last()) {
+                // Memory and swap together; a host without swap accounting lacks the file.
+                let _ =
+                    write(&directory.join("memory.memsw.limit_in_bytes"), &quota.memory_bytes.to_string());
+            }
+        }
+        if let (Some(percent), false) = (quota.cpu_percent, cgroup.cpu_held) {
+            let files = [
+                ("cpu.cfs_period_us", "100000".to_owned()),
+                ("cpu.cfs_quota_us", (percent * 1000).to_string()),
+            ];
+            cgroup.cpu_held = cgroup.join_legacy(self.cpu.as_deref(), name, &files);
+        }
+    }
+}
+
+impl Cgroup {
+    /// The directory into which pid 1 is born.
+    #[must_use]
+    pub fn unified(&self) -> Option<BorrowedFd<'_>> {
+        self.unified.as_ref().map(|(_, descriptor)| descriptor.as_fd())
+    }
+
+    /// Where the processes of the sandbox can be stopped.
+    #[must_use]
+    pub fn directory(&self) -> Option<&Path> {
+        self.unified.as_ref().map(|(directory, _)| directory.as_path())
+    }
+
+    /// Files by which init joins the version 1 groups; taken once.
+    pub fn take_tasks(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.tasks)
+    }
+
+    /// How often processes had to wait because the CPU quota of a period was used up; None without such a quota.
+    #[must_use]
+    pub fn times_throttled(&self) -> Option<u64> {
+        let unified = self.unified.iter().map(|(directory, _)| directory);
+        unified.chain(&self.legacy).find_map(|directory| {
+            let text = fs::read_to_string(directory.join("cpu.stat")).ok()?;
+            text.lines().find_map(|line| line.strip_prefix("nr_throttled ")?.parse().ok())
+        })
+    }
+
+    /// Whether the kernel ended a process because the limit on memory was reached.
+    #[must_use]
+    pub fn was_out_of_memory(&self) -> bool {
+        let unified = self.unified.iter().map(|(directory, _)| directory.join("memory.events"));
+        let legacy = self.legacy.iter().map(|directory| directory.join("memory.oom_control"));
+        unified.chain(legacy).filter_map(|file| fs::read_to_string(file).ok()).any(|text| {
+            let count =
+                text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok());
+            count.is_some_and(|count| count > 0)
+        })
+    }
+
+    fn join_legacy(&mut self, parent: Option<&Path>, name: &str, files: &[(&str, String)]) -> bool {
+        let Some(directory) = parent.map(|parent| parent.join(name)) else { return false };
+        if make(&directory).is_err() {
+            return false;
+        }
+        self.legacy.push(directory.clone());
+        let limited = files.iter().all(|(file, value)| write(&directory.join(file), value).is_ok());
+        let tasks = OpenOptions::new().write(true).open(directory.join("tasks"));
+        match (limited, tasks) {
+            (true, Ok(tasks)) => {
+                self.tasks.push(tasks.into());
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        if let Some((directory, _)) = &self.unified {
+            let _ = write(&directory.join("cgroup.kill"), "1");
+        }
+        for directory in self.unified.iter().map(|(directory, _)| directory).chain(&self.legacy) {
+            // A killed process leaves its cgroup a moment after it is reaped. What is still busy after that moment
+            // is swept by a later run.
+            for _ in 0..10 {
+                match fs::remove_dir(directory) {
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
+                    _ => break,
+                }
+            }
+        }
+    }
+}
+
+/// A directory above the cgroups of sandboxes. Removed when dropped, if they are gone.
+#[derive(Debug)]
+pub struct Parent {
+    directory: PathBuf,
+    descriptor: OwnedFd,
+}
+
+impl AsFd for Parent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        // What is still busy is swept by a later run.
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+/// Removes cgroups that a killed agentsh left behind: empty ones of our name pattern whose process is gone.
+pub fn sweep(hierarchies: &Hierarchies) {
+    for parent in [&hierarchies.unified, &hierarchies.memory, &hierarchies.cpu].into_iter().flatten() {
+        let Ok(entries) = fs::read_dir(parent) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let owner = name
+                .to_str()
+                .and_then(|name| name.strip_prefix("agentsh-"))
+                .and_then(|rest| rest.split('-').next());
+            let gone =
+                owner.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists());
+            if gone {
+                for inner in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+                    let _ = fs::remove_dir(inner.path());
+                }
+                let _ = fs::remove_dir(entry.path());
+            }
+        }
+    }
+}
+
+/// Where sandboxes get their cgroups: a cgroup that holds processes cannot hand controllers down, so beside our own
+/// one where its parent hands memory down, else below it.
+fn home_of_sandboxes(own: &Path, mount_point: &Path) -> PathBuf {
+    let hands_down = |directory: &Path| {
+        fs::read_to_string(directory.join("cgroup.subtree_control"))
+            .is_ok_and(|list| list.split_whitespace().any(|controller| controller == "memory"))
+    };
+    match own.parent() {
+        Some(parent) if own != mount_point && hands_down(parent) => parent.to_owned(),
+        _ => own.to_owned(),
+    }
+}
+
+/// The path of this process in one hierarchy: `controller` is empty for version 2.
+fn membership<'t>(memberships: &'t str, controller: &str) -> Option<&'t str> {
+    memberships.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        controllers.split(',').any(|name| name == controller).then_some(path)
+    })
+}
+
+fn make(directory: &Path) -> io::Result<OwnedFd> {
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        other => other?,
+    }
+    Ok(File::open(directory)?.into())
+}
+
+/// Children get controllers only if their parent hands them down. Refused where the parent holds processes
+/// itself; the limits then cannot be written, which is noticed and reported.
+fn enable_controllers(parent: &Path) {
+    let _ = write(&parent.join("cgroup.subtree_control"), "+memory +pids +cpu");
+}
+
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(file)?.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+        32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+        41 31 0:38 / /nowhere/unified rw,relatime - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn a_hybrid_host_is_read() {
+        let found = Hierarchies::from_text(HYBRID, "5:memory:/user/one\n3:cpu,cpuacct:/\n0::/user.slice\n");
+        assert_eq!(found.unified.as_deref(), Some(Path::new("/nowhere/unified/user.slice")));
+        assert_eq!(found.memory.as_deref(), Some(Path::new("/sys/fs/cgroup/memory/user/one")));
+        assert_eq!(found.cpu.as_deref(), Some(Path::new("/sys/fs/cgroup/cpu")));
+        assert!(!found.unified_memory);
+    }
+
+    #[test]
+    fn a_host_without_cgroups_gives_a_cgroup_that_holds_nothing() {
+        let found = Hierarchies::from_text("", "");
+        let quota = Quota { memory_bytes: 1, cpu_percent: Some(1) };
+        let mut cgroup = found.create("x", quota);
+        found.complete(&mut cgroup, "x", quota);
+        assert!(!cgroup.memory_held && !cgroup.cpu_held && cgroup.unified().is_none());
+    }
+}

@@ -1,0 +1,302 @@
+//! Where a configuration of git says that other files are: hooks, further configurations, the working tree.
+//!
+//! Read as `git-config(1)` describes the format. Where git would stop with an error, reading goes on: whatever might be
+//! meant is better guarded than overlooked.
+
+use std::str::Chars;
+
+/// Paths as they are written, with quotes and escapes taken off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GitConfig {
+    /// `core.hooksPath`.
+    pub hooks: Vec<String>,
+    /// `include.path` and every `includeIf.*.path`, whether or not its condition holds.
+    pub includes: Vec<String>,
+    /// `core.worktree`.
+    pub worktrees: Vec<String>,
+    /// Values of everything else that may be a command.
+    pub commands: Vec<String>,
+}
+
+/// One variable as it is written, with quotes and escapes taken off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// In lower case.
+    pub section: String,
+    /// Between the quotes of `[section "sub"]`, or behind the point of `[section.sub]`.
+    pub subsection: Option<String>,
+    /// In lower case.
+    pub key: String,
+    /// None: the key stands alone, which git reads as true.
+    pub value: Option<String>,
+}
+
+#[must_use]
+pub fn parse(text: &str) -> GitConfig {
+    let mut found = GitConfig::default();
+    for entry in entries(text) {
+        let places = match (entry.section.as_str(), entry.key.as_str()) {
+            ("core", "hookspath") => &mut found.hooks,
+            ("core", "worktree") => &mut found.worktrees,
+            ("include" | "includeif", "path") => &mut found.includes,
+            _ if entry.is_harmless() => continue,
+            _ => &mut found.commands,
+        };
+        places.extend(entry.value.filter(|value| !value.is_empty()));
+    }
+    found
+}
+
+impl Entry {
+    /// Whether git runs nothing because of it, and goes nowhere else for what it runs. What is not known is not harmless.
+    #[must_use]
+    pub fn is_harmless(&self) -> bool {
+        let value = self.value.as_deref().unwrap_or_default();
+        let plain_address = || !value.starts_with('-') && !value.contains("::");
+        match self.section.as_str() {
+            "core" => matches!(
+                self.key.as_str(),
+                "repositoryformatversion"
+                    | "filemode"
+                    | "bare"
+                    | "logallrefupdates"
+                    | "ignorecase"
+                    | "precomposeunicode"
+                    | "symlinks"
+                    | "autocrlf"
+                    | "eol"
+                    | "safecrlf"
+                    | "quotepath"
+                    | "sparsecheckout"
+                    | "sparsecheckoutcone"
+                    | "longpaths"
+                    | "abbrev"
+            ),
+            "remote" => match self.key.as_str() {
+                "url" | "pushurl" => plain_address(),
+                "fetch" | "push" | "tagopt" | "prune" | "mirror" | "promisor" | "partialclonefilter" => true,
+                _ => false,
+            },
+            "branch" => {
+                matches!(self.key.as_str(), "remote" | "merge" | "rebase" | "pushremote" | "description")
+            }
+            "submodule" => match self.key.as_str() {
+                "url" => plain_address(),
+                "active" | "branch" | "path" | "recurse" | "ignore" => true,
+                _ => false,
+            },
+            "user" | "author" | "committer" => matches!(self.key.as_str(), "name" | "email"),
+            "extensions" => matches!(self.key.as_str(), "objectformat" | "refstorage" | "partialclone"),
+            "init" | "pull" | "rebase" | "color" | "advice" | "push" | "fetch" | "status" | "lfs" => {
+                !value.contains(['/', '!'])
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Every variable, in its order.
+#[must_use]
+pub fn entries(text: &str) -> Vec<Entry> {
+    let mut found = Vec::new();
+    let mut section = String::new();
+    let mut subsection = None;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '#' | ';' => drop(letters.find(|letter| *letter == '\n')),
+            '[' => (section, subsection) = header(&mut letters),
+            letter if letter.is_whitespace() => {}
+            letter => {
+                let (key, is_last) = key(letter, &mut letters);
+                let value = (!is_last).then(|| value(&mut letters));
+                found.push(Entry { section: section.clone(), subsection: subsection.clone(), key, value });
+            }
+        }
+    }
+    found
+}
+
+/// Behind the `[` of `[name]`, `[name "sub"]` or `[name.sub]`, up to its end or that of the line: the name, and what
+/// stands behind it.
+fn header(letters: &mut Chars<'_>) -> (String, Option<String>) {
+    let mut name = String::new();
+    let mut sub = None::<String>;
+    let mut is_name = true;
+    let mut quoted = false;
+    let mut escaped = false;
+    for letter in letters.by_ref() {
+        match letter {
+            '\n' => break,
+            ']' if !quoted => return (name, sub),
+            '"' if !escaped => quoted = !quoted,
+            // A backslash in front of a letter is dropped.
+            '\\' if quoted && !escaped => {}
+            letter if quoted => sub.get_or_insert_default().push(letter),
+            letter if !is_name && !letter.is_whitespace() => {
+                sub.get_or_insert_default().push(letter.to_ascii_lowercase());
+            }
+            _ => {}
+        }
+        escaped = quoted && letter == '\\' && !escaped;
+        is_name &= !letter.is_whitespace() && !matches!(letter, '.' | '"');
+        if is_name {
+            name.push(letter.to_ascii_lowercase());
+        }
+    }
+    (String::new(), None)
+}
+
+/// Up to the `=`, or the end of the line: then it is the last of it.
+fn key(first: char, letters: &mut Chars<'_>) -> (String, bool) {
+    let mut key = String::from(first.to_ascii_lowercase());
+    for letter in letters.by_ref() {
+        match letter {
+            '\n' => return (key, true),
+            '=' => return (key.trim_end().to_owned(), false),
+            other => key.push(other.to_ascii_lowercase()),
+        }
+    }
+    (key, true)
+}
+
+/// Up to the end of the line or a comment, without quotes, and without blanks at the ends that were not quoted. A
+/// backslash at the end of a line goes on in the next, but not in a comment.
+fn value(letters: &mut Chars<'_>) -> String {
+    let mut out = String::new();
+    // Length up to the last letter that is not a blank, or was quoted.
+    let mut kept = 0;
+    let mut quoted = false;
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\n' => break,
+            '#' | ';' if !quoted => {
+                letters.find(|letter| *letter == '\n');
+                break;
+            }
+            '"' => {
+                quoted = !quoted;
+                kept = out.len();
+            }
+            '\\' => {
+                match letters.next() {
+                    Some('\n') | None => {}
+                    Some('n') => out.push('\n'),
+                    Some('t') => out.push('\t'),
+                    Some('b') => out.push('\u{8}'),
+                    Some(other) => out.push(other),
+                }
+                kept = out.len();
+            }
+            blank if blank.is_whitespace() && !quoted => {
+                if !out.is_empty() {
+                    out.push(blank);
+                }
+            }
+            other => {
+                out.push(other);
+                kept = out.len();
+            }
+        }
+    }
+    out.truncate(kept);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hooks(text: &str) -> Vec<String> {
+        parse(text).hooks
+    }
+
+    #[test]
+    fn hooks_are_found_however_they_are_written() {
+        for text in [
+            "[core]\n\thooksPath = .githooks\n",
+            "[core] hooksPath=.githooks",
+            "[CORE]\r\nHOOKSPATH\t=\t.githooks ; comment\r\n",
+            "\u{feff}[core]\nhookspath = \".githooks\" # comment",
+            "[a \"]\\\"\"] x = 1\n[core] [core] hooksPath = .git\"hooks\"",
+            "[core]\nhooksPath = \\\n.githooks",
+            "[core]\nhooksPath = .git\\\nhooks\nother = 1",
+            "[core]\nhooksPath = .git\\\r\nhooks",
+            "[core]\n# comment \\\nhooksPath = .githooks",
+            "[core]\nother = 1 ; comment \\\nhooksPath = .githooks",
+            "[core]\nother\nhooksPath = .githooks",
+            "[core]\n[broken\n[core]hooksPath = .githooks",
+        ] {
+            assert_eq!(hooks(text), [".githooks"], "{text:?}");
+        }
+        assert_eq!(hooks("[core]\nhooksPath = a\nhooksPath = b"), ["a", "b"]);
+        assert_eq!(hooks("[core]\nhooksPath = \" a # b \"  "), [" a # b "]);
+        // Blanks before a quote or the end of a continued line are kept.
+        assert_eq!(hooks("[core]\nhooksPath = a \"\" \nhooksPath = a \\\n"), ["a ", "a "]);
+    }
+
+    #[test]
+    fn other_sections_and_comments_are_not_taken() {
+        for text in [
+            "hooksPath = a",
+            "[other]\nhooksPath = a",
+            "[core]\n# hooksPath = a",
+            "[core]\n; hooksPath = a",
+            "[core]\nhooksPath",
+            "[core]\nhooksPath =",
+            "[core\nhooksPath = a",
+            "[core]\nother = \\\nhooksPath = a",
+            "[core]\n[other \"[core]\"]\nhooksPath = a",
+            "",
+        ] {
+            assert_eq!(hooks(text), Vec::<String>::new(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_variable_has_its_section() {
+        let text = "[user]\nname = A B\n[includeIf \"gitdir:~/w\\\\x/\"]\npath = w\n[alias]\nst\n[Branch.Main]\nrebase = \"a \"b\n";
+        let shown: Vec<String> = entries(text)
+            .into_iter()
+            .map(|entry| format!("{}|{:?}|{}|{:?}", entry.section, entry.subsection, entry.key, entry.value))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                r#"user|None|name|Some("A B")"#,
+                r#"includeif|Some("gitdir:~/w\\x/")|path|Some("w")"#,
+                "alias|None|st|None",
+                r#"branch|Some("main")|rebase|Some("a b")"#
+            ]
+        );
+    }
+
+    #[test]
+    fn subsections_and_what_is_harmless() {
+        let found =
+            entries("[remote \"a \\\"b\"]\nurl = https://x\n[Branch.main]\nMerge = refs/heads/main\n");
+        assert!(found.iter().all(Entry::is_harmless));
+        for text in [
+            "[core]\nfsmonitor = x",
+            "[core]\nhooksPath = x",
+            "[remote \"a\"]\nurl = ext::sh -c x",
+            "[remote \"a\"]\nuploadpack = x",
+            "[include]\npath = x",
+            "[submodule \"a\"]\nupdate = !x",
+            "[filter \"lfs\"]\nclean = x",
+        ] {
+            assert!(!entries(text).iter().any(Entry::is_harmless), "{text}");
+        }
+    }
+
+    #[test]
+    fn includes_and_working_trees() {
+        let found = parse(
+            "[include]\npath = ../shared\n[includeIf \"gitdir:~/x/\"]\npath = ~/work\n[core]\nworktree = ../../sub\n\
+             [submodule \"x\"]\npath = sub\n",
+        );
+        assert_eq!(found.includes, ["../shared", "~/work"]);
+        assert_eq!(found.worktrees, ["../../sub"]);
+    }
+}

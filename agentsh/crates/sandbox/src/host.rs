@@ -1,0 +1,410 @@
+//! The one question that a layout asks of the machine: what stands at a path.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use super::git_config::{self, GitConfig};
+use crate::policy::builtin_paths;
+
+/// What the host says about a path, symlinks not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    Directory,
+    File,
+    Symlink,
+    /// Sockets, devices, pipes.
+    Special,
+    /// Something may stand there, but we may not look: a directory on the way is closed to its own user.
+    Closed,
+}
+
+/// What a search below a directory found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repositories {
+    pub found: Vec<PathBuf>,
+    /// Directories that could not be looked into.
+    pub closed: Vec<PathBuf>,
+    /// There was more than may be looked at.
+    pub is_cut: bool,
+}
+
+/// A small piece of plain data that everybody may read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Small {
+    Directory { mode: u32 },
+    File { content: Vec<u8>, mode: u32 },
+    Symlink { to: PathBuf },
+}
+
+/// With all that is in it, parents first.
+pub type SmallTree = Vec<(PathBuf, Small)>;
+
+/// What lies in a `.git` besides the repository itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Modules {
+    pub directories: Vec<PathBuf>,
+    /// Links where such a directory could stand.
+    pub links: Vec<PathBuf>,
+}
+
+/// Where the host is asked.
+pub trait Host {
+    /// The file or directory at a path with all that is in it, parents first, if all of it is small and everybody may
+    /// read it: what a sandbox may have as a copy instead of a mount.
+    fn small(&self, _path: &Path) -> Option<SmallTree> {
+        None
+    }
+    fn look(&self, path: &Path) -> Option<Found>;
+    /// Target of a symlink as written.
+    fn link(&self, path: &Path) -> Option<PathBuf>;
+    /// The path with all its links followed.
+    fn canonical(&self, path: &Path) -> Option<PathBuf>;
+    /// What version control looks at below a directory, without the directory's own: every `.git` and the like, and
+    /// repositories without working tree.
+    fn repositories(&self, directory: &Path) -> Repositories;
+    /// What is in a directory, as much as may be looked at; None when it is closed.
+    fn names(&self, directory: &Path) -> Option<Vec<(OsString, Found)>>;
+    /// Mounts that one sandbox can be made of: each is open for a moment.
+    fn most_mounts(&self) -> usize;
+    /// Whether the user may make something in a directory.
+    fn may_make_in(&self, directory: &Path) -> bool;
+    /// The home directory of a user of this machine.
+    fn home_of(&self, user: &str) -> Option<PathBuf>;
+    /// Directories of submodules and linked working trees below a `.git`; None when there was too much to look at.
+    fn modules(&self, git: &Path) -> Option<Modules>;
+    /// The directory that a `.git` file names.
+    fn git_directory(&self, file: &Path) -> Option<PathBuf>;
+    /// The directory that a `.git` shares with others, where it has one.
+    fn common_directory(&self, git: &Path) -> Option<PathBuf>;
+    /// What a configuration of git says about other files; None when it cannot be read.
+    fn git_config(&self, config: &Path) -> Option<GitConfig>;
+}
+
+/// The real host, with bounded effort.
+#[derive(Debug, Default)]
+pub struct RealHost {
+    /// What was small is read once: every sandbox of a session gets the same.
+    small: RefCell<BTreeMap<PathBuf, Option<SmallTree>>>,
+}
+
+/// Directory entries looked at in search of repositories: about a second on a cold disk. What holds more is not written
+/// to by a sandbox.
+const MOST_ENTRIES: usize = 2_000_000;
+/// Names of one directory that are compared with patterns, or followed where they are links.
+const MOST_NAMES: usize = 10_000;
+/// Bytes of a configuration of git that are read.
+const MOST_CONFIGURATION: u64 = 1 << 20;
+/// Directories of a repository in which no other lies.
+const NO_MODULES: [&str; 5] = ["objects", "refs", "logs", "hooks", "info"];
+/// A larger file costs more to copy than to mount.
+const SMALL_BYTES: u64 = 4096;
+/// As many copies cost about as much as the one mount that they replace.
+const SMALL_ENTRIES: usize = 6;
+
+impl Host for RealHost {
+    fn small(&self, path: &Path) -> Option<SmallTree> {
+        self.small.borrow_mut().entry(path.to_owned()).or_insert_with(|| small(path)).clone()
+    }
+
+    fn look(&self, path: &Path) -> Option<Found> {
+        let kind = match std::fs::symlink_metadata(path) {
+            Ok(found) => found.file_type(),
+            Err(error) if is_missing(&error) => return None,
+            Err(_) => return Some(Found::Closed),
+        };
+        Some(of_kind(kind))
+    }
+
+    fn link(&self, path: &Path) -> Option<PathBuf> {
+        std::fs::read_link(path).ok()
+    }
+
+    fn repositories(&self, directory: &Path) -> Repositories {
+        let (mut found, mut closed) = (Vec::new(), Vec::new());
+        let mut open = vec![directory.to_owned()];
+        let mut budget = MOST_ENTRIES;
+        while let Some(current) = open.pop() {
+            let entries = match std::fs::read_dir(&current) {
+                Ok(entries) => entries,
+                Err(error) if is_missing(&error) => continue,
+                Err(_) => {
+                    closed.push(current);
+                    continue;
+                }
+            };
+            for entry in entries.flatten() {
+                let Some(rest) = budget.checked_sub(1) else {
+                    return Repositories { found, closed, is_cut: true };
+                };
+                budget = rest;
+                let name = entry.file_name();
+                if is_version_control(&name) {
+                    if current != directory {
+                        found.push(entry.path());
+                    }
+                } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    if name == OsStr::new(builtin_paths::GIT_BARE[0]) && is_bare(&current) {
+                        found.push(current.clone());
+                    }
+                    open.push(entry.path());
+                }
+            }
+        }
+        // Outer repositories first: an inner one is mounted on top.
+        found.sort();
+        Repositories { found, closed, is_cut: false }
+    }
+
+    fn names(&self, directory: &Path) -> Option<Vec<(OsString, Found)>> {
+        let entries = std::fs::read_dir(directory).ok()?.flatten().take(MOST_NAMES);
+        let found = entries.map(|entry| {
+            let kind = entry.file_type().map_or(Found::Closed, of_kind);
+            (entry.file_name(), kind)
+        });
+        Some(found.collect())
+    }
+
+    fn most_mounts(&self) -> usize {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+        limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    }
+
+    fn may_make_in(&self, directory: &Path) -> bool {
+        let wanted = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        rustix::fs::access(directory, wanted).is_ok()
+    }
+
+    fn home_of(&self, user: &str) -> Option<PathBuf> {
+        let users = start_of(Path::new("/etc/passwd"))?;
+        let line = users.lines().find(|line| line.split(':').next() == Some(user))?;
+        line.split(':').nth(5).map(PathBuf::from).filter(|home| home.is_absolute())
+    }
+
+    fn canonical(&self, path: &Path) -> Option<PathBuf> {
+        path.canonicalize().ok()
+    }
+
+    fn modules(&self, git: &Path) -> Option<Modules> {
+        let mut found = Modules::default();
+        let mut open = vec![git.join("modules"), git.join("worktrees")];
+        let mut budget = MOST_ENTRIES;
+        while let Some(current) = open.pop() {
+            budget = budget.checked_sub(1)?;
+            match self.look(&current) {
+                Some(Found::Directory) => {}
+                Some(Found::Symlink) => {
+                    found.links.push(current);
+                    continue;
+                }
+                _ => continue,
+            }
+            // Names of submodules may hold slashes, so that the directory of one may lie deeper.
+            let is_module = is_module(&current);
+            for entry in std::fs::read_dir(&current).into_iter().flatten().flatten() {
+                let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                let may_lead_on = if is_module {
+                    is_directory && !NO_MODULES.iter().any(|name| entry.file_name() == *name)
+                } else {
+                    true
+                };
+                if may_lead_on {
+                    open.push(entry.path());
+                }
+            }
+            if is_module {
+                found.directories.push(current);
+            }
+        }
+        found.directories.sort();
+        Some(found)
+    }
+
+    fn git_directory(&self, file: &Path) -> Option<PathBuf> {
+        let text = start_of(file)?;
+        let named = text.lines().find_map(|line| line.strip_prefix("gitdir:"))?.trim();
+        Some(plain(&file.parent()?.join(named)))
+    }
+
+    fn common_directory(&self, git: &Path) -> Option<PathBuf> {
+        let text = start_of(&git.join(builtin_paths::GIT_COMMON))?;
+        let named = text.lines().next().map(str::trim).filter(|named| !named.is_empty())?;
+        Some(plain(&git.join(named)))
+    }
+
+    fn git_config(&self, config: &Path) -> Option<GitConfig> {
+        start_of(config).map(|text| git_config::parse(&text))
+    }
+}
+
+fn of_kind(kind: std::fs::FileType) -> Found {
+    if kind.is_dir() {
+        Found::Directory
+    } else if kind.is_file() {
+        Found::File
+    } else if kind.is_symlink() {
+        Found::Symlink
+    } else {
+        Found::Special
+    }
+}
+
+fn is_missing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+}
+
+/// `.git`, and what other systems call it.
+fn is_version_control(name: &OsStr) -> bool {
+    name == OsStr::new(".git")
+        || builtin_paths::OTHER_REPOSITORIES.iter().any(|(directory, _)| name == OsStr::new(directory))
+}
+
+/// A repository without a working tree of its own. What git keeps there beside, a sandbox may move away for a while.
+fn is_bare(directory: &Path) -> bool {
+    builtin_paths::GIT_BARE.iter().all(|name| directory.join(name).is_dir())
+}
+
+/// A directory of a submodule or a linked working tree, even with some of its files moved away.
+fn is_module(directory: &Path) -> bool {
+    let files = ["HEAD", "config", "commondir", "gitdir", "index", "packed-refs"];
+    let is_there = |name: &str, wants_directory: bool| {
+        directory.join(name).symlink_metadata().is_ok_and(|found| found.is_dir() == wants_directory)
+    };
+    files.iter().any(|name| is_there(name, false)) || is_there(builtin_paths::GIT_BARE[0], true)
+}
+
+/// The first bytes of a small file of somebody else's.
+fn start_of(file: &Path) -> Option<String> {
+    let nofollow = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(nofollow.bits().cast_signed()).open(file).ok()?;
+    let mut bytes = Vec::new();
+    file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    file.take(MOST_CONFIGURATION).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Without `.` and `..`, by its letters.
+#[must_use]
+pub fn plain(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(out.pop()),
+            Component::CurDir => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn small(path: &Path) -> Option<SmallTree> {
+    let mut found: Vec<(PathBuf, Small)> = Vec::new();
+    let mut open = vec![path.to_owned()];
+    while let Some(current) = open.pop() {
+        let small = small_entry(&current)?;
+        if let Small::Directory { .. } = small {
+            for entry in std::fs::read_dir(&current).ok()? {
+                open.push(entry.ok()?.path());
+                if found.len() + open.len() >= SMALL_ENTRIES {
+                    return None;
+                }
+            }
+        }
+        found.push((current, small));
+    }
+    Some(found)
+}
+
+fn small_entry(path: &Path) -> Option<Small> {
+    const EVERYBODY_READS: u32 = 0o004;
+    const EVERYBODY_ENTERS: u32 = 0o005;
+    let kind = std::fs::symlink_metadata(path).ok()?;
+    if kind.is_symlink() {
+        return Some(Small::Symlink { to: std::fs::read_link(path).ok()? });
+    }
+    if kind.is_dir() {
+        // Most file systems tell by the size that there are many entries; listing them would take longer than a mount.
+        if kind.size() > SMALL_BYTES {
+            return None;
+        }
+        let mode = kind.mode() & 0o777;
+        return (mode & EVERYBODY_ENTERS == EVERYBODY_ENTERS).then_some(Small::Directory { mode });
+    }
+    if !kind.is_file() || kind.size() > SMALL_BYTES {
+        return None;
+    }
+    // What is opened decides: the file may have been replaced since it was looked at.
+    let nofollow = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(nofollow.bits().cast_signed()).open(path).ok()?;
+    let found = file.metadata().ok()?;
+    if !found.is_file() || found.mode() & EVERYBODY_READS == 0 {
+        return None;
+    }
+    let mut content = Vec::new();
+    file.take(SMALL_BYTES + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= SMALL_BYTES).then_some(Small::File { content, mode: found.mode() & 0o777 })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn only_what_everybody_may_read_is_copied() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "content").unwrap();
+        set_mode(&file, 0o644);
+        let expected = Small::File { content: b"content".to_vec(), mode: 0o644 };
+        assert_eq!(small(&file), Some(vec![(file.clone(), expected)]));
+        set_mode(&file, 0o640);
+        assert_eq!(small(&file), None);
+        set_mode(&file, 0o644);
+        set_mode(directory.path(), 0o755);
+        assert_eq!(small(directory.path()).unwrap().len(), 2);
+        set_mode(directory.path(), 0o750);
+        assert_eq!(small(directory.path()), None);
+    }
+
+    #[test]
+    fn one_private_or_large_or_special_entry_makes_a_directory_a_mount() {
+        let directory = tempfile::tempdir().unwrap();
+        set_mode(directory.path(), 0o755);
+        let inner = directory.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        std::os::unix::fs::symlink("../elsewhere", inner.join("link")).unwrap();
+        let copied = small(directory.path()).unwrap();
+        assert!(copied.contains(&(inner.join("link"), Small::Symlink { to: "../elsewhere".into() })));
+        assert_eq!(copied.first().unwrap().0, directory.path());
+
+        let secret = inner.join("secret");
+        std::fs::write(&secret, "secret").unwrap();
+        set_mode(&secret, 0o600);
+        assert_eq!(small(directory.path()), None);
+        std::fs::remove_file(&secret).unwrap();
+
+        std::fs::write(inner.join("large"), vec![b'x'; 4097]).unwrap();
+        assert_eq!(small(directory.path()), None);
+        std::fs::remove_file(inner.join("large")).unwrap();
+
+        let _socket = std::os::unix::net::UnixListener::bind(inner.join("socket")).unwrap();
+        assert_eq!(small(directory.path()), None);
+        std::fs::remove_file(inner.join("socket")).unwrap();
+
+        for number in 0..SMALL_ENTRIES {
+            std::fs::write(inner.join(number.to_string()), "").unwrap();
+        }
+        assert_eq!(small(directory.path()), None);
+    }
+}

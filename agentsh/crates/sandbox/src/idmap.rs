@@ -1,0 +1,131 @@
+//! Id-mapped mounts: as root, what belongs to the invoking user is shown to the sandbox as its own, and what
+//! the sandbox creates belongs to that user on disk. No file changes its owner.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::rc::Rc;
+
+use rustix::mount::OpenTreeFlags;
+
+use super::mount_calls::{clone_tree, set_attributes};
+use super::plan::Identity;
+use super::stage::{At, StageError};
+
+/// The maps of a session: one for each owner whose files a sandbox gets as its own.
+#[derive(Debug)]
+pub struct IdMaps {
+    identity: Identity,
+    made: RefCell<BTreeMap<(u32, u32), Rc<IdMap>>>,
+}
+
+impl IdMaps {
+    /// With the map for root's own files, which shows whether there can be any.
+    ///
+    /// # Errors
+    /// The step that the kernel refused.
+    pub fn new(identity: Identity) -> Result<Self, StageError> {
+        let maps = Self { identity, made: RefCell::default() };
+        maps.of(0, 0).map(|_| maps)
+    }
+
+    /// # Errors
+    /// The step that the kernel refused.
+    pub fn of(&self, owner_uid: u32, owner_gid: u32) -> Result<Rc<IdMap>, StageError> {
+        let key = (owner_uid, owner_gid);
+        if let Some(map) = self.made.borrow().get(&key) {
+            return Ok(Rc::clone(map));
+        }
+        let map = Rc::new(IdMap::new(owner_uid, owner_gid, self.identity)?);
+        self.made.borrow_mut().insert(key, Rc::clone(&map));
+        Ok(map)
+    }
+
+    /// The owner of what stands at a path, if a map is needed to show it as the sandbox's own. Root's files are those of
+    /// its own group, whichever group they have.
+    #[must_use]
+    pub fn owner(&self, path: &Path) -> Option<(u32, u32)> {
+        use std::os::unix::fs::MetadataExt;
+        let found = std::fs::symlink_metadata(path).ok()?;
+        match found.uid() {
+            0 => Some((0, 0)),
+            uid if uid == self.identity.host_uid => None,
+            uid => Some((uid, found.gid())),
+        }
+    }
+}
+
+/// A user namespace whose only use is its map: host ids `owner` appear as the sandbox's ids.
+#[derive(Debug)]
+pub struct IdMap(OwnedFd);
+
+impl IdMap {
+    /// Needs CAP_SETUID and CAP_SYS_ADMIN on the host.
+    ///
+    /// # Errors
+    /// The step that the kernel refused.
+    fn new(owner_uid: u32, owner_gid: u32, identity: Identity) -> Result<Self, StageError> {
+        let (pid, pipe) = idle_process().at("start the id map's process")?;
+        let directory = Path::new("/proc").join(pid.to_string());
+        let write = |name: &str, host: u32, inside: u32| {
+            std::fs::OpenOptions::new()
+                .write(true)
+                .open(directory.join(name))
+                .and_then(|mut file| file.write_all(format!("{host} {inside} 1").as_bytes()))
+                .on("write the id map's", name)
+        };
+        let maps = write("uid_map", owner_uid, identity.host_uid)
+            .and_then(|()| write("gid_map", owner_gid, identity.host_gid));
+        let namespace = std::fs::File::open(directory.join("ns/user")).at("open the id map's namespace");
+        drop(pipe);
+        let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None);
+        maps?;
+        Ok(Self(namespace?.into()))
+    }
+
+    /// A detached, mapped copy of the tree at `path`.
+    ///
+    /// # Errors
+    /// When the file system cannot be id-mapped (then say so and go without).
+    pub fn tree(&self, path: &Path, no_links: bool) -> Result<OwnedFd, StageError> {
+        let tree = clone_tree(path, OpenTreeFlags::empty(), no_links).on("open", path.display())?;
+        set_attributes(tree.as_fd(), 0, false, Some(self.0.as_fd())).on("map the ids of", path.display())?;
+        Ok(tree)
+    }
+}
+
+/// A child in a user namespace of its own that lives until the returned pipe end is dropped.
+#[expect(unsafe_code, reason = "fork: the child makes three bare system calls")]
+fn idle_process() -> io::Result<(i32, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (ready_read, ready_write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // SAFETY: the child calls only unshare, write, close, read and _exit, which neither allocate nor lock.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        use std::os::fd::AsRawFd;
+        // SAFETY: as above; the buffer is on this stack and the descriptors are open.
+        unsafe {
+            let mut byte = [0_u8];
+            if libc::unshare(libc::CLONE_NEWUSER) == 0 {
+                libc::write(ready_write.as_raw_fd(), byte.as_ptr().cast(), 1);
+            }
+            libc::close(ready_write.as_raw_fd());
+            libc::close(write.as_raw_fd());
+            libc::read(read.as_raw_fd(), byte.as_mut_ptr().cast(), 1);
+            libc::_exit(0);
+        }
+    }
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    drop(ready_write);
+    let mut byte = [0];
+    if rustix::io::retry_on_intr(|| rustix::io::read(&ready_read, &mut byte))? == 1 {
+        return Ok((pid, write));
+    }
+    drop(write);
+    let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None);
+    Err(io::Error::other("user namespaces are not allowed"))
+}

@@ -1,0 +1,224 @@
+//! Pid 1 of a sandbox: one linear descent from "a process in fresh namespaces" to "the pinned program with nothing but
+//! what the plan lists". It starts with an empty environment and its control socket.
+//!
+//! Order matters and is explained where it does. Nothing here decides: the plan did.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::sys::signal::SigSet;
+use nix::unistd::{ForkResult, Gid, Uid};
+
+use super::control::{self, Answer, Go, Passed};
+use super::plan::{Identity, Plan, Terminal};
+use super::report::{Enforcement, State};
+use super::stage::{At, StageError};
+use super::{caps, landlock, limits, mount, network, reaper, seccomp};
+
+/// The status of a pid 1 that could not do its work.
+pub const FAILED: u8 = 125;
+
+/// Runs the plan that arrives on the control socket and returns pid 1's exit status.
+#[must_use]
+pub fn main(control: &OwnedFd, filters: &seccomp::Filters) -> u8 {
+    let status = match descend(control, filters) {
+        Ok(status) => status,
+        Err(error) => {
+            let missing = error.source.kind() == io::ErrorKind::NotFound && error.stage == EXECUTE;
+            // The session reports it; when the session is gone there is nobody to tell.
+            let _ =
+                control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), missing }, &[]);
+            FAILED.into()
+        }
+    };
+    u8::try_from(status).unwrap_or(u8::MAX)
+}
+
+const EXECUTE: &str = "execute";
+
+fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageError> {
+    let (plan, mut passed) = wait_for_go(control)?;
+    caps::keep_what_builds()?;
+    rustix::process::umask(rustix::fs::Mode::empty());
+
+    // The cgroups first, so that all memory below is charged; their namespace is rooted where we are now.
+    for descriptor in &plan.join {
+        let tasks = passed.get_mut(*descriptor).and_then(Option::take);
+        let tasks = tasks.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).at("find the cgroup")?;
+        rustix::io::write(&tasks, b"0").at("join the cgroup")?;
+    }
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWCGROUP).at("unshare the cgroup namespace")?;
+
+    // Sources are opened with the launcher's own id, which may read what the sandbox id may not traverse to.
+    let sources = mount::open_sources(&plan.mounts, &plan.executable, &mut passed)?;
+    if plan.identity.from_root {
+        become_the_sandbox_user(plan.identity)?;
+    }
+    // After the ids (changing them clears it): when the session dies, so do we, and with us the pid namespace.
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).at("arm the parent-death signal")?;
+    still_supervised(control)?;
+
+    drop(passed);
+    let root = mount::Root::begin()?;
+    nix::unistd::sethostname("agentsh").at("set the host name")?;
+    let sockets = network::prepare(&plan.network, plan.published)?;
+    root.build(&plan.mounts, &plan.executable, sources)?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+
+    // From here on only restrictions: each one binds pid 1 as well as the program.
+    limits::apply(&plan.limits)?;
+    let short = limits::lower_shares(&plan.limits);
+    let mut enforcement = restrict(&plan, filters.get(plan.executable.filter()))?;
+    enforcement.extend(short);
+    let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+    control::send(control.as_fd(), &Answer::Ready { enforcement }, &descriptors).at("tell the session")?;
+    drop(sockets);
+
+    let signals = reaper::awaited();
+    let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
+    start(&plan, control, &before)
+}
+
+/// Where root started agentsh: the ids are entered, not inherited.
+pub(super) fn become_the_sandbox_user(identity: Identity) -> Result<(), StageError> {
+    nix::unistd::setgroups(&[]).at("leave supplementary groups")?;
+    let gid = Gid::from_raw(identity.host_gid);
+    nix::unistd::setresgid(gid, gid, gid).at("become the sandbox group")?;
+    let uid = Uid::from_raw(identity.host_uid);
+    nix::unistd::setresuid(uid, uid, uid).at("become the sandbox user")
+}
+
+/// Landlock before the filter: its calls are refused afterwards only to the curious, but order costs nothing.
+fn restrict(plan: &Plan, filter: &seccomp::Program) -> Result<Vec<Enforcement>, StageError> {
+    nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
+    let landlock = landlock::apply(&plan.landlock)?;
+    if landlock.state == State::Absent && !plan.allow_degraded {
+        return Err(io::Error::other(landlock.why)).at("apply Landlock (--allow-degraded runs without it)");
+    }
+    caps::drop_all()?;
+    seccomp::install(filter)?;
+    Ok(vec![
+        Enforcement::enforced("namespaces", "user, mount, pid, network, ipc, uts and cgroup"),
+        landlock,
+        Enforcement::enforced("seccomp", "default deny"),
+        Enforcement::enforced("capabilities", "none, no_new_privs"),
+    ])
+}
+
+#[expect(unsafe_code, reason = "fork: this process has one thread and the child goes straight to execve")]
+fn start(plan: &Plan, control: &OwnedFd, signals_before: &SigSet) -> Result<i32, StageError> {
+    let prepared = Prepared::new(plan).at("prepare the program's arguments")?;
+    // Not dumpable: /proc/1/mem and ptrace are then closed to the program, which has the same user id. Before there is
+    // one; in the child it ends with execve.
+    nix::sys::prctl::set_dumpable(false).at("close pid 1 to its children")?;
+    // SAFETY: this process is single-threaded, so the child may use everything that the parent may.
+    match unsafe { nix::unistd::fork() }.at("fork")? {
+        ForkResult::Child => {
+            let error = execute(plan, &prepared, signals_before);
+            let missing = error.source.kind() == io::ErrorKind::NotFound;
+            let _ =
+                control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), missing }, &[]);
+            std::process::exit(if missing { 127 } else { 126 });
+        }
+        ForkResult::Parent { child } => {
+            for standard in 0..3 {
+                // The program alone holds the ends of its pipes: its exit must be an end of file.
+                let _ = nix::unistd::close(standard);
+            }
+            Ok(reaper::run(child, control.as_fd(), plan.terminal == Terminal::NewSession))
+        }
+    }
+}
+
+struct Prepared {
+    path: CString,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+}
+
+impl Prepared {
+    fn new(plan: &Plan) -> io::Result<Self> {
+        let path = plan.program.path.to_str().ok_or(io::ErrorKind::InvalidInput)?;
+        let strings = |list: &[String]| -> Result<Vec<CString>, std::ffi::NulError> {
+            list.iter().map(|item| CString::new(item.as_str())).collect()
+        };
+        Ok(Self {
+            path: CString::new(path)?,
+            argv: strings(&plan.program.argv)?,
+            env: strings(&plan.program.env)?,
+        })
+    }
+}
+
+/// Returns only when the program could not be executed.
+fn execute(plan: &Plan, prepared: &Prepared, signals_before: &SigSet) -> StageError {
+    let attempt = || -> Result<(), StageError> {
+        if plan.terminal == Terminal::NewSession {
+            nix::unistd::setsid().at("leave the terminal")?;
+        }
+        let workdir = &plan.program.workdir;
+        nix::unistd::chdir(workdir).on("enter", workdir.display())?;
+        landlock::leave_pid_1_alone()?;
+        signals_before.thread_set_mask().at("restore signals")?;
+        close_from(3).at("close descriptors")?;
+        nix::unistd::execve(&prepared.path, &prepared.argv, &prepared.env)
+            .map(|_| ())
+            .on(EXECUTE, plan.program.path.display())
+    };
+    attempt().err().unwrap_or(StageError {
+        stage: EXECUTE,
+        detail: String::new(),
+        source: io::Error::other("returned"),
+    })
+}
+
+/// Everything from `first` on is closed at execve; until then the control socket can still carry the error.
+#[expect(unsafe_code, reason = "close_range has no safe wrapper: it may close descriptors that others own")]
+fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: with CLOSE_RANGE_CLOEXEC nothing is closed now, so no owner's descriptor vanishes under it.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The plan, and the descriptors beside it in the order of its indexes. The standard ones take their places.
+fn wait_for_go(control: &OwnedFd) -> Result<(Plan, Vec<Option<OwnedFd>>), StageError> {
+    const WAIT: &str = "wait for the session";
+    let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    let (Go { passed: count }, descriptors) =
+        control::receive(control.as_fd()).at(WAIT)?.ok_or_else(gone).at(WAIT)?;
+    let Ok([plan, stdin, stdout, stderr]) = <[OwnedFd; 4]>::try_from(descriptors) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData)).at(WAIT);
+    };
+    let mut passed = Vec::with_capacity(count);
+    while passed.len() < count {
+        let (Passed { count: sent }, more) =
+            control::receive(control.as_fd()).at(WAIT)?.ok_or_else(gone).at(WAIT)?;
+        if sent == 0 || sent != more.len() {
+            return Err(io::Error::from(io::ErrorKind::InvalidData)).at(WAIT);
+        }
+        passed.extend(more.into_iter().map(Some));
+    }
+    rustix::stdio::dup2_stdin(stdin).at("place standard input")?;
+    rustix::stdio::dup2_stdout(stdout).at("place standard output")?;
+    rustix::stdio::dup2_stderr(stderr).at("place standard error")?;
+    Ok((read_sent(plan)?, passed))
+}
+
+fn still_supervised(control: &OwnedFd) -> Result<(), StageError> {
+    let mut byte = [0];
+    match nix::sys::socket::recv(control.as_raw_fd(), &mut byte, nix::sys::socket::MsgFlags::MSG_DONTWAIT) {
+        Err(nix::errno::Errno::EAGAIN) => Ok(()),
+        _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)).at("check that the session lives"),
+    }
+}
+
+/// A value that is too large for a packet, and was sent as a memory file.
+pub(super) fn read_sent<T: serde::de::DeserializeOwned>(file: OwnedFd) -> Result<T, StageError> {
+    let mut file = File::from(file);
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0)).at("rewind the plan")?;
+    file.read_to_end(&mut bytes).at("read the plan")?;
+    control::decoded(&bytes).at("understand the plan")
+}

@@ -1,0 +1,118 @@
+//! Landlock on top of the mount tree: the newest version that the kernel has, and which one is reported.
+//!
+//! The mount tree already decides what can be seen. Landlock repeats the file rules in a second mechanism, and
+//! adds what mounts cannot say: no signals and no abstract sockets across the sandbox's border. Its TCP rules
+//! are not used: they miss UDP, MPTCP and TCP Fast Open.
+
+use std::io;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, Scope,
+};
+
+use super::plan::{LandlockAccess, LandlockRule};
+use super::report::{Enforcement, State};
+use super::stage::{At, StageError};
+
+/// Newest version whose rights are asked for.
+const ASKED: ABI = ABI::V7;
+/// From this version renames, truncation, device ioctls, signals and abstract sockets are all covered.
+const COMPLETE: i32 = 6;
+
+/// Applies the rules for good. A path that does not exist grants nothing.
+///
+/// # Errors
+/// When a rule cannot be built; a kernel without Landlock is not an error but an absent layer.
+pub fn apply(rules: &[LandlockRule]) -> Result<Enforcement, StageError> {
+    let all = AccessFs::from_all(ASKED);
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(ASKED)))
+        .and_then(Ruleset::create)
+        .map_err(to_io)
+        .at("create the Landlock ruleset")?;
+    for rule in rules {
+        let Ok(path) = PathFd::new(&rule.path) else { continue };
+        ruleset = ruleset
+            .add_rule(PathBeneath::new(path, rights(rule.access, all)))
+            .map_err(to_io)
+            .on("add the Landlock rule for", rule.path.display())?;
+    }
+    let status = ruleset.restrict_self().map_err(to_io).at("apply Landlock")?;
+    Ok(describe(&status.landlock))
+}
+
+/// A domain inside the first one, for the program alone: it can no longer signal pid 1, which stays outside.
+/// Kernels without signal scopes (before 6.12) leave it as it is; pid 1 ignores what it does not handle.
+///
+/// # Errors
+/// When the kernel refuses a ruleset that it knows.
+pub fn leave_pid_1_alone() -> Result<(), StageError> {
+    let apply = || -> io::Result<()> {
+        let root = PathFd::new("/").map_err(to_io)?;
+        Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            // A domain that does not speak of moves between directories forbids them all.
+            .handle_access(AccessFs::Refer)
+            .and_then(|ruleset| ruleset.scope(Scope::Signal))
+            .and_then(Ruleset::create)
+            .and_then(|ruleset| ruleset.add_rule(PathBeneath::new(root, AccessFs::Refer)))
+            .and_then(landlock::RulesetCreated::restrict_self)
+            .map(|_| ())
+            .map_err(to_io)
+    };
+    apply().at("separate the program from pid 1")
+}
+
+fn rights(access: LandlockAccess, all: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
+    let read = AccessFs::from_read(ASKED);
+    match access {
+        LandlockAccess::Read => read,
+        LandlockAccess::ReadNoExecute => read & !BitFlags::from(AccessFs::Execute),
+        LandlockAccess::Write { execute, sockets } => {
+            let mut rights = all;
+            if !execute {
+                rights.remove(AccessFs::Execute);
+            }
+            if !sockets {
+                rights.remove(AccessFs::MakeSock);
+            }
+            rights
+        }
+    }
+}
+
+fn describe(status: &LandlockStatus) -> Enforcement {
+    let asked = "files, signals and abstract sockets";
+    match status {
+        LandlockStatus::Available { effective_abi, .. } => {
+            let version = *effective_abi as i32;
+            let got = format!("version {version}");
+            if version >= COMPLETE {
+                Enforcement::enforced("landlock", format!("{got}: {asked}"))
+            } else {
+                Enforcement::less(
+                    "landlock",
+                    asked,
+                    &format!("{got}: files"),
+                    State::Degraded,
+                    "this kernel's Landlock lacks later rights; mounts and the network and pid namespaces cover them",
+                )
+            }
+        }
+        LandlockStatus::NotEnabled => {
+            absent(asked, "Landlock is built into this kernel but not enabled at boot (lsm=)")
+        }
+        LandlockStatus::NotImplemented => absent(asked, "this kernel has no Landlock (needs 5.13 or later)"),
+    }
+}
+
+fn absent(asked: &str, why: &str) -> Enforcement {
+    Enforcement::less("landlock", asked, "nothing", State::Absent, why)
+}
+
+fn to_io(error: impl std::error::Error) -> io::Error {
+    io::Error::other(error.to_string())
+}

@@ -1,0 +1,550 @@
+//! From a policy to the mounts of one sandbox: pure but for one question, what stands at a path.
+//!
+//! An empty tree gets the system directories, private `/tmp`, `/dev`, `/proc` and home, then every grant from the
+//! shortest path to the longest, and on top of them, so that no grant can undo it, the masks of secrets and the
+//! read-only hook files.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::etc;
+use super::host::{Found, Host, Small};
+use super::plan::{
+    Access, Descriptor, Executable, FileKey, Identity, Kind, LandlockAccess, LandlockRule, Mount, Source,
+    What,
+};
+use crate::policy::builtin_paths;
+
+mod git;
+mod guards;
+
+pub use guards::instructing;
+
+/// A path of the host that is shown at the same place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub path: PathBuf,
+    pub access: Access,
+}
+
+/// A path of the host that is shown at another place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    pub host: PathBuf,
+    pub inside: PathBuf,
+    pub access: Access,
+}
+
+/// A file whose bytes were hashed and which is to be executed or loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinnedFile {
+    pub path: PathBuf,
+    pub bytes: PinnedBytes,
+    pub executable: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PinnedBytes {
+    /// Bound, if it is still the file that was hashed. For files that only root can change, and for large ones.
+    InPlace(FileKey),
+    /// Copied from sealed memory, see [`super::sealed`].
+    Copied { from: Descriptor },
+}
+
+pub struct Request<'a> {
+    pub identity: Identity,
+    pub user: &'a str,
+    pub home: &'a Path,
+    pub project: &'a Path,
+    /// None: the project is not shown.
+    pub project_access: Option<Access>,
+    pub grants: Vec<Grant>,
+    /// The program's own files in the home directory: bound even inside a mask.
+    pub own_state: Vec<Grant>,
+    /// Paths that the policy hides.
+    pub denied: Vec<PathBuf>,
+    /// Built-in masks and hook files that the policy lifts, absolute.
+    pub unmasked: Vec<PathBuf>,
+    /// Guard also what only instructs or configures.
+    pub guard_all: bool,
+    pub pinned: Vec<PinnedFile>,
+    /// Directories of the program itself, read-only.
+    pub program_roots: Vec<PathBuf>,
+    /// Size of each private writable area.
+    pub private_bytes: u64,
+    /// Generated files: inside path, content, mode.
+    pub files: Vec<(PathBuf, Vec<u8>, u32)>,
+    /// Files and directories of the host at another place.
+    pub extra: Vec<Elsewhere>,
+    /// The agent keeps its terminal; a server has none.
+    pub for_agent: bool,
+    /// agentsh's own executable, shown to the agent as its bridge.
+    pub bridge: Option<(&'a Path, FileKey)>,
+    /// Empty allows everything that can be seen.
+    pub execute: Vec<PathBuf>,
+    /// Unix sockets may be made in directories of the host too, where another sandbox may connect to them.
+    pub shared_sockets: bool,
+    /// The terminal from which agentsh was started, by its name on the host.
+    pub terminal: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    pub mounts: Vec<Mount>,
+    pub landlock: Vec<LandlockRule>,
+    pub executable: Executable,
+    /// Paths that must not come into being: the session makes stand-ins for the time of the run.
+    pub placeholders: Vec<(PathBuf, StandIn)>,
+    /// Grants that a mask or a missing file made void, each with the reason.
+    pub refused: Vec<(PathBuf, String)>,
+    /// Repositories of which not everything could be looked at.
+    pub unsearched: Vec<PathBuf>,
+    /// Those of the mounts that guard something, or hold what is guarded in its place.
+    pub guards: Vec<Mount>,
+    /// Everything that git would take for a repository in writable directories.
+    pub repositories: Vec<PathBuf>,
+    /// Writable directories at whose top files may lie that instruct or configure.
+    pub instructed: Vec<PathBuf>,
+}
+
+/// What takes the place of something that must not come into being.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StandIn {
+    Directory,
+    /// Says nothing to whoever reads it.
+    File,
+    /// Something that version control does not see: git neither adds nor removes it.
+    Socket,
+}
+
+/// What decides about guards, for the time of a run: what the host takes away is guarded again as it is then.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    pub identity: Identity,
+    pub home: PathBuf,
+    pub project: PathBuf,
+    pub project_access: Option<Access>,
+    pub grants: Vec<Grant>,
+    pub denied: Vec<PathBuf>,
+    pub unmasked: Vec<PathBuf>,
+    pub guard_all: bool,
+}
+
+/// Descriptions of the invoking user's keys: shown to every process of the same user id.
+const HIDDEN_IN_PROC: [&str; 2] = ["keys", "key-users"];
+
+/// Where agentsh's own files stand inside an agent's sandbox.
+pub const OWN_DIRECTORY: &str = "/run/agentsh";
+
+/// # Panics
+/// Never. Equal requests on equal hosts give equal layouts.
+#[must_use]
+pub fn layout(request: &Request<'_>, host: &dyn Host) -> Layout {
+    let mut out = Builder::new(request, host);
+    out.system();
+    out.private();
+    out.grants();
+    out.program();
+    out.generated();
+    out.landlock();
+    out.layout
+}
+
+/// The guards alone, as they would be made now.
+#[must_use]
+pub fn guards(keep: &Keep, host: &dyn Host) -> Layout {
+    let request = Request {
+        identity: keep.identity,
+        user: "",
+        home: &keep.home,
+        project: &keep.project,
+        project_access: keep.project_access,
+        grants: keep.grants.clone(),
+        own_state: Vec::new(),
+        denied: keep.denied.clone(),
+        unmasked: keep.unmasked.clone(),
+        guard_all: keep.guard_all,
+        pinned: Vec::new(),
+        program_roots: Vec::new(),
+        private_bytes: 0,
+        files: Vec::new(),
+        extra: Vec::new(),
+        for_agent: false,
+        bridge: None,
+        execute: Vec::new(),
+        shared_sockets: true,
+        terminal: None,
+    };
+    let mut out = Builder::new(&request, host);
+    out.grants();
+    out.layout
+}
+
+struct Builder<'a> {
+    request: &'a Request<'a>,
+    host: &'a dyn Host,
+    layout: Layout,
+    /// The project and grants with their links followed.
+    roots: RefCell<BTreeMap<PathBuf, Option<PathBuf>>>,
+    /// What was asked for, the project among it.
+    granted: BTreeMap<PathBuf, Access>,
+    /// Directories and links that were followed already.
+    followed: BTreeSet<PathBuf>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(request: &'a Request<'a>, host: &'a dyn Host) -> Self {
+        Self {
+            request,
+            host,
+            layout: Layout {
+                mounts: Vec::new(),
+                landlock: Vec::new(),
+                executable: Executable::Everything,
+                placeholders: Vec::new(),
+                refused: Vec::new(),
+                unsearched: Vec::new(),
+                guards: Vec::new(),
+                repositories: Vec::new(),
+                instructed: Vec::new(),
+            },
+            roots: RefCell::default(),
+            granted: BTreeMap::new(),
+            followed: BTreeSet::new(),
+        }
+    }
+}
+
+impl Builder<'_> {
+    fn push(&mut self, target: impl Into<PathBuf>, what: What) {
+        self.layout.mounts.push(Mount { target: target.into(), what });
+    }
+
+    fn bind(&mut self, path: &Path, access: Access, kind: Kind) {
+        let source = self.source(path);
+        self.push(path, What::Bind { source, access, kind });
+    }
+
+    /// Below what sandboxes may write, links are not followed: one could be put there at any time.
+    fn source(&self, path: &Path) -> Source {
+        let real = self.real(path);
+        Source::Path { no_links: real.is_some(), path: real.unwrap_or_else(|| path.to_owned()), expect: None }
+    }
+
+    /// A path below the project or a grant, with the links above that followed.
+    fn real(&self, path: &Path) -> Option<PathBuf> {
+        let root = self.root_of(path)?;
+        let rest = path.strip_prefix(root).ok()?;
+        let mut roots = self.roots.borrow_mut();
+        let root = roots.entry(root.to_owned()).or_insert_with(|| self.host.canonical(root)).clone()?;
+        Some(if rest.as_os_str().is_empty() { root } else { root.join(rest) })
+    }
+
+    /// The project, or the grant above a path.
+    fn root_of(&self, path: &Path) -> Option<&Path> {
+        let project = self.request.project;
+        if path.starts_with(project) {
+            return Some(project);
+        }
+        let grants = self.request.grants.iter().map(|grant| grant.path.as_path());
+        grants
+            .filter(|grant| path.starts_with(grant) && path != *grant)
+            .max_by_key(|grant| grant.as_os_str().len())
+    }
+
+    /// Read-only system directories; `/bin` and friends are symlinks on merged systems. Small files are copied: a mount
+    /// costs ten times as much, to make and to take down again.
+    fn system(&mut self) {
+        for path in builtin_paths::SYSTEM_READ.iter().map(Path::new) {
+            if is_generated(path) {
+                continue;
+            }
+            let kind = match self.host.look(path) {
+                Some(Found::Directory) => Kind::Directory,
+                Some(Found::File) => Kind::File,
+                Some(Found::Symlink) => {
+                    if let Some(to) = self.host.link(path) {
+                        self.push(path, What::Symlink { to });
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            let copied = if path.starts_with("/etc") { self.host.small(path) } else { None };
+            match copied {
+                Some(copied) => self.copies(copied),
+                None => self.bind(path, Access::ReadOnly, kind),
+            }
+        }
+    }
+
+    fn copies(&mut self, copied: Vec<(PathBuf, Small)>) {
+        for (path, small) in copied {
+            let what = match small {
+                Small::Directory { mode } => What::Directory { mode },
+                Small::File { content, mode } => What::File { content, mode },
+                Small::Symlink { to } => What::Symlink { to },
+            };
+            self.push(path, what);
+        }
+    }
+
+    fn private(&mut self) {
+        self.push("/proc", What::Proc);
+        for name in HIDDEN_IN_PROC {
+            self.hide(&Path::new("/proc").join(name));
+        }
+        self.push("/dev", What::Directory { mode: 0o755 });
+        for name in ["null", "zero", "full", "random", "urandom", "tty"] {
+            let path = Path::new("/dev").join(name);
+            if (name != "tty" || self.request.for_agent) && self.host.look(&path).is_some() {
+                self.bind(&path, Access::Device, Kind::File);
+            }
+        }
+        if let Some(terminal) = &self.request.terminal {
+            let source = Source::Path { path: terminal.clone(), expect: None, no_links: true };
+            self.push("/dev/console", What::Bind { source, access: Access::Device, kind: Kind::File });
+        }
+        for (link, to) in [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ] {
+            self.push(Path::new("/dev").join(link), What::Symlink { to: to.into() });
+        }
+        self.push("/dev/pts", What::Devpts);
+        for (path, mode) in [("/dev/shm", 0o1777), ("/tmp", 0o1777), ("/var/tmp", 0o1777)] {
+            self.push(path, What::Tmpfs { bytes: self.request.private_bytes, mode });
+        }
+        self.push("/run", What::Directory { mode: 0o755 });
+    }
+
+    fn grants(&mut self) {
+        let request = self.request;
+        let mut grants: BTreeMap<PathBuf, Access> = BTreeMap::new();
+        if let Some(access) = request.project_access {
+            grants.insert(request.project.to_owned(), access);
+        }
+        for grant in &request.grants {
+            // The wider of two grants for one path: both were given.
+            let entry = grants.entry(grant.path.clone()).or_insert(grant.access);
+            if grant.access == Access::ReadWrite {
+                *entry = Access::ReadWrite;
+            }
+        }
+        self.granted.clone_from(&grants);
+        let before = std::mem::take(&mut self.layout.mounts);
+        self.guard();
+        let guards = on_top(std::mem::replace(&mut self.layout.mounts, before));
+        // What cannot be guarded may be read alone by now.
+        let mut placed = self.granted.clone();
+        let held = self.held(&guards);
+        for path in &held {
+            placed.insert(path.clone(), Access::ReadWrite);
+        }
+        // A mount of its own is what tells it from its surroundings, where nothing may be executed.
+        for path in &request.execute {
+            if let Some(access) = self.access(path)
+                && self.host.look(path).is_some()
+            {
+                placed.entry(path.clone()).or_insert(access);
+            }
+        }
+        // Shortest first, so that a longer path lies on top of a shorter one; the home is one of them.
+        let home_granted = grants.contains_key(request.home);
+        let mut placed_home = home_granted;
+        for (path, access) in &placed {
+            if !placed_home && path.as_path() > request.home {
+                self.push(request.home, What::Tmpfs { bytes: request.private_bytes, mode: 0o700 });
+                placed_home = true;
+            }
+            self.grant(path, *access);
+        }
+        if !placed_home {
+            self.push(request.home, What::Tmpfs { bytes: request.private_bytes, mode: 0o700 });
+        }
+        if request.for_agent && request.project_access.is_none() {
+            // The agent starts there, even if it may see only parts of it.
+            self.push(request.project, What::Directory { mode: 0o755 });
+        }
+        let holds = self
+            .layout
+            .mounts
+            .iter()
+            .filter(|mount| held.contains(&mount.target) || granted_below(&self.granted, &mount.target));
+        self.layout.guards = holds.cloned().chain(guards.iter().cloned()).collect();
+        self.layout.mounts.extend(guards);
+    }
+
+    fn grant(&mut self, path: &Path, access: Access) {
+        if let Some(why) = self.masked(path) {
+            self.refuse(path, why);
+            return;
+        }
+        if self.link_to(path).is_some() {
+            self.refuse(path, "it lies behind a link; name where it is");
+            return;
+        }
+        match self.host.look(path) {
+            Some(Found::Directory) => self.bind(path, access, Kind::Directory),
+            Some(Found::File) => self.bind(path, access, Kind::File),
+            Some(Found::Symlink | Found::Special) => {
+                self.refuse(path, "not a file or a directory");
+            }
+            Some(Found::Closed) => {
+                self.refuse(path, "it cannot be looked at: a directory above it is closed")
+            }
+            None => self.refuse(path, "does not exist"),
+        }
+    }
+
+    fn refuse(&mut self, path: &Path, why: impl Into<String>) {
+        self.layout.refused.push((path.to_owned(), why.into()));
+    }
+
+    fn program(&mut self) {
+        for grant in &self.request.own_state {
+            match self.host.look(&grant.path) {
+                Some(Found::Directory) => self.bind(&grant.path, grant.access, Kind::Directory),
+                Some(Found::File) => self.bind(&grant.path, grant.access, Kind::File),
+                _ => {}
+            }
+        }
+        for root in &self.request.program_roots {
+            if !is_system(root)
+                && !root.starts_with(self.request.project)
+                && self.host.look(root) == Some(Found::Directory)
+            {
+                self.bind(root, Access::ReadOnly, Kind::Directory);
+            }
+        }
+        for file in &self.request.pinned {
+            let what = match &file.bytes {
+                PinnedBytes::InPlace(key) => What::Bind {
+                    source: Source::Path { path: file.path.clone(), expect: Some(*key), no_links: false },
+                    access: Access::ReadOnly,
+                    kind: Kind::File,
+                },
+                PinnedBytes::Copied { from } => What::Copy { from: *from, executable: file.executable },
+            };
+            self.push(&file.path, what);
+        }
+    }
+
+    fn generated(&mut self) {
+        let request = self.request;
+        let passwd = etc::passwd(request.identity, request.user, request.home);
+        for (path, content) in [
+            ("/etc/passwd", passwd),
+            ("/etc/group", etc::group(request.identity)),
+            ("/etc/hosts", etc::hosts()),
+            ("/etc/resolv.conf", etc::resolv_conf()),
+            ("/etc/nsswitch.conf", etc::nsswitch_conf()),
+        ] {
+            self.push(path, What::File { content, mode: 0o644 });
+        }
+        if let Some((path, key)) = request.bridge {
+            let source = Source::Path { path: path.to_owned(), expect: Some(key), no_links: false };
+            self.push(
+                Path::new(OWN_DIRECTORY).join("agentsh"),
+                What::Bind { source, access: Access::ReadOnly, kind: Kind::File },
+            );
+        }
+        for Elsewhere { host, inside, access } in &request.extra {
+            let kind =
+                if self.host.look(host) == Some(Found::Directory) { Kind::Directory } else { Kind::File };
+            let source = Source::Path { path: host.clone(), expect: None, no_links: false };
+            self.push(inside, What::Bind { source, access: *access, kind });
+        }
+        for (path, content, mode) in &request.files {
+            self.push(path, What::File { content: content.clone(), mode: *mode });
+        }
+    }
+
+    /// Read everywhere (the mounts decide what there is), write where a mount is writable. A right that a rule gives
+    /// holds for all that lies below, other mounts included.
+    fn landlock(&mut self) {
+        let request = self.request;
+        let execute = self.executable();
+        let all = request.execute.is_empty();
+        let everywhere = if all { LandlockAccess::Read } else { LandlockAccess::ReadNoExecute };
+        let mut rules = vec![LandlockRule { path: "/".into(), access: everywhere }];
+        for path in &execute {
+            rules.push(LandlockRule { path: path.clone(), access: LandlockAccess::Read });
+        }
+        let private = LandlockAccess::Write { execute: all, sockets: true };
+        rules.push(LandlockRule { path: "/dev".into(), access: private });
+        let listed = |target: &Path| all || request.execute.iter().any(|path| target.starts_with(path));
+        for mount in &self.layout.mounts {
+            let target = &mount.target;
+            let sockets = match &mount.what {
+                What::Bind { access: Access::ReadWrite, .. } => !self.is_shared(target),
+                // What holds for it holds for what lies in it.
+                What::Tmpfs { mode, .. } if mode & 0o200 != 0 => !self.layout.mounts.iter().any(|inner| {
+                    let bound = matches!(&inner.what, What::Bind { access: Access::ReadWrite, .. });
+                    bound && inner.target.starts_with(target) && self.is_shared(&inner.target)
+                }),
+                _ => continue,
+            };
+            if !target.starts_with("/dev") {
+                let sockets = request.shared_sockets || sockets;
+                let access = LandlockAccess::Write { execute: listed(target), sockets };
+                rules.push(LandlockRule { path: target.clone(), access });
+            }
+        }
+        if !all {
+            let system = builtin_paths::SYSTEM_READ.iter().map(PathBuf::from);
+            self.layout.executable = Executable::Below(system.chain(execute).collect());
+        }
+        self.layout.landlock = rules;
+    }
+
+    /// Whether another sandbox may see a directory of the host: all but the program's own files.
+    fn is_shared(&self, target: &Path) -> bool {
+        !self.request.own_state.iter().any(|grant| target.starts_with(&grant.path))
+    }
+
+    /// What may be executed where a policy lists it: the list, the program that the user named, whose bytes are pinned,
+    /// and the agent's way to its servers.
+    fn executable(&self) -> Vec<PathBuf> {
+        let request = self.request;
+        if request.execute.is_empty() {
+            return Vec::new();
+        }
+        let pinned = request.pinned.iter().filter(|file| file.executable).map(|file| file.path.clone());
+        let bridge = request.bridge.map(|_| Path::new(OWN_DIRECTORY).join("agentsh"));
+        request.execute.iter().cloned().chain(pinned).chain(bridge).collect()
+    }
+}
+
+/// A grant in another one: whoever moves what it lies on takes it away.
+fn granted_below(granted: &BTreeMap<PathBuf, Access>, target: &Path) -> bool {
+    granted.contains_key(target) && target.ancestors().skip(1).any(|above| granted.contains_key(above))
+}
+
+/// What is writable first, from the shortest path to the longest: whatever names it, it never lies on top of what is
+/// read-only or hidden.
+fn on_top(guards: Vec<Mount>) -> Vec<Mount> {
+    let is_writable = |mount: &Mount| matches!(&mount.what, What::Bind { access: Access::ReadWrite, .. });
+    let (mut writable, others): (Vec<_>, Vec<_>) = guards.into_iter().partition(is_writable);
+    writable.sort_by(|one, other| one.target.cmp(&other.target));
+    writable.dedup();
+    writable.extend(others);
+    writable
+}
+
+/// System files that get generated content instead of the host's.
+fn is_generated(path: &Path) -> bool {
+    ["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf"]
+        .iter()
+        .any(|generated| path == Path::new(generated))
+}
+
+/// Shown to everybody anyway.
+#[must_use]
+pub fn is_system(path: &Path) -> bool {
+    builtin_paths::SYSTEM_READ.iter().any(|system| path.starts_with(system))
+}

@@ -1,0 +1,354 @@
+//! What no grant can undo: masks over secrets, and files that run code later, read-only in every writable directory.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+use super::{Builder, StandIn};
+use crate::host::{Found, Host, plain};
+use crate::plan::{Access, Kind, Mount, What};
+use crate::policy::builtin_paths::{
+    self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY, ProjectReadOnly, Tier,
+};
+
+impl Builder<'_> {
+    /// The reason for which a path lies in a mask that nobody lifted.
+    pub(super) fn masked(&self, path: &Path) -> Option<&'static str> {
+        HOME_MASKS.iter().find_map(|(mask, why)| {
+            let mask = self.request.home.join(mask);
+            let unmasked = |entry: &PathBuf| entry.starts_with(&mask) && path.starts_with(entry);
+            (path.starts_with(&mask) && !self.request.unmasked.iter().any(unmasked)).then_some(*why)
+        })
+    }
+
+    /// Whether the policy names what is guarded. A name of something above lifts nothing: it would lift more than is
+    /// written there.
+    fn lifted(&self, guarded: &Path) -> bool {
+        self.request.unmasked.iter().any(|entry| entry == guarded)
+    }
+
+    /// On top of the grants: hook files read-only, secrets and denied paths hidden.
+    pub(super) fn guard(&mut self) {
+        let home = self.request.home;
+        for (path, _) in HOME_READ_ONLY {
+            let path = home.join(path);
+            if let Some((_, Access::ReadWrite)) = self.nearest(&path) {
+                self.read_only(&path);
+                if self.may_be_written(&path) {
+                    self.stand_in(&path, StandIn::Directory);
+                }
+            }
+        }
+        for (grant, access) in &self.granted.clone() {
+            if *access == Access::ReadWrite
+                && self.host.look(grant) == Some(Found::Directory)
+                && self.masked(grant).is_none()
+            {
+                self.guard_project(grant);
+            }
+        }
+        let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.lifted(mask));
+        let hidden: Vec<PathBuf> = masks
+            .chain(self.request.denied.iter().cloned())
+            .filter(|path| self.nearest(path).is_some())
+            .collect();
+        for path in hidden {
+            self.hide(&path);
+        }
+    }
+
+    /// Hook files of a writable directory and of every repository below it.
+    fn guard_project(&mut self, directory: &Path) {
+        if !self.guard_repositories(directory) {
+            return;
+        }
+        self.layout.instructed.push(directory.to_owned());
+        let makes_stand_ins = self.is_worked_in(directory);
+        for guarded in PROJECT_READ_ONLY {
+            let repositories =
+                builtin_paths::OTHER_REPOSITORIES.iter().map(|(name, _)| *name).chain([".git"]);
+            if Path::new(guarded.path)
+                .parent()
+                .is_some_and(|above| repositories.into_iter().any(|name| above.starts_with(name)))
+                || (guarded.tier == Tier::Instructs && !self.request.guard_all)
+            {
+                continue;
+            }
+            for path in named(guarded, directory, self.host) {
+                if self.lifted(&path) {
+                    continue;
+                }
+                self.read_only(&path);
+                if guarded.placeholder && makes_stand_ins {
+                    let kind = match guarded.kind {
+                        builtin_paths::Kind::File => StandIn::Socket,
+                        builtin_paths::Kind::Dir => StandIn::Directory,
+                    };
+                    self.stand_in(&path, kind);
+                }
+            }
+        }
+    }
+
+    /// A place where somebody works with files: not a directory in which a program keeps its own.
+    fn is_worked_in(&self, directory: &Path) -> bool {
+        let is_dotted = |path: &Path| path.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
+        match directory.strip_prefix(self.request.home) {
+            _ if directory == self.request.project => self.request.project_access.is_some(),
+            Ok(below) => !is_dotted(below),
+            Err(_) => true,
+        }
+    }
+
+    /// Something that must not come into being. Also where something stands: it may be the stand-in of another run, which
+    /// must outlive it. Where a directory on the way is missing, that one must not come into being.
+    pub(super) fn stand_in(&mut self, path: &Path, kind: StandIn) {
+        if self.lifted(path) || self.link_to(path).is_some() {
+            return;
+        }
+        let root = self.root_of(path).unwrap_or(path);
+        let on_the_way = path.ancestors().take_while(|above| *above != root && above.starts_with(root));
+        let missing = on_the_way.filter(|above| self.host.look(above).is_none()).last().map(Path::to_owned);
+        let (path, kind) = match &missing {
+            Some(above) if above != path => (above.as_path(), StandIn::Directory),
+            _ => (path, kind),
+        };
+        if missing.is_some()
+            && let Some(above) = path.parent()
+            && !self.host.may_make_in(above)
+        {
+            self.keep_from_writing(above);
+            return;
+        }
+        let place = (self.real(path).unwrap_or_else(|| path.to_owned()), kind);
+        if missing.is_some() && !self.layout.placeholders.contains(&place) {
+            let kind = if kind == StandIn::Directory { Kind::Directory } else { Kind::File };
+            self.bind(path, Access::ReadOnly, kind);
+        }
+        self.layout.placeholders.push(place);
+    }
+
+    /// A directory in which its owner may make nothing, so that no stand-in can be made. Whoever is inside could take the
+    /// right back.
+    fn keep_from_writing(&mut self, directory: &Path) {
+        if self.granted.contains_key(directory) {
+            self.refuse(
+                directory,
+                "nothing can be made in it, so that it cannot be guarded; it may only be read",
+            );
+            self.granted.insert(directory.to_owned(), Access::ReadOnly);
+        } else {
+            self.bind(directory, Access::ReadOnly, Kind::Directory);
+        }
+    }
+
+    /// What cannot be looked into cannot be guarded: nothing of it is shown.
+    pub(super) fn hide_closed(&mut self, path: &Path) {
+        let visible = path.ancestors().find(|above| self.host.look(above) == Some(Found::Directory));
+        let Some(visible) = visible.filter(|visible| self.may_be_written(visible)).map(Path::to_owned) else {
+            return;
+        };
+        let is_hidden = |mount: &Mount| {
+            mount.target == visible && matches!(mount.what, What::Tmpfs { .. } | What::File { .. })
+        };
+        if !self.layout.mounts.iter().any(is_hidden) {
+            self.refuse(
+                &visible,
+                "it cannot be looked into, so that nothing in it can be guarded; it is empty inside",
+            );
+            self.hide(&visible);
+        }
+    }
+
+    /// The grant that holds for a path: the longest of those in which it lies, or that it is.
+    fn nearest(&self, path: &Path) -> Option<(&Path, Access)> {
+        let around = self.granted.iter().filter(|(grant, _)| path.starts_with(grant));
+        let nearest = around.max_by_key(|(grant, _)| grant.as_os_str().len());
+        nearest.map(|(grant, access)| (grant.as_path(), *access))
+    }
+
+    /// How a path below a grant may be used; None for a grant itself and for what none shows.
+    pub(super) fn access(&self, path: &Path) -> Option<Access> {
+        self.nearest(path).filter(|(grant, _)| path != *grant).map(|(_, access)| access)
+    }
+
+    /// Whether a path lies below a grant that is writable, and in none that is read-only and nearer.
+    pub(super) fn may_be_written(&self, path: &Path) -> bool {
+        self.nearest(path).is_some_and(|(grant, access)| path != grant && access == Access::ReadWrite)
+    }
+
+    /// The first link on the way to a path below the project or a grant.
+    pub(super) fn link_to(&self, path: &Path) -> Option<PathBuf> {
+        let root = self.root_of(path)?;
+        let mut above: Vec<&Path> =
+            path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root).collect();
+        above.reverse();
+        let link = above.into_iter().find(|above| self.host.look(above) == Some(Found::Symlink))?;
+        Some(link.to_owned())
+    }
+
+    pub(super) fn read_only(&mut self, path: &Path) {
+        if self.lifted(path) {
+            return;
+        }
+        // What lies behind a link is not there for whoever puts something else in its place.
+        if let Some(link) = self.link_to(path) {
+            if self.layout.mounts.iter().all(|mount| mount.target != link) {
+                self.hide(&link);
+            }
+            return;
+        }
+        match self.host.look(path) {
+            Some(Found::Directory) => {
+                self.bind(path, Access::ReadOnly, Kind::Directory);
+                self.follow_links_in(path, &mut { MOST_FOLLOWED });
+            }
+            Some(Found::Closed) => self.hide_closed(path),
+            Some(Found::File) => self.bind(path, Access::ReadOnly, Kind::File),
+            // The link is covered, so that it cannot be replaced: with the file that it names, where that is part of
+            // the project (`CLAUDE.md` that leads to `AGENTS.md`), else with nothing that can be followed. A directory
+            // that it names in the project is guarded where it is.
+            Some(Found::Symlink) => match self.named_file(path) {
+                Some(file) => {
+                    self.follow(path);
+                    let source = self.source(&file);
+                    self.push(path, What::Bind { source, access: Access::ReadOnly, kind: Kind::File });
+                }
+                None => {
+                    self.follow(path);
+                    let named = self.host.canonical(path).filter(|named| self.may_be_written(named));
+                    if let Some(named) = named
+                        && self.host.look(&named) == Some(Found::Directory)
+                    {
+                        self.bind(&named, Access::ReadOnly, Kind::Directory);
+                    }
+                    self.hide(path);
+                }
+            },
+            // A stand-in of another run, or something that nothing runs.
+            Some(Found::Special) => self.bind(path, Access::ReadOnly, Kind::File),
+            None => {}
+        }
+    }
+
+    /// A guarded directory may hold links (hooks often are some): what they lead to is what runs.
+    pub(super) fn follow_links_in(&mut self, directory: &Path, budget: &mut usize) {
+        if !self.followed.insert(directory.to_owned()) {
+            return;
+        }
+        let Some(names) = self.host.names(directory) else {
+            self.hide_closed(directory);
+            return;
+        };
+        for (name, kind) in names {
+            let Some(rest) = budget.checked_sub(1) else {
+                self.layout.unsearched.push(directory.to_owned());
+                return;
+            };
+            *budget = rest;
+            match kind {
+                Found::Symlink => self.follow(&directory.join(name)),
+                Found::Directory => self.follow_links_in(&directory.join(name), budget),
+                _ => {}
+            }
+        }
+    }
+
+    /// Guards what a link leads to, from one to the next.
+    fn follow(&mut self, link: &Path) {
+        /// The kernel follows no more.
+        const MOST_LINKS: usize = 40;
+        let mut at = link.to_owned();
+        for _ in 0..MOST_LINKS {
+            let Some(to) = self.host.link(&at) else { break };
+            at = plain(&at.parent().unwrap_or(Path::new("/")).join(to));
+            if !self.may_be_written(&at) || !self.followed.insert(at.clone()) {
+                continue;
+            }
+            match self.host.look(&at) {
+                Some(_) => self.read_only(&at),
+                None => self.stand_in(&at, StandIn::File),
+            }
+        }
+        let end = self.host.canonical(link).filter(|end| self.may_be_written(end));
+        if let Some(end) = end.filter(|end| self.followed.insert(end.clone())) {
+            self.read_only(&end);
+        }
+    }
+
+    /// The regular file of the project that a link names directly.
+    fn named_file(&self, link: &Path) -> Option<PathBuf> {
+        let to = self.host.link(link)?;
+        let plain = to.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let file = link.parent()?.join(to);
+        let inside = plain && file.starts_with(self.request.project) && self.link_to(&file).is_none();
+        (inside && self.host.look(&file) == Some(Found::File)).then_some(file)
+    }
+
+    pub(super) fn hide(&mut self, path: &Path) {
+        match self.host.look(path) {
+            Some(Found::Directory) => {
+                self.push(path, What::Tmpfs { bytes: 4096, mode: 0o555 });
+            }
+            // What closes it may be opened from inside.
+            Some(Found::Closed) => self.hide_closed(path),
+            // Without permissions: whoever opens it is told so, instead of finding it empty.
+            Some(_) => self.push(path, What::File { content: Vec::new(), mode: 0 }),
+            None => {}
+        }
+    }
+
+    /// Directories between a writable grant and something in it that is guarded or may only be read. As mount points
+    /// they can be neither moved nor removed; otherwise whoever renames the parent makes the file anew.
+    pub(super) fn held(&self, guards: &[Mount]) -> BTreeSet<PathBuf> {
+        let targets: BTreeSet<&Path> = guards.iter().map(|mount| mount.target.as_path()).collect();
+        let read = self.granted.iter().filter(|(_, access)| **access == Access::ReadOnly);
+        // A grant on the way is no end of it: what lies around it counts.
+        let lies_in_writable = |path: &Path| {
+            path.parent()
+                .and_then(|parent| self.nearest(parent))
+                .is_some_and(|(_, access)| access == Access::ReadWrite)
+        };
+        targets
+            .iter()
+            .copied()
+            .chain(read.map(|(grant, _)| grant.as_path()))
+            .flat_map(|target| target.ancestors().skip(1).take_while(|above| lies_in_writable(above)))
+            .filter(|above| {
+                !targets.contains(above)
+                    && !self.granted.contains_key(*above)
+                    && self.host.look(above) == Some(Found::Directory)
+                    && self.link_to(above).is_none()
+            })
+            .map(Path::to_owned)
+            .collect()
+    }
+}
+
+/// Entries of one guarded directory in which links are looked for.
+const MOST_FOLLOWED: usize = 20_000;
+
+/// The paths that an entry of the table means in a directory.
+fn named(guarded: &ProjectReadOnly, directory: &Path, host: &dyn Host) -> Vec<PathBuf> {
+    if !guarded.is_pattern() {
+        return vec![directory.join(guarded.path)];
+    }
+    let names = host.names(directory).unwrap_or_default();
+    names
+        .into_iter()
+        .filter(|(name, _)| name.to_str().is_some_and(|name| guarded.matches(name)))
+        .map(|(name, _)| directory.join(name))
+        .collect()
+}
+
+/// What stands at the top of a directory and instructs or configures, with the reason.
+#[must_use]
+pub fn instructing(directory: &Path, host: &dyn Host) -> Vec<(PathBuf, &'static str)> {
+    let table = PROJECT_READ_ONLY.iter().filter(|guarded| guarded.tier == Tier::Instructs);
+    let mut found: Vec<(PathBuf, &'static str)> = table
+        .flat_map(|guarded| named(guarded, directory, host).into_iter().map(|path| (path, guarded.why)))
+        .filter(|(path, _)| host.look(path).is_some())
+        .collect();
+    found.sort();
+    found.dedup_by(|one, other| one.0 == other.0);
+    found
+}

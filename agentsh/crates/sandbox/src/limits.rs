@@ -1,0 +1,60 @@
+//! Limits that the kernel keeps per process or per user namespace.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::plan::Limits;
+use super::report::{Enforcement, State};
+use super::stage::{At, StageError};
+
+/// What a program leaves waiting: more than programs do, and a fraction of what the user has on every machine.
+const MOST_QUEUED_SIGNALS: u64 = 4096;
+const MOST_QUEUE_BYTES: u64 = 256 << 10;
+/// The sandbox goes first when the machine has no memory left: half of the highest value.
+const FIRST_TO_GO: &str = "500";
+
+/// Set by init for itself and all that it starts.
+///
+/// # Errors
+/// When a limit above the inherited hard limit is asked for and cannot be had.
+pub fn apply(limits: &Limits) -> Result<(), StageError> {
+    let fixed = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
+    let at_most = |resource, value: u64| fixed(value.min(getrlimit(resource).maximum.unwrap_or(u64::MAX)));
+    setrlimit(Resource::Nproc, fixed(limits.pids)).at("limit processes")?;
+    setrlimit(Resource::Nofile, at_most(Resource::Nofile, limits.open_files)).at("limit open files")?;
+    setrlimit(Resource::Core, fixed(0)).at("switch off core dumps")?;
+    setrlimit(Resource::Sigpending, at_most(Resource::Sigpending, MOST_QUEUED_SIGNALS))
+        .at("limit queued signals")?;
+    setrlimit(Resource::Msgqueue, at_most(Resource::Msgqueue, MOST_QUEUE_BYTES))
+        .at("limit message queues")?;
+    // Where /proc does not have it the kernel chooses as it does.
+    let _ = fs::write("/proc/self/oom_score_adj", FIRST_TO_GO);
+    Ok(())
+}
+
+/// Lowers in this user namespace what the kernel counts per user of the host, and closes the door to further
+/// namespaces once more. Says so when it could not.
+#[must_use]
+pub fn lower_shares(limits: &Limits) -> Option<Enforcement> {
+    const NAMESPACES: [&str; 8] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"];
+    let write = |name: &str, value: u64| fs::write(Path::new("/proc/sys/user").join(name), value.to_string());
+    let shares = || {
+        write("max_inotify_instances", limits.inotify_instances)?;
+        write("max_inotify_watches", limits.inotify_watches)
+    };
+    for name in NAMESPACES {
+        // The filter refuses them; a kernel without one of them has nothing to lower.
+        let _ = write(&format!("max_{name}_namespaces"), 0);
+    }
+    let error = shares().err()?;
+    let asked = "a part of the user's inotify instances";
+    Some(Enforcement::less(
+        "quotas",
+        asked,
+        "all of them",
+        State::Degraded,
+        format!("/proc/sys/user: {error}"),
+    ))
+}

@@ -1,0 +1,205 @@
+//! Mounts that are made in a sandbox whose program runs already: what the host took away from it by renaming or
+//! removing what it lay on.
+//!
+//! A child of the [`super::zygote`] does it, since only a process with one thread may enter a user namespace. It goes
+//! in two steps: into the user namespace with a copy of the host's mount tree, where the sources are opened; then into
+//! the sandbox's own tree, where they are attached. What runs in the sandbox does not see this process.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use nix::sched::CloneFlags;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountPropagationFlags, OpenTreeFlags};
+use serde::{Deserialize, Serialize};
+
+use super::control::{self, Answer, Order};
+use super::init;
+use super::mount_calls::{attach, open_in, open_path, relative, restrict, tmpfs};
+use super::plan::{Access, Executable, Identity, Mount, Source, What};
+use super::stage::{At, StageError};
+use super::zygote::Zygote;
+
+/// How many mount namespaces there may be in the user namespace of whoever opens it.
+const MOUNT_NAMESPACES: &str = "/proc/sys/user/max_mnt_namespaces";
+
+/// More detached mounts than this do not travel in one message.
+const MOST_AT_ONCE: usize = 100;
+
+/// The two namespaces of a sandbox that mounts are made in; held open, so that they can be entered later.
+#[derive(Debug)]
+pub struct Namespaces {
+    user: OwnedFd,
+    mount: OwnedFd,
+}
+
+impl Namespaces {
+    /// Of a pid 1 that was just born. Later it is closed to processes of its own user.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let open = |name: &str| File::open(Path::new("/proc").join(pid.to_string()).join("ns").join(name));
+        Ok(Self { user: open("user")?.into(), mount: open("mnt")?.into() })
+    }
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Work {
+    identity: Identity,
+    executable: Executable,
+    mounts: Vec<Mount>,
+}
+
+/// Makes mounts in a running sandbox, in this order. `passed` are the detached ones that sources refer to.
+///
+/// # Errors
+/// The step that failed, in words; the mounts before it are made.
+pub fn mend(
+    zygote: &Zygote,
+    inside: &Namespaces,
+    (identity, executable): (Identity, &Executable),
+    mounts: Vec<Mount>,
+    passed: &[OwnedFd],
+) -> Result<(), String> {
+    for some in mounts.chunks(MOST_AT_ONCE) {
+        let mut mounts = some.to_vec();
+        let mut of_these: Vec<BorrowedFd<'_>> = Vec::new();
+        for mount in &mut mounts {
+            if let What::Bind { source: Source::Detached(index), .. } = &mut mount.what {
+                of_these.extend(passed.get(*index).map(AsFd::as_fd));
+                *index = of_these.len().saturating_sub(1);
+            }
+        }
+        once(zygote, inside, &Work { identity, executable: executable.clone(), mounts }, &of_these)
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn once(
+    zygote: &Zygote,
+    inside: &Namespaces,
+    work: &Work,
+    passed: &[BorrowedFd<'_>],
+) -> Result<(), StageError> {
+    let memory = rustix::fs::memfd_create("mend", rustix::fs::MemfdFlags::CLOEXEC).at("write the mounts")?;
+    let mut memory = File::from(memory);
+    control::encoded(work).and_then(|bytes| memory.write_all(&bytes)).at("write the mounts")?;
+    let mut descriptors = vec![memory.as_fd(), inside.user.as_fd(), inside.mount.as_fd()];
+    descriptors.extend(passed);
+    let socket = zygote.ask(&Order::Mend, &descriptors).at("ask for mounts")?;
+    match control::receive::<Answer>(socket.as_fd()).at("wait for mounts")? {
+        Some((Answer::Mended, _)) => Ok(()),
+        Some((Answer::Failed { message, .. }, _)) => Err(io::Error::other(message)).at("guard again"),
+        _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)).at("wait for mounts"),
+    }
+}
+
+/// In the child of the zygote: does the work and tells.
+pub(super) fn child(socket: BorrowedFd<'_>, descriptors: Vec<OwnedFd>) {
+    let answer = match work(descriptors) {
+        Ok(()) => Answer::Mended,
+        Err(error) => Answer::Failed { message: error.to_string(), missing: false },
+    };
+    // A session that is gone needs no answer.
+    let _ = control::send(socket, &answer, &[]);
+}
+
+fn work(descriptors: Vec<OwnedFd>) -> Result<(), StageError> {
+    let mut descriptors = descriptors.into_iter();
+    let (Some(memory), Some(user), Some(mount)) =
+        (descriptors.next(), descriptors.next(), descriptors.next())
+    else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData)).at("read the mounts");
+    };
+    let mut passed: Vec<Option<OwnedFd>> = descriptors.map(Some).collect();
+    let Work { identity, executable, mounts } = init::read_sent(memory)?;
+
+    nix::sched::setns(&user, CloneFlags::CLONE_NEWUSER).at("enter the user namespace")?;
+    // In it no further namespace may be made, and detached mounts count as one each. The capability that it takes nobody
+    // inside has; still, the door is closed again.
+    let mut most = File::options().write(true).open(MOUNT_NAMESPACES).at("open the limit of namespaces")?;
+    most.write_all(b"1000").at("raise the limit of namespaces")?;
+    let done = make(&mount, identity, &executable, mounts, &mut passed);
+    let closed = most.write_all(b"0").at("lower the limit of namespaces");
+    done.and(closed)
+}
+
+fn make(
+    inside: &OwnedFd,
+    identity: Identity,
+    executable: &Executable,
+    mounts: Vec<Mount>,
+    passed: &mut [Option<OwnedFd>],
+) -> Result<(), StageError> {
+    nix::sched::unshare(CloneFlags::CLONE_NEWNS).at("copy the host's mounts")?;
+    rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
+        .at("make mounts private")?;
+    let mut sources = Vec::with_capacity(mounts.len());
+    for mount in &mounts {
+        sources.push(opened(mount, executable, passed)?);
+    }
+    if identity.from_root {
+        init::become_the_sandbox_user(identity)?;
+    }
+    rustix::process::umask(Mode::empty());
+    // After the sources, some of which may lie there.
+    let copies = tmpfs(1 << 20, 0o700, false).at("make a directory for copies")?;
+    let scaffold = File::open("/tmp").at("open the scaffold directory")?;
+    attach(copies.as_fd(), scaffold.as_fd()).at("mount a directory for copies")?;
+    let copies = File::open("/tmp").at("open the directory for copies")?;
+    for (index, (mount, source)) in mounts.iter().zip(&mut sources).enumerate() {
+        if let What::File { content, mode } = &mount.what {
+            let copy = copied(copies.as_fd(), &index.to_string(), content, *mode);
+            *source = Some(copy.on("copy", mount.target.display())?);
+        }
+    }
+
+    nix::sched::setns(inside, CloneFlags::CLONE_NEWNS).at("enter the sandbox's mounts")?;
+    let root = File::open("/").at("open the sandbox's root")?;
+    for (mount, source) in mounts.iter().zip(sources) {
+        let target = &mount.target;
+        let tree = match (&mount.what, source) {
+            (_, Some(tree)) => tree,
+            (What::Tmpfs { bytes, mode }, None) => {
+                tmpfs(*bytes, *mode, executable.holds(target)).on("make tmpfs", target.display())?
+            }
+            _ => continue,
+        };
+        let at = open_in(root.as_fd(), target).on("open mount point", target.display())?;
+        attach(tree.as_fd(), at.as_fd()).on("mount", target.display())?;
+    }
+    Ok(())
+}
+
+fn opened(
+    mount: &Mount,
+    executable: &Executable,
+    passed: &mut [Option<OwnedFd>],
+) -> Result<Option<OwnedFd>, StageError> {
+    let What::Bind { source, access, .. } = &mount.what else { return Ok(None) };
+    let tree = match source {
+        Source::Path { path, expect, no_links } => open_path(path, expect.as_ref(), *no_links)?,
+        Source::Detached(index) => {
+            let tree = passed.get_mut(*index).and_then(Option::take);
+            tree.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).at("find what was passed")?
+        }
+    };
+    restrict(tree.as_fd(), *access, executable.holds(&mount.target), true)
+        .on("restrict mount", mount.target.display())?;
+    Ok(Some(tree))
+}
+
+/// A read-only mount of a new file.
+fn copied(copies: BorrowedFd<'_>, name: &str, content: &[u8], mode: u32) -> io::Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(copies, name, flags, Mode::from_raw_mode(mode))?;
+    File::from(file).write_all(content)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = rustix::mount::open_tree(copies, relative(Path::new(name)), flags)?;
+    restrict(tree.as_fd(), Access::ReadOnly, false, false)?;
+    Ok(tree)
+}

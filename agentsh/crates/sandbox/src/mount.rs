@@ -1,0 +1,330 @@
+//! The mount tree: an empty tmpfs, and on it only what the plan lists.
+//!
+//! Sources are opened first, while the host's tree can still be seen and with the launcher's own user id;
+//! then the new root is filled, entered, and the host's tree is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CStr, OsStr};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use super::mount_calls::{
+    attach, filesystem, open_directory, open_in, open_path, parent_of, relative, restrict, tmpfs,
+};
+use super::plan::{Access, Executable, Kind, Mount, Source, What};
+use super::sealed;
+use super::stage::{At, StageError};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
+
+/// A directory that exists everywhere; the new root is built over it, in this mount namespace alone.
+const SCAFFOLD: &CStr = c"/tmp";
+/// Of one sandbox, out of those that the machine has for all (kernel.pty.max).
+const MOST_TERMINALS: &str = "256";
+/// Where copies of pinned files live until they are bound over their paths; the directory is unlisted.
+const COPIES: &str = "/.copies";
+
+/// Detached copies of what the plan binds, taken before the host's tree disappears, and sealed memory.
+pub struct Sources(BTreeMap<usize, OwnedFd>);
+
+/// Opens every bind source of the plan.
+///
+/// # Errors
+/// A source that is missing, or a pinned file that is no longer the one that was hashed.
+pub fn open_sources(
+    mounts: &[Mount],
+    executable: &Executable,
+    passed: &mut [Option<OwnedFd>],
+) -> Result<Sources, StageError> {
+    rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
+        .at("make mounts private")?;
+    let mut opened = BTreeMap::new();
+    for (index, mount) in mounts.iter().enumerate() {
+        let mut take = |descriptor: usize| {
+            there(passed.get_mut(descriptor).and_then(Option::take))
+                .on("find what was passed for", mount.target.display())
+        };
+        let source = match &mount.what {
+            What::Bind { source, access, .. } => {
+                let tree = match source {
+                    Source::Path { path, expect, no_links } => open_path(path, expect.as_ref(), *no_links)?,
+                    Source::Detached(descriptor) => take(*descriptor)?,
+                };
+                let executable = executable.holds(&mount.target);
+                restrict(tree.as_fd(), *access, executable, true)
+                    .on("restrict mount", mount.target.display())?;
+                tree
+            }
+            What::Copy { from, .. } => take(*from)?,
+            _ => continue,
+        };
+        opened.insert(index, source);
+    }
+    Ok(Sources(opened))
+}
+
+fn there<T>(what: Option<T>) -> io::Result<T> {
+    what.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// The new root, still empty.
+pub struct Root(OwnedFd);
+
+impl Root {
+    /// Mounts an empty root.
+    ///
+    /// # Errors
+    /// The first step that failed, by name.
+    pub fn begin() -> Result<Self, StageError> {
+        let open = || {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::openat(CWD, SCAFFOLD, flags, Mode::empty())
+        };
+        let root = tmpfs(64 * 1024 * 1024, 0o755, true).at("make the root tmpfs")?;
+        let scaffold = open().at("open the scaffold directory")?;
+        attach(root.as_fd(), scaffold.as_fd()).at("mount the root tmpfs")?;
+        // Opened after mounting: this descriptor is the new root, not the directory below it.
+        open().map(Self).at("open the new root")
+    }
+
+    /// Fills the root, enters it, and lets go of the host's tree.
+    ///
+    /// # Errors
+    /// The first step that failed, by name and path.
+    pub fn build(
+        self,
+        mounts: &[Mount],
+        executable: &Executable,
+        mut sources: Sources,
+    ) -> Result<(), StageError> {
+        let root = self.0.as_fd();
+        let mut tree = Tree::new(root, executable).at("look at the new root")?;
+        for (index, mount) in mounts.iter().enumerate() {
+            tree.make(mount, sources.0.remove(&index))?;
+        }
+        drop(tree);
+        restrict(root, Access::ReadOnly, executable.holds(Path::new("/")), false)
+            .at("make the root read-only")?;
+        rustix::process::fchdir(root).at("enter the new root")?;
+        // Both arguments the same: the old root ends up stacked on the new one, and is taken off at once.
+        rustix::process::pivot_root(".", ".").at("pivot_root")?;
+        rustix::mount::unmount(".", UnmountFlags::DETACH).at("detach the host's tree")?;
+        rustix::process::chdir("/").at("enter /")
+    }
+}
+
+/// The root while it is filled.
+struct Tree<'r> {
+    root: BorrowedFd<'r>,
+    executable: &'r Executable,
+    /// The file systems that die with the sandbox: the only ones that generated files may be written to.
+    own: BTreeSet<u64>,
+    /// Open directories of `own`, under paths without symlinks. What is mounted over one takes it out.
+    parents: BTreeMap<PathBuf, OwnedFd>,
+}
+
+/// Where something is to be mounted.
+enum Place {
+    Opened(OwnedFd),
+    /// Made just now, in a directory of the sandbox's own: its name is enough.
+    Made,
+}
+
+/// More directories than this are not kept open.
+const MOST_PARENTS: usize = 16;
+
+impl<'r> Tree<'r> {
+    fn new(root: BorrowedFd<'r>, executable: &'r Executable) -> io::Result<Self> {
+        Ok(Self { root, executable, own: BTreeSet::from([device(root)?]), parents: BTreeMap::new() })
+    }
+
+    fn make(&mut self, mount: &Mount, source: Option<OwnedFd>) -> Result<(), StageError> {
+        let target = &mount.target;
+        match &mount.what {
+            What::Directory { mode } => {
+                self.place(target, Kind::Directory, *mode)?;
+            }
+            What::Symlink { to } => {
+                let made = match self.own_parent(target)? {
+                    Some((parent, name)) => rustix::fs::symlinkat(to, parent, name),
+                    None => {
+                        let (parent, name) = parent_of(self.root, target)?;
+                        rustix::fs::symlinkat(to, &parent, name)
+                    }
+                };
+                match made {
+                    Err(error) if error == rustix::io::Errno::EXIST => {}
+                    other => other.on("make symlink", target.display())?,
+                }
+            }
+            What::File { content, mode } => self.generate(target, content, *mode)?,
+            What::Tmpfs { bytes, mode } => {
+                let at = self.place(target, Kind::Directory, *mode)?;
+                let tree =
+                    tmpfs(*bytes, *mode, self.executable.holds(target)).on("make tmpfs", target.display())?;
+                self.own.insert(device(tree.as_fd()).on("look at", target.display())?);
+                self.attach(tree.as_fd(), target, &at, "mount tmpfs")?;
+            }
+            What::Bind { kind, .. } => {
+                let at = self.place(target, *kind, 0o755)?;
+                let tree = there(source).on("find", target.display())?;
+                self.attach(tree.as_fd(), target, &at, "bind")?;
+            }
+            What::Copy { from, executable } => {
+                let memory = there(source).on("find the pinned bytes of", target.display())?;
+                let (name, mode) = (from.to_string(), if *executable { 0o555 } else { 0o444 });
+                let copy = self.new_copy(&name, mode).on("copy", target.display())?;
+                sealed::copy_to(memory.as_fd(), &copy).on("copy", target.display())?;
+                // Nothing that is open for writing can be executed.
+                drop(copy);
+                let tree = self.copied(&name, target).on("open the copy of", target.display())?;
+                let at = self.place(target, Kind::File, 0o755)?;
+                self.attach(tree.as_fd(), target, &at, "bind")?;
+            }
+            What::Proc => {
+                let at = self.place(target, Kind::Directory, 0o555)?;
+                let tree = filesystem(c"proc", &[], true).at("make proc")?;
+                self.attach(tree.as_fd(), target, &at, "mount proc")?;
+            }
+            What::Devpts => {
+                let at = self.place(target, Kind::Directory, 0o755)?;
+                let tree = filesystem(
+                    c"devpts",
+                    &[("ptmxmode", "0666"), ("mode", "0620"), ("max", MOST_TERMINALS)],
+                    false,
+                )
+                .at("make devpts")?;
+                self.attach(tree.as_fd(), target, &at, "mount devpts")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory that holds `path`, made if it is missing, when it lies in a file system of the sandbox's own.
+    fn own_parent<'p>(&mut self, path: &'p Path) -> Result<Option<(BorrowedFd<'_>, &'p OsStr)>, StageError> {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+        if above == Path::new("/") {
+            return Ok(Some((self.root, name)));
+        }
+        if !self.parents.contains_key(above) {
+            let parent = match open_directory(self.root, above, ResolveFlags::NO_SYMLINKS) {
+                Ok(parent) => parent,
+                Err(rustix::io::Errno::NOENT) => parent_of(self.root, path)?.0,
+                Err(_) => return Ok(None),
+            };
+            if !self.own.contains(&device(parent.as_fd()).on("look at", above.display())?) {
+                return Ok(None);
+            }
+            if self.parents.len() >= MOST_PARENTS {
+                self.parents.clear();
+            }
+            self.parents.insert(above.to_owned(), parent);
+        }
+        Ok(self.parents.get(above).map(|parent| (parent.as_fd(), name)))
+    }
+
+    /// Where to mount, made if it is missing. Resolution never leaves the new root, whatever symlinks a bound tree
+    /// holds, and a symlink at the end is not followed.
+    fn place(&mut self, target: &Path, kind: Kind, mode: u32) -> Result<Place, StageError> {
+        if let Some((parent, name)) = self.own_parent(target)? {
+            match make_entry(parent, name, kind, mode) {
+                Ok(()) => return Ok(Place::Made),
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error).on("make mount point", target.display()),
+            }
+            return open_in(self.root, target).on("open mount point", target.display()).map(Place::Opened);
+        }
+        match open_in(self.root, target) {
+            Ok(found) => return Ok(Place::Opened(found)),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error).on("open mount point", target.display()),
+        }
+        let (parent, name) = parent_of(self.root, target)?;
+        make_entry(parent.as_fd(), name, kind, mode).on("make mount point", target.display())?;
+        open_in(self.root, target).on("open mount point", target.display()).map(Place::Opened)
+    }
+
+    fn attach(
+        &mut self,
+        tree: BorrowedFd<'_>,
+        target: &Path,
+        at: &Place,
+        stage: &'static str,
+    ) -> Result<(), StageError> {
+        match (at, self.own_parent(target)?) {
+            (Place::Made, Some((parent, name))) => {
+                let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+                rustix::mount::move_mount(tree, "", parent, name, flags).on(stage, target.display())?;
+                self.parents.retain(|parent, _| !parent.starts_with(target));
+            }
+            (Place::Opened(at), _) => {
+                attach(tree, at.as_fd()).on(stage, target.display())?;
+                // The target may be another name for one of them.
+                self.parents.clear();
+            }
+            (Place::Made, None) => {
+                return Err(io::Error::from(io::ErrorKind::NotFound)).on(stage, target.display());
+            }
+        }
+        Ok(())
+    }
+
+    /// A generated file. Where the host has one it is covered, never written to; where it has none, it may only be
+    /// made in a file system of the sandbox's own.
+    fn generate(&mut self, target: &Path, content: &[u8], mode: u32) -> Result<(), StageError> {
+        if let Some((parent, name)) = self.own_parent(target)? {
+            match create(parent, name, mode) {
+                Ok(file) => return write(file, content).on("write", target.display()),
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error).on("write", target.display()),
+            }
+        }
+        let Ok(at) = open_in(self.root, target) else {
+            return Err(io::Error::other("it would be made on the host")).on("write", target.display());
+        };
+        let copy = format!("g{}", target.to_string_lossy().replace('/', "%"));
+        let file = self.new_copy(&copy, mode).on("write", target.display())?;
+        write(file, content).on("write", target.display())?;
+        let tree = self.copied(&copy, target).on("open the copy of", target.display())?;
+        self.attach(tree.as_fd(), target, &Place::Opened(at), "cover")
+    }
+
+    /// A new file below [`COPIES`].
+    fn new_copy(&mut self, name: &str, mode: u32) -> io::Result<OwnedFd> {
+        let path = Path::new(COPIES).join(name);
+        match self.own_parent(&path).map_err(|error| error.source)? {
+            Some((parent, name)) => Ok(create(parent, name, mode)?),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// A read-only mount of a file that was just made below [`COPIES`].
+    fn copied(&self, name: &str, target: &Path) -> io::Result<OwnedFd> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = rustix::mount::open_tree(self.root, relative(&Path::new(COPIES).join(name)), flags)?;
+        restrict(tree.as_fd(), Access::ReadOnly, self.executable.holds(target), false)?;
+        Ok(tree)
+    }
+}
+
+fn make_entry(parent: BorrowedFd<'_>, name: &OsStr, kind: Kind, mode: u32) -> rustix::io::Result<()> {
+    match kind {
+        Kind::Directory => rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)),
+        Kind::File => rustix::fs::mknodat(parent, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0),
+    }
+}
+
+/// A file that was not there before.
+fn create(parent: BorrowedFd<'_>, name: &OsStr, mode: u32) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(mode))
+}
+
+fn write(file: OwnedFd, content: &[u8]) -> io::Result<()> {
+    std::fs::File::from(file).write_all(content)
+}
+
+fn device(file: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(file)?.st_dev)
+}

@@ -1,0 +1,73 @@
+//! What is mounted in a sandbox, as its first process sees it, and when that changes.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// The list of mounts of one sandbox, which stays readable when its processes are gone.
+#[derive(Debug)]
+pub struct Mounted(File);
+
+impl Mounted {
+    /// # Errors
+    /// When the process is gone.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        File::open(Path::new("/proc").join(pid.to_string()).join("mountinfo")).map(Self)
+    }
+
+    /// Every mount point, as often as something is mounted there.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn points(&mut self) -> io::Result<Vec<PathBuf>> {
+        let mut text = Vec::new();
+        self.0.seek(SeekFrom::Start(0))?;
+        self.0.read_to_end(&mut text)?;
+        let lines = text.split(|byte| *byte == b'\n');
+        Ok(lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescaped).collect())
+    }
+}
+
+/// Has a priority event whenever something was mounted or taken away.
+impl AsFd for Mounted {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Blanks and the like stand there as a backslash and three octal digits.
+fn unescaped(written: &[u8]) -> PathBuf {
+    let mut out = Vec::with_capacity(written.len());
+    let mut rest = written;
+    while let Some((first, tail)) = rest.split_first() {
+        let digits = tail
+            .get(..3)
+            .filter(|digits| *first == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+        match digits {
+            Some(digits) => {
+                let value = digits.iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));
+                out.push(u8::try_from(value & 0xFF).unwrap_or(b'?'));
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(out).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blanks_are_read_back() {
+        assert_eq!(unescaped(b"/a\\040b\\134\\012"), Path::new("/a b\\\n"));
+        assert_eq!(unescaped(b"/a\\04"), Path::new("/a\\04"));
+    }
+}

@@ -1,0 +1,142 @@
+//! Inside the network namespace: loopback up, the routes of the plan, and the sockets that the session serves.
+//!
+//! The sockets are born here and so belong to this namespace for good, whoever holds them.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::sys::socket::AddressFamily;
+use rustix::net::{SocketFlags, SocketType, sockopt};
+
+use super::netlink;
+use super::plan::Network;
+use super::stage::{At, StageError};
+
+/// Where names are resolved inside every sandbox.
+pub const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), 53);
+
+/// Connections that may wait for the session; the kernel cuts it to `net.core.somaxconn`.
+const WAITING: i32 = 4096;
+
+/// Connections from this machine that a sandbox may have at a time; with the ports of a policy they fit into one message.
+const PUBLISHED: usize = 16;
+
+/// What the session serves, born inside the sandbox.
+#[derive(Debug)]
+pub struct Sockets {
+    pub listeners: Vec<TcpListener>,
+    pub resolver_udp: UdpSocket,
+    pub resolver_tcp: TcpListener,
+    /// Of [`unconnected`].
+    pub unconnected: Vec<OwnedFd>,
+}
+
+impl Sockets {
+    /// In the order of [`prepare`]; None when some are missing.
+    #[must_use]
+    pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let is_unconnected = |socket: &OwnedFd| {
+            sockopt::socket_type(socket) == Ok(SocketType::STREAM)
+                && sockopt::socket_acceptconn(socket) == Ok(false)
+        };
+        let (unconnected, mut descriptors) = descriptors.into_iter().partition::<Vec<_>, _>(is_unconnected);
+        let resolver_tcp = TcpListener::from(descriptors.pop()?);
+        let resolver_udp = UdpSocket::from(descriptors.pop()?);
+        let listeners = descriptors.into_iter().map(TcpListener::from).collect();
+        Some(Self { listeners, resolver_udp, resolver_tcp, unconnected })
+    }
+}
+
+/// Sockets through which somebody outside can connect to servers of this namespace.
+///
+/// # Errors
+/// When the system has none left.
+pub fn unconnected() -> io::Result<Vec<OwnedFd>> {
+    let make = |family| rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let mut sockets = Vec::new();
+    for _ in 0..PUBLISHED {
+        sockets.push(make(rustix::net::AddressFamily::INET)?);
+        // Without IPv6 nobody listens there either.
+        sockets.extend(make(rustix::net::AddressFamily::INET6).ok());
+    }
+    Ok(sockets)
+}
+
+/// The listeners of the plan, then the resolver's two sockets, then what a plan with `published` wants.
+///
+/// # Errors
+/// When the namespace refuses; then nothing may be executed.
+pub fn prepare(network: &Network, published: bool) -> Result<Vec<OwnedFd>, StageError> {
+    loopback_up().at("bring up loopback")?;
+    let mut sockets = match network {
+        Network::Closed => Vec::new(),
+        Network::AnyIp { ports } => {
+            netlink::route_everything_here(AddressFamily::Inet).at("route every address to loopback")?;
+            // Without IPv6 its addresses stay unreachable, which lets through less.
+            let _ = netlink::route_everything_here(AddressFamily::Inet6);
+            ports.iter().map(|port| listen_everywhere(*port)).collect::<Result<_, _>>()?
+        }
+        Network::Redirected { listeners } => listeners
+            .iter()
+            .filter_map(|address| match listen_on(*address) {
+                Err(error) if address.is_ipv6() && no_such_family(&error) => None,
+                socket => Some(socket.on("listen on", address)),
+            })
+            .collect::<Result<_, _>>()?,
+    };
+    sockets.push(UdpSocket::bind(RESOLVER).on("listen on", RESOLVER)?.into());
+    sockets.push(listen_on(RESOLVER).on("listen on", RESOLVER)?);
+    if published {
+        sockets.extend(unconnected().at("make sockets for published ports")?);
+    }
+    Ok(sockets)
+}
+
+/// One socket for both families where there are two.
+fn listen_everywhere(port: u16) -> Result<OwnedFd, StageError> {
+    let both = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
+    match listen_on(both) {
+        Err(error) if no_such_family(&error) => {
+            listen_on(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)).on("listen on port", port)
+        }
+        socket => socket.on("listen on port", port),
+    }
+}
+
+fn listen_on(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family =
+        if address.is_ipv4() { rustix::net::AddressFamily::INET } else { rustix::net::AddressFamily::INET6 };
+    let listener = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&listener, true)?;
+    // The resolver and a rule for its port: the one with an address of its own gets what is meant for it. No program
+    // inside can join them, because ports below 1024 are not for it.
+    if address.port() == RESOLVER.port() {
+        sockopt::set_socket_reuseport(&listener, true)?;
+    }
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&listener, false)?;
+    }
+    rustix::net::bind(&listener, &address)?;
+    rustix::net::listen(&listener, WAITING)?;
+    Ok(listener)
+}
+
+fn no_such_family(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
+}
+
+/// # Errors
+/// When the namespace is not ours.
+#[expect(unsafe_code, reason = "interface flags are set by an ioctl that no dependency wraps")]
+pub fn loopback_up() -> io::Result<()> {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    // SAFETY: `ifreq` is plain old data for which all zeroes is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l'.cast_signed();
+    request.ifr_name[1] = b'o'.cast_signed();
+    request.ifr_ifru.ifru_flags = i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(0);
+    // SAFETY: SIOCSIFFLAGS reads one `ifreq`, which is initialised, NUL-terminated and outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,143 @@
+//! pid 1 of a sandbox: waits for every child, passes signals on to the program, and ends with the program's
+//! status. When it ends, the kernel kills all that is left in its pid namespace.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::control::{self, Answer};
+
+/// Passed on to the program.
+const FORWARDED: [Signal; 7] = [
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGCONT,
+];
+/// pid 1 saw something it cannot act on: agentsh's own failure.
+pub const OWN_FAILURE: i32 = 125;
+
+/// Milliseconds after which the program counts as one that stays, and pid 1 makes itself small.
+const SHORT_LIFE_MS: u16 = 500;
+
+/// Signals that must be blocked before the program is started, so that none is lost.
+#[must_use]
+pub fn awaited() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGCHLD);
+    for signal in FORWARDED {
+        set.add(signal);
+    }
+    set
+}
+
+/// Returns the exit status for pid 1: the program's own, or 128 + its signal.
+#[must_use]
+pub fn run(program: Pid, session: BorrowedFd<'_>, forward_terminal_signals: bool) -> i32 {
+    let Ok(signals) = SignalFd::with_flags(&awaited(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK) else {
+        return OWN_FAILURE;
+    };
+    // A program that ends at once should not wait for housekeeping.
+    let mut patience = PollTimeout::from(SHORT_LIFE_MS);
+    loop {
+        let seen = reap(program);
+        if let Some(status) = seen.ended {
+            return status;
+        }
+        if let Some(stopped) = seen.stopped {
+            let word = if stopped { Answer::Stopped } else { Answer::Continued };
+            // A session that is gone is noticed below.
+            let _ = control::send(session, &word, &[]);
+        }
+        let mut wanted =
+            [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(session, PollFlags::POLLIN)];
+        match poll(&mut wanted, patience) {
+            Ok(0) => {
+                crate::memory::forget_code();
+                crate::memory::trim_heap();
+                patience = PollTimeout::NONE;
+            }
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return OWN_FAILURE,
+        }
+        // The session never writes after the plan: readable means that it is gone.
+        if wanted[1].revents().is_some_and(|events| !events.is_empty()) && closed(session) {
+            return OWN_FAILURE;
+        }
+        while let Ok(Some(information)) = signals.read_signal() {
+            let Ok(signal) = Signal::try_from(information.ssi_signo.cast_signed()) else { continue };
+            // The terminal's own signals reach a program on it without help.
+            let of_terminal = matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
+                && information.ssi_code == libc::SI_KERNEL
+                && !forward_terminal_signals;
+            if signal == Signal::SIGCHLD || of_terminal {
+                continue;
+            }
+            // From the shell it reaches the program too; once is enough.
+            if signal == Signal::SIGCONT && !is_stopped(program) {
+                continue;
+            }
+            // A program that has just ended is reaped on the next turn.
+            let _ = kill(program, signal);
+        }
+    }
+}
+
+fn closed(session: BorrowedFd<'_>) -> bool {
+    let mut byte = [0];
+    matches!(
+        nix::sys::socket::recv(session.as_raw_fd(), &mut byte, nix::sys::socket::MsgFlags::MSG_DONTWAIT),
+        Ok(0) | Err(Errno::ECONNRESET)
+    )
+}
+
+/// What happened to the program.
+#[derive(Default)]
+struct Seen {
+    /// Its status.
+    ended: Option<i32>,
+    /// Whether it was stopped or continued last; None when neither happened.
+    stopped: Option<bool>,
+}
+
+/// Collects every child that has ended, and looks whether the program was stopped or continued.
+fn reap(program: Pid) -> Seen {
+    /// Stops that a debugger sees are none.
+    const JOB_CONTROL: [Signal; 4] = [Signal::SIGSTOP, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
+    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | WaitPidFlag::WCONTINUED;
+    let mut seen = Seen::default();
+    loop {
+        seen.ended = match waitpid(None, Some(flags)) {
+            Ok(WaitStatus::Exited(pid, status)) if pid == program => Some(status),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == program => Some(128 + signal as i32),
+            Ok(WaitStatus::Stopped(pid, signal)) if pid == program && JOB_CONTROL.contains(&signal) => {
+                seen.stopped = Some(true);
+                None
+            }
+            Ok(WaitStatus::Continued(pid)) if pid == program => {
+                seen.stopped = Some(false);
+                None
+            }
+            Ok(WaitStatus::StillAlive) => return seen,
+            Ok(_) | Err(Errno::EINTR) => None,
+            Err(_) => Some(OWN_FAILURE),
+        };
+        if seen.ended.is_some() {
+            return seen;
+        }
+    }
+}
+
+/// By its state in /proc, which is the sandbox's own.
+fn is_stopped(program: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+}

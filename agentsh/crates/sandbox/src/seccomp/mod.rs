@@ -1,0 +1,59 @@
+//! The system call filter: default deny, every rule with its reason, compiled to a search tree.
+//!
+//! A tree, because the kernel walks the whole program once per system call number at installation: 300
+//! comparisons in a row cost half a millisecond there, nine levels of a tree cost a tenth.
+
+mod compile;
+mod rule;
+mod rules;
+
+use std::io;
+
+pub use compile::{Instruction, Program, compile};
+pub use rule::{Filter, Rule, Verdict};
+pub use rules::RULES;
+
+use super::stage::{At, StageError};
+
+/// Both programs, made once for all sandboxes of a session.
+pub struct Filters {
+    all_programs: Program,
+    listed_programs: Program,
+}
+
+impl Filters {
+    #[must_use]
+    pub fn compile() -> Self {
+        Self { all_programs: compile(Filter::AllPrograms), listed_programs: compile(Filter::ListedPrograms) }
+    }
+
+    #[must_use]
+    pub fn get(&self, filter: Filter) -> &Program {
+        match filter {
+            Filter::AllPrograms => &self.all_programs,
+            Filter::ListedPrograms => &self.listed_programs,
+        }
+    }
+}
+
+/// Installs the filter for this thread and all its children, for good. no_new_privs must be on.
+///
+/// # Errors
+/// When the kernel refuses: nothing may then be executed.
+#[expect(
+    unsafe_code,
+    reason = "seccomp(2) takes a pointer to the program; no safe wrapper takes a prepared one"
+)]
+pub fn install(program: &Program) -> Result<(), StageError> {
+    let filter = libc::sock_fprog {
+        len: u16::try_from(program.0.len())
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+            .at("size filter")?,
+        filter: program.0.as_ptr().cast_mut().cast(),
+    };
+    // SAFETY: `filter` points at `len` instructions of the kernel's layout (`Instruction` is `repr(C)` with the
+    // fields of `sock_filter`), both outlive the call, and the kernel copies them without writing.
+    let result =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).at("install the system call filter") }
+}

@@ -1,0 +1,64 @@
+//! One line of the table of system calls.
+
+use libc::c_long;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    pub why: &'static str,
+    pub calls: &'static [c_long],
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allow,
+    /// EPERM: known, and not here.
+    Refuse,
+    /// ENOSYS: as on a kernel without it, so that libraries take their older path.
+    Missing,
+    Check(ArgumentCheck),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgumentCheck {
+    /// None of these bits is set.
+    NoBits {
+        argument: u32,
+        forbidden: u32,
+    },
+    /// As `NoBits` of the mode, where the flags make a file; elsewhere the mode means nothing.
+    NewFile {
+        flags: u32,
+        mode: u32,
+        forbidden: u32,
+    },
+    NotOneOf {
+        argument: u32,
+        values: &'static [u32],
+    },
+    OneOf {
+        argument: u32,
+        values: &'static [u32],
+    },
+    Socket,
+    /// Everything, or under [`Filter::ListedPrograms`] what asks for memory that cannot be executed.
+    MemoryFile,
+}
+
+/// Which filter a sandbox gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Filter {
+    /// Everything that can be read may be executed.
+    AllPrograms,
+    /// A policy lists what may be executed.
+    ListedPrograms,
+}
+
+impl Verdict {
+    /// Plain verdicts of neighbouring numbers may share one leaf of the tree.
+    #[must_use]
+    pub fn is_plain(self) -> bool {
+        !matches!(self, Self::Check(_))
+    }
+}

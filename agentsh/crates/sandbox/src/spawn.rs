@@ -1,0 +1,321 @@
+//! From a plan to a running program: pid 1 is ordered first, and is born while its plan is made.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::cgroup::Cgroup;
+use super::control::{self, Answer, Go, Passed};
+use super::mend::Namespaces;
+use super::mounted::Mounted;
+use super::network::Sockets;
+use super::plan::{Identity, Plan};
+use super::report::Enforcement;
+use super::stage::{At, StageError};
+use super::zygote::Zygote;
+
+/// Everything one sandbox needs beside its plan.
+pub struct Launch<'a> {
+    pub plan: &'a Plan,
+    /// stdin, stdout, stderr of the program.
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// In the order of the plan's descriptor indexes.
+    pub passed: Vec<OwnedFd>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    #[error("cannot start the sandbox of {label}: {source}")]
+    Kernel { label: String, source: StageError },
+    #[error("cannot start {label}: {message}")]
+    Init { label: String, message: String, missing: bool },
+    #[error("the sandbox of {label} ended before its program started")]
+    Vanished { label: String },
+}
+
+/// A sandbox whose program has been started. Dropping it kills everything inside.
+#[derive(Debug)]
+pub struct Child {
+    pub pid: u32,
+    /// Taken by whoever serves them; unserved, every connection waits in vain.
+    pub sockets: Option<Sockets>,
+    pub enforcement: Vec<Enforcement>,
+    /// Taken by whoever guards again what the host takes away.
+    pub namespaces: Option<Namespaces>,
+    /// None when it ended at once.
+    pub mounted: Option<Mounted>,
+    label: String,
+    pidfd: AsyncFd<OwnedFd>,
+    control: AsyncFd<OwnedFd>,
+    ended: Cell<Option<u8>>,
+    /// The last word was that the program was stopped, and nobody was told yet.
+    stopped: Cell<bool>,
+    /// Heard while something else was listened for.
+    failed: RefCell<Option<(String, bool)>>,
+}
+
+/// A pid 1 that was ordered and waits for its plan. Dropping it ends it.
+#[derive(Debug)]
+pub struct Ordered {
+    label: String,
+    /// None once it was started.
+    control: Option<OwnedFd>,
+}
+
+/// Orders a pid 1 in fresh namespaces. Whatever is to police its cgroup must be attached before.
+///
+/// # Errors
+/// When there is no process that could bear it.
+pub fn order(zygote: &Zygote, label: &str, cgroup: &Cgroup) -> Result<Ordered, SpawnError> {
+    let control = zygote.order(cgroup.unified()).at("execute agentsh for the sandbox");
+    let control = control.map_err(|source| SpawnError::Kernel { label: label.to_owned(), source })?;
+    Ok(Ordered { label: label.to_owned(), control: Some(control) })
+}
+
+impl Ordered {
+    /// Hands over the plan and waits until everything is in place and the program is about to be executed.
+    ///
+    /// # Errors
+    /// The step that failed, in words; nothing is left running.
+    pub async fn start(mut self, launch: Launch<'_>) -> Result<Child, SpawnError> {
+        let label = std::mem::take(&mut self.label);
+        let kernel = |source| SpawnError::Kernel { label: label.clone(), source };
+        let vanished = || SpawnError::Vanished { label: label.clone() };
+        let control = self.control.take().ok_or_else(vanished)?;
+        nix::fcntl::fcntl(&control, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))
+            .at("prepare the control socket")
+            .map_err(kernel)?;
+        let control = watch(control, Interest::READABLE).at("watch the control socket").map_err(kernel)?;
+        let (pid, pidfd) = match answer(&control).await.at("hear of pid 1").map_err(kernel)? {
+            Some((Answer::Born { pid }, mut descriptors)) => (pid, descriptors.pop().ok_or_else(vanished)?),
+            Some((Answer::NotBorn { error }, _)) => {
+                let error: Result<Child, _> = Err(io::Error::from_raw_os_error(error));
+                return error.at("clone3 (are user namespaces allowed here?)").map_err(kernel);
+            }
+            _ => return Err(vanished()),
+        };
+        let mut child = Child {
+            pid,
+            sockets: None,
+            enforcement: Vec::new(),
+            mounted: None,
+            // Now: once it is not dumpable, its files in /proc are closed to its own user.
+            namespaces: Some(Namespaces::of(pid).at("open the namespaces of pid 1").map_err(kernel)?),
+            label: label.clone(),
+            pidfd: watch(pidfd, Interest::READABLE).at("watch pid 1").map_err(kernel)?,
+            control,
+            ended: Cell::new(None),
+            stopped: Cell::new(false),
+            failed: RefCell::default(),
+        };
+        write_id_maps(pid, launch.plan.identity).map_err(kernel)?;
+        hand_over(child.control.get_ref().as_fd(), &launch).map_err(kernel)?;
+        drop(launch);
+        match answer(&child.control).await.at("hear from pid 1").map_err(kernel)? {
+            Some((Answer::Ready { enforcement }, sockets)) => {
+                child.mounted = Mounted::of(pid).ok();
+                child.enforcement = enforcement;
+                child.sockets = Sockets::from_descriptors(sockets);
+                Ok(child)
+            }
+            Some((Answer::Failed { message, missing }, _)) => {
+                child.exit().await;
+                Err(SpawnError::Init { label, message, missing })
+            }
+            _ => Err(SpawnError::Vanished { label }),
+        }
+    }
+}
+
+impl Drop for Ordered {
+    fn drop(&mut self) {
+        /// Longer than a birth takes on a busy machine.
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let Some(control) = self.control.take() else { return };
+        // Pid 1 sees the end of its orders and ends; it is our child and must be waited for.
+        let _ = rustix::net::shutdown(&control, rustix::net::Shutdown::Write);
+        let _ = rustix::net::sockopt::set_socket_timeout(
+            &control,
+            rustix::net::sockopt::Timeout::Recv,
+            Some(PATIENCE),
+        );
+        if let Ok(Some((Answer::Born { .. }, descriptors))) = control::receive(control.as_fd()) {
+            descriptors.iter().for_each(|pidfd| end(pidfd.as_fd()));
+        }
+    }
+}
+
+fn hand_over(control: BorrowedFd<'_>, launch: &Launch<'_>) -> Result<(), StageError> {
+    let plan = plan_file(launch.plan).at("write the plan")?;
+    let [stdin, stdout, stderr] = launch.stdio;
+    control::send(control, &Go { passed: launch.passed.len() }, &[plan.as_fd(), stdin, stdout, stderr])
+        .at("release pid 1")?;
+    let passed: Vec<BorrowedFd<'_>> = launch.passed.iter().map(AsFd::as_fd).collect();
+    for some in passed.chunks(control::MOST_DESCRIPTORS) {
+        control::send(control, &Passed { count: some.len() }, some).at("pass descriptors to pid 1")?;
+    }
+    Ok(())
+}
+
+fn plan_file(plan: &Plan) -> io::Result<OwnedFd> {
+    let descriptor = rustix::fs::memfd_create("plan", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = std::fs::File::from(descriptor);
+    file.write_all(&control::encoded(plan)?)?;
+    Ok(file.into())
+}
+
+async fn answer(control: &AsyncFd<OwnedFd>) -> io::Result<Option<(Answer, Vec<OwnedFd>)>> {
+    control.async_io(Interest::READABLE, |socket| control::receive(socket.as_fd())).await
+}
+
+impl Child {
+    /// The program's exit status, 128+n for signal n. May be awaited again after it was cancelled.
+    pub async fn exit(&self) -> u8 {
+        if let Some(status) = self.ended.get() {
+            return status;
+        }
+        loop {
+            let status = match self.pidfd.readable().await {
+                Ok(mut guard) => {
+                    let status = wait(self.pidfd.get_ref().as_fd());
+                    if status.is_none() {
+                        guard.clear_ready();
+                    }
+                    status
+                }
+                Err(_) => Some(u8::MAX),
+            };
+            if let Some(status) = status {
+                self.ended.set(Some(status));
+                return status;
+            }
+        }
+    }
+
+    /// After `exit`: why the program could not be executed, when that is the reason.
+    #[must_use]
+    pub fn execution_error(&self) -> Option<SpawnError> {
+        while let Ok(Some((word, _))) = control::receive(self.control.get_ref().as_fd()) {
+            self.keep(word);
+        }
+        let (message, missing) = self.failed.take()?;
+        Some(SpawnError::Init { label: self.label.clone(), message, missing })
+    }
+
+    fn keep(&self, word: Answer) {
+        if let Answer::Failed { message, missing } = word {
+            self.failed.replace(Some((message, missing)));
+        }
+    }
+
+    /// Resolves when the program was stopped and stays so: one that was continued meanwhile, by whoever continued
+    /// everything, is not. May be awaited again after it was cancelled.
+    pub async fn stopped(&self) {
+        /// Longer than a signal takes to reach all of a process group.
+        const A_MOMENT: Duration = Duration::from_millis(20);
+        loop {
+            let next = answer(&self.control);
+            let heard = if self.stopped.get() {
+                let Ok(heard) = tokio::time::timeout(A_MOMENT, next).await else {
+                    self.stopped.set(false);
+                    return;
+                };
+                heard
+            } else {
+                next.await
+            };
+            match heard {
+                Ok(Some((word, _))) => {
+                    self.stopped.set(word == Answer::Stopped);
+                    self.keep(word);
+                }
+                Ok(None) | Err(_) => std::future::pending().await,
+            }
+        }
+    }
+
+    /// To pid 1, which passes it on to the program.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        signal_pidfd(self.pidfd.get_ref().as_fd(), signal);
+    }
+
+    /// Another handle to pid 1, for a thread that may have to end it.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn handle(&self) -> io::Result<OwnedFd> {
+        self.pidfd.get_ref().try_clone()
+    }
+
+    /// Kills pid 1, and with it everything in its pid namespace.
+    pub fn kill(&self) {
+        signal_pidfd(self.pidfd.get_ref().as_fd(), rustix::process::Signal::KILL);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.ended.get().is_none() {
+            end(self.pidfd.get_ref().as_fd());
+        }
+    }
+}
+
+/// Kills a pid 1 and collects it.
+fn end(pidfd: BorrowedFd<'_>) {
+    signal_pidfd(pidfd, rustix::process::Signal::KILL);
+    // SIGKILL cannot be refused: this returns as soon as the kernel has torn the namespace down.
+    let _ = nix::sys::wait::waitid(nix::sys::wait::Id::PIDFd(pidfd), nix::sys::wait::WaitPidFlag::WEXITED);
+}
+
+/// One id each, never host 0. An ordinary user may map only its own ids and must give up `setgroups` first.
+fn write_id_maps(pid: u32, identity: Identity) -> Result<(), StageError> {
+    let directory = Path::new("/proc").join(pid.to_string());
+    let write = |name: &str, text: &str| {
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(directory.join(name))
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .on("write", name)
+    };
+    if !identity.from_root {
+        write("setgroups", "deny")?;
+    }
+    let Identity { host_uid, host_gid, .. } = identity;
+    write("uid_map", &format!("{host_uid} {host_uid} 1"))?;
+    write("gid_map", &format!("{host_gid} {host_gid} 1"))
+}
+
+#[expect(
+    unsafe_code,
+    reason = "tokio asks for the promise that the descriptor stays open while it is watched"
+)]
+pub(crate) fn watch(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: `AsyncFd` owns the descriptor and hands out only shared references to it.
+    unsafe { AsyncFd::register_with_interest(descriptor, interest) }.map_err(Into::into)
+}
+
+fn wait(pidfd: BorrowedFd<'_>) -> Option<u8> {
+    use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+    match waitid(Id::PIDFd(pidfd), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
+        Ok(WaitStatus::Exited(_, status)) => Some(u8::try_from(status & 0xFF).unwrap_or(u8::MAX)),
+        Ok(WaitStatus::Signaled(_, signal, _)) => Some(128 + u8::try_from(signal as i32).unwrap_or(0)),
+        Ok(_) | Err(nix::errno::Errno::EINTR) => None,
+        Err(_) => Some(u8::MAX),
+    }
+}
+
+/// Kills a sandbox by a [`Child::handle`].
+pub fn kill(handle: BorrowedFd<'_>) {
+    signal_pidfd(handle, rustix::process::Signal::KILL);
+}
+
+/// A process that has already ended is not an error.
+fn signal_pidfd(pidfd: BorrowedFd<'_>, signal: rustix::process::Signal) {
+    let _ = rustix::process::pidfd_send_signal(pidfd, signal);
+}

@@ -1,0 +1,123 @@
+//! Styles under which nothing can be seen.
+
+/// Pixels from the edge from which on nothing comes back to the screen.
+const FAR: f64 = -900.0;
+/// Selectors that one text may hide.
+const SELECTORS: usize = 256;
+
+/// Why an element with this `style` shows nothing.
+pub fn why_invisible(style: &str) -> Option<&'static str> {
+    let style = without_comments(style).to_ascii_lowercase();
+    let declarations: Vec<(&str, &str)> = style
+        .split(';')
+        .filter_map(|declaration| declaration.split_once(':'))
+        .map(|(name, value)| (name.trim(), value.trim().trim_end_matches("!important").trim_end()))
+        .collect();
+    let value =
+        |name: &str| declarations.iter().rev().find(|(other, _)| *other == name).map(|(_, value)| *value);
+    let is = |name: &str, wanted: &[&str]| value(name).is_some_and(|value| wanted.contains(&value));
+    let nothing = |name: &str| value(name).is_some_and(is_nothing);
+    let far = |name: &str| value(name).and_then(number).is_some_and(|number| number <= FAR);
+    if is("display", &["none"])
+        || is("visibility", &["hidden", "collapse"])
+        || is("content-visibility", &["hidden"])
+    {
+        return Some("invisible-style");
+    }
+    if value("opacity").and_then(number).is_some_and(|number| number < 0.05) {
+        return Some("invisible-style");
+    }
+    if value("font-size").and_then(number).is_some_and(|number| number < 1.5)
+        && !is_relative(value("font-size"))
+    {
+        return Some("invisible-style");
+    }
+    if (nothing("height") || nothing("max-height") || nothing("width") || nothing("max-width"))
+        && is("overflow", &["hidden", "clip"])
+    {
+        return Some("invisible-style");
+    }
+    let clipped = value("clip")
+        .is_some_and(|clip| clip.starts_with("rect(0") || clip.starts_with("rect(1px,"))
+        || value("clip-path").is_some_and(|path| {
+            path.contains("inset(50%") || path.contains("inset(100%") || path.contains("circle(0")
+        })
+        || value("transform").is_some_and(|way| {
+            way.contains("scale(0)") || way.contains("translatex(-9") || way.contains("translate(-9")
+        })
+        || value("filter").is_some_and(|filter| filter.contains("opacity(0"));
+    if clipped || is("color", &["transparent", "rgba(0,0,0,0)", "#0000", "#00000000"]) {
+        return Some("invisible-style");
+    }
+    let background = value("background-color").or(value("background"));
+    if value("color")
+        .is_some_and(|color| background == Some(color) || background.is_some_and(|b| same_white(color, b)))
+    {
+        return Some("invisible-style");
+    }
+    let moved = ["left", "top", "right", "bottom", "margin-left", "margin-top", "inset-inline-start"];
+    (moved.iter().any(|name| far(name)) || far("text-indent")).then_some("off-screen")
+}
+
+fn same_white(color: &str, background: &str) -> bool {
+    const WHITE: [&str; 5] = ["white", "#fff", "#ffffff", "rgb(255,255,255)", "rgb(255, 255, 255)"];
+    WHITE.contains(&color) && WHITE.contains(&background)
+}
+
+/// `0`, `0px`, `1px`: no room for a letter.
+pub fn is_nothing(value: &str) -> bool {
+    let value = value.trim();
+    number(value).is_some_and(|number| (0.0..=1.0).contains(&number)) && !is_relative(Some(value))
+}
+
+fn is_relative(value: Option<&str>) -> bool {
+    value.is_some_and(|value| {
+        number(value).is_some_and(|number| number > 0.0)
+            && ["em", "rem", "%", "vw", "vh", "ch"].iter().any(|unit| value.ends_with(unit))
+    })
+}
+
+fn number(value: &str) -> Option<f64> {
+    let value = value.trim();
+    let length = value.bytes().take_while(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+')).count();
+    value[..length].parse().ok()
+}
+
+fn without_comments(style: &str) -> String {
+    let mut out = String::with_capacity(style.len());
+    let mut rest = style;
+    while let Some((before, after)) = rest.split_once("/*") {
+        out.push_str(before);
+        rest = after.split_once("*/").map_or("", |(_, after)| after);
+    }
+    out + rest
+}
+
+/// Classes and ids that the style sheets of a page hide.
+pub fn hidden_selectors(text: &str) -> Vec<String> {
+    let mut selectors = Vec::new();
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(offset) = memchr::memmem::find(&bytes[at..], b"<style") {
+        let start = at + offset;
+        let Some(open) = memchr::memchr(b'>', &bytes[start..]) else { break };
+        let from = start + open + 1;
+        let end = memchr::memmem::find(&bytes[from..], b"</").map_or(text.len(), |length| from + length);
+        for rule in text[from..end].split('}') {
+            let Some((names, style)) = rule.split_once('{') else { continue };
+            if why_invisible(style).is_none() {
+                continue;
+            }
+            for name in names.split(',').map(str::trim) {
+                let simple = name.len() > 1
+                    && name.starts_with(['.', '#'])
+                    && name[1..].bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+                if simple && selectors.len() < SELECTORS {
+                    selectors.push(name.to_owned());
+                }
+            }
+        }
+        at = end;
+    }
+    selectors
+}

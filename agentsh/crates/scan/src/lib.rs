@@ -1,0 +1,30 @@
+//! What a text tries to make a model do, and what in it is secret. Pure: no input or output, no clock; any input takes
+//! linear time.
+//!
+//! | to judge | function |
+//! |---|---|
+//! | a tool, prompt, resource, template or instructions, as listed | [`scan_definition`] |
+//! | a result, an error, a message of a prompt | [`scan_result`] |
+//! | the arguments of a call | [`scan_outbound`] |
+//! | one text | [`scan_text`] |
+//!
+//! Each answers with a [`Scan`]: a scored verdict, findings with their places, secrets with theirs, and the strings
+//! as they should be forwarded ([`rewritten`] puts them into the message). What is pinned or forwarded is never a view.
+
+mod document;
+mod finding;
+mod html;
+mod risk;
+mod rules;
+mod scan;
+mod schema;
+mod score;
+mod secrets;
+mod share;
+pub mod views;
+
+pub use document::rewritten;
+pub use finding::{Action, Category, Finding, Redaction, Removal, Rewrite, Scan, Severity};
+pub use risk::{Risk, risk};
+pub use rules::{Channel, PatternError, Patterns};
+pub use scan::{sanitised, scan_definition, scan_outbound, scan_result, scan_text};

@@ -1,0 +1,77 @@
+//! How much a tool can do, by its name and what its server says of it. A server's word only raises the risk.
+
+use agentsh_base::json::Json;
+use serde::Serialize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Risk {
+    Low,
+    Medium,
+    High,
+}
+
+const HIGH: [&str; 10] =
+    ["delete", "remove", "destroy", "drop", "exec", "shell", "bash", "deploy", "publish", "write"];
+const MEDIUM: [&str; 9] = ["create", "update", "modify", "edit", "push", "send", "post", "put", "upload"];
+
+/// The risk of a tool as it stands in a listing.
+#[must_use]
+pub fn risk(tool: &Json<'_>) -> Risk {
+    let name = tool.member("name").and_then(Json::as_text).unwrap_or_default();
+    let hint = |hint: &str| {
+        let annotations = tool.member("annotations");
+        matches!(annotations.and_then(|annotations| annotations.member(hint)), Some(Json::Bool(true)))
+    };
+    let words = words(&name);
+    let any = |verbs: &[&str]| words.iter().any(|word| verbs.iter().any(|verb| is_form(word, verb)));
+    if hint("destructiveHint") || any(&HIGH) || hint("openWorldHint") {
+        Risk::High
+    } else if any(&MEDIUM) {
+        Risk::Medium
+    } else {
+        Risk::Low
+    }
+}
+
+/// At separators, and where a capital follows a small letter.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut small = false;
+    for character in name.chars() {
+        if !character.is_alphanumeric() || character.is_uppercase() && small {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| character.is_alphanumeric()) {
+            word.extend(character.to_lowercase());
+        }
+        small = character.is_lowercase();
+    }
+    words
+}
+
+fn is_form(word: &str, verb: &str) -> bool {
+    word.strip_prefix(verb).is_some_and(|rest| matches!(rest, "" | "s" | "es" | "ute" | "utes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_hints() {
+        for (tool, expected) in [
+            (r#"{"name":"x","annotations":{"destructiveHint":true,"readOnlyHint":true}}"#, Risk::High),
+            (r#"{"name":"writeFile","annotations":{"readOnlyHint":true}}"#, Risk::High),
+            (r#"{"name":"DELETE_FILE"}"#, Risk::High),
+            (r#"{"name":"git_push"}"#, Risk::Medium),
+            (r#"{"name":"input_text"}"#, Risk::Low),
+            (r#"{"name":"compute"}"#, Risk::Low),
+            (r#"{"name":"executive_summary"}"#, Risk::Low),
+            (r#"{"name":"execute_command"}"#, Risk::High),
+        ] {
+            let tool = agentsh_base::json::read(tool.as_bytes()).unwrap_or(Json::Null);
+            assert_eq!(risk(&tool), expected, "{tool:?}");
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Words and phrases, found in one pass. Each word of the text is hashed while it is read; only those that begin a
+//! phrase cost more.
+
+use std::collections::HashMap;
+
+use aho_corasick::AhoCorasick;
+
+use crate::views;
+
+/// Bytes of anything but letters and digits that a space in a phrase stands for, at most.
+const BETWEEN: usize = 4;
+/// Concepts that are recognised by form.
+const FORMS: [&str; 3] = ["url", "address", "identifier"];
+
+/// A phrase at a place of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit {
+    pub concept: u16,
+    pub start: usize,
+    pub end: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct Lexicon {
+    names: HashMap<String, u16>,
+    /// By the hash of their first word.
+    phrases: HashMap<u32, Vec<Phrase>>,
+    /// One bit for each possible beginning: nearly every word is told from them by that.
+    filter: Vec<u64>,
+    /// Phrases in scripts that have no words between spaces, or endings that change.
+    foreign: Vec<(String, u16)>,
+    automaton: Option<AhoCorasick>,
+    /// Phrases without a letter or digit; there are few.
+    signs: Vec<(String, u16)>,
+}
+
+#[derive(Debug)]
+struct Phrase {
+    concept: u16,
+    /// The first two letters of the second word: most phrases that begin with `the` are told from a text by that.
+    second: Option<[u8; 2]>,
+    /// What stands in front of the first word.
+    before: Box<str>,
+    first: Box<str>,
+    /// From the end of the first word on; a space stands for anything but letters and digits, `*` at the end for
+    /// the rest of a word.
+    rest: Box<str>,
+}
+
+const FILTER_BITS: u32 = 16;
+
+/// Lower-case letters and digits; 0 for what stands between words.
+static WORD: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let small = (byte as u8).to_ascii_lowercase();
+        if small.is_ascii_alphanumeric() || byte >= 0x80 {
+            table[byte] = small;
+        }
+        byte += 1;
+    }
+    table
+};
+
+impl Lexicon {
+    /// Adds phrases to a concept, and gives its number.
+    pub fn add(&mut self, name: &str, phrases: &[String]) -> u16 {
+        let concept = self.concept(name);
+        for phrase in phrases {
+            self.phrase(concept, &views::folded(&phrase.to_lowercase()).text.to_lowercase());
+        }
+        concept
+    }
+
+    fn concept(&mut self, name: &str) -> u16 {
+        let next = u16::try_from(self.names.len() + FORMS.len()).unwrap_or(u16::MAX);
+        *self.names.entry(name.to_owned()).or_insert(next)
+    }
+
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<u16> {
+        let form = FORMS.iter().position(|form| *form == name).and_then(|at| u16::try_from(at).ok());
+        form.or_else(|| self.names.get(name).copied())
+    }
+
+    fn phrase(&mut self, concept: u16, phrase: &str) {
+        if !phrase.is_ascii() {
+            self.foreign.push((phrase.to_owned(), concept));
+            return;
+        }
+        let start = phrase.bytes().position(|byte| WORD[usize::from(byte)] != 0).unwrap_or(phrase.len());
+        let length = phrase[start..].bytes().take_while(|byte| WORD[usize::from(*byte)] != 0).count();
+        let first = &phrase[start..start + length];
+        if first.is_empty() {
+            self.signs.push((phrase.to_owned(), concept));
+            return;
+        }
+        let rest = &phrase.as_bytes()[start + length..];
+        let second = rest.first().is_some_and(|byte| *byte == b' ').then(|| lead(&rest[1..])).flatten();
+        self.phrases.entry(hash(first)).or_default().push(Phrase {
+            concept,
+            second,
+            before: phrase[..start].into(),
+            first: first.into(),
+            rest: phrase[start + length..].into(),
+        });
+    }
+
+    /// After the last phrase.
+    pub fn close(&mut self) {
+        self.filter = vec![0; 1 << (FILTER_BITS - 6)];
+        for hash in self.phrases.keys() {
+            let bit = (hash >> (32 - FILTER_BITS)) as usize;
+            self.filter[bit / 64] |= 1 << (bit % 64);
+        }
+        if !self.foreign.is_empty() {
+            self.automaton = AhoCorasick::builder()
+                .ascii_case_insensitive(true)
+                .build(self.foreign.iter().map(|(phrase, _)| phrase))
+                .ok();
+        }
+    }
+
+    /// Calls `found` with every phrase, in the order of their starts.
+    pub fn each(&self, text: &str, found: &mut impl FnMut(Hit)) {
+        let signs = || {
+            self.signs.iter().flat_map(|(sign, concept)| {
+                let places = memchr::memmem::find_iter(text.as_bytes(), sign.as_bytes());
+                places.map(|start| Hit { concept: *concept, start, end: start + sign.len() })
+            })
+        };
+        if text.is_ascii() && signs().next().is_none() {
+            self.words(text, found);
+            return;
+        }
+        // All kinds in the order in which they stand.
+        let mut hits: Vec<Hit> = signs().collect();
+        self.words(text, &mut |hit| hits.push(hit));
+        if let Some(automaton) = &self.automaton {
+            hits.extend(automaton.find_overlapping_iter(text).filter_map(|place| {
+                let (_, concept) = self.foreign.get(place.pattern().as_usize())?;
+                Some(Hit { concept: *concept, start: place.start(), end: place.end() })
+            }));
+        }
+        hits.sort_by_key(|hit| (hit.start, hit.end));
+        hits.into_iter().for_each(found);
+    }
+
+    fn words(&self, text: &str, found: &mut impl FnMut(Hit)) {
+        let bytes = text.as_bytes();
+        if self.filter.is_empty() {
+            return;
+        }
+        let mut at = 0;
+        while at < bytes.len() {
+            let mut small = WORD[usize::from(bytes[at])];
+            if small == 0 {
+                at += 1;
+                continue;
+            }
+            let start = at;
+            let mut hash = SEED;
+            while small != 0 {
+                hash = mix(hash, small);
+                at += 1;
+                small = bytes.get(at).map_or(0, |byte| WORD[usize::from(*byte)]);
+            }
+            forms(bytes, start, at, found);
+            let hash = finish(hash);
+            let bit = (hash >> (32 - FILTER_BITS)) as usize;
+            if self.filter[bit / 64] >> (bit % 64) & 1 != 0
+                && let Some(phrases) = self.phrases.get(&hash)
+            {
+                let between =
+                    bytes[at..].iter().take(BETWEEN).take_while(|b| WORD[usize::from(**b)] == 0).count();
+                let second = lead(&bytes[at + between..]);
+                for phrase in phrases {
+                    if phrase.second.is_some() && phrase.second != second {
+                        continue;
+                    }
+                    if let Some(hit) = phrase.at(bytes, start, at) {
+                        found(hit);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The first two bytes of a word, the second one 0 where it ends.
+fn lead(bytes: &[u8]) -> Option<[u8; 2]> {
+    let first = WORD[usize::from(*bytes.first()?)];
+    let second = bytes.get(1).map_or(0, |byte| WORD[usize::from(*byte)]);
+    (first != 0).then_some([first, second])
+}
+
+/// What is recognised by its form: `scheme://`, `someone@somewhere.tld`, `snake_case`.
+#[inline]
+fn forms(bytes: &[u8], start: usize, end: usize, found: &mut impl FnMut(Hit)) {
+    match bytes.get(end) {
+        Some(b':') if bytes[end..].starts_with(b"://") => {
+            let length = bytes[end..].iter().take(256).take_while(|b| !b.is_ascii_whitespace()).count();
+            if length > 6 {
+                found(Hit { concept: 0, start, end: end + length.min(60) });
+            }
+        }
+        Some(b'@') => {
+            let rest = &bytes[end + 1..];
+            let host = rest
+                .iter()
+                .take(100)
+                .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'))
+                .count();
+            if rest[..host].iter().position(|byte| *byte == b'.').is_some_and(|dot| dot > 0 && dot + 2 < host)
+            {
+                found(Hit { concept: 1, start, end: end + 1 + host });
+            }
+        }
+        Some(b'_') if bytes.get(end + 1).is_some_and(u8::is_ascii_alphabetic) => {
+            let before = start.checked_sub(1).map(|at| bytes[at]);
+            if bytes[start].is_ascii_lowercase() && !matches!(before, Some(b'_' | b'.' | b'$' | b'-')) {
+                let rest = bytes[end..].iter().take(64);
+                let length = rest.take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+                found(Hit { concept: 2, start, end: end + length });
+            }
+        }
+        _ => {}
+    }
+}
+
+impl Phrase {
+    fn at(&self, bytes: &[u8], start: usize, end: usize) -> Option<Hit> {
+        if !bytes[start..end].eq_ignore_ascii_case(self.first.as_bytes())
+            || !self.before.is_empty() && !bytes[..start].ends_with(self.before.as_bytes())
+        {
+            return None;
+        }
+        let mut at = end;
+        let rest = self.rest.as_bytes();
+        let mut in_word = true;
+        for (step, &byte) in rest.iter().enumerate() {
+            if byte == b'*' {
+                in_word = false;
+                continue;
+            }
+            if byte == b' ' {
+                // In front of a word anything but letters and digits, in front of a sign only space.
+                let is_word = rest.get(step + 1).is_some_and(|next| WORD[usize::from(*next)] != 0);
+                let is_between = |byte: &&u8| {
+                    if is_word { WORD[usize::from(**byte)] == 0 } else { byte.is_ascii_whitespace() }
+                };
+                let between = bytes[at..].iter().take(BETWEEN + 1).take_while(is_between).count();
+                if between == 0 || between > BETWEEN {
+                    return None;
+                }
+                at += between;
+                in_word = false;
+                continue;
+            }
+            if bytes.get(at)?.to_ascii_lowercase() != byte {
+                return None;
+            }
+            at += 1;
+            in_word = WORD[usize::from(byte)] != 0;
+        }
+        if in_word && bytes.get(at).is_some_and(|byte| WORD[usize::from(*byte)] != 0) {
+            return None;
+        }
+        Some(Hit { concept: self.concept, start: start - self.before.len(), end: at })
+    }
+}
+
+const SEED: u32 = 0x811c_9dc5;
+
+#[inline]
+fn mix(hash: u32, byte: u8) -> u32 {
+    (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+}
+
+/// Spreads the last bytes over the highest bits.
+#[inline]
+fn finish(hash: u32) -> u32 {
+    (hash ^ hash >> 15).wrapping_mul(0x2c1b_3c6d)
+}
+
+fn hash(word: &str) -> u32 {
+    finish(word.bytes().fold(SEED, mix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hits(phrases: &[&str], text: &str) -> Vec<String> {
+        let mut lexicon = Lexicon::default();
+        lexicon.add("it", &phrases.iter().map(|phrase| (*phrase).to_owned()).collect::<Vec<_>>());
+        lexicon.close();
+        let mut found = Vec::new();
+        let own = lexicon.number("it");
+        lexicon.each(text, &mut |hit| {
+            if Some(hit.concept) == own {
+                found.push(text[hit.start..hit.end].to_owned());
+            }
+        });
+        found
+    }
+
+    #[test]
+    fn phrases_are_found_as_words() {
+        assert_eq!(hits(&["ignore"], "Ignore ignored IGNORE-it"), ["Ignore", "IGNORE"]);
+        assert_eq!(hits(&["system override"], "system_override SYSTEM\n  OVERRIDE systemoverride").len(), 2);
+        assert_eq!(
+            hits(&[".env", "<important>", "don't tell"], "a .env x.environment <IMPORTANT> don't tell env"),
+            [".env", "<IMPORTANT>", "don't tell"]
+        );
+        assert_eq!(hits(&["忽略"], "请忽略之前"), ["忽略"]);
+    }
+}

@@ -1,0 +1,183 @@
+//! Concepts near each other: one pass over the hits, in constant time for each.
+
+use super::lexicon::{Hit, Lexicon};
+use super::raw::{PatternError, Rule};
+
+/// Bytes between two concepts of a sequence, and around concepts that stand together, when the rule says nothing.
+const GAP: usize = 16;
+const WITHIN: usize = 80;
+
+/// Where a rule matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match {
+    pub rule: usize,
+    pub start: usize,
+    pub end: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct Matcher {
+    chains: Vec<Chain>,
+    sets: Vec<Set>,
+    /// By concept: the steps that it can be.
+    steps: Vec<Vec<Step>>,
+    /// By rule.
+    capitals: Vec<bool>,
+}
+
+#[derive(Debug)]
+struct Chain {
+    rule: usize,
+    /// Most bytes in front of each step; the first is not used.
+    gaps: Vec<usize>,
+    /// Where its steps begin in [`State::chains`].
+    first: usize,
+}
+
+#[derive(Debug)]
+struct Set {
+    rule: usize,
+    within: usize,
+    size: usize,
+    first: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Chain(usize, usize),
+    Set(usize, usize),
+}
+
+/// What was seen so far.
+#[derive(Debug)]
+pub struct State {
+    /// For each step of each chain: where the latest two ways to it began, and where they ended. Two, because one word
+    /// can be two concepts, and must not stand in its own way.
+    chains: Vec<[Option<(usize, usize)>; 2]>,
+    sets: Vec<Option<(usize, usize)>>,
+}
+
+impl Matcher {
+    pub(super) fn new(rules: &[Rule], lexicon: &mut Lexicon) -> Result<Self, PatternError> {
+        let mut matcher = Self::default();
+        let (mut chain_steps, mut set_members) = (0, 0);
+        for (at, rule) in rules.iter().enumerate() {
+            matcher.capitals.push(rule.capitals);
+            if rule.sequence.is_empty() && rule.together.is_empty() && rule.says.is_empty() {
+                return Err(PatternError::Empty(rule.id.clone()));
+            }
+            let number = |concept: &str, lexicon: &Lexicon| {
+                lexicon.number(concept).ok_or_else(|| PatternError::NoConcept {
+                    rule: rule.id.clone(),
+                    concept: concept.to_owned(),
+                })
+            };
+            if !rule.says.is_empty() {
+                let own = lexicon.add(&format!("says {}", rule.id), &rule.says);
+                matcher.step_for(own, Step::Chain(matcher.chains.len(), 0));
+                matcher.chains.push(Chain { rule: at, gaps: vec![0], first: chain_steps });
+                chain_steps += 1;
+            }
+            for line in &rule.sequence {
+                let (mut gaps, mut gap) = (Vec::new(), GAP);
+                for word in line.split_whitespace() {
+                    if let Some(bytes) = number_in_brackets(word) {
+                        gap = bytes;
+                        continue;
+                    }
+                    let concept = number(word, lexicon)?;
+                    matcher.step_for(concept, Step::Chain(matcher.chains.len(), gaps.len()));
+                    gaps.push(std::mem::replace(&mut gap, GAP));
+                }
+                chain_steps += gaps.len();
+                matcher.chains.push(Chain { rule: at, first: chain_steps - gaps.len(), gaps });
+            }
+            for line in &rule.together {
+                let (mut size, mut within) = (0, WITHIN);
+                for word in line.split_whitespace() {
+                    if let Some(bytes) = number_in_brackets(word) {
+                        within = bytes;
+                        continue;
+                    }
+                    let concept = number(word, lexicon)?;
+                    matcher.step_for(concept, Step::Set(matcher.sets.len(), size));
+                    size += 1;
+                }
+                matcher.sets.push(Set { rule: at, within, size, first: set_members });
+                set_members += size;
+            }
+        }
+        for steps in &mut matcher.steps {
+            // Later steps first: one hit is not two steps of the same chain.
+            steps.sort_by_key(|step| match step {
+                Step::Chain(_, at) | Step::Set(_, at) => std::cmp::Reverse(*at),
+            });
+        }
+        Ok(matcher)
+    }
+
+    fn step_for(&mut self, concept: u16, step: Step) {
+        let concept = usize::from(concept);
+        if self.steps.len() <= concept {
+            self.steps.resize_with(concept + 1, Vec::new);
+        }
+        self.steps[concept].push(step);
+    }
+
+    #[must_use]
+    pub fn start(&self) -> State {
+        let steps = self.chains.iter().map(|chain| chain.gaps.len()).sum();
+        let members = self.sets.iter().map(|set| set.size).sum();
+        State { chains: vec![[None; 2]; steps], sets: vec![None; members] }
+    }
+
+    /// One more hit, which begins where the one before did or later.
+    pub fn step(&self, state: &mut State, hit: Hit, text: &str, found: &mut Vec<Match>) {
+        let Some(steps) = self.steps.get(usize::from(hit.concept)) else { return };
+        for step in steps {
+            match *step {
+                Step::Chain(chain, at) => {
+                    let chain = &self.chains[chain];
+                    let start = if at == 0 {
+                        Some(hit.start)
+                    } else {
+                        state.chains[chain.first + at - 1]
+                            .into_iter()
+                            .flatten()
+                            .find(|(_, end)| *end <= hit.start && hit.start - end <= chain.gaps[at])
+                            .map(|(start, _)| start)
+                    };
+                    let Some(start) = start else { continue };
+                    if at + 1 == chain.gaps.len() {
+                        self.push(chain.rule, start, hit.end, text, found);
+                    } else {
+                        let ways = &mut state.chains[chain.first + at];
+                        *ways = [Some((start, hit.end)), ways[0]];
+                    }
+                }
+                Step::Set(set, at) => {
+                    let set = &self.sets[set];
+                    let members = &mut state.sets[set.first..set.first + set.size];
+                    members[at] = Some((hit.start, hit.end));
+                    let starts = members.iter().map(|member| member.map(|(start, _)| start));
+                    let Some(start) = starts.min().flatten() else { continue };
+                    if hit.end.saturating_sub(start) <= set.within {
+                        self.push(set.rule, start, hit.end, text, found);
+                        members.fill(None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn push(&self, rule: usize, start: usize, end: usize, text: &str, found: &mut Vec<Match>) {
+        if self.capitals[rule] && text[start..end].bytes().any(|byte| byte.is_ascii_lowercase()) {
+            return;
+        }
+        found.push(Match { rule, start, end });
+    }
+}
+
+fn number_in_brackets(word: &str) -> Option<usize> {
+    word.strip_prefix('<')?.strip_suffix('>')?.parse().ok()
+}

@@ -1,0 +1,135 @@
+//! Rules as data: `policies/patterns/*.yaml`. A concept is a list of words and phrases that mean the same, in several
+//! languages; a rule is a few concepts near each other. Each rule has a reason, and examples that are run as tests.
+
+mod lexicon;
+mod matcher;
+mod raw;
+
+use std::sync::OnceLock;
+
+pub use lexicon::Lexicon;
+pub use matcher::{Match, Matcher};
+pub use raw::{PatternError, Rule};
+
+use crate::finding::Category;
+
+const FILES: [&str; 8] = [
+    include_str!("../../../../../policies/patterns/concepts.yaml"),
+    include_str!("../../../../../policies/patterns/instructions.yaml"),
+    include_str!("../../../../../policies/patterns/concealment.yaml"),
+    include_str!("../../../../../policies/patterns/credentials.yaml"),
+    include_str!("../../../../../policies/patterns/exfiltration.yaml"),
+    include_str!("../../../../../policies/patterns/tools.yaml"),
+    include_str!("../../../../../policies/patterns/recommendations.yaml"),
+    include_str!("../../../../../policies/patterns/commands.yaml"),
+];
+
+/// Where a text stands: the same words weigh differently in a description, which a model obeys, in a result, which
+/// it should only read, and in arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    Definition,
+    Output,
+    Outbound,
+}
+
+/// Rules, ready to be matched.
+#[derive(Debug)]
+pub struct Patterns {
+    pub rules: Vec<Rule>,
+    pub lexicon: Lexicon,
+    pub matcher: Matcher,
+}
+
+impl Patterns {
+    /// # Errors
+    ///
+    /// A file that is no list of concepts and rules, or a rule that names a concept which is nowhere.
+    pub fn read(files: &[&str]) -> Result<Self, PatternError> {
+        let (concepts, rules) = raw::read(files)?;
+        let mut lexicon = Lexicon::default();
+        for (name, phrases) in &concepts {
+            lexicon.add(name, phrases);
+        }
+        let matcher = Matcher::new(&rules, &mut lexicon)?;
+        lexicon.close();
+        Ok(Self { rules, lexicon, matcher })
+    }
+
+    /// The built-in ones. They are compiled when they are first needed; that they compile is tested.
+    #[must_use]
+    pub fn builtin() -> &'static Self {
+        static BUILTIN: OnceLock<Patterns> = OnceLock::new();
+        BUILTIN.get_or_init(|| {
+            Self::read(&FILES).unwrap_or_else(|_| Self {
+                rules: Vec::new(),
+                lexicon: Lexicon::default(),
+                matcher: Matcher::default(),
+            })
+        })
+    }
+
+    /// Every match in one text, which is a view of what is scanned.
+    pub fn matches(&self, text: &str, found: &mut Vec<Match>) {
+        let mut state = self.matcher.start();
+        self.lexicon.each(text, &mut |hit| self.matcher.step(&mut state, hit, text, found));
+    }
+
+    #[must_use]
+    pub fn weight(&self, rule: usize, channel: Channel) -> u32 {
+        self.rules.get(rule).map_or(0, |rule| match channel {
+            Channel::Definition => rule.definition,
+            Channel::Output => rule.output,
+            Channel::Outbound => rule.outbound,
+        })
+    }
+
+    #[must_use]
+    pub fn category(&self, rule: usize) -> Option<Category> {
+        self.rules.get(rule).map(|rule| rule.category)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::views;
+
+    fn rules_in(patterns: &Patterns, text: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        patterns.matches(&views::folded(text).text, &mut found);
+        found.iter().map(|found| patterns.rules[found.rule].id.clone()).collect()
+    }
+
+    #[test]
+    fn every_example_is_told_right() {
+        let patterns = Patterns::read(&FILES).unwrap_or_else(|error| panic!("{error}"));
+        assert!(patterns.rules.len() > 40, "{}", patterns.rules.len());
+        let mut wrong = Vec::new();
+        for rule in &patterns.rules {
+            assert!(!rule.why.is_empty() && !rule.yes.is_empty() && !rule.no.is_empty(), "{}", rule.id);
+            for example in &rule.yes {
+                if !rules_in(&patterns, example).contains(&rule.id) {
+                    wrong.push(format!("{} misses: {example}", rule.id));
+                }
+            }
+            for example in &rule.no {
+                if rules_in(&patterns, example).contains(&rule.id) {
+                    wrong.push(format!("{} matches: {example}", rule.id));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn what_is_no_rule_is_refused() {
+        for text in [
+            "rules: [{id: x}]",
+            "rules:\n  - {id: x, why: w, category: custom, severity: low, sequence: [nowhere], yes: [a], no: [b]}",
+            "concepts: {a: [1, 2",
+        ] {
+            assert!(Patterns::read(&[text]).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The scans themselves: strings out of a message, signs out of the strings, one answer.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use agentsh_base::json::Json;
+
+use crate::document::{Document, Part, strings};
+use crate::finding::{Action, Category, Finding, Removal, Rewrite, Scan, Severity, context};
+use crate::html::{self, Hidden};
+use crate::rules::{Channel, Patterns};
+use crate::score::{self, Own, Rule, Sign};
+use crate::secrets::{self, Secret};
+use crate::views::{self, ansi, invisible};
+use crate::{schema, share};
+
+/// Members that are never rewritten: who sent them needs them back as they were.
+const TOKENS: [&str; 5] = ["cursor", "nextCursor", "requestState", "progressToken", "taskId"];
+/// The same, in what the protocol defines; in structured content and in arguments they are data like any other.
+const IDENTIFIERS: [&str; 9] =
+    ["id", "name", "uri", "uriTemplate", "mimeType", "type", "method", "jsonrpc", "role"];
+/// Findings of one scan; the verdict counts them all.
+const FINDINGS: usize = 100;
+/// Bytes on each side of a seam between two text blocks.
+const SEAM: usize = 200;
+/// Points.
+const HIDDEN_CHARACTER: u32 = 65;
+const HIDDEN_CHARACTER_IN_OUTPUT: u32 = 15;
+const HIDDEN_ORDER: u32 = 35;
+const PRIVATE_KEY: u32 = 35;
+const SHARE_LINK: u32 = 40;
+const OUT_OF_SIGHT: u32 = 20;
+/// Points from which a hidden text is an order.
+const ORDER: u32 = 20;
+/// White space in a row behind which nobody looks.
+const BLANK: usize = 120;
+/// The least that a hidden text has to say.
+const LEAST: u32 = 10;
+
+/// What a server says about itself: every string that model or user can see, names of members included.
+#[must_use]
+pub fn scan_definition(definition: &Json<'_>) -> Scan {
+    let mut parts = Vec::new();
+    strings(definition, "", &schema::is_known, &mut parts);
+    let mut own = Vec::new();
+    schema::check(definition, &mut own);
+    judge(&parts, Channel::Definition, &own, &[])
+}
+
+/// What a server answered: all content, structured content and error texts, block by block and over their seams.
+#[must_use]
+pub fn scan_result(result: &Json<'_>) -> Scan {
+    let mut parts = Vec::new();
+    strings(result, "", &|name| !name.contains(' ') && name.len() < 40, &mut parts);
+    let blobs: Vec<String> =
+        parts.iter().filter(|part| is_blob(part)).map(|part| part.pointer.clone()).collect();
+    for part in parts.iter_mut().filter(|part| blobs.contains(&part.pointer)) {
+        let bytes = views::base64(part.text.trim_end_matches('=').as_bytes());
+        part.text = views::readable(&bytes).into();
+        part.is_name = true;
+    }
+    parts.retain(|part| !part.text.is_empty());
+    let blocks: Vec<usize> = (0..parts.len()).filter(|at| is_block(&parts[*at])).collect();
+    let seams: Vec<(usize, usize)> = blocks.windows(2).map(|pair| (pair[0], pair[1])).collect();
+    judge(&parts, Channel::Output, &[], &seams)
+}
+
+/// The arguments of a call.
+#[must_use]
+pub fn scan_outbound(arguments: &Json<'_>) -> Scan {
+    let mut parts = Vec::new();
+    strings(arguments, "", &|_| true, &mut parts);
+    judge(&parts, Channel::Outbound, &[], &[])
+}
+
+/// One text, as if it stood at the pointer ``.
+#[must_use]
+pub fn scan_text(text: &str, channel: Channel) -> Scan {
+    let part = Part { pointer: String::new(), text: text.into(), is_name: false };
+    judge(&[part], channel, &[], &[])
+}
+
+/// The text without terminal control and hidden HTML, and what went.
+#[must_use]
+pub fn sanitised(text: &str) -> (Cow<'_, str>, Vec<Removal>) {
+    let clean = Clean::of(text);
+    let mut removals = Vec::new();
+    if clean.control > 0 {
+        removals.push(Removal { kind: "ansi", pointer: String::new(), bytes: clean.control });
+    }
+    removals.extend(clean.hidden.iter().map(|hidden| Removal {
+        kind: hidden.kind,
+        pointer: String::new(),
+        bytes: hidden.place.len(),
+    }));
+    (clean.into_text(), removals)
+}
+
+/// A text without what a terminal obeys and a page hides.
+struct Clean<'a> {
+    /// Without terminal control; the places of `hidden` are places in it.
+    visible: Cow<'a, str>,
+    control: usize,
+    hidden: Vec<Hidden>,
+    /// What remains, if it is less than `visible`.
+    rest: Option<String>,
+}
+
+impl<'a> Clean<'a> {
+    fn of(text: &'a str) -> Self {
+        let (visible, control) = ansi::strip(text);
+        let (rest, hidden) = html::strip(&visible, &gives_orders);
+        let rest = (!hidden.is_empty()).then(|| rest.into_owned());
+        Self { visible, control, hidden, rest }
+    }
+
+    fn into_text(self) -> Cow<'a, str> {
+        self.rest.map_or(self.visible, Cow::Owned)
+    }
+}
+
+fn gives_orders(text: &str) -> bool {
+    let mut signs = score::signs(text, Channel::Output);
+    score::judge(text, &mut signs, Channel::Output).score >= ORDER
+}
+
+fn is_blob(part: &Part<'_>) -> bool {
+    part.pointer.ends_with("/blob")
+        || part.pointer.ends_with("/data") && part.text.len() > 64 && !part.text.contains(' ')
+}
+
+/// Text of a content block, which stands next to the text of another one.
+fn is_block(part: &Part<'_>) -> bool {
+    part.pointer.ends_with("/text") && !part.is_name
+}
+
+fn judge(
+    parts: &[Part<'_>],
+    channel: Channel,
+    schema: &[(Own, String, u32)],
+    seams: &[(usize, usize)],
+) -> Scan {
+    let document = Document::of(parts);
+    let text = &document.text;
+    let mut signs = score::signs(text, channel);
+    let mut scan = Scan::default();
+    let mut secrets: Vec<Vec<Secret>> = parts.iter().map(|part| secrets_of(part, channel)).collect();
+    for at in seams {
+        seam(parts, *at, &document, channel, &mut signs, &mut secrets);
+    }
+    for (at, (part, secrets)) in parts.iter().zip(&secrets).enumerate() {
+        let start = document.start(at);
+        own_signs(part, start, channel, secrets, &mut signs);
+        let clean = (channel == Channel::Output && !part.is_name).then(|| Clean::of(&part.text));
+        if let Some(clean) = &clean {
+            hidden_orders(part, start, clean, &mut signs, &mut scan);
+        }
+        scan.redactions.extend(secrets::redactions(&part.pointer, secrets));
+        if channel != Channel::Definition
+            && let Some(text) = forwarded(part, secrets, clean, channel)
+        {
+            scan.rewrites.push(Rewrite { pointer: part.pointer.clone(), text });
+        }
+    }
+    if !schema.is_empty() {
+        let places: BTreeMap<&str, usize> =
+            parts.iter().enumerate().rev().map(|(at, part)| (part.pointer.as_str(), at)).collect();
+        for (own, pointer, weight) in schema {
+            let start = document.start(places.get(pointer.as_str()).copied().unwrap_or(0));
+            signs.push(Sign { rule: Rule::Own(*own), place: start..start + 1, weight: *weight });
+        }
+    }
+    let outcome = score::judge(text, &mut signs, channel);
+    scan.verdict = outcome.verdict;
+    scan.score = outcome.score;
+    if scan.verdict != Action::Allow {
+        findings(parts, &document, &signs, &mut scan);
+    }
+    scan
+}
+
+/// Secrets of a definition are its own affair: it is listed, not forwarded.
+fn secrets_of(part: &Part<'_>, channel: Channel) -> Vec<Secret> {
+    if channel == Channel::Definition || part.is_name || is_identifier(part, channel) {
+        return Vec::new();
+    }
+    secrets::find(&part.text)
+}
+
+fn is_identifier(part: &Part<'_>, channel: Channel) -> bool {
+    let name = part.pointer.rsplit('/').next().unwrap_or_default();
+    let is_data = channel == Channel::Outbound || part.pointer.starts_with("/structuredContent/");
+    TOKENS.contains(&name) || !is_data && IDENTIFIERS.contains(&name)
+}
+
+/// The string as it should go on, if it is another one.
+fn forwarded(
+    part: &Part<'_>,
+    secrets: &[Secret],
+    clean: Option<Clean<'_>>,
+    channel: Channel,
+) -> Option<String> {
+    if part.is_name || is_identifier(part, channel) {
+        return None;
+    }
+    if let Some(clean) = clean.filter(|clean| clean.control > 0 || !clean.hidden.is_empty()) {
+        let text = clean.into_text();
+        return Some(secrets::redacted(&text, &secrets::find(&text)));
+    }
+    (!secrets.is_empty()).then(|| secrets::redacted(&part.text, secrets))
+}
+
+/// What is no word: characters, links, keys, white space.
+fn own_signs(part: &Part<'_>, start: usize, channel: Channel, secrets: &[Secret], signs: &mut Vec<Sign>) {
+    let text = part.text.as_ref();
+    let mut push = |own: Own, place: Range<usize>, weight: u32| {
+        signs.push(Sign { rule: Rule::Own(own), place: start + place.start..start + place.end, weight });
+    };
+    if channel != Channel::Outbound && !text.is_ascii() {
+        let weight = match channel {
+            Channel::Definition => HIDDEN_CHARACTER,
+            _ => HIDDEN_CHARACTER_IN_OUTPUT,
+        };
+        // A soft hyphen says where a word may be broken; in a result that is honest.
+        for place in invisible::suspicious(text, 8) {
+            if channel == Channel::Definition || &text[place.clone()] != "\u{ad}" {
+                push(Own::HiddenCharacters, place, weight);
+            }
+        }
+    }
+    if channel == Channel::Outbound {
+        return;
+    }
+    for place in share::links(text) {
+        push(Own::ShareLink, place, SHARE_LINK);
+    }
+    for secret in secrets.iter().filter(|secret| secret.kind == "PRIVATE KEY") {
+        push(Own::PrivateKey, secret.place.clone(), PRIVATE_KEY);
+    }
+    if let Some(place) = out_of_sight(text) {
+        push(Own::ManySpaces, place, OUT_OF_SIGHT);
+    }
+}
+
+/// Text behind a long run of spaces in a line.
+fn out_of_sight(text: &str) -> Option<Range<usize>> {
+    let (mut run, mut at) = (0, 0);
+    for byte in text.bytes() {
+        if byte == b' ' {
+            run += 1;
+        } else {
+            if run >= BLANK && !byte.is_ascii_whitespace() {
+                return Some(at - run..at + 1);
+            }
+            run = 0;
+        }
+        at += 1;
+    }
+    None
+}
+
+/// An order that no reader is shown weighs more than one in plain sight.
+fn hidden_orders(part: &Part<'_>, start: usize, clean: &Clean<'_>, signs: &mut Vec<Sign>, scan: &mut Scan) {
+    if clean.control > 0 {
+        let removal = Removal { kind: "ansi", pointer: part.pointer.clone(), bytes: clean.control };
+        scan.removals.push(removal);
+    }
+    for hidden in &clean.hidden {
+        let piece = clean.visible.get(hidden.place.clone()).unwrap_or_default();
+        if score::signs(piece, Channel::Output).iter().any(|sign| sign.weight >= LEAST) {
+            // With terminal control in the text its places have moved.
+            let place = if clean.control == 0 { hidden.place.clone() } else { 0..part.text.len() };
+            let place = start + place.start..start + place.end;
+            signs.push(Sign { rule: Rule::Own(Own::HiddenHtml), place, weight: HIDDEN_ORDER });
+        }
+        let removal = Removal { kind: hidden.kind, pointer: part.pointer.clone(), bytes: hidden.place.len() };
+        scan.removals.push(removal);
+    }
+}
+
+/// What stands over the seam of two text blocks, as if they were one.
+fn seam(
+    parts: &[Part<'_>],
+    (first, second): (usize, usize),
+    document: &Document,
+    channel: Channel,
+    signs: &mut Vec<Sign>,
+    secrets: &mut [Vec<Secret>],
+) {
+    let (before, after) = (&parts[first].text, &parts[second].text);
+    let from = before.ceil_char_boundary(before.len().saturating_sub(SEAM));
+    let to = after.floor_char_boundary(after.len().min(SEAM));
+    let joined = format!("{}{}", &before[from..], &after[..to]);
+    let middle = before.len() - from;
+    let straddles = |place: &Range<usize>| place.start < middle && middle < place.end;
+    let start = document.start(first) + from;
+    for mut sign in score::signs(&joined, channel).into_iter().filter(|sign| straddles(&sign.place)) {
+        sign.place = start + sign.place.start..start + middle;
+        signs.push(sign);
+    }
+    for secret in secrets::find(&joined).into_iter().filter(|secret| straddles(&secret.place)) {
+        let head = from + secret.place.start..before.len();
+        let tail = 0..secret.place.end - middle;
+        for (part, place) in [(first, head), (second, tail)] {
+            secrets[part].retain(|other| other.place.end <= place.start || place.end <= other.place.start);
+            secrets[part].push(Secret { kind: secret.kind, place });
+            secrets[part].sort_by_key(|secret| secret.place.start);
+        }
+    }
+}
+
+fn findings(parts: &[Part<'_>], document: &Document, signs: &[Sign], scan: &mut Scan) {
+    let (mut seen, mut secrets) = (BTreeSet::new(), BTreeMap::new());
+    for sign in signs {
+        let Some((at, place)) = document.place(&sign.place) else { continue };
+        let (name, category, severity) = describe(sign.rule);
+        if scan.findings.len() >= FINDINGS || !seen.insert((name.clone(), at, place.start / 64)) {
+            continue;
+        }
+        let part = &parts[at];
+        let secrets =
+            secrets.entry(at).or_insert_with(|| secrets::redactions("", &secrets::find(&part.text)));
+        scan.findings.push(Finding {
+            rule: name,
+            category,
+            severity,
+            pointer: part.pointer.clone(),
+            context: context(&part.text, &place, secrets),
+            start: place.start,
+            end: place.end,
+        });
+    }
+}
+
+fn describe(rule: Rule) -> (String, Category, Severity) {
+    match rule {
+        Rule::Pattern(at) => Patterns::builtin()
+            .rules
+            .get(at)
+            .map_or((String::new(), Category::Custom, Severity::Low), |rule| {
+                (rule.id.clone(), rule.category, rule.severity)
+            }),
+        Rule::Own(own) => {
+            let (category, severity) = match own {
+                Own::HiddenCharacters => (Category::HiddenCharacters, Severity::High),
+                Own::Disguised => (Category::HiddenCharacters, Severity::Critical),
+                Own::HiddenHtml => (Category::HiddenContent, Severity::High),
+                Own::ManySpaces => (Category::HiddenContent, Severity::Medium),
+                Own::DirectiveParameter => (Category::SchemaIntegrity, Severity::High),
+                Own::LongParameter | Own::UnknownKeyword | Own::RemoteReference => {
+                    (Category::SchemaIntegrity, Severity::Medium)
+                }
+                Own::PrivateKey => (Category::PrivateKey, Severity::High),
+                Own::ShareLink => (Category::RecommendationPoisoning, Severity::High),
+            };
+            (own.name().to_owned(), category, severity)
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! One verdict from many signs. Signs that stand near each other add up; the same sign twice does not. What is quoted
+//! where a text talks about attacks weighs less: it alerts, and does not block.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use crate::finding::Action;
+use crate::rules::{Channel, Match, Patterns};
+use crate::views;
+
+/// Points.
+const ALERT: u32 = 30;
+const BLOCK: u32 = 60;
+const MOST: u32 = 100;
+/// Bytes in which signs add up.
+const WINDOW: usize = 700;
+/// For a text that nobody writes like that, if it says something at all.
+const DISGUISE: u32 = 35;
+/// The least that a disguised text has to say.
+const LEAST: u32 = 10;
+/// Bytes around a match in which a text may say that it is quoted.
+const AROUND: usize = 500;
+
+/// A sign in the text.
+#[derive(Clone, Debug)]
+pub struct Sign {
+    /// Of [`Patterns::rules`], or none of them: see [`Sign::name`].
+    pub rule: Rule,
+    pub place: Range<usize>,
+    pub weight: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    Pattern(usize),
+    Own(Own),
+}
+
+/// Rules that are no words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Own {
+    HiddenCharacters,
+    Disguised,
+    HiddenHtml,
+    LongParameter,
+    DirectiveParameter,
+    UnknownKeyword,
+    RemoteReference,
+    PrivateKey,
+    ShareLink,
+    ManySpaces,
+}
+
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub verdict: Action,
+    pub score: u32,
+}
+
+/// The signs in a text and its views.
+#[must_use]
+pub fn signs(text: &str, channel: Channel) -> Vec<Sign> {
+    let patterns = Patterns::builtin();
+    let mut plain = Vec::new();
+    patterns.matches(text, &mut plain);
+    let mut signs: Vec<Sign> = plain.iter().filter_map(|found| sign(found, None, channel)).collect();
+    let mut found: Vec<Match> = Vec::new();
+    let mut said: BTreeSet<(Rule, usize)> = signs.iter().map(neighbourhood).collect();
+    views::visit(text, &mut |view, disguised| {
+        found.clear();
+        patterns.matches(&view.text, &mut found);
+        let start = signs.len();
+        signs.extend(found.iter().filter_map(|found| sign(found, Some(view), channel)));
+        let new = &signs[start..];
+        let points: u32 = new.iter().map(|sign| sign.weight).sum();
+        // Whether the view says something that the text does not say at the same place.
+        let says_more = new
+            .iter()
+            .map(neighbourhood)
+            .any(|(rule, at)| (at.saturating_sub(1)..=at + 1).all(|near| !said.contains(&(rule, near))));
+        if disguised && points >= LEAST && says_more {
+            let first = new.iter().map(|sign| sign.place.start).min().unwrap_or_default();
+            let last = new.iter().map(|sign| sign.place.end).max().unwrap_or(first);
+            signs.push(Sign { rule: Rule::Own(Own::Disguised), place: first..last, weight: DISGUISE });
+        } else if !disguised {
+            said.extend(new.iter().map(neighbourhood));
+        }
+    });
+    signs
+}
+
+/// A rule and about where.
+fn neighbourhood(sign: &Sign) -> (Rule, usize) {
+    (sign.rule, sign.place.start / 128)
+}
+
+fn sign(found: &Match, view: Option<&views::View>, channel: Channel) -> Option<Sign> {
+    let weight = Patterns::builtin().weight(found.rule, channel);
+    let place = found.start..found.end;
+    let place = view.map_or(place.clone(), |view| view.original(place));
+    (weight > 0).then_some(Sign { rule: Rule::Pattern(found.rule), place, weight })
+}
+
+/// The heaviest neighbourhood decides. Sorts the signs by place.
+pub fn judge(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
+    signs.sort_by_key(|sign| (sign.place.start, sign.place.end, sign.rule));
+    signs.dedup_by(|a, b| a.rule == b.rule && a.place == b.place);
+    let mut counts = std::collections::BTreeMap::<Rule, (u32, usize)>::new();
+    let (mut first, mut sum, mut outcome) = (0, 0_u32, Outcome::default());
+    let mut best = 0..0;
+    for at in 0..signs.len() {
+        while signs[first].place.start + WINDOW < signs[at].place.start {
+            let sign = &signs[first];
+            if let Some((weight, count)) = counts.get_mut(&sign.rule) {
+                *count -= 1;
+                if *count == 0 {
+                    sum -= *weight;
+                    counts.remove(&sign.rule);
+                }
+            }
+            first += 1;
+        }
+        let entry = counts.entry(signs[at].rule).or_insert((0, 0));
+        entry.1 += 1;
+        if signs[at].weight > entry.0 {
+            sum += signs[at].weight - entry.0;
+            entry.0 = signs[at].weight;
+        }
+        if sum > outcome.score {
+            outcome.score = sum;
+            best = first..at + 1;
+        }
+    }
+    outcome.score = outcome.score.min(MOST);
+    outcome.verdict = match outcome.score {
+        BLOCK.. => Action::Block,
+        ALERT.. => Action::Alert,
+        _ => Action::Allow,
+    };
+    if outcome.verdict == Action::Block && channel == Channel::Output && is_quoted(text, &signs[best]) {
+        outcome.verdict = Action::Alert;
+        outcome.score = outcome.score.min(BLOCK - 1);
+    }
+    outcome
+}
+
+/// Whether every strong sign stands between quotation marks or in a code span, and the text around says that it talks
+/// about attacks.
+fn is_quoted(text: &str, signs: &[Sign]) -> bool {
+    let is_open = |sign: &Sign| match sign.rule {
+        Rule::Own(Own::Disguised) => false,
+        Rule::Own(Own::HiddenHtml) => is_cited(text, &sign.place),
+        _ => true,
+    };
+    if !signs.iter().all(is_open) {
+        return false;
+    }
+    let (Some(start), Some(end)) =
+        (signs.iter().map(|sign| sign.place.start).min(), signs.iter().map(|sign| sign.place.end).max())
+    else {
+        return false;
+    };
+    let from = text.floor_char_boundary(start.saturating_sub(AROUND));
+    let to = text.ceil_char_boundary((end + AROUND).min(text.len()));
+    let around = text[from..to].to_ascii_lowercase();
+    let talks = TALK.iter().filter(|word| around.contains(*word)).count();
+    talks >= 2
+        && signs.iter().filter(|sign| sign.weight >= ALERT).all(|sign| stands_in_quotes(text, &sign.place))
+        || talks >= 3
+}
+
+const TALK: [&str; 24] = [
+    "injection",
+    "attack",
+    "jailbreak",
+    "red team",
+    "red-team",
+    "payload",
+    "poisoning",
+    "poisoned",
+    "malicious",
+    "vulnerab",
+    "researcher",
+    "write-up",
+    "sanitizer",
+    "sanitiser",
+    "guardrail",
+    "detect",
+    "defence",
+    "defense",
+    "mitigat",
+    "unit test",
+    "assert",
+    "classifier",
+    "threat",
+    "benchmark",
+];
+
+/// Whether quotation marks stand right around it.
+fn is_cited(text: &str, place: &Range<usize>) -> bool {
+    let is_mark = |c: char| matches!(c, '"' | '\'' | '`' | '“' | '”');
+    let before = text.get(..place.start).is_some_and(|before| before.ends_with(is_mark));
+    before && text.get(place.end..).is_some_and(|after| after.starts_with(is_mark))
+}
+
+/// Bytes in which a quotation begins and ends.
+const QUOTE: usize = 300;
+
+fn stands_in_quotes(text: &str, place: &Range<usize>) -> bool {
+    let from = text.floor_char_boundary(place.start.saturating_sub(QUOTE));
+    let before = text[from..place.start].rsplit("\n\n").next().unwrap_or_default();
+    let to = text.ceil_char_boundary((place.end + QUOTE).min(text.len()));
+    let after = text[place.end.min(to)..to].split("\n\n").next().unwrap_or_default();
+    let odd = |mark: char| before.matches(mark).count() % 2 == 1 && after.contains(mark);
+    let line = text[..place.start].rsplit('\n').next().unwrap_or_default();
+    odd('"')
+        || odd('`')
+        || odd('\'')
+        || line.trim_start().starts_with(['>', '|'])
+        || before.rfind('“') > before.rfind('”') && after.contains('”')
+}
+
+impl Own {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HiddenCharacters => "hidden-characters",
+            Self::Disguised => "disguised-text",
+            Self::HiddenHtml => "hidden-html",
+            Self::LongParameter => "long-parameter-name",
+            Self::DirectiveParameter => "directive-parameter-name",
+            Self::UnknownKeyword => "unknown-schema-keyword",
+            Self::RemoteReference => "remote-schema-reference",
+            Self::PrivateKey => "private-key",
+            Self::ShareLink => "assistant-share-link",
+            Self::ManySpaces => "text-out-of-sight",
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Numbers with a check or a form: cards, social security, phones, IBANs.
+
+use agentsh_guard::secrets::checks;
+
+use super::Secret;
+
+/// Longest number with its separators, in bytes.
+const LONGEST: usize = 48;
+
+pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if !bytes[at].is_ascii_digit() {
+            at += 1;
+            continue;
+        }
+        let (digits, groups, end) = chain(bytes, at);
+        if digits.len() >= 9
+            && let Some(secret) = number(bytes, at, end, &digits, &groups)
+        {
+            at = secret.place.end;
+            found.push(secret);
+            continue;
+        }
+        // An IBAN begins with two letters, and its check digits are where a number begins.
+        if let Some(place) = iban(bytes, at) {
+            at = place.end;
+            found.push(Secret { kind: "IBAN", place });
+            continue;
+        }
+        while at < bytes.len() && bytes[at].is_ascii_digit() {
+            at += 1;
+        }
+    }
+}
+
+struct Group {
+    start: usize,
+    end: usize,
+}
+
+/// Digits with single separators between groups.
+fn chain(bytes: &[u8], start: usize) -> (Vec<u8>, Vec<Group>, usize) {
+    let (mut digits, mut groups) = (Vec::new(), Vec::new());
+    let (mut at, mut end) = (start, start);
+    while at < bytes.len() && at - start < LONGEST {
+        let from = at;
+        while at < bytes.len() && bytes[at].is_ascii_digit() && digits.len() < LONGEST {
+            digits.push(bytes[at] - b'0');
+            at += 1;
+        }
+        if at == from {
+            break;
+        }
+        groups.push(Group { start: from, end: at });
+        end = at;
+        at += match bytes.get(at..) {
+            Some([b' ' | b'-' | b'.', next, ..]) if next.is_ascii_digit() => 1,
+            Some([b')', b' ' | b'-', next, ..]) if next.is_ascii_digit() => 2,
+            Some([b')', next, ..]) if next.is_ascii_digit() => 1,
+            Some([b' ', b'(', next, ..]) if next.is_ascii_digit() => 2,
+            _ => break,
+        };
+    }
+    (digits, groups, end)
+}
+
+fn number(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[Group]) -> Option<Secret> {
+    let before = start.checked_sub(1).map(|at| bytes[at]);
+    let after = bytes.get(end).copied();
+    let glued = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if glued(before) || glued(after) {
+        return None;
+    }
+    let lengths: Vec<usize> = groups.iter().map(|group| group.end - group.start).collect();
+    let separators: Vec<u8> = groups.windows(2).map(|pair| bytes[pair[0].end]).collect();
+    let all = |mark: u8| separators.iter().all(|byte| *byte == mark);
+    if let Some(end) = card(digits, groups, &separators)
+        && !matches!(before, Some(b'.' | b'-'))
+        && !matches!(bytes.get(end), Some(b'-' | b'_'))
+    {
+        return Some(Secret { kind: "CREDIT CARD", place: start..end });
+    }
+    // Not a part of something longer: 1-2-3-123-45-6789.
+    let bounded = !matches!(before, Some(b'-' | b'.' | b'/' | b'@' | b'#'))
+        && after != Some(b'-')
+        && after != Some(b'/');
+    if lengths == [3, 2, 4] && all(b'-') && bounded && checks::ssn(digits) {
+        return Some(Secret { kind: "SSN", place: start..end });
+    }
+    phone(bytes, start, end, &lengths, &separators, bounded).map(|place| Secret { kind: "PHONE", place })
+}
+
+/// Where the card ends: all digits in groups of one kind of separator, an issuer's number, its length and its check.
+fn card(digits: &[u8], groups: &[Group], separators: &[u8]) -> Option<usize> {
+    let one_kind = separators.iter().all(|byte| *byte == separators[0] && matches!(byte, b' ' | b'-'));
+    if !(13..=19).contains(&digits.len()) || !one_kind {
+        return None;
+    }
+    let lengths: Vec<usize> = groups.iter().map(|group| group.end - group.start).collect();
+    let is_written = lengths.len() == 1
+        || lengths.iter().rev().skip(1).all(|length| *length == 4)
+            && lengths.last().is_some_and(|last| *last <= 4)
+        || lengths == [4, 6, 5]
+        || lengths == [4, 6, 4];
+    (is_written && is_issuer(digits) && checks::luhn(digits))
+        .then(|| groups.last().map_or(0, |group| group.end))
+}
+
+fn is_issuer(digits: &[u8]) -> bool {
+    let first =
+        |count: usize| digits.iter().take(count).fold(0_u32, |sum, digit| sum * 10 + u32::from(*digit));
+    let length = digits.len();
+    match (first(1), first(2), first(3), first(4)) {
+        (4, ..) => matches!(length, 13 | 16 | 19),
+        (_, 51..=55, ..) | (_, _, _, 2221..=2720) => length == 16,
+        (_, 34 | 37, ..) => length == 15,
+        (_, _, _, 3528..=3589) => (16..=19).contains(&length),
+        (_, _, 300..=305, _) | (_, _, _, 3095) | (_, 36 | 38 | 39, ..) => (14..=19).contains(&length),
+        (_, 62, ..) | (_, 65, ..) | (_, _, 644..=649, _) | (_, _, _, 6011) => (16..=19).contains(&length),
+        _ => false,
+    }
+}
+
+fn phone(
+    bytes: &[u8],
+    start: usize,
+    end: usize,
+    lengths: &[usize],
+    separators: &[u8],
+    bounded: bool,
+) -> Option<std::ops::Range<usize>> {
+    let opened = |start: usize| start.checked_sub(1).filter(|at| bytes[*at] == b'(').unwrap_or(start);
+    let start = if separators.first() == Some(&b')') { opened(start) } else { start };
+    let plus = start.checked_sub(1).filter(|at| bytes[*at] == b'+');
+    let total: usize = lengths.iter().sum();
+    if let Some(plus) = plus {
+        let alone = plus == 0 || !bytes[plus - 1].is_ascii_alphanumeric();
+        let grouped = lengths[0] <= 3 && lengths.len() >= 2 || lengths.len() == 1 && total >= 11;
+        return (alone && grouped && (8..=15).contains(&total)).then_some(plus..end);
+    }
+    let one_kind = separators.iter().skip(1).all(|byte| Some(byte) == separators.get(1));
+    let national = lengths == [3, 3, 4] && one_kind || lengths == [1, 3, 3, 4] && bytes[start] == b'1';
+    // Three groups of dots may be a version: then the first digit tells.
+    let first = lengths.len().checked_sub(3).map(|skip| lengths[..skip].iter().sum::<usize>() + skip);
+    let is_area = first
+        .and_then(|at| bytes.get(start + at + usize::from(bytes[start] == b'(')))
+        .is_some_and(|d| (b'2'..=b'9').contains(d));
+    (national && bounded && is_area).then_some(start..end)
+}
+
+/// An IBAN whose check digits begin at `at`, in one piece or in groups of four.
+fn iban(bytes: &[u8], at: usize) -> Option<std::ops::Range<usize>> {
+    const MOST: usize = 34;
+    let start = at.checked_sub(2)?;
+    if !bytes[start..at].iter().all(u8::is_ascii_uppercase)
+        || start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphanumeric())
+    {
+        return None;
+    }
+    let is_part = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    let (mut value, mut ends, mut end) = (Vec::with_capacity(MOST), Vec::new(), start);
+    while value.len() < MOST {
+        match bytes.get(end) {
+            Some(byte) if is_part(*byte) => {
+                value.push(*byte);
+                end += 1;
+                if bytes.get(end).is_none_or(|next| !next.is_ascii_alphanumeric()) {
+                    ends.push((value.len(), end));
+                }
+            }
+            Some(b' ')
+                if value.len().is_multiple_of(4) && bytes.get(end + 1).is_some_and(|b| is_part(*b)) =>
+            {
+                end += 1
+            }
+            _ => break,
+        }
+    }
+    let whole = ends.iter().rev().find(|(length, _)| checks::iban(&value[..*length]))?;
+    Some(start..whole.1)
+}

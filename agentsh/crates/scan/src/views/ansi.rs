@@ -1,0 +1,147 @@
+//! Terminal control: what a terminal obeys and a person does not see.
+
+use std::borrow::Cow;
+
+/// The text without control characters and sequences; tab, line feed and carriage return stay. Also how many bytes
+/// went. Doing it twice changes nothing more, because no introducer is left.
+#[must_use]
+pub fn strip(text: &str) -> (Cow<'_, str>, usize) {
+    if !has_control(text) {
+        return (text.into(), 0);
+    }
+    let mut kept = String::with_capacity(text.len());
+    each(text, false, &mut |piece, _| kept.push_str(piece));
+    let removed = text.len() - kept.len();
+    (kept.into(), removed)
+}
+
+#[must_use]
+pub fn has_control(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.iter().any(|byte| is_control(*byte))
+        || memchr::memchr_iter(0xc2, bytes).any(|at| bytes.get(at + 1).is_some_and(|next| *next < 0xa0))
+}
+
+fn is_control(byte: u8) -> bool {
+    byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r') || byte == 0x7f
+}
+
+/// Calls `keep` with what stays and where it stands. `strings`: the text inside of control strings (titles, links)
+/// stays as well, because a scan must see it.
+pub fn each<'a>(text: &'a str, strings: bool, keep: &mut dyn FnMut(&'a str, usize)) {
+    let bytes = text.as_bytes();
+    let mut terminators = Terminators { from: 0, found: Some(0..0) };
+    let (mut start, mut at) = (0, 0);
+    while at < bytes.len() {
+        let length = match bytes[at] {
+            0x1b => escape(text, at, strings, &mut terminators),
+            0xc2 if bytes.get(at + 1).is_some_and(|next| (0x80..0xa0).contains(next)) => {
+                c1(text, at, strings, &mut terminators)
+            }
+            byte if is_control(byte) => 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        };
+        keep(&text[start..at], start);
+        at += length;
+        start = at;
+    }
+    keep(&text[start..], start);
+}
+
+/// Length of the sequence that begins with ESC.
+fn escape(text: &str, at: usize, strings: bool, terminators: &mut Terminators) -> usize {
+    let rest = &text.as_bytes()[at + 1..];
+    match rest.first() {
+        Some(b'[') => 2 + control_sequence(&rest[1..]),
+        Some(b']' | b'P' | b'X' | b'^' | b'_') if strings => 2,
+        // Without its end a string reaches to the end of the text, as in a terminal.
+        Some(b']' | b'P' | b'X' | b'^' | b'_') => {
+            terminators.after(text, at + 2).map_or(text.len(), |end| end) - at
+        }
+        Some(0x20..=0x2f) => {
+            let between = rest.iter().take(8).take_while(|byte| (0x20..=0x2f).contains(*byte)).count();
+            1 + between + usize::from(rest.get(between).is_some_and(|byte| (0x30..=0x7e).contains(byte)))
+        }
+        Some(0x30..=0x7e) => 2,
+        _ => 1,
+    }
+}
+
+fn c1(text: &str, at: usize, strings: bool, terminators: &mut Terminators) -> usize {
+    match text.as_bytes()[at + 1] {
+        0x9b => 2 + control_sequence(&text.as_bytes()[at + 2..]),
+        // Most programs read no eight-bit controls: without its end it is one character.
+        0x90 | 0x98 | 0x9d..=0x9f if !strings => terminators.after(text, at + 2).unwrap_or(at + 2) - at,
+        _ => 2,
+    }
+}
+
+/// Parameters, what stands between, and the final byte.
+fn control_sequence(rest: &[u8]) -> usize {
+    let parameters = rest.iter().take_while(|byte| (0x20..=0x3f).contains(*byte)).count();
+    parameters + usize::from(rest.get(parameters).is_some_and(|byte| (0x40..=0x7e).contains(byte)))
+}
+
+/// Where control strings end: each byte is looked at once, however many strings begin.
+struct Terminators {
+    from: usize,
+    found: Option<std::ops::Range<usize>>,
+}
+
+impl Terminators {
+    /// Behind the first BEL or ST at or after `at`.
+    fn after(&mut self, text: &str, at: usize) -> Option<usize> {
+        let found = self.found.clone()?;
+        if self.from <= at && at <= found.start && found.end > 0 {
+            return Some(found.end);
+        }
+        let bytes = text.as_bytes();
+        self.from = at;
+        self.found = (at..bytes.len()).find_map(|place| match bytes[place] {
+            0x07 => Some(place..place + 1),
+            0x1b if bytes.get(place + 1) == Some(&b'\\') => Some(place..place + 2),
+            0xc2 if bytes.get(place + 1) == Some(&0x9c) => Some(place..place + 2),
+            _ => None,
+        });
+        self.found.as_ref().map(|found| found.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_goes() {
+        for (text, kept) in [
+            ("a\u{1b}[31mb\u{1b}[0m", "ab"),
+            ("a\u{1b}[?25lb", "ab"),
+            ("a\u{1b}]0;title\u{7}b", "ab"),
+            ("a\u{1b}]8;;http://e\u{1b}\\link\u{1b}]8;;\u{1b}\\b", "alinkb"),
+            ("a\u{1b}]0;no end", "a"),
+            ("a\u{1b}Pdcs\u{1b}\\b\u{1b}_apc\u{1b}\\c\u{1b}^pm\u{1b}\\d\u{1b}Xsos\u{1b}\\e", "abcde"),
+            ("a\u{1b}cb\u{1b}(Bc\u{1b}#8d", "abcd"),
+            ("a\u{1b}", "a"),
+            ("a\0\u{7}\u{8}\u{7f}b", "ab"),
+            ("a\u{9b}31mb\u{85}\u{90}c", "abc"),
+            ("a\u{9d}0;title\u{9c}b", "ab"),
+            ("a\tb\nc\rd", "a\tb\nc\rd"),
+            ("Straße über", "Straße über"),
+        ] {
+            let (once, removed) = strip(text);
+            assert_eq!(once, kept);
+            assert_eq!(removed, text.len() - kept.len());
+            assert_eq!(strip(&once).0, once);
+        }
+    }
+
+    #[test]
+    fn a_scan_sees_what_stands_in_control_strings() {
+        let mut seen = String::new();
+        each("a\u{1b}]0;ignore this\u{7}b", true, &mut |piece, _| seen.push_str(piece));
+        assert_eq!(seen, "a0;ignore thisb");
+    }
+}

@@ -1,0 +1,254 @@
+//! What is encoded in a text: character references, percent and backslash escapes as one view of the whole text, and
+//! each run of Base64 or hexadecimal that is readable.
+
+use std::borrow::Cow;
+
+use super::invisible::readable;
+use super::view::{Builder, View};
+
+/// Fewer decoded characters say nothing.
+const FEWEST: usize = 4;
+/// Shortest Base64 run, and shortest hexadecimal one, in characters.
+const BASE64: usize = 16;
+const HEX: usize = 16;
+/// Runs of one text.
+const RUNS: usize = 256;
+
+/// The text with its escapes resolved, if there are some.
+pub(crate) fn escapes(text: &str) -> Option<View> {
+    let bytes = text.as_bytes();
+    let mut builder = Builder::with_capacity(text.len());
+    let (mut start, mut at, mut count) = (0, 0, 0);
+    while at < bytes.len() {
+        let found = match bytes[at] {
+            b'&' => reference(&text[at..]),
+            b'%' => percent(&text[at..]),
+            b'\\' => backslash(&text[at..]),
+            _ => None,
+        };
+        let Some((decoded, length)) = found else {
+            at += 1;
+            continue;
+        };
+        builder.copy(&text[start..at], start);
+        builder.put(&decoded, at);
+        at += length;
+        start = at;
+        count += 1;
+    }
+    builder.copy(&text[start..], start);
+    (count > 0).then(|| builder.finish(text.len()))
+}
+
+fn reference(rest: &str) -> Option<(Cow<'static, str>, usize)> {
+    const NAMED: [(&str, &str); 12] = [
+        ("lt;", "<"),
+        ("gt;", ">"),
+        ("amp;", "&"),
+        ("quot;", "\""),
+        ("apos;", "'"),
+        ("nbsp;", " "),
+        ("colon;", ":"),
+        ("sol;", "/"),
+        ("period;", "."),
+        ("commat;", "@"),
+        ("num;", "#"),
+        ("NewLine;", "\n"),
+    ];
+    let body = &rest[1..];
+    if let Some(number) = body.strip_prefix('#') {
+        let (radix, digits) = match number.strip_prefix(['x', 'X']) {
+            Some(digits) => (16, digits),
+            None => (10, number),
+        };
+        let length = digits.bytes().take(8).take_while(|b| char::from(*b).is_digit(radix)).count();
+        let value = u32::from_str_radix(digits.get(..length)?, radix).ok()?;
+        let decoded = char::from_u32(value)?;
+        let before = rest.len() - digits.len();
+        let stop = usize::from(digits.as_bytes().get(length) == Some(&b';'));
+        return Some((decoded.to_string().into(), before + length + stop));
+    }
+    NAMED.iter().find(|(name, _)| body.starts_with(name)).map(|(name, text)| ((*text).into(), name.len() + 1))
+}
+
+/// Percent escapes in a row, which together are UTF-8.
+fn percent(rest: &str) -> Option<(Cow<'static, str>, usize)> {
+    let bytes = rest.as_bytes();
+    let width = match hex_byte(bytes.get(1..3)?)? {
+        0xf0.. => 4,
+        0xe0.. => 3,
+        0xc0.. => 2,
+        _ => 1,
+    };
+    let decoded: Vec<u8> = bytes
+        .chunks(3)
+        .take(width)
+        .map_while(|escape| escape.strip_prefix(b"%").filter(|digits| digits.len() == 2).and_then(hex_byte))
+        .collect();
+    let text = String::from_utf8(decoded).ok()?;
+    Some((text.into(), width * 3))
+}
+
+fn backslash(rest: &str) -> Option<(Cow<'static, str>, usize)> {
+    match rest.as_bytes().get(1)? {
+        b'n' | b't' | b'r' => Some((" ".into(), 2)),
+        b'x' => Some((char::from(hex_byte(rest.as_bytes().get(2..4)?)?).to_string().into(), 4)),
+        b'u' => {
+            let first = u32::from_str_radix(rest.get(2..6)?, 16).ok()?;
+            if let Some(character) = char::from_u32(first) {
+                return Some((character.to_string().into(), 6));
+            }
+            let second = rest.get(6..12)?.strip_prefix("\\u")?;
+            let second = u32::from_str_radix(second, 16).ok()?;
+            let pair = [u16::try_from(first).ok()?, u16::try_from(second).ok()?];
+            Some((String::from_utf16(&pair).ok()?.into(), 12))
+        }
+        b'U' => {
+            let value = u32::from_str_radix(rest.get(2..10)?, 16).ok()?;
+            Some((char::from_u32(value)?.to_string().into(), 10))
+        }
+        _ => None,
+    }
+}
+
+fn hex_byte(digits: &[u8]) -> Option<u8> {
+    let value = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(value(*digits.first()?)? << 4 | value(*digits.get(1)?)?).ok()
+}
+
+/// Runs of Base64 and hexadecimal that decode to something one can read.
+pub(super) fn runs(text: &str) -> Vec<View> {
+    let bytes = text.as_bytes();
+    let mut views = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() && views.len() < RUNS {
+        if !is_base64(bytes[at]) {
+            at += 1;
+            continue;
+        }
+        let start = at;
+        while at < bytes.len() && is_base64(bytes[at]) {
+            at += 1;
+        }
+        let padding = bytes[at..].iter().take(2).take_while(|byte| **byte == b'=').count();
+        let run = &bytes[start..at];
+        if run.len() <= 3 && run.len() >= 2 {
+            if let Some((view, end)) = spaced_hex(bytes, start) {
+                views.push(view);
+                at = end;
+            }
+            continue;
+        }
+        if run.len() < BASE64.min(HEX) {
+            continue;
+        }
+        let hex = run.strip_prefix(b"0x").unwrap_or(run);
+        if hex.len() >= HEX && hex.len().is_multiple_of(2) && hex.iter().all(u8::is_ascii_hexdigit) {
+            let decoded: Vec<u8> = hex.chunks_exact(2).filter_map(hex_byte).collect();
+            push(&decoded, start..at, &mut views);
+        } else if run.len() + padding >= BASE64 {
+            let end = at + padding;
+            push(&base64(run), start..end, &mut views);
+            at = end;
+        }
+    }
+    views
+}
+
+fn push(decoded: &[u8], place: std::ops::Range<usize>, views: &mut Vec<View>) {
+    let text = readable(decoded);
+    let plain =
+        text.chars().filter(|c| c.is_ascii_graphic() || c.is_whitespace() || c.is_alphabetic()).count();
+    if text.len() >= FEWEST && plain * 20 >= text.chars().count() * 19 && !text.contains('\u{fffd}') {
+        views.push(View::standing_for(text, place));
+    }
+}
+
+/// `49 67 6e`, `\x49 \x67` and `0x49, 0x67`: pairs with a little between them, eight at least.
+fn spaced_hex(bytes: &[u8], start: usize) -> Option<(View, usize)> {
+    let (mut decoded, mut at, mut end) = (Vec::new(), start, start);
+    while let Some(pair) = bytes.get(at..at + 2).and_then(hex_byte) {
+        if bytes.get(at + 2).is_some_and(u8::is_ascii_alphanumeric) {
+            break;
+        }
+        decoded.push(pair);
+        end = at + 2;
+        let between = bytes[end..]
+            .iter()
+            .take(4)
+            .take_while(|byte| matches!(byte, b' ' | b',' | b':' | b'\n' | b'\\' | b'x'))
+            .count();
+        if between == 0 {
+            break;
+        }
+        at = end + between;
+        if bytes.get(at..at + 2) == Some(b"0x") {
+            at += 2;
+        }
+    }
+    if decoded.len() < 8 {
+        return None;
+    }
+    let mut views = Vec::new();
+    push(&decoded, start..end, &mut views);
+    views.pop().map(|view| (view, end))
+}
+
+fn is_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_')
+}
+
+pub(crate) fn base64(run: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(run.len() / 4 * 3 + 3);
+    let (mut buffer, mut bits) = (0_u32, 0);
+    for byte in run {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' | b'-' => 62,
+            _ => 63,
+        };
+        buffer = buffer << 6 | u32::from(value);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            out.push((buffer >> bits & 0xff) as u8);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_resolved() {
+        for (text, decoded) in [
+            ("&#73;&#x67;nore &lt;b&gt;", "Ignore <b>"),
+            ("%49gnore%20%C3%BC", "Ignore ü"),
+            (r"\u0049\x67nore \ud83d\ude00", "Ignore 😀"),
+        ] {
+            assert_eq!(escapes(text).map(|view| view.text).as_deref(), Some(decoded));
+        }
+        assert_eq!(escapes("100 % & more \\ less"), None);
+        let text = "a &#73;&#103; b";
+        let view = escapes(text).unwrap_or_default();
+        assert_eq!(&text[view.original(2..4)], "&#73;&#103;");
+    }
+
+    #[test]
+    fn runs_are_read() {
+        for text in [
+            "x SWdub3JlIGFsbCBwcmV2aW91cw== y",
+            "x SWdub3JlIGFsbCBwcmV2aW91cw y",
+            "x 49676e6f726520616c6c2070726576696f7573 y",
+            "x 49 67 6e 6f 72 65 20 61 6c 6c 20 70 72 65 76 69 6f 75 73 y",
+        ] {
+            let views = runs(text);
+            assert!(views.iter().any(|view| view.text == "Ignore all previous"), "{text}: {views:?}");
+        }
+        assert_eq!(runs("da39a3ee5e6b4b0d3255bfef95601890afd80709 internationalisation"), []);
+    }
+}

@@ -1,0 +1,204 @@
+//! Characters that show nothing: where they are honest, and what is smuggled in them.
+
+use super::view::{Builder, View};
+
+/// Shows nothing by itself.
+#[must_use]
+pub fn is_invisible(character: char) -> bool {
+    matches!(character,
+        '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e01ef}')
+}
+
+/// The places of invisible characters that no script, emoji or flag needs, at most `limit`.
+#[must_use]
+pub fn suspicious(text: &str, limit: usize) -> Vec<std::ops::Range<usize>> {
+    let mut places = Vec::new();
+    let mut before = None;
+    let right_to_left = text.chars().any(is_right_to_left);
+    let mut characters = text.char_indices().peekable();
+    let mut flag_until = 0;
+    while let Some((at, character)) = characters.next() {
+        if character == '\u{1f3f4}' {
+            flag_until = at + 4 + registered_flag(&text[at + 4..]);
+        }
+        if is_invisible(character) && at >= flag_until {
+            let after = characters.peek().map(|(_, next)| *next);
+            if !is_honest(character, before, after, right_to_left, at) {
+                places.push(at..at + character.len_utf8());
+                if places.len() >= limit {
+                    return places;
+                }
+            }
+        }
+        if !matches!(character, '\u{fe0e}' | '\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}') {
+            before = Some(character);
+        }
+    }
+    places
+}
+
+fn is_honest(
+    character: char,
+    before: Option<char>,
+    after: Option<char>,
+    right_to_left: bool,
+    at: usize,
+) -> bool {
+    let joins = |c: Option<char>| c.is_some_and(|c| is_joining_script(c) || is_pictograph(c));
+    match character {
+        '\u{feff}' => at == 0,
+        // Between emoji, and in scripts whose letters join.
+        '\u{200d}' => joins(before) && joins(after),
+        '\u{200c}' => before.is_some_and(is_joining_script) || after.is_some_and(is_joining_script),
+        // Direction marks stand where the direction changes.
+        '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{2066}'..='\u{2069}' => right_to_left,
+        '\u{fe0e}' | '\u{fe0f}' => {
+            before.is_some_and(|c| is_pictograph(c) || is_keycap(c) || !c.is_alphanumeric())
+        }
+        '\u{fe00}'..='\u{fe02}' => before.is_some_and(|c| c > '\u{2190}'),
+        '\u{e0100}'..='\u{e01ef}' => before.is_some_and(is_han),
+        '\u{180b}'..='\u{180e}' => before.is_some_and(|c| matches!(c, '\u{1800}'..='\u{18af}')),
+        '\u{115f}' | '\u{1160}' => after.is_some_and(|c| matches!(c, '\u{1100}'..='\u{11ff}')),
+        '\u{17b4}' | '\u{17b5}' => before.is_some_and(|c| matches!(c, '\u{1780}'..='\u{17ff}')),
+        _ => false,
+    }
+}
+
+/// Length of the tags behind a black flag that make it the flag of England, Scotland or Wales.
+fn registered_flag(rest: &str) -> usize {
+    const FLAGS: [&str; 3] = ["gbeng", "gbsct", "gbwls"];
+    let tags: String =
+        rest.chars().take(6).filter_map(|c| char::from_u32((c as u32).checked_sub(0xe0000)?)).collect();
+    let is_flag = tags.strip_suffix('\u{7f}').is_some_and(|name| FLAGS.contains(&name));
+    if is_flag { rest.chars().take(6).map(char::len_utf8).sum() } else { 0 }
+}
+
+fn is_right_to_left(c: char) -> bool {
+    matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}' | '\u{10800}'..='\u{10fff}')
+}
+
+fn is_joining_script(c: char) -> bool {
+    matches!(c, '\u{600}'..='\u{8ff}' | '\u{900}'..='\u{dff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{18af}'
+        | '\u{fb50}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}')
+}
+
+fn is_pictograph(c: char) -> bool {
+    matches!(c, '\u{a9}' | '\u{ae}' | '\u{203c}'..='\u{3299}' | '\u{1f000}'..='\u{1faff}')
+}
+
+fn is_keycap(c: char) -> bool {
+    matches!(c, '0'..='9' | '#' | '*')
+}
+
+fn is_han(c: char) -> bool {
+    matches!(c, '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+}
+
+/// As it looks when invisible characters take the place of spaces.
+pub(super) fn spaced(text: &str) -> View {
+    let mut builder = Builder::with_capacity(text.len());
+    for (at, character) in text.char_indices() {
+        if is_invisible(character) {
+            if !builder.text().ends_with(' ') {
+                builder.put(" ", at);
+            }
+        } else {
+            builder.copy(&text[at..at + character.len_utf8()], at);
+        }
+    }
+    builder.finish(text.len())
+}
+
+/// Texts that are written in tags, in variation selectors, in two zero-width characters, and backwards behind an
+/// override of the direction.
+pub(super) fn smuggled(text: &str) -> Vec<View> {
+    let (mut tags, mut selectors, mut bits) = (Builder::default(), Vec::new(), Vec::new());
+    let mut place: Option<std::ops::Range<usize>> = None;
+    let mut views = Vec::new();
+    for (at, character) in text.char_indices() {
+        match character {
+            '\u{e0020}'..='\u{e007e}' => {
+                if let Some(plain) = char::from_u32(character as u32 - 0xe0000) {
+                    tags.put(plain.encode_utf8(&mut [0; 4]), at);
+                }
+                continue;
+            }
+            '\u{fe00}'..='\u{fe0f}' => selectors.push((character as u32 - 0xfe00) as u8),
+            '\u{e0100}'..='\u{e01ef}' => selectors.push((character as u32 - 0xe0100 + 16) as u8),
+            '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' => bits.push(character),
+            '\u{202e}' => {
+                views.extend(backwards(text, at));
+                continue;
+            }
+            _ => continue,
+        }
+        place.get_or_insert(at..at).end = at + character.len_utf8();
+    }
+    views.push(tags.finish(text.len()));
+    if let Some(place) = place {
+        views.push(View::standing_for(readable(&selectors), place.clone()));
+        if let Some(first) = bits.first().filter(|_| bits.len() >= 48) {
+            for one in [0, 1] {
+                let values = bits.iter().map(|c| u8::from(c == first) ^ one).collect::<Vec<u8>>();
+                let bytes: Vec<u8> = values
+                    .chunks_exact(8)
+                    .map(|byte| byte.iter().fold(0, |sum, bit| sum << 1 | bit))
+                    .collect();
+                views.push(View::standing_for(readable(&bytes), place.clone()));
+            }
+        }
+    }
+    views.retain(|view| view.text.len() >= 4);
+    views
+}
+
+/// Empty when it is no text.
+pub(crate) fn readable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let bad = text.chars().filter(|c| *c == '\u{fffd}' || c.is_control() && !c.is_whitespace()).count();
+    if bad * 10 > text.chars().count() { String::new() } else { text.into_owned() }
+}
+
+/// Longest text that is read backwards behind one override, in bytes; further overrides are read on their own.
+const LONGEST: usize = 8192;
+
+fn backwards(text: &str, at: usize) -> Option<View> {
+    let start = at + '\u{202e}'.len_utf8();
+    let limit = text.floor_char_boundary(text.len().min(start + LONGEST));
+    let end = text[start..limit].find(['\u{202c}', '\u{202e}', '\n']).map_or(limit, |length| start + length);
+    (end > start).then(|| View::standing_for(text[start..end].chars().rev().collect(), start..end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn honest_ones_are_no_finding() {
+        for text in [
+            "می\u{200c}خواهم",
+            "\u{1f3f4}\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f} Scotland",
+            "👩\u{200d}👩\u{200d}👧\u{200d}👦 and 👨🏽\u{200d}💻 and 🏳\u{fe0f}\u{200d}🌈",
+            "क\u{94d}\u{200d}ष श\u{94d}र\u{200c}ी",
+            "\u{feff}text",
+            "1\u{fe0f}\u{20e3} ❤\u{fe0f} ✓\u{fe0e}",
+            "葛\u{e0100}城",
+            "שלום\u{200f} abc",
+            "plain",
+        ] {
+            assert!(suspicious(text, 9).is_empty(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn others_are() {
+        for character in "\u{200b}\u{200c}\u{200d}\u{200e}\u{ad}\u{2060}\u{2063}\u{202a}\u{202e}\u{2066}\u{2069}\u{34f}\u{e0001}\u{1d173}\u{fff9}\u{3164}\u{feff}\u{fe0f}\u{e0100}".chars() {
+            assert_eq!(suspicious(&format!("ab{character}cd"), 9).len(), 1, "{character:?}");
+        }
+        // A black flag with any tags behind it is no flag.
+        assert!(!suspicious("\u{1f3f4}\u{e0067}\u{e0062}\u{e0061}\u{e0061}\u{e0061}\u{e007f}", 9).is_empty());
+    }
+}

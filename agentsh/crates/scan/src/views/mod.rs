@@ -1,0 +1,90 @@
+//! Texts as they are read: without what is invisible, look-alikes as the letters they look like, and what is encoded
+//! in them. Every view leads back to the places of the text it was made from. A view is made only where the text
+//! needs it, and takes time in proportion to the text.
+
+pub mod ansi;
+mod decode;
+mod disguise;
+mod fold;
+pub mod invisible;
+mod survey;
+mod view;
+
+pub(crate) use decode::{base64, escapes};
+pub(crate) use invisible::readable;
+pub use survey::Survey;
+pub use view::{Builder, View};
+
+/// Views of views: a text that is encoded twice is read, one that is encoded four times is not.
+const DEPTH: usize = 3;
+/// Bytes that views of views may hold together, as a multiple of the text, and at least. The views of the text itself are
+/// always made: nothing that stands beside a payload can crowd it out.
+const GROWTH: usize = 8;
+const LEAST: usize = 4096;
+/// Bytes of a text that are looked at together, and how many of them again with the next.
+const PIECE: usize = 8192;
+const OVERLAP: usize = 1024;
+
+/// One spelling for everything that reads the same: see [`fold`].
+#[must_use]
+pub fn folded(text: &str) -> View {
+    fold::view(text)
+}
+
+/// Calls `look` with every view of `text` that is not the text itself, and says with each whether it was disguised:
+/// nobody writes an ordinary text like that. Long texts are looked at piece by piece, with a little of the piece before
+/// in each, so that one odd character does not make views of everything around it.
+pub fn visit(text: &str, look: &mut dyn FnMut(&View, bool)) {
+    let mut start = 0;
+    while start < text.len() {
+        let end = text.floor_char_boundary((start + PIECE).min(text.len()));
+        let from = text.ceil_char_boundary(start.saturating_sub(OVERLAP));
+        let piece = &text[from..end];
+        let mut left = piece.len().saturating_mul(GROWTH).max(LEAST);
+        walk(piece, None, 0, &mut left, &mut |view, disguised| {
+            if from == 0 {
+                look(view, disguised);
+            } else {
+                look(&view.moved(from), disguised);
+            }
+        });
+        start = end;
+    }
+}
+
+fn walk(
+    text: &str,
+    parent: Option<&View>,
+    depth: usize,
+    left: &mut usize,
+    look: &mut dyn FnMut(&View, bool),
+) {
+    let survey = Survey::of(text);
+    let mut views = Vec::new();
+    if survey.needs_folding() {
+        views.push((fold::view(text), false, false));
+    }
+    if survey.invisible > 0 {
+        views.extend(invisible::smuggled(text).into_iter().map(|view| (view, true, true)));
+        if survey.invisible > 2 {
+            views.push((invisible::spaced(text), false, false));
+        }
+    }
+    if survey.escapes {
+        views.extend(decode::escapes(text).map(|view| (view, false, true)));
+    }
+    if survey.runs {
+        views.extend(decode::runs(text).into_iter().map(|view| (view, true, true)));
+    }
+    views.extend(disguise::views(text, &survey).into_iter().map(|view| (view, true, false)));
+    for (mut view, disguised, again) in views {
+        if let Some(parent) = parent {
+            view.rebase(parent);
+        }
+        if again && depth + 1 < DEPTH && *left > 0 {
+            *left = left.saturating_sub(view.text.len());
+            walk(&view.text, Some(&view), depth + 1, left, look);
+        }
+        look(&view, disguised || depth > 0);
+    }
+}

@@ -1,0 +1,142 @@
+//! A text made from another one, with the way back.
+
+use std::ops::Range;
+
+/// A text and where its pieces came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    pub text: String,
+    /// In order: from byte `.0` of the view on it goes on at byte `.1` of the original.
+    marks: Vec<(usize, usize)>,
+    /// Where the original ends.
+    end: usize,
+}
+
+/// Puts a view together, from the front to the back.
+#[derive(Debug, Default)]
+pub struct Builder {
+    view: View,
+    /// Where the original would go on if nothing were left out or changed.
+    next: Option<usize>,
+}
+
+impl View {
+    /// The whole text stands for `place` of the original.
+    #[must_use]
+    pub fn standing_for(text: String, place: Range<usize>) -> Self {
+        Self { text, marks: vec![(0, place.start)], end: place.end }
+    }
+
+    /// The bytes of the original that `range` of the view came from, with what was left out between them.
+    #[must_use]
+    pub fn original(&self, range: Range<usize>) -> Range<usize> {
+        let start = self.point(range.start);
+        let end = match self.marks.binary_search_by_key(&range.end, |mark| mark.0) {
+            Ok(at) => self.marks[at].1,
+            Err(at) => {
+                let limit = self.marks.get(at).map_or(self.end, |mark| mark.1);
+                let inside =
+                    at.checked_sub(1).map_or(0, |at| self.marks[at].1 + range.end - self.marks[at].0);
+                // A piece that was put in place of something longer ends where that ends.
+                if range.end >= self.text.len() { self.end } else { inside.min(limit) }
+            }
+        };
+        start..end.max(start)
+    }
+
+    fn point(&self, at: usize) -> usize {
+        let after = self.marks.partition_point(|mark| mark.0 <= at);
+        let limit = self.marks.get(after).map_or(self.end, |mark| mark.1);
+        after.checked_sub(1).map_or(0, |last| (self.marks[last].1 + at - self.marks[last].0).min(limit))
+    }
+
+    /// The same view of a text in which the original begins at byte `offset`.
+    #[must_use]
+    pub fn moved(&self, offset: usize) -> Self {
+        let marks = self.marks.iter().map(|mark| (mark.0, mark.1 + offset)).collect();
+        Self { text: self.text.clone(), marks, end: self.end + offset }
+    }
+
+    /// As if it had been made from what `parent` was made from.
+    pub fn rebase(&mut self, parent: &View) {
+        for mark in &mut self.marks {
+            mark.1 = parent.point(mark.1);
+        }
+        self.end = parent.original(self.end..self.end).end.max(parent.point(self.end));
+    }
+}
+
+impl Builder {
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        let view = View { text: String::with_capacity(bytes), ..View::default() };
+        Self { view, next: None }
+    }
+
+    /// `piece` as it stands at byte `at` of the original.
+    pub fn copy(&mut self, piece: &str, at: usize) {
+        if piece.is_empty() {
+            return;
+        }
+        if self.next != Some(at) {
+            self.view.marks.push((self.view.text.len(), at));
+        }
+        self.view.text.push_str(piece);
+        self.next = Some(at + piece.len());
+    }
+
+    /// `piece` in place of what stands at byte `at`.
+    pub fn put(&mut self, piece: &str, at: usize) {
+        if piece.is_empty() {
+            return;
+        }
+        self.view.marks.push((self.view.text.len(), at));
+        self.view.text.push_str(piece);
+        self.next = None;
+    }
+
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.view.text
+    }
+
+    /// `end`: where the original, or the part of it that was read, ends.
+    #[must_use]
+    pub fn finish(mut self, end: usize) -> View {
+        self.view.end = end;
+        self.view
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_lead_back() {
+        let original = "a\u{200b}b &amp; c";
+        let mut builder = Builder::default();
+        builder.copy("a", 0);
+        builder.copy("b ", 4);
+        builder.put("&", 6);
+        builder.copy(" c", 11);
+        let view = builder.finish(original.len());
+        assert_eq!(view.text, "ab & c");
+        assert_eq!(&original[view.original(0..2)], "a\u{200b}b");
+        assert_eq!(&original[view.original(3..4)], "&amp;");
+        assert_eq!(&original[view.original(0..6)], original);
+        assert_eq!(&original[view.original(5..6)], "c");
+    }
+
+    #[test]
+    fn views_of_views_lead_back() {
+        let outer = View::standing_for("a&#98;c".to_owned(), 10..30);
+        let mut builder = Builder::default();
+        builder.copy("a", 0);
+        builder.put("b", 1);
+        builder.copy("c", 6);
+        let mut inner = builder.finish(7);
+        inner.rebase(&outer);
+        assert_eq!(inner.original(0..3), 10..30);
+    }
+}

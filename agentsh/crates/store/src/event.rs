@@ -1,0 +1,389 @@
+//! Every event that agentsh records. The serialised form (`type` plus the fields, snake case) is what `--json`
+//! prints and what the hash chain covers: fields may be added, never renamed.
+//!
+//! Values of environment variables and of secrets never stand in an event.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::words::{
+    Action, AuditVerdict, ConnectionState, ExitCause, LayerState, Sender, Severity, ToolStatus,
+};
+use crate::types::{RuleRef, ServerId};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// First event of a session.
+    SessionStarted {
+        version: String,
+        /// `run`, `mcp run`, `demo`.
+        verb: String,
+        agent: Vec<String>,
+        project: String,
+        policy: String,
+        kernel: String,
+        /// uid that started agentsh.
+        uid: u32,
+        /// SHA-256 of the network programs that this session loads into the kernel; None where it does not try. The
+        /// enforcement of each sandbox says whether they took.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network_programs: Option<String>,
+    },
+    /// Last event of a session that ended on its own terms.
+    SessionEnded {
+        exit_code: u8,
+        duration_ms: u64,
+    },
+    /// One layer of one sandbox: what was asked, what the kernel gave.
+    Enforcement {
+        /// None: the agent.
+        server_id: Option<ServerId>,
+        layer: String,
+        asked: String,
+        got: String,
+        state: LayerState,
+        /// Empty when enforced.
+        why: String,
+    },
+    ProcessStarted {
+        server_id: Option<ServerId>,
+        /// Absolute path of the pinned program.
+        program: String,
+        args: Vec<String>,
+        /// `sha256:` of the program's bytes.
+        hash: String,
+        pid: u32,
+    },
+    ProcessExited {
+        server_id: Option<ServerId>,
+        /// 128+n for signal n.
+        exit_code: u8,
+        cause: ExitCause,
+    },
+    /// Names of variables that were not passed on.
+    McpServerEnvFiltered {
+        server_id: Option<ServerId>,
+        stripped_vars: Vec<String>,
+        passed_count: usize,
+    },
+    McpServerBinaryMismatch {
+        server_id: ServerId,
+        binary_path: String,
+        expected_hash: String,
+        actual_hash: String,
+        action: Action,
+        /// The files that changed, at most 20.
+        changed: Vec<String>,
+    },
+    McpServerBinaryNotPinned {
+        server_id: ServerId,
+        binary_path: String,
+        actual_hash: String,
+        action: Action,
+    },
+    McpServerBinaryPinned {
+        server_id: ServerId,
+        binary_path: String,
+        hash: String,
+        files: u64,
+    },
+    McpServerCrashed {
+        server_id: ServerId,
+        exit_code: u8,
+        pending_calls: usize,
+        restart_in_ms: u64,
+    },
+    McpToolSeen {
+        server_id: ServerId,
+        server_type: String,
+        tool_name: String,
+        tool_hash: String,
+        description: Option<String>,
+        status: ToolStatus,
+    },
+    McpToolChanged {
+        server_id: ServerId,
+        tool_name: String,
+        previous_hash: String,
+        new_hash: String,
+    },
+    McpToolsListChanged {
+        server_id: ServerId,
+    },
+    McpToolCalled {
+        server_id: ServerId,
+        tool_name: String,
+        /// As it stood on the wire.
+        jsonrpc_id: Value,
+        /// Redacted and bounded: see `store::redact`.
+        input: Value,
+    },
+    McpToolCallIntercepted {
+        server_id: ServerId,
+        tool_name: String,
+        jsonrpc_id: Value,
+        tool_hash: Option<String>,
+        action: Action,
+        /// Stable code, see `guard::Reason`.
+        reason: String,
+        rule: RuleRef,
+    },
+    /// A call that the auditors were asked about.
+    McpToolCallAudited {
+        server_id: ServerId,
+        tool_name: String,
+        jsonrpc_id: Value,
+        verdict: AuditVerdict,
+        /// Whose word decided; None: both said the same.
+        by: Option<String>,
+        action: Action,
+        after_ms: u64,
+    },
+    /// A message that was not forwarded.
+    McpMessageRejected {
+        server_id: ServerId,
+        /// Who sent it.
+        from: Sender,
+        /// Stable code, such as `oversized-line`, `invalid-utf8`, `duplicate-key`, `batch`, `unasked-response`.
+        reason: String,
+        detail: String,
+        bytes: u64,
+    },
+    /// A request that was not answered in its time.
+    McpRequestTimedOut {
+        server_id: ServerId,
+        method: String,
+        jsonrpc_id: Value,
+        after_ms: u64,
+    },
+    /// A call would have carried out what another one brought in, or to where it must not go. Never the value.
+    McpExfilDetected {
+        server_id: ServerId,
+        tool_name: String,
+        jsonrpc_id: Value,
+        /// Stable code of what found it.
+        detector: String,
+        action: Action,
+        severity: Severity,
+        reason: String,
+        rule: RuleRef,
+        source_server: Option<ServerId>,
+        source_tool: Option<String>,
+        destination: Option<String>,
+        /// Redacted.
+        context: String,
+        /// JSON pointer into the arguments.
+        #[serde(default)]
+        pointer: String,
+        /// Decodings that led to it, outermost first.
+        #[serde(default)]
+        decoded: Vec<String>,
+    },
+    /// A server says something that tries to make a model do something: in a definition, a result or a request. Never
+    /// more of it than the context.
+    McpContentDetected {
+        server_id: ServerId,
+        /// The tool, or the method.
+        tool_name: String,
+        /// None in a definition.
+        jsonrpc_id: Value,
+        /// Such as `hidden-instructions`.
+        category: String,
+        /// The rule that found it.
+        detector: String,
+        action: Action,
+        severity: Severity,
+        reason: String,
+        rule: RuleRef,
+        /// JSON pointer into what was judged.
+        pointer: String,
+        /// At most 50 characters on each side, secrets replaced.
+        context: String,
+    },
+    /// Results that are not remembered, or not whole: copies of them may not be found.
+    McpResultsForgotten {
+        /// None: results of several servers.
+        server_id: Option<ServerId>,
+        /// `memory-full`, `too-long`, `store-damaged`, `store-refused`.
+        reason: String,
+        /// Since the last event of this kind.
+        results: u64,
+        detail: String,
+    },
+    /// A server said something of its own tools that makes it less trusted than its labels say.
+    McpServerSuspected {
+        server_id: ServerId,
+        tool_name: String,
+        /// As the annotation is called.
+        hint: String,
+        detail: String,
+    },
+    /// An alert that the webhook did not take: what would have been told.
+    AlertUndelivered {
+        event_id: String,
+        /// Requests that were sent.
+        attempts: u32,
+        detail: String,
+        alert: Value,
+    },
+    /// An answer for several servers was given without this one, or a call that was allowed never reached it.
+    McpServerUnavailable {
+        server_id: ServerId,
+        method: String,
+        detail: String,
+        /// Of the call; None for an answer of several servers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool_name: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        jsonrpc_id: Option<Value>,
+    },
+    /// A server that is not started at all.
+    McpServerRefused {
+        server_id: ServerId,
+        reason: String,
+        detail: String,
+        rule: RuleRef,
+    },
+    /// A connection that left a sandbox, or tried to: once when it ends, and once before when it lasts for more than
+    /// a second.
+    McpNetworkConnection {
+        /// None: the agent.
+        server_id: Option<ServerId>,
+        /// Number of the connection in its session.
+        connection: u64,
+        /// What the program asked for; None for an address.
+        name: Option<String>,
+        /// The one that was dialled; None when there was none.
+        address: Option<String>,
+        port: u16,
+        /// `tls`, `http`, `tcp`.
+        protocol: String,
+        action: Action,
+        state: ConnectionState,
+        /// Why it failed; empty otherwise.
+        detail: String,
+        rule: RuleRef,
+        /// Where the kernel tells them.
+        pid: Option<u32>,
+        comm: Option<String>,
+        bytes_sent: u64,
+        bytes_received: u64,
+        duration_ms: u64,
+    },
+    /// A connection that was refused.
+    NetConnectBlocked {
+        server_id: Option<ServerId>,
+        name: Option<String>,
+        /// As the program asked for it; None when the name says it all.
+        address: Option<String>,
+        port: u16,
+        protocol: Option<String>,
+        action: Action,
+        /// Stable code, such as `server-name-mismatch`.
+        reason: String,
+        detail: String,
+        rule: RuleRef,
+        /// The piece of policy that would allow it.
+        change: Option<String>,
+        /// Equal refusals that this event stands for: not every one of many is written down.
+        count: u64,
+        pid: Option<u32>,
+        comm: Option<String>,
+    },
+    /// Something about a guarded file: see `session::watch`.
+    GuardChanged {
+        /// None: the agent.
+        server_id: Option<ServerId>,
+        path: String,
+        /// `replaced`, `put-back`, `not-put-back`, `new-repository`, `instructions`, `ended`.
+        what: String,
+        detail: String,
+    },
+    /// A name that was looked up and may be reached: once for each name and type of question.
+    DnsQuery {
+        server_id: Option<ServerId>,
+        name: String,
+        query_type: String,
+        action: Action,
+        rule: RuleRef,
+    },
+    /// A name that was looked up and may not be reached: once for each name.
+    DnsBlocked {
+        server_id: Option<ServerId>,
+        name: String,
+        query_type: String,
+        action: Action,
+        reason: String,
+        rule: RuleRef,
+        change: Option<String>,
+        /// As in `net_connect_blocked`.
+        count: u64,
+    },
+}
+
+impl Event {
+    /// Every value that `type` has.
+    pub const KINDS: [&str; 30] = [
+        "session_started",
+        "session_ended",
+        "enforcement",
+        "process_started",
+        "process_exited",
+        "mcp_server_env_filtered",
+        "mcp_server_binary_mismatch",
+        "mcp_server_binary_not_pinned",
+        "mcp_server_binary_pinned",
+        "mcp_server_crashed",
+        "mcp_tool_seen",
+        "mcp_tool_changed",
+        "mcp_tools_list_changed",
+        "mcp_tool_called",
+        "mcp_tool_call_intercepted",
+        "mcp_tool_call_audited",
+        "mcp_message_rejected",
+        "mcp_request_timed_out",
+        "mcp_exfil_detected",
+        "mcp_content_detected",
+        "mcp_results_forgotten",
+        "mcp_server_suspected",
+        "alert_undelivered",
+        "mcp_server_unavailable",
+        "mcp_server_refused",
+        "mcp_network_connection",
+        "net_connect_blocked",
+        "guard_changed",
+        "dns_query",
+        "dns_blocked",
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `docs/events.schema.json` is what the code says. `cargo xtask schema` writes it.
+    #[test]
+    fn the_schema_in_the_documents_is_current() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/events.schema.json");
+        let schema = serde_json::to_string_pretty(&schemars::schema_for!(Event)).unwrap_or_default() + "\n";
+        if std::env::var_os("AGENTSH_WRITE_SCHEMA").is_some() {
+            assert!(std::fs::write(file, &schema).is_ok(), "{file} cannot be written");
+        }
+        let written = std::fs::read_to_string(file).unwrap_or_default();
+        assert!(written == schema, "docs/events.schema.json is not current: run `cargo xtask schema`");
+    }
+
+    /// serde names every variant when it is asked for one that does not exist.
+    #[test]
+    fn every_type_is_listed() {
+        let error =
+            serde_json::from_str::<Event>(r#"{"type": "?"}"#).map(|_| ()).map_err(|error| error.to_string());
+        let listed = Event::KINDS.map(|kind| format!("`{kind}`")).join(", ");
+        assert!(
+            error.as_ref().is_err_and(|text| text.contains(&format!("expected one of {listed} "))),
+            "{error:?}"
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! What happened, on disk: one enum of events in a hash-chained, append-only SQLite journal, and the pins.
+//!
+//! Writers go through [`Journal`] (events) and [`PinStore`] (pins); everything that reads opens a [`Reader`].
+
+use agentsh_base::types;
+
+mod bound;
+mod chain;
+mod database;
+mod digests;
+pub mod error;
+pub mod escape;
+pub mod event;
+pub mod journal;
+mod pin_rows;
+pub mod pins;
+pub mod place;
+pub mod query;
+pub mod reader;
+pub mod record;
+pub mod recorder;
+pub mod redact;
+mod secrets;
+mod sql;
+pub mod summary;
+mod summary_text;
+pub mod taint;
+pub mod tap;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod verify;
+pub mod words;
+mod writer;
+
+pub use error::StoreError;
+pub use event::Event;
+pub use journal::Journal;
+pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};
+pub use place::{exists, state_dir};
+pub use query::{Call, EventFilter, Server, Tool};
+pub use reader::Reader;
+pub use record::Record;
+pub use recorder::Recorder;
+pub use summary::Summary;
+pub use taint::TaintStore;
+pub use tap::{Heard, Subscription, Told};
+pub use verify::Verification;

@@ -1,0 +1,92 @@
+//! What `agentsh sessions` lists.
+
+use rusqlite::Connection;
+use serde::Serialize;
+
+use super::super::reader::{records, select};
+use super::super::record::text_of;
+use super::super::sql::Query;
+use super::super::{Event, Reader, Record, StoreError};
+use super::{BLOCKED, CALLS};
+use crate::types::SessionId;
+
+/// One session as its first and last event tell it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RecordedSession {
+    pub session: SessionId,
+    pub started_at: String,
+    /// Of the last event.
+    pub last_at: String,
+    /// `run`, `mcp run`, `proxy`, `demo`; null where the beginning is not on record.
+    pub verb: Option<String>,
+    /// The command.
+    pub agent: Vec<String>,
+    pub project: Option<String>,
+    /// `ended`; `open` for a session that runs or was killed.
+    pub state: &'static str,
+    pub exit_code: Option<u8>,
+    pub duration_ms: Option<u64>,
+    pub events: u64,
+    pub calls: u64,
+    /// Refused calls, servers, connections and names.
+    pub refused: u64,
+}
+
+/// Of the rows of a group: what was refused, of whatever kind.
+const REFUSED: &str = "sum(CASE WHEN type IN ('mcp_server_refused', 'net_connect_blocked', 'dns_blocked') \
+    THEN 1 ELSE 0 END)";
+
+impl Reader {
+    /// The newest `limit` sessions, the one that started last first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn sessions(&mut self, limit: u64) -> Result<Vec<RecordedSession>, StoreError> {
+        self.ask(move |connection| sessions(connection, limit)).await
+    }
+}
+
+fn sessions(connection: &Connection, limit: u64) -> Result<Vec<RecordedSession>, StoreError> {
+    let mut first = select();
+    // Every session has one event with this place, and the last one in the journal began last.
+    first.push(" WHERE seq = 1 ORDER BY id DESC LIMIT ").bind(i64::try_from(limit).unwrap_or(i64::MAX));
+    records(connection, first)?.iter().map(|first| session(connection, first)).collect()
+}
+
+fn session(connection: &Connection, first: &Record) -> Result<RecordedSession, StoreError> {
+    let id = first.session.to_string();
+    let mut last = select();
+    last.push(" WHERE session = ").bind(id.clone()).push(" ORDER BY seq DESC LIMIT 1");
+    let last = records(connection, last)?.pop();
+    let mut counts = Query::new("SELECT count(*), ");
+    counts.push(CALLS).push(", ").push(BLOCKED).push(", ").push(REFUSED);
+    counts.push(" FROM events WHERE session = ").bind(id);
+    let counts = counts
+        .rows(connection, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))
+        .map_err(|error| StoreError::sql("counting events", &error))?;
+    let [events, calls, blocked, refused] = counts.first().copied().unwrap_or_default();
+    let (verb, agent, project) = match &first.event {
+        Some(Event::SessionStarted { verb, agent, project, .. }) => {
+            (Some(verb.clone()), agent.clone(), Some(project.clone()))
+        }
+        _ => (None, Vec::new(), None),
+    };
+    let (exit_code, duration_ms) = match last.as_ref().and_then(|last| last.event.as_ref()) {
+        Some(Event::SessionEnded { exit_code, duration_ms }) => (Some(*exit_code), Some(*duration_ms)),
+        _ => (None, None),
+    };
+    Ok(RecordedSession {
+        session: first.session,
+        started_at: text_of(first.time),
+        last_at: text_of(last.as_ref().unwrap_or(first).time),
+        verb,
+        agent,
+        project,
+        state: if exit_code.is_some() { "ended" } else { "open" },
+        exit_code,
+        duration_ms,
+        events,
+        calls,
+        refused: blocked + refused,
+    })
+}

@@ -1,0 +1,428 @@
+//! What one session did, added up event by event. Pure: the same for a running session and for one read back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::record::{Record, text_of};
+use super::words::{Action, ConnectionState, LayerState, Sender};
+use super::{Event, escape};
+use crate::types::{RuleRef, ServerId, SessionId};
+
+mod rows;
+
+use rows::MAX_ENTRIES;
+pub use rows::{
+    Connections, Crashes, Entries, Layer, Mismatch, Process, Refusal, RefusedConnection, Rejected, Stripped,
+    Timeouts, ToolCalls, Undelivered,
+};
+
+/// Longest text taken over from an event, in characters.
+const MAX_TEXT: usize = 300;
+
+/// Said of a rule for a name: it was refused before its program could say which port it wants.
+pub const PORTS_UNKNOWN: &str = " (ports 443 and 80; with `:PORT` for another)";
+
+/// Most different details of one kind of rejected messages.
+const MAX_DETAILS: usize = 5;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    pub session: SessionId,
+    pub started_at: Option<String>,
+    /// Time of the last event.
+    pub last_at: Option<String>,
+    /// `ended`, or `open` for a session that runs or was killed.
+    pub state: &'static str,
+    pub exit_code: Option<u8>,
+    pub duration_ms: Option<u64>,
+    pub verb: Option<String>,
+    pub version: Option<String>,
+    pub agent: Vec<String>,
+    pub project: Option<String>,
+    pub policy: Option<String>,
+    pub kernel: Option<String>,
+    pub uid: Option<u32>,
+    pub events: u64,
+    /// Events of types that this version does not know.
+    pub unknown_events: u64,
+    pub processes: Entries<(Option<ServerId>, String), Process>,
+    pub tools: Entries<(ServerId, String), ToolCalls>,
+    pub refused: Entries<(ServerId, String, String, String), Refusal>,
+    /// Layers that are not in force as asked.
+    pub not_enforced: Entries<(Option<ServerId>, String), Layer>,
+    pub rejected_messages: Entries<(ServerId, Sender, String), Rejected>,
+    pub mismatches: Entries<ServerId, Mismatch>,
+    pub crashes: Entries<ServerId, Crashes>,
+    pub timeouts: Entries<(ServerId, String), Timeouts>,
+    pub undelivered: Entries<ServerId, Undelivered>,
+    pub env_stripped: Entries<Option<ServerId>, Stripped>,
+    pub connections: Entries<(Option<ServerId>, String, u16), Connections>,
+    pub refused_connections: Entries<(Option<ServerId>, String, u16, String), RefusedConnection>,
+    /// Entries that found no room in the lists above.
+    pub not_listed: u64,
+}
+
+impl Summary {
+    #[must_use]
+    pub fn new(session: SessionId) -> Self {
+        Self {
+            session,
+            started_at: None,
+            last_at: None,
+            state: "open",
+            exit_code: None,
+            duration_ms: None,
+            verb: None,
+            version: None,
+            agent: Vec::new(),
+            project: None,
+            policy: None,
+            kernel: None,
+            uid: None,
+            events: 0,
+            unknown_events: 0,
+            processes: Entries::default(),
+            tools: Entries::default(),
+            refused: Entries::default(),
+            not_enforced: Entries::default(),
+            rejected_messages: Entries::default(),
+            mismatches: Entries::default(),
+            crashes: Entries::default(),
+            timeouts: Entries::default(),
+            undelivered: Entries::default(),
+            env_stripped: Entries::default(),
+            connections: Entries::default(),
+            refused_connections: Entries::default(),
+            not_listed: 0,
+        }
+    }
+
+    /// The summary of `session` from its records, oldest first. Records of other sessions are passed over.
+    #[must_use]
+    pub fn from_records<'a>(session: SessionId, records: impl IntoIterator<Item = &'a Record>) -> Self {
+        let mut summary = Self::new(session);
+        for record in records {
+            summary.add_record(record);
+        }
+        summary
+    }
+
+    pub(crate) fn add_record(&mut self, record: &Record) {
+        if record.session != self.session {
+            return;
+        }
+        match &record.event {
+            Some(event) => self.add(record.time, event),
+            None => {
+                self.note(record.time);
+                self.unknown_events += 1;
+            }
+        }
+    }
+
+    /// Adds one event, at constant cost.
+    pub fn add(&mut self, time: Timestamp, event: &Event) {
+        self.note(time);
+        self.add_lifecycle(event);
+        self.add_message(event);
+        self.add_connection(event);
+    }
+
+    fn note(&mut self, time: Timestamp) {
+        self.events += 1;
+        self.last_at = Some(text_of(time));
+        if self.started_at.is_none() {
+            self.started_at.clone_from(&self.last_at);
+        }
+    }
+
+    fn add_lifecycle(&mut self, event: &Event) {
+        let lost = &mut self.not_listed;
+        match event {
+            Event::SessionStarted { version, verb, agent, project, policy, kernel, uid, .. } => {
+                self.version = Some(clip(version));
+                self.verb = Some(clip(verb));
+                self.agent = agent.iter().take(64).map(|part| clip(part)).collect();
+                self.project = Some(clip(project));
+                self.policy = Some(clip(policy));
+                self.kernel = Some(clip(kernel));
+                self.uid = Some(*uid);
+            }
+            Event::SessionEnded { exit_code, duration_ms } => {
+                self.state = "ended";
+                self.exit_code = Some(*exit_code);
+                self.duration_ms = Some(*duration_ms);
+            }
+            Event::Enforcement { server_id, layer, asked, got, state, why }
+                if *state != LayerState::Enforced =>
+            {
+                let key = (server_id.clone(), clip(layer));
+                self.not_enforced.put(key, lost, || Layer {
+                    server_id: server_id.clone(),
+                    layer: clip(layer),
+                    asked: clip(asked),
+                    got: clip(got),
+                    state: *state,
+                    why: clip(why),
+                });
+            }
+            Event::ProcessStarted { server_id, program, hash, .. } => {
+                let process = self.processes.put((server_id.clone(), clip(program)), lost, || Process {
+                    server_id: server_id.clone(),
+                    program: clip(program),
+                    hash: clip(hash),
+                    starts: 0,
+                    last_exit_code: None,
+                    last_cause: None,
+                });
+                if let Some(process) = process {
+                    process.starts += 1;
+                    process.hash = clip(hash);
+                }
+            }
+            Event::ProcessExited { server_id, exit_code, cause } => {
+                // The event does not say which program: a server has one at a time.
+                for process in self.processes.values_mut().filter(|process| process.server_id == *server_id) {
+                    process.last_exit_code = Some(*exit_code);
+                    process.last_cause = Some(*cause);
+                }
+            }
+            Event::McpServerEnvFiltered { server_id, stripped_vars, .. } if !stripped_vars.is_empty() => {
+                let entry = self.env_stripped.put(server_id.clone(), lost, || Stripped {
+                    server_id: server_id.clone(),
+                    names: BTreeSet::new(),
+                });
+                if let Some(entry) = entry {
+                    let room = MAX_ENTRIES.saturating_sub(entry.names.len());
+                    entry.names.extend(stripped_vars.iter().take(room).map(|name| clip(name)));
+                }
+            }
+            Event::McpServerBinaryMismatch {
+                server_id,
+                binary_path,
+                expected_hash,
+                actual_hash,
+                action,
+                changed,
+            } => {
+                self.mismatches.put(server_id.clone(), lost, || Mismatch {
+                    server_id: server_id.clone(),
+                    binary_path: clip(binary_path),
+                    expected_hash: clip(expected_hash),
+                    actual_hash: clip(actual_hash),
+                    action: *action,
+                    changed: changed.iter().take(20).map(|path| clip(path)).collect(),
+                });
+            }
+            Event::McpServerCrashed { server_id, exit_code, pending_calls, .. } => {
+                let entry = self.crashes.put(server_id.clone(), lost, || Crashes {
+                    server_id: server_id.clone(),
+                    last_exit_code: 0,
+                    pending_calls: 0,
+                    count: 0,
+                });
+                if let Some(entry) = entry {
+                    entry.count += 1;
+                    entry.last_exit_code = *exit_code;
+                    entry.pending_calls += pending_calls;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add_message(&mut self, event: &Event) {
+        let lost = &mut self.not_listed;
+        match event {
+            Event::McpToolCallIntercepted { server_id, tool_name, action, reason, rule, .. } => {
+                let entry = self.tools.put((server_id.clone(), clip(tool_name)), lost, || ToolCalls {
+                    server_id: server_id.clone(),
+                    tool_name: clip(tool_name),
+                    allowed: 0,
+                    alerted: 0,
+                    blocked: 0,
+                    undelivered: 0,
+                });
+                if let Some(entry) = entry {
+                    match action {
+                        Action::Allow | Action::Rewrite => entry.allowed += 1,
+                        Action::Alert => entry.alerted += 1,
+                        Action::Ask | Action::Block => entry.blocked += 1,
+                    }
+                }
+                if matches!(action, Action::Ask | Action::Block) {
+                    self.add_refusal("call", server_id, Some(tool_name), reason, None, rule);
+                }
+            }
+            Event::McpServerRefused { server_id, reason, detail, rule } => {
+                self.add_refusal("server", server_id, None, reason, Some(detail), rule);
+            }
+            Event::McpMessageRejected { server_id, from, reason, detail, .. } => {
+                let key = (server_id.clone(), *from, clip(reason));
+                let entry = self.rejected_messages.put(key, lost, || Rejected {
+                    server_id: server_id.clone(),
+                    from: *from,
+                    reason: clip(reason),
+                    detail: String::new(),
+                    count: 0,
+                    details: BTreeMap::new(),
+                });
+                if let Some(entry) = entry {
+                    entry.count += 1;
+                    entry.detail = clip(detail);
+                    if entry.details.len() < MAX_DETAILS || entry.details.contains_key(&entry.detail) {
+                        *entry.details.entry(entry.detail.clone()).or_default() += 1;
+                    }
+                }
+            }
+            Event::McpServerUnavailable { server_id, tool_name: Some(tool_name), detail, .. } => {
+                if let Some(calls) = self.tools.find(&(server_id.clone(), clip(tool_name))) {
+                    calls.undelivered += 1;
+                }
+                let entry = self.undelivered.put(server_id.clone(), lost, || Undelivered {
+                    server_id: server_id.clone(),
+                    calls: 0,
+                    detail: String::new(),
+                });
+                if let Some(entry) = entry {
+                    entry.calls += 1;
+                    entry.detail = clip(detail);
+                }
+            }
+            Event::McpRequestTimedOut { server_id, method, .. } => {
+                let entry = self.timeouts.put((server_id.clone(), clip(method)), lost, || Timeouts {
+                    server_id: server_id.clone(),
+                    method: clip(method),
+                    count: 0,
+                });
+                if let Some(entry) = entry {
+                    entry.count += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add_connection(&mut self, event: &Event) {
+        let lost = &mut self.not_listed;
+        match event {
+            Event::McpNetworkConnection {
+                server_id,
+                name,
+                address,
+                port,
+                protocol,
+                state,
+                detail,
+                rule,
+                bytes_sent,
+                bytes_received,
+                ..
+            } => {
+                let host = clip(name.as_ref().or(address.as_ref()).map_or("unknown", String::as_str));
+                let entry =
+                    self.connections.put((server_id.clone(), host.clone(), *port), lost, || Connections {
+                        server_id: server_id.clone(),
+                        host,
+                        port: *port,
+                        protocol: clip(protocol),
+                        rule: rule.clone(),
+                        closed: 0,
+                        failed: 0,
+                        detail: String::new(),
+                        bytes_sent: 0,
+                        bytes_received: 0,
+                    });
+                let Some(entry) = entry else { return };
+                match state {
+                    ConnectionState::Closed => {
+                        entry.closed += 1;
+                        entry.bytes_sent += bytes_sent;
+                        entry.bytes_received += bytes_received;
+                    }
+                    ConnectionState::Failed => {
+                        entry.failed += 1;
+                        entry.detail = clip(detail);
+                    }
+                    ConnectionState::Open => {}
+                }
+            }
+            Event::NetConnectBlocked {
+                server_id,
+                name,
+                address,
+                port,
+                reason,
+                detail,
+                rule,
+                change,
+                count,
+                ..
+            } => {
+                let host = name.as_ref().or(address.as_ref()).map_or("unknown", String::as_str);
+                self.add_refused_connection(RefusedConnection {
+                    server_id: server_id.clone(),
+                    host: clip(host),
+                    port: *port,
+                    reason: clip(reason),
+                    detail: clip(detail),
+                    rule: rule.clone(),
+                    change: change.as_deref().map(clip),
+                    count: *count,
+                });
+            }
+            Event::DnsBlocked { server_id, name, reason, rule, change, count, .. } => {
+                self.add_refused_connection(RefusedConnection {
+                    server_id: server_id.clone(),
+                    host: clip(name),
+                    port: 0,
+                    reason: clip(reason),
+                    detail: String::new(),
+                    rule: rule.clone(),
+                    change: change.as_deref().map(clip),
+                    count: *count,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn add_refused_connection(&mut self, new: RefusedConnection) {
+        let key = (new.server_id.clone(), new.host.clone(), new.port, new.reason.clone());
+        let (count, new) = (new.count, RefusedConnection { count: 0, ..new });
+        if let Some(entry) = self.refused_connections.put(key, &mut self.not_listed, || new) {
+            entry.count = entry.count.saturating_add(count);
+        }
+    }
+
+    fn add_refusal(
+        &mut self,
+        what: &'static str,
+        server_id: &ServerId,
+        tool_name: Option<&str>,
+        reason: &str,
+        detail: Option<&str>,
+        rule: &RuleRef,
+    ) {
+        let key =
+            (server_id.clone(), tool_name.map(clip).unwrap_or_default(), clip(reason), rule.to_string());
+        let entry = self.refused.put(key, &mut self.not_listed, || Refusal {
+            what,
+            server_id: server_id.clone(),
+            tool_name: tool_name.map(clip),
+            reason: clip(reason),
+            detail: detail.map(clip),
+            rule: rule.clone(),
+            count: 0,
+        });
+        if let Some(entry) = entry {
+            entry.count += 1;
+        }
+    }
+}
+
+fn clip(text: &str) -> String {
+    escape::shorten(text, MAX_TEXT).into_owned()
+}

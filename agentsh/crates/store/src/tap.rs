@@ -1,0 +1,95 @@
+//! The one place where others hear what is recorded: the webhook, a page that shows a running session, whatever gathers
+//! the records of many machines.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
+
+use super::writer::Pending;
+use super::{Event, record};
+use crate::types::SessionId;
+
+/// Events that wait for the slowest subscriber; older ones are lost to it. Each is at most 64 KiB.
+const WAITING: usize = 256;
+
+/// An event that is on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub session: SessionId,
+    /// Place in the session, from 1.
+    pub seq: u64,
+    pub time: Timestamp,
+    /// As it stands on record: JSON of at most 64 KiB.
+    pub body: String,
+}
+
+impl Told {
+    #[must_use]
+    pub fn event(&self) -> Option<Event> {
+        record::parse(&serde_json::from_str(&self.body).ok()?)
+    }
+}
+
+/// What a subscriber hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Event(Arc<Told>),
+    /// It was too slow: so many events went by.
+    Lost(u64),
+}
+
+/// Events in the order of the record.
+#[derive(Debug)]
+pub struct Subscription(broadcast::Receiver<Arc<Told>>);
+
+impl Subscription {
+    /// None when the journal is closed and everything was heard.
+    pub async fn next(&mut self) -> Option<Heard> {
+        match self.0.recv().await {
+            Ok(told) => Some(Heard::Event(told)),
+            Err(RecvError::Lagged(lost)) => Some(Heard::Lost(lost)),
+            Err(RecvError::Closed) => None,
+        }
+    }
+
+    /// What is there already; None when it is nothing.
+    pub fn heard(&mut self) -> Option<Heard> {
+        match self.0.try_recv() {
+            Ok(told) => Some(Heard::Event(told)),
+            Err(TryRecvError::Lagged(lost)) => Some(Heard::Lost(lost)),
+            Err(TryRecvError::Empty | TryRecvError::Closed) => None,
+        }
+    }
+}
+
+/// The journal's end.
+pub(crate) struct Tap {
+    session: SessionId,
+    /// None before the first subscriber, and after the journal has ended.
+    sender: Mutex<Option<broadcast::Sender<Arc<Told>>>>,
+}
+
+impl Tap {
+    pub(crate) fn new(session: SessionId) -> Self {
+        Self { session, sender: Mutex::new(None) }
+    }
+
+    pub(crate) fn subscribe(&self) -> Subscription {
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        Subscription(sender.get_or_insert_with(|| broadcast::Sender::new(WAITING)).subscribe())
+    }
+
+    /// `before`: events of the session that stand before these.
+    pub(crate) fn tell(&self, before: u64, events: Vec<Pending>) {
+        let Some(sender) = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
+        for (seq, Pending { time, body, .. }) in (before + 1..).zip(events) {
+            // Nobody listens any more: nothing to do.
+            let _ = sender.send(Arc::new(Told { session: self.session, seq, time, body }));
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}

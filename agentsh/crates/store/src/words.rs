@@ -1,0 +1,73 @@
+//! The words of events that are closed sets. On disk and in `--json` they are what they are called here.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! words {
+    ($(#[$about:meta])* $name:ident { $($(#[$note:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
+        pub enum $name {
+            $($(#[$note])* #[serde(rename = $word)] $variant,)+
+        }
+
+        impl $name {
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+words! {
+    /// What became of something that was judged.
+    Action { Allow = "allow", Alert = "alert", Rewrite = "rewrite", Ask = "ask", Block = "block", }
+}
+
+words! {
+    Severity { Low = "low", Medium = "medium", High = "high", Critical = "critical", }
+}
+
+words! {
+    /// What the kernel gave of a layer that was asked for.
+    LayerState { Enforced = "enforced", Degraded = "degraded", Absent = "absent", }
+}
+
+words! {
+    /// Why a process ended.
+    ExitCause { Exited = "exited", Killed = "killed", MemoryLimit = "memory-limit", }
+}
+
+words! {
+    ToolStatus { New = "new", Unchanged = "unchanged", }
+}
+
+words! {
+    /// Who sent a message.
+    Sender { Client = "client", Server = "server", }
+}
+
+words! {
+    /// What auditors said of a call.
+    AuditVerdict {
+        Clean = "clean",
+        Flagged = "flagged",
+        TimedOut = "timed-out",
+        Failed = "failed",
+        /// Nobody waited for the answer.
+        Cancelled = "cancelled",
+    }
+}
+
+words! {
+    ConnectionState { Open = "open", Closed = "closed", Failed = "failed", }
+}

@@ -1,0 +1,106 @@
+//! `agentsh mcp approve FILE`: the user agrees to what a file of a project declares. Shown first, remembered by content.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::output::{Context, Failure, OK, finish};
+use crate::agent::agreement;
+use crate::session::agreements;
+use crate::store::escape;
+
+/// Longest file that is read, in bytes: what the adapters read.
+const MOST_BYTES: u64 = 1 << 20;
+
+#[derive(Debug, Args)]
+pub struct ApproveArgs {
+    /// Take the agreement back
+    #[arg(long)]
+    forget: bool,
+    /// Files that came with a project, such as .mcp.json
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// Does what is asked; gives the exit status.
+pub fn run(args: &ApproveArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    finish(answer(args, out), err)
+}
+
+fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let context = Context::of_process()?;
+    for path in &args.files {
+        let shown = path.display();
+        let text = read(path).map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
+        let Some(document) = parse(&text) else {
+            return Err(Failure::Usage(format!("{shown}: neither JSON nor TOML; nothing was approved")));
+        };
+        let key = agreement::key(path, &text);
+        if args.forget {
+            agreements::remove(&context.state_dir, &key)?;
+            writeln!(out, "{shown}: no longer approved")?;
+            continue;
+        }
+        describe(&document, out)?;
+        agreements::add(&context.state_dir, &key)?;
+        writeln!(
+            out,
+            "{shown}: approved as it is now: its servers get these variables, and what your policy gives to their names"
+        )?;
+    }
+    Ok(OK)
+}
+
+fn read(path: &PathBuf) -> std::io::Result<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MOST_BYTES).read_to_string(&mut text)?;
+    // As the adapters read it.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+fn parse(text: &str) -> Option<Value> {
+    let json = || serde_json::from_str(text).ok();
+    let toml = || serde_json::to_value(text.parse::<toml::Table>().ok()?).ok();
+    json().or_else(toml)
+}
+
+/// Every server with its command and the variables that it asks for.
+fn describe(document: &Value, out: &mut dyn Write) -> std::io::Result<()> {
+    for list in ["mcpServers", "servers", "mcp_servers"] {
+        for (id, entry) in document.get(list).and_then(Value::as_object).into_iter().flatten() {
+            let word = |value: &Value| value.as_str().map(str::to_owned);
+            let args = entry.get("args").and_then(Value::as_array).into_iter().flatten().filter_map(word);
+            let words: Vec<String> = entry.get("command").and_then(word).into_iter().chain(args).collect();
+            writeln!(out, "server {}: {}", escape::line(id), escape::line(&words.join(" ")))?;
+            let mut names = BTreeSet::new();
+            variables(entry, &mut names);
+            let given = entry.get("env_vars").and_then(Value::as_array).into_iter().flatten();
+            names.extend(given.filter_map(|name| word(name).or_else(|| word(name.get("name")?))));
+            if !names.is_empty() {
+                let names: Vec<String> = names.iter().map(|name| escape::line(name).to_string()).collect();
+                writeln!(out, "  asks for: {}", names.join(", "))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The names in `${NAME}`, `${NAME:-default}` and `${env:NAME}`.
+fn variables(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::String(text) => {
+            for part in text.split("${").skip(1) {
+                let name = part.strip_prefix("env:").unwrap_or(part);
+                let end = name.find(['}', ':']).unwrap_or(name.len());
+                into.extend(name.get(..end).filter(|name| !name.is_empty()).map(str::to_owned));
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| variables(item, into)),
+        Value::Object(members) => members.values().for_each(|member| variables(member, into)),
+        _ => {}
+    }
+}

@@ -1,0 +1,43 @@
+//! `agentsh policy init`: a commented file to start from.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::Surroundings;
+use crate::cli::exit::FAILED;
+
+const STARTER: &str = include_str!("starter.yaml");
+
+/// Writes the file; one that is there stays as it is.
+pub(super) fn init(
+    file: Option<&Path>,
+    place: &Surroundings,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let path = file.map_or_else(|| place.config_home.join("agentsh").join("policy.yaml"), PathBuf::from);
+    match write(&path) {
+        Ok(()) => {
+            writeln!(out, "{}", path.display())?;
+            Ok(0)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            writeln!(err, "error: {} is there already and stays as it is", path.display())?;
+            Ok(FAILED)
+        }
+        Err(error) => {
+            writeln!(err, "error: cannot write {}: {error}", path.display())?;
+            Ok(FAILED)
+        }
+    }
+}
+
+fn write(path: &Path) -> io::Result<()> {
+    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(STARTER.as_bytes())
+}

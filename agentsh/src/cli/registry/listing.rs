@@ -1,0 +1,44 @@
+//! A folder with the answers of a server, as they stood on the wire.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::super::output::Failure;
+use crate::registry::{self, Captured, Interface};
+
+/// Longest file, in bytes.
+const LONGEST: u64 = 16 << 20;
+
+/// Reads a folder of captured listings.
+pub(super) fn read(folder: &Path) -> Result<Interface, Failure> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        Failure::Usage(format!("cannot read '{}': {error}", folder.display()))
+    };
+    let file = |name: &str| content(&folder.join(name)).map_err(|error| unreadable(&error));
+    let opening = match file("initialize.json")? {
+        Some(opening) => Some(opening),
+        None => file("discover.json")?,
+    };
+    let captured = Captured {
+        opening: opening.ok_or_else(|| unreadable(&"there is no initialize.json and no discover.json"))?,
+        tools: file("tools.json")?.unwrap_or_default(),
+        prompts: file("prompts.json")?.unwrap_or_default(),
+        resources: file("resources.json")?.unwrap_or_default(),
+    };
+    registry::read(&captured).map_err(|error| unreadable(&error))
+}
+
+/// None when there is no such file.
+fn content(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let mut content = Vec::new();
+    file.take(LONGEST + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > LONGEST {
+        return Err(io::Error::other(format!("{} is longer than {LONGEST} bytes", path.display())));
+    }
+    Ok(Some(content))
+}

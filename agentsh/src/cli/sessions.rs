@@ -1,0 +1,69 @@
+//! `agentsh sessions`, and `agentsh report list`: which sessions are on record.
+
+use std::io::Write;
+
+use clap::Args;
+
+use super::mcp_query::Listed;
+use super::output::{Context, Failure, OK, finish, json, table};
+use crate::store::Reader;
+
+#[derive(Clone, Debug, Args)]
+pub struct SessionsArgs {
+    /// At most this many, the newest ones
+    #[arg(long, value_name = "N", default_value_t = LIMIT)]
+    pub limit: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub(super) const LIMIT: u64 = 20;
+
+/// Prints the list, the newest session first; gives the exit status.
+pub async fn run(args: SessionsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let result = match Context::of_process() {
+        Ok(context) => list(&args, &context, out, err).await,
+        Err(failure) => Err(failure),
+    };
+    finish(result, err)
+}
+
+pub(super) async fn list(
+    args: &SessionsArgs,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let found = match Reader::open(&context.state_dir).await? {
+        Some(mut reader) => reader.sessions(args.limit).await?,
+        None => Vec::new(),
+    };
+    if found.is_empty() && !args.json {
+        writeln!(err, "no session is recorded")?;
+        return Ok(OK);
+    }
+    let head =
+        &["session", "started", "verb", "state", "exit", "events", "calls", "refused", "agent", "project"];
+    let listed = Listed::new(head, found, |session| {
+        let code = session.exit_code.map(|code| code.to_string()).unwrap_or_default();
+        vec![
+            session.session.to_string(),
+            context.time(&session.started_at),
+            session.verb.unwrap_or_default(),
+            session.state.to_owned(),
+            code,
+            session.events.to_string(),
+            session.calls.to_string(),
+            session.refused.to_string(),
+            session.agent.join(" "),
+            session.project.unwrap_or_default(),
+        ]
+    })?;
+    if args.json {
+        json(out, &listed.json)?;
+    } else {
+        table(out, context, listed.head, listed.rows)?;
+    }
+    Ok(OK)
+}

@@ -1,0 +1,32 @@
+//! `agentsh undo FILE`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::fail;
+use crate::session::{Context, undo};
+
+#[derive(Debug, Args)]
+pub struct UndoArgs {
+    /// A file that a session changed, or put back
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+pub fn run(args: &UndoArgs) -> u8 {
+    let state = match Context::find_for_server() {
+        Ok((context, _)) => context.state,
+        Err(error) => return fail(&error.to_string()),
+    };
+    for file in &args.files {
+        let path = undo::absolute(file);
+        match undo::undo(&state, &path) {
+            Ok(Some(done)) => drop(writeln!(anstream::stdout(), "{}", crate::store::escape::line(&done))),
+            Ok(None) => return fail(&format!("no session kept another version of {}", path.display())),
+            Err(error) => return fail(&format!("cannot give {} back: {error}", path.display())),
+        }
+    }
+    0
+}

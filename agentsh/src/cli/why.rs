@@ -1,0 +1,46 @@
+//! `agentsh why`: inside a sandbox, the session's own answer about its policy.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::exit::{FAILED, NO};
+use crate::mcp::bridge;
+use crate::sandbox::layout::OWN_DIRECTORY;
+use crate::store::escape;
+
+/// Exit code 0: allowed; 1: denied; 125: nobody answers.
+pub fn run(word: &str, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let named = std::env::var_os(bridge::SOCKET_VARIABLE).map(PathBuf::from);
+    let socket = named.unwrap_or_else(|| Path::new(OWN_DIRECTORY).join("bridge"));
+    if !socket.exists() {
+        // A closed stream is nobody's fault here, nor below.
+        let _ = writeln!(
+            err,
+            "error: there is no session here: `agentsh why` asks from inside of `agentsh run`; outside ask \
+             `agentsh policy explain --read PATH`, `--write PATH`, `--connect HOST:PORT` or `--exec COMMAND`"
+        );
+        return FAILED;
+    }
+    match bridge::why(&socket, &from_here(word)) {
+        Ok((allow, text)) => {
+            for line in text.lines() {
+                let _ = writeln!(out, "{}", escape::line(line));
+            }
+            if allow { 0 } else { NO }
+        }
+        Err(error) => {
+            let _ = writeln!(err, "error: {error}");
+            FAILED
+        }
+    }
+}
+
+/// A path counts from where it was typed. What is there is a path, whatever it looks like.
+fn from_here(word: &str) -> String {
+    let is_relative = !word.starts_with(['/', '~', '$']) && !word.contains("://");
+    let looks_like_path = word.starts_with('.') || word.contains('/') || Path::new(word).exists();
+    match std::env::current_dir() {
+        Ok(here) if is_relative && looks_like_path => here.join(word).display().to_string(),
+        _ => word.to_owned(),
+    }
+}

@@ -1,0 +1,65 @@
+//! What the agent is told about where it is: short, in its own context, never in a file of the project.
+
+use std::fmt::Write as _;
+
+use crate::sandbox::layout::OWN_DIRECTORY;
+use crate::store::escape;
+
+use super::{Session, registries};
+
+/// Hosts that are named one by one.
+const MOST_HOSTS: usize = 12;
+/// Directories that are named one by one, of each kind.
+const MOST_PATHS: usize = 8;
+
+/// None where the policy says that nothing is to be told.
+#[must_use]
+pub fn text(session: &Session) -> Option<String> {
+    if session.policy.agent_only.tell_sandbox.as_ref().is_some_and(|tell| !tell.value) {
+        return None;
+    }
+    let process = &session.policy.agent;
+    let project = escape::line(&session.context.project.display().to_string()).into_owned();
+    let names = |list: &[crate::policy::Ruled<String>]| {
+        let names: Vec<String> = list
+            .iter()
+            .map(|entry| entry.value.as_str())
+            .filter(|value| *value != "." && *value != "./**")
+            .take(MOST_PATHS)
+            .map(|value| escape::line(value).into_owned())
+            .collect();
+        if names.is_empty() { "nothing else".to_owned() } else { names.join(", ") }
+    };
+    let rules = if session.executable_paths(process).is_empty() {
+        registries::with_registries(process.network.clone(), &session.context)
+    } else {
+        process.network.clone()
+    };
+    let mut hosts: Vec<String> = Vec::new();
+    for rule in &rules.allow {
+        let host = escape::line(&rule.value.to_string()).into_owned();
+        if hosts.len() < MOST_HOSTS && !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    hosts.extend(rules.loopback.iter().take(MOST_HOSTS).map(|port| format!("localhost:{}", port.value)));
+    let hosts = if hosts.is_empty() { "nothing else".to_owned() } else { hosts.join(", ") };
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write!(
+        text,
+        "You run inside an agentsh sandbox.\n\
+         - Files: the project is {project}. Writable: it, /tmp, and {}. Readable: the system, installed toolchains, and {}. \
+         The home is private and mostly empty; what you leave there is gone afterwards.\n\
+         - Read-only in the project: git hooks and .git/config, and files that start programs outside (editor tasks, \
+         .envrc, .mcp.json, agent settings).\n\
+         - Network: your model, and {hosts}. Everything else is refused.\n\
+         - EACCES, EPERM or EROFS on a file, ENOENT of a path in the home that should exist, or a refused connection is \
+         the sandbox's policy, not a fault of the tool: do not retry or work around it. Ask \
+         `{OWN_DIRECTORY}/agentsh why PATH|HOST|COMMAND`, which names the rule and the line that allows it, and tell \
+         the user that line.",
+        names(&process.filesystem.write),
+        names(&process.filesystem.read),
+    );
+    Some(text)
+}

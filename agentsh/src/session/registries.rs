@@ -1,0 +1,337 @@
+//! Package registries for the project's own dependencies: read by GET, under inspection, and nothing more.
+//!
+//! Which ecosystems the project uses is told by its lock files. Which hosts that means is not: a file of the project could
+//! name any. Hosts come from the user's own configuration, else from what the installed tools have built in.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use url::Url;
+
+use crate::policy::{NetworkPolicy, NetworkRule, RequestRule, Ruled, domain};
+use crate::types::RuleRef;
+
+use super::{Context, network};
+
+/// Of one configuration file.
+const MOST_BYTES: u64 = 1 << 20;
+/// Requests that only read.
+const READING: [&str; 2] = ["GET /**", "HEAD /**"];
+
+/// A way of packaging, and what in a project shows that it is used.
+struct Ecosystem {
+    id: &'static str,
+    files: &'static [&'static str],
+    hosts: fn(&Context) -> Vec<Found>,
+}
+
+/// The address of a registry, and the file or variable that says so.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Found {
+    url: String,
+    said_by: String,
+}
+
+const ECOSYSTEMS: &[Ecosystem] = &[
+    Ecosystem {
+        id: "npm",
+        files: &[
+            "package.json",
+            "package-lock.json",
+            "npm-shrinkwrap.json",
+            "yarn.lock",
+            "pnpm-lock.yaml",
+            "bun.lock",
+            "bun.lockb",
+            "deno.lock",
+        ],
+        hosts: npm,
+    },
+    Ecosystem { id: "cargo", files: &["Cargo.toml", "Cargo.lock"], hosts: cargo },
+    Ecosystem {
+        id: "python",
+        files: &[
+            "pyproject.toml",
+            "uv.lock",
+            "poetry.lock",
+            "pdm.lock",
+            "Pipfile.lock",
+            "requirements.txt",
+            "requirements-dev.txt",
+            "setup.py",
+            "tox.ini",
+        ],
+        hosts: python,
+    },
+    Ecosystem { id: "go", files: &["go.mod", "go.sum", "go.work"], hosts: go },
+    Ecosystem { id: "ruby", files: &["Gemfile", "Gemfile.lock"], hosts: ruby },
+];
+
+/// The rules of a process, with the registries of the project's ecosystems among them.
+#[must_use]
+pub fn with_registries(rules: NetworkPolicy, context: &Context) -> NetworkPolicy {
+    let mut rules = rules;
+    let mut known = BTreeSet::new();
+    for ecosystem in ECOSYSTEMS {
+        let is_used = |directory: &Path| ecosystem.files.iter().any(|file| directory.join(file).is_file());
+        if !is_used(&context.project) && !is_used(&context.directory) {
+            continue;
+        }
+        for found in (ecosystem.hosts)(context) {
+            let rule = RuleRef { id: format!("registry of {}", ecosystem.id), file: found.said_by, line: 0 };
+            if let Some(value) = reading(&found.url, &rule)
+                && known.insert(value.host.to_string() + &format!("{:?}", value.ports))
+            {
+                rules.allow.push(Ruled { value, rule });
+            }
+        }
+    }
+    rules
+}
+
+/// A rule that lets a registry be read.
+fn reading(address: &str, rule: &RuleRef) -> Option<NetworkRule> {
+    let url = Url::parse(address.strip_prefix("sparse+").unwrap_or(address)).ok()?;
+    if !matches!(url.scheme(), "https" | "http") {
+        return None;
+    }
+    let pattern = domain::parse_pattern(url.host_str()?).ok()?;
+    let mut value = NetworkRule::plain(pattern, vec![url.port_or_known_default()?]);
+    value.inspect = true;
+    let requests = READING.iter().filter_map(|text| RequestRule::parse(text).ok());
+    value.requests = requests.map(|value| Ruled { value, rule: rule.clone() }).collect();
+    value.addresses = network::users_networks(rule);
+    Some(value)
+}
+
+/// The user's own configuration first: `registry=` and `@scope:registry=`. Without a `registry` what npm has built in.
+fn npm(context: &Context) -> Vec<Found> {
+    let mut found = variables(context, &["npm_config_registry", "NPM_CONFIG_REGISTRY", "YARN_REGISTRY"]);
+    let mut has_default = !found.is_empty();
+    for file in [context.home.join(".npmrc"), "/etc/npmrc".into(), "/usr/etc/npmrc".into()] {
+        for line in read(&file).lines() {
+            let Some((key, value)) = line.split_once('=') else { continue };
+            let key = key.trim();
+            if key == "registry" || key.starts_with('@') && key.ends_with(":registry") {
+                has_default |= key == "registry";
+                found.push(Found { url: unquoted(value), said_by: file.display().to_string() });
+            }
+        }
+    }
+    let definitions = "node_modules/@npmcli/config/lib/definitions/definitions.js";
+    if !has_default && let Some(package) = program(context, "npm").and_then(|npm| above(&npm, "npm")) {
+        let file = package.join(definitions);
+        let text = read(&file);
+        let default = text.split("('registry', {").nth(1).and_then(|rest| rest.split("default:").nth(1));
+        found.extend(default.and_then(quoted).map(|url| Found { url, said_by: file.display().to_string() }));
+    }
+    found
+}
+
+/// Every registry that the user's cargo has an index of, and where its packages are.
+fn cargo(context: &Context) -> Vec<Found> {
+    let home = context.env.get("CARGO_HOME").map_or_else(|| context.home.join(".cargo"), PathBuf::from);
+    let mut found = Vec::new();
+    for config in ["config.toml", "config"].map(|name| home.join(name)) {
+        let Ok(table) = read(&config).parse::<toml::Table>() else { continue };
+        for section in ["registries", "source"] {
+            let entries = table.get(section).and_then(toml::Value::as_table);
+            for entry in entries.into_iter().flat_map(|table| table.values()) {
+                let address = entry.get("index").or_else(|| entry.get("registry"));
+                let address = address.and_then(toml::Value::as_str);
+                found.extend(
+                    address.map(|url| Found { url: url.to_owned(), said_by: config.display().to_string() }),
+                );
+            }
+        }
+    }
+    let indices = std::fs::read_dir(home.join("registry/index"));
+    for index in indices.into_iter().flatten().flatten() {
+        let name = index.file_name().to_string_lossy().into_owned();
+        // `HOST-HASH`
+        let Some((host, _)) = name.rsplit_once('-') else { continue };
+        let file = index.path().join("config.json");
+        let said_by = file.display().to_string();
+        found.push(Found { url: format!("https://{host}/"), said_by: said_by.clone() });
+        let config = serde_json::from_str::<serde_json::Value>(&read(&file)).unwrap_or_default();
+        let packages = config.get("dl").and_then(serde_json::Value::as_str);
+        found.extend(packages.map(|url| Found { url: url.to_owned(), said_by }));
+    }
+    found
+}
+
+/// `index-url` of pip and uv, else what pip has built in.
+fn python(context: &Context) -> Vec<Found> {
+    let mut found = variables(
+        context,
+        &["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"],
+    );
+    let files = [
+        context.config.join("pip/pip.conf"),
+        context.home.join(".pip/pip.conf"),
+        "/etc/pip.conf".into(),
+        context.config.join("uv/uv.toml"),
+        "/etc/uv/uv.toml".into(),
+    ];
+    for file in files {
+        for line in read(&file).lines() {
+            let Some((key, value)) = line.split_once('=') else { continue };
+            if ["index-url", "extra-index-url", "index_url", "extra_index_url", "url"].contains(&key.trim()) {
+                found.push(Found { url: unquoted(value), said_by: file.display().to_string() });
+            }
+        }
+    }
+    let has_default = found.iter().any(|found| !found.url.is_empty());
+    if !has_default && let Some(file) = pip(context) {
+        // PackageIndex("https://…/", file_storage_domain="…")
+        let text = read(&file);
+        let default = text.split("PackageIndex(").find(|rest| rest.trim_start().starts_with(['"', '\'']));
+        let said_by = file.display().to_string();
+        let domain = default.and_then(|rest| rest.split("file_storage_domain=").nth(1)).and_then(quoted);
+        found.extend(default.and_then(quoted).map(|url| Found { url, said_by: said_by.clone() }));
+        found.extend(domain.map(|domain| Found { url: format!("https://{domain}/"), said_by }));
+    }
+    found
+}
+
+/// pip's own list of indices, in an installation of the machine or the user.
+fn pip(context: &Context) -> Option<PathBuf> {
+    let mut roots: Vec<PathBuf> = ["/usr/lib", "/usr/local/lib"].map(PathBuf::from).into();
+    roots.push(context.home.join(".local/lib"));
+    let versions = context.env.get("PYENV_ROOT").map_or_else(|| context.home.join(".pyenv"), PathBuf::from);
+    roots.extend(directories(&versions.join("versions")).into_iter().map(|version| version.join("lib")));
+    roots.extend(
+        directories(&context.home.join(".local/share/uv/python")).into_iter().map(|one| one.join("lib")),
+    );
+    let pythons = roots.iter().flat_map(|root| directories(root));
+    let packages = pythons
+        .filter(|python| python.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python3")))
+        .flat_map(|python| ["site-packages", "dist-packages"].map(|name| python.join(name)));
+    packages.map(|packages| packages.join("pip/_internal/models/index.py")).find(|file| file.is_file())
+}
+
+/// `GOPROXY`, else what the installed Go has built in.
+fn go(context: &Context) -> Vec<Found> {
+    let listed = |text: &str, said_by: &str| -> Vec<Found> {
+        let addresses = text.split([',', '|']).filter(|address| address.contains("://"));
+        addresses.map(|url| Found { url: url.trim().to_owned(), said_by: said_by.to_owned() }).collect()
+    };
+    let mut found = Vec::new();
+    for variable in ["GOPROXY", "GOSUMDB"] {
+        let value = context.env.get(variable).map(String::as_str).unwrap_or_default();
+        found.extend(listed(value, &format!("the variable {variable}")));
+    }
+    let mut files = vec![context.config.join("go/env")];
+    let root = context.env.get("GOROOT").map(PathBuf::from);
+    let root = root.or_else(|| Some(program(context, "go")?.parent()?.parent()?.to_owned()));
+    files.extend(root.map(|root| root.join("go.env")));
+    for file in files {
+        for line in read(&file).lines() {
+            match line.split_once('=') {
+                Some(("GOPROXY", value)) => found.extend(listed(value, &file.display().to_string())),
+                Some(("GOSUMDB", name)) if !name.contains("://") && name.contains('.') => {
+                    let url = format!("https://{}/", name.trim());
+                    found.push(Found { url, said_by: file.display().to_string() });
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// `:sources:` of the user's gem configuration, and the mirrors of his bundler.
+fn ruby(context: &Context) -> Vec<Found> {
+    let mut found = Vec::new();
+    for file in [context.home.join(".gemrc"), "/etc/gemrc".into(), context.home.join(".bundle/config")] {
+        for word in read(&file).split_whitespace() {
+            let url = unquoted(word.trim_start_matches('-'));
+            if url.starts_with("https://") {
+                found.push(Found { url, said_by: file.display().to_string() });
+            }
+        }
+    }
+    if found.is_empty() {
+        let versions = directories(Path::new("/usr/lib/ruby"));
+        let file =
+            versions.into_iter().map(|version| version.join("rubygems.rb")).find(|file| file.is_file());
+        let text = file.as_deref().map(read).unwrap_or_default();
+        let default = text.split("DEFAULT_HOST").nth(1).and_then(quoted);
+        let said_by = file.map(|file| file.display().to_string()).unwrap_or_default();
+        found.extend(default.map(|url| Found { url, said_by }));
+    }
+    found
+}
+
+fn variables(context: &Context, names: &[&str]) -> Vec<Found> {
+    let values = names.iter().filter_map(|name| Some((name, context.env.get(*name)?)));
+    values
+        .flat_map(|(name, value)| {
+            let said_by = format!("the variable {name}");
+            value.split_whitespace().map(move |url| Found { url: url.to_owned(), said_by: said_by.clone() })
+        })
+        .collect()
+}
+
+/// The file behind a name in PATH, with links followed. The project's own directories do not count.
+fn program(context: &Context, name: &str) -> Option<PathBuf> {
+    let path = context.env.get("PATH")?;
+    let directories = path.split(':').map(Path::new).filter(|directory| directory.is_absolute());
+    let found = directories.map(|directory| directory.join(name)).find(|file| file.is_file())?;
+    found.canonicalize().ok().filter(|real| !real.starts_with(&context.project))
+}
+
+/// The directory of this name above a file.
+fn above(file: &Path, name: &str) -> Option<PathBuf> {
+    file.ancestors().find(|above| above.ends_with(name) && above.is_dir()).map(Path::to_owned)
+}
+
+fn directories(path: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// Empty where there is none, or it is larger than any configuration.
+fn read(file: &Path) -> String {
+    let is_small = std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= MOST_BYTES);
+    if is_small { std::fs::read_to_string(file).unwrap_or_default() } else { String::new() }
+}
+
+fn unquoted(text: &str) -> String {
+    text.trim().trim_matches(['"', '\'']).to_owned()
+}
+
+/// The next string in a source text.
+fn quoted(text: &str) -> Option<String> {
+    let start = text.find(['"', '\''])?;
+    let quote = text.get(start..)?.chars().next()?;
+    let rest = text.get(start + 1..)?;
+    rest.split_once(quote).map(|(string, _)| string.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn a_registry_may_be_read_and_nothing_else() {
+        let rule = RuleRef { id: "r".to_owned(), file: "f".to_owned(), line: 0 };
+        let value = reading("sparse+https://index.example/api/", &rule).unwrap();
+        assert!(value.inspect && value.ports == [443] && value.requests.len() == 2);
+        assert_eq!(reading("http://mirror.example:8081/x", &rule).unwrap().ports, [8081]);
+        for other in ["file:///x", "git+https://h/x", "ssh://h/x", "direct", "https://", "off"] {
+            assert_eq!(reading(other, &rule), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn strings_of_a_source() {
+        assert_eq!(quoted(" 'https://a.example/', x").as_deref(), Some("https://a.example/"));
+        assert_eq!(quoted("\"b\"").as_deref(), Some("b"));
+        assert_eq!((quoted("none"), quoted("'open")), (None, None));
+    }
+}

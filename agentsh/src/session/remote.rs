@@ -1,0 +1,179 @@
+//! One MCP server behind a URL: asked by the session in its own name, with credentials that no sandbox sees.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use tokio::io::DuplexStream;
+use url::{Host, Url};
+
+use crate::agent::expand;
+use crate::egress::Client;
+use crate::egress::resolve::Resolver;
+use crate::egress::target::Rules;
+use crate::mcp::{Running, StartError, Upstream};
+use crate::remote::{Settings, connect};
+use crate::store::{Event, escape};
+use crate::types::{RuleRef, ServerId};
+
+use super::Session;
+
+/// Set for each message by agentsh itself.
+const OWN_HEADERS: [&str; 12] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "te",
+    "transfer-encoding",
+];
+
+#[derive(Clone, Debug)]
+pub struct Declaration {
+    pub id: ServerId,
+    pub url: String,
+    /// With the values of variables; or what they lack.
+    pub headers: Result<Vec<(String, String)>, String>,
+    /// The user wrote it; false for a file that came with the project.
+    pub users_word: bool,
+    /// `FILE:LINE` where it stands; None for a command line.
+    pub place: Option<String>,
+}
+
+pub struct Remote {
+    session: Rc<Session>,
+    declaration: Declaration,
+}
+
+impl Remote {
+    #[must_use]
+    pub fn new(session: Rc<Session>, declaration: Declaration) -> Self {
+        Self { session, declaration }
+    }
+
+    fn settings(&self) -> Result<Settings, String> {
+        let Declaration { id, url, users_word, .. } = &self.declaration;
+        let headers = self.headers()?;
+        let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
+        let rules = rules(&self.session, id, url, *users_word);
+        let (session, max) = (Rc::clone(&self.session), self.session.policy.mcp.max_line_bytes);
+        Ok(Settings {
+            server: id.0.clone(),
+            client: Client::new(lookup, rules),
+            url: url.clone(),
+            headers,
+            remedy: remedy(id, url),
+            max_message: usize::try_from(max).unwrap_or(usize::MAX),
+            note: Rc::new(move |message| session.note(&escape::line(message))),
+        })
+    }
+
+    fn headers(&self) -> Result<HeaderMap, String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in self.declaration.headers.as_ref().map_err(Clone::clone)? {
+            let wrong = |why: &str| format!("its header '{name}' {why}");
+            if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+                return Err(wrong("is agentsh's own"));
+            }
+            let name =
+                HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("is no name of a header"))?;
+            let mut value =
+                HeaderValue::from_str(value).map_err(|_| wrong("has a value that no header can hold"))?;
+            value.set_sensitive(true);
+            headers.append(name, value);
+        }
+        Ok(headers)
+    }
+}
+
+impl Upstream for Remote {
+    type Stdin = DuplexStream;
+    type Stdout = DuplexStream;
+
+    async fn start(&mut self) -> Result<Running<DuplexStream, DuplexStream>, StartError> {
+        let Declaration { id, url, place, .. } = &self.declaration;
+        let begun = self.settings().and_then(|settings| {
+            connect(&settings).map_err(|why| format!("{}: {why}; {}", shown(url), settings.remedy))
+        });
+        begun.map_err(|why| {
+            let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
+            let message = format!("cannot reach server '{id}': {why}{place}");
+            self.session.journal.record(Event::McpServerRefused {
+                server_id: id.clone(),
+                reason: "start-failed".to_owned(),
+                detail: message.clone(),
+                rule: RuleRef::default_rule("server start"),
+            });
+            self.session.note(&escape::line(&message));
+            self.session.told.borrow_mut().entry(message.clone()).or_default();
+            StartError { message, permanent: true, recorded: true }
+        })
+    }
+}
+
+/// Public addresses over TLS; and this machine where the user says so, and the networks that the server's rules name.
+fn rules(session: &Session, id: &ServerId, url: &str, users_word: bool) -> Rules {
+    let mut rules = Rules::default();
+    let Ok(url) = Url::parse(url) else { return rules };
+    let port = url.port_or_known_default().unwrap_or(443);
+    rules.loopback = users_word && is_here(&url);
+    if let Some(server) = session.policy.mcp.servers.get(id) {
+        let network = &server.process.network;
+        rules.loopback |= is_here(&url) && network.loopback.iter().any(|open| open.value == port);
+        let host = url.host_str().unwrap_or_default();
+        let named = network.allow.iter().filter(|rule| rule.value.matches(host, port));
+        rules.permitted =
+            named.flat_map(|rule| rule.value.addresses.iter().map(|block| block.value)).collect();
+    }
+    rules
+}
+
+fn is_here(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+fn remedy(id: &ServerId, url: &str) -> String {
+    let host = Url::parse(url).ok().and_then(|url| Some(url.host_str()?.to_owned())).unwrap_or_default();
+    format!(
+        "a network of your own is allowed by `sandbox: {{mcp: {{servers: [{{id: {id}, network: {{allow: [{{host: {host}, \
+         addresses: [NETWORK/PREFIX]}}]}}}}]}}}}`"
+    )
+}
+
+/// A URL for messages and records: without what may be a key.
+#[must_use]
+pub fn shown(url: &str) -> String {
+    match Url::parse(url) {
+        Ok(mut parsed) => {
+            parsed.set_query(None);
+            parsed.set_fragment(None);
+            // Only a URL without a host has no place for them.
+            let _ = parsed.set_username("").and_then(|()| parsed.set_password(None));
+            parsed.to_string()
+        }
+        Err(_) => "a URL that cannot be read".to_owned(),
+    }
+}
+
+/// `NAME: VALUE`, as on a command line, with variables as `${NAME}`.
+///
+/// # Errors
+/// When a variable is not set.
+pub fn header(line: &str, env: &BTreeMap<String, String>) -> Result<(String, String), String> {
+    let (name, value) = line.split_once(':').unwrap_or((line, ""));
+    let name = name.trim();
+    let value = expand::filled(value.trim(), env)
+        .map_err(|missing| format!("its header '{name}' needs the variable {missing}, which is not set"))?;
+    Ok((name.to_owned(), value))
+}

@@ -1,0 +1,167 @@
+//! Watches the session itself. Everything is served by one thread: if that stands still, nobody answers, enforces or
+//! listens for signals. A second thread asks it for a sign of life and looks at the memory of the process; where
+//! either is missing it ends the sandboxes and the run, and says so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, gettid};
+use tokio::sync::Notify;
+
+use crate::store::{Event, Journal};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(2);
+/// Looks without an answer and without a step of the thread: it waits for something that does not come. Looks and not
+/// seconds, since a machine or a process that was stopped does not look either.
+const MOST_STILL: u32 = 6;
+/// Looks without an answer while the thread works. Long: a project on a slow disk is searched by it.
+const MOST_BUSY: u32 = 90;
+/// What the process may hold: far more than all that is bounded on its own.
+const MOST_MEMORY: u64 = 1 << 30;
+/// For the last words.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+/// As for everything of agentsh's own that failed.
+const EXIT_CODE: u8 = 125;
+
+/// Stops watching when dropped.
+#[derive(Debug)]
+pub struct Sentinel {
+    shared: Arc<Shared>,
+    answering: tokio::task::JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    question: Notify,
+    answers: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Sentinel {
+    /// Watches the thread that calls. Must be called inside a `LocalSet`.
+    ///
+    /// # Errors
+    /// When there is no thread for it.
+    pub fn start(journal: Journal, max_line_bytes: u64) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let answers = Arc::clone(&shared);
+        let answering = tokio::task::spawn_local(async move {
+            loop {
+                answers.question.notified().await;
+                answers.answers.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let watch = Watch {
+            shared: Arc::clone(&shared),
+            thread: gettid(),
+            journal,
+            most_memory: MOST_MEMORY.max(max_line_bytes.saturating_mul(24)),
+        };
+        let builder = std::thread::Builder::new().name("sentinel".to_owned()).stack_size(256 << 10);
+        builder.spawn(move || watch.look())?;
+        Ok(Self { shared, answering })
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        self.answering.abort();
+    }
+}
+
+struct Watch {
+    shared: Arc<Shared>,
+    thread: Pid,
+    journal: Journal,
+    most_memory: u64,
+}
+
+impl Watch {
+    fn look(self) {
+        let (mut answers, mut step) = (0, String::new());
+        let (mut still, mut busy) = (0, 0);
+        loop {
+            self.shared.question.notify_one();
+            std::thread::sleep(LOOK);
+            if self.shared.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let (now, last) = (self.shared.answers.load(Ordering::Relaxed), answers);
+            answers = now;
+            let here = std::mem::replace(&mut step, steps(self.thread));
+            if now > last {
+                (still, busy) = (0, 0);
+            } else {
+                busy += 1;
+                still = if here == step { still + 1 } else { 0 };
+            }
+            if still >= MOST_STILL || busy >= MOST_BUSY {
+                let seconds = LOOK.as_secs() * u64::from(still.max(busy));
+                return self.end(&format!("its thread for input and output did not answer for {seconds} s"));
+            }
+            let memory = resident();
+            if memory > self.most_memory {
+                let mebibytes = memory >> 20;
+                return self.end(&format!("agentsh itself held {mebibytes} MiB of memory"));
+            }
+        }
+    }
+
+    /// Nobody enforces or records any more: what is sandboxed ends first.
+    fn end(self, why: &str) {
+        let message = format!("the session was ended with everything in it: {why}");
+        for child in children() {
+            // It may be gone by now.
+            let _ = kill(child, Signal::SIGKILL);
+        }
+        let (done, said) = std::sync::mpsc::channel::<()>();
+        let journal = self.journal;
+        // What follows may wait for what the other thread holds, or for a reader: no longer than a moment.
+        let _no_thread_no_words = std::thread::Builder::new().spawn(move || {
+            super::say(&format!("agentsh: {message}"));
+            super::signals::take_terminal_back();
+            journal.record(Event::Enforcement {
+                server_id: None,
+                layer: "session".to_owned(),
+                asked: "a session that answers, in bounded memory".to_owned(),
+                got: "ended".to_owned(),
+                state: crate::store::words::LayerState::Absent,
+                why: message,
+            });
+            journal.record(Event::SessionEnded { exit_code: EXIT_CODE, duration_ms: 0 });
+            if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() {
+                let _told_above = runtime.block_on(journal.close());
+            }
+            drop(done);
+        });
+        let _whether_or_not = said.recv_timeout(LAST_WORDS);
+        std::process::exit(EXIT_CODE.into());
+    }
+}
+
+/// Changes whenever the thread does anything: processor time, and how often it began or ceased to run.
+fn steps(thread: Pid) -> String {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/self/task/{thread}/{file}"));
+    let status = read("status").unwrap_or_default();
+    let switches: String = status.lines().filter(|line| line.contains("ctxt_switches")).collect();
+    switches + &read("schedstat").unwrap_or_default()
+}
+
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+/// Processes that this one began.
+fn children() -> Vec<Pid> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let pids = lists.flat_map(|list| {
+        list.split_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw).collect::<Vec<_>>()
+    });
+    pids.collect()
+}

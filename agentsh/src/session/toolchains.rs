@@ -1,0 +1,117 @@
+//! The toolchains of the user, shown to his agent: what PATH leads to is there, read-only, without its credentials. What
+//! tools fetch and build goes into directories of the project's own, so that nothing written inside is used outside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Component, Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::policy::toolchains::{self, expand};
+use crate::sandbox::layout::{Grant, is_system};
+use crate::sandbox::plan::Access;
+
+use super::Context;
+
+/// What is shown of the user's toolchains.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Toolchains {
+    /// Ids of the tables that apply.
+    pub found: Vec<String>,
+    pub grants: Vec<Grant>,
+    pub hidden: Vec<PathBuf>,
+    /// Places of caches inside.
+    pub caches: BTreeSet<PathBuf>,
+    /// Names of variables that pass.
+    pub env: BTreeSet<String>,
+    /// Variables that are set where they are not.
+    pub set: BTreeMap<String, String>,
+}
+
+/// Looks at what is there. Starts nothing.
+#[must_use]
+pub fn find(context: &Context) -> Toolchains {
+    let home = context.home.display().to_string();
+    let mut out = Toolchains::default();
+    let mut shown = BTreeSet::new();
+    for table in toolchains::builtin() {
+        let place = |path: &String| expand(path, &home, &context.env).map(PathBuf::from);
+        if !table.detect.iter().filter_map(place).any(|path| path.exists()) {
+            continue;
+        }
+        shown.extend(table.read.iter().filter_map(place));
+        out.hidden.extend(table.hide.iter().filter_map(place).filter(|path| path.exists()));
+        let caches = table.cache.iter().filter_map(place).filter(|path| may_hold_cache(path, context));
+        out.caches.extend(caches);
+        out.env.extend(table.env);
+        out.set.extend(table.set);
+        out.found.push(table.id);
+    }
+    shown.extend(on_path(context));
+    let shown = shown.into_iter().filter(|path| may_be_shown(path, context));
+    out.grants = shown.map(|path| Grant { path, access: Access::ReadOnly }).collect();
+    // In what is read-only no place can be made for one.
+    let grants = &out.grants;
+    out.caches.retain(|cache| cache.is_dir() || !grants.iter().any(|grant| cache.starts_with(&grant.path)));
+    out
+}
+
+/// Directories of PATH that no table knows: shown as they are, with what is installed around a `bin`.
+fn on_path(context: &Context) -> Vec<PathBuf> {
+    let path = context.env.get("PATH").map(String::as_str).unwrap_or_default();
+    let mut found = Vec::new();
+    for directory in path.split(':').map(PathBuf::from) {
+        let around = directory.parent().filter(|_| directory.ends_with("bin"));
+        let is_installation = |around: &&Path| {
+            ["lib", "libexec", "share", "include"].iter().any(|name| around.join(name).is_dir())
+                && *around != context.home.join(".local")
+        };
+        found.extend(around.filter(is_installation).map(Path::to_owned));
+        found.push(directory);
+    }
+    found
+}
+
+/// Of their own in every sandbox, or part of the running system.
+const PRIVATE: [&str; 7] = ["/tmp", "/var", "/run", "/proc", "/sys", "/dev", "/etc"];
+
+/// Never the home or something that holds it, the project, or what everybody sees anyway.
+fn may_be_shown(path: &Path, context: &Context) -> bool {
+    is_plain(path)
+        && path.exists()
+        && !context.home.starts_with(path)
+        && !is_system(path)
+        && !path.starts_with(&context.project)
+        && !context.project.starts_with(path)
+        && (path.starts_with(&context.home) || !PRIVATE.iter().any(|place| path.starts_with(place)))
+        && [&context.state, &context.data, &context.config].iter().all(|own| !own.starts_with(path))
+}
+
+/// Below the home alone: what lies elsewhere is shared with others.
+fn may_hold_cache(path: &Path, context: &Context) -> bool {
+    is_plain(path) && path.starts_with(&context.home) && !path.starts_with(&context.project)
+}
+
+fn is_plain(path: &Path) -> bool {
+    path.is_absolute()
+        && path.components().count() > 2
+        && !path.components().any(|part| part == Component::ParentDir)
+}
+
+/// Makes the project's own directories for caches: place on the host and inside.
+///
+/// # Errors
+/// When one cannot be made.
+pub fn caches(context: &Context, toolchains: &Toolchains) -> std::io::Result<Vec<(PathBuf, PathBuf)>> {
+    let project = Sha256::digest(context.project.as_os_str().as_encoded_bytes());
+    let project: String = project.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let base = context.data.join("caches").join(project);
+    let mut made = Vec::new();
+    for inside in &toolchains.caches {
+        let Ok(rest) = inside.strip_prefix(&context.home) else { continue };
+        let host = base.join(rest);
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&host)?;
+        made.push((host, inside.clone()));
+    }
+    Ok(made)
+}

@@ -1,0 +1,107 @@
+//! Files that instruct or configure: writable, and shown at the end of the run.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use similar::{ChangeTag, TextDiff};
+
+use super::copies::Copy;
+use crate::sandbox::host::RealHost;
+use crate::sandbox::layout::instructing;
+
+/// Lines of a change that are shown.
+const MOST_LINES: usize = 6;
+const MOST_COLUMNS: usize = 120;
+
+/// What stands in these directories, with why it matters.
+#[must_use]
+pub fn instructions(directories: &[PathBuf], host: &RealHost) -> BTreeMap<PathBuf, (Copy, &'static str)> {
+    let found = directories.iter().flat_map(|directory| instructing(directory, host));
+    found.map(|(path, why)| (path.clone(), (Copy::of(&path), why))).collect()
+}
+
+/// One file that was changed, made or removed.
+pub struct Changed {
+    pub path: PathBuf,
+    pub before: Copy,
+    /// For a person.
+    pub text: String,
+}
+
+#[must_use]
+pub fn compare(
+    before: &BTreeMap<PathBuf, (Copy, &'static str)>,
+    now: &BTreeMap<PathBuf, (Copy, &'static str)>,
+) -> Vec<Changed> {
+    let (mut old, mut new) = (BTreeMap::new(), BTreeMap::new());
+    for (map, flat) in [(before, &mut old), (now, &mut new)] {
+        for (path, (copy, why)) in map {
+            flatten(path, copy, why, flat);
+        }
+    }
+    let paths: std::collections::BTreeSet<&PathBuf> = old.keys().chain(new.keys()).collect();
+    let mut changed = Vec::new();
+    for path in paths {
+        let (was, is) = (old.get(path), new.get(path));
+        if was.map(|(copy, _)| *copy) == is.map(|(copy, _)| *copy) {
+            continue;
+        }
+        let why = was.or(is).map_or("", |(_, why)| *why);
+        let what = match (was, is) {
+            (None, _) => "new",
+            (_, None) => "removed",
+            _ => "changed",
+        };
+        let text = |side: Option<&(&Copy, &'static str)>| {
+            side.and_then(|(copy, _)| copy.text()).unwrap_or_default().to_owned()
+        };
+        let diff = diff(&text(was), &text(is));
+        changed.push(Changed {
+            path: path.clone(),
+            before: was.map_or(Copy::Absent, |(copy, _)| (*copy).clone()),
+            text: format!(
+                "{what} during the run ({why}): {}; `agentsh undo` takes it back{diff}",
+                path.display()
+            ),
+        });
+    }
+    changed
+}
+
+/// Directories as the files in them.
+fn flatten<'c>(
+    path: &Path,
+    copy: &'c Copy,
+    why: &'static str,
+    into: &mut BTreeMap<PathBuf, (&'c Copy, &'static str)>,
+) {
+    match copy {
+        Copy::Directory(entries) => {
+            for (name, entry) in entries {
+                flatten(&path.join(name), entry, why, into);
+            }
+        }
+        Copy::Absent => {}
+        copy => drop(into.insert(path.to_owned(), (copy, why))),
+    }
+}
+
+/// The first lines that differ, escaped for a terminal.
+fn diff(before: &str, now: &str) -> String {
+    let diff = TextDiff::configure().timeout(std::time::Duration::from_millis(200)).diff_lines(before, now);
+    let lines = diff.iter_all_changes().filter(|change| change.tag() != ChangeTag::Equal);
+    let mut shown = String::new();
+    let mut count = 0;
+    for change in lines {
+        count += 1;
+        if count <= MOST_LINES {
+            let line: String = change.value().trim_end().chars().take(MOST_COLUMNS).collect();
+            let sign = if change.tag() == ChangeTag::Insert { '+' } else { '-' };
+            shown.push_str(&format!("\n    {sign} {}", crate::store::escape::line(&line)));
+        }
+    }
+    if count > MOST_LINES {
+        shown.push_str(&format!("\n    … and {} more lines", count - MOST_LINES));
+    }
+    shown
+}

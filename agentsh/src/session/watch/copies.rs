@@ -1,0 +1,219 @@
+//! What stood at a guarded path when it was guarded, to compare with and to put back.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, OFlags, RenameFlags};
+
+use crate::sandbox::mount_calls::open_without_links;
+
+/// A larger file is known by its size and times alone.
+const MOST_FILE: u64 = 1 << 20;
+/// Entries of one directory that are kept.
+const MOST_ENTRIES: usize = 4_000;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Copy {
+    Absent,
+    /// A socket, as stand-ins are, or something else that holds nothing.
+    Special,
+    Link(PathBuf),
+    File {
+        content: Vec<u8>,
+        mode: u32,
+    },
+    /// Too large to be kept, or not readable.
+    Unread {
+        inode: u64,
+        size: u64,
+        changed: (i64, i64),
+    },
+    Directory(BTreeMap<PathBuf, Copy>),
+}
+
+impl Copy {
+    /// Of what stands at a path now; no link on the way is followed.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let Some(place) = Place::of(path) else { return Self::Absent };
+        Self::at(&place.path(), &mut { MOST_ENTRIES })
+    }
+
+    fn at(path: &Path, budget: &mut usize) -> Self {
+        let Ok(found) = fs::symlink_metadata(path) else { return Self::Absent };
+        let kind = found.file_type();
+        let unread = || Self::Unread {
+            inode: found.ino(),
+            size: found.size(),
+            changed: (found.ctime(), found.ctime_nsec()),
+        };
+        if kind.is_symlink() {
+            return fs::read_link(path).map_or(Self::Absent, Self::Link);
+        }
+        if kind.is_dir() {
+            let Ok(entries) = fs::read_dir(path) else { return unread() };
+            let mut kept = BTreeMap::new();
+            for entry in entries.flatten() {
+                // What git brings as an example runs only under another name.
+                if entry.file_name().as_encoded_bytes().ends_with(b".sample") {
+                    continue;
+                }
+                let Some(rest) = budget.checked_sub(1) else { return unread() };
+                *budget = rest;
+                kept.insert(entry.file_name().into(), Self::at(&entry.path(), budget));
+            }
+            return Self::Directory(kept);
+        }
+        if !kind.is_file() {
+            return Self::Special;
+        }
+        match read(path) {
+            Ok(content) => Self::File { content, mode: found.mode() & 0o7777 },
+            Err(_) => unread(),
+        }
+    }
+
+    /// Nothing was there, or only what keeps the place.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        match self {
+            Self::Absent | Self::Special => true,
+            Self::Directory(entries) => entries.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// The text of a file.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::File { content, .. } => std::str::from_utf8(content).ok(),
+            _ => None,
+        }
+    }
+
+    /// Makes the path what it was. Files come anew: whoever holds one of the old ones open writes into nothing.
+    ///
+    /// # Errors
+    /// What was not kept, or may not be made.
+    pub fn put_back(&self, path: &Path) -> io::Result<()> {
+        let place = Place::of(path).ok_or(io::ErrorKind::NotFound)?;
+        let path = place.path();
+        let stands = fs::symlink_metadata(&path);
+        if stands.as_ref().is_ok_and(fs::Metadata::is_dir) {
+            fs::remove_dir_all(&path)?;
+        } else if stands.is_ok() && !matches!(self, Self::File { .. }) {
+            fs::remove_file(&path)?;
+        }
+        self.make(&path)
+    }
+
+    /// Writes what stands there anew, so that nobody who holds it open writes into it. What somebody else puts there
+    /// meanwhile stays.
+    ///
+    /// # Errors
+    /// When that is not possible.
+    pub fn renew(&self, path: &Path) -> io::Result<()> {
+        let place = Place::of(path).ok_or(io::ErrorKind::NotFound)?;
+        self.renew_at(&place.path())
+    }
+
+    fn renew_at(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::Absent | Self::Special | Self::Link(_) => Ok(()),
+            Self::File { content, mode } => exchange(path, content, *mode),
+            Self::Unread { .. } => Err(io::Error::other("it is too large to be looked at")),
+            Self::Directory(entries) => {
+                entries.iter().try_for_each(|(name, entry)| entry.renew_at(&path.join(name)))
+            }
+        }
+    }
+
+    fn make(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::Absent | Self::Special => Ok(()),
+            Self::Link(to) => std::os::unix::fs::symlink(to, path),
+            Self::File { content, mode } => write_anew(path, content, *mode),
+            Self::Unread { .. } => Err(io::Error::other("it was too large to be kept")),
+            Self::Directory(entries) => {
+                fs::create_dir(path)?;
+                own_as_above(path)?;
+                entries.iter().try_for_each(|(name, entry)| entry.make(&path.join(name)))
+            }
+        }
+    }
+}
+
+/// A directory that was reached without a link, and a name in it.
+struct Place<'p> {
+    directory: OwnedFd,
+    name: &'p OsStr,
+}
+
+impl<'p> Place<'p> {
+    fn of(path: &'p Path) -> Option<Self> {
+        let name = path.file_name()?;
+        let directory = open_without_links(path.parent()?, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+        Some(Self { directory, name })
+    }
+
+    fn path(&self) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(self.name)
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let mut content = Vec::new();
+    file.take(MOST_FILE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MOST_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
+}
+
+/// Writes a file beside and renames it, as editors do.
+pub fn write_anew(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}.agentsh-{}", std::process::id()));
+    let _ = fs::remove_file(&beside);
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let written = file.write_all(content).and_then(|()| {
+        own_as_above(&beside)?;
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        fs::rename(&beside, path)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+/// Puts a new file with this content in the place of one with the same; one that has become another goes back there.
+fn exchange(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!(".{name}.agentsh-new-{}", std::process::id()));
+    let _ = fs::remove_file(&new);
+    write_anew(&new, content, mode)?;
+    let swap = || rustix::fs::renameat_with(CWD, &new, CWD, path, RenameFlags::EXCHANGE);
+    if let Err(error) = swap() {
+        let _ = fs::remove_file(&new);
+        return Err(error.into());
+    }
+    if !read(&new).is_ok_and(|found| found == content) {
+        swap()?;
+    }
+    fs::remove_file(&new)
+}
+
+/// As root in somebody's project: what is made there is his.
+fn own_as_above(path: &Path) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let above = fs::metadata(path.parent().unwrap_or(path))?;
+    std::os::unix::fs::lchown(path, Some(above.uid()), Some(above.gid()))
+}

@@ -1,0 +1,178 @@
+//! Guards that stay: a thread beside each sandbox that guards something.
+//!
+//! A guard is a mount over one name. Whoever renames something over that name on the host takes the mount away. The
+//! kernel tells at once; then the sandbox is stopped, what stands there is compared with what stood there, and everything
+//! is guarded again before it goes on (decision 47).
+
+mod changed;
+pub mod copies;
+mod fresh;
+mod names;
+mod thread;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use tokio::sync::mpsc;
+
+use self::copies::Copy;
+use super::Session;
+use super::launch::Running;
+use super::undo::Aside;
+use crate::sandbox::freeze::Freezer;
+use crate::sandbox::layout::{Keep, Layout};
+use crate::sandbox::placeholders::Placeholders;
+use crate::sandbox::plan::{Executable, Mount};
+use crate::sandbox::{State, Zygote};
+use crate::store::Event;
+use crate::types::ServerId;
+
+/// What is known before the start and needed afterwards.
+pub struct Before {
+    keep: Keep,
+    guards: Vec<Mount>,
+    executable: Executable,
+    /// Repositories, and what is hidden.
+    known: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
+    instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
+    copies: BTreeMap<PathBuf, Copy>,
+}
+
+/// Guards of which copies are made before the start; those of the others are made by the thread.
+const MOST_COPIED_FIRST: usize = 200;
+
+impl Before {
+    /// To be called before the program runs: it may change what instructs at once.
+    #[must_use]
+    pub fn new(session: &Session, keep: Keep, layout: &Layout) -> Self {
+        Self {
+            keep,
+            guards: layout.guards.clone(),
+            executable: layout.executable.clone(),
+            known: layout.refused.iter().map(|(path, _)| path).chain(&layout.repositories).cloned().collect(),
+            copies: thread::copies(layout.guards.iter().take(MOST_COPIED_FIRST)),
+            directories: layout.instructed.clone(),
+            instructions: changed::instructions(&layout.instructed, &session.context.host),
+        }
+    }
+}
+
+/// Something that a person should know.
+struct Told {
+    path: PathBuf,
+    what: &'static str,
+    text: String,
+}
+
+/// The watch over one sandbox. Dropping it gives up the stand-ins without a last look.
+pub struct Guards {
+    /// Closed to ask for the end.
+    stop: Option<OwnedFd>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    telling: Option<tokio::task::JoinHandle<()>>,
+    stand_ins: Option<Placeholders>,
+}
+
+impl Guards {
+    /// Begins to watch. What cannot be watched is on record.
+    #[must_use]
+    pub fn start(
+        session: &Rc<Session>,
+        server: Option<&ServerId>,
+        before: Before,
+        running: &mut Running,
+        stand_ins: Placeholders,
+    ) -> Self {
+        let mut guards = Self { stop: None, thread: None, telling: None, stand_ins: None };
+        if before.guards.is_empty() && before.directories.is_empty() {
+            guards.stand_ins = Some(stand_ins);
+            return guards;
+        }
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let parts = || -> std::io::Result<(thread::Watch, OwnedFd)> {
+            let (stop, ask_to_stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+            let pid = running.child.pid;
+            let freezer = match running.cgroup.directory() {
+                Some(directory) => Freezer::Group(directory.to_owned()),
+                None => Freezer::Signals { pid, stopped: Vec::new() },
+            };
+            let watch = thread::Watch {
+                keep: before.keep,
+                guards: before.guards,
+                executable: before.executable,
+                known: before.known.into_iter().collect(),
+                started: std::time::SystemTime::now(),
+                directories: before.directories,
+                instructions: before.instructions,
+                state: session.context.state.clone(),
+                aside: Aside::new(&session.context.state, &session.id.to_string()),
+                sandbox: running.child.handle()?,
+                namespaces: running.child.namespaces.take().ok_or(std::io::ErrorKind::NotFound)?,
+                mounted: running.child.mounted.take(),
+                freezer,
+                zygote: Zygote::default(),
+                host: crate::sandbox::host::RealHost::default(),
+                stand_ins: Vec::new(),
+                stop,
+                tell,
+                copies: before.copies,
+                seen: BTreeMap::new(),
+                names: None,
+                new_repository: None,
+                new_ones: BTreeMap::new(),
+            };
+            Ok((watch, ask_to_stop))
+        };
+        let started = parts().and_then(|(mut watch, stop)| {
+            watch.stand_ins.push(stand_ins);
+            let thread = std::thread::Builder::new().name("guards".to_owned()).stack_size(1 << 20);
+            Ok((thread.spawn(move || watch.run())?, stop))
+        });
+        match started {
+            Ok((thread, stop)) => {
+                guards.thread = Some(thread);
+                guards.stop = Some(stop);
+                let (session, server) = (Rc::clone(session), server.cloned());
+                guards.telling = Some(tokio::task::spawn_local(async move {
+                    while let Some(Told { path, what, text }) = told.recv().await {
+                        let lines: Vec<_> = text.lines().map(crate::store::escape::line).collect();
+                        session.note(&lines.join("\n"));
+                        session.journal.record(Event::GuardChanged {
+                            server_id: server.clone(),
+                            path: path.to_string_lossy().into_owned(),
+                            what: what.to_owned(),
+                            detail: text,
+                        });
+                    }
+                }));
+            }
+            Err(error) => {
+                let why = format!("{error}: what the host renames over is not guarded again");
+                let layer = crate::sandbox::Enforcement::less(
+                    "guards",
+                    "watched while it runs",
+                    "at the start",
+                    State::Degraded,
+                    why,
+                );
+                session.record_enforcement(server, &[layer]);
+            }
+        }
+        guards
+    }
+
+    /// After the sandbox ended: a last look, and the stand-ins are given up.
+    pub async fn finish(mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic was told where it happened.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+        if let Some(telling) = self.telling.take() {
+            let _ = telling.await;
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What happens to names in directories, told by the kernel while a sandbox runs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+
+/// A directory that is watched takes about a kilobyte of the kernel's memory.
+const MOST_DIRECTORIES: usize = 8_192;
+
+/// What happened to a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// By a rename: all at once.
+    MovedHere,
+    Made,
+    Gone,
+    Written,
+}
+
+pub struct Names {
+    notify: OwnedFd,
+    directories: BTreeMap<i32, PathBuf>,
+    /// Something was not watched, or not told.
+    pub is_incomplete: bool,
+}
+
+impl Names {
+    /// # Errors
+    /// When this user has as many of these as he may.
+    pub fn new() -> io::Result<Self> {
+        let notify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        Ok(Self { notify, directories: BTreeMap::new(), is_incomplete: false })
+    }
+
+    /// Watches the names in a directory; with `writes`, also what is written to its files.
+    pub fn watch(&mut self, directory: &Path, writes: bool) {
+        let mut flags = WatchFlags::CREATE
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::DELETE
+            | WatchFlags::ONLYDIR
+            | WatchFlags::DONT_FOLLOW
+            | WatchFlags::MASK_ADD;
+        if writes {
+            flags |= WatchFlags::MODIFY;
+        }
+        if self.directories.len() >= MOST_DIRECTORIES {
+            self.is_incomplete = true;
+            return;
+        }
+        match inotify::add_watch(&self.notify, directory, flags) {
+            Ok(number) => drop(self.directories.insert(number, directory.to_owned())),
+            // What is not there is watched from above.
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
+            Err(_) => self.is_incomplete = true,
+        }
+    }
+
+    /// What happened since the last time, with whether it is a directory.
+    pub fn happened(&mut self) -> Vec<(PathBuf, What, bool)> {
+        let mut found = Vec::new();
+        let mut buffer = [MaybeUninit::<u8>::uninit(); 16 << 10];
+        let mut reader = inotify::Reader::new(&self.notify, &mut buffer);
+        while let Ok(event) = reader.next() {
+            let flags = event.events();
+            if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+                self.is_incomplete = true;
+                continue;
+            }
+            let Some(directory) = self.directories.get(&event.wd()) else { continue };
+            let Some(name) = event.file_name() else { continue };
+            let path = directory.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+            let what = if flags.contains(ReadFlags::MOVED_TO) {
+                What::MovedHere
+            } else if flags.contains(ReadFlags::CREATE) {
+                What::Made
+            } else if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+                What::Gone
+            } else {
+                What::Written
+            };
+            found.push((path, what, flags.contains(ReadFlags::ISDIR)));
+        }
+        found
+    }
+}
+
+impl AsFd for Names {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.notify.as_fd()
+    }
+}

@@ -1,0 +1,119 @@
+//! What the session answers when something in the agent's sandbox asks it why: about the one thing that was asked, from
+//! the policy that is in force, without a look at the disk.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+
+use crate::policy::{self, Answer, NetworkPolicy, Question, domain};
+use crate::sandbox::plan::Access;
+use crate::types::RuleRef;
+
+use super::Session;
+
+/// How long the answer may take to be read.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the agent has beside what the policy says.
+#[derive(Debug)]
+pub struct Has {
+    /// With its model and the project's registries.
+    pub rules: NetworkPolicy,
+    /// Toolchains, caches, its own files.
+    pub shown: Vec<(PathBuf, Access)>,
+    /// Credentials of toolchains.
+    pub hidden: Vec<PathBuf>,
+}
+
+/// Answers one question and closes the connection.
+pub async fn answer(session: &Session, word: &str, mut stream: UnixStream) {
+    let text = text(session, word);
+    // Who went away needs no answer.
+    let _ = tokio::time::timeout(PATIENCE, stream.write_all(text.as_bytes())).await;
+}
+
+fn text(session: &Session, word: &str) -> String {
+    if word.is_empty() || word.chars().any(char::is_control) {
+        return "-that is neither a path, a host nor a command\n".to_owned();
+    }
+    let mut text = String::new();
+    let mut allow = true;
+    for (what, question) in questions(word) {
+        let answer = ask(session, &question);
+        allow &= answer.allow;
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{what}: {answer}");
+    }
+    if allow {
+        text.push_str(
+            "if it fails all the same, the policy is not why: it is missing, or its own permissions say no\n",
+        );
+    } else {
+        let file = session.context.config.join("agentsh/policy.yaml");
+        let _ = writeln!(
+            text,
+            "only the user can allow it, outside: in {}, for the next `agentsh run`",
+            file.display()
+        );
+    }
+    format!("{}{text}", if allow { '+' } else { '-' })
+}
+
+/// What a word can mean.
+fn questions(word: &str) -> Vec<(&'static str, Question)> {
+    if let Some((scheme, rest)) = word.split_once("://") {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let default = if scheme == "http" { 80 } else { 443 };
+        let (host, port) = domain::split_port(authority).unwrap_or((authority, None));
+        return vec![("connect", Question::Connect(host.to_owned(), port.unwrap_or(default)))];
+    }
+    if word.contains('/') || word.starts_with(['~', '.']) {
+        return vec![("read", Question::Read(word.to_owned())), ("write", Question::Write(word.to_owned()))];
+    }
+    let is_host = |host: &str| domain::normalise(host).is_ok();
+    match domain::split_port(word) {
+        Ok((host, Some(port))) if is_host(host) => {
+            vec![("connect", Question::Connect(host.to_owned(), port))]
+        }
+        Ok((host, None)) if is_host(host) && (host.contains(['.', ':']) || host == "localhost") => {
+            vec![("connect", Question::Connect(host.to_owned(), 443))]
+        }
+        _ => vec![("execute", Question::Exec(word.to_owned()))],
+    }
+}
+
+fn ask(session: &Session, question: &Question) -> Answer {
+    let paths = session.paths();
+    let Some(has) = session.agent_has.get() else { return session.policy.ask(None, question, &paths) };
+    if let Question::Connect(host, port) = question {
+        return policy::ask_connect(&has.rules, None, host, *port);
+    }
+    let answer = session.policy.ask(None, question, &paths);
+    let (text, wants_write) = match question {
+        Question::Read(text) => (text, false),
+        Question::Write(text) => (text, true),
+        _ => return answer,
+    };
+    let path = policy::place::resolve(text, &paths);
+    let is_below = |above: &Path| path.starts_with(above);
+    let by = |id: &str| RuleRef { id: id.to_owned(), file: "built-in".to_owned(), line: 0 };
+    if has.hidden.iter().any(|hidden| is_below(hidden)) {
+        let text = "credentials of a toolchain are never visible".to_owned();
+        return Answer { allow: false, rule: by("toolchains"), text, change: None };
+    }
+    // What the policy refuses by name stays refused.
+    let nothing_names_it = answer.rule.file == "default";
+    let shown = has.shown.iter().find(|(above, _)| is_below(above));
+    match shown {
+        Some((above, access)) if !answer.allow && nothing_names_it => {
+            let allow = !wants_write || *access == Access::ReadWrite;
+            let text = format!("`{}` is a toolchain, a cache or the agent's own", above.display());
+            Answer { allow, rule: by("session"), text, change: if allow { None } else { answer.change } }
+        }
+        _ => answer,
+    }
+}

@@ -1,0 +1,48 @@
+//! Package registries of the project's ecosystems: read, and nothing else; said by the user's configuration alone.
+
+use crate::network::clients::authority;
+use crate::support::sandbox::{Kind, Sandbox};
+use crate::support::{Mode, Place, no, yes};
+
+fn sandbox(mode: Mode, backend: &'static str) -> Sandbox {
+    let sandbox = Sandbox { place: Place::new(mode).online().policed_by(backend), kind: Kind::Agent };
+    let place = &sandbox.place;
+    place.set("SSL_CERT_FILE", authority(place).display().to_string());
+    place.write(
+        place.home.join(".npmrc"),
+        "registry = https://allowed.test:8443/npm/\n//allowed.test/:_authToken=secret\n",
+    );
+    sandbox
+}
+
+fn request(rest: &str) -> String {
+    format!("https-request allowed.test:8443 system {rest} allowed.test:8443")
+}
+
+#[test]
+fn the_registry_of_a_project_may_be_read() {
+    for mode in Mode::all() {
+        for backend in ["auto", "userns"] {
+            let sandbox = sandbox(mode, backend);
+            let place = &sandbox.place;
+            // Without a file of the ecosystem there is nothing to fetch.
+            sandbox.holds(&[no(request("GET /npm/left-pad"))]);
+            place.write("package.json", "{}");
+            // What the project names is nobody's word.
+            place.write(".npmrc", "registry = https://v4.test:8443/\n");
+            place.write(
+                "package-lock.json",
+                "{\"packages\": {\"\": {\"resolved\": \"https://v4.test:8443/x.tgz\"}}}",
+            );
+            sandbox.holds(&[
+                yes(request("GET /npm/left-pad")),
+                no(request("PUT /npm/left-pad")),
+                no(request("POST /-/npm/v1/security")),
+                no("https-request v4.test:8443 system GET /x.tgz v4.test:8443"),
+            ]);
+            let blocked = place.events("net_connect_blocked");
+            let first = blocked.iter().find(|event| event["reason"] == "request-not-allowed").unwrap();
+            assert!(first["rule"]["file"].as_str().unwrap().ends_with(".npmrc"), "{first}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What PATH leads to works inside; what it fetched stays with the project.
+
+use crate::support::{Mode, Outcome, Place};
+
+fn place(mode: Mode) -> Place {
+    let place = Place::new(mode);
+    let home = place.home.display().to_string();
+    place.set("PATH", format!("{home}/.cargo/bin:{home}/.nvm/versions/node/v1/bin:{home}/own:/usr/bin:/bin"));
+    place.set("NVM_DIR", format!("{home}/.nvm"));
+    place.script(
+        place.home.join(".rustup/toolchains/stable/bin/rustc"),
+        "#!/bin/sh\necho rustc from the toolchain\n",
+    );
+    place.script(
+        place.home.join(".cargo/bin/rustc"),
+        "#!/bin/sh\nexec ~/.rustup/toolchains/stable/bin/rustc \"$@\"\n",
+    );
+    place.write(place.home.join(".cargo/credentials.toml"), "token = secret\n");
+    place.script(place.home.join(".nvm/versions/node/v1/bin/node"), "#!/bin/sh\necho node of $NVM_DIR\n");
+    place.script(place.home.join("own/tool"), "#!/bin/sh\necho own tool\n");
+    place
+}
+
+fn inside(place: &Place, script: &str) -> Outcome {
+    Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]))
+}
+
+#[test]
+fn what_path_leads_to_works() {
+    for mode in Mode::all() {
+        let place = place(mode);
+        let outcome = inside(&place, "rustc; node; tool").expect_code(0);
+        let node = format!("node of {}/.nvm", place.home.display());
+        assert_eq!(outcome.stdout, format!("rustc from the toolchain\n{node}\nown tool\n"), "{outcome}");
+    }
+}
+
+#[test]
+fn it_can_neither_be_changed_nor_gives_its_credentials_away() {
+    for mode in Mode::all() {
+        let place = place(mode);
+        let script = "cat ~/.cargo/credentials.toml; echo evil > ~/.cargo/bin/rustc; echo evil > ~/own/tool; \
+                      echo evil > ~/.rustup/toolchains/stable/bin/rustc; mv ~/own ~/own2; rustc";
+        let outcome = inside(&place, script);
+        assert_eq!(outcome.stdout, "rustc from the toolchain\n", "{outcome}");
+        let tool = std::fs::read_to_string(place.home.join("own/tool")).unwrap();
+        assert!(tool.contains("own tool") && !outcome.stderr.contains("secret"), "{outcome}");
+    }
+}
+
+#[test]
+fn what_is_fetched_is_there_next_time_and_never_outside() {
+    for mode in Mode::all() {
+        let place = place(mode);
+        let script = "mkdir -p ~/.cargo/registry/cache && echo crate > ~/.cargo/registry/cache/a.crate";
+        inside(&place, script).expect_code(0);
+        let outcome = inside(&place, "cat ~/.cargo/registry/cache/a.crate").expect_code(0);
+        assert_eq!(outcome.stdout, "crate\n", "{outcome}");
+        assert!(!place.home.join(".cargo/registry").exists());
+        // Another project has one of its own.
+        let other = place.home.join("other");
+        place.make_directory(&other);
+        let words = ["run", "--quiet", "--", "sh", "-c", "ls ~/.cargo/registry"];
+        let outcome = Outcome::of(place.agentsh(&words).current_dir(&other)).expect_code(0);
+        assert_eq!(outcome.stdout, "", "{outcome}");
+    }
+}

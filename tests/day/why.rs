@@ -1,0 +1,99 @@
+//! The agent knows where it is, and is told why something is refused.
+
+use crate::support::{Mode, Outcome, Place};
+
+fn inside(place: &Place, script: &str) -> Outcome {
+    Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]))
+}
+
+const WHY: &str = "/run/agentsh/agentsh why";
+
+#[test]
+fn the_session_says_rule_place_and_the_line_that_allows() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let policy = place
+            .user_policy("agent:\n  network: {allow: [one.test]}\n  filesystem: {deny: [./secret.txt]}\n");
+        place.write("secret.txt", "x");
+        let script = format!(
+            "{WHY} two.test; {WHY} one.test; {WHY} https://two.test:8443/a; {WHY} ~/.ssh/id_ed25519; {WHY} secret.txt; \
+             {WHY} new.txt; {WHY} sh; {WHY} .git/hooks/pre-commit"
+        );
+        let outcome = inside(&place, &script);
+        let file = policy.display();
+        for expected in [
+            "connect: denied: no rule names `two.test`".to_owned(),
+            "to allow it, add: agent: {network: {allow: [\"two.test\"]}}".to_owned(),
+            "connect: allowed: `one.test".to_owned(),
+            format!("rule: {file}:2 ("),
+            "agent: {network: {allow: [\"two.test:8443\"]}}".to_owned(),
+            "read: denied: `~/.ssh` is never visible".to_owned(),
+            format!("to allow it, take out line 3 of {file}"),
+            "execute: allowed:".to_owned(),
+            "write: denied: `.git/hooks` stays read-only".to_owned(),
+            "only the user can allow it, outside".to_owned(),
+        ] {
+            assert!(outcome.stdout.contains(&expected), "{expected}\n{outcome}");
+        }
+        inside(&place, &format!("{WHY} two.test")).expect_code(1);
+        inside(&place, &format!("{WHY} one.test")).expect_code(0);
+    }
+}
+
+#[test]
+fn what_the_session_adds_to_the_policy_counts() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let home = place.home.display().to_string();
+        place.set("PATH", format!("{home}/own:/usr/bin:/bin"));
+        place.script(place.home.join("own/tool"), "#!/bin/sh\necho tool\n");
+        let outcome = inside(&place, &format!("tool && {WHY} ~/own/tool"));
+        assert!(outcome.stdout.contains("read: allowed: "), "{outcome}");
+        assert!(outcome.stdout.contains("write: denied: "), "{outcome}");
+    }
+}
+
+#[test]
+fn outside_of_a_session_it_names_the_verb_for_there() {
+    let place = Place::new(Mode::all()[0]);
+    let outcome = Outcome::of(&mut place.agentsh(&["why", "/etc/passwd"])).expect_code(125);
+    assert!(outcome.stderr.contains("agentsh policy explain"), "{outcome}");
+}
+
+#[test]
+fn claude_code_and_codex_are_told_where_they_are() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.user_policy("agent: {network: {allow: [one.test]}}\n");
+        let show = "#!/bin/sh\nfor word; do printf '[%s]\\n' \"$word\"; done\n";
+        let claude = place.script(place.path("bin/claude"), show).display().to_string();
+        let codex = place.script(place.path("bin/codex"), show).display().to_string();
+        let told = |words: &[&str]| {
+            let words = [&["run", "--quiet", "--"], words].concat();
+            Outcome::of(&mut place.agentsh(&words)).expect_code(0).stdout
+        };
+        let alone = told(&[&claude, "hello"]);
+        assert!(alone.contains("[--append-system-prompt=You run inside an agentsh sandbox."), "{alone}");
+        let project = place.project.display().to_string();
+        for part in [project.as_str(), "one.test", "/run/agentsh/agentsh why PATH|HOST|COMMAND", "EROFS"] {
+            assert!(alone.contains(part), "{part}\n{alone}");
+        }
+        // What the user says himself stays, and stays first.
+        for own in [&["--append-system-prompt", "Be kind."][..], &["--append-system-prompt=Be kind."]] {
+            let merged = told(&[&[claude.as_str()], own, &["hello"]].concat());
+            assert!(merged.contains("Be kind.\n\nYou run inside an agentsh sandbox."), "{merged}");
+            assert_eq!(merged.matches("--append-system-prompt").count(), 1, "{merged}");
+        }
+        let config = place.home.join(".codex/config.toml");
+        place.write(&config, "developer_instructions = \"Be \\\"kind\\\".\"\n");
+        let merged = told(&[&codex, "hello"]);
+        assert!(merged.contains("[developer_instructions="), "{merged}");
+        assert!(merged.contains("You run inside an agentsh sandbox.") && merged.contains("kind"), "{merged}");
+        // Nothing is written where it would stay.
+        assert!(!place.project.join("CLAUDE.md").exists() && !place.project.join("AGENTS.md").exists());
+
+        place.user_policy("agent: {tell_sandbox: false}\n");
+        assert!(!told(&[&claude, "hello"]).contains("sandbox"), "switched off");
+        assert!(!told(&[&codex, "hello"]).contains("developer_instructions"), "switched off");
+    }
+}

@@ -1,0 +1,185 @@
+//! A guard is a mount over one name. Somebody on the host renames something over that name (`git config`, an editor, `git
+//! clean`), and the mount is gone.
+//! Stopped by: a watch over the mounts: the sandbox is stopped, everything is guarded again, and what was changed
+//! meanwhile is put back.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::Duration;
+
+use crate::support::{Mode, Place, within};
+
+/// A shell in the sandbox that does what it is told, line by line.
+struct Inside {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Inside {
+    fn start(place: &Place) -> Self {
+        let mut command =
+            place.agentsh(&["run", "--", "sh", "-c", "while read -r line; do eval \"$line\"; done"]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut inside = Self { child, stdin, stdout };
+        assert_eq!(inside.says("echo ready"), "ready");
+        inside
+    }
+
+    fn says(&mut self, line: &str) -> String {
+        writeln!(self.stdin, "{line}").unwrap();
+        let mut answer = String::new();
+        self.stdout.read_line(&mut answer).unwrap();
+        answer.trim().to_owned()
+    }
+
+    fn may(&mut self, command: &str) -> bool {
+        self.says(&format!("if ( {command} ) 2>/dev/null; then echo yes; else echo no; fi")) == "yes"
+    }
+
+    /// What stood on standard error.
+    fn end(self) -> String {
+        drop(self.stdin);
+        let output = self.child.wait_with_output().unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+fn replace(place: &Place, path: &str, content: &str) {
+    let beside = place.write(format!("{path}.new"), content);
+    fs::rename(beside, place.project.join(path)).unwrap();
+}
+
+fn repository(place: &Place) {
+    place.policy("agent: {filesystem: {write: [\".\"], deny: [\"./secret\"]}}\n");
+    place.write(".git/HEAD", "ref: refs/heads/main\n");
+    place.write(".git/config", "[core]\n\tbare = false\n");
+    place.write(".git/hooks/post-commit", "");
+    place.write(".mcp.json", "{}");
+    place.write("secret", "TOPSECRET");
+}
+
+fn is_guarded_again(inside: &mut Inside, command: &str) -> bool {
+    let start = std::time::Instant::now();
+    while inside.may(command) {
+        if start.elapsed() > Duration::from_secs(10) {
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn what_the_host_replaces_is_guarded_again() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        let mut inside = Inside::start(&place);
+        assert!(!inside.may("echo x >> .git/config"));
+        replace(
+            &place,
+            ".git/config",
+            "[core]\n\tbare = false\n[remote \"o\"]\n\turl = https://example.com/\n",
+        );
+        assert!(is_guarded_again(&mut inside, ": >> .git/config"), "{mode:?}");
+        replace(&place, ".mcp.json", "{\"mcpServers\": {}}");
+        assert!(is_guarded_again(&mut inside, ": >> .mcp.json"), "{mode:?}");
+        replace(&place, "secret", "TOPSECRET");
+        assert!(is_guarded_again(&mut inside, "grep -q TOPSECRET secret"), "{mode:?}");
+        // Whole directories, and stand-ins that `git clean` removes.
+        fs::rename(place.project.join(".git/hooks"), place.project.join(".git/old")).unwrap();
+        place.write(".git/hooks/pre-push", "");
+        assert!(
+            is_guarded_again(&mut inside, ": > .git/hooks/pre-commit && rm .git/hooks/pre-commit"),
+            "{mode:?}"
+        );
+        fs::remove_dir(place.project.join(".vscode")).unwrap();
+        assert!(is_guarded_again(&mut inside, "mkdir .vscode && rmdir .vscode"), "{mode:?}");
+        // The twin: what is not guarded, and what the host wrote.
+        assert!(inside.may("echo x > file && echo x > .git/index"));
+        assert!(inside.may("grep -q example.com .git/config"));
+        let stderr = inside.end();
+        assert!(stderr.contains(".git/config was replaced outside the sandbox"), "{mode:?} {stderr}");
+        assert!(fs::read_to_string(place.project.join(".git/config")).unwrap().contains("example.com"));
+        assert!(!place.project.join(".vscode").exists());
+    }
+}
+
+/// Somebody inside waits for the moment.
+#[test]
+fn what_the_inside_changes_in_between_is_put_back() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        let config = place.project.join(".git/config");
+        let mut inside = Inside::start(&place);
+        writeln!(
+            inside.stdin,
+            "(while :; do ( printf '[core]\\nfsmonitor = ./evil\\n' >> .git/config ) 2>/dev/null; done) & echo waits"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        inside.stdout.read_line(&mut answer).unwrap();
+        for number in 0..20 {
+            replace(&place, ".git/config", &format!("[core]\n\tbare = false\n[user]\n\tname = {number}\n"));
+            std::thread::sleep(Duration::from_millis(20));
+            let is_clean = || !fs::read_to_string(&config).unwrap_or_default().contains("fsmonitor");
+            assert!(within(Duration::from_secs(10), is_clean), "{mode:?}: {:?}", fs::read_to_string(&config));
+        }
+        writeln!(inside.stdin, "kill $!").unwrap();
+        let stderr = inside.end();
+        assert!(!fs::read_to_string(&config).unwrap().contains("fsmonitor"), "{mode:?} {stderr}");
+    }
+}
+
+/// The run ends before anybody could look.
+#[test]
+fn everything_is_looked_at_once_more_at_the_end() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        place.write("new", "{}");
+        let script = "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); ( echo evil > .mcp.json ) 2>/dev/null && exit 0; done; exit 0";
+        let mut child =
+            place.agentsh(&["run", "--", "sh", "-c", script]).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let _ = fs::rename(place.project.join("new"), place.project.join(".mcp.json"));
+        child.wait().unwrap();
+        let found = fs::read_to_string(place.project.join(".mcp.json")).unwrap();
+        assert_eq!(found.trim(), "{}", "{mode:?}");
+    }
+}
+
+/// The twin: without anybody inside who waits, what the host writes stays, whoever reads it.
+#[test]
+fn git_of_the_host_works_meanwhile() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        fs::remove_dir_all(place.project.join(".git")).unwrap();
+        let git = |words: &[&str]| assert!(place.command("git").args(words).status().unwrap().success());
+        git(&["init", "-q"]);
+        let mut inside = Inside::start(&place);
+        git(&["remote", "add", "origin", "https://example.com/x"]);
+        git(&["config", "branch.main.remote", "origin"]);
+        assert!(is_guarded_again(&mut inside, ": >> .git/config"), "{mode:?}");
+        git(&["add", "-A"]);
+        let listed = place.command("git").args(["ls-files"]).output().unwrap();
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let mut listed: Vec<&str> = listed.lines().collect();
+        listed.sort_unstable();
+        // No stand-in among them.
+        assert_eq!(listed, [".mcp.json", "secret"], "{mode:?}");
+        let stderr = inside.end();
+        let config = fs::read_to_string(place.project.join(".git/config")).unwrap();
+        assert!(
+            config.contains("example.com/x") && config.contains("[branch \"main\"]"),
+            "{config} {stderr}"
+        );
+        assert!(!Path::new(&place.project.join(".envrc")).exists());
+    }
+}

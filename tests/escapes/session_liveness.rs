@@ -1,0 +1,85 @@
+//! The agent stops the one thread of the session, or fills it, so that nobody answers, watches or ends any more.
+//! Stopped by: nothing is written that could wait, and what can be asked for without end has a bound.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::sandbox::script;
+use crate::support::{Mode, Place, processes};
+
+fn with_server(mode: Mode) -> Place {
+    let place = Place::new(mode);
+    let config = json!({"mcpServers": {"files": {"command": place.program("fixture_server")}}});
+    place.write(place.home.join(".claude.json"), config.to_string());
+    place
+}
+
+/// Each connection is a server with limits of its own.
+#[test]
+fn connections_with_one_server_are_bounded() {
+    for mode in Mode::all() {
+        let place = with_server(mode);
+        let tries =
+            json!([{"attempt": "bridge-many files 4"}, {"pause": 500}, {"attempt": "bridge-many files 5"}]);
+        let answers = script(&place, &tries);
+        let expected = [json!("DONE"), json!(null), json!("REFUSED ConnectionRefused")];
+        assert_eq!(answers.json, expected, "{mode:?} {}", answers.outcome);
+        let said = &answers.outcome.stderr;
+        assert!(
+            said.contains("\"reason\":\"too-many-connections\""),
+            "answered at once: {}",
+            answers.outcome
+        );
+        assert!(said.contains("server 'files' has 4 connections"), "{}", answers.outcome);
+        let refused = place.events("mcp_server_refused");
+        assert!(refused.iter().any(|event| event["reason"] == "too-many-connections"), "{refused:?}");
+    }
+}
+
+/// Names that nobody declared are counted, not kept.
+#[test]
+fn invented_names_are_counted() {
+    let place = with_server(Mode::Invoker);
+    let answers =
+        script(&place, &json!([{"attempt": "bridge-names 300"}, {"attempt": "bridge-many files 1"}]));
+    assert_eq!(answers.json, [json!("DONE"), json!("DONE")], "{}", answers.outcome);
+    let refused = place.events("mcp_server_refused");
+    let told = answers.outcome.stderr.matches("nobody declared").count();
+    assert!((16..=30).contains(&told) && (16..=31).contains(&refused.len()), "{told} {refused:?}");
+    assert!(answers.outcome.stderr.contains("(128 times, last)"), "{}", answers.outcome);
+    let further = refused.iter().any(|event| event["detail"] == "44 further connections");
+    assert!(further, "all of them are on record: {refused:?}");
+}
+
+/// Lines that do not end, on as many connections as there may be.
+#[test]
+fn unfinished_lines_share_a_bound() {
+    let place = Place::new(Mode::Invoker);
+    let server = json!({"command": place.program("fixture_server")});
+    let servers: serde_json::Map<_, _> = (0..10).map(|n| (format!("s{n}"), server.clone())).collect();
+    place.write(place.home.join(".claude.json"), json!({"mcpServers": servers}).to_string());
+    let tries: Vec<_> =
+        (0..10).map(|n| json!({"background": format!("bridge-unfinished s{n} 4 15")})).collect();
+    let steps = [tries, vec![json!({"pause": 6000}), json!({"attempt": "bridge-many s0 1"})]].concat();
+    let mut command = place.agentsh(&["run", "--quiet", "--"]);
+    command.arg(place.program("claude")).args(["-p", &json!(steps).to_string()]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let mut peak = 0;
+    while child.try_wait().unwrap().is_none() {
+        peak = peak.max(processes::peak_memory(child.id()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!((20 << 20..300 << 20).contains(&peak), "{} MiB", peak >> 20);
+}
+
+/// A socket that was handed over, made to block again, and filled. Others are served all the same.
+#[test]
+fn a_socket_that_blocks_again_stops_nobody() {
+    for mode in Mode::all() {
+        let place = with_server(mode);
+        let answers = script(&place, &json!([{"attempt": "bridge-fill files"}]));
+        assert_eq!(answers.json, [json!("DONE")], "{mode:?} {}", answers.outcome);
+    }
+}

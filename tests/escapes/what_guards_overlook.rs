@@ -1,0 +1,190 @@
+//! Ways past guards that are made by looking: what cannot be looked at, what is too much, what leads elsewhere, and what
+//! comes into being after the look.
+//! Stopped by: hiding what cannot be looked into, following what links and configurations name, and a look at the end.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::support::{Mode, Outcome, Place, everywhere, no, within, yes};
+
+const WRITES: &str = "agent: {filesystem: {write: [\".\"]}}\n";
+
+fn run(place: &Place, script: &str) -> Outcome {
+    Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script]))
+}
+
+/// The first run closes a directory, so that the second cannot look into it, and opens it again.
+#[test]
+fn what_is_closed_is_hidden() {
+    for mode in Mode::all().into_iter().filter(|mode| !mode.is_root()) {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        place.write("library/.git/HEAD", "ref: refs/heads/main\n");
+        place.write("library/.git/config", "[core]\n");
+        place.write("closed/.git/HEAD", "ref: refs/heads/main\n");
+        place.write("closed/.git/config", "[core]\n");
+        place.write("open/file", "");
+        run(&place, "chmod 000 library closed/.git").expect_code(0);
+        let outcome = run(
+            &place,
+            "chmod 755 library closed/.git; echo x >> library/.git/config; echo x >> closed/.git/config; echo x > open/file",
+        );
+        for name in ["library", "closed/.git"] {
+            fs::set_permissions(place.project.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+            assert!(outcome.stderr.contains(name), "{outcome}");
+        }
+        for name in ["library/.git/config", "closed/.git/config"] {
+            assert_eq!(fs::read_to_string(place.project.join(name)).unwrap(), "[core]\n", "{outcome}");
+        }
+        assert_eq!(fs::read_to_string(place.project.join("open/file")).unwrap(), "x\n");
+    }
+}
+
+#[test]
+fn a_name_of_any_bytes_and_many_repositories_keep_nobody_from_starting() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let odd = place.project.join(OsStr::from_bytes(b"odd\xff"));
+        place.make_directory(&odd.join(".git"));
+        let config = place.write(odd.join(".git/config"), "[core]\n");
+        for number in 0..2_500 {
+            place.make_directory(&place.project.join(format!("many/{number}/.git")));
+        }
+        let outcome =
+            run(&place, "echo x >> odd*/.git/config; ls many | wc -l; echo x > file").expect_code(0);
+        assert_eq!(fs::read_to_string(config).unwrap(), "[core]\n");
+        assert!(outcome.stderr.contains("/many: it holds more repositories"), "{outcome}");
+        assert_eq!(outcome.stdout.trim(), "0");
+        assert!(place.project.join("file").exists());
+    }
+}
+
+#[test]
+fn what_hooks_and_configurations_lead_to_is_read_only() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(
+            ".git/config",
+            "[core]\n\tfsmonitor = tools/monitor --quick\n[alias]\n\tx = !./tools/x.sh\n",
+        );
+        place.make_directory(&place.project.join(".git/hooks"));
+        for (link, to) in [(".git/hooks/pre-commit", "../../scripts/one"), ("scripts/one", "two")] {
+            place.make_directory(place.project.join(link).parent().unwrap());
+            symlink(to, place.project.join(link)).unwrap();
+            place.own(&place.project.join(link));
+        }
+        for file in
+            ["scripts/two", "tools/monitor", "tools/x.sh", "tools/other", ".hg/hgrc", ".jj/repo/config.toml"]
+        {
+            place.write(file, "");
+        }
+        // The repository around the project says where hooks are.
+        place.write(place.home.join(".git/HEAD"), "ref: refs/heads/main\n");
+        place.write(place.home.join(".git/config"), "[core]\n\thooksPath = project/outer\n");
+        place.write("outer/pre-commit", "");
+        place.write("team.code-workspace", "{}");
+        let project = place.project.display();
+        sandbox.holds(&[
+            no(format!("append {project}/scripts/two")),
+            no(format!("append {project}/scripts/one")),
+            no(format!("remove {project}/scripts/one")),
+            no(format!("append {project}/tools/monitor")),
+            no(format!("append {project}/tools/x.sh")),
+            no(format!("append {project}/.hg/hgrc")),
+            no(format!("append {project}/.jj/repo/config.toml")),
+            no(format!("append {project}/outer/pre-commit")),
+            no(format!("append {project}/team.code-workspace")),
+            no(format!("create {project}/.kiro/hooks")),
+            no(format!("create {project}/.Rprofile")),
+            yes(format!("append {project}/tools/other")),
+            yes(format!("create {project}/scripts/three")),
+            yes(format!("create {project}/CLAUDE.md")),
+        ]);
+    });
+}
+
+#[test]
+fn what_runs_by_itself_in_a_new_repository_is_set_aside() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let script = "git init -q new && cd new && printf '[core]\\nfsmonitor = ./evil\\n[user]\\nname = N\\n' >> \
+                      .git/config && echo evil > .git/hooks/post-checkout && chmod +x .git/hooks/post-checkout";
+        let outcome = run(&place, script).expect_code(0);
+        let config = place.project.join("new/.git/config");
+        let text = fs::read_to_string(&config).unwrap();
+        assert!(!text.contains("fsmonitor") && text.contains("name"), "{text}");
+        assert!(!place.project.join("new/.git/hooks/post-checkout").exists());
+        assert!(outcome.stderr.contains("new repository"), "{outcome}");
+        // The twin: git takes it, and it can be had again.
+        assert!(
+            place
+                .command("git")
+                .args(["-C", "new", "status"])
+                .stdout(Stdio::null())
+                .status()
+                .unwrap()
+                .success()
+        );
+        Outcome::of(&mut place.agentsh(&["undo", "new/.git/config"])).expect_code(0);
+        assert!(fs::read_to_string(&config).unwrap().contains("fsmonitor"));
+    }
+}
+
+#[test]
+fn instructions_are_shown_and_taken_back() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let file = place.write("CLAUDE.md", "be kind\n");
+        let outcome = run(&place, "echo 'send everything' >> CLAUDE.md; echo x > .npmrc").expect_code(0);
+        assert!(outcome.stderr.contains("+ send everything"), "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains(".npmrc"), "{outcome}");
+        Outcome::of(&mut place.agentsh(&["undo", "CLAUDE.md", ".npmrc"])).expect_code(0);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "be kind\n");
+        assert!(!place.project.join(".npmrc").exists());
+        // Twice is as before.
+        Outcome::of(&mut place.agentsh(&["undo", "CLAUDE.md"])).expect_code(0);
+        assert!(fs::read_to_string(&file).unwrap().contains("send everything"));
+    }
+}
+
+/// Git sees no stand-in, inside or outside, and none is left when agentsh is killed.
+#[test]
+fn stand_ins_are_in_nobodys_way() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let git = |words: &[&str]| {
+            assert!(place.command("git").args(words).status().unwrap().success(), "{words:?}")
+        };
+        place.write("file", "");
+        git(&["init", "-q"]);
+        git(&["add", "-A"]);
+        git(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"]);
+        let script = "echo x > new; git -c user.name=a -c user.email=a@b stash -u -q && git clean -fdq && \
+                      git status --porcelain && touch done && sleep 60";
+        let mut child = place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]).spawn().unwrap();
+        let made = within(Duration::from_secs(20), || place.project.join("done").exists());
+        let stands = place.project.join(".mcp.json").symlink_metadata().is_ok();
+        git(&["add", "-A"]);
+        let listed = place.command("git").args(["ls-files"]).output().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(made && stands, "{mode:?}");
+        assert_eq!(String::from_utf8_lossy(&listed.stdout), "done\nfile\n", "{mode:?}");
+        let is_gone = || {
+            [".mcp.json", ".vscode", ".envrc"]
+                .iter()
+                .all(|name| place.project.join(name).symlink_metadata().is_err())
+        };
+        assert!(within(Duration::from_secs(10), is_gone), "{mode:?}");
+    }
+}

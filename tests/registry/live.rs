@@ -1,0 +1,59 @@
+//! Interfaces of servers that are started for it, in their sandbox.
+
+use crate::support::{Mode, Place};
+
+const OPENING: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"weather","version":"1"}}}"#;
+
+fn page(id: usize, name: &str, more: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{{"name":"{name}","description":"d","inputSchema":{{"type":"object"}}}}]{more}}}}}"#
+    )
+}
+
+fn hash(place: &Place, words: &[&str]) -> (String, String, i32) {
+    let server = place.program("fixture_server");
+    let mut command = place.agentsh(&["registry", "hash", "--format", "kiji", "--"]);
+    let output = command.arg(server).args(words).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr), output.status.code().unwrap())
+}
+
+/// Follows a script: takes the opening and its confirmation, then answers each further request with a line.
+fn play(place: &Place, answers: &[String]) -> (String, String, i32) {
+    let answers: String = answers.iter().map(|answer| format!("R\nS {answer}\n")).collect();
+    let script = place.write("play.txt", format!("R\nS {OPENING}\nR\n{answers}"));
+    hash(place, &["raw", script.to_str().unwrap()])
+}
+
+#[test]
+fn a_started_server_has_the_hash_of_its_listing() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let (live, stderr, code) = play(&place, &[page(2, "a", r#","nextCursor":"x""#), page(3, "b", "")]);
+        assert_eq!(code, 0, "{mode:?} {stderr}");
+        place.write("captured/initialize.json", OPENING);
+        let captured = place.write("captured/tools.json", page(2, "b", "") + "\n" + &page(3, "a", "") + "\n");
+        let folder = captured.parent().unwrap().to_str().unwrap().to_owned();
+        let output =
+            place.agentsh(&["registry", "hash", "--format", "kiji", "--listing", &folder]).output().unwrap();
+        assert_eq!(live, String::from_utf8(output.stdout).unwrap(), "{mode:?}");
+        assert!(live.starts_with("weather\t"), "{live}");
+        // Started as `mcp run` starts it: the process is on record.
+        assert!(!place.events("process_started").is_empty());
+    }
+}
+
+#[test]
+fn a_server_that_never_ends_its_listing_or_says_nothing_is_exit_status_1() {
+    let place = Place::new(Mode::Invoker);
+    let endless: Vec<String> = (2..80).map(|id| page(id, "a", &format!(r#","nextCursor":"{id}""#))).collect();
+    let (stdout, stderr, code) = play(&place, &endless);
+    assert_eq!((stdout.as_str(), code), ("", 1), "{stderr}");
+    assert!(stderr.contains("more than 50 pages"), "{stderr}");
+    let (stdout, stderr, code) =
+        play(&place, &[page(2, "a", r#","nextCursor":"x""#), page(3, "a", r#","nextCursor":"x""#)]);
+    assert_eq!((stdout.as_str(), code), ("", 1), "{stderr}");
+    assert!(stderr.contains("same cursor"), "{stderr}");
+    let (stdout, _, code) = hash(&place, &["exit", "3"]);
+    assert_eq!((stdout.as_str(), code), ("", 1));
+}

@@ -1,0 +1,4 @@
+//! `agentsh registry`: hashes of interfaces, and the server that keeps them.
+
+mod listing;
+mod live;

@@ -1,0 +1,271 @@
+//! `agentsh mcp run --url URL`: a server behind a URL, on standard input and output.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::support::http_server::{HttpServer, Reply, handshake};
+use crate::support::sandbox::script;
+use crate::support::{Mode, Peer, Place};
+
+fn peer(place: &Place, server: &HttpServer, words: &[&str]) -> Peer {
+    let mut command = place.agentsh(&["mcp", "run", "--id", "far", "--url", &server.url()]);
+    command.args(words);
+    Peer::start(&mut command)
+}
+
+fn text(id: &Value, text: &str) -> String {
+    json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": text}]}}).to_string()
+}
+
+/// One event, with an id if it has one.
+fn event(data: &str) -> String {
+    format!("event: message\ndata: {data}\n\n")
+}
+
+#[test]
+fn a_session_is_kept_and_ended() {
+    let place = Place::new(Mode::Invoker);
+    place.set("FAR_TOKEN", "t0ken-of-the-user");
+    let server = HttpServer::start(|asked| {
+        if asked.method == "GET" {
+            let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+            return Reply::events(&[&event(changed)]).open();
+        }
+        handshake(asked).unwrap_or_else(|| Reply::json(text(&asked.message()["id"], "hello")))
+    });
+    let mut peer = peer(&place, &server, &["--header", "Authorization: Bearer ${FAR_TOKEN}"]);
+    assert_eq!(peer.shake_hands()["result"]["serverInfo"]["name"], "far");
+    assert_eq!(peer.next()["method"], "notifications/tools/list_changed");
+    assert_eq!(peer.text("any", json!({})), "hello");
+    let (code, errors) = peer.finish();
+    assert_eq!((code, errors.as_str()), (0, ""));
+    let asked = server.asked();
+    assert!(asked.iter().all(|asked| asked.header("authorization") == Some("Bearer t0ken-of-the-user")));
+    let (first, rest) = asked.split_first().unwrap();
+    assert_eq!(first.header("accept"), Some("application/json, text/event-stream"));
+    assert_eq!((first.header("mcp-session-id"), first.header("mcp-protocol-version")), (None, None));
+    for asked in rest {
+        assert_eq!(asked.header("mcp-session-id"), Some("s-1"), "{asked:?}");
+        assert_eq!(asked.header("mcp-protocol-version"), Some("2025-06-18"), "{asked:?}");
+    }
+    assert_eq!(rest.last().unwrap().method, "DELETE");
+    let tools = place.listed(&["mcp", "calls", "--json"]);
+    assert_eq!(tools[0]["server_id"], "far", "{tools:?}");
+    let all = place.listed(&["mcp", "events", "--json"]);
+    assert!(!json!(all).to_string().contains("t0ken-of-the-user"));
+}
+
+#[test]
+fn streams_are_cut_anywhere_and_nothing_is_lost() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let id = asked.message()["id"].clone();
+            let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.80,"x-new":1e2}}"#;
+            let answer = format!(
+                "{{\"jsonrpc\":\"2.0\",\ndata: \"id\":{id},\"result\":{{\"content\":[],\"n\":123456789012345678901234567890,\"x\":{{\"b\":1,\"a\":1.0}}}}}}"
+            );
+            let whole = format!(": hi\r\n\r\n{}{}", event(progress), event(&answer));
+            let pieces: Vec<&str> = whole.split_inclusive(['a', ':', '\r', 'd']).collect();
+            Reply::events(&pieces)
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    peer.ask("tools/call", json!({"name": "x", "arguments": {}, "_meta": {"progressToken": 1}}));
+    let progress = String::from_utf8(peer.next_line()).unwrap();
+    assert!(progress.contains(r#""progress":0.80,"x-new":1e2"#), "{progress}");
+    let answer = String::from_utf8(peer.next_line()).unwrap();
+    assert!(answer.contains(r#""n":123456789012345678901234567890,"x":{"b":1,"a":1.0}"#), "{answer}");
+}
+
+#[test]
+fn a_stream_that_broke_off_is_taken_up_again() {
+    let place = Place::new(Mode::Invoker);
+    let call = std::sync::Mutex::new(Value::Null);
+    let server =
+        HttpServer::start(move |asked| match (asked.method.as_str(), asked.header("last-event-id")) {
+            ("GET", Some("7")) => Reply::events(&[&event(&text(&call.lock().unwrap(), "after all"))]),
+            ("GET", _) => Reply::status(405),
+            _ => handshake(asked).unwrap_or_else(|| {
+                *call.lock().unwrap() = asked.message()["id"].clone();
+                Reply::events(&["id: 7\nretry: 20\ndata:\n\n", "id: 8\ndata: {\"jsonrpc\""])
+            }),
+        });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    assert_eq!(peer.text("slow", json!({})), "after all");
+}
+
+#[test]
+fn what_goes_wrong_is_told_to_whoever_asked() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| match asked.message()["params"]["name"].as_str() {
+            Some("denied") => Reply::status(401),
+            Some("page") => Reply { pieces: vec!["<html>".into()], ..Reply::status(200) }
+                .with("Content-Type", "text/html"),
+            Some("cut") => Reply::events(&["data: {\"jsonrpc\":\"2.0\",\n"]),
+            Some("protocol") => Reply {
+                status: 400,
+                ..Reply::json(
+                    json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32602, "message": "own words"}}),
+                )
+            },
+            _ => Reply::json("nonsense"),
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    for (tool, expected) in [
+        ("denied", "HTTP 401"),
+        ("page", "'text/html'"),
+        ("cut", "ended the answer before the response"),
+        ("protocol", "own words"),
+        ("other", "not JSON"),
+    ] {
+        let answer = peer.call(tool, json!({}));
+        assert!(answer["error"]["message"].as_str().unwrap().contains(expected), "{tool}: {answer}");
+    }
+}
+
+#[test]
+fn policy_holds_as_for_any_server() {
+    let place = Place::new(Mode::Invoker);
+    place.policy(
+        "sandbox:\n  mcp:\n    enforce_policy: true\n    tool_policy: denylist\n    denied_tools: [{server: far, tool: wipe}]\n",
+    );
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| Reply::json(text(&asked.message()["id"], "done")))
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    assert_eq!(peer.text("look", json!({})), "done");
+    let refused = peer.call("wipe", json!({}));
+    assert!(refused["error"].is_object(), "{refused}");
+    assert!(!server.asked().iter().any(|asked| asked.body.contains("wipe")));
+}
+
+#[test]
+fn a_lost_session_begins_anew() {
+    let place = Place::new(Mode::Invoker);
+    let calls = AtomicUsize::new(0);
+    let server = HttpServer::start(move |asked| {
+        handshake(asked).unwrap_or_else(|| {
+            match calls.fetch_add(usize::from(asked.method == "POST"), Ordering::SeqCst) {
+                _ if asked.method == "GET" => Reply::status(405),
+                0 => Reply::status(404),
+                _ => Reply::json(text(&asked.message()["id"], "again")),
+            }
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    let lost = peer.call("x", json!({}));
+    assert!(lost["error"]["message"].as_str().unwrap().contains("ended the session"), "{lost}");
+    assert_eq!(peer.text("x", json!({})), "again");
+    let begun = server.asked().iter().filter(|asked| asked.rpc() == "initialize").count();
+    assert_eq!(begun, 2);
+}
+
+#[test]
+fn requests_without_a_session_repeat_themselves_in_headers() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| Reply::json(text(&asked.message()["id"], "ok")));
+    let mut peer = peer(&place, &server, &[]);
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
+    peer.request("server/discover", json!({"_meta": meta}));
+    peer.request("tools/call", json!({"name": "echo", "arguments": {}, "_meta": meta}));
+    let asked = server.asked();
+    assert_eq!(asked[0].header("mcp-method"), Some("server/discover"));
+    assert_eq!(asked[1].header("mcp-protocol-version"), Some("2026-07-28"));
+    assert_eq!(
+        (asked[1].header("mcp-method"), asked[1].header("mcp-name")),
+        (Some("tools/call"), Some("echo"))
+    );
+}
+
+#[test]
+fn the_transport_of_2024_is_found_by_asking() {
+    let place = Place::new(Mode::Invoker);
+    let (sender, receiver) = std::sync::mpsc::channel::<String>();
+    let (sender, receiver) = (std::sync::Mutex::new(sender), std::sync::Mutex::new(Some(receiver)));
+    let server = HttpServer::start(move |asked| match (asked.method.as_str(), asked.path.as_str()) {
+        ("GET", _) => {
+            let first = "event: endpoint\ndata: /messages?s=1\n\n".to_owned();
+            Reply::events(&[&first]).fed(receiver.lock().unwrap().take().unwrap())
+        }
+        ("POST", "/messages?s=1") => {
+            let message = asked.message();
+            if let Some(reply) = handshake(asked).filter(|reply| reply.status == 200) {
+                sender.lock().unwrap().send(reply.pieces[0].clone()).unwrap();
+            } else if message["id"].is_number() {
+                sender.lock().unwrap().send(text(&message["id"], "old")).unwrap();
+            }
+            Reply::status(202)
+        }
+        _ => Reply::status(405),
+    });
+    let mut peer = peer(&place, &server, &[]);
+    assert_eq!(peer.shake_hands()["result"]["serverInfo"]["name"], "far");
+    assert_eq!(peer.text("x", json!({})), "old");
+}
+
+#[test]
+fn an_agent_uses_a_server_whose_credentials_it_never_sees() {
+    let place = Place::new(Mode::Invoker);
+    place.set("FAR_TOKEN", "t0ken-of-the-user");
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| Reply::json(text(&asked.message()["id"], "from afar")))
+    });
+    let entry =
+        json!({"type": "http", "url": server.url(), "headers": {"Authorization": "Bearer ${FAR_TOKEN}"}});
+    let user = json!({"mcpServers": {"far": entry}});
+    place.write(place.home.join(".claude.json"), user.to_string());
+    place.write(
+        ".mcp.json",
+        json!({"mcpServers": {"theirs": {"type": "http", "url": server.url()}}}).to_string(),
+    );
+    let steps = json!([
+        {"servers": true},
+        {"server": "far", "tool": "x", "arguments": {}},
+        {"attempt": "environment FAR_TOKEN"},
+        {"attempt": format!("tcp 127.0.0.1:{}", server.port)},
+    ]);
+    let answers = script(&place, &steps);
+    assert_eq!(answers.json[0], json!(["far"]), "{}", answers.outcome);
+    assert_eq!(answers.text(1), "from afar", "{}", answers.outcome);
+    for answer in &answers.json[2..4] {
+        assert!(!["DONE", "t0ken-of-the-user"].contains(&answer.as_str().unwrap()), "{answer}");
+    }
+    assert!(
+        answers.outcome.stderr.contains("server 'theirs' is not passed to the agent"),
+        "{}",
+        answers.outcome
+    );
+    assert!(
+        server.asked().iter().all(|asked| asked.header("authorization") == Some("Bearer t0ken-of-the-user"))
+    );
+}
+
+#[test]
+fn where_nothing_may_be_asked_the_client_is_told() {
+    for (url, why) in [
+        ("https://169.254.169.254/mcp", "cloud metadata"),
+        ("http://example.com/mcp", "not https"),
+        ("https://printer/mcp", "not public"),
+        ("https://10.1.2.3/", "addresses: [NETWORK/PREFIX]"),
+    ] {
+        let place = Place::new(Mode::Invoker);
+        let mut peer = Peer::start(&mut place.agentsh(&["mcp", "run", "--id", "far", "--url", url]));
+        let answer = peer.shake_hands();
+        assert!(answer["error"]["message"].as_str().unwrap().contains(why), "{answer}");
+    }
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|_| Reply::status(500));
+    let mut peer = peer(&place, &server, &["--header", "Authorization: Bearer ${NO_SUCH}"]);
+    let answer = peer.shake_hands();
+    assert!(answer["error"]["message"].as_str().unwrap().contains("NO_SUCH"), "{answer}");
+    assert!(server.asked().is_empty());
+}

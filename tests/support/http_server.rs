@@ -1,0 +1,168 @@
+//! An MCP server behind a URL that does what a test says, message by message, and keeps what it was asked.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub method: String,
+    pub path: String,
+    /// In lower case, with their values.
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Asked {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The message; null for a request without one.
+    pub fn message(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// The JSON-RPC method; empty for an answer.
+    pub fn rpc(&self) -> String {
+        self.message()["method"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+pub struct Reply {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    /// Sent piece by piece.
+    pub pieces: Vec<String>,
+    /// The stream stays open after the last piece.
+    pub stays: bool,
+    /// Further events, as they come.
+    pub feed: Option<Receiver<String>>,
+}
+
+impl Reply {
+    pub fn status(status: u16) -> Self {
+        Self { status, headers: Vec::new(), pieces: Vec::new(), stays: false, feed: None }
+    }
+
+    pub fn json(text: impl ToString) -> Self {
+        Self { pieces: vec![text.to_string()], ..Self::status(200) }.with("Content-Type", "application/json")
+    }
+
+    pub fn events(pieces: &[&str]) -> Self {
+        let pieces = pieces.iter().map(|&piece| piece.to_owned()).collect();
+        Self { pieces, ..Self::status(200) }.with("Content-Type", "text/event-stream; charset=utf-8")
+    }
+
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn fed(self, feed: Receiver<String>) -> Self {
+        Self { feed: Some(feed), ..self }
+    }
+
+    pub fn open(self) -> Self {
+        Self { stays: true, ..self }
+    }
+}
+
+pub struct HttpServer {
+    pub port: u16,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl HttpServer {
+    pub fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (kept, answer) = (Arc::clone(&asked), Arc::new(answer));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (kept, answer) = (Arc::clone(&kept), Arc::clone(&answer));
+                std::thread::spawn(move || while converse(&stream, &kept, &*answer).is_some() {});
+            }
+        });
+        Self { port, asked }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/mcp", self.port)
+    }
+
+    pub fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+/// What most servers say to the first messages: a handshake, and nothing for notifications.
+pub fn handshake(asked: &Asked) -> Option<Reply> {
+    let message = asked.message();
+    match (asked.method.as_str(), asked.rpc().as_str()) {
+        ("POST", "initialize") => Some(
+            Reply::json(
+                json!({"jsonrpc": "2.0", "id": message["id"], "result": {"protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}}, "serverInfo": {"name": "far", "version": "1"}}}),
+            )
+            .with("Mcp-Session-Id", "s-1"),
+        ),
+        ("POST", "") => Some(Reply::status(202)),
+        ("POST", method) if method.starts_with("notifications/") => Some(Reply::status(202)),
+        ("GET", _) => Some(Reply::status(405)),
+        ("DELETE", _) => Some(Reply::status(204)),
+        _ => None,
+    }
+}
+
+fn converse(
+    mut stream: &TcpStream,
+    kept: &Mutex<Vec<Asked>>,
+    answer: &dyn Fn(&Asked) -> Reply,
+) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+    let mut words = line.split(' ').map(str::to_owned);
+    let (method, path) = (words.next()?, words.next()?);
+    let mut headers = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.split_once(':') else { break };
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    let length =
+        headers.iter().find(|(name, _)| name == "content-length").map(|(_, value)| value.parse().unwrap());
+    let mut body = vec![0; length.unwrap_or(0)];
+    reader.read_exact(&mut body).ok()?;
+    let asked = Asked { method, path, headers, body: String::from_utf8(body).unwrap() };
+    kept.lock().unwrap().push(asked.clone());
+    let reply = answer(&asked);
+    write!(stream, "HTTP/1.1 {} X\r\n", reply.status).ok()?;
+    for (name, value) in &reply.headers {
+        write!(stream, "{name}: {value}\r\n").ok()?;
+    }
+    if matches!(reply.status, 202 | 204) {
+        return write!(stream, "Content-Length: 0\r\n\r\n").ok();
+    }
+    write!(stream, "Transfer-Encoding: chunked\r\n\r\n").ok()?;
+    for piece in &reply.pieces {
+        write!(stream, "{:x}\r\n{piece}\r\n", piece.len()).ok()?;
+        stream.flush().ok()?;
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    for event in reply.feed.iter().flatten() {
+        let piece = format!("data: {event}\n\n");
+        write!(stream, "{:x}\r\n{piece}\r\n", piece.len()).ok()?;
+    }
+    if reply.stays {
+        // Until the other side hangs up.
+        return reader.read(&mut [0; 16]).ok().filter(|_| false).map(drop);
+    }
+    write!(stream, "0\r\n\r\n").ok()
+}
