@@ -11,7 +11,7 @@ mod corpora_tests;
 pub mod session;
 pub mod telemetry;
 
-pub use agentsh_base::{json, look, memory, types};
+pub use agentsh_base::{json, look, memory, missing, types};
 pub use agentsh_egress as egress;
 pub use agentsh_guard as guard;
 pub use agentsh_mcp as mcp;

@@ -48,7 +48,7 @@ fn the_run_after_a_killed_one_removes_its_stand_ins() {
         let mut child = start(&place, "one");
         kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGKILL).unwrap();
         wait(&mut child);
-        assert_eq!(present(&place), STAND_INS.len(), "nobody could remove them");
+        // The process that starts sandboxes outlives it by a moment and removes what it can; the next run the rest.
         place.shell("true").expect_code(0);
         assert_eq!(present(&place), 0, "{mode:?}: {:?}", list(&place));
         let run = std::fs::read_dir(place.path("run")).unwrap().count();
@@ -61,7 +61,9 @@ fn the_run_after_a_killed_one_removes_its_stand_ins() {
 fn a_stand_in_that_the_user_fills_stays() {
     let place = Place::new(Mode::Invoker);
     let mut child = start(&place, "one");
-    std::fs::write(place.project.join(".envrc"), "export MINE=1\n").unwrap();
+    // The stand-in is a socket, which cannot be written; it is replaced, as editors that save do.
+    place.write(".envrc.new", "export MINE=1\n");
+    std::fs::rename(place.project.join(".envrc.new"), place.project.join(".envrc")).unwrap();
     std::fs::write(place.project.join(".vscode/tasks.json"), "{}").unwrap();
     place.write("go-one", "");
     assert_eq!(wait(&mut child), 4);

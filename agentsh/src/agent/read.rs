@@ -1,11 +1,12 @@
 //! Reading files that somebody else may have prepared: bounded, and never blocking on a pipe or a device.
 
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::AgentError;
+use crate::missing::is_missing;
 
 /// Longest configuration file that is read, in bytes.
 pub(super) const LIMIT: u64 = 1 << 20;
@@ -21,13 +22,7 @@ pub(super) fn text(path: &Path, limit: u64) -> Result<Option<String>, AgentError
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path);
     let file = match opened {
         Ok(file) => file,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(None);
-        }
-        // A socket cannot be opened at all.
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
-            return Err(AgentError::NotAFile { path: path.to_owned() });
-        }
+        Err(error) if is_missing(&error) => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
     if !file.metadata().map_err(failed)?.is_file() {

@@ -3,4 +3,5 @@
 pub mod json;
 pub mod look;
 pub mod memory;
+pub mod missing;
 pub mod types;

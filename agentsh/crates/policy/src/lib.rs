@@ -4,7 +4,7 @@
 //! key into `raw`, `resolve` puts the defaults in. `narrow` lets a policy inside the project take away and never
 //! give. [`load`] does all of it, and is the only function here that reads a file.
 
-use agentsh_base::{json, types};
+use agentsh_base::{json, missing, types};
 
 #[cfg(test)]
 mod ask_tests;

@@ -1,9 +1,11 @@
 //! Which policy is in force. The only place of this room that touches the disk.
 
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Read as _};
+use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use crate::missing::is_missing;
 
 use super::builtin;
 use super::diagnostic::{Diagnostic, PolicyError, Source, closest, one_of};
@@ -322,9 +324,7 @@ fn read_file(file: &Path, links: Links) -> Result<Option<String>, PolicyError> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | if links == Links::Refuse { libc::O_NOFOLLOW } else { 0 };
     let opened = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
         Ok(opened) => opened,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(None);
-        }
+        Err(error) if is_missing(&error) => return Ok(None),
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) && links == Links::Refuse => {
             return Err(unreadable(file, "it is a symbolic link; a project's policy must be a plain file"));
         }

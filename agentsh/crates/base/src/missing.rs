@@ -1,0 +1,33 @@
+//! When a file counts as not there.
+
+use std::io::{Error, ErrorKind};
+
+/// True when opening a path failed because nothing that can be read lies there: no such file, a part of the path is no
+/// directory, or a socket. A socket configures nothing, and another run in the same project may have put one there as
+/// its stand-in (decision 48).
+#[must_use]
+pub fn is_missing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        || error.raw_os_error() == Some(libc::ENXIO)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use std::fs::File;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_missing_and_a_closed_door_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        assert!(is_missing(&File::open(&socket).unwrap_err()));
+        assert!(is_missing(&File::open(socket.join("below")).unwrap_err()));
+        assert!(is_missing(&File::open(directory.path().join("nothing")).unwrap_err()));
+        assert!(!is_missing(&Error::from(ErrorKind::PermissionDenied)));
+    }
+}
