@@ -57,7 +57,7 @@ enum Verb {
     Events(events::EventsArgs),
     /// Scan definitions, results or arguments, given as lines of JSON, for what would make a model do something
     Scan(scan::ScanArgs),
-    /// Hash and compare what MCP servers offer
+    /// Hash, compare, register and approve what MCP servers offer, and serve a registry of it
     Registry(registry::RegistryArgs),
     /// Try every layer of protection on this machine, for real
     Doctor(doctor::DoctorArgs),

@@ -36,6 +36,9 @@ pub(super) enum Failure {
     Usage(String),
     #[error("{0}")]
     No(String),
+    /// What was to be done could not be tried, or broke off.
+    #[error("{0}")]
+    Failed(String),
     #[error("cannot write the answer: {0}")]
     Output(#[from] io::Error),
 }
@@ -78,7 +81,7 @@ pub(super) fn finish(result: Result<u8, Failure>, err: &mut dyn Write) -> u8 {
         | Failure::Store(
             StoreError::NoSession | StoreError::NoCandidate(_) | StoreError::OtherDigest { .. },
         ) => NO,
-        Failure::Store(_) | Failure::Output(_) => FAILED,
+        Failure::Failed(_) | Failure::Store(_) | Failure::Output(_) => FAILED,
     };
     // With standard error gone there is nobody to tell.
     let _ = writeln!(err, "error: {}", escape::line(&failure.to_string()));

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
+mod ask;
 mod listing;
+mod serve;
 
 use super::fail;
 use super::output::{self, Failure, NO, OK, finish};
@@ -36,6 +38,54 @@ pub enum RegistryVerb {
         #[arg(long)]
         show_interface: bool,
     },
+    /// Register a server's interface under its name
+    Register {
+        #[command(flatten)]
+        source: Source,
+        #[command(flatten)]
+        at: ask::At,
+        /// How to print; `kiji` is as kiji-safeguard prints it
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Say whether a server's interface is the one that is registered under its name
+    Verify {
+        #[command(flatten)]
+        source: Source,
+        #[command(flatten)]
+        at: ask::At,
+        /// How to print; `kiji` is OK or FAILED, name and reason with tabs between
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// List, show and decide requests for approval of a changed interface
+    Approvals {
+        #[command(flatten)]
+        at: ask::At,
+        #[command(subcommand)]
+        verb: Option<ask::Approvals>,
+    },
+    /// Take an interface out of force
+    Revoke {
+        #[command(flatten)]
+        at: ask::At,
+        /// The server's name
+        name: String,
+        /// The hash of its interface
+        hash: String,
+        /// Why, for the log
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Print the registry's log and verify its chain of hashes
+    Log {
+        #[command(flatten)]
+        at: ask::At,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Serve a registry over HTTP
+    Serve(serve::ServeArgs),
     /// Show what changed between two captured interfaces
     Diff {
         /// The folder with the listings as they were
@@ -86,6 +136,18 @@ pub async fn run(args: RegistryArgs, out: &mut dyn Write, err: &mut dyn Write) -
         RegistryVerb::Hash { source, format, show_interface } => {
             hash(&source, format, show_interface, out).await
         }
+        RegistryVerb::Register { source, at, format } => match source.interface().await {
+            Ok(Ok(interface)) => ask::register(&at, &interface, format, out).await,
+            other => other.map(|stopped| stopped.err().unwrap_or(OK)),
+        },
+        RegistryVerb::Verify { source, at, format } => match source.interface().await {
+            Ok(Ok(interface)) => ask::verify(&at, &interface, format, out).await,
+            other => other.map(|stopped| stopped.err().unwrap_or(OK)),
+        },
+        RegistryVerb::Approvals { at, verb } => ask::approvals(&at, verb, out).await,
+        RegistryVerb::Revoke { at, name, hash, reason } => ask::revoke(&at, &name, &hash, &reason, out).await,
+        RegistryVerb::Log { at, json } => ask::log(&at, json, out).await,
+        RegistryVerb::Serve(args) => serve::serve(args, out, err).await,
         RegistryVerb::Diff { before, after } => diff(&before, &after, out),
     };
     finish(result, err)

@@ -8,12 +8,14 @@ mod canonical;
 mod component;
 mod difference;
 mod listing;
+mod submitted;
 
 pub use agentsh_base::json;
 pub use canonical::canonical;
 pub use component::{Component, Interface, Kind};
 pub use difference::difference;
-pub use listing::{Captured, InterfaceError, read};
+pub use listing::{Captured, InterfaceError, MAX_COMPONENTS, read};
+pub use submitted::{Mistake, submitted};
 
 /// Schemas may be nested this deep.
 pub const MAX_DEPTH: usize = 512;

@@ -3,9 +3,10 @@
 use crate::component::{Component, Interface, instructions, prompt, resource, tool};
 use crate::json::{self, Json, JsonError};
 
-/// Bytes, and components, in one interface.
+/// Bytes in one interface.
 const MAX_BYTES: usize = 16 << 20;
-const MAX_COMPONENTS: usize = 10_000;
+/// Components in one interface.
+pub const MAX_COMPONENTS: usize = 10_000;
 
 /// The answers of a server: one line of JSON for each page, as JSON-RPC responses.
 #[derive(Clone, Debug, Default)]

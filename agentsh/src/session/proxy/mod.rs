@@ -2,7 +2,7 @@
 //! policed and recorded as if it were alone.
 
 mod auditing;
-mod outgoing;
+pub(crate) mod outgoing;
 mod report;
 mod settings;
 mod standalone;

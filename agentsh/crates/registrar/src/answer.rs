@@ -1,0 +1,92 @@
+//! Rows as the JSON that clients read. Interface and summary are stored as they are answered, so a row is written by
+//! putting texts together.
+
+use agentsh_base::json;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::db::Value;
+
+/// `id, name, hash, interface, registered_at, summary, status, registered_by, expires_at`.
+pub(crate) fn server(row: &[Value], out: &mut String) {
+    let [id, name, hash, interface, at, summary, status, by, expires] = row else { return };
+    write_members(
+        out,
+        &[
+            ("id", id.as_int().to_string()),
+            ("name", quoted(name.as_text())),
+            ("hash", quoted(hash.as_text())),
+            ("interface", interface.as_text().to_owned()),
+            ("registered_at", quoted(at.as_text())),
+            ("summary", summary.as_text().to_owned()),
+            ("status", quoted(status.as_text())),
+            ("registered_by", quoted(by.as_text())),
+            ("expires_at", optional(expires)),
+        ],
+    );
+}
+
+/// `id, name, recorded_hash, new_hash, new_interface, diff, status, created_at, resolved_at, summary,
+/// submitted_diff, expires_at, resolved_by, reason`.
+pub(crate) fn approval(row: &[Value], out: &mut String) {
+    let [id, name, recorded, new, interface, diff, status, created, resolved, summary, rest @ ..] = row
+    else {
+        return;
+    };
+    let [submitted, expires, by, reason] = rest else { return };
+    write_members(
+        out,
+        &[
+            ("id", id.as_int().to_string()),
+            ("name", quoted(name.as_text())),
+            ("recorded_hash", optional(recorded)),
+            ("new_hash", quoted(new.as_text())),
+            ("new_interface", interface.as_text().to_owned()),
+            ("diff", quoted(diff.as_text())),
+            ("status", quoted(status.as_text())),
+            ("created_at", quoted(created.as_text())),
+            ("resolved_at", optional(resolved)),
+            ("summary", summary.as_text().to_owned()),
+            ("submitted_diff", quoted(submitted.as_text())),
+            ("expires_at", quoted(expires.as_text())),
+            ("resolved_by", optional(by)),
+            ("reason", optional(reason)),
+        ],
+    );
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", json::spell(text))
+}
+
+fn optional(value: &Value) -> String {
+    value.as_option().map_or_else(|| "null".to_owned(), quoted)
+}
+
+fn write_members(out: &mut String, members: &[(&str, String)]) {
+    for (index, (name, value)) in members.iter().enumerate() {
+        out.push_str(if index == 0 { "{\"" } else { ",\"" });
+        out.push_str(name);
+        out.push_str("\":");
+        out.push_str(value);
+    }
+    out.push('}');
+}
+
+/// An array of rows.
+pub(crate) fn array(rows: &[Vec<Value>], write: fn(&[Value], &mut String)) -> String {
+    let mut out = String::from("[");
+    for (index, row) in rows.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        write(row, &mut out);
+    }
+    out.push(']');
+    out
+}
+
+pub(crate) fn reply(status: StatusCode, body: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], body)
+        .into_response()
+}

@@ -1,0 +1,136 @@
+//! PostgreSQL by URL. The connection is made again when it was lost.
+
+use std::collections::HashMap;
+use std::error::Error;
+
+use bytes::BytesMut;
+use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use postgres::{Client, NoTls, Statement};
+
+use super::{Connection, DbError, Row, Value, schema};
+
+/// Held by whoever writes: the log is one chain, whichever server writes the next entry.
+const WRITERS: &str = "SELECT pg_advisory_xact_lock(7452381)";
+
+pub(super) struct Postgres {
+    url: String,
+    client: Client,
+    statements: HashMap<&'static str, Statement>,
+}
+
+/// Makes the tables, one server at a time.
+pub(super) fn prepare(url: &str) -> Result<(), DbError> {
+    let mut client = open(url)?;
+    let mut transaction = client.transaction()?;
+    transaction.batch_execute(WRITERS)?;
+    for statement in schema::TABLES {
+        transaction.batch_execute(statement)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+fn open(url: &str) -> Result<Client, DbError> {
+    Client::connect(url, NoTls)
+        .map_err(|error| DbError(format!("cannot reach the database: {}", cause(&error))))
+}
+
+/// The innermost cause: the outer errors only say that something failed.
+fn cause(error: &postgres::Error) -> String {
+    let mut shown = error.to_string();
+    let mut next = error.source();
+    while let Some(inner) = next {
+        shown = format!("{shown}: {inner}");
+        next = inner.source();
+    }
+    shown
+}
+
+impl Postgres {
+    pub(super) fn connect(url: &str) -> Result<Self, DbError> {
+        Ok(Self { url: url.to_owned(), client: open(url)?, statements: HashMap::new() })
+    }
+
+    fn alive(&mut self) -> Result<(), DbError> {
+        if self.client.is_closed() {
+            self.client = open(&self.url)?;
+            self.statements.clear();
+        }
+        Ok(())
+    }
+
+    fn statement(&mut self, sql: &'static str) -> Result<Statement, DbError> {
+        if let Some(known) = self.statements.get(sql) {
+            return Ok(known.clone());
+        }
+        let statement = self.client.prepare(sql)?;
+        self.statements.insert(sql, statement.clone());
+        Ok(statement)
+    }
+}
+
+impl Connection for Postgres {
+    fn rows(&mut self, sql: &'static str, values: &[Value]) -> Result<Vec<Row>, DbError> {
+        self.alive()?;
+        let statement = self.statement(sql)?;
+        let rows = self.client.query(&statement, &parameters(values))?;
+        rows.iter().map(read).collect()
+    }
+
+    fn change(&mut self, sql: &'static str, values: &[Value]) -> Result<u64, DbError> {
+        let statement = self.statement(sql)?;
+        Ok(self.client.execute(&statement, &parameters(values))?)
+    }
+
+    fn begin(&mut self) -> Result<(), DbError> {
+        self.alive()?;
+        self.client.batch_execute("BEGIN")?;
+        Ok(self.client.batch_execute(WRITERS)?)
+    }
+
+    fn commit(&mut self) -> Result<(), DbError> {
+        Ok(self.client.batch_execute("COMMIT")?)
+    }
+
+    fn rollback(&mut self) {
+        // A lost connection has rolled back by itself.
+        let _undone = self.client.batch_execute("ROLLBACK");
+    }
+}
+
+fn parameters(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
+    values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
+}
+
+fn read(row: &postgres::Row) -> Result<Row, DbError> {
+    let mut values = Vec::with_capacity(row.len());
+    for (index, column) in row.columns().iter().enumerate() {
+        values.push(if *column.type_() == Type::INT8 {
+            row.try_get::<_, Option<i64>>(index)?.map_or(Value::Null, Value::Int)
+        } else {
+            row.try_get::<_, Option<String>>(index)?.map_or(Value::Null, Value::Text)
+        });
+    }
+    Ok(values)
+}
+
+impl ToSql for Value {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match self {
+            Self::Text(text) => text.to_sql(kind, out),
+            Self::Int(number) => number.to_sql(kind, out),
+            Self::Null => Ok(IsNull::Yes),
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::TEXT | Type::INT8)
+    }
+
+    to_sql_checked!();
+}
+
+impl From<postgres::Error> for DbError {
+    fn from(error: postgres::Error) -> Self {
+        Self(cause(&error))
+    }
+}

@@ -1,0 +1,55 @@
+//! Names of servers: which are one, and which only look alike.
+
+use unicode_normalization::UnicodeNormalization;
+
+/// Longest name, in characters.
+pub(crate) const LONGEST: usize = 256;
+
+/// The name under which a server is kept (NFC), or why there is none. What cannot be seen has no place in a name.
+pub(crate) fn normal(name: &str) -> Result<String, &'static str> {
+    let name: String = name.nfc().collect();
+    if name.chars().count() > LONGEST {
+        return Err("Name should have at most 256 characters");
+    }
+    if name.chars().any(is_invisible) {
+        return Err("Name should have no control characters and none that cannot be seen");
+    }
+    if name.trim() != name || name.is_empty() {
+        return Err("Name should not begin or end with white space");
+    }
+    Ok(name)
+}
+
+/// What two names share that people cannot tell apart (Unicode TR39), whatever their case.
+pub(crate) fn skeleton(name: &str) -> String {
+    unicode_security::skeleton(&name.to_lowercase()).collect::<String>().to_lowercase()
+}
+
+fn is_invisible(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_name_has_one_spelling() {
+        assert_eq!(normal("caf\u{65}\u{301}"), Ok("caf\u{e9}".to_owned()));
+        for bad in ["", " a", "a\n", "a\u{200b}b", "a\u{202e}b", "a\u{e0041}", &"x".repeat(257)] {
+            assert!(normal(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_look_alike_share_a_skeleton() {
+        assert_eq!(skeleton("wx"), skeleton("w\u{445}"));
+        assert_eq!(skeleton("Slack"), skeleton("slack"));
+        assert_ne!(skeleton("server-1"), skeleton("server-2"));
+    }
+}

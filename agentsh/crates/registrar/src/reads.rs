@@ -1,0 +1,200 @@
+//! Questions to the database. Nothing here changes anything.
+
+use crate::answer;
+use crate::db::{Connection, DbError, Row, Value};
+use crate::entry::Entry;
+
+/// A page of a list ends when this many bytes of interfaces are on it, and has one row at least.
+macro_rules! page_of {
+    ($columns:expr, $table:literal, $filter:literal, $limit:literal, $offset:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            " FROM ",
+            $table,
+            " WHERE id IN (SELECT id FROM (SELECT id, size, ",
+            "SUM(size) OVER (ORDER BY id DESC) AS running FROM (SELECT id, size FROM ",
+            $table,
+            " WHERE ",
+            $filter,
+            " ORDER BY id DESC LIMIT ",
+            $limit,
+            " OFFSET ",
+            $offset,
+            ") page) sized WHERE running - size < 8388608) ",
+            "ORDER BY id DESC"
+        )
+    };
+}
+
+macro_rules! server_columns {
+    () => {
+        "id, name, hash, interface, registered_at, summary, status, registered_by, expires_at"
+    };
+}
+
+/// `$1` is now: a request that nobody answered in time has expired, whether or not that was written down yet.
+macro_rules! approval_columns {
+    () => {
+        "id, name, recorded_hash, new_hash, new_interface, diff, CASE WHEN status = 'pending' AND expires_at <= $1 \
+         THEN 'expired' ELSE status END, created_at, resolved_at, summary, submitted_diff, expires_at, resolved_by, reason"
+    };
+}
+
+/// Which rows of a list, at most 100 of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page {
+    pub limit: i64,
+    pub offset: i64,
+}
+
+/// The record of one interface, in whatever state.
+pub(crate) fn record(db: &mut dyn Connection, name: &str, hash: &str) -> Result<Option<Row>, DbError> {
+    let sql = concat!("SELECT ", server_columns!(), " FROM servers WHERE name = $1 AND hash = $2");
+    Ok(db.rows(sql, &[Value::text(name), Value::text(hash)])?.into_iter().next())
+}
+
+/// Whether a record may be trusted at that time.
+pub(crate) fn is_current(row: &[Value], now: &str) -> bool {
+    let [.., status, _, expires] = row else { return false };
+    status.as_text() == "current" && expires.as_option().is_none_or(|expires| expires > now)
+}
+
+/// The records with this hash that may be trusted, or all of them.
+pub(crate) fn by_hash(
+    db: &mut dyn Connection,
+    hash: &str,
+    now: &str,
+    all: bool,
+    page: Page,
+) -> Result<Vec<Row>, DbError> {
+    let values = [Value::text(hash), Value::text(now), Value::Int(page.limit), Value::Int(page.offset)];
+    if all {
+        let sql = page_of!(server_columns!(), "servers", "hash = $1 AND $2 <> ''", "$3", "$4");
+        return db.rows(sql, &values);
+    }
+    let sql = page_of!(
+        server_columns!(),
+        "servers",
+        "hash = $1 AND status = 'current' AND (expires_at IS NULL OR expires_at > $2)",
+        "$3",
+        "$4"
+    );
+    db.rows(sql, &values)
+}
+
+/// A page of the servers, newest first, and how many there are. Without a name: of all names.
+pub(crate) fn list(
+    db: &mut dyn Connection,
+    name: Option<&str>,
+    now: &str,
+    all: bool,
+    page: Page,
+) -> Result<(Vec<Row>, i64), DbError> {
+    const TRUSTED: &str =
+        "SELECT COUNT(*) FROM servers WHERE status = 'current' AND (expires_at IS NULL OR expires_at > $1)";
+    let (limit, offset) = (Value::Int(page.limit), Value::Int(page.offset));
+    let (rows, total) = match (name, all) {
+        (None, false) => {
+            let sql = page_of!(
+                server_columns!(),
+                "servers",
+                "status = 'current' AND (expires_at IS NULL OR expires_at > $1)",
+                "$2",
+                "$3"
+            );
+            let now = Value::text(now);
+            (db.rows(sql, &[now.clone(), limit, offset])?, db.rows(TRUSTED, &[now])?)
+        }
+        (None, true) => {
+            let sql = page_of!(server_columns!(), "servers", "id > 0", "$1", "$2");
+            (db.rows(sql, &[limit, offset])?, db.rows("SELECT COUNT(*) FROM servers", &[])?)
+        }
+        (Some(name), false) => {
+            let sql = page_of!(
+                server_columns!(),
+                "servers",
+                "name = $1 AND status = 'current' AND (expires_at IS NULL OR expires_at > $2)",
+                "$3",
+                "$4"
+            );
+            let values = [Value::text(name), Value::text(now)];
+            let count = "SELECT COUNT(*) FROM servers WHERE name = $1 AND status = 'current' AND (expires_at IS NULL \
+                         OR expires_at > $2)";
+            let total = db.rows(count, &values)?;
+            let [name, now] = values;
+            (db.rows(sql, &[name, now, limit, offset])?, total)
+        }
+        (Some(name), true) => {
+            let sql = page_of!(server_columns!(), "servers", "name = $1", "$2", "$3");
+            let name = Value::text(name);
+            let total =
+                db.rows("SELECT COUNT(*) FROM servers WHERE name = $1", std::slice::from_ref(&name))?;
+            (db.rows(sql, &[name, limit, offset])?, total)
+        }
+    };
+    Ok((rows, first(&total)))
+}
+
+pub(crate) fn approval(db: &mut dyn Connection, id: i64, now: &str) -> Result<Option<Row>, DbError> {
+    let sql = concat!("SELECT ", approval_columns!(), " FROM approvals WHERE id = $2");
+    Ok(db.rows(sql, &[Value::text(now), Value::Int(id)])?.into_iter().next())
+}
+
+/// A page of the requests in one state, newest first, and how many there are.
+pub(crate) fn approvals(
+    db: &mut dyn Connection,
+    status: &str,
+    now: &str,
+    page: Page,
+) -> Result<(Vec<Row>, i64), DbError> {
+    let (now, status) = (Value::text(now), Value::text(status));
+    let sql = page_of!(
+        approval_columns!(),
+        "approvals",
+        "status = $2 AND (status <> 'pending' OR expires_at > $1)",
+        "$3",
+        "$4"
+    );
+    let count =
+        "SELECT COUNT(*) FROM approvals WHERE status = $1 AND (status <> 'pending' OR expires_at > $2)";
+    let total = db.rows(count, &[status.clone(), now.clone()])?;
+    let rows = db.rows(sql, &[now, status, Value::Int(page.limit), Value::Int(page.offset)])?;
+    Ok((rows, first(&total)))
+}
+
+/// The log behind an entry, oldest first.
+pub(crate) fn log(db: &mut dyn Connection, after: i64, limit: i64) -> Result<Vec<(Entry, String)>, DbError> {
+    let sql = "SELECT seq, at, actor, action, name, hash, detail, previous, digest FROM log WHERE seq > $1 \
+               ORDER BY seq LIMIT $2";
+    let rows = db.rows(sql, &[Value::Int(after), Value::Int(limit)])?;
+    Ok(rows.iter().filter_map(|row| entry(row)).collect())
+}
+
+fn entry(row: &[Value]) -> Option<(Entry, String)> {
+    let [seq, at, actor, action, name, hash, detail, previous, digest] = row else { return None };
+    let text = |value: &Value| value.as_text().to_owned();
+    let entry = Entry {
+        seq: seq.as_int(),
+        at: text(at),
+        actor: text(actor),
+        action: text(action),
+        name: text(name),
+        hash: text(hash),
+        detail: text(detail),
+        previous: text(previous),
+    };
+    Some((entry, text(digest)))
+}
+
+/// The one number of a count.
+pub(crate) fn first(rows: &[Row]) -> i64 {
+    rows.first().and_then(|row| row.first()).map_or(0, Value::as_int)
+}
+
+/// A record as it is answered.
+pub(crate) fn shown(row: &[Value]) -> String {
+    let mut out = String::new();
+    answer::server(row, &mut out);
+    out
+}

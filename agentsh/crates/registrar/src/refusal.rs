@@ -1,0 +1,64 @@
+//! What a client is answered instead of what it asked for.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::db::DbError;
+
+/// Why a request is refused; the status codes are kiji's where it has one.
+#[derive(Clone, Debug)]
+pub(crate) enum Refusal {
+    /// 400: the hash is not that of the interface, and other contradictions.
+    Contradiction(String),
+    /// 401: this needs an operator's token.
+    NoOperator,
+    /// 403: from another site, or for another host.
+    Foreign(&'static str),
+    /// 404.
+    Missing(&'static str),
+    /// 409: known differently; an operator decides.
+    Conflict(String),
+    /// 413.
+    TooLarge(String),
+    /// 422: a list of mistakes, each with its place.
+    Invalid(Vec<Value>),
+    /// 429.
+    TooMany(&'static str),
+    /// 503: nothing was changed.
+    Unavailable(String),
+}
+
+impl From<DbError> for Refusal {
+    fn from(error: DbError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, detail) = match self {
+            Self::Contradiction(said) => (StatusCode::BAD_REQUEST, json!(said)),
+            Self::NoOperator => (
+                StatusCode::UNAUTHORIZED,
+                json!("this needs the token of an operator: Authorization: Bearer …"),
+            ),
+            Self::Foreign(said) => (StatusCode::FORBIDDEN, json!(said)),
+            Self::Missing(said) => (StatusCode::NOT_FOUND, json!(said)),
+            Self::Conflict(said) => (StatusCode::CONFLICT, json!(said)),
+            Self::TooLarge(said) => (StatusCode::PAYLOAD_TOO_LARGE, json!(said)),
+            Self::Invalid(mistakes) => (StatusCode::UNPROCESSABLE_ENTITY, Value::Array(mistakes)),
+            Self::TooMany(said) => (StatusCode::TOO_MANY_REQUESTS, json!(said)),
+            // What the database said may name its place: it goes to the log of the process, not to clients.
+            Self::Unavailable(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, json!("the database did not answer; nothing was changed"))
+            }
+        };
+        let mut response = axum::Json(json!({ "detail": detail })).into_response();
+        *response.status_mut() = status;
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -1,0 +1,111 @@
+//! The server from its options to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use tokio::net::TcpListener;
+
+use crate::access::Operators;
+use crate::db::{Database, DbError};
+use crate::pool::Pool;
+use crate::routes::{App, router};
+use crate::writer::Writer;
+
+/// How a registry is run.
+pub struct Options {
+    pub listen: SocketAddr,
+    pub database: Database,
+    pub operators: Operators,
+    /// Registration and requests for approval without a token, from this machine. Loopback addresses only.
+    pub open: bool,
+    /// Names beside those of the loopback by which clients call this server.
+    pub hosts: Vec<String>,
+    /// TLS ends before this server: without it only loopback addresses are listened on.
+    pub behind_proxy: bool,
+    /// How long a registration holds; None: until it is superseded or revoked.
+    pub valid_for: Option<SignedDuration>,
+    /// How long a request for approval waits.
+    pub answer_within: SignedDuration,
+    /// Servers that may be registered without a token.
+    pub most_servers: u32,
+}
+
+/// Why the registry does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("an open registry listens on a loopback address, not on {0}")]
+    OpenToOthers(SocketAddr),
+    #[error("{0} is no loopback address: TLS has to end before the registry (--behind-proxy)")]
+    NoTls(SocketAddr),
+    #[error("cannot listen on {0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    #[error(transparent)]
+    Database(#[from] DbError),
+    #[error("the server ended: {0}")]
+    Io(io::Error),
+}
+
+/// A registry that listens.
+pub struct Server {
+    listener: TcpListener,
+    app: Arc<App>,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Opens the database and the address.
+    ///
+    /// # Errors
+    /// Options that would let strangers decide, an address in use, a database that cannot be opened.
+    pub async fn open(options: Options) -> Result<Self, ServeError> {
+        let listen = options.listen;
+        if !listen.ip().is_loopback() {
+            if options.open {
+                return Err(ServeError::OpenToOthers(listen));
+            }
+            if !options.behind_proxy {
+                return Err(ServeError::NoTls(listen));
+            }
+        }
+        let listener = TcpListener::bind(listen).await.map_err(|error| ServeError::Listen(listen, error))?;
+        let address = listener.local_addr().map_err(|error| ServeError::Listen(listen, error))?;
+        let database = options.database;
+        // The client of PostgreSQL waits, which the thread of the server must not.
+        let opened = tokio::task::spawn_blocking(move || {
+            database.prepare()?;
+            Ok::<_, DbError>((Pool::start(&database)?, Writer::start(&database)?))
+        });
+        let (pool, writer) = opened.await.map_err(|error| ServeError::Io(io::Error::other(error)))??;
+        let mut hosts = options.hosts;
+        hosts.extend(["127.0.0.1", "localhost", "[::1]"].map(str::to_owned));
+        let app = App {
+            pool,
+            writer,
+            operators: options.operators,
+            hosts,
+            open: options.open,
+            most_servers: i64::from(options.most_servers),
+            valid_for: options.valid_for,
+            answer_within: options.answer_within,
+            bodies: App::bodies(),
+        };
+        Ok(Self { listener, app: Arc::new(app), address })
+    }
+
+    /// Where it listens; the port is known even when it was asked for as 0.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` is ready; requests that run are finished.
+    ///
+    /// # Errors
+    /// When nothing more can be accepted.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), ServeError> {
+        let service = router(self.app).into_make_service_with_connect_info::<SocketAddr>();
+        axum::serve(self.listener, service).with_graceful_shutdown(stop).await.map_err(ServeError::Io)
+    }
+}

@@ -1,0 +1,243 @@
+//! `agentsh registry register|verify|approvals|revoke|log`: asks a registry.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::super::output::{self, Context, Failure, NO, OK};
+use super::{Format, described};
+use crate::registrar::{Approval, Client, ClientError, Verdict};
+use crate::registry::{Interface, difference};
+use crate::session::proxy::outgoing;
+use crate::store::escape;
+
+/// Which registry, and as whom.
+#[derive(Clone, Debug, Args)]
+pub struct At {
+    /// The registry: https, or http on this machine; otherwise KIJI_SAFEGUARD_REGISTRY, or http://127.0.0.1:8000
+    #[arg(long, value_name = "URL", global = true)]
+    pub registry: Option<String>,
+    /// A file with the token of an operator
+    #[arg(long, value_name = "FILE", global = true)]
+    pub token: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum Approvals {
+    /// List the requests that wait for a decision
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what would change
+    Show { id: i64 },
+    /// Put the new interface in force; the old one is no longer
+    Approve {
+        id: i64,
+        /// Why, for the log
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Refuse the new interface; asking again does not change that
+    Reject {
+        id: i64,
+        /// Why, for the log
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+}
+
+impl At {
+    fn client(&self) -> Result<Client, Failure> {
+        let token = self.token.as_ref().map(|path| {
+            let text = fs::read_to_string(path);
+            let text =
+                text.map_err(|error| Failure::Usage(format!("cannot read '{}': {error}", path.display())))?;
+            // The last word of the first line: a file that holds the token alone, or a line of the operators' file.
+            let token =
+                text.lines().next().and_then(|line| line.split_whitespace().last()).map(str::to_owned);
+            token.ok_or_else(|| Failure::Usage(format!("there is no token in '{}'", path.display())))
+        });
+        let named = self.registry.clone().or_else(|| std::env::var("KIJI_SAFEGUARD_REGISTRY").ok());
+        let base = named.as_deref().filter(|url| !url.is_empty()).unwrap_or("http://127.0.0.1:8000");
+        Ok(Client::new(outgoing::client().map_err(Failure::Failed)?, base, token.transpose()?))
+    }
+}
+
+/// Exit status 0: registered; 1: refused.
+pub(super) async fn register(
+    at: &At,
+    interface: &Interface,
+    format: Format,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    at.client()?.register(interface).await.map_err(failure)?;
+    let (name, hash) = (escape::line(&interface.name), interface.hash());
+    match format {
+        Format::Kiji => writeln!(out, "registered '{name}' with hash {hash}")?,
+        Format::Text => writeln!(out, "registered kiji1:{hash}  {}", described(interface))?,
+        Format::Json => {
+            output::json(out, &json!({ "name": interface.name, "kiji1": hash, "registered": true }))?
+        }
+    }
+    Ok(OK)
+}
+
+/// Exit status 0: in force under its name; 1: changed or unknown.
+pub(super) async fn verify(
+    at: &At,
+    interface: &Interface,
+    format: Format,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let verdict = at.client()?.verify(interface).await.map_err(failure)?;
+    let (name, hash) = (escape::line(&interface.name), interface.hash());
+    let (word, reason, diff) = match &verdict {
+        Verdict::Same => ("same", "interface hash matches registered record".to_owned(), String::new()),
+        Verdict::Changed { recorded, components } => {
+            let live: Vec<String> = interface.components.iter().map(|one| one.canonical.clone()).collect();
+            let reason = format!(
+                "interface changed: '{name}' is registered with hash {recorded}, but the live interface hashes to {hash}"
+            );
+            ("changed", reason, difference(components, &live))
+        }
+        Verdict::Unknown { others } => {
+            let mut others: Vec<_> = others.iter().map(|other| escape::line(other)).collect();
+            others.sort();
+            let also = if others.is_empty() {
+                String::new()
+            } else {
+                format!(" (the same interface is registered under: {})", others.join(", "))
+            };
+            ("unknown", format!("server '{name}' is not registered{also}"), String::new())
+        }
+    };
+    let same = verdict == Verdict::Same;
+    match format {
+        Format::Kiji => writeln!(out, "{}\t{name}\t{reason}", if same { "OK" } else { "FAILED" })?,
+        Format::Text => writeln!(out, "{word}: {reason}")?,
+        Format::Json => {
+            let answer = json!({ "name": interface.name, "kiji1": hash, "verdict": word, "diff": diff });
+            output::json(out, &answer)?;
+        }
+    }
+    if format != Format::Json {
+        for line in diff.lines() {
+            writeln!(out, "{}", escape::line(line))?;
+        }
+    }
+    Ok(if same { OK } else { NO })
+}
+
+pub(super) async fn approvals(at: &At, verb: Option<Approvals>, out: &mut dyn Write) -> Result<u8, Failure> {
+    let client = at.client()?;
+    match verb.unwrap_or(Approvals::List { json: false }) {
+        Approvals::List { json } => {
+            let waiting = client.approvals().await.map_err(failure)?;
+            list(&waiting, json, out)
+        }
+        Approvals::Show { id } => {
+            let approval = client.approval(id).await.map_err(failure)?;
+            writeln!(
+                out,
+                "{} '{}' kiji1:{} {}",
+                approval.id,
+                escape::line(&approval.name),
+                approval.hash,
+                approval.status
+            )?;
+            for line in approval.diff.lines() {
+                writeln!(out, "{}", escape::line(line))?;
+            }
+            Ok(OK)
+        }
+        Approvals::Approve { id, reason } => {
+            decided(&client.decide(id, true, &reason).await.map_err(failure)?, "approved", out)
+        }
+        Approvals::Reject { id, reason } => {
+            decided(&client.decide(id, false, &reason).await.map_err(failure)?, "rejected", out)
+        }
+    }
+}
+
+fn list(waiting: &[Approval], as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
+    if as_json {
+        let rows: Vec<_> = waiting
+            .iter()
+            .map(|one| json!({ "id": one.id, "name": one.name, "kiji1": one.hash, "created_at": one.created_at }))
+            .collect();
+        output::json(out, &rows)?;
+        return Ok(OK);
+    }
+    let context = Context::of_process()?;
+    let row = |one: &Approval| {
+        vec![
+            one.id.to_string(),
+            one.name.clone(),
+            context.hash(Some(&format!("sha256:{}", one.hash))),
+            context.time(&one.created_at),
+        ]
+    };
+    let rows = waiting.iter().map(row).collect();
+    if output::table(out, &context, &["id", "server", "new interface", "asked"], rows)? == 0 {
+        writeln!(out, "nothing waits for a decision")?;
+    }
+    Ok(OK)
+}
+
+/// Somebody else may have been first: what holds is said, and is exit status 1 when it is not what was asked for.
+fn decided(approval: &Approval, wanted: &str, out: &mut dyn Write) -> Result<u8, Failure> {
+    writeln!(
+        out,
+        "{} '{}' is {}",
+        approval.id,
+        escape::line(&approval.name),
+        escape::line(&approval.status)
+    )?;
+    Ok(if approval.status == wanted { OK } else { NO })
+}
+
+pub(super) async fn revoke(
+    at: &At,
+    name: &str,
+    hash: &str,
+    reason: &str,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let hash = hash.trim_start_matches("kiji1:");
+    if hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Failure::Usage("a hash has 64 hex digits".into()));
+    }
+    at.client()?.revoke(name, hash, reason).await.map_err(failure)?;
+    writeln!(out, "revoked '{}' kiji1:{hash}", escape::line(name))?;
+    Ok(OK)
+}
+
+/// Prints the log once its chain of hashes holds, then its last digest.
+pub(super) async fn log(at: &At, as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
+    let (entries, tip) = at.client()?.log().await.map_err(failure)?;
+    if as_json {
+        output::json(out, &json!({ "entries": entries, "head": tip }))?;
+        return Ok(OK);
+    }
+    for entry in &entries {
+        let line = [&entry.at, &entry.actor, &entry.action, &entry.name, &entry.hash, &entry.detail];
+        let line: Vec<_> = line.iter().map(|part| escape::line(part)).collect();
+        writeln!(out, "{}\t{}", entry.seq, line.join("\t"))?;
+    }
+    writeln!(out, "{} entries, the chain holds, head {tip}", entries.len())?;
+    Ok(OK)
+}
+
+fn failure(error: ClientError) -> Failure {
+    match error {
+        ClientError::Status { .. } => Failure::No(error.to_string()),
+        ClientError::Address(_) | ClientError::Token => Failure::Usage(error.to_string()),
+        ClientError::Http(_) | ClientError::TimedOut | ClientError::Answer(_) => {
+            Failure::Failed(error.to_string())
+        }
+    }
+}
