@@ -13,6 +13,7 @@ pub mod telemetry;
 
 pub use agentsh_base::{json, look, memory, missing, types};
 pub use agentsh_egress as egress;
+pub use agentsh_gateway as gateway;
 pub use agentsh_guard as guard;
 pub use agentsh_mcp as mcp;
 pub use agentsh_net as net;

@@ -12,6 +12,7 @@ mod mcp_query;
 mod output;
 mod pins;
 pub mod policy;
+pub mod gateway;
 pub mod proxy;
 pub mod registry;
 pub mod report;
@@ -45,6 +46,8 @@ enum Verb {
     Mcp(mcp::McpArgs),
     /// Run several MCP servers as one, on standard input and output
     Proxy(proxy::ProxyArgs),
+    /// Serve MCP servers over HTTP, for clients on other machines
+    Gateway(gateway::GatewayArgs),
     /// Check, show, explain and test policies
     Policy(policy::PolicyArgs),
     /// Say what a session ran, what was refused and by which rule, and what was not enforced
@@ -107,6 +110,7 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
         Verb::Proxy(args) => on_one_thread(proxy::run(args)),
+        Verb::Gateway(args) => on_one_thread(gateway::run(args)),
         Verb::Report(args) => {
             on_one_thread(report::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }

@@ -9,6 +9,7 @@ mod content_scan;
 pub mod context;
 pub mod environment;
 pub mod fetch;
+pub mod gateway;
 mod git_identity;
 pub mod grants;
 pub mod guarded_terminal;

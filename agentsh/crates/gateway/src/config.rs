@@ -1,0 +1,295 @@
+//! What `gateway.yaml` says.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+/// Larger files are refused.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {file}: {source}")]
+    Read { file: PathBuf, source: std::io::Error },
+    #[error("{file}: larger than 1 MiB")]
+    TooLarge { file: PathBuf },
+    #[error("{file}: {why}")]
+    Wrong { file: PathBuf, why: String },
+}
+
+/// The file as it is written. Unknown keys are errors.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where clients arrive; 127.0.0.1:8808 by default.
+    #[serde(default = "listen")]
+    pub listen: SocketAddr,
+    /// Certificate and key, as PEM files. Without them only a loopback address is served, unless `behind_proxy` says
+    /// that TLS ends before.
+    #[serde(default)]
+    pub tls: Option<Tls>,
+    /// Another server ends TLS in front of this one, and sends on what clients say.
+    #[serde(default)]
+    pub behind_proxy: bool,
+    /// The address that clients use, for metadata: `https://mcp.example.com`.
+    #[serde(default)]
+    pub public_url: Option<String>,
+    /// Names beside `localhost`, loopback addresses and that of `public_url` by which this server may be called (Host).
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Origins of web pages that may ask. A request without an Origin comes from no page.
+    #[serde(default)]
+    pub origins: Vec<String>,
+    /// Networks that may connect; all where the list is empty.
+    #[serde(default)]
+    pub allow_from: Vec<IpNet>,
+    #[serde(default)]
+    pub auth: Auth,
+    #[serde(default)]
+    pub limits: Limits,
+    /// A policy file, or the name of a built-in policy, as for `agentsh proxy`.
+    #[serde(default)]
+    pub policy: Option<String>,
+    pub endpoints: Vec<Endpoint>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Auth {
+    /// Nobody has to say who he is. Only on a loopback address.
+    #[serde(default)]
+    pub open: bool,
+    /// Where `agentsh gateway keys` keeps the hashes of keys; beside the configuration by default.
+    #[serde(default)]
+    pub keys: Option<PathBuf>,
+    /// Bearer tokens of an authorization server.
+    #[serde(default)]
+    pub oauth: Option<OAuth>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OAuth {
+    /// As tokens name it (`iss`).
+    pub issuer: String,
+    /// What tokens must be for (`aud`), by default the public URL of the endpoint.
+    #[serde(default)]
+    pub audience: Option<String>,
+    /// Keys that sign tokens: a file with a JSON Web Key Set.
+    pub jwks: PathBuf,
+    /// Scopes that a token must have.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Longest message of a client, in bytes.
+    pub message_bytes: usize,
+    /// Requests of one key in a minute; 0 is no limit.
+    pub requests_per_minute: u32,
+    /// Client sessions at once, over all endpoints.
+    pub sessions: usize,
+    /// Client sessions of one key at once.
+    pub sessions_per_key: usize,
+    /// Connections at once.
+    pub connections: usize,
+    /// A client session that nobody used for so long is ended.
+    pub idle_seconds: u64,
+    /// How long requests may go on after SIGTERM.
+    pub drain_seconds: u64,
+    /// Bytes of events that one client session may leave unread.
+    pub unread_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message_bytes: 4 << 20,
+            requests_per_minute: 1000,
+            sessions: 1000,
+            sessions_per_key: 100,
+            connections: 4096,
+            idle_seconds: 1800,
+            drain_seconds: 30,
+            unread_bytes: 32 << 20,
+        }
+    }
+}
+
+/// One server, at `/mcp/ID`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Endpoint {
+    pub id: String,
+    /// A remote server.
+    #[serde(default)]
+    pub url: Option<String>,
+    /// Sent with each request to it; `${NAME}` is a variable of the gateway's environment.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// A local server, started in its sandbox, one process for each client session.
+    #[serde(default)]
+    pub command: Option<String>,
+    #[serde(default)]
+    pub args: Vec<String>,
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub cwd: Option<PathBuf>,
+}
+
+/// Longest name of an endpoint: it stands in paths and records.
+const MAX_ID_BYTES: usize = 64;
+
+fn listen() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 8808))
+}
+
+impl Config {
+    /// # Errors
+    /// When the file cannot be read, has a key that nobody knows, or says what cannot be.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        let read = |source| ConfigError::Read { file: file.to_owned(), source };
+        let size = std::fs::metadata(file).map_err(read)?.len();
+        if size > MAX_FILE_BYTES {
+            return Err(ConfigError::TooLarge { file: file.to_owned() });
+        }
+        let text = std::fs::read_to_string(file).map_err(read)?;
+        Self::parse(&text, file)
+    }
+
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
+        let wrong = |why: String| ConfigError::Wrong { file: file.to_owned(), why };
+        let mut config: Self = serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        config.check().map_err(wrong)?;
+        // Paths are meant from where they are written.
+        let directory = file.parent().unwrap_or(Path::new("."));
+        let place = |path: &mut PathBuf| *path = directory.join(&*path);
+        if let Some(tls) = &mut config.tls {
+            place(&mut tls.certificate);
+            place(&mut tls.key);
+        }
+        config.auth.oauth.iter_mut().for_each(|oauth| place(&mut oauth.jwks));
+        config.auth.keys.get_or_insert_with(|| PathBuf::from("gateway-keys.json"));
+        config.auth.keys.iter_mut().for_each(place);
+        Ok(config)
+    }
+
+    /// The address of this server, as clients know it.
+    pub(crate) fn base(&self) -> String {
+        let own = || {
+            let scheme = if self.tls.is_some() { "https" } else { "http" };
+            format!("{scheme}://{}", self.listen)
+        };
+        self.public_url.as_deref().map_or_else(own, |url| url.trim_end_matches('/').to_owned())
+    }
+
+    /// The address of an endpoint: what tokens are for.
+    pub(crate) fn resource(&self, endpoint: &str) -> String {
+        format!("{}/mcp/{endpoint}", self.base())
+    }
+
+    /// Where the hashes of keys are.
+    #[must_use]
+    pub fn keys_file(&self) -> PathBuf {
+        self.auth.keys.clone().unwrap_or_else(|| PathBuf::from("gateway-keys.json"))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let is_here = self.listen.ip().is_loopback();
+        if self.auth.open && !is_here {
+            return Err(format!(
+                "`auth: {{open: true}}` lets everybody in; it is for a loopback address, and `listen` is {}",
+                self.listen
+            ));
+        }
+        if self.tls.is_none() && !self.behind_proxy && !is_here {
+            return Err(format!(
+                "keys would travel in the clear: give `tls: {{certificate: FILE, key: FILE}}`, or `behind_proxy: true` \
+                 where another server ends TLS, or listen on a loopback address (`listen` is {})",
+                self.listen
+            ));
+        }
+        if self.endpoints.is_empty() {
+            return Err("`endpoints` is empty: nothing would be served".to_owned());
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        self.endpoints.iter().try_for_each(|endpoint| {
+            endpoint.check()?;
+            if seen.insert(&endpoint.id) { Ok(()) } else { Err(format!("two endpoints are called '{}'", endpoint.id)) }
+        })
+    }
+}
+
+impl Endpoint {
+    fn check(&self) -> Result<(), String> {
+        let Self { id, .. } = self;
+        let is_plain =
+            |id: &str| id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+        if id.is_empty() || id.len() > MAX_ID_BYTES || !is_plain(id) || id.starts_with('.') {
+            return Err(format!(
+                "'{}' is no name of an endpoint: letters, digits, `-`, `_` and `.`, at most {MAX_ID_BYTES}",
+                id.escape_debug()
+            ));
+        }
+        match (&self.url, &self.command) {
+            (Some(_), None) if self.args.is_empty() && self.env.is_empty() && self.cwd.is_none() => Ok(()),
+            (Some(_), None) => Err(format!("endpoint '{id}': `args`, `env` and `cwd` belong to a `command`")),
+            (None, Some(_)) if self.headers.is_empty() => Ok(()),
+            (None, Some(_)) => Err(format!("endpoint '{id}': `headers` belong to a `url`")),
+            _ => Err(format!("endpoint '{id}': give either `url` or `command`")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(text, Path::new("/etc/agentsh/gateway.yaml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_least_that_works() {
+        let config = parse("endpoints: [{id: fs, command: npx, args: [server]}]").unwrap();
+        assert_eq!(config.listen, listen());
+        assert_eq!(config.keys_file(), Path::new("/etc/agentsh/gateway-keys.json"));
+        assert_eq!(config.limits, Limits::default());
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        for (text, says) in [
+            ("endpoints: []", "nothing would be served"),
+            ("endpoints: [{id: a}]", "either `url` or `command`"),
+            ("endpoints: [{id: a, url: 'https://a', args: [b]}]", "belong to a `command`"),
+            ("endpoints: [{id: ../a, command: b}]", "no name of an endpoint"),
+            ("endpoints: [{id: a, command: b}, {id: a, command: c}]", "two endpoints"),
+            ("endpoints: [{id: a, command: b}]\nlisten: 0.0.0.0:80", "in the clear"),
+            ("endpoints: [{id: a, command: b}]\nlisten: 0.0.0.0:80\nbehind_proxy: true\nauth: {open: true}", "lets everybody in"),
+            ("endpoints: [{id: a, command: b}]\nlissten: 1", "lissten"),
+            ("endpoints: [{id: a, command: b}]\nlimits: {sesions: 1}", "sesions"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+            assert!(error.starts_with("/etc/agentsh/gateway.yaml: "), "{error}");
+        }
+    }
+}

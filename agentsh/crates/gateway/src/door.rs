@@ -1,0 +1,290 @@
+//! What is looked at before a message is: who asks, from where, by which name, and how often. In ThornGuard's order.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use hyper::StatusCode;
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use jiff::Timestamp;
+use jsonwebtoken::jwk::JwkSet;
+
+use super::config::Config;
+use super::keys::{self, Keys};
+use super::message::header;
+use super::token::{self, TokenError};
+
+/// Windows that are remembered at once.
+const MOST_WINDOWS: usize = 10_000;
+const MINUTE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Why a request reaches no server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Stable code, as ThornGuard names it.
+    pub code: &'static str,
+    pub status: StatusCode,
+    /// For the client.
+    pub why: String,
+    /// Seconds after which it may ask again.
+    pub retry_after: Option<u64>,
+}
+
+impl Refusal {
+    pub fn new(code: &'static str, status: StatusCode, why: impl Into<String>) -> Self {
+        Self { code, status, why: why.into(), retry_after: None }
+    }
+}
+
+/// Who asks, after all that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// Hash of the key, `sub` of a token, or `anonymous`: sessions are bound to it.
+    pub subject: String,
+    /// For the record.
+    pub name: String,
+}
+
+#[derive(Default)]
+pub struct Door {
+    windows: RefCell<HashMap<String, (Instant, u32)>>,
+}
+
+impl Door {
+    /// # Errors
+    /// The first of the checks that refuses.
+    pub fn admit(
+        &self,
+        config: &Config,
+        keys: &Keys,
+        signers: Option<&JwkSet>,
+        endpoint: &str,
+        peer: IpAddr,
+        headers: &HeaderMap,
+    ) -> Result<Admitted, Refusal> {
+        check_origin(config, headers)?;
+        let admitted = authenticate(config, (keys, signers), endpoint, headers)?;
+        if !config.allow_from.is_empty() && !config.allow_from.iter().any(|net| net.contains(&peer.to_canonical())) {
+            let why = "connections from this network are not allowed";
+            return Err(Refusal::new("BLOCKED_IP_WHITELIST", StatusCode::FORBIDDEN, why));
+        }
+        self.count(&admitted.subject, config.limits.requests_per_minute, Instant::now())?;
+        Ok(admitted)
+    }
+
+    fn count(&self, subject: &str, limit: u32, now: Instant) -> Result<(), Refusal> {
+        if limit == 0 {
+            return Ok(());
+        }
+        let mut windows = self.windows.borrow_mut();
+        if windows.len() >= MOST_WINDOWS {
+            windows.retain(|_, (start, _)| now.duration_since(*start) < MINUTE);
+        }
+        let (start, count) = windows.entry(subject.to_owned()).or_insert((now, 0));
+        if now.duration_since(*start) >= MINUTE {
+            (*start, *count) = (now, 0);
+        }
+        *count += 1;
+        if *count <= limit {
+            return Ok(());
+        }
+        let left = MINUTE.saturating_sub(now.duration_since(*start)).as_secs() + 1;
+        Err(Refusal {
+            retry_after: Some(left),
+            ..Refusal::new(
+                "BLOCKED_RATE_LIMIT",
+                StatusCode::TOO_MANY_REQUESTS,
+                format!("more than {limit} requests in a minute; try again in {left} s"),
+            )
+        })
+    }
+}
+
+/// Against web pages: of another origin, and of names that lead here (DNS rebinding).
+pub fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
+    let refuse = |why: &str| Err(Refusal::new("BLOCKED_ORIGIN", StatusCode::FORBIDDEN, why));
+    let Some(host) = headers.get(HOST) else { return refuse("the request names no host") };
+    if !host.to_str().is_ok_and(|host| is_own_host(config, host)) {
+        return refuse("this server is not called by that name; `hosts` in its configuration lists its names");
+    }
+    if let Some(origin) = headers.get(ORIGIN) {
+        let is_listed =
+            origin.to_str().is_ok_and(|origin| config.origins.iter().any(|own| own.eq_ignore_ascii_case(origin)));
+        let is_own = origin.to_str().is_ok_and(|origin| is_own_origin(config, origin));
+        if !is_listed && !is_own {
+            return refuse("pages of this origin may not ask; `origins` in the configuration lists who may");
+        }
+    } else if matches!(header(headers, "sec-fetch-site"), Some("cross-site" | "same-site")) {
+        return refuse("a page of another site may not ask");
+    }
+    Ok(())
+}
+
+fn is_own_host(config: &Config, host: &str) -> bool {
+    let name = host_name(host);
+    let is_local = name.eq_ignore_ascii_case("localhost")
+        || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| {
+            address.is_loopback() || address == config.listen.ip()
+        });
+    let public = config.public_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, rest)| {
+        host_name(rest.split('/').next().unwrap_or_default())
+    });
+    is_local
+        || config.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
+        || public.is_some_and(|own| own.eq_ignore_ascii_case(name))
+}
+
+fn is_own_origin(config: &Config, origin: &str) -> bool {
+    let Some((_, rest)) = origin.split_once("://") else { return false };
+    // A page on this machine is not this server: only the same port is.
+    rest.rsplit_once(':').is_some_and(|(_, port)| port == config.listen.port().to_string())
+        && is_own_host(config, rest)
+}
+
+/// Without the port.
+fn host_name(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+fn authenticate(
+    config: &Config,
+    (keys, signers): (&Keys, Option<&JwkSet>),
+    endpoint: &str,
+    headers: &HeaderMap,
+) -> Result<Admitted, Refusal> {
+    let refuse = |why: String| Err(Refusal::new("BLOCKED_AUTH", StatusCode::UNAUTHORIZED, why));
+    let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
+    let shown = shown.or_else(|| header(headers, "x-api-key"));
+    let Some(shown) = shown else {
+        if config.auth.open {
+            return Ok(anonymous());
+        }
+        return refuse("give a key: `Authorization: Bearer KEY`".to_owned());
+    };
+    if let (Some(oauth), Some(signers)) = (&config.auth.oauth, signers)
+        && !shown.starts_with(keys::PREFIX)
+    {
+        return match token::check(shown, oauth, signers, &config.resource(endpoint)) {
+            Ok(subject) => Ok(Admitted { name: subject.clone(), subject: format!("sub:{subject}") }),
+            Err(TokenError::Invalid(why)) => refuse(why),
+            Err(TokenError::Scope(why)) => Err(Refusal::new("BLOCKED_AUTH", StatusCode::FORBIDDEN, why)),
+        };
+    }
+    match keys.find(shown, Timestamp::now()) {
+        Ok((hash, key)) if key.opens(endpoint) => {
+            Ok(Admitted { subject: format!("key:{hash}"), name: key.name.clone() })
+        }
+        // Who holds a key may know that it does not reach this far.
+        Ok((_, key)) => Err(Refusal::new(
+            "BLOCKED_AUTH",
+            StatusCode::FORBIDDEN,
+            format!("the key '{}' does not open this endpoint", key.name),
+        )),
+        // It says nothing to a gateway that lets everybody in.
+        Err(_) if config.auth.open => Ok(anonymous()),
+        Err(error) => refuse(error.to_string()),
+    }
+}
+
+fn anonymous() -> Admitted {
+    Admitted { subject: "anonymous".to_owned(), name: "anonymous".to_owned() }
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, rest) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| rest.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use std::path::Path;
+
+    use super::*;
+    use crate::keys::Key;
+
+    fn config(more: &str) -> Config {
+        let text = format!("endpoints: [{{id: fs, command: x}}]\n{more}");
+        Config::parse(&text, Path::new("/gateway.yaml")).unwrap()
+    }
+
+    fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
+        list.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    fn admit(config: &Config, keys: &Keys, list: &[(&'static str, &str)]) -> Result<Admitted, &'static str> {
+        let peer = "127.0.0.1".parse().unwrap();
+        Door::default().admit(config, keys, None, "fs", peer, &headers(list)).map_err(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn pages_of_others_and_other_names_do_not_come_in() {
+        let config = config("auth: {open: true}\norigins: ['https://app.example.com']\nhosts: [mcp.example.com]");
+        let none = Keys::default();
+        for good in [
+            vec![("host", "localhost:8808")],
+            vec![("host", "127.0.0.1:8808")],
+            vec![("host", "[::1]:8808")],
+            vec![("host", "mcp.example.com")],
+            vec![("host", "localhost:8808"), ("origin", "https://app.example.com")],
+            vec![("host", "localhost:8808"), ("origin", "http://localhost:8808")],
+        ] {
+            assert!(admit(&config, &none, &good).is_ok(), "{good:?}");
+        }
+        for bad in [
+            vec![],
+            vec![("host", "evil.example.com")],
+            vec![("host", "localhost.evil.example.com")],
+            vec![("host", "localhost:8808"), ("origin", "https://evil.example.com")],
+            vec![("host", "localhost:8808"), ("origin", "null")],
+            vec![("host", "localhost:8808"), ("origin", "http://localhost:3000")],
+            vec![("host", "localhost:8808"), ("sec-fetch-site", "cross-site")],
+        ] {
+            assert_eq!(admit(&config, &none, &bad), Err("BLOCKED_ORIGIN"), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_opens_its_endpoints_alone() {
+        let config = config("");
+        let mut keys = Keys::default();
+        let now = Timestamp::now();
+        let key = |name: &str, endpoint: &str| Key {
+            name: name.into(),
+            endpoints: vec![endpoint.into()],
+            created: now,
+            expires: None,
+            revoked: None,
+        };
+        let own = keys.create(key("own", "fs"), now).unwrap();
+        let other = keys.create(key("other", "gh"), now).unwrap();
+        let host = ("host", "localhost");
+        let bearer = |key: &str| format!("Bearer {key}");
+        assert_eq!(admit(&config, &keys, &[host, ("authorization", &bearer(&own))]).unwrap().name, "own");
+        assert!(admit(&config, &keys, &[host, ("x-api-key", &own)]).is_ok());
+        assert_eq!(admit(&config, &keys, &[host, ("authorization", &bearer(&other))]), Err("BLOCKED_AUTH"));
+        assert_eq!(admit(&config, &keys, &[host, ("authorization", "Bearer agw_1")]), Err("BLOCKED_AUTH"));
+        assert_eq!(admit(&config, &keys, &[host, ("authorization", &format!("Basic {own}"))]), Err("BLOCKED_AUTH"));
+        assert_eq!(admit(&config, &keys, &[host]), Err("BLOCKED_AUTH"));
+    }
+
+    #[test]
+    fn networks_and_rates_are_bounds() {
+        let config = config("auth: {open: true}\nallow_from: [10.0.0.0/8]\nlimits: {requests_per_minute: 2}");
+        let door = Door::default();
+        let ask = |peer: &str| {
+            let peer = peer.parse().unwrap();
+            let answer = door.admit(&config, &Keys::default(), None, "fs", peer, &headers(&[("host", "localhost")]));
+            answer.map(|_| ()).map_err(|refusal| (refusal.code, refusal.retry_after.is_some()))
+        };
+        assert_eq!(ask("192.0.2.1"), Err(("BLOCKED_IP_WHITELIST", false)));
+        assert_eq!(ask("::ffff:10.1.2.3"), Ok(()));
+        assert_eq!(ask("10.1.2.3"), Ok(()));
+        assert_eq!(ask("10.1.2.3"), Err(("BLOCKED_RATE_LIMIT", true)));
+    }
+}

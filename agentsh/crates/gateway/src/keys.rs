@@ -1,0 +1,179 @@
+//! Keys of clients. A key is 256 random bits; the file has its SHA-256 alone, so that who reads the file cannot come in.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Every key begins with it, so that scanners for secrets know one.
+pub const PREFIX: &str = "agw_";
+
+/// The file: what is known of each key, by the hash of the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keys {
+    #[serde(default)]
+    pub keys: BTreeMap<String, Key>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// As people call it; stands in the record.
+    pub name: String,
+    /// Which endpoints it opens; all of them where the list is empty.
+    #[serde(default)]
+    pub endpoints: Vec<String>,
+    pub created: Timestamp,
+    #[serde(default)]
+    pub expires: Option<Timestamp>,
+    #[serde(default)]
+    pub revoked: Option<Timestamp>,
+}
+
+/// Why a key opens nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    #[error("the key is not known")]
+    Unknown,
+    #[error("the key has expired")]
+    Expired,
+    #[error("the key was revoked")]
+    Revoked,
+}
+
+impl Keys {
+    /// An absent file has no keys.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is none of ours.
+    pub fn load(file: &Path) -> io::Result<Self> {
+        match std::fs::read(file) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the file anew, readable by its owner alone.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn save(&self, file: &Path) -> io::Result<()> {
+        let temporary = file.with_extension("new");
+        let mut out = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        out.write_all(&serde_json::to_vec_pretty(self)?)?;
+        out.write_all(b"\n")?;
+        out.sync_all()?;
+        std::fs::rename(&temporary, file)
+    }
+
+    /// Makes a key and gives it back, for the only time.
+    ///
+    /// # Errors
+    /// When the system gives no random numbers, or a key that still opens something has this name.
+    pub fn create(&mut self, key: Key, now: Timestamp) -> io::Result<String> {
+        if self.keys.values().any(|known| known.name == key.name && known.state(now).is_ok()) {
+            let why = format!("there is a key '{}' already: revoke it first", key.name);
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        }
+        let text = format!("{PREFIX}{}", random_hex::<32>()?);
+        self.keys.insert(hash(&text), key);
+        Ok(text)
+    }
+
+    /// Closes every key of this name; how many there were.
+    pub fn revoke(&mut self, name: &str, now: Timestamp) -> usize {
+        let open = self.keys.values_mut().filter(|key| key.name == name && key.revoked.is_none());
+        open.map(|key| key.revoked = Some(now)).count()
+    }
+
+    /// The key that a client showed. The search is by hash, so its time tells nothing about the key.
+    ///
+    /// # Errors
+    /// An unknown, expired or revoked key.
+    pub fn find(&self, shown: &str, now: Timestamp) -> Result<(&str, &Key), KeyError> {
+        let (hash, key) = self.keys.get_key_value(&hash(shown)).ok_or(KeyError::Unknown)?;
+        key.state(now).map(|()| (hash.as_str(), key))
+    }
+}
+
+impl Key {
+    /// # Errors
+    /// An expired or revoked key.
+    pub fn state(&self, now: Timestamp) -> Result<(), KeyError> {
+        if self.revoked.is_some() {
+            return Err(KeyError::Revoked);
+        }
+        if self.expires.is_some_and(|end| end <= now) {
+            return Err(KeyError::Expired);
+        }
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn opens(&self, endpoint: &str) -> bool {
+        self.endpoints.is_empty() || self.endpoints.iter().any(|open| open == endpoint)
+    }
+}
+
+fn hash(key: &str) -> String {
+    hex(&Sha256::digest(key.as_bytes()))
+}
+
+/// # Errors
+/// When the system gives no random numbers.
+pub(crate) fn random_hex<const BYTES: usize>() -> io::Result<String> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(hex(&bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key { name: name.into(), endpoints: vec!["fs".into()], created: Timestamp::UNIX_EPOCH, expires: None, revoked: None }
+    }
+
+    #[test]
+    fn a_key_opens_until_it_is_revoked_or_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("keys.json");
+        let (now, later) = (Timestamp::from_second(10).unwrap(), Timestamp::from_second(20).unwrap());
+        let mut keys = Keys::load(&file).unwrap();
+        let laptop = keys.create(key("laptop"), now).unwrap();
+        let ci = keys.create(Key { expires: Some(later), ..key("ci") }, now).unwrap();
+        assert!(keys.create(key("laptop"), now).is_err());
+        keys.save(&file).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(!text.contains(&laptop) && text.contains("laptop"));
+        let mut keys = Keys::load(&file).unwrap();
+        assert!(keys.find(&laptop, now).unwrap().1.opens("fs") && !keys.find(&laptop, now).unwrap().1.opens("gh"));
+        assert_eq!(keys.find(&ci, later).unwrap_err(), KeyError::Expired);
+        assert_eq!(keys.find("agw_0", now).unwrap_err(), KeyError::Unknown);
+        assert_eq!(keys.revoke("laptop", now), 1);
+        assert_eq!(keys.find(&laptop, now).unwrap_err(), KeyError::Revoked);
+        assert_eq!(keys.revoke("laptop", now), 0);
+    }
+}

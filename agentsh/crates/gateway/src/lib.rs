@@ -1,0 +1,27 @@
+//! MCP servers over HTTP, for clients on other machines.
+//!
+//! [`config`] is what `gateway.yaml` says, [`keys`] who may come in, `door` refuses what must not reach a server, `post` and
+//! `listen` speak Streamable HTTP, `client` is one client's session (`names`: ids where several clients share a connection), `stream` its events, kept until they are read. Behind a
+//! session stands a [`Connector`]: lines in, lines out, where every message is judged. Nothing here looks into arguments or
+//! results.
+
+use agentsh_base::json;
+use agentsh_mcp as mcp;
+
+mod client;
+pub mod config;
+mod door;
+pub mod keys;
+mod listen;
+mod message;
+mod metrics;
+mod names;
+mod post;
+mod reply;
+mod server;
+mod stream;
+mod tls;
+mod token;
+
+pub use door::Refusal;
+pub use server::{Connector, Gateway, GatewayError};

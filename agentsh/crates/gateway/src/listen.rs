@@ -1,0 +1,147 @@
+//! Streams of events, and what a client may know before it comes in.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::body::{Bytes, Incoming as Body};
+use hyper::header::{ACCEPT, HeaderValue};
+use hyper::{Request, StatusCode};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::client::{Client, GENERAL, Serving};
+use super::config::{Config, Endpoint};
+use super::door::Admitted;
+use super::message::{STATELESS, header};
+use super::post::{Abandoned, Era};
+use super::reply::{self, Answer};
+use super::server::Gateway;
+use super::stream::Reader;
+
+/// Events that are ahead of what the network takes.
+const AHEAD: usize = 8;
+/// A stream is never silent for longer: proxies in between close what is.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// The revision from which a stream begins with an empty event, from which it can be taken up.
+const PRIMED: &str = "2025-11-25";
+
+/// A GET: the stream that belongs to no request, or the rest of one that broke off.
+pub fn listen(
+    gateway: &Rc<Gateway>,
+    endpoint: &Endpoint,
+    admitted: &Admitted,
+    request: &Request<Body>,
+) -> Answer {
+    let headers = request.headers();
+    let takes = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
+    if header(headers, "mcp-protocol-version") == Some(STATELESS) {
+        return reply::empty(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    if !takes.contains("text/event-stream") && !takes.contains("*/*") {
+        return reply::empty(StatusCode::NOT_ACCEPTABLE);
+    }
+    let Some(id) = header(headers, "mcp-session-id") else {
+        return reply::empty(StatusCode::BAD_REQUEST);
+    };
+    let Some(client) = gateway.session(id, endpoint, admitted) else {
+        return reply::empty(StatusCode::NOT_FOUND);
+    };
+    let (stream, last) = match header(headers, "last-event-id").map(resumed) {
+        Some(Some((stream, last))) => (client.stream(stream), last),
+        Some(None) => (None, None),
+        None => (client.stream(GENERAL), None),
+    };
+    let Some(stream) = stream else {
+        return reply::empty(StatusCode::BAD_REQUEST);
+    };
+    if header(headers, "last-event-id").is_none() && stream.is_read() {
+        // One at a time: the next one would take the events of the first.
+        return reply::empty(StatusCode::CONFLICT);
+    }
+    let version = header(headers, "mcp-protocol-version");
+    events(stream.reader(last), Shown::new(&client, Era::Stateful, version), client.serve(), None)
+}
+
+/// `STREAM-COUNT`: how many events of which stream were seen.
+fn resumed(id: &str) -> Option<(u64, Option<u64>)> {
+    let (stream, count) = id.split_once('-')?;
+    let count: u64 = count.parse().ok()?;
+    Some((stream.parse().ok()?, count.checked_sub(1)))
+}
+
+/// How a stream is written.
+pub struct Shown {
+    client: Rc<Client>,
+    /// Events can be asked for again.
+    ids: bool,
+    primed: bool,
+}
+
+impl Shown {
+    pub fn new(client: &Rc<Client>, era: Era, version: Option<&str>) -> Self {
+        let ids = era == Era::Stateful;
+        Self { client: Rc::clone(client), ids, primed: ids && version == Some(PRIMED) }
+    }
+}
+
+/// Writes events until there are none, or nobody takes them.
+pub fn events(mut reader: Reader, shown: Shown, serving: Serving, abandoned: Option<Abandoned>) -> Answer {
+    let (out, body) = mpsc::channel(AHEAD);
+    let stream = reader.stream_id();
+    tokio::task::spawn_local(async move {
+        let _held = (serving, abandoned);
+        if shown.primed && out.send(Bytes::from(format!("id: {stream}-0\ndata: \n\n"))).await.is_err() {
+            return;
+        }
+        loop {
+            let next = tokio::select! {
+                next = reader.next() => next,
+                () = out.closed() => return,
+                () = tokio::time::sleep(KEEP_ALIVE) => {
+                    if out.send(Bytes::from_static(b":\n\n")).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let Some((number, event)) = next else { return };
+            shown.client.changed.notify_one();
+            let id = if shown.ids { format!("id: {stream}-{}\n", number + 1) } else { String::new() };
+            let mut text = Vec::with_capacity(event.len() + id.len() + 32);
+            text.extend_from_slice(id.as_bytes());
+            text.extend_from_slice(b"event: message\ndata: ");
+            text.extend_from_slice(&event);
+            text.extend_from_slice(b"\n\n");
+            if out.send(text.into()).await.is_err() {
+                return;
+            }
+        }
+    });
+    reply::events(body)
+}
+
+/// RFC 9728: which authorization server gives tokens for an endpoint.
+pub fn resource_metadata(config: &Config, path: &str) -> Answer {
+    let Some(oauth) = &config.auth.oauth else { return reply::empty(StatusCode::NOT_FOUND) };
+    let known = path.is_empty() || config.endpoints.iter().any(|endpoint| path == format!("/mcp/{}", endpoint.id));
+    if !known {
+        return reply::empty(StatusCode::NOT_FOUND);
+    }
+    let body = json!({
+        "resource": format!("{}{path}", config.base()),
+        "authorization_servers": [oauth.issuer],
+        "bearer_methods_supported": ["header"],
+        "scopes_supported": oauth.scopes,
+    });
+    reply::json(StatusCode::OK, body.to_string().into())
+}
+
+/// What a client without a key is told about getting one.
+pub fn challenge(config: &Config, endpoint: &str) -> Option<HeaderValue> {
+    let Some(_) = &config.auth.oauth else { return Some(HeaderValue::from_static("Bearer realm=\"agentsh\"")) };
+    let text = format!(
+        "Bearer realm=\"agentsh\", resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp/{endpoint}\"",
+        config.base()
+    );
+    HeaderValue::from_str(&text).ok()
+}

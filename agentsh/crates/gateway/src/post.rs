@@ -1,0 +1,284 @@
+//! A message of a client, and the answer to it: JSON when nothing but the answer comes, else a stream of events.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Bytes, Incoming as Body};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::{Request, StatusCode};
+
+use crate::json;
+use crate::mcp::jsonrpc::Id;
+
+use super::client::{Client, SendError};
+use super::config::Endpoint;
+use super::door::{Admitted, Refusal};
+use super::keys::random_hex;
+use super::listen;
+use super::message::{INVALID_REQUEST, Incoming, Kind, STATEFUL, STATELESS, header};
+use super::reply::{self, Answer};
+use super::server::Gateway;
+use super::stream::Stream;
+
+/// How long a client may take for the body of a request.
+const BODY_LIMIT: Duration = Duration::from_secs(30);
+/// How long an answer may come alone; after it a stream is begun, so that the client knows that somebody is there.
+const ALONE: Duration = Duration::from_secs(5);
+
+pub async fn post(
+    gateway: &Rc<Gateway>,
+    endpoint: &Endpoint,
+    admitted: &Admitted,
+    peer: IpAddr,
+    request: Request<Body>,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    let refuse = |refusal: &Refusal| gateway.refuse(&endpoint.id, &admitted.name, peer, refusal);
+    let malformed = |status, why: &str| refuse(&Refusal::new("BLOCKED_MALFORMED", status, why));
+    if media_type(&parts.headers) != "application/json" {
+        return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a message is sent as application/json");
+    }
+    let Some(takes) = Takes::read(&parts.headers) else {
+        return malformed(
+            StatusCode::NOT_ACCEPTABLE,
+            "the client must accept application/json and text/event-stream",
+        );
+    };
+    let limit = gateway.config().limits.message_bytes;
+    let body = match tokio::time::timeout(BODY_LIMIT, Limited::new(body, limit).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            return malformed(StatusCode::PAYLOAD_TOO_LARGE, &format!("a message has at most {limit} bytes"));
+        }
+        // The client is gone, whatever it hears.
+        Ok(Err(_)) => return reply::empty(StatusCode::BAD_REQUEST),
+        Err(_) => return malformed(StatusCode::REQUEST_TIMEOUT, "the message did not arrive within 30 s"),
+    };
+    let message = match Incoming::read(&body).and_then(|message| {
+        message.check_headers(&parts.headers)?;
+        Ok(message)
+    }) {
+        Ok(message) => message,
+        Err(wrong) => {
+            gateway.metrics.refused("BLOCKED_MALFORMED");
+            return reply::wrong(&wrong);
+        }
+    };
+    if message.is_stateless(&parts.headers) {
+        return match stateless(gateway, endpoint, admitted, message, takes).await {
+            Ok(answer) => answer,
+            Err(refusal) => refuse(&refusal),
+        };
+    }
+    if let Some(version) = header(&parts.headers, "mcp-protocol-version")
+        && !STATEFUL.contains(&version)
+    {
+        let why = format!("revision not known: {}", version.escape_debug());
+        return reply::refusal(StatusCode::BAD_REQUEST, INVALID_REQUEST, "BLOCKED_MALFORMED", &why, message.id());
+    }
+    let id = header(&parts.headers, "mcp-session-id");
+    let client = match id {
+        None if message.is_initialize() => {
+            return match initialize(gateway, endpoint, admitted, &message, takes).await {
+                Ok(answer) => answer,
+                Err(refusal) => refuse(&refusal),
+            };
+        }
+        None => {
+            let why = "the header Mcp-Session-Id is missing: begin with `initialize`";
+            return reply::refusal(StatusCode::BAD_REQUEST, INVALID_REQUEST, "NO_SESSION", why, message.id());
+        }
+        Some(id) => gateway.session(id, endpoint, admitted),
+    };
+    match client {
+        Some(client) => exchange(&client, &message, takes, Era::Stateful).await,
+        None => {
+            let why = "there is no such session: begin again with `initialize`";
+            reply::refusal(StatusCode::NOT_FOUND, INVALID_REQUEST, "NO_SESSION", why, message.id())
+        }
+    }
+}
+
+async fn initialize(
+    gateway: &Rc<Gateway>,
+    endpoint: &Endpoint,
+    admitted: &Admitted,
+    message: &Incoming,
+    takes: Takes,
+) -> Result<Answer, Refusal> {
+    let id = random_hex::<16>().map_err(|error| {
+        Refusal::new("INTERNAL_ERROR", StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    })?;
+    let client = gateway.begin(id.clone(), endpoint, admitted)?;
+    let mut answer = exchange(&client, message, takes, Era::Stateful).await;
+    // A refused handshake began nothing.
+    if client.is_ended() || answer.status() != StatusCode::OK {
+        gateway.sessions.borrow_mut().remove(&id);
+        client.end();
+    } else if let Ok(value) = HeaderValue::from_str(&id) {
+        answer.headers_mut().insert("mcp-session-id", value);
+    }
+    Ok(answer)
+}
+
+/// Without sessions, every request has a connection with the server of its own.
+async fn stateless(
+    gateway: &Rc<Gateway>,
+    endpoint: &Endpoint,
+    admitted: &Admitted,
+    message: Incoming,
+    takes: Takes,
+) -> Result<Answer, Refusal> {
+    if message.version.as_deref().is_some_and(|version| version < STATELESS) {
+        let why = "a revision with sessions is named in the message: begin with `initialize`";
+        return Err(Refusal::new("BLOCKED_MALFORMED", StatusCode::BAD_REQUEST, why));
+    }
+    let name = format!("stateless {} {}", endpoint.id, admitted.subject);
+    let client = match gateway.session(&name, endpoint, admitted) {
+        Some(client) => client,
+        None => gateway.begin(name, endpoint, admitted)?,
+    };
+    Ok(exchange(&client, &client.rename(message), takes, Era::Stateless).await)
+}
+
+/// Which protocol the client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Era {
+    Stateful,
+    /// Closing a stream cancels its request, and errors of the protocol have a status of their own.
+    Stateless,
+}
+
+async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Era) -> Answer {
+    let serving = client.serve();
+    let Kind::Request { id, .. } = &message.kind else {
+        return match client.send(&message.line).await {
+            Ok(()) => reply::empty(StatusCode::ACCEPTED),
+            Err(_) => reply::empty(StatusCode::NOT_FOUND),
+        };
+    };
+    let stream = match client.request(message, id.key.clone()).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            let (status, why) = match error {
+                SendError::Ended => (StatusCode::NOT_FOUND, "the session has ended: begin again with `initialize`"),
+                SendError::SameId => (StatusCode::BAD_REQUEST, "a request with this id is not answered yet"),
+                SendError::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too many requests wait for an answer"),
+            };
+            return reply::refusal(status, INVALID_REQUEST, "NOT_SENT", why, Some(id));
+        }
+    };
+    // A client that hangs up before the answer began does not want it any more.
+    let abandoned = Abandoned::new(client, &stream, id, era);
+    // What comes within the time and is all, is an answer of its own.
+    let begun = tokio::time::timeout(ALONE, stream.begun()).await;
+    if begun.is_ok() && takes.json {
+        // Progress and the answer often come together.
+        tokio::task::yield_now().await;
+        if let Some(answer) = stream.sole() {
+            let mut reader = stream.reader(None);
+            let _ = reader.next().await;
+            client.changed.notify_one();
+            return reply::json(status_of(&answer, era), answer);
+        }
+    }
+    if stream.is_done() && stream.is_empty() {
+        let why = "the session ended before there was an answer";
+        return reply::refusal(StatusCode::BAD_GATEWAY, -32000, "UPSTREAM_ERROR", why, Some(id));
+    }
+    if !takes.events {
+        return whole(client, &stream).await;
+    }
+    listen::events(stream.reader(None), listen::Shown::new(client, era, None), serving, Some(abandoned))
+}
+
+/// Cancels the request at the server when it is dropped before there is an answer. Only without sessions: else the client
+/// may come back for it.
+pub struct Abandoned {
+    client: Rc<Client>,
+    stream: Rc<Stream>,
+    id: Box<str>,
+    era: Era,
+}
+
+impl Abandoned {
+    fn new(client: &Rc<Client>, stream: &Rc<Stream>, id: &Id, era: Era) -> Self {
+        Self { client: Rc::clone(client), stream: Rc::clone(stream), id: id.spelled.clone(), era }
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if self.era == Era::Stateful || self.stream.is_done() || self.client.is_ended() {
+            return;
+        }
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the client closed the connection"}}}}"#,
+            self.id
+        );
+        let client = Rc::clone(&self.client);
+        // The session may have ended meanwhile.
+        tokio::task::spawn_local(async move { let _ = client.send(line.as_bytes()).await; });
+    }
+}
+
+/// The answer alone, for a client that takes no stream; what came before it is for streams.
+async fn whole(client: &Rc<Client>, stream: &Rc<Stream>) -> Answer {
+    let mut reader = stream.reader(None);
+    let mut last = Bytes::new();
+    while let Some((_, event)) = reader.next().await {
+        client.changed.notify_one();
+        last = event;
+    }
+    reply::json(StatusCode::OK, last)
+}
+
+/// The protocol without sessions says with the status what kind of error it is.
+fn status_of(answer: &[u8], era: Era) -> StatusCode {
+    if era == Era::Stateful {
+        return StatusCode::OK;
+    }
+    let code = json::read(answer).ok().and_then(|tree| tree.member("error")?.member("code")?.to_value().as_i64());
+    match code {
+        Some(-32601) => StatusCode::NOT_FOUND,
+        Some(-32022..=-32020 | -32600 | -32700) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}
+
+fn media_type(headers: &HeaderMap) -> String {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// What the client takes for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Takes {
+    json: bool,
+    events: bool,
+}
+
+impl Takes {
+    /// None when it is neither.
+    fn read(headers: &HeaderMap) -> Option<Self> {
+        let mut takes = Self { json: false, events: false };
+        let mut said = false;
+        for value in headers.get_all(ACCEPT) {
+            for kind in value.to_str().unwrap_or_default().split(',') {
+                said = true;
+                match kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
+                    "application/json" | "application/*" => takes.json = true,
+                    "text/event-stream" | "text/*" => takes.events = true,
+                    "*/*" => takes = Self { json: true, events: true },
+                    _ => {}
+                }
+            }
+        }
+        if !said {
+            takes = Self { json: true, events: true };
+        }
+        (takes.json || takes.events).then_some(takes)
+    }
+}

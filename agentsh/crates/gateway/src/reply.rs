@@ -1,0 +1,93 @@
+//! Answers: bodies, and refusals in the shape of the protocol.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::mcp::jsonrpc::Id;
+
+use super::message::Wrong;
+
+pub type Answer = Response<Content>;
+
+/// The body of an answer.
+pub enum Content {
+    Whole(Option<Bytes>),
+    Events(mpsc::Receiver<Bytes>),
+}
+
+impl Body for Content {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let next = match self.get_mut() {
+            Self::Whole(bytes) => Poll::Ready(bytes.take()),
+            Self::Events(events) => events.poll_recv(context),
+        };
+        next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Events(_) => SizeHint::default(),
+        }
+    }
+}
+
+pub fn empty(status: StatusCode) -> Answer {
+    with(status, Content::Whole(None))
+}
+
+pub fn text(status: StatusCode, kind: &'static str, body: String) -> Answer {
+    let mut answer = with(status, Content::Whole(Some(body.into())));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
+pub fn json(status: StatusCode, body: Bytes) -> Answer {
+    let mut answer = with(status, Content::Whole(Some(body)));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+pub fn events(events: mpsc::Receiver<Bytes>) -> Answer {
+    let mut answer = with(StatusCode::OK, Content::Events(events));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    // A proxy in between must not wait for more.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    answer
+}
+
+/// A refusal as a JSON-RPC error; `reason` is the code that the record has too.
+pub fn refusal(status: StatusCode, code: i32, reason: &str, why: &str, id: Option<&Id>) -> Answer {
+    let id = id.map_or(serde_json::Value::Null, Id::to_value);
+    let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why, "data": {"code": reason}}});
+    json(status, body.to_string().into())
+}
+
+pub fn wrong(wrong: &Wrong) -> Answer {
+    refusal(StatusCode::BAD_REQUEST, wrong.code, "BLOCKED_MALFORMED", &wrong.why, wrong.id.as_ref())
+}
+
+fn with(status: StatusCode, content: Content) -> Answer {
+    let mut answer = Response::new(content);
+    *answer.status_mut() = status;
+    answer
+}

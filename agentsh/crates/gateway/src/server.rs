@@ -1,0 +1,397 @@
+//! The server: connections, what serves a request, and the sessions of clients.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use hyper::body::Incoming as Body;
+use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::service::service_fn;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use jsonwebtoken::jwk::JwkSet;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+
+use super::client::Client;
+use super::config::{Config, Endpoint};
+use super::door::{Admitted, Door, Refusal, check_origin};
+use super::keys::Keys;
+use super::metrics::{Gauges, Metrics};
+use super::reply::{self, Answer};
+use super::{listen, post, tls, token};
+
+/// How long a client may take for the head of a request, and for its part of a TLS handshake.
+const HEAD_LIMIT: Duration = Duration::from_secs(15);
+/// Between two looks at sessions that nobody uses.
+const SWEEP: Duration = Duration::from_secs(5);
+/// How long a message to a refused client may take, beside the drain.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What stands behind the gateway: where every message is judged.
+pub trait Connector {
+    /// Lines of a client's session with this server. `who` is the name of the key, for the record.
+    fn connect(&self, endpoint: &Endpoint, who: &str) -> DuplexStream;
+    /// Something was refused before it reached a server.
+    fn refused(&self, endpoint: &str, who: &str, peer: IpAddr, refusal: &Refusal);
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    /// A certificate, or a set of keys.
+    #[error("{0}")]
+    Unusable(String),
+    #[error("cannot read the keys in {file}: {source}")]
+    Keys { file: std::path::PathBuf, source: std::io::Error },
+}
+
+pub struct Gateway {
+    config: RefCell<Rc<Config>>,
+    files: RefCell<Rc<Files>>,
+    pub(crate) connector: Rc<dyn Connector>,
+    pub(crate) door: Door,
+    pub(crate) metrics: Metrics,
+    pub(crate) sessions: RefCell<HashMap<String, Rc<Client>>>,
+    connections: Cell<usize>,
+    requests: Cell<usize>,
+    draining: Cell<bool>,
+    settled: Notify,
+    drain: Notify,
+}
+
+impl Gateway {
+    /// Reads certificate and keys.
+    ///
+    /// # Errors
+    /// What of them cannot be used.
+    pub fn new(config: Config, connector: Rc<dyn Connector>) -> Result<Rc<Self>, GatewayError> {
+        let files = Files::load(&config)?;
+        Ok(Rc::new(Self {
+            config: RefCell::new(Rc::new(config)),
+            files: RefCell::new(Rc::new(files)),
+            connector,
+            door: Door::default(),
+            metrics: Metrics::default(),
+            sessions: RefCell::default(),
+            connections: Cell::new(0),
+            requests: Cell::new(0),
+            draining: Cell::new(false),
+            settled: Notify::new(),
+            drain: Notify::new(),
+        }))
+    }
+
+    /// Takes a configuration, keys and certificate anew. Sessions and streams go on; only the address stays as it is.
+    ///
+    /// # Errors
+    /// What of them cannot be used; everything stays as it was then.
+    pub fn reload(&self, config: Config) -> Result<(), GatewayError> {
+        let files = Files::load(&config)?;
+        *self.files.borrow_mut() = Rc::new(files);
+        *self.config.borrow_mut() = Rc::new(config);
+        Ok(())
+    }
+
+    pub fn config(&self) -> Rc<Config> {
+        Rc::clone(&self.config.borrow())
+    }
+
+    /// # Errors
+    /// When the address cannot be had.
+    pub async fn bind(&self) -> Result<TcpListener, GatewayError> {
+        let address = self.config().listen;
+        TcpListener::bind(address).await.map_err(|source| GatewayError::Listen { address, source })
+    }
+
+    /// Serves until [`Gateway::drain`]. Must be called inside a `LocalSet`.
+    pub async fn serve(self: &Rc<Self>, listener: TcpListener) {
+        let sweeper = Rc::clone(self);
+        let sweeping = tokio::task::spawn_local(async move {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                sweeper.sweep();
+            }
+        });
+        while !self.draining.get() {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = self.drain.notified() => break,
+            };
+            let Ok((stream, peer)) = accepted else {
+                // Out of descriptors: let some connection end first.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            if self.connections.get() >= self.config().limits.connections {
+                self.metrics.refused("TOO_MANY_CONNECTIONS");
+                continue;
+            }
+            // A small message must not wait for the next.
+            let _ = stream.set_nodelay(true);
+            let (gateway, tls) = (Rc::clone(self), self.files.borrow().tls.clone());
+            tokio::task::spawn_local(async move {
+                let _open = Counted::new(&gateway, |gateway| &gateway.connections);
+                match tls {
+                    None => gateway.connection(stream, peer.ip()).await,
+                    Some(tls) => {
+                        let shaken = tokio::time::timeout(HEAD_LIMIT, tls.accept(stream)).await;
+                        if let Ok(Ok(stream)) = shaken {
+                            gateway.connection(stream, peer.ip()).await;
+                        }
+                    }
+                }
+            });
+        }
+        drop(listener);
+        let limit = Duration::from_secs(self.config().limits.drain_seconds);
+        let _ = tokio::time::timeout(limit, async {
+            while self.requests.get() > 0 {
+                self.settled.notified().await;
+            }
+        })
+        .await;
+        sweeping.abort();
+        let sessions: Vec<_> = self.sessions.borrow_mut().drain().collect();
+        for (_, client) in sessions {
+            client.end();
+        }
+        tokio::time::sleep(LAST_WORDS.min(limit)).await;
+    }
+
+    /// Takes no new connections, and lets what was asked be answered.
+    pub fn drain(&self) {
+        self.draining.set(true);
+        // Streams that never end by themselves.
+        for client in self.sessions.borrow().values() {
+            client.general().finish();
+        }
+        self.drain.notify_one();
+    }
+
+    async fn connection(self: &Rc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin + 'static, peer: IpAddr) {
+        let gateway = Rc::clone(self);
+        let service = service_fn(move |request| {
+            let gateway = Rc::clone(&gateway);
+            async move { Ok::<_, Infallible>(gateway.answer(request, peer).await) }
+        });
+        let mut builder = Builder::new(LocalExec);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).half_close(false);
+        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(256).max_header_list_size(64 << 10);
+        // A client that hangs up, or that speaks no HTTP.
+        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    }
+
+    async fn answer(self: Rc<Self>, request: Request<Body>, peer: IpAddr) -> Answer {
+        let started = Instant::now();
+        let _open = Counted::new(&self, |gateway| &gateway.requests);
+        let log = uuid::Uuid::now_v7().to_string();
+        let trace = trace_id(&request).unwrap_or_else(|| log.replace('-', ""));
+        let path = request.uri().path().to_owned();
+        let mut answer = self.route(request, &path, peer).await;
+        let headers = answer.headers_mut();
+        for (name, value) in [("x-agentsh-log-id", log), ("x-agentsh-trace-id", trace)] {
+            headers.extend(HeaderValue::from_str(&value).ok().map(|value| {
+                (hyper::header::HeaderName::from_static(name), value)
+            }));
+        }
+        let endpoint = path.strip_prefix("/mcp/").filter(|id| self.endpoint(id).is_some()).unwrap_or("");
+        self.metrics.answered(endpoint, answer.status().as_u16(), started.elapsed());
+        answer
+    }
+
+    async fn route(self: &Rc<Self>, request: Request<Body>, path: &str, peer: IpAddr) -> Answer {
+        let config = self.config();
+        match path {
+            "/healthz" => return reply::text(StatusCode::OK, "text/plain", "ok\n".to_owned()),
+            "/readyz" if self.draining.get() => {
+                return reply::text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n".to_owned());
+            }
+            "/readyz" => return reply::text(StatusCode::OK, "text/plain", "ready\n".to_owned()),
+            "/metrics" => {
+                if let Err(refusal) = check_origin(&config, request.headers()) {
+                    return self.refuse("", "", peer, &refusal);
+                }
+                let gauges =
+                    Gauges { sessions: self.sessions.borrow().len(), connections: self.connections.get() };
+                return reply::text(StatusCode::OK, "text/plain; version=0.0.4", self.metrics.text(&gauges));
+            }
+            _ => {}
+        }
+        if let Some(resource) = path.strip_prefix("/.well-known/oauth-protected-resource") {
+            return listen::resource_metadata(&config, resource);
+        }
+        let Some(endpoint) = path.strip_prefix("/mcp/").and_then(|id| self.endpoint(id)) else {
+            return reply::text(StatusCode::NOT_FOUND, "text/plain", "endpoints are at /mcp/ID\n".to_owned());
+        };
+        let files = Rc::clone(&self.files.borrow());
+        let signers = files.signers.as_ref();
+        let admitted = self.door.admit(&config, &files.keys, signers, &endpoint.id, peer, request.headers());
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => return self.refuse(&endpoint.id, "", peer, &refusal),
+        };
+        match *request.method() {
+            Method::POST => post::post(self, &endpoint, &admitted, peer, request).await,
+            Method::GET => listen::listen(self, &endpoint, &admitted, &request),
+            Method::DELETE => self.delete(&endpoint, &admitted, &request),
+            _ => {
+                let mut answer = reply::empty(StatusCode::METHOD_NOT_ALLOWED);
+                answer.headers_mut().insert("allow", HeaderValue::from_static("GET, POST, DELETE"));
+                answer
+            }
+        }
+    }
+
+    fn endpoint(&self, id: &str) -> Option<Endpoint> {
+        self.config().endpoints.iter().find(|endpoint| endpoint.id == id).cloned()
+    }
+
+    /// The answer to a refusal, which is counted and on record.
+    pub(crate) fn refuse(&self, endpoint: &str, who: &str, peer: IpAddr, refusal: &Refusal) -> Answer {
+        self.metrics.refused(refusal.code);
+        self.connector.refused(endpoint, who, peer, refusal);
+        let mut answer = reply::refusal(refusal.status, -32000, refusal.code, &refusal.why, None);
+        if let Some(seconds) = refusal.retry_after {
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if refusal.status == StatusCode::UNAUTHORIZED {
+            let challenge = listen::challenge(&self.config(), endpoint);
+            answer.headers_mut().extend(challenge.map(|value| (WWW_AUTHENTICATE, value)));
+        }
+        answer
+    }
+
+    /// A session of this client with this endpoint. Another's is not there.
+    pub(crate) fn session(&self, id: &str, endpoint: &Endpoint, admitted: &Admitted) -> Option<Rc<Client>> {
+        let sessions = self.sessions.borrow();
+        let client = sessions.get(id)?;
+        let is_own = client.endpoint == endpoint.id && client.subject == admitted.subject && !client.is_ended();
+        is_own.then(|| Rc::clone(client))
+    }
+
+    fn delete(&self, endpoint: &Endpoint, admitted: &Admitted, request: &Request<Body>) -> Answer {
+        let id = super::message::header(request.headers(), "mcp-session-id").unwrap_or_default();
+        let Some(client) = self.session(id, endpoint, admitted) else {
+            return reply::empty(StatusCode::NOT_FOUND);
+        };
+        self.sessions.borrow_mut().remove(id);
+        client.end();
+        reply::empty(StatusCode::NO_CONTENT)
+    }
+
+    /// Begins a session with a server.
+    ///
+    /// # Errors
+    /// When there are too many of them.
+    pub(crate) fn begin(
+        self: &Rc<Self>,
+        id: String,
+        endpoint: &Endpoint,
+        admitted: &Admitted,
+    ) -> Result<Rc<Client>, Refusal> {
+        let limits = self.config().limits.clone();
+        let of_key = {
+            let sessions = self.sessions.borrow();
+            let own = sessions.values().filter(|client| client.subject == admitted.subject).count();
+            (sessions.len(), own)
+        };
+        if of_key.0 >= limits.sessions || of_key.1 >= limits.sessions_per_key {
+            return Err(Refusal {
+                retry_after: Some(10),
+                ..Refusal::new(
+                    "BLOCKED_RATE_LIMIT",
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "too many sessions: end one (DELETE), or wait until an unused one ends",
+                )
+            });
+        }
+        let wire = self.connector.connect(endpoint, &admitted.name);
+        let gateway = Rc::downgrade(self);
+        let on_end = move |client: &Client| {
+            if let Some(gateway) = gateway.upgrade() {
+                gateway.sessions.borrow_mut().remove(&client.id);
+            }
+        };
+        // An answer may be longer than what a client may send.
+        let limits = (64 << 20, limits.unread_bytes);
+        let (endpoint, subject) = (endpoint.id.clone(), admitted.subject.clone());
+        let client = Client::start(id.clone(), endpoint, subject, wire, limits, on_end);
+        self.sessions.borrow_mut().insert(id, Rc::clone(&client));
+        Ok(client)
+    }
+
+    fn sweep(&self) {
+        let limit = Duration::from_secs(self.config().limits.idle_seconds);
+        let idle: Vec<_> =
+            self.sessions.borrow().values().filter(|client| client.idle() > limit).cloned().collect();
+        for client in idle {
+            self.sessions.borrow_mut().remove(&client.id);
+            client.end();
+        }
+    }
+}
+
+/// What the configuration only names.
+struct Files {
+    keys: Keys,
+    /// Who signs tokens.
+    signers: Option<JwkSet>,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Files {
+    fn load(config: &Config) -> Result<Self, GatewayError> {
+        let file = config.keys_file();
+        let keys = Keys::load(&file).map_err(|source| GatewayError::Keys { file, source })?;
+        let tls = config.tls.as_ref().map(tls::acceptor).transpose().map_err(GatewayError::Unusable)?;
+        let signers = config.auth.oauth.as_ref().map(|oauth| token::load(&oauth.jwks)).transpose();
+        Ok(Self { keys, signers: signers.map_err(GatewayError::Unusable)?, tls })
+    }
+}
+
+/// The trace that the client's request belongs to (W3C Trace Context).
+fn trace_id(request: &Request<Body>) -> Option<String> {
+    let value = super::message::header(request.headers(), "traceparent")?;
+    let id = value.split('-').nth(1)?;
+    (id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.to_owned())
+}
+
+/// One of what is counted, until dropped.
+struct Counted {
+    gateway: Rc<Gateway>,
+    count: fn(&Gateway) -> &Cell<usize>,
+}
+
+impl Counted {
+    fn new(gateway: &Rc<Gateway>, count: fn(&Gateway) -> &Cell<usize>) -> Self {
+        let cell = count(gateway);
+        cell.set(cell.get() + 1);
+        Self { gateway: Rc::clone(gateway), count }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let cell = (self.count)(&self.gateway);
+        cell.set(cell.get().saturating_sub(1));
+        self.gateway.settled.notify_waiters();
+    }
+}
+
+/// Runs what HTTP/2 wants to run beside, on this thread.
+#[derive(Clone, Copy)]
+struct LocalExec;
+
+impl<F: std::future::Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExec {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}

@@ -1,0 +1,209 @@
+//! The events of one HTTP response, kept until they are read, and a while longer: a client whose connection broke comes
+//! back and says which event it saw last (`Last-Event-ID`).
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use hyper::body::Bytes;
+use tokio::sync::Notify;
+
+/// Bytes of events that were read and are kept for who comes back.
+const KEPT_BYTES: usize = 256 << 10;
+
+pub struct Stream {
+    pub id: u64,
+    inner: RefCell<Inner>,
+    /// Something came, the end, or another reader.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Oldest first.
+    events: VecDeque<Bytes>,
+    /// Number of the oldest event that is kept.
+    first: u64,
+    /// Number of the oldest event that nobody read.
+    unread: u64,
+    read_bytes: usize,
+    unread_bytes: usize,
+    is_done: bool,
+    /// Counts readers: the last one is the one that reads.
+    reader: u64,
+    is_read: bool,
+}
+
+impl Stream {
+    pub fn new(id: u64) -> Self {
+        Self { id, inner: RefCell::default(), changed: Notify::new() }
+    }
+
+    pub fn push(&self, message: &[u8]) {
+        let mut inner = self.inner.borrow_mut();
+        inner.unread_bytes += message.len();
+        inner.events.push_back(Bytes::copy_from_slice(message));
+        drop(inner);
+        self.changed.notify_waiters();
+    }
+
+    /// Nothing more will come.
+    pub fn finish(&self) {
+        self.inner.borrow_mut().is_done = true;
+        self.changed.notify_waiters();
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.inner.borrow().is_done
+    }
+
+    pub fn unread_bytes(&self) -> usize {
+        self.inner.borrow().unread_bytes
+    }
+
+    /// Somebody reads it now.
+    pub fn is_read(&self) -> bool {
+        self.inner.borrow().is_read
+    }
+
+    /// Done, and everything in it was read.
+    pub fn is_over(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner.is_done && inner.unread_bytes == 0
+    }
+
+    /// What came so far, when it is exactly one message and the last: it needs no stream then.
+    pub fn sole(&self) -> Option<Bytes> {
+        let inner = self.inner.borrow();
+        let is_sole = inner.is_done && inner.first == 0 && inner.events.len() == 1;
+        is_sole.then(|| inner.events.front().cloned()).flatten()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.inner.borrow().events.is_empty()
+    }
+
+    /// Waits until something came, or the end.
+    pub async fn begun(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.is_empty() || self.is_done() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Reads from the event after `last`, or from the oldest that nobody read. Who read before reads no more.
+    pub fn reader(self: &std::rc::Rc<Self>, last: Option<u64>) -> Reader {
+        let mut inner = self.inner.borrow_mut();
+        inner.reader += 1;
+        inner.is_read = true;
+        let next = last.map_or(inner.unread, |last| (last + 1).clamp(inner.first, inner.unread));
+        let number = inner.reader;
+        drop(inner);
+        self.changed.notify_waiters();
+        Reader { stream: std::rc::Rc::clone(self), number, next }
+    }
+}
+
+pub struct Reader {
+    stream: std::rc::Rc<Stream>,
+    number: u64,
+    next: u64,
+}
+
+impl Reader {
+    pub fn stream_id(&self) -> u64 {
+        self.stream.id
+    }
+
+    /// The next event and its number; None at the end, or when somebody else reads now.
+    pub async fn next(&mut self) -> Option<(u64, Bytes)> {
+        loop {
+            let changed = self.stream.changed.notified();
+            {
+                let mut inner = self.stream.inner.borrow_mut();
+                if inner.reader != self.number {
+                    return None;
+                }
+                if let Some(event) = inner.take(self.next) {
+                    self.next += 1;
+                    return Some((self.next - 1, event));
+                }
+                if inner.is_done {
+                    return None;
+                }
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut inner = self.stream.inner.borrow_mut();
+        if inner.reader == self.number {
+            inner.is_read = false;
+        }
+    }
+}
+
+impl Inner {
+    fn take(&mut self, number: u64) -> Option<Bytes> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let event = self.events.get(at)?.clone();
+        if number >= self.unread {
+            self.unread = number + 1;
+            self.unread_bytes -= event.len();
+            self.read_bytes += event.len();
+        }
+        while self.read_bytes > KEPT_BYTES && self.first < self.unread {
+            let Some(old) = self.events.pop_front() else { break };
+            self.read_bytes -= old.len();
+            self.first += 1;
+        }
+        Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_comes_back_reads_on_and_the_last_reader_is_the_one() {
+        let stream = Rc::new(Stream::new(1));
+        for text in ["a", "b", "c"] {
+            stream.push(text.as_bytes());
+        }
+        let mut first = stream.reader(None);
+        assert_eq!(first.next().await.unwrap(), (0, Bytes::from("a")));
+        assert_eq!(first.next().await.unwrap().0, 1);
+        // The connection broke after the first event arrived.
+        let mut second = stream.reader(Some(0));
+        assert!(first.next().await.is_none());
+        assert_eq!(second.next().await.unwrap(), (1, Bytes::from("b")));
+        assert_eq!(second.next().await.unwrap().0, 2);
+        assert_eq!(stream.unread_bytes(), 0);
+        stream.finish();
+        assert!(second.next().await.is_none() && stream.is_over());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_was_read_is_kept_within_bounds() {
+        let stream = Rc::new(Stream::new(1));
+        let mut reader = stream.reader(None);
+        for _ in 0..100 {
+            stream.push(&vec![b'x'; 10_000]);
+            reader.next().await.unwrap();
+        }
+        assert!(stream.inner.borrow().events.len() <= KEPT_BYTES / 10_000 + 1);
+        // Who asks for what is gone gets what is left.
+        let mut late = stream.reader(Some(3));
+        assert!(late.next().await.unwrap().0 > 3);
+    }
+}

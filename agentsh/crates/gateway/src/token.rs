@@ -1,0 +1,179 @@
+//! Bearer tokens of an authorization server: JSON Web Tokens, signed with a key of its set.
+
+use std::path::Path;
+
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use serde::Deserialize;
+
+use super::config::OAuth;
+
+/// Clocks may differ by so many seconds.
+const LEEWAY: u64 = 60;
+
+#[derive(Debug, Deserialize)]
+struct Claims {
+    sub: String,
+    #[serde(default)]
+    scope: Option<String>,
+    #[serde(default)]
+    scp: Vec<String>,
+}
+
+/// Why a token opens nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenError {
+    Invalid(String),
+    /// It is good, and not for this.
+    Scope(String),
+}
+
+/// # Errors
+/// A file that cannot be read, or is no set of keys.
+pub fn load(file: &Path) -> Result<JwkSet, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("cannot use the keys {}: {error}", file.display());
+    let bytes = std::fs::read(file).map_err(|error| wrong(&error))?;
+    serde_json::from_slice(&bytes).map_err(|error| wrong(&error))
+}
+
+/// The subject of a token that is for `audience`.
+///
+/// # Errors
+/// A token of somebody else, for somebody else, over, unsigned, signed with a shared secret, or without a scope.
+pub fn check(token: &str, oauth: &OAuth, keys: &JwkSet, audience: &str) -> Result<String, TokenError> {
+    let invalid = |why: &str| TokenError::Invalid(format!("the token is not valid: {why}"));
+    let header = decode_header(token).map_err(|error| invalid(&error.to_string()))?;
+    let key = match &header.kid {
+        Some(kid) => keys.find(kid),
+        // Without a name only where there is no choice.
+        None => keys.keys.first().filter(|_| keys.keys.len() == 1),
+    };
+    let key = key.ok_or_else(|| invalid("it is signed with a key that is not in the set"))?;
+    let algorithm = algorithm(key, header.alg).ok_or_else(|| invalid("its algorithm is not the key's"))?;
+    let verifier = DecodingKey::from_jwk(key).map_err(|error| invalid(&error.to_string()))?;
+    let mut validation = Validation::new(algorithm);
+    validation.leeway = LEEWAY;
+    validation.validate_nbf = true;
+    validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+    validation.set_issuer(&[&oauth.issuer]);
+    validation.set_audience(&[oauth.audience.as_deref().unwrap_or(audience)]);
+    let claims: Claims =
+        decode(token, &verifier, &validation).map_err(|error| invalid(&error.to_string()))?.claims;
+    let has = |wanted: &String| {
+        claims.scope.as_deref().unwrap_or_default().split(' ').any(|scope| scope == wanted)
+            || claims.scp.contains(wanted)
+    };
+    match oauth.scopes.iter().find(|wanted| !has(wanted)) {
+        Some(lacking) => Err(TokenError::Scope(format!("the token lacks the scope '{lacking}'"))),
+        None => Ok(claims.sub),
+    }
+}
+
+/// What the token says it is signed with, when a key of this kind can have done it. The key decides, not the token: a
+/// public key must never be taken for a shared secret.
+fn algorithm(key: &Jwk, said: Algorithm) -> Option<Algorithm> {
+    use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
+    let can = match &key.algorithm {
+        AlgorithmParameters::RSA(_) => {
+            matches!(said, RS256 | RS384 | RS512 | PS256 | PS384 | PS512)
+        }
+        AlgorithmParameters::EllipticCurve(_) => matches!(said, ES256 | ES384),
+        AlgorithmParameters::OctetKeyPair(_) => matches!(said, EdDSA),
+        AlgorithmParameters::OctetKey(_) => false,
+    };
+    let named = key.common.key_algorithm.map(|named| named.to_string());
+    let agrees = named.is_none_or(|named| named == format!("{said:?}"));
+    (can && agrees).then_some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use jsonwebtoken::{EncodingKey, Header, encode};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const HERE: &str = "https://mcp.example.com/mcp/fs";
+
+    struct Issuer {
+        key: rcgen::KeyPair,
+        set: JwkSet,
+        oauth: OAuth,
+    }
+
+    fn issuer() -> Issuer {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let point = key.public_key_raw();
+        let part = |range: std::ops::Range<usize>| URL_SAFE_NO_PAD.encode(&point[range]);
+        let set = json!({"keys": [{"kty": "EC", "crv": "P-256", "kid": "k", "alg": "ES256",
+            "x": part(1..33), "y": part(33..65)}]});
+        let oauth = OAuth {
+            issuer: "https://login.example.com".into(),
+            audience: None,
+            jwks: "jwks.json".into(),
+            scopes: vec!["mcp".into()],
+        };
+        Issuer { key, set: serde_json::from_value(set).unwrap(), oauth }
+    }
+
+    fn claims() -> Value {
+        let exp = jiff::Timestamp::now().as_second() + 600;
+        json!({"sub": "ann", "iss": "https://login.example.com", "aud": HERE, "exp": exp, "scope": "a mcp"})
+    }
+
+    impl Issuer {
+        fn sign(&self, claims: &Value) -> String {
+            let header = Header { kid: Some("k".into()), ..Header::new(Algorithm::ES256) };
+            encode(&header, claims, &EncodingKey::from_ec_der(&self.key.serialize_der())).unwrap()
+        }
+
+        fn check(&self, token: &str) -> Result<String, TokenError> {
+            check(token, &self.oauth, &self.set, HERE)
+        }
+    }
+
+    #[test]
+    fn a_token_for_here_and_now_is_good() {
+        let issuer = issuer();
+        assert_eq!(issuer.check(&issuer.sign(&claims())), Ok("ann".to_owned()));
+        let mut listed = claims();
+        listed["scope"] = Value::Null;
+        listed["scp"] = json!(["mcp"]);
+        assert_eq!(issuer.check(&issuer.sign(&listed)), Ok("ann".to_owned()));
+    }
+
+    #[test]
+    fn any_other_is_not() {
+        let issuer = issuer();
+        for (name, value) in [
+            ("iss", json!("https://evil.example.com")),
+            ("aud", json!("https://mcp.example.com/mcp/other")),
+            ("exp", json!(1_000_000)),
+            ("nbf", json!(99_999_999_999_u64)),
+            ("exp", Value::Null),
+        ] {
+            let mut wrong = claims();
+            wrong[name] = value;
+            assert!(matches!(issuer.check(&issuer.sign(&wrong)), Err(TokenError::Invalid(_))), "{name}");
+        }
+        let mut narrow = claims();
+        narrow["scope"] = json!("a b");
+        assert!(matches!(issuer.check(&issuer.sign(&narrow)), Err(TokenError::Scope(_))));
+        // Another's key, and the public key as a shared secret.
+        assert!(issuer.check(&super::tests::issuer().sign(&claims())).is_err());
+        let secret = EncodingKey::from_secret(issuer.key.public_key_raw());
+        let header = Header { kid: Some("k".into()), ..Header::new(Algorithm::HS256) };
+        assert!(issuer.check(&encode(&header, &claims(), &secret).unwrap()).is_err());
+        let none = format!(
+            "{}.{}.",
+            URL_SAFE_NO_PAD.encode(r#"{"alg":"none","kid":"k"}"#),
+            URL_SAFE_NO_PAD.encode(claims().to_string())
+        );
+        assert!(issuer.check(&none).is_err());
+        assert!(issuer.check("").is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! `agentsh gateway`: MCP servers over HTTP for clients on other machines, and the keys that let them in.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use jiff::{Span, Timestamp};
+use serde_json::json;
+
+use crate::gateway::config::Config;
+use crate::gateway::keys::{Key, Keys};
+use crate::session::gateway;
+use crate::session::run::exit_code_of;
+
+use super::fail;
+use super::output::{self, Failure, NO, OK, finish};
+use super::run::Network;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  agentsh gateway keys --config gateway.yaml create laptop --endpoint github --days 90
+  agentsh gateway --config gateway.yaml")]
+pub struct GatewayArgs {
+    /// What to serve, and where
+    #[arg(long, value_name = "FILE", global = true, default_value = "gateway.yaml")]
+    config: PathBuf,
+    /// How connections of local servers are policed
+    #[arg(long, value_enum, default_value = "auto")]
+    network: Network,
+    /// Start even if a layer of protection cannot be had here
+    #[arg(long)]
+    allow_degraded: bool,
+    #[command(subcommand)]
+    verb: Option<GatewayVerb>,
+}
+
+#[derive(Debug, Subcommand)]
+enum GatewayVerb {
+    /// Make, list and revoke keys of clients
+    Keys {
+        #[command(subcommand)]
+        verb: KeysVerb,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum KeysVerb {
+    /// Make a key and print it: the only time that it can be seen
+    Create {
+        /// As the record and the list call it
+        name: String,
+        /// The key opens this endpoint alone; may be repeated
+        #[arg(long, value_name = "ID")]
+        endpoint: Vec<String>,
+        /// The key ends after so many days
+        #[arg(long, value_name = "N")]
+        days: Option<u32>,
+    },
+    /// Keys that were made, without the keys themselves
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Close a key for ever. A running gateway takes it up at SIGHUP
+    Revoke { name: String },
+}
+
+pub async fn run(args: GatewayArgs) -> u8 {
+    if let Some(GatewayVerb::Keys { verb }) = args.verb {
+        return keys(&args.config, verb, &mut anstream::stdout(), &mut anstream::stderr());
+    }
+    let request = gateway::Request {
+        config: args.config,
+        backend: args.network.into(),
+        allow_degraded: args.allow_degraded,
+    };
+    match gateway::run(request).await {
+        Ok(code) => code,
+        Err(error) => {
+            fail(&error.to_string());
+            exit_code_of(&error)
+        }
+    }
+}
+
+fn keys(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write, errors: &mut impl Write) -> u8 {
+    finish(change(config, verb, out), errors)
+}
+
+fn change(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write) -> Result<u8, Failure> {
+    let config = Config::load(config).map_err(|error| Failure::Usage(error.to_string()))?;
+    let file = config.keys_file();
+    let wrong = |error: std::io::Error| Failure::Usage(format!("{}: {error}", file.display()));
+    let mut keys = Keys::load(&file).map_err(wrong)?;
+    let now = Timestamp::now();
+    match verb {
+        KeysVerb::Create { name, endpoint, days } => {
+            for id in &endpoint {
+                if !config.endpoints.iter().any(|known| known.id == *id) {
+                    return Err(Failure::Usage(format!("there is no endpoint '{id}' in the configuration")));
+                }
+            }
+            let expires = days.map(|days| now.checked_add(Span::new().hours(i64::from(days) * 24)));
+            let expires = expires.transpose().map_err(|error| Failure::Usage(error.to_string()))?;
+            let key = Key { name, endpoints: endpoint, created: now, expires, revoked: None };
+            let text = keys.create(key, now).map_err(wrong)?;
+            keys.save(&file).map_err(wrong)?;
+            writeln!(out, "{text}")?;
+            Ok(OK)
+        }
+        KeysVerb::List { json: true } => {
+            let list: Vec<_> = keys
+                .keys
+                .values()
+                .map(|key| json!({"name": key.name, "endpoints": key.endpoints, "created": key.created, "expires": key.expires, "revoked": key.revoked}))
+                .collect();
+            output::json(out, &json!(list))?;
+            Ok(OK)
+        }
+        KeysVerb::List { json: false } => {
+            if keys.keys.is_empty() {
+                writeln!(out, "no keys yet: `agentsh gateway keys create NAME` makes one")?;
+            }
+            for key in keys.keys.values() {
+                let state = match key.state(now) {
+                    Ok(()) => "open".to_owned(),
+                    Err(why) => why.to_string().trim_start_matches("the key ").to_owned(),
+                };
+                let opens = if key.endpoints.is_empty() { "all endpoints".to_owned() } else { key.endpoints.join(", ") };
+                writeln!(out, "{}: {opens}; {state}", key.name)?;
+            }
+            Ok(OK)
+        }
+        KeysVerb::Revoke { name } => {
+            if keys.revoke(&name, now) == 0 {
+                writeln!(out, "no open key is called '{name}'")?;
+                return Ok(NO);
+            }
+            keys.save(&file).map_err(wrong)?;
+            writeln!(out, "revoked; a running gateway takes it up at SIGHUP")?;
+            Ok(OK)
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! `agentsh gateway`: servers for clients on other machines. Every client session has a connection of its own with its
+//! server, judged and recorded as any; what the HTTP side refuses before that is on record too.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use tokio::io::DuplexStream;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::agent::expand;
+use crate::gateway::config::{Config, Endpoint};
+use crate::gateway::{Connector, Gateway, Refusal};
+use crate::store::{Event, escape};
+use crate::types::{RuleRef, ServerId};
+
+use super::bridges::{self, Bridges};
+use super::context::Context;
+use super::network::Backend;
+use super::places::Repeats;
+use super::remote::{self, Remote};
+use super::run::RunError;
+use super::server::{Declaration, ErrorOutput, Server};
+use super::{Opening, Session, SessionError};
+
+/// Bytes that the HTTP side and the proxy may be ahead of each other.
+const AHEAD: usize = 256 << 10;
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub config: PathBuf,
+    pub backend: Backend,
+    pub allow_degraded: bool,
+}
+
+/// Serves until SIGTERM or SIGINT; SIGHUP reads the configuration anew. Must be called inside a `LocalSet`.
+///
+/// # Errors
+/// A configuration that cannot be used, or a session that cannot be opened.
+pub async fn run(request: Request) -> Result<u8, RunError> {
+    let refused = |error: &dyn std::fmt::Display| RunError::Refused(error.to_string());
+    let config = Config::load(&request.config).map_err(|error| refused(&error))?;
+    let (context, project_shown) = Context::find_for_server().map_err(SessionError::from)?;
+    let session = Session::open(
+        context,
+        Opening {
+            verb: "gateway",
+            command: &["--config".to_owned(), request.config.display().to_string()],
+            agent: "generic",
+            policy: config.policy.clone(),
+            flags: crate::policy::Flags::default(),
+            backend: request.backend,
+            allow_degraded: request.allow_degraded,
+            project_shown,
+            hold_messages: false,
+        },
+    )
+    .await?;
+    let session = Rc::new(session);
+    session.neighbours.set(config.endpoints.len() > 1);
+    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
+    let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;
+    let file = request.config.display().to_string();
+    let carrier = Rc::new(Carrier { session: Rc::clone(&session), bridges: Rc::new(bridges), file, refusals: RefCell::default() });
+    let gateway = Gateway::new(config, Rc::clone(&carrier) as Rc<dyn Connector>).map_err(|error| refused(&error))?;
+    let listener = gateway.bind().await.map_err(|error| refused(&error))?;
+    if let Ok(address) = listener.local_addr() {
+        session.note(&format!("gateway: listening on {address}, {} endpoints", gateway.config().endpoints.len()));
+    }
+    let signals = signals(&gateway, &session, &request.config)?;
+    gateway.serve(listener).await;
+    signals.abort();
+    carrier.finish();
+    session.close(0).await?;
+    Ok(0)
+}
+
+/// What signals ask for, until the task is aborted.
+fn signals(
+    gateway: &Rc<Gateway>,
+    session: &Rc<Session>,
+    file: &Path,
+) -> Result<tokio::task::JoinHandle<()>, RunError> {
+    let listen = |kind| signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source });
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut hang_up = listen(SignalKind::hangup())?;
+    let (gateway, session, file) = (Rc::clone(gateway), Rc::clone(session), file.to_owned());
+    Ok(tokio::task::spawn_local(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => break,
+                _ = terminate.recv() => break,
+                _ = hang_up.recv() => {
+                    let read = Config::load(&file).map_err(|error| error.to_string());
+                    let done = read.and_then(|config| gateway.reload(config).map_err(|error| error.to_string()));
+                    session.note(&match done {
+                        Ok(()) => "gateway: the configuration was read anew".to_owned(),
+                        Err(why) => format!("gateway: the configuration stays as it was: {}", escape::line(&why)),
+                    });
+                }
+            }
+        }
+        gateway.drain();
+    }))
+}
+
+/// Puts clients before the session's proxy.
+struct Carrier {
+    session: Rc<Session>,
+    bridges: Rc<Bridges>,
+    file: String,
+    /// By endpoint and code: anybody on the network can cause them without end.
+    refusals: RefCell<BTreeMap<(String, &'static str), Repeats>>,
+}
+
+impl Connector for Carrier {
+    fn connect(&self, endpoint: &Endpoint, who: &str) -> DuplexStream {
+        let (ours, theirs) = tokio::io::duplex(AHEAD);
+        let (input, output) = tokio::io::split(theirs);
+        let (bridges, session) = (Rc::clone(&self.bridges), Rc::clone(&self.session));
+        let id = ServerId(endpoint.id.clone());
+        let place = Some(format!("{}, for key '{who}'", self.file));
+        match (&endpoint.url, &endpoint.command) {
+            (Some(url), _) => {
+                let lines = endpoint.headers.iter().map(|(name, value)| format!("{name}: {value}"));
+                let headers = lines.map(|line| remote::header(&line, &session.context.env)).collect();
+                let declaration =
+                    remote::Declaration { id: id.clone(), url: url.clone(), headers, users_word: true, place };
+                tokio::task::spawn_local(async move {
+                    let server = Remote::new(session, declaration);
+                    bridges.proxy(input, output, server, id, bridges::HTTP).await;
+                });
+            }
+            (None, command) => {
+                let env = &session.context.env;
+                let filled = |(name, value): (&String, &String)| {
+                    Some((name.clone(), expand::filled(value, env).ok()?))
+                };
+                let declaration = Declaration {
+                    id: id.clone(),
+                    command: command.clone().unwrap_or_default(),
+                    args: endpoint.args.clone(),
+                    env: endpoint.env.iter().filter_map(filled).collect(),
+                    cwd: endpoint.cwd.clone(),
+                    users_word: true,
+                    agreed: false,
+                    place,
+                };
+                tokio::task::spawn_local(async move {
+                    let server = Server::new(session, declaration, ErrorOutput::Shown);
+                    bridges.proxy(input, output, server, id, bridges::STDIO).await;
+                });
+            }
+        }
+        ours
+    }
+
+    fn refused(&self, endpoint: &str, who: &str, peer: IpAddr, refusal: &Refusal) {
+        let mut refusals = self.refusals.borrow_mut();
+        let Some(count) = refusals.entry((endpoint.to_owned(), refusal.code)).or_default().due() else { return };
+        let times = if count > 1 { format!(" ({count} times, last)") } else { String::new() };
+        let who = if who.is_empty() { String::new() } else { format!(", key '{who}'") };
+        self.record(endpoint, refusal.code, format!("{}: from {peer}{who}{times}", refusal.why));
+    }
+}
+
+impl Carrier {
+    fn record(&self, endpoint: &str, code: &str, detail: String) {
+        self.session.journal.record(Event::McpServerRefused {
+            server_id: ServerId(endpoint.to_owned()),
+            reason: code.to_ascii_lowercase().replace('_', "-"),
+            detail,
+            rule: RuleRef::default_rule("gateway"),
+        });
+    }
+
+    /// Writes down what was counted since.
+    fn finish(&self) {
+        for ((endpoint, code), repeats) in self.refusals.take() {
+            let Some(rest) = repeats.rest() else { continue };
+            self.record(&endpoint, code, format!("{rest} further requests"));
+        }
+    }
+}
