@@ -48,7 +48,8 @@ impl Gateway {
     fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        let mut head =
+            format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         let names: Vec<String> = headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
         for (name, value) in [("Host", "localhost"), ("Content-Type", "application/json")] {
             if !names.contains(&name.to_ascii_lowercase()) {
@@ -69,7 +70,8 @@ impl Gateway {
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let head = head.to_ascii_lowercase();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let body = if head.contains("transfer-encoding: chunked") { unchunked(body) } else { body.to_owned() };
+        let body =
+            if head.contains("transfer-encoding: chunked") { unchunked(body) } else { body.to_owned() };
         Answer { status, headers: head, body }
     }
 
@@ -145,7 +147,10 @@ fn call(id: u64, tool: &str, arguments: Value) -> Value {
 /// The fixture server at `/mcp/fs`.
 fn file(place: &Place, more: &str) -> String {
     let server = place.program("fixture_server");
-    format!("listen: 127.0.0.1:0\nendpoints: [{{id: fs, command: {}, env: {{WHO: gate}}}}]\n{more}", server.display())
+    format!(
+        "listen: 127.0.0.1:0\nendpoints: [{{id: fs, command: {}, env: {{WHO: gate}}}}]\n{more}",
+        server.display()
+    )
 }
 
 const OPEN: &str = "auth: {open: true}\n";
@@ -159,13 +164,15 @@ fn a_sandboxed_server_is_served_and_every_session_is_its_own() {
         let two = gateway.shake_hands("/mcp/fs", &[]);
         assert_ne!(one, two);
         let session = ("Mcp-Session-Id", one.as_str());
-        let listed = gateway.post("/mcp/fs", &[session], &json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
+        let listed =
+            gateway.post("/mcp/fs", &[session], &json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
         assert!(listed.last()["result"]["tools"].as_array().unwrap().len() > 10, "{}", listed.body);
         let env = gateway.post("/mcp/fs", &[session], &call(2, "env", json!({"name": "WHO"})));
         assert_eq!(env.last()["result"]["content"][0]["text"], "gate", "{mode:?}");
         assert!(env.header("x-agentsh-log-id").is_some());
         // The same id at the same time in two sessions.
-        let other = gateway.post("/mcp/fs", &[("Mcp-Session-Id", &two)], &call(2, "echo", json!({"text": "two"})));
+        let other =
+            gateway.post("/mcp/fs", &[("Mcp-Session-Id", &two)], &call(2, "echo", json!({"text": "two"})));
         assert_eq!(other.last()["result"]["content"][0]["text"], "two");
         assert_eq!(gateway.ask("DELETE", "/mcp/fs", &[session], "").status, 204);
         assert_eq!(gateway.post("/mcp/fs", &[session], &call(3, "echo", json!({}))).status, 404);
@@ -209,7 +216,9 @@ fn keys_open_their_endpoints_and_sessions_are_bound_to_them() {
     };
     let laptop = keys(&["create", "laptop", "--endpoint", "fs"]).expect_code(0).stdout.trim().to_owned();
     let other = keys(&["create", "other"]).expect_code(0).stdout.trim().to_owned();
-    assert!(keys(&["create", "x", "--endpoint", "nope"]).expect_code(2).stderr.contains("no endpoint 'nope'"));
+    assert!(
+        keys(&["create", "x", "--endpoint", "nope"]).expect_code(2).stderr.contains("no endpoint 'nope'")
+    );
     let gateway = Gateway::start(&place, &file(&place, ""));
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}});
     let refused = gateway.post("/mcp/fs", &[], &hello);
@@ -277,13 +286,17 @@ fn without_sessions_two_clients_with_one_id_hear_their_own() {
             let ask = &ask;
             scope.spawn(move || {
                 let answer = ask(text).last();
-                assert_eq!((&answer["id"], &answer["result"]["content"][0]["text"]), (&json!(7), &json!(text)));
+                assert_eq!(
+                    (&answer["id"], &answer["result"]["content"][0]["text"]),
+                    (&json!(7), &json!(text))
+                );
             });
         }
     });
     let mut message = call(7, "echo", json!({}));
     message["params"]["_meta"] = meta;
-    let headers = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/list"), ("Mcp-Name", "echo")];
+    let headers =
+        [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/list"), ("Mcp-Name", "echo")];
     let answer = gateway.post("/mcp/fs", &headers, &message);
     assert_eq!((answer.status, answer.last()["error"]["code"].as_i64()), (400, Some(-32020)));
 }
@@ -295,7 +308,9 @@ fn a_remote_server_gets_its_credentials_from_the_gateway_alone() {
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| {
             let id = asked.message()["id"].clone();
-            Reply::json(json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "far"}]}}))
+            Reply::json(
+                json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "far"}]}}),
+            )
         })
     });
     let text = format!(

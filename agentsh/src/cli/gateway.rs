@@ -126,7 +126,11 @@ fn change(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write) -> Res
                     Ok(()) => "open".to_owned(),
                     Err(why) => why.to_string().trim_start_matches("the key ").to_owned(),
                 };
-                let opens = if key.endpoints.is_empty() { "all endpoints".to_owned() } else { key.endpoints.join(", ") };
+                let opens = if key.endpoints.is_empty() {
+                    "all endpoints".to_owned()
+                } else {
+                    key.endpoints.join(", ")
+                };
                 writeln!(out, "{}: {opens}; {state}", key.name)?;
             }
             Ok(OK)

@@ -63,11 +63,20 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
     let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;
     let file = request.config.display().to_string();
-    let carrier = Rc::new(Carrier { session: Rc::clone(&session), bridges: Rc::new(bridges), file, refusals: RefCell::default() });
-    let gateway = Gateway::new(config, Rc::clone(&carrier) as Rc<dyn Connector>).map_err(|error| refused(&error))?;
+    let carrier = Rc::new(Carrier {
+        session: Rc::clone(&session),
+        bridges: Rc::new(bridges),
+        file,
+        refusals: RefCell::default(),
+    });
+    let gateway =
+        Gateway::new(config, Rc::clone(&carrier) as Rc<dyn Connector>).map_err(|error| refused(&error))?;
     let listener = gateway.bind().await.map_err(|error| refused(&error))?;
     if let Ok(address) = listener.local_addr() {
-        session.note(&format!("gateway: listening on {address}, {} endpoints", gateway.config().endpoints.len()));
+        session.note(&format!(
+            "gateway: listening on {address}, {} endpoints",
+            gateway.config().endpoints.len()
+        ));
     }
     let signals = signals(&gateway, &session, &request.config)?;
     gateway.serve(listener).await;
@@ -127,8 +136,13 @@ impl Connector for Carrier {
             (Some(url), _) => {
                 let lines = endpoint.headers.iter().map(|(name, value)| format!("{name}: {value}"));
                 let headers = lines.map(|line| remote::header(&line, &session.context.env)).collect();
-                let declaration =
-                    remote::Declaration { id: id.clone(), url: url.clone(), headers, users_word: true, place };
+                let declaration = remote::Declaration {
+                    id: id.clone(),
+                    url: url.clone(),
+                    headers,
+                    users_word: true,
+                    place,
+                };
                 tokio::task::spawn_local(async move {
                     let server = Remote::new(session, declaration);
                     bridges.proxy(input, output, server, id, bridges::HTTP).await;
@@ -160,7 +174,9 @@ impl Connector for Carrier {
 
     fn refused(&self, endpoint: &str, who: &str, peer: IpAddr, refusal: &Refusal) {
         let mut refusals = self.refusals.borrow_mut();
-        let Some(count) = refusals.entry((endpoint.to_owned(), refusal.code)).or_default().due() else { return };
+        let Some(count) = refusals.entry((endpoint.to_owned(), refusal.code)).or_default().due() else {
+            return;
+        };
         let times = if count > 1 { format!(" ({count} times, last)") } else { String::new() };
         let who = if who.is_empty() { String::new() } else { format!(", key '{who}'") };
         self.record(endpoint, refusal.code, format!("{}: from {peer}{who}{times}", refusal.why));

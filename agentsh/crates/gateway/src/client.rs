@@ -197,8 +197,11 @@ impl Client {
     fn forget_old(&self) {
         const KEPT: usize = 16;
         let mut streams = self.streams.borrow_mut();
-        let over: Vec<u64> =
-            streams.values().filter(|stream| stream.id != GENERAL && stream.is_over()).map(|stream| stream.id).collect();
+        let over: Vec<u64> = streams
+            .values()
+            .filter(|stream| stream.id != GENERAL && stream.is_over())
+            .map(|stream| stream.id)
+            .collect();
         for id in over.iter().rev().skip(KEPT) {
             streams.remove(id);
         }

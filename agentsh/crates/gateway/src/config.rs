@@ -230,7 +230,11 @@ impl Config {
         let mut seen = std::collections::BTreeSet::new();
         self.endpoints.iter().try_for_each(|endpoint| {
             endpoint.check()?;
-            if seen.insert(&endpoint.id) { Ok(()) } else { Err(format!("two endpoints are called '{}'", endpoint.id)) }
+            if seen.insert(&endpoint.id) {
+                Ok(())
+            } else {
+                Err(format!("two endpoints are called '{}'", endpoint.id))
+            }
         })
     }
 }
@@ -238,8 +242,9 @@ impl Config {
 impl Endpoint {
     fn check(&self) -> Result<(), String> {
         let Self { id, .. } = self;
-        let is_plain =
-            |id: &str| id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+        let is_plain = |id: &str| {
+            id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        };
         if id.is_empty() || id.len() > MAX_ID_BYTES || !is_plain(id) || id.starts_with('.') {
             return Err(format!(
                 "'{}' is no name of an endpoint: letters, digits, `-`, `_` and `.`, at most {MAX_ID_BYTES}",
@@ -283,7 +288,10 @@ mod tests {
             ("endpoints: [{id: ../a, command: b}]", "no name of an endpoint"),
             ("endpoints: [{id: a, command: b}, {id: a, command: c}]", "two endpoints"),
             ("endpoints: [{id: a, command: b}]\nlisten: 0.0.0.0:80", "in the clear"),
-            ("endpoints: [{id: a, command: b}]\nlisten: 0.0.0.0:80\nbehind_proxy: true\nauth: {open: true}", "lets everybody in"),
+            (
+                "endpoints: [{id: a, command: b}]\nlisten: 0.0.0.0:80\nbehind_proxy: true\nauth: {open: true}",
+                "lets everybody in",
+            ),
             ("endpoints: [{id: a, command: b}]\nlissten: 1", "lissten"),
             ("endpoints: [{id: a, command: b}]\nlimits: {sesions: 1}", "sesions"),
         ] {

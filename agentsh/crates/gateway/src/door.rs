@@ -65,7 +65,9 @@ impl Door {
     ) -> Result<Admitted, Refusal> {
         check_origin(config, headers)?;
         let admitted = authenticate(config, (keys, signers), endpoint, headers)?;
-        if !config.allow_from.is_empty() && !config.allow_from.iter().any(|net| net.contains(&peer.to_canonical())) {
+        if !config.allow_from.is_empty()
+            && !config.allow_from.iter().any(|net| net.contains(&peer.to_canonical()))
+        {
             let why = "connections from this network are not allowed";
             return Err(Refusal::new("BLOCKED_IP_WHITELIST", StatusCode::FORBIDDEN, why));
         }
@@ -106,11 +108,14 @@ pub fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), Refusal>
     let refuse = |why: &str| Err(Refusal::new("BLOCKED_ORIGIN", StatusCode::FORBIDDEN, why));
     let Some(host) = headers.get(HOST) else { return refuse("the request names no host") };
     if !host.to_str().is_ok_and(|host| is_own_host(config, host)) {
-        return refuse("this server is not called by that name; `hosts` in its configuration lists its names");
+        return refuse(
+            "this server is not called by that name; `hosts` in its configuration lists its names",
+        );
     }
     if let Some(origin) = headers.get(ORIGIN) {
-        let is_listed =
-            origin.to_str().is_ok_and(|origin| config.origins.iter().any(|own| own.eq_ignore_ascii_case(origin)));
+        let is_listed = origin
+            .to_str()
+            .is_ok_and(|origin| config.origins.iter().any(|own| own.eq_ignore_ascii_case(origin)));
         let is_own = origin.to_str().is_ok_and(|origin| is_own_origin(config, origin));
         if !is_listed && !is_own {
             return refuse("pages of this origin may not ask; `origins` in the configuration lists who may");
@@ -124,12 +129,15 @@ pub fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), Refusal>
 fn is_own_host(config: &Config, host: &str) -> bool {
     let name = host_name(host);
     let is_local = name.eq_ignore_ascii_case("localhost")
-        || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| {
-            address.is_loopback() || address == config.listen.ip()
-        });
-    let public = config.public_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, rest)| {
-        host_name(rest.split('/').next().unwrap_or_default())
-    });
+        || name
+            .trim_matches(['[', ']'])
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback() || address == config.listen.ip());
+    let public = config
+        .public_url
+        .as_deref()
+        .and_then(|url| url.split_once("://"))
+        .map(|(_, rest)| host_name(rest.split('/').next().unwrap_or_default()));
     is_local
         || config.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
         || public.is_some_and(|own| own.eq_ignore_ascii_case(name))
@@ -224,7 +232,8 @@ mod tests {
 
     #[test]
     fn pages_of_others_and_other_names_do_not_come_in() {
-        let config = config("auth: {open: true}\norigins: ['https://app.example.com']\nhosts: [mcp.example.com]");
+        let config =
+            config("auth: {open: true}\norigins: ['https://app.example.com']\nhosts: [mcp.example.com]");
         let none = Keys::default();
         for good in [
             vec![("host", "localhost:8808")],
@@ -269,7 +278,10 @@ mod tests {
         assert!(admit(&config, &keys, &[host, ("x-api-key", &own)]).is_ok());
         assert_eq!(admit(&config, &keys, &[host, ("authorization", &bearer(&other))]), Err("BLOCKED_AUTH"));
         assert_eq!(admit(&config, &keys, &[host, ("authorization", "Bearer agw_1")]), Err("BLOCKED_AUTH"));
-        assert_eq!(admit(&config, &keys, &[host, ("authorization", &format!("Basic {own}"))]), Err("BLOCKED_AUTH"));
+        assert_eq!(
+            admit(&config, &keys, &[host, ("authorization", &format!("Basic {own}"))]),
+            Err("BLOCKED_AUTH")
+        );
         assert_eq!(admit(&config, &keys, &[host]), Err("BLOCKED_AUTH"));
     }
 
@@ -279,7 +291,8 @@ mod tests {
         let door = Door::default();
         let ask = |peer: &str| {
             let peer = peer.parse().unwrap();
-            let answer = door.admit(&config, &Keys::default(), None, "fs", peer, &headers(&[("host", "localhost")]));
+            let answer =
+                door.admit(&config, &Keys::default(), None, "fs", peer, &headers(&[("host", "localhost")]));
             answer.map(|_| ()).map_err(|refusal| (refusal.code, refusal.retry_after.is_some()))
         };
         assert_eq!(ask("192.0.2.1"), Err(("BLOCKED_IP_WHITELIST", false)));

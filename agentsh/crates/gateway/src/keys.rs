@@ -153,7 +153,13 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> Key {
-        Key { name: name.into(), endpoints: vec!["fs".into()], created: Timestamp::UNIX_EPOCH, expires: None, revoked: None }
+        Key {
+            name: name.into(),
+            endpoints: vec!["fs".into()],
+            created: Timestamp::UNIX_EPOCH,
+            expires: None,
+            revoked: None,
+        }
     }
 
     #[test]
@@ -169,7 +175,9 @@ mod tests {
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(!text.contains(&laptop) && text.contains("laptop"));
         let mut keys = Keys::load(&file).unwrap();
-        assert!(keys.find(&laptop, now).unwrap().1.opens("fs") && !keys.find(&laptop, now).unwrap().1.opens("gh"));
+        assert!(
+            keys.find(&laptop, now).unwrap().1.opens("fs") && !keys.find(&laptop, now).unwrap().1.opens("gh")
+        );
         assert_eq!(keys.find(&ci, later).unwrap_err(), KeyError::Expired);
         assert_eq!(keys.find("agw_0", now).unwrap_err(), KeyError::Unknown);
         assert_eq!(keys.revoke("laptop", now), 1);

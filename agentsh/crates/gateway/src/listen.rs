@@ -123,7 +123,8 @@ pub fn events(mut reader: Reader, shown: Shown, serving: Serving, abandoned: Opt
 /// RFC 9728: which authorization server gives tokens for an endpoint.
 pub fn resource_metadata(config: &Config, path: &str) -> Answer {
     let Some(oauth) = &config.auth.oauth else { return reply::empty(StatusCode::NOT_FOUND) };
-    let known = path.is_empty() || config.endpoints.iter().any(|endpoint| path == format!("/mcp/{}", endpoint.id));
+    let known =
+        path.is_empty() || config.endpoints.iter().any(|endpoint| path == format!("/mcp/{}", endpoint.id));
     if !known {
         return reply::empty(StatusCode::NOT_FOUND);
     }
@@ -138,7 +139,9 @@ pub fn resource_metadata(config: &Config, path: &str) -> Answer {
 
 /// What a client without a key is told about getting one.
 pub fn challenge(config: &Config, endpoint: &str) -> Option<HeaderValue> {
-    let Some(_) = &config.auth.oauth else { return Some(HeaderValue::from_static("Bearer realm=\"agentsh\"")) };
+    let Some(_) = &config.auth.oauth else {
+        return Some(HeaderValue::from_static("Bearer realm=\"agentsh\""));
+    };
     let text = format!(
         "Bearer realm=\"agentsh\", resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp/{endpoint}\"",
         config.base()

@@ -114,7 +114,9 @@ impl Incoming {
             let Some(wanted) = wanted else { continue };
             match header(headers, name).map(unfolded) {
                 Some(Some(found)) if found == wanted => {}
-                Some(_) => return Err(mismatch(format!("the header {name} does not say what the body says"))),
+                Some(_) => {
+                    return Err(mismatch(format!("the header {name} does not say what the body says")));
+                }
                 None => return Err(mismatch(format!("the header {name} is missing"))),
             }
         }
@@ -156,7 +158,8 @@ impl Outgoing {
                 token.map_or(Self::Other, |token| Self::Progress(token.key))
             }
             Ok(Message::Notification { params: Some(params), .. }) => {
-                let own = params.member("_meta").and_then(|meta| Id::from_json(meta.member(SUBSCRIPTION)?).ok());
+                let own =
+                    params.member("_meta").and_then(|meta| Id::from_json(meta.member(SUBSCRIPTION)?).ok());
                 own.map_or(Self::Other, |id| Self::Subscription(id.key))
             }
             _ => Self::Other,

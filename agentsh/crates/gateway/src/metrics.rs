@@ -61,7 +61,12 @@ impl Metrics {
                 "agentsh_gateway_requests_total{{endpoint=\"{endpoint}\",status=\"{status}\"}} {count}"
             );
         }
-        head(&mut out, "agentsh_gateway_refusals_total", "counter", "Requests that reached no server, by code.");
+        head(
+            &mut out,
+            "agentsh_gateway_refusals_total",
+            "counter",
+            "Requests that reached no server, by code.",
+        );
         for (code, count) in &inner.refusals {
             let _ = writeln!(out, "agentsh_gateway_refusals_total{{code=\"{code}\"}} {count}");
         }

@@ -109,7 +109,10 @@ mod tests {
         let two = names.rename(Incoming::read(ask.as_bytes()).unwrap());
         assert_ne!(one.id().unwrap().key, two.id().unwrap().key);
         let line = String::from_utf8(one.line.clone()).unwrap();
-        assert!(line.contains(r#""id":1,"#) && line.contains(r#""progressToken":1"#) && line.contains("1.50"), "{line}");
+        assert!(
+            line.contains(r#""id":1,"#) && line.contains(r#""progressToken":1"#) && line.contains("1.50"),
+            "{line}"
+        );
         let key = two.id().unwrap().key.clone();
         let answer = br#"{"jsonrpc":"2.0","id":2,"result":{"v":1.0}}"#;
         let restored = names.restore_answer(&key, json::read(answer).unwrap(), answer);

@@ -76,7 +76,13 @@ pub async fn post(
         && !STATEFUL.contains(&version)
     {
         let why = format!("revision not known: {}", version.escape_debug());
-        return reply::refusal(StatusCode::BAD_REQUEST, INVALID_REQUEST, "BLOCKED_MALFORMED", &why, message.id());
+        return reply::refusal(
+            StatusCode::BAD_REQUEST,
+            INVALID_REQUEST,
+            "BLOCKED_MALFORMED",
+            &why,
+            message.id(),
+        );
     }
     let id = header(&parts.headers, "mcp-session-id");
     let client = match id {
@@ -163,7 +169,9 @@ async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
         Ok(stream) => stream,
         Err(error) => {
             let (status, why) = match error {
-                SendError::Ended => (StatusCode::NOT_FOUND, "the session has ended: begin again with `initialize`"),
+                SendError::Ended => {
+                    (StatusCode::NOT_FOUND, "the session has ended: begin again with `initialize`")
+                }
                 SendError::SameId => (StatusCode::BAD_REQUEST, "a request with this id is not answered yet"),
                 SendError::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too many requests wait for an answer"),
             };
@@ -220,7 +228,9 @@ impl Drop for Abandoned {
         );
         let client = Rc::clone(&self.client);
         // The session may have ended meanwhile.
-        tokio::task::spawn_local(async move { let _ = client.send(line.as_bytes()).await; });
+        tokio::task::spawn_local(async move {
+            let _ = client.send(line.as_bytes()).await;
+        });
     }
 }
 
@@ -240,7 +250,8 @@ fn status_of(answer: &[u8], era: Era) -> StatusCode {
     if era == Era::Stateful {
         return StatusCode::OK;
     }
-    let code = json::read(answer).ok().and_then(|tree| tree.member("error")?.member("code")?.to_value().as_i64());
+    let code =
+        json::read(answer).ok().and_then(|tree| tree.member("error")?.member("code")?.to_value().as_i64());
     match code {
         Some(-32601) => StatusCode::NOT_FOUND,
         Some(-32022..=-32020 | -32600 | -32700) => StatusCode::BAD_REQUEST,

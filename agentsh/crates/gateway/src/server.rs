@@ -176,7 +176,11 @@ impl Gateway {
         self.drain.notify_one();
     }
 
-    async fn connection(self: &Rc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin + 'static, peer: IpAddr) {
+    async fn connection(
+        self: &Rc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+        peer: IpAddr,
+    ) {
         let gateway = Rc::clone(self);
         let service = service_fn(move |request| {
             let gateway = Rc::clone(&gateway);
@@ -198,9 +202,11 @@ impl Gateway {
         let mut answer = self.route(request, &path, peer).await;
         let headers = answer.headers_mut();
         for (name, value) in [("x-agentsh-log-id", log), ("x-agentsh-trace-id", trace)] {
-            headers.extend(HeaderValue::from_str(&value).ok().map(|value| {
-                (hyper::header::HeaderName::from_static(name), value)
-            }));
+            headers.extend(
+                HeaderValue::from_str(&value)
+                    .ok()
+                    .map(|value| (hyper::header::HeaderName::from_static(name), value)),
+            );
         }
         let endpoint = path.strip_prefix("/mcp/").filter(|id| self.endpoint(id).is_some()).unwrap_or("");
         self.metrics.answered(endpoint, answer.status().as_u16(), started.elapsed());
@@ -273,7 +279,8 @@ impl Gateway {
     pub(crate) fn session(&self, id: &str, endpoint: &Endpoint, admitted: &Admitted) -> Option<Rc<Client>> {
         let sessions = self.sessions.borrow();
         let client = sessions.get(id)?;
-        let is_own = client.endpoint == endpoint.id && client.subject == admitted.subject && !client.is_ended();
+        let is_own =
+            client.endpoint == endpoint.id && client.subject == admitted.subject && !client.is_ended();
         is_own.then(|| Rc::clone(client))
     }
 
