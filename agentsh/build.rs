@@ -22,6 +22,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=AGENTSH_DYNAMIC");
+    println!("cargo:rustc-env=AGENTSH_VERSION={}", version());
     let target = std::env::var("TARGET").unwrap_or_default();
     let host = std::env::var("HOST").unwrap_or_default();
     if target != "x86_64-unknown-linux-gnu" || host != target || std::env::var_os("AGENTSH_DYNAMIC").is_some()
@@ -39,6 +40,32 @@ fn main() {
     for argument in ["-static-pie".to_owned(), format!("-L{}", out.display())] {
         println!("cargo:rustc-link-arg-bin=agentsh={argument}");
     }
+}
+
+/// With the commit it was built from. A development build has none: it would be wrong after the next one.
+fn version() -> String {
+    let version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    println!("cargo:rerun-if-env-changed=AGENTSH_COMMIT");
+    if std::env::var("PROFILE").as_deref() != Ok("release") {
+        return format!("{version} (development build)");
+    }
+    let given = std::env::var("AGENTSH_COMMIT").ok().filter(|commit| !commit.is_empty());
+    match given.or_else(|| git(&["rev-parse", "--short=12", "HEAD"])) {
+        Some(commit) => {
+            if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+                println!("cargo:rerun-if-changed={log}");
+            }
+            format!("{version} ({commit})")
+        }
+        None => version,
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "git is asked at build time, where no sandbox is")]
+fn git(words: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(words).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (output.status.success() && !text.is_empty()).then_some(text)
 }
 
 fn link_scripts(out: &Path) -> Option<()> {

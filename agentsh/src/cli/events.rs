@@ -90,7 +90,7 @@ mod tests {
         let result = verify(&context, json, &mut out).await;
         let status = finish(result, &mut err);
         out.extend(err);
-        (status, String::from_utf8(out).unwrap())
+        (status, super::super::output::without_colour(out))
     }
 
     #[tokio::test]

@@ -4,23 +4,25 @@ use clap::Args;
 
 use crate::policy::Flags;
 
+/// Not for the whole struct: it would go on over the options behind it.
+const HEADING: &str = "For this start alone";
+
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "For this start alone")]
 pub struct FlagArgs {
     /// Also open connections to this host; `localhost:PORT` is a port of this machine
-    #[arg(long, value_name = "HOST[:PORT]")]
+    #[arg(long, value_name = "HOST[:PORT]", help_heading = HEADING)]
     allow: Vec<String>,
     /// Also let this path be read, with everything below it
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = HEADING)]
     read: Vec<String>,
     /// Also let this path be written, with everything below it
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = HEADING)]
     write: Vec<String>,
     /// Also pass this environment variable on
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = HEADING)]
     env: Vec<String>,
     /// Refuse this tool; `*` stands for any
-    #[arg(long, value_name = "SERVER/TOOL")]
+    #[arg(long, value_name = "SERVER/TOOL", help_heading = HEADING)]
     deny_tool: Vec<String>,
 }
 

@@ -53,7 +53,7 @@ struct ServerArgs {
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     header: Vec<String>,
     /// The server's command and its arguments
-    #[arg(last = true, required_unless_present = "url", value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required_unless_present = "url", value_name = "CMD")]
     command: Vec<String>,
 }
 

@@ -6,7 +6,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::output::{Context, Failure, OK, finish, json, table};
+use super::output::{Context, Failure, OK, finish, json, table, whole_table};
 use crate::store::{EventFilter, Reader, Record};
 
 mod filter;
@@ -51,7 +51,7 @@ async fn answer(
     let mut reader = Reader::open(&context.state_dir).await?;
     let wanted = filter.resolve(query, context.now, reader.as_mut()).await?;
     let Listed { head, rows, json: as_json } = match reader {
-        Some(mut reader) => listed(query, &wanted, context, &mut reader).await?,
+        Some(mut reader) => listed(query, filter.wide, &wanted, context, &mut reader).await?,
         None => Listed { head: head(query), rows: Vec::new(), json: Value::Array(Vec::new()) },
     };
     if rows.is_empty() {
@@ -59,6 +59,8 @@ async fn answer(
     }
     if filter.json {
         json(out, &as_json)?;
+    } else if filter.wide {
+        whole_table(out, context, head, rows)?;
     } else {
         table(out, context, head, rows)?;
     }
@@ -131,6 +133,7 @@ fn head(query: &Query) -> &'static [&'static str] {
 
 async fn listed(
     query: &Query,
+    wide: bool,
     filter: &EventFilter,
     context: &Context,
     reader: &mut Reader,
@@ -169,7 +172,9 @@ async fn listed(
                 call.tool_name,
                 action,
                 call.undelivered.or(call.reason).unwrap_or_default(),
-                call.rule.map(|rule| rule.to_string()).unwrap_or_default(),
+                call.rule
+                    .map(|rule| if wide { rule.to_string() } else { context.rule(&rule) })
+                    .unwrap_or_default(),
                 call.input.map(|input| input.to_string()).unwrap_or_default(),
             ]
         }),
@@ -234,7 +239,7 @@ mod tests {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let result = answer(&query, &context(state_dir, width), &mut out, &mut err).await;
         let status = finish(result, &mut err);
-        (status, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+        (status, String::from_utf8(out).unwrap(), super::super::output::without_colour(err))
     }
 
     fn as_json() -> Filter {
@@ -297,6 +302,8 @@ mod tests {
             for json in [true, false] {
                 let query = Query::Tools(Filter { json, ..as_json() });
                 let (_, out, _) = ask(query, dir.path(), width).await;
+                // Without our own colours: what else there is came from outside.
+                let out = anstream::adapter::strip_str(&out).to_string();
                 assert!(!out.contains('\u{1b}') && out.contains("[31"), "{out}");
             }
         }

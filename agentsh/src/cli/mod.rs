@@ -5,6 +5,7 @@ pub mod attempt;
 pub mod demo;
 pub mod doctor;
 pub mod events;
+mod examples;
 pub mod exit;
 mod flags;
 pub mod gateway;
@@ -20,6 +21,9 @@ pub mod run;
 pub mod scan;
 pub mod scratch;
 pub mod sessions;
+mod style;
+mod table;
+mod told;
 pub mod undo;
 pub mod vet_url;
 mod why;
@@ -27,12 +31,17 @@ mod why;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::sandbox;
 
 #[derive(Debug, Parser)]
-#[command(name = "agentsh", version, about = "Run AI agents and MCP servers that you do not trust")]
+#[command(
+    name = "agentsh",
+    version = env!("AGENTSH_VERSION"),
+    about = "Run AI agents and MCP servers that you do not trust",
+    styles = style::HELP
+)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -95,7 +104,8 @@ pub fn main() -> ExitCode {
         Some(demo::AGENT_VERB) => return demo::agent().into(),
         _ => {}
     }
-    let arguments = match Arguments::try_parse() {
+    let matches = examples::add(Arguments::command()).try_get_matches();
+    let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => {
             // A closed standard error is nobody's fault here.
@@ -176,6 +186,6 @@ async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
 /// Says what failed; the exit code is agentsh's own.
 fn fail(message: &str) -> u8 {
     // A closed standard error is nobody's fault here.
-    let _ = writeln!(anstream::stderr(), "error: {message}");
+    let _ = writeln!(anstream::stderr(), "{} {message}", style::paint(style::BAD, "error:"));
     exit::FAILED
 }

@@ -75,13 +75,18 @@ struct Listed<'a> {
 /// Does what is asked; gives the exit status.
 pub async fn run(args: PinsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let result = match Context::of_process() {
-        Ok(context) => answer(&args.verb, &context, out).await,
+        Ok(context) => answer(&args.verb, &context, out, err).await,
         Err(failure) => Err(failure),
     };
     finish(result, err)
 }
 
-async fn answer(verb: &PinsVerb, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
+async fn answer(
+    verb: &PinsVerb,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
     let (PinsVerb::List(which)
     | PinsVerb::Trust { which, .. }
     | PinsVerb::Diff(which)
@@ -93,7 +98,7 @@ async fn answer(verb: &PinsVerb, context: &Context, out: &mut dyn Write) -> Resu
     let store = PinStore::new(&context.state_dir);
     which.known(&store).await?;
     match verb {
-        PinsVerb::List(_) => list(&store, which, context, out).await?,
+        PinsVerb::List(_) => list(&store, which, context, out, err).await?,
         PinsVerb::Trust { hash, .. } => trust(&store, which, hash.as_deref(), out).await?,
         PinsVerb::Diff(_) => diff(&store, which, out).await?,
         PinsVerb::Reset { all, .. } => reset(&store, which, *all, out).await?,
@@ -106,6 +111,7 @@ async fn list(
     which: &Which,
     context: &Context,
     out: &mut dyn Write,
+    err: &mut dyn Write,
 ) -> Result<(), Failure> {
     let pins = store.list().await?;
     let candidates = store.candidates(None).await?;
@@ -116,6 +122,9 @@ async fn list(
         .collect();
     if which.json {
         return json(out, &listed);
+    }
+    if listed.is_empty() {
+        writeln!(err, "no server is pinned; the first start of one pins it")?;
     }
     let head =
         ["server", "scope", "program", "identity", "files", "digest", "trusted_at", "trusted_by", "refused"];
@@ -288,10 +297,10 @@ mod tests {
     async fn ask(verb: PinsVerb, dir: &Path) -> (u8, String) {
         let context = Context { state_dir: dir.to_owned(), now: START.parse().unwrap(), width: None };
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let result = answer(&verb, &context, &mut out).await;
+        let result = answer(&verb, &context, &mut out, &mut err).await;
         let status = finish(result, &mut err);
         out.extend(err);
-        (status, String::from_utf8(out).unwrap())
+        (status, super::super::output::without_colour(out))
     }
 
     fn fs() -> Which {

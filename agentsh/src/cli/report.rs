@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::output::{Context, Failure, OK, finish, json};
 use super::sessions::{self, SessionsArgs};
+use super::style;
 use crate::store::verify::SessionState;
 use crate::store::{Reader, StoreError, Summary};
 
@@ -76,8 +77,9 @@ async fn report(args: &ReportArgs, context: &Context, out: &mut dyn Write) -> Re
         Format::Text if args.json => json(out, &report)?,
         Format::Text => {
             let width = context.width.map_or(100, usize::from);
-            write!(out, "{}", report.summary.render_text(width))?;
-            writeln!(out, "chain\n  {}", report.chain.describe())?;
+            let text = report.summary.render_text(width) + "chain\n  " + &report.chain.describe() + "\n";
+            let text = if context.width.is_some() { style::report(&text) } else { text };
+            write!(out, "{text}")?;
         }
         Format::Html => out.write_all(html::page(&report).as_bytes())?,
     }
@@ -113,7 +115,7 @@ mod tests {
         let result = report(&args, &context, &mut out).await;
         let status = finish(result, &mut err);
         out.extend(err);
-        (status, String::from_utf8(out).unwrap())
+        (status, super::super::output::without_colour(out))
     }
 
     #[tokio::test]

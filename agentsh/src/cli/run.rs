@@ -12,8 +12,8 @@ use crate::session::publish::Asked;
 use crate::session::run::{Outcome, Request, exit_code_of, run as run_session};
 use crate::store::Reader;
 
-use super::fail;
 use super::flags::FlagArgs;
+use super::{fail, style, told};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -40,8 +40,8 @@ pub struct RunArgs {
     /// No summary at the end
     #[arg(long)]
     quiet: bool,
-    /// The agent and its arguments
-    #[arg(last = true, required = true, value_name = "AGENT")]
+    /// The agent and its arguments; `--` in front of them is needed only where the agent's name starts with a dash
+    #[arg(trailing_var_arg = true, required = true, value_name = "AGENT")]
     agent: Vec<String>,
 }
 
@@ -144,7 +144,9 @@ impl Target {
 async fn report(outcome: &Outcome, quiet: bool, target: Option<Target>) {
     let session = &outcome.session;
     if !quiet {
-        let _ = write!(anstream::stderr(), "{}", session.journal.summary().render_short());
+        let summary = session.journal.summary();
+        let told = told::of_machine(&session.context.state, &summary);
+        let _ = write!(anstream::stderr(), "{}", style::summary(&summary.render_short(&told)));
     }
     let Some(target) = target else { return };
     let path = target.path.clone();

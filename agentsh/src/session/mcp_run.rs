@@ -1,6 +1,7 @@
 //! `agentsh mcp run -- CMD ARGS` and `agentsh mcp run --url URL`: one server, policed, on our own standard input and
 //! output, for clients that agentsh did not start. A command runs in a sandbox; a URL is asked by the session.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -18,7 +19,7 @@ use super::context::Context;
 use super::interface;
 use super::network::{self, Backend};
 use super::remote::{self, Remote};
-use super::run::RunError;
+use super::run::{RunError, exit_code_of};
 use super::server::{Declaration, ErrorOutput, Server};
 use super::standard;
 use super::{Opening, Session, SessionError, signals};
@@ -60,8 +61,13 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let io = |source| RunError::Io { doing: "use standard input and output", source };
     let streams = standard::streams().map_err(io)?;
     let end = signals::end()?;
+    let command = request.what.program();
+    let failure = Failure::default();
     let code = tokio::select! {
-        ended = serve(bridges, session, streams, request.what, id.clone()) => ended.exit.map_or(0, |exit| exit.code),
+        ended = serve(bridges, session, streams, request.what, id.clone(), &failure) => match ended.exit {
+            Some(exit) => exit.code,
+            None => failure.get().or_else(|| missing(session, command.as_deref())).unwrap_or(0),
+        },
         code = end => code,
     };
     if learn {
@@ -78,10 +84,11 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 pub async fn capture(request: Request) -> Result<Captured, RunError> {
     let Opened { session, bridges, id } = &open(&request).await?;
     let (ours, theirs) = tokio::io::duplex(64 << 10);
-    let end = signals::end()?;
+    let (end, failure) = (signals::end()?, Failure::default());
+    let theirs = tokio::io::split(theirs);
     let answer = tokio::select! {
         answer = interface::ask(ours) => answer,
-        _ended = serve(bridges, session, tokio::io::split(theirs), request.what, id.clone()) => {
+        _ended = serve(bridges, session, theirs, request.what, id.clone(), &failure) => {
             Err("it ended before it answered".to_owned())
         }
         _code = end => Err("interrupted".to_owned()),
@@ -89,6 +96,26 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
     };
     session.close(u8::from(answer.is_err())).await?;
     answer.map_err(|reason| RunError::Refused(format!("the server's interface cannot be had: {reason}")))
+}
+
+/// The exit status that says why a server did not start, once that was tried.
+type Failure = Rc<Cell<Option<u8>>>;
+
+/// For a client that went away before it asked for anything: nobody else has told that there is no such program.
+fn missing(session: &Session, program: Option<&str>) -> Option<u8> {
+    let program = program?;
+    let path = session.context.env.get("PATH").map(String::as_str).unwrap_or_default();
+    let is_there = if program.contains('/') {
+        session.context.directory.join(program).exists()
+    } else {
+        std::env::split_paths(path).any(|directory| directory.join(program).exists())
+    };
+    if is_there {
+        return None;
+    }
+    let error = crate::pin::PinError::NotFound { program: program.to_owned() };
+    session.note(&error.to_string());
+    Some(exit_code_of(&error.into()))
 }
 
 struct Opened {
@@ -129,6 +156,7 @@ async fn serve(
     (input, output): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
     what: What,
     id: ServerId,
+    failure: &Failure,
 ) -> mcp::Ended {
     match what {
         What::Command(command) => {
@@ -144,6 +172,7 @@ async fn serve(
                 place: None,
             };
             let server = Server::new(Rc::clone(session), declaration, ErrorOutput::Shown);
+            let server = server.telling(Rc::clone(failure));
             bridges.proxy(input, output, server, id, bridges::STDIO).await
         }
         What::Url { url, headers } => {
@@ -157,6 +186,13 @@ async fn serve(
 }
 
 impl What {
+    fn program(&self) -> Option<String> {
+        match self {
+            Self::Command(command) => command.first().cloned(),
+            Self::Url { .. } => None,
+        }
+    }
+
     /// For the record: without what may be a key.
     fn shown(&self) -> Vec<String> {
         match self {

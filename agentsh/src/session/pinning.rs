@@ -66,7 +66,10 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     let renew = stored.is_none() && pinning.enabled && pinning.pin_binary;
     let pinned = resolve_or_fetch(session, declaration, &scope, command, renew)
         .await
-        .map_err(|error| refuse(format!("cannot start server '{id}': {error}")))?;
+        .map_err(|(error, status)| StartError {
+            status,
+            ..refuse(format!("cannot start server '{id}': {error}"))
+        })?;
     let resolved = &pinned.resolved;
     if !declaration.users_word
         && let Some(path) = installed::out_of_place(resolved, &session.context)
@@ -248,22 +251,29 @@ async fn resolve_or_fetch(
     scope: &str,
     command: Command,
     renew: bool,
-) -> Result<Pinned, String> {
+) -> Result<Pinned, (String, u8)> {
     let id = &declaration.id;
     let store = fetch::store(session, id, scope);
     let first = resolve(session, command.clone(), (!renew).then(|| store.clone())).await;
     let wanted = match first {
         Err(PinError::PackageNotInstalled { wanted: Some(wanted), .. }) => wanted,
-        other => return other.map_err(|error| error.to_string()),
+        other => return other.map_err(told),
     };
     if let Err(error) = fetch::fetch(session, declaration, &store, &wanted).await {
         let message = format!("cannot fetch {}: {error}", wanted.text());
         if !matches!(store.find(&wanted), Ok(Some(_))) {
-            return Err(message);
+            let is_missing = matches!(error, fetch::FetchError::Missing { .. });
+            return Err((message, if is_missing { 127 } else { StartError::FAILED }));
         }
         session.note(&format!("{message}; server '{id}' gets what was fetched before"));
     }
-    resolve(session, command, Some(store)).await.map_err(|error| error.to_string())
+    resolve(session, command, Some(store)).await.map_err(told)
+}
+
+/// What went wrong, and the exit status that a shell would have for it.
+fn told(error: PinError) -> (String, u8) {
+    let text = error.to_string();
+    (text, super::run::exit_code_of(&error.into()))
 }
 
 /// Finds, opens and hashes what a command will run; off the thread that serves everybody else.
@@ -437,7 +447,7 @@ async fn commit(session: &Session, event: Event) -> Result<(), StartError> {
 }
 
 fn refuse(message: String) -> StartError {
-    StartError { message, permanent: true, recorded: false }
+    StartError { message, permanent: true, recorded: false, status: StartError::FAILED }
 }
 
 /// A refusal that the record holds as an event of its own.

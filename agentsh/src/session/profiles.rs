@@ -278,5 +278,5 @@ fn state_directory(session: &Session, declaration: &Declaration) -> Result<PathB
 }
 
 fn refuse(message: String) -> StartError {
-    StartError { message, permanent: true, recorded: false }
+    StartError { message, permanent: true, recorded: false, status: StartError::FAILED }
 }

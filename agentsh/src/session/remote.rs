@@ -112,7 +112,7 @@ impl Upstream for Remote {
             });
             self.session.note(&escape::line(&message));
             self.session.told.borrow_mut().entry(message.clone()).or_default();
-            StartError { message, permanent: true, recorded: true }
+            StartError { message, permanent: true, recorded: true, status: StartError::FAILED }
         })
     }
 }

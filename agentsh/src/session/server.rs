@@ -1,5 +1,6 @@
 //! One MCP server behind the proxy: resolved, compared with its pin, and started in its sandbox, again and again.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -66,9 +67,18 @@ pub struct Server {
     process: ProcessPolicy,
     error_output: ErrorOutput,
     starts: u32,
+    /// Set to the exit status of a shell where a start failed.
+    failure: Rc<Cell<Option<u8>>>,
 }
 
 impl Server {
+    /// Says in `failure` with which status a shell would have ended, where a start fails.
+    #[must_use]
+    pub fn telling(mut self, failure: Rc<Cell<Option<u8>>>) -> Self {
+        self.failure = failure;
+        self
+    }
+
     #[must_use]
     pub fn new(session: Rc<Session>, declaration: Declaration, error_output: ErrorOutput) -> Self {
         let process = session
@@ -78,7 +88,7 @@ impl Server {
             .get(&declaration.id)
             .filter(|_| declaration.has_grants_by_name())
             .map_or_else(ProcessPolicy::server_default, |server| server.process.clone());
-        Self { session, declaration, process, error_output, starts: 0 }
+        Self { session, declaration, process, error_output, starts: 0, failure: Rc::default() }
     }
 
     /// What will run, as pinned; refused when the pin says so.
@@ -93,6 +103,7 @@ impl Upstream for Server {
 
     async fn start(&mut self) -> Result<Running<Self::Stdin, Self::Stdout>, StartError> {
         let mut started = self.launch().await;
+        self.failure.set(started.as_ref().err().map(|error| error.status));
         if let Err(error) = &mut started {
             if let Some(place) = &self.declaration.place {
                 error.message.push_str(&format!(" ({place})"));
@@ -351,9 +362,10 @@ fn make_ours(end: &std::os::fd::OwnedFd) -> std::io::Result<()> {
 }
 
 fn permanent(message: String) -> StartError {
-    StartError { message, permanent: true, recorded: false }
+    StartError { message, permanent: true, recorded: false, status: StartError::FAILED }
 }
 
 fn failed(id: &ServerId, error: &std::io::Error) -> StartError {
-    StartError { message: format!("cannot start server '{id}': {error}"), permanent: false, recorded: false }
+    let message = format!("cannot start server '{id}': {error}");
+    StartError { permanent: false, ..permanent(message) }
 }

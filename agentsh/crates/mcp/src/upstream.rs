@@ -48,6 +48,13 @@ pub struct StartError {
     pub permanent: bool,
     /// The reason stands in the record already, as an event of its own.
     pub recorded: bool,
+    /// As a shell would tell of it: 127 for a program that is not there, 126 for one that cannot be executed.
+    pub status: u8,
+}
+
+impl StartError {
+    /// The status of everything that is no fault of the program.
+    pub const FAILED: u8 = 125;
 }
 
 /// How long to wait before a server that ended is started again.

@@ -39,7 +39,7 @@ pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};
 pub use place::{exists, state_dir};
 pub use query::{Call, EventFilter, Server, Tool};
 pub use reader::Reader;
-pub use record::Record;
+pub use record::{Record, shown_time};
 pub use recorder::Recorder;
 pub use summary::Summary;
 pub use taint::TaintStore;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::escape::{line, shorten};
-use super::summary::{Mismatch, PORTS_UNKNOWN, Refusal, Summary};
+use super::record::shown_time;
+use super::summary::{Layer, Mismatch, PORTS_UNKNOWN, Refusal, Summary};
 use crate::types::{ServerId, exit_status};
 use crate::words::{Action, ExitCause};
 
@@ -60,9 +61,10 @@ impl Summary {
         text
     }
 
-    /// For the end of a run: at most 12 lines. What ran, what was refused and by which rule, what was not enforced.
+    /// For the end of a run: at most 12 lines. What ran, what was refused and by which rule, and, as far as `told` does
+    /// not have it already, what was not enforced.
     #[must_use]
-    pub fn render_short(&self) -> String {
+    pub fn render_short(&self, told: &BTreeSet<String>) -> String {
         let (calls, blocked) = self.tools.values().fold((0, 0), |(calls, blocked), tool| {
             (calls + tool.allowed + tool.alerted + tool.blocked, blocked + tool.blocked)
         });
@@ -79,13 +81,17 @@ impl Summary {
         });
         let refused = blocked
             + servers_refused().map(|entry| entry.count).sum::<u64>()
-            + changed.count() as u64
-            + self.refused_connections.values().map(|entry| entry.count).sum::<u64>();
+            + changed.count() as u64;
         let mut lines = vec![format!(
-            "agentsh: session {}: {}{list}, {}, {refused} refused{}",
+            "agentsh: session {}: {}{list}, {}, {refused} refused{}{}",
             self.session,
             count(servers.len() as u64, "server"),
             count(calls, "tool call"),
+            // A program asks for one name again and again.
+            match self.refused_connections.values().map(|found| &found.host).collect::<BTreeSet<_>>().len() {
+                0 => String::new(),
+                hosts => format!(", {} refused", count(hosts as u64, "host")),
+            },
             match self.undelivered.values().map(|lost| lost.calls).sum::<u64>() {
                 0 => String::new(),
                 lost => format!(", {lost} reached no server"),
@@ -95,7 +101,7 @@ impl Summary {
         facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
         facts.extend(self.refused_connections().into_iter().map(|text| format!("refused: {text}")));
         facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
-        facts.extend(self.layers().into_iter().map(|text| format!("not enforced: {text}")));
+        facts.extend(self.layers_short(told));
         facts.extend(self.rejections().into_iter().map(|text| format!("rejected: {text}")));
         facts.extend(self.failures());
         facts.extend(self.undelivered());
@@ -117,14 +123,15 @@ impl Summary {
         lines.push(format!("command    agentsh {} {dashes}{}", shown(&self.verb), command(&self.agent)));
         lines.push(format!("project    {}", shown(&self.project)));
         lines.push(format!("policy     {}", shown(&self.policy)));
-        lines.push(format!("started    {}", shown(&self.started_at)));
+        let time = |text: &Option<String>| text.as_deref().map_or("unknown".into(), shown_time);
+        lines.push(format!("started    {}", time(&self.started_at)));
         match (self.exit_code, self.duration_ms) {
             (Some(code), Some(duration)) => {
                 lines.push(format!("ended      exit status {} after {duration} ms", exit_status(code)));
             }
             _ => lines.push(format!(
                 "ended      no: it runs, or it was killed (last event {})",
-                shown(&self.last_at)
+                time(&self.last_at)
             )),
         }
         lines.push(format!("recorded   {} by agentsh {}", count(self.events, "event"), shown(&self.version)));
@@ -235,6 +242,36 @@ impl Summary {
         lines.collect()
     }
 
+    /// What was less than asked for, as words that are the same for every sandbox and run on one machine.
+    #[must_use]
+    pub fn lacking(&self) -> BTreeSet<String> {
+        self.not_enforced.values().map(lack).collect()
+    }
+
+    /// One line for all sandboxes that lack the same.
+    fn layers_short(&self, told: &BTreeSet<String>) -> Vec<String> {
+        let mut of_sandboxes: Vec<(String, Vec<&Layer>)> = Vec::new();
+        for layer in self.not_enforced.values().filter(|layer| !told.contains(&lack(layer))) {
+            let who = owner(layer.server_id.as_ref());
+            match of_sandboxes.iter_mut().find(|(known, _)| *known == who) {
+                Some((_, layers)) => layers.push(layer),
+                None => of_sandboxes.push((who, vec![layer])),
+            }
+        }
+        let mut lines: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+        for (who, layers) in of_sandboxes {
+            let lacks: Vec<String> = layers.iter().map(|layer| lack(layer)).collect();
+            match lines.iter_mut().find(|(_, known)| *known == lacks) {
+                Some((others, _)) => others.push(who),
+                None => lines.push((vec![who], lacks)),
+            }
+        }
+        let line = |(who, lacks): (Vec<String>, Vec<String>)| {
+            format!("not enforced: {} (for {}); `agentsh doctor` says why", lacks.join(", "), who.join(", "))
+        };
+        lines.into_iter().map(line).collect()
+    }
+
     fn rejections(&self) -> Vec<String> {
         let lines = self.rejected_messages.values().map(|found| {
             let each = found.details.iter().map(|(detail, times)| match times {
@@ -319,6 +356,14 @@ impl Summary {
     /// The id of what the proxy itself does, which is no server of anybody.
     fn is_own(&self, server: &ServerId) -> bool {
         self.verb.as_deref() == Some("proxy") && server.0 == "canary"
+    }
+}
+
+/// A layer, and what there is instead.
+fn lack(layer: &Layer) -> String {
+    match layer.got.as_str() {
+        "" => format!("{} {}", line(&layer.layer), layer.state),
+        got => format!("{} {}: {}", line(&layer.layer), layer.state, line(got)),
     }
 }
 
@@ -414,8 +459,8 @@ mod tests {
 
     #[test]
     fn the_short_form_names_refusals_and_their_rules() {
-        insta::assert_snapshot!("short", summary(&events()).render_short());
-        let nothing = summary(&[]).render_short();
+        insta::assert_snapshot!("short", summary(&events()).render_short(&BTreeSet::new()));
+        let nothing = summary(&[]).render_short(&BTreeSet::new());
         assert!(
             nothing.lines().count() == 1 && nothing.contains("0 servers, 0 tool calls, 0 refused"),
             "{nothing}"
@@ -423,10 +468,47 @@ mod tests {
     }
 
     #[test]
+    fn what_a_machine_lacks_is_told_once() {
+        let lacks = |server: Option<&str>, layer: &str| crate::Event::Enforcement {
+            server_id: server.map(|name| ServerId(name.to_owned())),
+            layer: layer.to_owned(),
+            asked: "4096 MiB together".to_owned(),
+            got: "a watchdog over all".to_owned(),
+            state: crate::words::LayerState::Degraded,
+            why: "no memory cgroup may be made here".to_owned(),
+        };
+        let all = [None, Some("fs"), Some("git")];
+        let events: Vec<_> = all.iter().flat_map(|who| [lacks(*who, "memory limit"), lacks(*who, "cpu limit")]).collect();
+        let summary = summary(&events);
+        let short = summary.render_short(&BTreeSet::new());
+        assert_eq!(short.matches("not enforced").count(), 1, "{short}");
+        assert!(short.contains("(for the agent, fs, git)"), "{short}");
+        assert_eq!(summary.render_short(&summary.lacking()).lines().count(), 1);
+        assert!(summary.render_text(100).contains("not enforced\n  cpu limit of the agent"));
+    }
+
+    /// A resolver asks for both kinds of address, and a program asks again.
+    #[test]
+    fn hosts_are_counted_and_not_questions() {
+        let asked = |name: &str, count: u64| crate::Event::DnsBlocked {
+            server_id: None,
+            name: name.to_owned(),
+            reason: "name-not-allowed".to_owned(),
+            rule: crate::types::RuleRef::default_rule("network.allow"),
+            query_type: "A".to_owned(),
+            action: Action::Block,
+            change: None,
+            count,
+        };
+        let short = summary(&[asked("one.test", 4), asked("two.test", 1)]).render_short(&BTreeSet::new());
+        assert!(short.contains("0 tool calls, 0 refused, 2 hosts refused\n"), "{short}");
+    }
+
+    #[test]
     fn a_server_whose_program_changed_counts_as_refused() {
         let mut events = events();
         events.retain(|event| matches!(event, crate::Event::McpServerBinaryMismatch { .. }));
-        let short = summary(&events).render_short();
+        let short = summary(&events).render_short(&BTreeSet::new());
         assert!(events.len() == 1 && short.contains("0 tool calls, 1 refused"), "{short}");
     }
 
@@ -437,7 +519,7 @@ mod tests {
             .collect();
         let summary = summary(&hostile);
         assert_eq!((summary.tools.values().len(), summary.not_listed), (500, 9000));
-        let short = summary.render_short();
+        let short = summary.render_short(&BTreeSet::new());
         assert!(short.lines().count() <= SHORT_LINES && short.len() < 5000, "{short}");
         let text = summary.render_text(0);
         assert!(!short.contains('\u{1b}') && !text.contains('\u{1b}') && text.len() < 200_000);

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::output;
+use crate::cli::style::{BAD, GOOD, paint};
+use crate::cli::table;
 use serde::Serialize;
 
 use super::facts::{CLOCK, HOSTILE, Report, VARIABLE};
@@ -279,19 +280,38 @@ pub fn not_enforced(events: &[Event]) -> Vec<String> {
     found
 }
 
-/// The table and a line that counts.
+/// The table and a line that counts. A narrow terminal shows what was tried; a wide one also which layer refused it.
 #[must_use]
 pub fn render(rows: &[Row], width: Option<u16>) -> String {
-    let cells = |row: &Row| {
-        let happened = match row.happened.as_str() {
-            "" => row.outcome.words().to_owned(),
-            happened => format!("{}: {happened}", row.outcome.words()),
-        };
-        // Answers come from the inside: the table escapes them, so that nothing in them may move a cursor.
-        vec![row.by.clone(), row.attempted.clone(), happened, row.refused_by.clone()]
+    /// From here on there is room for the layers.
+    const WIDE: u16 = 110;
+    let happened = |row: &Row| match row.happened.as_str() {
+        "" => row.outcome.words().to_owned(),
+        happened => format!("{}: {happened}", row.outcome.words()),
     };
-    let head = ["who", "attempted", "what happened", "which layer or rule"];
-    let table = output::render_table(&head, rows.iter().map(cells).collect(), width);
+    // Answers come from the inside: the table escapes them, so that nothing in them may move a cursor.
+    let (head, cells): (&[&str], Vec<Vec<String>>) = match width {
+        None => (
+            &["who", "attempted", "what happened", "which layer or rule"],
+            rows.iter()
+                .map(|row| vec![row.by.clone(), row.attempted.clone(), happened(row), row.refused_by.clone()])
+                .collect(),
+        ),
+        Some(width) => {
+            let head = &["what happened", "who", "attempted", "which layer or rule"][..];
+            let shown = if width < WIDE { 3 } else { 4 };
+            let short = |row: &Row| {
+                let whole = row.outcome.is_good();
+                let happened = if whole { row.outcome.words().to_owned() } else { happened(row) };
+                let mut cells =
+                    vec![happened, row.by.clone(), row.attempted.clone(), row.refused_by.clone()];
+                cells.truncate(shown);
+                cells
+            };
+            (head.get(..shown).unwrap_or(head), rows.iter().map(short).collect())
+        }
+    };
+    let table = coloured(&table::render(head, cells, width), width);
     let count = |outcome: Outcome| rows.iter().filter(|row| row.outcome == outcome).count();
     let mut line = format!("{} attacks refused", count(Outcome::Refused));
     for (outcome, words) in [
@@ -303,7 +323,28 @@ pub fn render(rows: &[Row], width: Option<u16>) -> String {
             line.push_str(&format!(", {} {words}", count(outcome)));
         }
     }
+    let good = rows.iter().all(|row| row.outcome.is_good());
+    let line = if width.is_some() { paint(if good { GOOD.bold() } else { BAD }, &line) } else { line };
     format!("{table}{line}\n")
+}
+
+/// The outcome is the first word of each line.
+fn coloured(table: &str, width: Option<u16>) -> String {
+    if width.is_none() {
+        return table.to_owned();
+    }
+    let line = |line: &str| {
+        for outcome in
+            [Outcome::Refused, Outcome::Works, Outcome::Succeeded, Outcome::NotTried, Outcome::Broken]
+        {
+            if let Some(rest) = line.strip_prefix(outcome.words()) {
+                let style = if outcome.is_good() { GOOD } else { BAD };
+                return paint(style, outcome.words()) + rest + "\n";
+            }
+        }
+        line.to_owned() + "\n"
+    };
+    table.lines().map(line).collect()
 }
 
 #[cfg(test)]

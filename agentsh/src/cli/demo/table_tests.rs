@@ -22,7 +22,23 @@ fn refused_attacks_and_working_twins_are_good() {
     let rows = rows(&all_refused(), &Seen::default());
     assert!(rows.iter().all(|row| row.outcome.is_good()), "{rows:?}");
     assert_eq!(rows.len(), ATTACKS.len() + WORKS.len());
-    assert!(render(&rows, Some(100)).ends_with("30 attacks refused\n"));
+    assert!(plain(&render(&rows, Some(100))).ends_with("30 attacks refused\n"));
+}
+
+fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+#[test]
+fn every_attack_has_one_line_of_a_narrow_terminal() {
+    let rows = rows(&all_refused(), &Seen::default());
+    let shown = render(&rows, Some(80));
+    let text = plain(&shown);
+    assert_eq!(text.lines().count(), rows.len() + 2, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.lines().any(|line| line == "refused        agent         read the key in ~/.ssh"), "{text}");
+    assert!(shown.contains("\u{1b}[32mrefused\u{1b}[0m"), "{shown}");
+    assert!(plain(&render(&rows, Some(120))).contains("WHICH LAYER OR RULE"));
 }
 
 #[test]
@@ -53,7 +69,7 @@ fn one_attempt_that_came_through_is_a_success_and_named() {
             (Outcome::Succeeded, "the other door: came through")
         );
     }
-    assert!(render(&rows, Some(100)).ends_with("0 attacks refused, 30 SUCCEEDED\n"));
+    assert!(plain(&render(&rows, Some(100))).ends_with("0 attacks refused, 30 SUCCEEDED\n"));
 }
 
 #[test]

@@ -251,12 +251,12 @@ pub fn memory(probed: &Probed) -> Layer {
         }
         Ended::ByTheMemoryWatchdog => {
             Layer::new(layer, &asked, "ended by the watchdog, which looks every 50 ms", State::Degraded)
-                .because("no memory cgroup may be made here")
+                .because(NO_CGROUP)
                 .remedy(cgroup_remedy())
         }
         Ended::ByItself if ended > 0 => {
             Layer::new(layer, &asked, "refused to each process alone", State::Degraded)
-                .because("no memory cgroup may be made here")
+                .because(NO_CGROUP)
                 .remedy(cgroup_remedy())
         }
         _ => Layer::new(layer, &asked, "144 MiB were held", State::Absent)
@@ -296,7 +296,7 @@ pub fn cpu(probed: &Probed) -> Layer {
             .because("a busy loop was not slowed down")
             .remedy(REPORT),
         (false, _) => Layer::new(layer, &asked, "", State::Absent)
-            .because("no CPU cgroup may be made here")
+            .because(NO_CGROUP)
             .remedy(cgroup_remedy()),
     }
 }
@@ -325,11 +325,14 @@ pub fn pinned(answers: &Answers, tampered: Option<&str>, host: &Host) -> Layer {
     Layer::new(layer, asked, "", State::Absent).because(why).remedy(REPORT)
 }
 
+const NO_CGROUP: &str = "no such cgroup may be made here: it takes root, or one that was handed to this user";
+
+/// Empty where nothing can be done: an ordinary user makes no cgroups.
 fn cgroup_remedy() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "start agentsh in a cgroup whose parent hands the controller down (see its cgroup.subtree_control)"
     } else {
-        "start agentsh as root where that matters: cgroups are not an ordinary user's to make"
+        ""
     }
 }
 

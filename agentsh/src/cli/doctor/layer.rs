@@ -1,7 +1,10 @@
 //! One row of the answer, and the answer as text and as JSON.
 
-use crate::cli::output;
 use serde::Serialize;
+
+use crate::cli::style::{BAD, GOOD, HEADING, LESS, QUIET, paint};
+use crate::cli::table;
+use crate::store::escape;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -47,6 +50,12 @@ impl Layer {
         self
     }
 
+    /// Something is known that would give more than there is.
+    #[must_use]
+    pub fn can_be_helped(&self) -> bool {
+        !self.remedy.is_empty()
+    }
+
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = remedy.into();
@@ -74,26 +83,79 @@ impl State {
     }
 }
 
-/// The table and the last line.
+/// The rows and the last line. In a terminal of `width` columns a layer that is as it should be takes one line, and any
+/// other says why, and what to do about it.
 #[must_use]
 pub fn render(layers: &[Layer], width: Option<u16>) -> String {
-    let row = |layer: &Layer| {
-        let got = match layer.got.as_str() {
-            "" => layer.state.words().to_owned(),
-            got => format!("{}: {got}", layer.state.words()),
-        };
-        vec![layer.layer.clone(), layer.asked.clone(), got, layer.why.clone(), layer.remedy.clone()]
+    let rows = match width {
+        Some(width) => layers.iter().map(|layer| shown(layer, usize::from(width))).collect(),
+        None => {
+            let row = |layer: &Layer| {
+                let got = match layer.got.as_str() {
+                    "" => layer.state.words().to_owned(),
+                    got => format!("{}: {got}", layer.state.words()),
+                };
+                vec![layer.layer.clone(), layer.asked.clone(), got, layer.why.clone(), layer.remedy.clone()]
+            };
+            let head = ["layer", "asked", "got", "why", "what to do"];
+            table::render(&head, layers.iter().map(row).collect(), None)
+        }
     };
-    let head = ["layer", "asked", "got", "why", "what to do"];
-    let table = output::render_table(&head, layers.iter().map(row).collect(), width);
-    let wanting: Vec<&str> =
-        layers.iter().filter(|layer| layer.state.is_wanting()).map(|layer| layer.layer.as_str()).collect();
-    let verdict = if wanting.is_empty() {
-        "every layer that `agentsh run` needs is enforced".to_owned()
-    } else {
-        format!("not fully enforced here: {}", wanting.join(", "))
+    let names = |layers: &[&Layer]| {
+        let names: Vec<&str> = layers.iter().map(|layer| layer.layer.as_str()).collect();
+        names.join(", ")
     };
-    format!("{table}{verdict}\n")
+    let wanting: Vec<&Layer> = layers.iter().filter(|layer| layer.state.is_wanting()).collect();
+    let (open, settled): (Vec<&Layer>, Vec<&Layer>) =
+        wanting.into_iter().partition(|layer| layer.can_be_helped());
+    let verdict = match (open.as_slice(), settled.as_slice()) {
+        ([], []) => paint(GOOD, "every layer that `agentsh run` needs is enforced"),
+        ([], settled) => {
+            format!("{}; nothing else can be had here", paint(LESS, &format!("less than asked for: {}", names(settled))))
+        }
+        (open, _) => paint(BAD, &format!("not fully enforced here: {}", names(open))),
+    };
+    format!("{rows}{verdict}\n")
+}
+
+/// A state, a name, what was got; below it what a layer lacks.
+fn shown(layer: &Layer, width: usize) -> String {
+    const STATE: usize = 12;
+    const NAME: usize = 20;
+    let style = match layer.state {
+        State::Enforced => GOOD,
+        State::Degraded => LESS,
+        State::Absent => BAD,
+        State::NotNeeded | State::Found | State::NotFound => QUIET,
+    };
+    // Too narrow for three columns: what follows the name starts a line of its own.
+    let indent = if width < STATE + NAME + 24 { 4.min(width / 2) } else { STATE + NAME };
+    let room = width.saturating_sub(indent).max(1);
+    let mut text = format!("{}{}", paint(style, layer.state.words()), pad(layer.state.words(), STATE));
+    text.push_str(&format!("{}{}", paint(HEADING, &layer.layer), pad(&layer.layer, NAME)));
+    let mut push = |title: &str, words: &str| {
+        if words.is_empty() {
+            return;
+        }
+        let whole = format!("{title}{}", escape::line(words));
+        for (number, piece) in table::wrap(&whole, room, room).iter().enumerate() {
+            if number > 0 || !title.is_empty() || indent < STATE {
+                text = text.trim_end().to_owned() + "\n" + &" ".repeat(indent);
+            }
+            text.push_str(piece);
+        }
+    };
+    push("", &layer.got);
+    if layer.state.is_wanting() || layer.state == State::NotFound {
+        push("asked: ", if layer.state.is_wanting() { &layer.asked } else { "" });
+        push("why: ", &layer.why);
+        push("what to do: ", &layer.remedy);
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+fn pad(text: &str, width: usize) -> String {
+    " ".repeat(width.saturating_sub(text.len()).max(1))
 }
 
 /// # Errors
@@ -134,12 +196,34 @@ mod tests {
         "#);
     }
 
+    fn plain(layers: &[Layer], width: u16) -> String {
+        anstream::adapter::strip_str(&render(layers, Some(width))).to_string()
+    }
+
+    #[test]
+    fn a_line_for_what_is_well_and_reasons_for_what_is_not() {
+        insta::assert_snapshot!(plain(&some(), 80), @r"
+        enforced    seccomp             11 of 11
+        DEGRADED    memory-limit        a watchdog
+                                        asked: 64 MiB
+                                        why: no cgroup
+                                        what to do: delegate one
+        not needed  network-ebpf
+        not fully enforced here: memory-limit
+        ");
+        assert!(render(&some(), Some(80)).contains("\u{1b}[32menforced"));
+        assert!(!render(&some(), None).contains("\u{1b}[32menforced"));
+    }
+
     #[test]
     fn the_last_line_names_what_is_wanting_and_nothing_else() {
-        let text = render(&some(), Some(100));
+        let text = plain(&some(), 100);
         assert!(text.ends_with("not fully enforced here: memory-limit\n"), "{text}");
-        assert!(text.contains("enforced: 11 of 11") && text.contains("not needed"), "{text}");
-        let text = render(&some()[..1], Some(100));
+        let mut settled = some();
+        settled[1].remedy.clear();
+        let text = plain(&settled, 100);
+        assert!(text.ends_with("less than asked for: memory-limit; nothing else can be had here\n"), "{text}");
+        let text = plain(&some()[..1], 100);
         assert!(text.ends_with("every layer that `agentsh run` needs is enforced\n"), "{text}");
     }
 
@@ -147,13 +231,11 @@ mod tests {
     fn no_line_is_wider_than_the_terminal() {
         let mut layers = some();
         layers[0].got = "words and more words ".repeat(40);
-        for width in [60, 80, 200] {
-            let text = render(&layers, Some(width));
-            let table = text.lines().take_while(|line| !line.starts_with("not fully"));
-            assert!(
-                table.map(|line| line.chars().count()).all(|length| length <= usize::from(width)),
-                "{text}"
-            );
+        layers[1].why = "/a/path/that/is/longer/than/any/terminal".repeat(10);
+        for width in [40, 60, 80, 200] {
+            let text = plain(&layers, width);
+            let rows = text.lines().take_while(|line| !line.starts_with("not fully"));
+            assert!(rows.map(|line| line.chars().count()).all(|length| length <= usize::from(width)), "{text}");
         }
     }
 }

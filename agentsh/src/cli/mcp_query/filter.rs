@@ -37,6 +37,9 @@ pub struct Filter {
     /// At most this many, the newest ones
     #[arg(long, value_name = "N", default_value_t = EventFilter::DEFAULT_LIMIT)]
     pub limit: u64,
+    /// Show long cells and the places of rules in full
+    #[arg(long)]
+    pub wide: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

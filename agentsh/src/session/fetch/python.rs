@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::Value;
 
+use crate::policy::profile::{Package, Registry};
 use crate::session::address::Address;
 
 use super::stage::{self, Task};
@@ -82,7 +83,7 @@ pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
     if done.code != 0 {
         return Err(match failure(TOOL, &settings.registries, &output) {
             FetchError::Failed { .. } if output.contains("No matching distribution") => {
-                no_wheel(job, &settings, &output)
+                no_wheel(job, &settings, &output).await
             }
             other => other,
         });
@@ -90,13 +91,34 @@ pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
     relocate(&tree).map_err(|source| FetchError::Io { doing: "make the environment movable", source })
 }
 
-/// pip says the same of a package that is not there and of one that comes as source alone.
-fn no_wheel(job: &Job<'_>, settings: &Settings, output: &str) -> FetchError {
+/// pip says the same of a package that is not there and of one that comes as source alone: the index is asked.
+async fn no_wheel(job: &Job<'_>, settings: &Settings, output: &str) -> FetchError {
     let registry = settings.registries.first().map(|address| address.host.clone()).unwrap_or_default();
-    if output.contains("from versions: none") && !job.run_scripts {
-        return FetchError::NeedsScripts { line: job.scripts_line() };
+    if job.run_scripts || !output.contains("from versions: none") {
+        return FetchError::Missing { registry };
     }
-    FetchError::Missing { registry }
+    for spec in &job.wanted.specs {
+        let package = Package::of_spec(Registry::Pypi, spec);
+        let words = ["-m", "pip", "index", "versions", "--disable-pip-version-check", "--no-input", "--", &package.name];
+        let asking = Task {
+            tool: TOOL,
+            program: PYTHON,
+            args: words.map(str::to_owned).into(),
+            env: settings.env.clone(),
+            read: settings.read.clone(),
+            files: Vec::new(),
+            reach: &settings.registries,
+        };
+        match stage::run(job, asking).await {
+            Ok(done) if done.code == 0 => {}
+            Ok(done) if done.errors.contains("No matching distribution") => {
+                return FetchError::Missing { registry };
+            }
+            // An older pip cannot be asked: both are possible.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    FetchError::NeedsScripts { line: job.scripts_line() }
 }
 
 async fn settings(job: &Job<'_>) -> Result<Settings, FetchError> {

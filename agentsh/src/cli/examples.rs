@@ -1,0 +1,177 @@
+//! Examples for the help of every verb. A test reads each of them as a command line.
+
+use clap::Command;
+
+use super::style::{HEADING, QUIET, paint};
+
+/// The words of a verb, and what somebody would type, with a remark behind `#`.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "run",
+        &[
+            "agentsh run claude",
+            "agentsh run -- claude -p 'fix the tests'",
+            "agentsh run --allow api.example.com --read ~/src/lib -- codex   # for this start alone",
+            "agentsh run --publish 3000 -- npm run dev                       # look at it at 127.0.0.1:3000",
+            "agentsh run --policy strict -- ./some-agent",
+        ],
+    ),
+    (
+        "mcp run",
+        &[
+            "agentsh mcp run -- npx -y @modelcontextprotocol/server-filesystem .",
+            "agentsh mcp run --id docs --url https://mcp.example.com/mcp --header 'Authorization: Bearer ${TOKEN}'",
+        ],
+    ),
+    ("mcp pins list", &["agentsh mcp pins list", "agentsh mcp pins list --server fs --json"]),
+    ("mcp pins trust", &["agentsh mcp pins trust --server fs   # after `agentsh mcp pins diff --server fs`"]),
+    ("mcp pins diff", &["agentsh mcp pins diff --server fs"]),
+    ("mcp pins reset", &["agentsh mcp pins reset --server fs", "agentsh mcp pins reset --all"]),
+    ("mcp approve", &["agentsh mcp approve .mcp.json", "agentsh mcp approve --forget .mcp.json"]),
+    ("mcp tools", &["agentsh mcp tools", "agentsh mcp tools --server fs --session latest"]),
+    ("mcp servers", &["agentsh mcp servers", "agentsh mcp servers --json"]),
+    ("mcp calls", &["agentsh mcp calls --since 1h", "agentsh mcp calls --action block --wide"]),
+    (
+        "mcp events",
+        &["agentsh mcp events --session latest", "agentsh mcp events --type net_connect_blocked --json"],
+    ),
+    ("mcp detections", &["agentsh mcp detections --since 1d", "agentsh mcp detections --severity high"]),
+    ("proxy", &["agentsh proxy --config proxy.json", "agentsh proxy --config proxy.json --policy strict"]),
+    ("policy check", &["agentsh policy check", "agentsh policy check policy.yaml"]),
+    (
+        "policy show",
+        &["agentsh policy show", "agentsh policy show strict", "agentsh policy show --agent claude"],
+    ),
+    (
+        "policy explain",
+        &[
+            "agentsh policy explain --write .git/hooks/pre-commit",
+            "agentsh policy explain --agent claude --connect example.com:443",
+            "agentsh policy explain --server fs --read ~/Documents",
+        ],
+    ),
+    ("policy init", &["agentsh policy init"]),
+    ("policy reference", &["agentsh policy reference | less"]),
+    ("policy schema", &["agentsh policy schema > policy.schema.json"]),
+    ("policy test", &["agentsh policy test", "agentsh policy test policy.yaml"]),
+    (
+        "report",
+        &[
+            "agentsh report",
+            "agentsh report list",
+            "agentsh report 01a20aed",
+            "agentsh report latest --format html > report.html",
+        ],
+    ),
+    ("sessions", &["agentsh sessions", "agentsh sessions --limit 5 --json"]),
+    ("undo", &["agentsh undo AGENTS.md   # `agentsh report` names what changed"]),
+    ("events verify", &["agentsh events verify", "agentsh events verify --json"]),
+    ("scan definitions", &["agentsh scan definitions tools.jsonl --format text"]),
+    ("scan output", &["agentsh scan output results.jsonl"]),
+    ("scan outbound", &["agentsh scan outbound calls.jsonl --format text"]),
+    ("doctor", &["agentsh doctor", "agentsh doctor --json"]),
+    ("vet-url", &["agentsh vet-url https://example.com/hook"]),
+    ("demo", &["agentsh demo", "agentsh demo --json"]),
+    ("why", &["agentsh why ~/.ssh", "agentsh why example.com:8443", "agentsh why docker"]),
+];
+
+/// Shown of the examples of the verbs below one that has none of its own.
+const OF_OTHERS: usize = 4;
+
+/// The command line with its examples.
+pub(super) fn add(command: Command) -> Command {
+    below(command, "")
+}
+
+fn below(mut command: Command, words: &str) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
+    for name in names {
+        let inside = if words.is_empty() { name.clone() } else { format!("{words} {name}") };
+        command = command.mut_subcommand(&name, |inner| below(inner, &inside));
+    }
+    let lines = of(words);
+    if lines.is_empty() {
+        return command;
+    }
+    let mut text = paint(HEADING, "Examples:");
+    for line in lines {
+        text.push_str("\n  ");
+        match line.split_once(" #") {
+            Some((words, remark)) => text.push_str(&format!("{words} {}", paint(QUIET, &format!("#{remark}")))),
+            None => text.push_str(line),
+        }
+    }
+    command.after_help(text)
+}
+
+/// Its own examples, or the first ones of the verbs below it.
+fn of(words: &str) -> Vec<&'static str> {
+    let own = EXAMPLES.iter().find(|(verb, _)| *verb == words);
+    if let Some((_, examples)) = own {
+        return examples.to_vec();
+    }
+    let is_below = |verb: &str| words.is_empty() || verb.strip_prefix(words).is_some_and(|rest| rest.starts_with(' '));
+    let firsts = EXAMPLES.iter().filter(|(verb, _)| is_below(verb)).filter_map(|(_, examples)| examples.first());
+    firsts.take(OF_OTHERS).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use clap::CommandFactory;
+
+    use super::super::Arguments;
+    use super::*;
+
+    /// As a shell splits it: quotes of one kind, no remark, nothing behind a pipe.
+    fn words(line: &str) -> Vec<String> {
+        let line = line.split(" #").next().unwrap().split(['|', '>']).next().unwrap();
+        let (mut words, mut quoted) = (vec![String::new()], false);
+        for character in line.trim().chars() {
+            match character {
+                '\'' => quoted = !quoted,
+                ' ' if !quoted => words.push(String::new()),
+                other => words.last_mut().unwrap().push(other),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    fn visit(command: &Command, path: &str, visited: &mut Vec<String>) {
+        for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+            let path = format!("{path} {}", inner.get_name()).trim().to_owned();
+            visit(inner, &path, visited);
+            visited.push(path);
+        }
+    }
+
+    #[test]
+    fn every_verb_has_examples_and_every_example_is_a_command_line() {
+        let mut verbs = Vec::new();
+        visit(&Arguments::command(), "", &mut verbs);
+        let without: Vec<&String> = verbs.iter().filter(|verb| of(verb).is_empty()).collect();
+        assert!(without.is_empty(), "give these an entry in cli/examples.rs: {without:?}");
+        for (verb, examples) in EXAMPLES {
+            assert!(verbs.iter().any(|known| known == verb), "no verb `{verb}`");
+            for example in *examples {
+                let words = words(example);
+                assert_eq!(words[1..].join(" ").split(*verb).next(), Some(""), "{example}: not of `{verb}`");
+                if let Err(error) = Arguments::command().try_get_matches_from(&words) {
+                    panic!("{example}: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn help_shows_them() {
+        let mut command = add(Arguments::command());
+        command.build();
+        let run = command.find_subcommand_mut("run").unwrap();
+        assert!(run.render_help().to_string().contains("Examples:\n  agentsh run claude\n"));
+        let mcp = command.find_subcommand_mut("mcp").unwrap();
+        assert!(mcp.render_help().to_string().contains("agentsh mcp pins list"));
+    }
+}

@@ -1,0 +1,24 @@
+//! What a machine cannot enforce is said once, not after every run: it does not change. The report of a session and
+//! `agentsh doctor` always have it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::store::Summary;
+
+/// Below the directory of the records.
+const FILE: &str = "told";
+
+/// What was said before on this machine. From now on that counts as said which this summary says.
+pub(super) fn of_machine(state: &Path, summary: &Summary) -> BTreeSet<String> {
+    let path = state.join(FILE);
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    let told: BTreeSet<String> = text.lines().map(str::to_owned).collect();
+    let lacking = summary.lacking();
+    if !lacking.is_subset(&told) {
+        let all: Vec<&str> = told.union(&lacking).map(String::as_str).collect();
+        // Where it cannot be kept it is said again.
+        let _ = std::fs::write(&path, all.join("\n") + "\n");
+    }
+    told
+}
