@@ -8,6 +8,7 @@ mod environment;
 mod exfiltration;
 mod exit;
 mod failures;
+mod looks;
 mod mcp_run;
 mod project;
 mod queries;

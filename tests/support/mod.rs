@@ -16,7 +16,7 @@ pub use expect::{no, no_with, yes};
 pub use outcome::Outcome;
 pub use peer::Peer;
 pub use place::{Mode, Place};
-pub use pty::Pty;
+pub use pty::{Pty, without_colour};
 pub use receiver::{Answer, Receiver};
 pub use sandbox::everywhere;
 

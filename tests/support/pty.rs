@@ -119,3 +119,10 @@ impl Drop for Pty {
 fn terminal_name(slave: &OwnedFd) -> Option<std::path::PathBuf> {
     nix::unistd::ttyname(slave).ok()
 }
+
+/// What is left when the terminal's sequences for colour are taken out.
+pub fn without_colour(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
+}

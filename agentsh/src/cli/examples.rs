@@ -69,6 +69,47 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("scan definitions", &["agentsh scan definitions tools.jsonl --format text"]),
     ("scan output", &["agentsh scan output results.jsonl"]),
     ("scan outbound", &["agentsh scan outbound calls.jsonl --format text"]),
+    ("registry hash", &["agentsh registry hash -- npx -y @modelcontextprotocol/server-everything"]),
+    ("registry diff", &["agentsh registry diff captured/before captured/after"]),
+    ("registry register", &["agentsh registry register -- npx -y @modelcontextprotocol/server-everything"]),
+    (
+        "registry verify",
+        &[
+            "agentsh registry verify -- npx -y @modelcontextprotocol/server-everything",
+            "agentsh registry verify --url https://mcp.example.com/mcp --registry https://registry.example.com",
+        ],
+    ),
+    ("registry approvals", &["agentsh registry approvals", "agentsh registry approvals show 7"]),
+    ("registry approvals list", &["agentsh registry approvals list --json"]),
+    ("registry approvals show", &["agentsh registry approvals show 7"]),
+    (
+        "registry approvals approve",
+        &["agentsh registry approvals approve 7 --reason 'release 2.1' --token operators"],
+    ),
+    (
+        "registry approvals reject",
+        &["agentsh registry approvals reject 7 --reason 'asks for keys' --token operators"],
+    ),
+    (
+        "registry revoke",
+        &["agentsh registry revoke weather e3b0c44298fc1c14… --reason stolen --token operators"],
+    ),
+    ("registry log", &["agentsh registry log", "agentsh registry log --json"]),
+    (
+        "registry serve",
+        &[
+            "agentsh registry serve --open",
+            "agentsh registry serve --database postgres://registry@localhost/registry",
+        ],
+    ),
+    ("gateway", &["agentsh gateway --config gateway.yaml"]),
+    ("gateway keys", &["agentsh gateway keys --config gateway.yaml list"]),
+    (
+        "gateway keys create",
+        &["agentsh gateway keys --config gateway.yaml create laptop --endpoint files --days 90"],
+    ),
+    ("gateway keys list", &["agentsh gateway keys --config gateway.yaml list"]),
+    ("gateway keys revoke", &["agentsh gateway keys --config gateway.yaml revoke laptop"]),
     ("doctor", &["agentsh doctor", "agentsh doctor --json"]),
     ("vet-url", &["agentsh vet-url https://example.com/hook"]),
     ("demo", &["agentsh demo", "agentsh demo --json"]),
@@ -97,7 +138,9 @@ fn below(mut command: Command, words: &str) -> Command {
     for line in lines {
         text.push_str("\n  ");
         match line.split_once(" #") {
-            Some((words, remark)) => text.push_str(&format!("{words} {}", paint(QUIET, &format!("#{remark}")))),
+            Some((words, remark)) => {
+                text.push_str(&format!("{words} {}", paint(QUIET, &format!("#{remark}"))))
+            }
             None => text.push_str(line),
         }
     }
@@ -110,8 +153,10 @@ fn of(words: &str) -> Vec<&'static str> {
     if let Some((_, examples)) = own {
         return examples.to_vec();
     }
-    let is_below = |verb: &str| words.is_empty() || verb.strip_prefix(words).is_some_and(|rest| rest.starts_with(' '));
-    let firsts = EXAMPLES.iter().filter(|(verb, _)| is_below(verb)).filter_map(|(_, examples)| examples.first());
+    let is_below =
+        |verb: &str| words.is_empty() || verb.strip_prefix(words).is_some_and(|rest| rest.starts_with(' '));
+    let firsts =
+        EXAMPLES.iter().filter(|(verb, _)| is_below(verb)).filter_map(|(_, examples)| examples.first());
     firsts.take(OF_OTHERS).copied().collect()
 }
 

@@ -17,9 +17,6 @@ use super::output::{self, Failure, NO, OK, finish};
 use super::run::Network;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  agentsh gateway keys --config gateway.yaml create laptop --endpoint github --days 90
-  agentsh gateway --config gateway.yaml")]
 pub struct GatewayArgs {
     /// What to serve, and where
     #[arg(long, value_name = "FILE", global = true, default_value = "gateway.yaml")]

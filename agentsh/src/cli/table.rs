@@ -90,9 +90,9 @@ fn card(columns: &[Column<'_>], row: usize, width: usize) -> String {
     const INDENT: usize = 2;
     let mut text = String::new();
     let mut used = 0;
-    let cells = columns.iter().map(|column| {
-        (column.title, column.cells.get(row).map(String::as_str).unwrap_or_default())
-    });
+    let cells = columns
+        .iter()
+        .map(|column| (column.title, column.cells.get(row).map(String::as_str).unwrap_or_default()));
     for (at, (title, cell)) in cells.filter(|(_, cell)| !cell.is_empty()).enumerate() {
         let style = of_cell(title, cell);
         if at == 0 {
@@ -228,7 +228,10 @@ mod tests {
         let (head, mut rows) = some();
         rows[0][0] = "\u{1b}[31mfs".to_owned();
         let text = render(&head, rows, Some(120));
-        assert!(text.contains("\u{1b}[31mrefused\u{1b}[0m") || text.contains("\u{1b}[1m\u{1b}[31mrefused"), "{text:?}");
+        assert!(
+            text.contains("\u{1b}[31mrefused\u{1b}[0m") || text.contains("\u{1b}[1m\u{1b}[31mrefused"),
+            "{text:?}"
+        );
         assert!(text.contains("\\u{1b}[31mfs"), "{text:?}");
     }
 

@@ -101,19 +101,24 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
 /// The exit status that says why a server did not start, once that was tried.
 type Failure = Rc<Cell<Option<u8>>>;
 
-/// For a client that went away before it asked for anything: nobody else has told that there is no such program.
+/// For a client that went away before it asked for anything: nobody else has told that there is no such program, or
+/// that it cannot be executed.
 fn missing(session: &Session, program: Option<&str>) -> Option<u8> {
+    use std::os::unix::fs::PermissionsExt;
     let program = program?;
     let path = session.context.env.get("PATH").map(String::as_str).unwrap_or_default();
-    let is_there = if program.contains('/') {
-        session.context.directory.join(program).exists()
+    let found = if program.contains('/') {
+        Some(session.context.directory.join(program)).filter(|file| file.exists())
     } else {
-        std::env::split_paths(path).any(|directory| directory.join(program).exists())
+        std::env::split_paths(path).map(|directory| directory.join(program)).find(|file| file.exists())
     };
-    if is_there {
-        return None;
-    }
-    let error = crate::pin::PinError::NotFound { program: program.to_owned() };
+    let executable =
+        |file: &PathBuf| file.metadata().is_ok_and(|file| file.permissions().mode() & 0o111 != 0);
+    let error = match found {
+        None => crate::pin::PinError::NotFound { program: program.to_owned() },
+        Some(path) if !executable(&path) => crate::pin::PinError::NotExecutable { path },
+        Some(_) => return None,
+    };
     session.note(&error.to_string());
     Some(exit_code_of(&error.into()))
 }

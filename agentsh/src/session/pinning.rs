@@ -64,11 +64,9 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     let command = command;
     // Whoever forgets a pin asks for what the registry has now.
     let renew = stored.is_none() && pinning.enabled && pinning.pin_binary;
-    let pinned = resolve_or_fetch(session, declaration, &scope, command, renew)
-        .await
-        .map_err(|(error, status)| StartError {
-            status,
-            ..refuse(format!("cannot start server '{id}': {error}"))
+    let pinned =
+        resolve_or_fetch(session, declaration, &scope, command, renew).await.map_err(|(error, status)| {
+            StartError { status, ..refuse(format!("cannot start server '{id}': {error}")) }
         })?;
     let resolved = &pinned.resolved;
     if !declaration.users_word

@@ -79,9 +79,8 @@ impl Summary {
         let changed = self.mismatches.values().filter(|found| {
             found.action == Action::Block && servers_refused().all(|entry| entry.server_id != found.server_id)
         });
-        let refused = blocked
-            + servers_refused().map(|entry| entry.count).sum::<u64>()
-            + changed.count() as u64;
+        let refused =
+            blocked + servers_refused().map(|entry| entry.count).sum::<u64>() + changed.count() as u64;
         let mut lines = vec![format!(
             "agentsh: session {}: {}{list}, {}, {refused} refused{}{}",
             self.session,
@@ -478,7 +477,8 @@ mod tests {
             why: "no memory cgroup may be made here".to_owned(),
         };
         let all = [None, Some("fs"), Some("git")];
-        let events: Vec<_> = all.iter().flat_map(|who| [lacks(*who, "memory limit"), lacks(*who, "cpu limit")]).collect();
+        let events: Vec<_> =
+            all.iter().flat_map(|who| [lacks(*who, "memory limit"), lacks(*who, "cpu limit")]).collect();
         let summary = summary(&events);
         let short = summary.render_short(&BTreeSet::new());
         assert_eq!(short.matches("not enforced").count(), 1, "{short}");

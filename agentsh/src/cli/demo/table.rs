@@ -303,8 +303,7 @@ pub fn render(rows: &[Row], width: Option<u16>) -> String {
             let short = |row: &Row| {
                 let whole = row.outcome.is_good();
                 let happened = if whole { row.outcome.words().to_owned() } else { happened(row) };
-                let mut cells =
-                    vec![happened, row.by.clone(), row.attempted.clone(), row.refused_by.clone()];
+                let mut cells = vec![happened, row.by.clone(), row.attempted.clone(), row.refused_by.clone()];
                 cells.truncate(shown);
                 cells
             };

@@ -295,9 +295,7 @@ pub fn cpu(probed: &Probed) -> Layer {
         (true, _) => Layer::new(layer, &asked, "the quota was accepted", State::Degraded)
             .because("a busy loop was not slowed down")
             .remedy(REPORT),
-        (false, _) => Layer::new(layer, &asked, "", State::Absent)
-            .because(NO_CGROUP)
-            .remedy(cgroup_remedy()),
+        (false, _) => Layer::new(layer, &asked, "", State::Absent).because(NO_CGROUP).remedy(cgroup_remedy()),
     }
 }
 

@@ -111,7 +111,10 @@ pub fn render(layers: &[Layer], width: Option<u16>) -> String {
     let verdict = match (open.as_slice(), settled.as_slice()) {
         ([], []) => paint(GOOD, "every layer that `agentsh run` needs is enforced"),
         ([], settled) => {
-            format!("{}; nothing else can be had here", paint(LESS, &format!("less than asked for: {}", names(settled))))
+            format!(
+                "{}; nothing else can be had here",
+                paint(LESS, &format!("less than asked for: {}", names(settled)))
+            )
         }
         (open, _) => paint(BAD, &format!("not fully enforced here: {}", names(open))),
     };
@@ -222,7 +225,10 @@ mod tests {
         let mut settled = some();
         settled[1].remedy.clear();
         let text = plain(&settled, 100);
-        assert!(text.ends_with("less than asked for: memory-limit; nothing else can be had here\n"), "{text}");
+        assert!(
+            text.ends_with("less than asked for: memory-limit; nothing else can be had here\n"),
+            "{text}"
+        );
         let text = plain(&some()[..1], 100);
         assert!(text.ends_with("every layer that `agentsh run` needs is enforced\n"), "{text}");
     }
@@ -235,7 +241,10 @@ mod tests {
         for width in [40, 60, 80, 200] {
             let text = plain(&layers, width);
             let rows = text.lines().take_while(|line| !line.starts_with("not fully"));
-            assert!(rows.map(|line| line.chars().count()).all(|length| length <= usize::from(width)), "{text}");
+            assert!(
+                rows.map(|line| line.chars().count()).all(|length| length <= usize::from(width)),
+                "{text}"
+            );
         }
     }
 }

@@ -99,7 +99,16 @@ async fn no_wheel(job: &Job<'_>, settings: &Settings, output: &str) -> FetchErro
     }
     for spec in &job.wanted.specs {
         let package = Package::of_spec(Registry::Pypi, spec);
-        let words = ["-m", "pip", "index", "versions", "--disable-pip-version-check", "--no-input", "--", &package.name];
+        let words = [
+            "-m",
+            "pip",
+            "index",
+            "versions",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--",
+            &package.name,
+        ];
         let asking = Task {
             tool: TOOL,
             program: PYTHON,

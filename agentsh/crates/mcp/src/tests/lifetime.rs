@@ -112,8 +112,12 @@ fn a_server_that_refuses_the_replayed_handshake_is_ended() {
 
 #[test]
 fn a_server_that_cannot_start_says_why() {
-    let failure =
-        |message: &str, permanent| StartError { message: message.to_owned(), permanent, recorded: false, status: 125 };
+    let failure = |message: &str, permanent| StartError {
+        message: message.to_owned(),
+        permanent,
+        recorded: false,
+        status: 125,
+    };
     let mut setup = setup();
     setup.failures = vec![failure("no memory", false), failure("pin mismatch: index.js changed", true)];
     run(async || {

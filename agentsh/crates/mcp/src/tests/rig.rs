@@ -80,7 +80,8 @@ impl Factory {
     }
 
     pub fn failing(message: &str) -> Self {
-        let failure = StartError { message: message.to_owned(), permanent: true, recorded: false, status: 125 };
+        let failure =
+            StartError { message: message.to_owned(), permanent: true, recorded: false, status: 125 };
         Self { failures: VecDeque::from([failure]), ..Self::new().0 }
     }
 }
