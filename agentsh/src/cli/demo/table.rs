@@ -40,12 +40,12 @@ pub const ATTACKS: &[(&str, &str, &str)] = &[
     (HOSTILE, "fork-bomb", "start processes without end"),
     ("agent", "hidden-tool", "see a tool that the policy denies"),
     ("agent", "denied-tool", "call that tool all the same"),
-    ("agent", "two-names", "hide its name behind another one in the same message"),
+    ("agent", "two-names", "hide its name behind another in the same message"),
     ("agent", "rate-limit", "call a tool more often than allowed"),
     (HOSTILE, "oversized-line", "send a message that is too long"),
     (HOSTILE, "duplicate-key", "send a message that two readers read differently"),
     (HOSTILE, "unasked-response", "answer a request that nobody made"),
-    ("agent", "changed-program", "start a server whose program was changed since its first start"),
+    ("agent", "changed-program", "start a server whose program was changed"),
 ];
 
 /// What must work beside it all.
