@@ -104,10 +104,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("gateway", &["agentsh gateway --config gateway.yaml"]),
     ("gateway keys", &["agentsh gateway keys list --config gateway.yaml"]),
-    (
-        "gateway keys create",
-        &["agentsh gateway keys create laptop --endpoint files --days 90"],
-    ),
+    ("gateway keys create", &["agentsh gateway keys create laptop --endpoint files --days 90"]),
     ("gateway keys list", &["agentsh gateway keys list --config gateway.yaml"]),
     ("gateway keys revoke", &["agentsh gateway keys revoke laptop"]),
     ("doctor", &["agentsh doctor", "agentsh doctor --json"]),
