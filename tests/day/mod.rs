@@ -2,8 +2,10 @@
 //! `docs/a-day.md`.
 
 mod git;
+mod ordinary;
 mod publish;
 mod registries;
+mod things;
 mod toolchains;
 mod why;
 

@@ -17,5 +17,6 @@ mod remote;
 mod report;
 mod sessions;
 mod streams;
+mod suggestions;
 mod terminal;
 mod vet_url;

@@ -14,6 +14,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "agentsh run --allow api.example.com --read ~/src/lib -- codex   # for this start alone",
             "agentsh run --publish 3000 -- npm run dev                       # look at it at 127.0.0.1:3000",
             "agentsh run --policy strict -- ./some-agent",
+            "agentsh run --agree claude                                      # with the repositories beside this one",
         ],
     ),
     (

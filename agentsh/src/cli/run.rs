@@ -31,6 +31,10 @@ pub struct RunArgs {
     /// Make a server inside reachable at 127.0.0.1:HOSTPORT, by default the same port; 0 takes any free one
     #[arg(long, value_name = "PORT[:HOSTPORT]")]
     publish: Vec<Asked>,
+    /// Show the repositories beside the project that its git leads to (the main one of a linked working tree, remotes on
+    /// this machine), now and from now on in this project
+    #[arg(long)]
+    agree: bool,
     /// Start even if a layer of protection cannot be had here
     #[arg(long)]
     allow_degraded: bool,
@@ -44,6 +48,9 @@ pub struct RunArgs {
     #[arg(trailing_var_arg = true, required = true, value_name = "AGENT")]
     agent: Vec<String>,
 }
+
+/// Entries of each list of the policy that are suggested at the end.
+const MOST_SUGGESTED: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Network {
@@ -76,12 +83,13 @@ pub async fn run(args: RunArgs) -> u8 {
         allow_degraded: args.allow_degraded,
         backend: args.network.into(),
         publish: args.publish,
+        agree: args.agree,
         agent: args.agent,
         verb: "run",
     };
     match run_session(request).await {
         Ok(outcome) => {
-            report(&outcome, args.quiet, target).await;
+            report(&outcome, (args.quiet, args.network_learn), target).await;
             if args.network_learn {
                 outcome.session.note(&network::learned(&outcome.session));
                 outcome.session.release_notes();
@@ -141,12 +149,20 @@ impl Target {
 }
 
 /// The short summary on standard error, and the whole report as JSON where it was asked for.
-async fn report(outcome: &Outcome, quiet: bool, target: Option<Target>) {
+async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: Option<Target>) {
     let session = &outcome.session;
     if !quiet {
         let summary = session.journal.summary();
         let told = told::of_machine(&session.context.state, &summary);
         let _ = write!(anstream::stderr(), "{}", style::summary(&summary.render_short(&told)));
+        if let Some(lines) = session.wanted.snippet(MOST_SUGGESTED).filter(|_| !is_learning) {
+            let file = session.context.config.join("agentsh/policy.yaml");
+            let file = file.display();
+            let _ = writeln!(
+                anstream::stderr(),
+                "agentsh: to allow what was refused, take what you know into {file}:\n{lines}"
+            );
+        }
     }
     let Some(target) = target else { return };
     let path = target.path.clone();

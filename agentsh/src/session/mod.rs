@@ -26,6 +26,7 @@ pub mod proxy;
 pub mod publish;
 mod registries;
 pub mod remote;
+mod repositories;
 pub mod run;
 mod sentinel;
 pub mod server;
@@ -36,8 +37,8 @@ mod suspend;
 pub mod toolchains;
 pub mod trust;
 pub mod undo;
+pub mod wanted;
 pub mod watch;
-mod why;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -102,6 +103,8 @@ pub struct Session {
     agent_runs: Cell<bool>,
     /// What the agent has beside what the policy says; set when it is started.
     agent_has: OnceCell<why::Has>,
+    /// What would have to be allowed.
+    pub wanted: wanted::Wanted,
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -179,6 +182,7 @@ impl Session {
             unready: RefCell::default(),
             agent_runs: Cell::new(false),
             agent_has: OnceCell::new(),
+            wanted: wanted::Wanted::default(),
             cleaning: RefCell::default(),
         };
         session.journal.record(Event::SessionStarted {

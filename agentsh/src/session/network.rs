@@ -3,9 +3,7 @@
 
 mod policed;
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -24,6 +22,7 @@ use crate::types::{RuleRef, ServerId};
 
 use super::Session;
 use super::publish::{Asked, Published};
+use super::wanted::Key;
 use policed::{Loading, Policed};
 
 /// Which backend polices connections.
@@ -44,16 +43,12 @@ pub struct Network {
     /// Made for the first sandbox whose rules look into TLS.
     pub(super) authority: OnceCell<Option<Rc<net::authority::Authority>>>,
     shown: Cell<u32>,
-    /// What would have to be allowed, by who asked.
-    wanted: RefCell<BTreeMap<Option<ServerId>, BTreeSet<String>>>,
 }
 
 /// How long connections of a program that has ended may take to end.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Refusals that are told one by one; the report has them all.
 const MOST_SHOWN: u32 = 20;
-/// Entries that are remembered for each sandbox.
-const MOST_WANTED: usize = 200;
 
 /// Where the model of a user, or the registry of his packages, may be: what the user wrote as its address counts, also
 /// inside a private network. Not among them: the addresses at which clouds keep their credentials.
@@ -83,7 +78,6 @@ impl Network {
             loading: Loading::begin(backend, hierarchies),
             authority: OnceCell::new(),
             shown: Cell::new(0),
-            wanted: RefCell::default(),
         }
     }
 
@@ -108,29 +102,12 @@ impl Network {
 /// The lines of policy that would allow what a session refused.
 #[must_use]
 pub fn learned(session: &Session) -> String {
-    let wanted = session.network.wanted.borrow();
-    if wanted.is_empty() {
-        return "nothing was refused that a rule of `network.allow` could let through".to_owned();
+    match session.wanted.snippet(usize::MAX) {
+        Some(lines) => {
+            format!("these lines of policy would allow what was refused; allow what you know:\n{lines}")
+        }
+        None => "nothing was refused that a rule of `network.allow` could let through".to_owned(),
     }
-    let list = |entries: &BTreeSet<String>| {
-        let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
-        format!("network: {{allow: [{}]}}", entries.join(", "))
-    };
-    let mut text = "these lines of policy would allow what was refused; allow what you know:\n".to_owned();
-    for (server, entries) in &*wanted {
-        // Writing to a string cannot fail.
-        let _ = match server {
-            None => writeln!(text, "agent:\n  {}", list(entries)),
-            Some(id) => {
-                if !text.contains("\nsandbox:\n") {
-                    text.push_str("sandbox:\n  mcp:\n    servers:\n");
-                }
-                writeln!(text, "      - {{id: {:?}, {}}}", id.0, list(entries))
-            }
-        };
-    }
-    text.truncate(text.trim_end().len());
-    text
 }
 
 /// The way out of one sandbox, before it is born.
@@ -331,11 +308,7 @@ impl Session {
     /// What a refused connection would have wanted, and the word to the user.
     fn tell_refusal(&self, server: Option<&ServerId>, refusal: &Refusal) {
         if let Some(entry) = &refusal.entry {
-            let mut wanted = self.network.wanted.borrow_mut();
-            let entries = wanted.entry(server.cloned()).or_default();
-            if entries.len() < MOST_WANTED {
-                entries.insert(entry.clone());
-            }
+            self.wanted.add(server, Key::Host, entry);
         }
         let shown = self.network.shown.get();
         self.network.shown.set(shown.saturating_add(1));

@@ -31,7 +31,7 @@ use super::toolchains::{self, Toolchains};
 use super::watch::{self, Guards};
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, briefing, environment, git_identity, grants, network,
-    registries, socket_directory, trust, why,
+    registries, repositories, socket_directory, trust, why,
 };
 
 /// The command line of `run`.
@@ -43,6 +43,8 @@ pub struct Request {
     pub allow_degraded: bool,
     pub backend: network::Backend,
     pub publish: Vec<Asked>,
+    /// Agree to the repositories beside the project that its git leads to.
+    pub agree: bool,
     pub agent: Vec<String>,
     /// `run`, or `demo`.
     pub verb: &'static str,
@@ -161,7 +163,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if let Some(terminal) = &mut terminal {
         terminal.ready();
     }
-    let (running, guards) = start_agent(session, kind, &launch, pinned, &socket, &request.publish).await?;
+    let (running, guards) = start_agent(session, kind, &launch, pinned, &socket, request).await?;
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let code = until_exit(session, running, signals).await;
     guards.finish().await;
@@ -269,7 +271,7 @@ async fn start_agent(
     launch: &Launch,
     pinned: Pinned,
     socket: &Path,
-    publish: &[Asked],
+    request: &Request,
 ) -> Result<(Running, Guards), RunError> {
     let context = &session.context;
     let process = &session.policy.agent;
@@ -304,9 +306,17 @@ async fn start_agent(
     let extra = caches.chain([socket]).chain(of_project);
     let extra = extra.map(|(host, inside, access)| Elsewhere { host, inside, access }).collect();
 
+    let beside = repositories::agreed(session, request.agree)
+        .map_err(|source| RunError::Io { doing: "remember what was agreed to", source })?;
+
     let rules = network::with_endpoints(&process.network, &launch.endpoints);
     let rules = if is_listed { rules } else { registries::with_registries(rules, context) };
-    let shown = toolchains.grants.iter().chain(&own_state).map(|grant| (grant.path.clone(), grant.access));
+    let shown = toolchains
+        .grants
+        .iter()
+        .chain(&own_state)
+        .chain(&beside)
+        .map(|grant| (grant.path.clone(), grant.access));
     let has = why::Has {
         rules: rules.clone(),
         shown: shown.chain(of_caches).collect(),
@@ -317,7 +327,7 @@ async fn start_agent(
     let mut way = network::way(session, None, rules.clone())
         .await
         .map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
-    way.publish(&to_publish(session, publish)).map_err(RunError::Refused)?;
+    way.publish(&to_publish(session, &request.publish)).map_err(RunError::Refused)?;
     for published in &way.published {
         session.announce(&published.line());
     }
@@ -343,7 +353,7 @@ async fn start_agent(
         program_roots: pinned.resolved.read_roots.clone(),
         descriptors: pinned.descriptors,
         project_access,
-        grants: expanded.grants.into_iter().chain(toolchains.grants).collect(),
+        grants: expanded.grants.into_iter().chain(toolchains.grants).chain(beside).collect(),
         own_state,
         denied: expanded.denied.into_iter().chain(toolchains.hidden).collect(),
         unmasked: expanded.unmasked.into_iter().chain(state_paths).collect(),

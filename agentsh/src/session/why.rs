@@ -13,6 +13,7 @@ use crate::sandbox::plan::Access;
 use crate::types::RuleRef;
 
 use super::Session;
+use super::wanted::Key;
 
 /// How long the answer may take to be read.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -44,6 +45,7 @@ fn text(session: &Session, word: &str) -> String {
     for (what, question) in questions(word) {
         let answer = ask(session, &question);
         allow &= answer.allow;
+        remember(session, &question, &answer);
         // Writing to a string cannot fail.
         let _ = write!(text, "{what}: {answer}");
     }
@@ -60,6 +62,21 @@ fn text(session: &Session, word: &str) -> String {
         );
     }
     format!("{}{text}", if allow { '+' } else { '-' })
+}
+
+/// What was asked for and is denied belongs to what the end of the run suggests.
+fn remember(session: &Session, question: &Question, answer: &Answer) {
+    let (false, Some(change)) = (answer.allow, &answer.change) else { return };
+    let key = match question {
+        Question::Read(_) | Question::Write(_) if change.contains("unmask: [") => Key::Unmask,
+        // Whoever asks for a path is told about both; what he may read he asks to write.
+        Question::Read(_) => Key::Read,
+        _ => return,
+    };
+    let entry = change.split_once(": [").and_then(|(_, rest)| rest.split_once(']'));
+    if let Some((entry, _)) = entry {
+        session.wanted.add(None, key, entry);
+    }
 }
 
 /// What a word can mean.

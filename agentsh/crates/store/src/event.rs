@@ -297,7 +297,7 @@ pub enum Event {
         /// None: the agent.
         server_id: Option<ServerId>,
         path: String,
-        /// `replaced`, `put-back`, `not-put-back`, `new-repository`, `instructions`, `ended`.
+        /// `replaced`, `put-back`, `not-put-back`, `new-repository`, `instructions`, `refused`, `ended`.
         what: String,
         detail: String,
     },

@@ -124,6 +124,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
         backend: crate::session::network::Backend::Auto,
         agent: vec![executable.display().to_string(), AGENT_VERB.to_owned()],
         publish: Vec::new(),
+        agree: false,
         verb: "demo",
     };
     let outcome = run_session(request).await.map_err(|error| (exit_code_of(&error), error.to_string()))?;

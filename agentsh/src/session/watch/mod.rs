@@ -21,6 +21,7 @@ use self::copies::Copy;
 use super::Session;
 use super::launch::Running;
 use super::undo::Aside;
+use super::wanted::Key;
 use crate::sandbox::freeze::Freezer;
 use crate::sandbox::layout::{Keep, Layout};
 use crate::sandbox::placeholders::Placeholders;
@@ -123,6 +124,7 @@ impl Guards {
                 names: None,
                 new_repository: None,
                 new_ones: BTreeMap::new(),
+                tried: std::collections::BTreeSet::new(),
             };
             Ok((watch, ask_to_stop))
         };
@@ -140,6 +142,10 @@ impl Guards {
                     while let Some(Told { path, what, text }) = told.recv().await {
                         let lines: Vec<_> = text.lines().map(crate::store::escape::line).collect();
                         session.note(&lines.join("\n"));
+                        if what == "refused" {
+                            let shown = path.strip_prefix(&session.context.project).unwrap_or(&path);
+                            session.wanted.add(server.as_ref(), Key::Unmask, &format!("{shown:?}"));
+                        }
                         session.journal.record(Event::GuardChanged {
                             server_id: server.clone(),
                             path: path.to_string_lossy().into_owned(),

@@ -64,6 +64,8 @@ pub(super) struct Watch {
     /// When repositories that came into being are looked at, and since when there are which.
     pub new_repository: Option<Instant>,
     pub new_ones: BTreeMap<PathBuf, Instant>,
+    /// What is guarded and was to be replaced inside, as far as its names tell.
+    pub tried: BTreeSet<PathBuf>,
 }
 
 impl Watch {
@@ -219,6 +221,7 @@ impl Watch {
         let happened = names.happened();
         let mut matters = false;
         for (path, what, is_directory) in happened {
+            self.note_attempt(&path, what);
             let is_held = self.copies.contains_key(&path)
                 || self.known.contains(&path)
                 || self.new_ones.contains_key(&path);
@@ -242,6 +245,21 @@ impl Watch {
             }
         }
         matters
+    }
+
+    /// Programs write a file anew beside it and rename: over a guard that fails, and what is beside it goes again.
+    fn note_attempt(&mut self, path: &Path, what: What) {
+        match what {
+            What::Made if path.extension().is_some_and(|end| end == "lock") => {
+                let guarded = path.with_extension("");
+                if self.copies.contains_key(&guarded) {
+                    self.tried.insert(guarded);
+                }
+            }
+            // It was somebody outside.
+            What::MovedHere | What::Written => drop(self.tried.remove(path)),
+            _ => {}
+        }
     }
 
     fn points(&mut self) -> Result<BTreeSet<PathBuf>, String> {
@@ -411,6 +429,14 @@ impl Watch {
             if let Err(why) = self.settle(&path, false) {
                 self.say(&path, "not-put-back", format!("cannot put back what was guarded: {why}"));
             }
+        }
+        for path in std::mem::take(&mut self.tried) {
+            let shown = path.strip_prefix(&self.keep.project).unwrap_or(&path).display().to_string();
+            let text = format!(
+                "{shown} was to be changed inside and stays as it is: it names programs that run outside; change it \
+                 outside, or allow it: agent: {{filesystem: {{unmask: [{shown:?}]}}}}"
+            );
+            self.say(&path, "refused", text);
         }
         let is_sure = is_armed && self.names.as_ref().is_some_and(|names| !names.is_incomplete);
         if !self.new_ones.is_empty() || !is_sure {

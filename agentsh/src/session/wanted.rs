@@ -1,0 +1,100 @@
+//! What a session refused, as the lines of policy that would allow it: one piece that can be pasted.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::types::ServerId;
+
+/// Entries that are remembered of each kind for each sandbox.
+const MOST_WANTED: usize = 200;
+
+/// A key of the policy whose list would have to be longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// `network.allow`.
+    Host,
+    /// `filesystem.read`.
+    Read,
+    /// `filesystem.write`.
+    Write,
+    /// `filesystem.unmask`.
+    Unmask,
+}
+
+type Counts = BTreeMap<(Key, String), u32>;
+
+/// What would have to be allowed, by who asked. None: the agent.
+#[derive(Debug, Default)]
+pub struct Wanted(RefCell<BTreeMap<Option<ServerId>, Counts>>);
+
+impl Wanted {
+    /// Something was refused. `entry` is written as in the policy.
+    pub fn add(&self, server: Option<&ServerId>, key: Key, entry: &str) {
+        let mut all = self.0.borrow_mut();
+        let counts = all.entry(server.cloned()).or_default();
+        let key = (key, entry.to_owned());
+        if counts.len() < MOST_WANTED || counts.contains_key(&key) {
+            let count = counts.entry(key).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// The piece of policy, with the `most` entries of each list that were refused most often. None: nothing was.
+    #[must_use]
+    pub fn snippet(&self, most: usize) -> Option<String> {
+        let all = self.0.borrow();
+        let mut text = String::new();
+        for (server, counts) in &*all {
+            let network = list(counts, Key::Host, most).map(|list| format!("network: {{allow: [{list}]}}"));
+            let files: Vec<String> = [(Key::Read, "read"), (Key::Write, "write"), (Key::Unmask, "unmask")]
+                .into_iter()
+                .filter_map(|(key, name)| Some(format!("{name}: [{}]", list(counts, key, most)?)))
+                .collect();
+            let files = (!files.is_empty()).then(|| format!("filesystem: {{{}}}", files.join(", ")));
+            let sections: Vec<String> = network.into_iter().chain(files).collect();
+            // Writing to a string cannot fail.
+            let _ = match server {
+                None => writeln!(text, "agent:\n  {}", sections.join("\n  ")),
+                Some(id) => {
+                    if !text.contains("sandbox:\n") {
+                        text.push_str("sandbox:\n  mcp:\n    servers:\n");
+                    }
+                    writeln!(text, "      - {{id: {:?}, {}}}", id.0, sections.join(", "))
+                }
+            };
+        }
+        text.truncate(text.trim_end().len());
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// The most frequent first chosen, then in the order of their names.
+fn list(counts: &Counts, key: Key, most: usize) -> Option<String> {
+    let mut entries: Vec<(u32, &String)> =
+        counts.iter().filter(|((of, _), _)| *of == key).map(|((_, entry), count)| (*count, entry)).collect();
+    entries.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    entries.truncate(most);
+    let mut names: Vec<&str> = entries.into_iter().map(|(_, entry)| entry.as_str()).collect();
+    names.sort_unstable();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_frequent_entries_of_each_list() {
+        let wanted = Wanted::default();
+        assert_eq!(wanted.snippet(9), None);
+        for entry in ["b.example", "a.example", "c.example", "c.example"] {
+            wanted.add(None, Key::Host, entry);
+        }
+        wanted.add(None, Key::Unmask, "\".git/config\"");
+        wanted.add(Some(&ServerId("s".to_owned())), Key::Host, "d.example");
+        let expected = "agent:\n  network: {allow: [a.example, c.example]}\n  filesystem: {unmask: [\".git/config\"]}\n\
+                        sandbox:\n  mcp:\n    servers:\n      - {id: \"s\", network: {allow: [d.example]}}";
+        assert_eq!(wanted.snippet(2).as_deref(), Some(expected));
+    }
+}

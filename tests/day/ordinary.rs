@@ -1,0 +1,140 @@
+//! The ordinary things of `docs/a-day.md`, done by the real programs: what works, works; what is refused says why.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::things::{self, Thing};
+use crate::support::{Mode, Outcome, Place, skip};
+
+const MINE: &str =
+    "[user]\n\tname = Ada Example\n\temail = ada@example.org\n[init]\n\tdefaultBranch = main\n";
+
+fn all() -> Vec<(&'static str, &'static [Thing])> {
+    vec![
+        ("Git", things::git::THINGS),
+        ("Files of the project", things::project::THINGS),
+        ("Languages and tools", things::programs::THINGS),
+        ("The machine and the network", things::machine::THINGS),
+    ]
+}
+
+/// Where programs lie for the user of this place.
+const PATH: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+
+fn is_installed(program: &str) -> bool {
+    PATH.iter().any(|directory| Path::new(directory).join(program).exists())
+}
+
+/// A new copy of the project with what lies beside it.
+fn copy(place: &Place, number: usize) -> PathBuf {
+    let template = place.home.join("template");
+    if !template.exists() {
+        place.write(place.home.join(".gitconfig"), MINE);
+        place.write(
+            place.home.join("unmasked.yaml"),
+            "agent: {filesystem: {write: [\".\"], unmask: [.git/config]}}\n",
+        );
+        place.make_directory(&template);
+        let mut command = place.command("sh");
+        command.args(["-ec", include_str!("things/template.sh")]).current_dir(&template);
+        Outcome::of(&mut command).expect_code(0);
+    }
+    let own = place.home.join(format!("day/{number}"));
+    place.make_directory(own.parent().unwrap());
+    Outcome::of(place.command("cp").arg("-a").args([&template, &own])).expect_code(0);
+    own.join("proj")
+}
+
+fn script(command: &mut Command, directory: &Path, text: &str) -> Outcome {
+    Outcome::of(command.args(["-ec", text]).current_dir(directory))
+}
+
+/// What went wrong with one thing.
+fn surprise(place: &Place, number: usize, thing: &Thing) -> Option<String> {
+    let project = copy(place, number);
+    let told = |what: &str, outcome: &Outcome| Some(format!("{}: {what}: {outcome}", thing.name));
+    let before = script(&mut place.command("sh"), &project, thing.before);
+    if before.code != 0 {
+        return told("cannot be prepared", &before);
+    }
+    let mut words = vec!["run", "--quiet"];
+    words.extend(thing.flags);
+    words.extend(["--", "sh"]);
+    let mut command = place.agentsh(&words);
+    let outcome = script(&mut command, &project.join(thing.place), thing.inside);
+    let said = format!("{}{}", outcome.stdout, outcome.stderr);
+    match thing.refused {
+        Some(_) if outcome.code == 0 => return told("is not refused", &outcome),
+        Some(says) if !said.contains(says) => return told("does not say why", &outcome),
+        None if outcome.code != 0 => return told("does not work", &outcome),
+        _ => {}
+    }
+    let after = script(&mut place.command("sh"), &project, thing.after);
+    if after.code != 0 {
+        return told("leaves something else behind", &after);
+    }
+    let _ = fs::remove_dir_all(project.parent().unwrap());
+    None
+}
+
+fn do_all(subject: &str) {
+    let (_, things) = all().into_iter().find(|(name, _)| *name == subject).unwrap();
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut surprises = String::new();
+        let mut count = 0;
+        for (number, thing) in things.iter().enumerate() {
+            if let Some(missing) = thing.needs.iter().find(|program| !is_installed(program)) {
+                skip(&format!("{}: {missing} is not installed", thing.name));
+                continue;
+            }
+            if let Some(surprise) = surprise(&place, number, thing) {
+                count += 1;
+                writeln!(surprises, "{surprise}").unwrap();
+            }
+        }
+        assert!(surprises.is_empty(), "{mode:?}: {count} of {}:\n{surprises}", things.len());
+    }
+}
+
+#[test]
+fn git_every_day() {
+    do_all("Git");
+}
+
+#[test]
+fn files_every_day() {
+    do_all("Files of the project");
+}
+
+#[test]
+fn languages_every_day() {
+    do_all("Languages and tools");
+}
+
+#[test]
+fn the_machine_every_day() {
+    do_all("The machine and the network");
+}
+
+/// The document lists what is tested, and nothing else.
+#[test]
+fn the_document_is_the_table() {
+    let mut text = String::new();
+    for (subject, things) in all() {
+        writeln!(text, "### {subject}\n\n| thing | works | what is said |\n|---|---|---|").unwrap();
+        for thing in things {
+            let (works, said) = match thing.refused {
+                Some(says) => ("no", format!("`{says}` …")),
+                None => ("yes", String::new()),
+            };
+            writeln!(text, "| {} | {works} | {said} |", thing.name).unwrap();
+        }
+        text.push('\n');
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/a-day.md");
+    let document = fs::read_to_string(&file).unwrap_or_default();
+    assert!(document.contains(text.trim_end()), "docs/a-day.md does not hold this table:\n{text}");
+}

@@ -1,0 +1,86 @@
+//! The machine around the project: terminals, processes, sockets, the network.
+
+use super::{Thing, refused, works};
+
+pub const THINGS: &[Thing] = &[
+    works(
+        "node http server + curl on localhost",
+        &["node", "curl"],
+        "node -e 'require(\"http\").createServer((q,s)=>s.end(\"hi\")).listen(3999)' & p=$!; \
+         for i in 1 2 3 4 5 6 7 8 9 10; do curl -sf http://localhost:3999 && break; sleep 0.3; done | grep -q hi; kill $p",
+    ),
+    works(
+        "python http.server + wget",
+        &["python3", "wget"],
+        "python3 -m http.server 3998 --bind 127.0.0.1 >/dev/null 2>&1 & p=$!; \
+         wget -q --tries=10 --retry-connrefused --waitretry=1 -O - http://127.0.0.1:3998/file | grep -q one; kill $p",
+    ),
+    works(
+        "a socket of the file system",
+        &["python3"],
+        "python3 -c '
+import socket, threading
+s = socket.socket(socket.AF_UNIX); s.bind(\"s.sock\"); s.listen()
+threading.Thread(target=lambda: s.accept()[0].send(b\"x\")).start()
+c = socket.socket(socket.AF_UNIX); c.connect(\"s.sock\"); assert c.recv(1) == b\"x\"'; rm s.sock",
+    ),
+    works(
+        "tmux",
+        &["tmux"],
+        "tmux -L t new-session -d 'sleep 5'; tmux -L t list-sessions; tmux -L t kill-server",
+    ),
+    works("script(1)", &["script"], "script -qec 'tty' /dev/null | grep -q /dev/pts"),
+    works("id, whoami, hostname, uname, date", &[], "id -u; whoami; hostname; uname -a; date"),
+    works("ps, top", &["ps", "top"], "ps aux | grep -q ps; top -bn1 | grep -q PID"),
+    works("df, du, free, nproc", &["df", "du", "free"], "df .; du -s .; free; nproc"),
+    works(
+        "kill, wait, traps, job control",
+        &[],
+        "sleep 60 & kill %1 2>/dev/null || kill $!; wait $! || true",
+    ),
+    works(
+        "setsid, nohup, a daemon",
+        &["setsid"],
+        "setsid sleep 0.1; nohup true >/dev/null 2>&1; (sleep 0.1 &)",
+    ),
+    works("ssh -V, gpg --version", &["ssh", "gpg"], "ssh -V; gpg --version"),
+    works(
+        "ssh-keygen, git signed with it",
+        &["ssh-keygen", "git"],
+        "ssh-keygen -q -t ed25519 -N '' -f /tmp/k; echo x >> file; \
+        git -c gpg.format=ssh -c user.signingKey=/tmp/k.pub commit -q -S -am x",
+    ),
+    works("vim -es", &["vim"], "vim -es -c '%s/one/1/' -c wq file; grep -q 1 file"),
+    works("less, man in a pipe", &["less"], "less file | grep -q one"),
+    works("mktemp, /tmp, /dev/shm", &[], "t=$(mktemp -d); echo x > $t/x; echo x > /dev/shm/x"),
+    works(
+        "/proc/self, /sys/devices, /etc/os-release",
+        &[],
+        "cat /proc/self/status /proc/cpuinfo >/dev/null; cat /etc/os-release",
+    ),
+    works("agentsh why says what is allowed", &[], "/run/agentsh/agentsh why . | grep -q allowed"),
+    refused("unshare -r (containers)", &["unshare"], "unshare -r true", "not permitted"),
+    refused("sudo", &["sudo"], "sudo -n true", "privileges"),
+    refused("docker ps", &["docker"], "docker ps", "docker"),
+    refused(
+        "curl of a site that no rule names",
+        &["curl"],
+        "curl -sS https://www.example.com/",
+        "network.allow",
+    ),
+    refused(
+        "a direct address",
+        &["curl"],
+        "curl -sS --max-time 5 http://192.0.2.1/ || /run/agentsh/agentsh why 192.0.2.1:80",
+        "network: {allow: [192.0.2.1:80]}",
+    ),
+    refused(
+        "a port of the host's loopback",
+        &["curl"],
+        "curl -sS --max-time 5 http://127.0.0.1:22/ || /run/agentsh/agentsh why localhost:22",
+        "network: {loopback: [22]}",
+    ),
+    refused("npm publish", &["npm"], "npm publish --registry https://registry.example.com/", "network.allow"),
+    refused("ssh to a host", &["ssh"], "ssh -o BatchMode=yes git@git.example.com true", "network.allow"),
+    refused("mount", &["mount"], "mount -t tmpfs x src", "superuser"),
+];
