@@ -39,6 +39,7 @@ pub mod trust;
 pub mod undo;
 pub mod wanted;
 pub mod watch;
+mod why;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;

@@ -3,6 +3,7 @@
 use super::{Thing, refused, works};
 
 const GIT: &[&str] = &["git"];
+// Where something is refused, the scripts sleep first: the names of guarded files are watched some milliseconds after the start.
 
 pub const THINGS: &[Thing] = &[
     works("git status is clean, no stand-ins listed", GIT, "test -z \"$(git status --porcelain)\""),
@@ -29,12 +30,12 @@ pub const THINGS: &[Thing] = &[
     )
     .before("git branch --track tracked origin/feature"),
     refused("git branch -m (it is renamed, and git says that it cannot write its configuration)", GIT,
-        "git branch old; git branch -m old new || { git rev-parse -q --verify new; exit 1; }", "unmask: [\".git/config\"]"),
+        "sleep 0.5; git branch old; git branch -m old new || { git rev-parse -q --verify new; exit 1; }", "unmask: [\".git/config\"]"),
     works("git branch -m, where the policy lifts the guard", GIT, "git branch old; git branch -m old new")
         .before("git branch --track tracked origin/feature")
         .with(&["--policy", "../../../unmasked.yaml"]),
-    refused("git config user.name x", GIT, "git config user.name x", "unmask: [\".git/config\"]"),
-    refused("git remote add", GIT, "git remote add up ../x", "unmask: [\".git/config\"]"),
+    refused("git config user.name x", GIT, "sleep 0.5; git config user.name x", "unmask: [\".git/config\"]"),
+    refused("git remote add", GIT, "sleep 0.5; git remote add up ../x", "unmask: [\".git/config\"]"),
     works("git fetch origin (a repository beside the project, agreed)", GIT, "git fetch -q origin").with(&["--agree"]),
     works(
         "git push origin main (a repository beside the project, agreed)",

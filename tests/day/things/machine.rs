@@ -72,7 +72,7 @@ c = socket.socket(socket.AF_UNIX); c.connect(\"s.sock\"); assert c.recv(1) == b\
         "a direct address",
         &["curl"],
         "curl -sS --max-time 5 http://192.0.2.1/ || /run/agentsh/agentsh why 192.0.2.1:80",
-        "network: {allow: [192.0.2.1:80]}",
+        "network: {allow: [\"192.0.2.1\"]}",
     ),
     refused(
         "a port of the host's loopback",
