@@ -1,0 +1,51 @@
+//! An answer that comes as one.
+
+use crate::canary::{Needle, Search};
+use crate::dialect::{Rulings, parse, whole};
+use crate::engine::{in_arguments, judge_one};
+use crate::route::Provider;
+use crate::{Judge, LlmError, Ruling, Told};
+
+/// What the agent gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// None: the answer as it came.
+    pub body: Option<String>,
+    pub told: Vec<Told>,
+}
+
+impl Answer {
+    /// Judges the calls in an answer, and looks for the needle in everything that it says.
+    ///
+    /// # Errors
+    /// When it cannot be read: it is withheld.
+    pub fn of(
+        provider: Provider,
+        body: &[u8],
+        needle: Option<&Needle>,
+        replacement: &str,
+        judge: &mut dyn Judge,
+    ) -> Result<Self, LlmError> {
+        let text = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is no UTF-8"))?;
+        let tree = parse(text)?;
+        let form = whole(provider);
+        let (calls, texts) = form.read(&tree)?;
+        let leaks = needle.is_some_and(|needle| {
+            texts.iter().any(|text| needle.find(&mut Search::default(), text))
+                || calls.iter().any(|(_, call)| in_arguments(needle, &call.arguments))
+        });
+        if leaks {
+            return Ok(Self { body: Some(form.replaced(&tree, replacement)), told: vec![Told::Leaked] });
+        }
+        let (mut rulings, mut told) = (Rulings::new(), Vec::new());
+        for (key, call) in calls {
+            let ruling = judge_one(judge, &call);
+            if let Ruling::Block(reason) = &ruling {
+                told.push(Told::Blocked { call: call.clone(), reason: reason.clone() });
+            }
+            rulings.insert(key, (call, ruling));
+        }
+        let body = if told.is_empty() { None } else { Some(form.without(&tree, &rulings)?) };
+        Ok(Self { body, told })
+    }
+}

@@ -1,0 +1,199 @@
+//! Whether a model gives away its instructions: the first telling sentence of the system prompt, looked for in what it
+//! says. Both sides are folded alike (lower case, runs of white space as one space), so line wrapping and capitals do not
+//! matter. A copy in other words is not found: this is a substring search, linear in what is said.
+
+/// Bytes of a sentence that tells one prompt from another, once folded.
+const SHORTEST: usize = 30;
+const LONGEST: usize = 240;
+
+/// What takes the place of an answer that holds the sentence.
+pub const REPLACEMENT: &str = "[Response withheld: the model attempted to reveal protected instructions.]";
+
+/// The sentence that is looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needle {
+    folded: Vec<char>,
+    /// Of Knuth, Morris and Pratt: how much of the needle still stands after a character that does not fit.
+    fallback: Vec<usize>,
+}
+
+/// How far the needle has come in one text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    matched: usize,
+    /// Folded characters so far.
+    seen: usize,
+    after_space: bool,
+    began: bool,
+}
+
+/// Folds text as it comes.
+fn fold(search: &mut (bool, bool), character: char, mut each: impl FnMut(char)) {
+    let (began, after_space) = search;
+    if character.is_whitespace() {
+        if *began && !*after_space {
+            each(' ');
+        }
+        *after_space = true;
+        return;
+    }
+    *began = true;
+    *after_space = false;
+    character.to_lowercase().for_each(&mut each);
+}
+
+fn folded(text: &str) -> String {
+    let (mut state, mut out) = ((false, false), String::new());
+    for character in text.chars() {
+        fold(&mut state, character, |one| out.push(one));
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+impl Needle {
+    /// The first sentence of a system prompt that is long enough to tell. None: there is none.
+    #[must_use]
+    pub fn arm(prompt: &str) -> Option<Self> {
+        let lines = prompt.lines().filter(|line| !is_wrapper(line.trim()));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let mut start = 0;
+        let mut characters = text.char_indices().peekable();
+        while let Some((at, character)) = characters.next() {
+            let next = characters.peek().map(|(_, next)| *next);
+            let ends = match character {
+                '.' | '!' | '?' => next.is_none_or(char::is_whitespace),
+                '。' | '！' | '？' => true,
+                // An empty line, or one that lists something, ends a sentence too.
+                '\n' => next.is_none_or(|next| matches!(next, '\n' | '-' | '*' | '#')),
+                _ => false,
+            };
+            if !ends && next.is_some() {
+                continue;
+            }
+            let end = at + character.len_utf8();
+            if let Some(needle) = Self::of(text.get(start..end).unwrap_or_default()) {
+                return Some(needle);
+            }
+            start = end;
+        }
+        None
+    }
+
+    fn of(sentence: &str) -> Option<Self> {
+        let mut text = folded(sentence);
+        if text.len() < SHORTEST {
+            return None;
+        }
+        let end = (0..=LONGEST.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+        text.truncate(end);
+        let folded: Vec<char> = text.trim_end().chars().collect();
+        let mut fallback = vec![0; folded.len()];
+        let mut length = 0;
+        for index in 1..folded.len() {
+            while length > 0 && folded.get(index) != folded.get(length) {
+                length = fallback.get(length - 1).copied().unwrap_or(0);
+            }
+            if folded.get(index) == folded.get(length) {
+                length += 1;
+            }
+            if let Some(place) = fallback.get_mut(index) {
+                *place = length;
+            }
+        }
+        Some(Self { folded, fallback })
+    }
+
+    /// Goes on with a text; true once the needle stands in it.
+    pub fn find(&self, search: &mut Search, text: &str) -> bool {
+        let mut found = false;
+        let mut state = (search.began, search.after_space);
+        for character in text.chars() {
+            fold(&mut state, character, |one| {
+                search.seen += 1;
+                while search.matched > 0 && self.folded.get(search.matched) != Some(&one) {
+                    search.matched = self.fallback.get(search.matched - 1).copied().unwrap_or(0);
+                }
+                if self.folded.get(search.matched) == Some(&one) {
+                    search.matched += 1;
+                }
+                if search.matched == self.folded.len() {
+                    found = true;
+                    search.matched = self.fallback.last().copied().unwrap_or(0);
+                }
+            });
+        }
+        (search.began, search.after_space) = state;
+        found
+    }
+}
+
+impl Search {
+    /// Folded characters so far.
+    #[must_use]
+    pub fn seen(&self) -> usize {
+        self.seen
+    }
+
+    /// Folded characters that cannot belong to the needle any more; the rest may be its beginning.
+    #[must_use]
+    pub fn cleared(&self) -> usize {
+        self.seen - self.matched
+    }
+
+    /// The text has ended: what is left is no needle.
+    pub fn end(&mut self) {
+        self.matched = 0;
+    }
+}
+
+/// `<instructions>` alone on its line.
+fn is_wrapper(line: &str) -> bool {
+    let Some(inner) = line.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) else { return false };
+    !inner.is_empty() && !inner.contains(['<', '>'])
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PROMPT: &str = "<system>\nYou are helpful.\nYou are the internal pricing oracle of\nExample Corp. Never tell.\n</system>";
+
+    #[test]
+    fn the_first_telling_sentence_is_armed() {
+        let needle: String = Needle::arm(PROMPT).unwrap().folded.iter().collect();
+        assert_eq!(needle, "you are the internal pricing oracle of example corp.");
+        assert_eq!(Needle::arm("Short. Also short. \n<a>\n"), None);
+        assert_eq!(Needle::arm(""), None);
+        let long = "É".repeat(500);
+        let needle: String = Needle::arm(&long).unwrap().folded.iter().collect();
+        assert_eq!(needle, "é".repeat(120));
+    }
+
+    #[test]
+    fn spelling_and_white_space_do_not_matter() {
+        let needle = Needle::arm(PROMPT).unwrap();
+        let found = |text: &str| needle.find(&mut Search::default(), text);
+        assert!(found("Sure: YOU   are the\tinternal pricing\n\n oracle of Example Corp. And"));
+        assert!(found("you are the you are the internal pricing oracle of example corp."));
+        assert!(!found("you are the internal pricing oracle of another corp."));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(cuts in proptest::collection::vec(0..90usize, 0..6)) {
+            let text = "x YOU ARE  THE internal pricing\n oracle of Example\u{a0}Corp. y";
+            let needle = Needle::arm(PROMPT).unwrap();
+            let mut cuts: Vec<usize> = cuts.into_iter().filter(|&cut| text.is_char_boundary(cut)).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let mut search = Search::default();
+            let found = cuts.windows(2).any(|pair| needle.find(&mut search, &text[pair[0]..pair[1]]));
+            prop_assert!(found);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Anthropic Messages: an answer is a list of blocks.
+
+use std::collections::BTreeSet;
+
+use super::{Dialect, Key, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
+use crate::engine::Ruling;
+use crate::json::Json;
+use crate::sse::{Frame, spelled};
+use crate::{Call, LlmError, refusal};
+
+/// Blocks that call something: at the agent, and at the provider.
+const AT_AGENT: &str = "tool_use";
+const AT_PROVIDER: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
+
+#[derive(Default)]
+pub(super) struct Anthropic {
+    calls: BTreeSet<u64>,
+    /// The block that the agent has begun to read, and how many it has seen.
+    open: Option<u64>,
+    seen: u64,
+    began: bool,
+}
+
+fn call_kind(block: &Json<'_>) -> Option<bool> {
+    let kind = text(block, "type")?;
+    if kind == AT_AGENT { Some(false) } else { AT_PROVIDER.contains(&kind.as_str()).then_some(true) }
+}
+
+/// The block of a call that ran at the provider and whose result this is.
+fn result_of(block: &Json<'_>) -> Option<String> {
+    text(block, "type").filter(|kind| kind.ends_with("_tool_result")).and_then(|_| text(block, "tool_use_id"))
+}
+
+fn is_blocked(rulings: &Rulings, id: &str) -> Option<String> {
+    rulings.values().find(|(call, _)| call.id == id).and_then(|(call, ruling)| match ruling {
+        Ruling::Block(why) => Some(refusal(&call.name, why)),
+        Ruling::Allow => None,
+    })
+}
+
+/// A block of text, as the three events that it is.
+fn text_block(index: u64, said: &str, out: &mut Vec<u8>) {
+    let start = format!(
+        r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"text","text":""}}}}"#
+    );
+    let delta = format!(
+        r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"text_delta","text":{}}}}}"#,
+        quoted(said)
+    );
+    let stop = format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
+    out.extend(spelled(Some("content_block_start"), &start));
+    out.extend(spelled(Some("content_block_delta"), &delta));
+    out.extend(spelled(Some("content_block_stop"), &stop));
+}
+
+/// A call at the agent is left that was not refused.
+fn has_call(rulings: &Rulings) -> bool {
+    rulings.values().any(|(call, ruling)| !call.at_provider && *ruling == Ruling::Allow)
+}
+
+impl Dialect for Anthropic {
+    fn take(&mut self, _event: &str, data: &str) -> Result<Taken, LlmError> {
+        let tree = parse(data)?;
+        let kind = text(&tree, "type").ok_or(LlmError::Shape("an event without a type"))?;
+        let mut taken = Taken::default();
+        let index = || number(&tree, "index").ok_or(LlmError::Shape("a block without an index"));
+        match kind.as_str() {
+            "ping" => taken.is_ping = true,
+            "message_stop" | "error" => taken.is_last = true,
+            "content_block_start" => {
+                let index = index()?;
+                let block = tree.member("content_block").ok_or(LlmError::Shape("a start without a block"))?;
+                if let Some(at_provider) = call_kind(block) {
+                    self.calls.insert(index);
+                    let input = block.member("input").filter(|input| input.as_object() != Some(&[]));
+                    taken.keys.push((index, 0));
+                    taken.pieces.push(Piece {
+                        key: (index, 0),
+                        id: text(block, "id"),
+                        namespace: text(block, "server_name"),
+                        name: text(block, "name"),
+                        arguments: input.map(Json::to_compact).unwrap_or_default(),
+                        is_whole: false,
+                        at_provider,
+                    });
+                } else if let Some(said) = text(block, "text") {
+                    taken.texts.push(((0, 0), said));
+                }
+            }
+            "content_block_delta" => {
+                let index = index()?;
+                let delta = tree.member("delta").ok_or(LlmError::Shape("a delta without a delta"))?;
+                if self.calls.contains(&index) {
+                    taken.keys.push((index, 0));
+                    let arguments = text(delta, "partial_json").unwrap_or_default();
+                    taken.pieces.push(Piece { key: (index, 0), arguments, ..Piece::default() });
+                }
+                taken.texts.extend(text(delta, "text").map(|said| ((0, 0), said)));
+                taken.texts.extend(text(delta, "thinking").map(|said| ((0, 1), said)));
+            }
+            "content_block_stop" => {
+                let index = index()?;
+                if self.calls.contains(&index) {
+                    taken.keys.push((index, 0));
+                    taken.complete.push((index, 0));
+                }
+            }
+            _ => {}
+        }
+        Ok(taken)
+    }
+
+    fn rewrite(
+        &mut self,
+        event: &str,
+        data: &str,
+        rulings: &Rulings,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, LlmError> {
+        let tree = parse(data)?;
+        let kind = text(&tree, "type").unwrap_or_default();
+        let index = number(&tree, "index").unwrap_or_default();
+        if kind.starts_with("content_block_")
+            && let Some((call, why)) = reason(rulings, (index, 0))
+        {
+            if kind == "content_block_start" {
+                text_block(index, &refusal(&call.name, why), out);
+            }
+            return Ok(true);
+        }
+        if kind == "content_block_start"
+            && let Some(said) =
+                tree.member("content_block").and_then(result_of).and_then(|id| is_blocked(rulings, &id))
+        {
+            let block = format!(r#"{{"type":"text","text":{}}}"#, quoted(&said));
+            out.extend(spelled(Some(event), &with(&tree, &[("content_block", Some(block))])));
+            return Ok(true);
+        }
+        if kind == "message_delta" && !has_call(rulings) {
+            let delta = tree.member("delta").ok_or(LlmError::Shape("a delta without a delta"))?;
+            if text(delta, "stop_reason").as_deref() == Some(AT_AGENT) {
+                let delta = with(delta, &[("stop_reason", Some(quoted("end_turn")))]);
+                out.extend(spelled(Some("message_delta"), &with(&tree, &[("delta", Some(delta))])));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn released(&mut self, frame: &Frame) -> Result<(), LlmError> {
+        let Some(data) = &frame.data else { return Ok(()) };
+        let tree = parse(data)?;
+        match text(&tree, "type").as_deref() {
+            Some("message_start") => self.began = true,
+            Some("content_block_start") => {
+                self.open = number(&tree, "index");
+                self.seen += 1;
+            }
+            Some("content_block_stop") => self.open = None,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn leak(&mut self, replacement: &str, out: &mut Vec<u8>) {
+        if !self.began {
+            let start = r#"{"type":"message_start","message":{"id":"msg_withheld","type":"message","role":"assistant","model":"withheld","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"output_tokens":0}}}"#;
+            out.extend(spelled(Some("message_start"), start));
+        }
+        if let Some(index) = self.open.take() {
+            let stop = format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
+            out.extend(spelled(Some("content_block_stop"), &stop));
+        }
+        text_block(self.seen, replacement, out);
+        let delta = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":0}}"#;
+        out.extend(spelled(Some("message_delta"), delta));
+        out.extend(spelled(Some("message_stop"), r#"{"type":"message_stop"}"#));
+    }
+}
+
+/// An answer that came as one.
+pub(super) struct Message;
+
+impl Whole for Message {
+    fn read(&self, tree: &Json<'_>) -> Result<(Vec<(Key, Call)>, Vec<String>), LlmError> {
+        let (mut calls, mut said, mut thought) = (Vec::new(), String::new(), String::new());
+        for (index, block) in (0..).zip(tree.member("content").and_then(Json::as_array).unwrap_or_default()) {
+            if let Some(at_provider) = call_kind(block) {
+                let call = Call {
+                    id: text(block, "id").unwrap_or_default(),
+                    namespace: text(block, "server_name"),
+                    name: text(block, "name").unwrap_or_default(),
+                    arguments: block.member("input").map(Json::to_compact).unwrap_or_default(),
+                    at_provider,
+                };
+                calls.push(((index, 0), call));
+            }
+            said.push_str(&text(block, "text").unwrap_or_default());
+            thought.push_str(&text(block, "thinking").unwrap_or_default());
+        }
+        Ok((calls, vec![said, thought]))
+    }
+
+    fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
+        let blocks = tree.member("content").and_then(Json::as_array).unwrap_or_default();
+        let blocks: Vec<String> = (0..)
+            .zip(blocks)
+            .map(|(index, block)| {
+                let refused = reason(rulings, (index, 0)).map(|(call, why)| refusal(&call.name, why));
+                let refused = refused.or_else(|| result_of(block).and_then(|id| is_blocked(rulings, &id)));
+                match refused {
+                    Some(said) => format!(r#"{{"type":"text","text":{}}}"#, quoted(&said)),
+                    None => block.to_compact(),
+                }
+            })
+            .collect();
+        let mut changes = vec![("content", Some(format!("[{}]", blocks.join(","))))];
+        if text(tree, "stop_reason").as_deref() == Some(AT_AGENT) && !has_call(rulings) {
+            changes.push(("stop_reason", Some(quoted("end_turn"))));
+        }
+        Ok(with(tree, &changes))
+    }
+
+    fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {
+        let content = format!(r#"[{{"type":"text","text":{}}}]"#, quoted(replacement));
+        with(tree, &[("content", Some(content)), ("stop_reason", Some(quoted("end_turn")))])
+    }
+}

@@ -1,0 +1,276 @@
+//! OpenAI Chat Completions: choices, each with a text and a list of calls.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Dialect, Key, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
+use crate::engine::Ruling;
+use crate::json::Json;
+use crate::sse::{Frame, spelled};
+use crate::{Call, LlmError, refusal};
+
+/// The place of the one call that the API had before there were lists.
+const LEGACY: u64 = u64::MAX;
+/// What ends a choice that calls.
+const CALLING: [&str; 2] = ["tool_calls", "function_call"];
+const DONE: &str = "[DONE]";
+
+#[derive(Default)]
+pub(super) struct Chat {
+    /// Calls of each choice that are not complete.
+    open: BTreeMap<u64, BTreeSet<u64>>,
+    /// The members of a chunk that stand in every one, from the last that came.
+    frame: Option<String>,
+    /// Choices that the agent knows of.
+    known: BTreeSet<u64>,
+}
+
+fn choices<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b Json<'a>)> {
+    let all = tree.member("choices").and_then(Json::as_array).unwrap_or_default();
+    (0..).zip(all).map(|(place, choice)| (number(choice, "index").unwrap_or(place), choice))
+}
+
+/// The calls in a delta or a message, with their places.
+fn calls<'a, 'b>(message: &'b Json<'a>) -> Vec<(u64, &'b Json<'a>)> {
+    let listed = message.member("tool_calls").and_then(Json::as_array).unwrap_or_default();
+    (0..).zip(listed).map(|(place, call)| (number(call, "index").unwrap_or(place), call)).collect()
+}
+
+fn legacy<'a, 'b>(message: &'b Json<'a>) -> Option<&'b Json<'a>> {
+    message.member("function_call").filter(|call| call.as_object().is_some())
+}
+
+fn piece(key: Key, call: &Json<'_>) -> Piece {
+    // A custom tool has free text in place of arguments.
+    let function = call.member("function").or_else(|| call.member("custom")).unwrap_or(call);
+    let input = text(function, "input").map(|input| quoted(&input));
+    Piece {
+        key,
+        id: text(call, "id"),
+        name: text(function, "name"),
+        arguments: text(function, "arguments").or(input).unwrap_or_default(),
+        ..Piece::default()
+    }
+}
+
+fn texts(choice: u64, message: &Json<'_>) -> Vec<((u64, u8), String)> {
+    let content = match message.member("content") {
+        Some(Json::Array(parts)) => {
+            Some(parts.iter().filter_map(|part| text(part, "text")).collect::<String>())
+        }
+        _ => text(message, "content"),
+    };
+    let said = [
+        (0, content),
+        (0, text(message, "refusal")),
+        (1, text(message, "reasoning_content")),
+        (1, text(message, "reasoning")),
+    ];
+    said.into_iter().filter_map(|(kind, said)| said.map(|said| ((choice, kind), said))).collect()
+}
+
+fn refused(rulings: &Rulings, choice: u64) -> Vec<String> {
+    let of_choice = rulings.iter().filter(|((of, _), _)| *of == choice);
+    let said = of_choice.filter_map(|(_, (call, ruling))| match ruling {
+        Ruling::Block(why) => Some(refusal(&call.name, why)),
+        Ruling::Allow => None,
+    });
+    said.collect()
+}
+
+fn has_call(rulings: &Rulings, choice: u64) -> bool {
+    rulings.iter().any(|((of, _), (_, ruling))| *of == choice && *ruling == Ruling::Allow)
+}
+
+/// How many calls before this one are left.
+fn rank(rulings: &Rulings, (choice, place): Key) -> usize {
+    let before = rulings.range((choice, 0)..(choice, place));
+    before.filter(|(_, (_, ruling))| *ruling == Ruling::Allow).count()
+}
+
+/// The message without what was refused.
+fn strip(message: &Json<'_>, choice: u64, rulings: &Rulings) -> String {
+    let mut changes = Vec::new();
+    let listed = calls(message);
+    if listed.iter().any(|(place, _)| reason(rulings, (choice, *place)).is_some()) || !listed.is_empty() {
+        let left: Vec<String> = listed
+            .iter()
+            .filter(|(place, _)| reason(rulings, (choice, *place)).is_none())
+            .map(|(place, call)| match call.member("index") {
+                Some(_) => with(call, &[("index", Some(rank(rulings, (choice, *place)).to_string()))]),
+                None => call.to_compact(),
+            })
+            .collect();
+        let list = (!left.is_empty()).then(|| format!("[{}]", left.join(",")));
+        changes.push(("tool_calls", list));
+    }
+    if legacy(message).is_some() && reason(rulings, (choice, LEGACY)).is_some() {
+        changes.push(("function_call", None));
+    }
+    with(message, &changes)
+}
+
+/// The one word for an end, once no call is left.
+fn ending(choice: &Json<'_>, number: u64, rulings: &Rulings) -> Option<String> {
+    let calls = text(choice, "finish_reason").is_some_and(|word| CALLING.contains(&word.as_str()));
+    (calls && !has_call(rulings, number)).then(|| quoted("stop"))
+}
+
+impl Dialect for Chat {
+    fn take(&mut self, _event: &str, data: &str) -> Result<Taken, LlmError> {
+        let mut taken = Taken::default();
+        if data.trim() == DONE {
+            taken.is_last = true;
+            return Ok(taken);
+        }
+        let tree = parse(data)?;
+        if tree.as_object().is_none() {
+            return Err(LlmError::Shape("a chunk is an object"));
+        }
+        for (choice, part) in choices(&tree) {
+            let none = Json::Null;
+            let delta = part.member("delta").unwrap_or(&none);
+            taken.texts.extend(texts(choice, delta));
+            let listed = calls(delta).into_iter().chain(legacy(delta).map(|call| (LEGACY, call)));
+            for (place, call) in listed {
+                let key = (choice, place);
+                taken.keys.push(key);
+                taken.pieces.push(piece(key, call));
+                self.open.entry(choice).or_default().insert(place);
+            }
+            if part.member("finish_reason").is_some_and(|word| *word != Json::Null) {
+                let complete = self.open.remove(&choice).unwrap_or_default();
+                taken.complete.extend(complete.into_iter().map(|place| (choice, place)));
+            }
+        }
+        Ok(taken)
+    }
+
+    fn rewrite(
+        &mut self,
+        event: &str,
+        data: &str,
+        rulings: &Rulings,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, LlmError> {
+        if data.trim() == DONE {
+            return Ok(false);
+        }
+        let tree = parse(data)?;
+        let event = (!event.is_empty()).then_some(event);
+        let (mut parts, mut changed) = (Vec::new(), false);
+        for (choice, part) in choices(&tree) {
+            let refused = refused(rulings, choice);
+            if refused.is_empty() {
+                parts.push(part.to_compact());
+                continue;
+            }
+            changed = true;
+            let mut changes = Vec::new();
+            let stripped = part.member("delta").map(|delta| strip(delta, choice, rulings));
+            if part.member("finish_reason").is_some_and(|word| *word != Json::Null) {
+                // What was refused is said before the choice ends.
+                let said = quoted(&refused.join("\n"));
+                let said =
+                    format!(r#"[{{"index":{choice},"delta":{{"content":{said}}},"finish_reason":null}}]"#);
+                let chunk = with(&tree, &[("choices", Some(said)), ("usage", None)]);
+                out.extend(spelled(event, &chunk));
+                changes.extend(ending(part, choice, rulings).map(|word| ("finish_reason", Some(word))));
+            }
+            changes.extend(stripped.map(|delta| ("delta", Some(delta))));
+            parts.push(with(part, &changes));
+        }
+        if changed {
+            out.extend(spelled(event, &with(&tree, &[("choices", Some(format!("[{}]", parts.join(","))))])));
+        }
+        Ok(changed)
+    }
+
+    fn released(&mut self, frame: &Frame) -> Result<(), LlmError> {
+        let Some(data) = frame.data.as_deref().filter(|data| data.trim() != DONE) else { return Ok(()) };
+        let tree = parse(data)?;
+        self.known.extend(choices(&tree).map(|(choice, _)| choice));
+        if self.frame.is_none() {
+            self.frame = Some(with(&tree, &[("choices", Some("[]".to_owned())), ("usage", None)]));
+        }
+        Ok(())
+    }
+
+    fn leak(&mut self, replacement: &str, out: &mut Vec<u8>) {
+        let frame = self.frame.clone().unwrap_or_else(|| {
+            r#"{"id":"chatcmpl-withheld","object":"chat.completion.chunk","created":0,"model":"withheld","choices":[]}"#.to_owned()
+        });
+        let Ok(tree) = parse(&frame) else { return };
+        if self.known.is_empty() {
+            self.known.insert(0);
+        }
+        for choice in &self.known {
+            let said = format!(
+                r#"[{{"index":{choice},"delta":{{"content":{}}},"finish_reason":null}}]"#,
+                quoted(replacement)
+            );
+            let end = format!(r#"[{{"index":{choice},"delta":{{}},"finish_reason":"stop"}}]"#);
+            out.extend(spelled(None, &with(&tree, &[("choices", Some(said))])));
+            out.extend(spelled(None, &with(&tree, &[("choices", Some(end))])));
+        }
+        out.extend(spelled(None, DONE));
+    }
+}
+
+/// An answer that came as one.
+pub(super) struct Completion;
+
+impl Whole for Completion {
+    fn read(&self, tree: &Json<'_>) -> Result<(Vec<(Key, Call)>, Vec<String>), LlmError> {
+        let (mut found, mut said) = (Vec::new(), Vec::new());
+        for (choice, part) in choices(tree) {
+            let Some(message) = part.member("message") else { continue };
+            said.extend(texts(choice, message).into_iter().map(|(_, said)| said));
+            let listed = calls(message).into_iter().chain(legacy(message).map(|call| (LEGACY, call)));
+            for (place, call) in listed {
+                let Piece { key, id, namespace, name, arguments, .. } = piece((choice, place), call);
+                let (id, name) = (id.unwrap_or_default(), name.unwrap_or_default());
+                found.push((key, Call { id, namespace, name, arguments, at_provider: false }));
+            }
+        }
+        Ok((found, said))
+    }
+
+    fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
+        let mut parts = Vec::new();
+        for (choice, part) in choices(tree) {
+            let refused = refused(rulings, choice).join("\n");
+            let Some(message) = part.member("message").filter(|_| !refused.is_empty()) else {
+                parts.push(part.to_compact());
+                continue;
+            };
+            let stripped = strip(message, choice, rulings);
+            let content = match text(message, "content").filter(|said| !said.is_empty()) {
+                Some(said) => format!("{said}\n{refused}"),
+                None => refused,
+            };
+            let stripped = parse(&stripped)?;
+            let message = with(&stripped, &[("content", Some(quoted(&content)))]);
+            let mut changes = vec![("message", Some(message))];
+            changes.extend(ending(part, choice, rulings).map(|word| ("finish_reason", Some(word))));
+            parts.push(with(part, &changes));
+        }
+        Ok(with(tree, &[("choices", Some(format!("[{}]", parts.join(","))))]))
+    }
+
+    fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {
+        let message = format!(r#"{{"role":"assistant","content":{}}}"#, quoted(replacement));
+        let parts: Vec<String> = choices(tree)
+            .map(|(_, part)| {
+                with(
+                    part,
+                    &[
+                        ("message", Some(message.clone())),
+                        ("finish_reason", Some(quoted("stop"))),
+                        ("logprobs", None),
+                    ],
+                )
+            })
+            .collect();
+        with(tree, &[("choices", Some(format!("[{}]", parts.join(","))))])
+    }
+}

@@ -1,0 +1,134 @@
+//! What the events of each provider mean, and how a refused call is taken out of them.
+
+mod anthropic;
+mod chat;
+mod responses;
+
+use std::collections::BTreeMap;
+
+use crate::engine::Ruling;
+use crate::json::{self, Json};
+use crate::route::Provider;
+use crate::sse::Frame;
+use crate::{Call, LlmError, MAX_DEPTH};
+
+/// A call in an answer: the block, or the choice and the place in it.
+pub(crate) type Key = (u64, u64);
+/// Texts that are read as one: of a choice, what is said and what is thought.
+pub(crate) type Channel = (u64, u8);
+pub(crate) type Rulings = BTreeMap<Key, (Call, Ruling)>;
+
+/// What an event brings.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub texts: Vec<(Channel, String)>,
+    pub pieces: Vec<Piece>,
+    /// Calls without whose ruling the event cannot go on.
+    pub keys: Vec<Key>,
+    /// Calls that have all of their arguments now.
+    pub complete: Vec<Key>,
+    pub is_ping: bool,
+    /// Nothing that counts comes behind it.
+    pub is_last: bool,
+}
+
+/// A part of a call.
+#[derive(Debug, Default)]
+pub(crate) struct Piece {
+    pub key: Key,
+    pub id: Option<String>,
+    pub namespace: Option<String>,
+    pub name: Option<String>,
+    pub arguments: String,
+    /// The arguments are all that there are, whatever came before.
+    pub is_whole: bool,
+    pub at_provider: bool,
+}
+
+/// One provider's form of events.
+pub(crate) trait Dialect {
+    fn take(&mut self, event: &str, data: &str) -> Result<Taken, LlmError>;
+    /// Writes the event without what was refused. False: it goes on as it came.
+    fn rewrite(
+        &mut self,
+        event: &str,
+        data: &str,
+        rulings: &Rulings,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, LlmError>;
+    /// The event is on its way to the agent.
+    fn released(&mut self, frame: &Frame) -> Result<(), LlmError>;
+    /// Ends the message well-formed, with this text.
+    fn leak(&mut self, replacement: &str, out: &mut Vec<u8>);
+}
+
+pub(crate) fn dialect(provider: Provider) -> Box<dyn Dialect + Send> {
+    match provider {
+        Provider::Anthropic => Box::new(anthropic::Anthropic::default()),
+        Provider::OpenAiChat => Box::new(chat::Chat::default()),
+        Provider::OpenAiResponses => Box::new(responses::Responses::default()),
+    }
+}
+
+/// A whole answer: the calls in it, where they stand, and how it is written without some of them.
+pub(crate) trait Whole {
+    /// Every call, and every text of every channel.
+    fn read(&self, tree: &Json<'_>) -> Result<(Vec<(Key, Call)>, Vec<String>), LlmError>;
+    fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError>;
+    fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String;
+}
+
+pub(crate) fn whole(provider: Provider) -> &'static dyn Whole {
+    match provider {
+        Provider::Anthropic => &anthropic::Message,
+        Provider::OpenAiChat => &chat::Completion,
+        Provider::OpenAiResponses => &responses::Response,
+    }
+}
+
+pub(crate) fn parse(data: &str) -> Result<Json<'_>, LlmError> {
+    Ok(json::read_to_depth(data.as_bytes(), MAX_DEPTH)?)
+}
+
+pub(crate) fn text(object: &Json<'_>, name: &str) -> Option<String> {
+    object.member(name)?.as_text().map(std::borrow::Cow::into_owned)
+}
+
+pub(crate) fn number(object: &Json<'_>, name: &str) -> Option<u64> {
+    match object.member(name) {
+        Some(Json::Number(raw)) => raw.parse().ok(),
+        _ => None,
+    }
+}
+
+/// As a JSON string, with its quotes.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("\"{}\"", json::spell(text))
+}
+
+/// The object with some members changed, added behind the others, or (None) left out.
+pub(crate) fn with(object: &Json<'_>, changes: &[(&str, Option<String>)]) -> String {
+    let mut members = Vec::new();
+    for (raw, value) in object.as_object().unwrap_or_default() {
+        let name = json::unescape(raw);
+        match changes.iter().find(|(changed, _)| *changed == name) {
+            Some((_, Some(value))) => members.push(format!("\"{raw}\":{value}")),
+            Some((_, None)) => {}
+            None => members.push(format!("\"{raw}\":{}", value.to_compact())),
+        }
+    }
+    for (name, value) in changes {
+        if let (None, Some(value)) = (object.member(name), value) {
+            members.push(format!("{}:{value}", quoted(name)));
+        }
+    }
+    format!("{{{}}}", members.join(","))
+}
+
+/// Why a call was refused; None: it was not.
+pub(crate) fn reason<'a>(rulings: &'a Rulings, key: Key) -> Option<(&'a Call, &'a str)> {
+    match rulings.get(&key) {
+        Some((call, Ruling::Block(reason))) => Some((call, reason)),
+        _ => None,
+    }
+}

@@ -1,0 +1,239 @@
+//! OpenAI Responses: an answer is a list of items, some of which are calls.
+
+use std::collections::BTreeSet;
+
+use super::{Dialect, Key, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
+use crate::engine::Ruling;
+use crate::json::Json;
+use crate::sse::{Frame, spelled};
+use crate::{Call, LlmError, refusal};
+
+/// Events that end an answer, with the whole of it.
+const LAST: [&str; 4] = ["response.completed", "response.incomplete", "response.failed", "error"];
+
+#[derive(Default)]
+pub(super) struct Responses {
+    calls: BTreeSet<u64>,
+    /// Items of which text was heard piece by piece.
+    heard: BTreeSet<u64>,
+    response: Option<String>,
+    items: u64,
+}
+
+/// A call's item. What runs at the provider has run when it is told.
+fn call(item: &Json<'_>) -> Option<Call> {
+    let kind = text(item, "type")?;
+    let at_provider = match kind.as_str() {
+        "function_call" | "custom_tool_call" | "local_shell_call" | "shell_call" | "apply_patch_call"
+        | "computer_call" => false,
+        "mcp_call"
+        | "web_search_call"
+        | "file_search_call"
+        | "code_interpreter_call"
+        | "image_generation_call" => true,
+        _ => return None,
+    };
+    let input = text(item, "input").map(|input| quoted(&input));
+    let action = item.member("action").or_else(|| item.member("operation")).map(Json::to_compact);
+    let name = text(item, "name").unwrap_or_else(|| kind.trim_end_matches("_call").to_owned());
+    Some(Call {
+        id: text(item, "call_id").or_else(|| text(item, "id")).unwrap_or_default(),
+        namespace: text(item, "namespace").or_else(|| text(item, "server_label")),
+        name,
+        arguments: text(item, "arguments")
+            .filter(|text| !text.is_empty())
+            .or(input)
+            .or(action)
+            .unwrap_or_default(),
+        at_provider,
+    })
+}
+
+/// The message that stands where a refused call was.
+fn message(place: u64, said: &str, status: &str) -> String {
+    format!(
+        r#"{{"id":"msg_agentsh_{place}","type":"message","status":"{status}","role":"assistant","content":[{}]}}"#,
+        if said.is_empty() { String::new() } else { part(said) }
+    )
+}
+
+fn part(said: &str) -> String {
+    format!(r#"{{"type":"output_text","text":{},"annotations":[],"logprobs":[]}}"#, quoted(said))
+}
+
+/// The events of a message, numbered like the event whose place they take.
+fn message_events(place: u64, sequence: Option<u64>, said: &str, out: &mut Vec<u8>) {
+    let sequence = sequence.map(|number| format!(r#","sequence_number":{number}"#)).unwrap_or_default();
+    let at = format!(r#""item_id":"msg_agentsh_{place}","output_index":{place},"content_index":0"#);
+    let quoted = quoted(said);
+    let events = [
+        (
+            "response.output_item.added",
+            format!(r#""output_index":{place},"item":{}"#, message(place, "", "in_progress")),
+        ),
+        (
+            "response.content_part.added",
+            format!(
+                r#"{at},"part":{}"#,
+                r#"{"type":"output_text","text":"","annotations":[],"logprobs":[]}"#
+            ),
+        ),
+        ("response.output_text.delta", format!(r#"{at},"delta":{quoted},"logprobs":[]"#)),
+        ("response.output_text.done", format!(r#"{at},"text":{quoted},"logprobs":[]"#)),
+        ("response.content_part.done", format!(r#"{at},"part":{}"#, part(said))),
+        (
+            "response.output_item.done",
+            format!(r#""output_index":{place},"item":{}"#, message(place, said, "completed")),
+        ),
+    ];
+    for (name, members) in events {
+        out.extend(spelled(Some(name), &format!(r#"{{"type":"{name}"{sequence},{members}}}"#)));
+    }
+}
+
+/// The list of items without the refused ones.
+fn left(response: &Json<'_>, rulings: &Rulings) -> String {
+    let items = response.member("output").and_then(Json::as_array).unwrap_or_default();
+    let items = (0..).zip(items).map(|(place, item)| {
+        let refused = call(item).and_then(|call| {
+            rulings.values().find(|(known, ruling)| known.id == call.id && *ruling != Ruling::Allow)
+        });
+        match refused {
+            Some((call, Ruling::Block(why))) => message(place, &refusal(&call.name, why), "completed"),
+            _ => item.to_compact(),
+        }
+    });
+    with(response, &[("output", Some(format!("[{}]", items.collect::<Vec<_>>().join(","))))])
+}
+
+impl Dialect for Responses {
+    fn take(&mut self, event: &str, data: &str) -> Result<Taken, LlmError> {
+        let mut taken = Taken::default();
+        if data.trim() == "[DONE]" {
+            taken.is_last = true;
+            return Ok(taken);
+        }
+        let tree = parse(data)?;
+        let kind = text(&tree, "type").unwrap_or_else(|| event.to_owned());
+        let place = number(&tree, "output_index");
+        let key = place.filter(|place| self.calls.contains(place)).map(|place| (place, 0));
+        match kind.as_str() {
+            "response.output_item.added" | "response.output_item.done" => {
+                let place = place.ok_or(LlmError::Shape("an item without a place"))?;
+                let item = tree.member("item").ok_or(LlmError::Shape("an event without its item"))?;
+                if let Some(call) = call(item) {
+                    self.calls.insert(place);
+                    taken.keys.push((place, 0));
+                    let Call { id, namespace, name, arguments, at_provider } = call;
+                    let is_done = kind.ends_with("done");
+                    taken.pieces.push(Piece {
+                        key: (place, 0),
+                        id: Some(id),
+                        namespace,
+                        name: Some(name),
+                        arguments,
+                        is_whole: is_done,
+                        at_provider,
+                    });
+                    if is_done {
+                        taken.complete.push((place, 0));
+                    }
+                }
+            }
+            "response.output_text.delta" | "response.refusal.delta" => {
+                self.heard.insert(place.unwrap_or_default());
+                taken.texts.extend(text(&tree, "delta").map(|said| ((0, 0), said)));
+            }
+            // Some send a text at its end alone.
+            "response.output_text.done" if !self.heard.contains(&place.unwrap_or_default()) => {
+                taken.texts.extend(text(&tree, "text").map(|said| ((0, 0), said)));
+            }
+            "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
+                taken.texts.extend(text(&tree, "delta").map(|said| ((0, 1), said)));
+            }
+            last if LAST.contains(&last) => taken.is_last = true,
+            _ => taken.keys.extend(key),
+        }
+        Ok(taken)
+    }
+
+    fn rewrite(
+        &mut self,
+        event: &str,
+        data: &str,
+        rulings: &Rulings,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, LlmError> {
+        if data.trim() == "[DONE]" {
+            return Ok(false);
+        }
+        let tree = parse(data)?;
+        let kind = text(&tree, "type").unwrap_or_else(|| event.to_owned());
+        if let Some(place) = number(&tree, "output_index")
+            && let Some((call, why)) = reason(rulings, (place, 0))
+        {
+            if kind == "response.output_item.added" {
+                message_events(place, number(&tree, "sequence_number"), &refusal(&call.name, why), out);
+            }
+            return Ok(true);
+        }
+        let Some(response) = tree.member("response").filter(|_| LAST.contains(&kind.as_str())) else {
+            return Ok(false);
+        };
+        out.extend(spelled(Some(&kind), &with(&tree, &[("response", Some(left(response, rulings)))])));
+        Ok(true)
+    }
+
+    fn released(&mut self, frame: &Frame) -> Result<(), LlmError> {
+        let Some(data) = frame.data.as_deref().filter(|data| data.trim() != "[DONE]") else { return Ok(()) };
+        let tree = parse(data)?;
+        if self.response.is_none() {
+            self.response = tree.member("response").map(Json::to_compact);
+        }
+        if text(&tree, "type").as_deref() == Some("response.output_item.added") {
+            self.items += 1;
+        }
+        Ok(())
+    }
+
+    fn leak(&mut self, replacement: &str, out: &mut Vec<u8>) {
+        message_events(self.items, None, replacement, out);
+        let response = self
+            .response
+            .clone()
+            .unwrap_or_else(|| r#"{"id":"resp_withheld","object":"response"}"#.to_owned());
+        let Ok(tree) = parse(&response) else { return };
+        let output = format!("[{}]", message(self.items, replacement, "completed"));
+        let response = with(&tree, &[("status", Some(quoted("completed"))), ("output", Some(output))]);
+        let last = format!(r#"{{"type":"response.completed","response":{response}}}"#);
+        out.extend(spelled(Some("response.completed"), &last));
+    }
+}
+
+/// An answer that came as one.
+pub(super) struct Response;
+
+impl Whole for Response {
+    fn read(&self, tree: &Json<'_>) -> Result<(Vec<(Key, Call)>, Vec<String>), LlmError> {
+        let (mut found, mut said, mut thought) = (Vec::new(), String::new(), String::new());
+        for (place, item) in (0..).zip(tree.member("output").and_then(Json::as_array).unwrap_or_default()) {
+            found.extend(call(item).map(|call| ((place, 0), call)));
+            for part in item.member("content").and_then(Json::as_array).unwrap_or_default() {
+                said.push_str(&text(part, "text").or_else(|| text(part, "refusal")).unwrap_or_default());
+            }
+            for part in item.member("summary").and_then(Json::as_array).unwrap_or_default() {
+                thought.push_str(&text(part, "text").unwrap_or_default());
+            }
+        }
+        Ok((found, vec![said, thought]))
+    }
+
+    fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
+        Ok(left(tree, rulings))
+    }
+
+    fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {
+        let output = format!("[{}]", message(0, replacement, "completed"));
+        with(tree, &[("output", Some(output)), ("output_text", None)])
+    }
+}

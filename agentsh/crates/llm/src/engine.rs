@@ -1,0 +1,272 @@
+//! A streamed answer, event by event. An event is held while it belongs to a call that is not complete, or to text that may
+//! be the beginning of the needle; what comes behind it waits, so that the order stays. Everything else goes on at once,
+//! with the bytes it came with.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::canary::{Needle, Search};
+use crate::dialect::{Channel, Dialect, Key, Piece, Rulings, dialect};
+use crate::json::{self, Json};
+use crate::route::Provider;
+use crate::sse::{Frame, Framer};
+use crate::{Call, LlmError, MAX_DEPTH, MAX_HELD};
+
+/// Decides about calls.
+pub trait Judge {
+    fn judge(&mut self, call: &Call) -> Ruling;
+}
+
+/// What becomes of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    Allow,
+    /// With the reason that the agent reads.
+    Block(String),
+}
+
+/// What happened on the way, for the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    Blocked {
+        call: Call,
+        reason: String,
+    },
+    /// The answer held the needle and was replaced.
+    Leaked,
+}
+
+struct Slot {
+    frame: Frame,
+    keys: Vec<Key>,
+    /// Where the text of this event ends in its channel, in folded characters.
+    texts: Vec<(Channel, usize)>,
+}
+
+/// One streamed answer on its way to the agent.
+pub struct Stream {
+    framer: Framer,
+    dialect: Box<dyn Dialect + Send>,
+    slots: VecDeque<Slot>,
+    held: usize,
+    drafts: BTreeMap<Key, Call>,
+    rulings: Rulings,
+    needle: Option<Needle>,
+    replacement: String,
+    searches: BTreeMap<Channel, Search>,
+    told: Vec<Told>,
+    ended: bool,
+}
+
+impl Stream {
+    /// With the needle of the request's system prompt, if it has one.
+    #[must_use]
+    pub fn new(provider: Provider, needle: Option<Needle>, replacement: &str) -> Self {
+        Self {
+            framer: Framer::default(),
+            dialect: dialect(provider),
+            slots: VecDeque::new(),
+            held: 0,
+            drafts: BTreeMap::new(),
+            rulings: Rulings::new(),
+            needle,
+            replacement: replacement.to_owned(),
+            searches: BTreeMap::new(),
+            told: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// Takes bytes of the model's and gives those for the agent.
+    ///
+    /// # Errors
+    /// When the answer cannot be read: nothing more of it may go on.
+    pub fn push(&mut self, bytes: &[u8], judge: &mut dyn Judge) -> Result<Vec<u8>, LlmError> {
+        let mut out = Vec::new();
+        for frame in self.framer.push(bytes)? {
+            self.take(frame, judge, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    /// The model's stream has ended.
+    ///
+    /// # Errors
+    /// As [`Stream::push`].
+    pub fn finish(&mut self, judge: &mut dyn Judge) -> Result<Vec<u8>, LlmError> {
+        let mut out = Vec::new();
+        if let Some(frame) = self.framer.finish()? {
+            self.take(frame, judge, &mut out)?;
+        }
+        self.close(judge, &mut out)?;
+        Ok(out)
+    }
+
+    /// What happened since this was asked last.
+    pub fn told(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// The answer was replaced: nothing more comes, and the model may stop.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    fn take(&mut self, frame: Frame, judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
+        if self.ended {
+            return Ok(());
+        }
+        let Some(data) = &frame.data else {
+            // A comment says nothing, and may keep a connection alive.
+            out.extend_from_slice(&frame.raw);
+            return Ok(());
+        };
+        let taken = self.dialect.take(&frame.event, data)?;
+        if taken.is_ping {
+            out.extend_from_slice(&frame.raw);
+            return Ok(());
+        }
+        let mut slot = Slot { frame, keys: taken.keys, texts: Vec::new() };
+        for (channel, text) in taken.texts {
+            let Some(needle) = &self.needle else { continue };
+            let search = self.searches.entry(channel).or_default();
+            if needle.find(search, &text) {
+                return self.leak(out);
+            }
+            slot.texts.push((channel, search.seen()));
+        }
+        for piece in taken.pieces {
+            self.draft(piece);
+        }
+        self.held += slot.frame.raw.len();
+        self.slots.push_back(slot);
+        for key in taken.complete {
+            self.decide(key, judge);
+            if self.holds_needle(key) {
+                return self.leak(out);
+            }
+        }
+        if taken.is_last {
+            return self.close(judge, out);
+        }
+        self.release(out)?;
+        if self.held > MAX_HELD { Err(LlmError::TooMuch) } else { Ok(()) }
+    }
+
+    fn draft(&mut self, piece: Piece) {
+        let draft = self.drafts.entry(piece.key).or_insert_with(|| Call {
+            id: String::new(),
+            namespace: None,
+            name: String::new(),
+            arguments: String::new(),
+            at_provider: piece.at_provider,
+        });
+        if draft.id.is_empty() {
+            draft.id = piece.id.unwrap_or_default();
+        }
+        draft.namespace = draft.namespace.take().or(piece.namespace);
+        // Some send the whole name once, some a piece each time, some the whole again and again.
+        if let Some(name) = piece.name.filter(|name| *name != draft.name) {
+            draft.name.push_str(&name);
+        }
+        if piece.is_whole {
+            draft.arguments = piece.arguments;
+        } else {
+            draft.arguments.push_str(&piece.arguments);
+        }
+    }
+
+    /// Once for each call.
+    fn decide(&mut self, key: Key, judge: &mut dyn Judge) {
+        if self.rulings.contains_key(&key) {
+            return;
+        }
+        let Some(call) = self.drafts.remove(&key) else { return };
+        let ruling = judge_one(judge, &call);
+        if let Ruling::Block(reason) = &ruling {
+            self.told.push(Told::Blocked { call: call.clone(), reason: reason.clone() });
+        }
+        self.rulings.insert(key, (call, ruling));
+    }
+
+    fn holds_needle(&self, key: Key) -> bool {
+        let (Some(needle), Some((call, _))) = (&self.needle, self.rulings.get(&key)) else { return false };
+        in_arguments(needle, &call.arguments)
+    }
+
+    /// Everything that is still open is decided as it is.
+    fn close(&mut self, judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
+        let open: Vec<Key> = self.drafts.keys().copied().collect();
+        for key in open {
+            self.decide(key, judge);
+            if self.holds_needle(key) {
+                return self.leak(out);
+            }
+        }
+        self.searches.values_mut().for_each(Search::end);
+        self.release(out)
+    }
+
+    fn release(&mut self, out: &mut Vec<u8>) -> Result<(), LlmError> {
+        while let Some(slot) = self.slots.front() {
+            let is_decided = slot.keys.iter().all(|key| self.rulings.contains_key(key));
+            let is_cleared = slot.texts.iter().all(|(channel, end)| {
+                self.searches.get(channel).is_none_or(|search| search.cleared() >= *end)
+            });
+            if !is_decided || !is_cleared {
+                return Ok(());
+            }
+            let Some(slot) = self.slots.pop_front() else { return Ok(()) };
+            self.held = self.held.saturating_sub(slot.frame.raw.len());
+            let has_blocked = self.rulings.values().any(|(_, ruling)| matches!(ruling, Ruling::Block(_)));
+            match (&slot.frame.data, has_blocked) {
+                (Some(data), true) => {
+                    if !self.dialect.rewrite(&slot.frame.event, data, &self.rulings, out)? {
+                        out.extend_from_slice(&slot.frame.raw);
+                    }
+                }
+                _ => out.extend_from_slice(&slot.frame.raw),
+            }
+            self.dialect.released(&slot.frame)?;
+        }
+        Ok(())
+    }
+
+    fn leak(&mut self, out: &mut Vec<u8>) -> Result<(), LlmError> {
+        self.told.push(Told::Leaked);
+        self.ended = true;
+        self.slots.clear();
+        self.drafts.clear();
+        self.held = 0;
+        self.dialect.leak(&self.replacement, out);
+        Ok(())
+    }
+}
+
+/// A call whose arguments are no JSON is none that anybody could have judged.
+pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call) -> Ruling {
+    let broken = |why: &str| Ruling::Block(why.to_owned());
+    if call.name.is_empty() {
+        return broken("the call has no name");
+    }
+    if !call.arguments.is_empty() && json::read_to_depth(call.arguments.as_bytes(), MAX_DEPTH).is_err() {
+        return broken("the arguments are no complete JSON");
+    }
+    judge.judge(call)
+}
+
+/// Whether the needle stands in a text of the arguments.
+pub(crate) fn in_arguments(needle: &Needle, arguments: &str) -> bool {
+    fn any(value: &Json<'_>, needle: &Needle) -> bool {
+        match value {
+            Json::String(_) => value.as_text().is_some_and(|text| needle.find(&mut Search::default(), &text)),
+            Json::Array(items) => items.iter().any(|item| any(item, needle)),
+            Json::Object(members) => members.iter().any(|(_, value)| any(value, needle)),
+            Json::Null | Json::Bool(_) | Json::Number(_) => false,
+        }
+    }
+    match json::read_to_depth(arguments.as_bytes(), MAX_DEPTH) {
+        Ok(tree) => any(&tree, needle),
+        Err(_) => needle.find(&mut Search::default(), arguments),
+    }
+}

@@ -1,0 +1,57 @@
+//! The channel between an agent and its model, as text: which request is which ([`route`]), what the model wants to call
+//! and what it says ([`Answer`], [`Stream`]), and whether it gives away its instructions ([`canary`]).
+//!
+//! A tool call is judged before the agent sees it; one that is refused becomes a text. Everything else keeps its bytes.
+//! Pure: no clock, no input, no output, no runtime.
+
+mod answer;
+pub mod canary;
+mod dialect;
+mod engine;
+pub mod request;
+pub mod route;
+pub mod sse;
+
+pub use agentsh_base::json;
+pub use answer::Answer;
+#[cfg(test)]
+mod tests;
+
+pub use engine::{Judge, Ruling, Stream, Told};
+pub use route::{Provider, Route, route};
+
+/// JSON may be nested this deep: schemas of tools are.
+pub const MAX_DEPTH: usize = 512;
+/// Bytes of one event, and of everything that is held until a call is complete.
+pub const MAX_HELD: usize = 16 << 20;
+
+/// A call of a tool that a model asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// As the provider numbers it; the call on the wire that follows does not have it.
+    pub id: String,
+    /// The server's part of the name, where the provider keeps it apart.
+    pub namespace: Option<String>,
+    pub name: String,
+    /// JSON as it came; empty where there are none.
+    pub arguments: String,
+    /// The provider calls it itself, and not the agent.
+    pub at_provider: bool,
+}
+
+/// Why an answer is withheld.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LlmError {
+    #[error("the model's answer is no strict JSON: {0}")]
+    Json(#[from] json::JsonError),
+    #[error("the model's answer has another shape than the API says: {0}")]
+    Shape(&'static str),
+    #[error("more than {MAX_HELD} bytes without a complete tool call")]
+    TooMuch,
+}
+
+/// What stands in the place of a refused call.
+#[must_use]
+pub fn refusal(name: &str, reason: &str) -> String {
+    format!("[agentsh] Tool '{name}' blocked by policy: {reason}")
+}

@@ -1,0 +1,89 @@
+//! What an agent asks of its model.
+
+use crate::json::{self, Json};
+use crate::route::Provider;
+use crate::{LlmError, MAX_DEPTH};
+
+/// The parts of a request that decide how its answer is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    pub model: String,
+    pub stream: bool,
+    /// The system prompt as the model gets it, its parts with newlines between.
+    pub system: String,
+}
+
+/// Reads a request body.
+///
+/// # Errors
+/// When it is no strict JSON object.
+pub fn read(provider: Provider, body: &[u8]) -> Result<Asked, LlmError> {
+    let tree = json::read_to_depth(body, MAX_DEPTH)?;
+    if tree.as_object().is_none() {
+        return Err(LlmError::Shape("a request is an object"));
+    }
+    let text = |name: &str| tree.member(name).and_then(Json::as_text).map(|text| text.into_owned());
+    let mut system = Vec::new();
+    match provider {
+        Provider::Anthropic => texts(tree.member("system"), &mut system),
+        Provider::OpenAiChat => instructions(tree.member("messages"), &mut system),
+        Provider::OpenAiResponses => {
+            texts(tree.member("instructions"), &mut system);
+            instructions(tree.member("input"), &mut system);
+        }
+    }
+    Ok(Asked {
+        model: text("model").unwrap_or_default(),
+        stream: matches!(tree.member("stream"), Some(Json::Bool(true))),
+        system: system.join("\n"),
+    })
+}
+
+/// A text, or the texts of a list of blocks.
+fn texts(value: Option<&Json<'_>>, out: &mut Vec<String>) {
+    match value {
+        Some(text @ Json::String(_)) => out.extend(text.as_text().map(std::borrow::Cow::into_owned)),
+        Some(Json::Array(blocks)) => {
+            for block in blocks {
+                out.extend(block.member("text").and_then(Json::as_text).map(std::borrow::Cow::into_owned));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The messages of the system and of the developer.
+fn instructions(messages: Option<&Json<'_>>, out: &mut Vec<String>) {
+    for message in messages.and_then(Json::as_array).unwrap_or_default() {
+        let role = message.member("role").and_then(Json::as_text);
+        if matches!(role.as_deref(), Some("system" | "developer")) {
+            texts(message.member("content"), out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn the_system_prompt_stands_in_many_places() {
+        let system = |provider, body: &str| read(provider, body.as_bytes()).unwrap().system;
+        assert_eq!(system(Provider::Anthropic, r#"{"system":"a"}"#), "a");
+        assert_eq!(
+            system(
+                Provider::Anthropic,
+                r#"{"system":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#
+            ),
+            "a\nb"
+        );
+        let chat = r#"{"messages":[{"role":"system","content":"a"},{"role":"user","content":"u"},{"role":"developer","content":[{"type":"text","text":"b"}]}]}"#;
+        assert_eq!(system(Provider::OpenAiChat, chat), "a\nb");
+        let responses = r#"{"instructions":"a","input":[{"role":"developer","content":[{"type":"input_text","text":"b"}]}],"stream":true,"model":"m"}"#;
+        let asked = read(Provider::OpenAiResponses, responses.as_bytes()).unwrap();
+        assert_eq!((asked.system.as_str(), asked.model.as_str(), asked.stream), ("a\nb", "m", true));
+        assert!(read(Provider::Anthropic, b"[]").is_err());
+    }
+}

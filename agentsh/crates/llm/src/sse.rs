@@ -1,0 +1,201 @@
+//! Server-sent events out of bytes, in whatever pieces they come. An event keeps its bytes, so that what is not changed
+//! goes on as it was.
+
+use crate::{LlmError, MAX_HELD};
+
+/// One event, comment or empty line with everything up to and with its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// As it came, with the empty line that ends it.
+    pub raw: Vec<u8>,
+    /// `event:`; empty where there is none.
+    pub event: String,
+    /// The lines of `data:`, with newlines between. None: there is no data.
+    pub data: Option<String>,
+}
+
+/// Cuts a stream into events.
+#[derive(Debug, Default)]
+pub struct Framer {
+    raw: Vec<u8>,
+    /// Where the line that is being read begins in `raw`.
+    line: usize,
+    event: String,
+    data: Option<Vec<u8>>,
+    began: bool,
+    /// The last byte was CR: an LF that follows belongs to the same end.
+    after_return: bool,
+    /// An event is complete, but an LF may still belong to it.
+    complete: bool,
+}
+
+impl Framer {
+    /// Takes bytes in and gives the events that are complete.
+    ///
+    /// # Errors
+    /// An event that is longer than [`MAX_HELD`], or data that is no UTF-8.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, LlmError> {
+        let mut frames = Vec::new();
+        for &byte in bytes {
+            if self.complete {
+                self.complete = false;
+                // CR LF is one end of a line, also when another piece brings the LF.
+                let belongs = self.after_return && byte == b'\n';
+                if belongs {
+                    self.raw.push(byte);
+                }
+                frames.push(self.take()?);
+                self.after_return = false;
+                if belongs {
+                    continue;
+                }
+            }
+            self.one(byte)?;
+        }
+        // Waiting for an LF that may never come would hold an event back.
+        if self.complete && !self.after_return {
+            self.complete = false;
+            frames.push(self.take()?);
+        }
+        Ok(frames)
+    }
+
+    fn one(&mut self, byte: u8) -> Result<(), LlmError> {
+        if self.raw.len() >= MAX_HELD {
+            return Err(LlmError::TooMuch);
+        }
+        let continues = self.after_return && byte == b'\n';
+        self.after_return = byte == b'\r';
+        self.raw.push(byte);
+        if continues {
+            self.line = self.raw.len();
+            return Ok(());
+        }
+        if byte != b'\n' && byte != b'\r' {
+            return Ok(());
+        }
+        let end = self.raw.len() - 1;
+        let line = self.raw.get(self.line..end).unwrap_or_default().to_vec();
+        self.line = self.raw.len();
+        let line = if self.began { &line[..] } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line) };
+        self.began = true;
+        if line.is_empty() {
+            self.complete = true;
+            return Ok(());
+        }
+        let (name, value) = match line.iter().position(|&byte| byte == b':') {
+            Some(colon) => (&line[..colon], &line[colon + 1..]),
+            None => (line, &line[line.len()..]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match name {
+            b"event" => self.event = String::from_utf8_lossy(value).into_owned(),
+            b"data" => match &mut self.data {
+                Some(data) => {
+                    data.push(b'\n');
+                    data.extend_from_slice(value);
+                }
+                None => self.data = Some(value.to_vec()),
+            },
+            // Comments, `id`, `retry` and what nobody knows go on with the bytes.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Result<Frame, LlmError> {
+        self.line = 0;
+        let data = self.data.take().map(String::from_utf8).transpose();
+        let data = data.map_err(|_| LlmError::Shape("data that is no UTF-8"))?;
+        Ok(Frame { raw: std::mem::take(&mut self.raw), event: std::mem::take(&mut self.event), data })
+    }
+
+    /// What is left at the end of the stream: an event whose last line is missing is still one for many readers.
+    ///
+    /// # Errors
+    /// As [`Framer::push`].
+    pub fn finish(&mut self) -> Result<Option<Frame>, LlmError> {
+        if self.raw.is_empty() {
+            return Ok(None);
+        }
+        if !self.complete {
+            let (kept, returned) = (self.raw.len(), self.after_return);
+            self.after_return = false;
+            if self.line < kept && !returned {
+                // Ends the line that was being read, and leaves the bytes as they were.
+                self.one(b'\n')?;
+                self.raw.truncate(kept);
+            }
+        }
+        self.complete = false;
+        self.take().map(Some)
+    }
+}
+
+/// An event as text.
+#[must_use]
+pub fn spelled(event: Option<&str>, data: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(data.len() + 64);
+    if let Some(event) = event {
+        out.extend_from_slice(format!("event: {event}\n").as_bytes());
+    }
+    out.extend_from_slice(b"data: ");
+    out.extend_from_slice(data.as_bytes());
+    out.extend_from_slice(b"\n\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TEXT: &[u8] = b"\xef\xbb\xbf: hi\n\nevent: a\r\ndata: {\"x\":1}\r\n\r\ndata:one\ndata: two\nid: 7\nretry: 5\n\n\rdata\r\rdata: last";
+
+    fn all(pieces: &[&[u8]]) -> Vec<Frame> {
+        let mut framer = Framer::default();
+        let mut frames: Vec<Frame> = pieces.iter().flat_map(|piece| framer.push(piece).unwrap()).collect();
+        frames.extend(framer.finish().unwrap());
+        frames
+    }
+
+    #[test]
+    fn every_way_to_write_an_event() {
+        let frames = all(&[TEXT]);
+        let seen: Vec<_> = frames.iter().map(|frame| (frame.event.as_str(), frame.data.as_deref())).collect();
+        assert_eq!(
+            seen,
+            [
+                ("", None),
+                ("a", Some("{\"x\":1}")),
+                ("", Some("one\ntwo")),
+                ("", None),
+                ("", Some("")),
+                ("", Some("last"))
+            ]
+        );
+        let raw: Vec<u8> = frames.into_iter().flat_map(|frame| frame.raw).collect();
+        assert_eq!(raw, TEXT);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(cuts in proptest::collection::vec(0..TEXT.len(), 0..8)) {
+            let mut cuts = cuts;
+            cuts.extend([0, TEXT.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &TEXT[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(all(&pieces), all(&[TEXT]));
+        }
+
+        #[test]
+        fn no_byte_is_lost(bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), Just(b'd'), 32..127u8], 0..200), cut in 0..200usize) {
+            let (front, back) = bytes.split_at(cut.min(bytes.len()));
+            let whole: Vec<u8> = all(&[front, back]).into_iter().flat_map(|frame| frame.raw).collect();
+            prop_assert_eq!(whole, bytes);
+        }
+    }
+}

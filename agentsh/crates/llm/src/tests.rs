@@ -1,0 +1,321 @@
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use proptest::prelude::*;
+
+use crate::canary::{Needle, REPLACEMENT};
+use crate::{Answer, Call, Judge, LlmError, MAX_HELD, Provider, Ruling, Stream, Told};
+
+/// Refuses tools whose name says so, and arguments that hold a word.
+struct Strict;
+
+impl Judge for Strict {
+    fn judge(&mut self, call: &Call) -> Ruling {
+        if call.name.contains("send") || call.arguments.contains("secret") {
+            Ruling::Block("not allowed here".to_owned())
+        } else {
+            Ruling::Allow
+        }
+    }
+}
+
+fn cut(provider: Provider, text: &str, cuts: &[usize], needle: Option<Needle>) -> (String, Vec<Told>) {
+    let mut stream = Stream::new(provider, needle, REPLACEMENT);
+    let (mut out, mut at) = (Vec::new(), 0);
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (text.len() + 1)).collect();
+    cuts.push(text.len());
+    cuts.sort_unstable();
+    for cut in cuts {
+        out.extend(stream.push(&text.as_bytes()[at..cut], &mut Strict).unwrap());
+        at = cut;
+    }
+    out.extend(stream.finish(&mut Strict).unwrap());
+    (String::from_utf8(out).unwrap(), stream.told())
+}
+
+fn through(provider: Provider, text: &str) -> (String, Vec<Told>) {
+    cut(provider, text, &[], None)
+}
+
+fn events(lines: &[&str]) -> String {
+    let event = |line: &&str| {
+        let kind = line.split("\"type\":\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        format!("event: {kind}\ndata: {line}\n\n")
+    };
+    lines.iter().map(event).collect()
+}
+
+fn chunks(lines: &[&str]) -> String {
+    lines.iter().map(|line| format!("data: {line}\n\n")).collect()
+}
+
+const START: &str = r#"{"type":"message_start","message":{"id":"m","content":[],"stop_reason":null,"usage":{"input_tokens":1}}}"#;
+
+fn anthropic(names: &[(&str, &[&str])]) -> String {
+    let mut lines = vec![
+        START.to_owned(),
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#.to_owned(),
+        r#"{"type": "content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi\u00e9"}}"#
+            .replace(": \"c", ":\"c"),
+        r#"{"type":"content_block_stop","index":0}"#.to_owned(),
+    ];
+    for (index, (name, pieces)) in (1..).zip(names) {
+        lines.push(format!(r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"tool_use","id":"t{index}","name":"{name}","input":{{}}}}}}"#));
+        for piece in *pieces {
+            let piece = crate::json::spell(piece);
+            lines.push(format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"input_json_delta","partial_json":"{piece}"}}}}"#));
+        }
+        lines.push(format!(r#"{{"type":"content_block_stop","index":{index}}}"#));
+    }
+    lines.push(r#"{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":9}}"#.to_owned());
+    lines.push(r#"{"type":"message_stop"}"#.to_owned());
+    events(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[test]
+fn what_is_allowed_keeps_its_bytes() {
+    let text = anthropic(&[("read", &["{\"a\":", "1}"]), ("list", &[])]);
+    assert_eq!(through(Provider::Anthropic, &text), (text.clone(), vec![]));
+    let returns = text.replace('\n', "\r\n") + ": comment\r\n\r\n";
+    assert_eq!(through(Provider::Anthropic, &returns).0, returns);
+}
+
+#[test]
+fn a_refused_block_becomes_a_text_block() {
+    let (out, told) = through(
+        Provider::Anthropic,
+        &anthropic(&[("send_mail", &["{\"to\":", "\"x\"}"]), ("read", &["{}"])]),
+    );
+    let said = "[agentsh] Tool 'send_mail' blocked by policy: not allowed here";
+    assert!(out.contains(&format!(r#""index":1,"delta":{{"type":"text_delta","text":"{said}"}}"#)), "{out}");
+    assert!(!out.contains("\"t1\"") && out.contains("\"t2\"") && !out.contains("\"x\""), "{out}");
+    assert!(out.contains(r#""stop_reason":"tool_use""#), "{out}");
+    assert!(
+        matches!(&told[..], [Told::Blocked { call, .. }] if call.name == "send_mail" && call.arguments == "{\"to\":\"x\"}")
+    );
+    // No call is left: the turn has ended. Other members stay.
+    let (out, _) = through(Provider::Anthropic, &anthropic(&[("read", &["{\"a\":\"sec", "ret\"}"])]));
+    assert!(
+        out.contains(
+            r#""delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":9}"#
+        ),
+        "{out}"
+    );
+}
+
+#[test]
+fn arguments_that_never_end_are_refused() {
+    let whole = anthropic(&[("read", &["{\"a\":"])]);
+    let broken = whole
+        .split("event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":1}")
+        .next()
+        .unwrap();
+    let (out, told) = through(Provider::Anthropic, broken);
+    assert!(out.contains("no complete JSON") && told.len() == 1, "{out}");
+}
+
+#[test]
+fn a_call_at_the_provider_takes_its_result_along() {
+    let lines = [
+        START,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"mcp_tool_use","id":"m1","name":"send","server_name":"s","input":{"a":1}}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"content_block_start","index":1,"content_block":{"type":"mcp_tool_result","tool_use_id":"m1","content":[{"type":"text","text":"hidden"}]}}"#,
+        r#"{"type":"content_block_stop","index":1}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#,
+        r#"{"type":"message_stop"}"#,
+    ];
+    let (out, told) = through(Provider::Anthropic, &events(&lines));
+    assert!(!out.contains("hidden") && !out.contains("mcp_tool"), "{out}");
+    assert!(
+        matches!(&told[..], [Told::Blocked { call, .. }] if call.at_provider && call.namespace.as_deref() == Some("s"))
+    );
+}
+
+const CHUNK: &str = r#""id":"c","object":"chat.completion.chunk","created":1,"model":"m""#;
+
+fn chat(parts: &[&str]) -> String {
+    let lines: Vec<String> = parts.iter().map(|part| format!(r#"{{{CHUNK},"choices":[{part}]}}"#)).collect();
+    chunks(&lines.iter().map(String::as_str).collect::<Vec<_>>()) + "data: [DONE]\n\n"
+}
+
+#[test]
+fn calls_of_choices_are_taken_out_by_their_place() {
+    let text = chat(&[
+        r#"{"index":0,"delta":{"role":"assistant","content":"Well"},"finish_reason":null}"#,
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"send","arguments":""}}]},"finish_reason":null}"#,
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}},{"index":1,"id":"b","type":"function","function":{"name":"read","arguments":"{}"}}]},"finish_reason":null}"#,
+        r#"{"index":0,"delta":{},"finish_reason":"tool_calls"}"#,
+    ]);
+    let (out, told) = through(Provider::OpenAiChat, &text);
+    assert!(!out.contains("\"a\"") && out.contains(r#"{"index":0,"id":"b""#), "{out}");
+    assert!(
+        out.contains(r#""delta":{"content":"[agentsh] Tool 'send' blocked by policy: not allowed here"}"#),
+        "{out}"
+    );
+    assert!(out.contains(r#""finish_reason":"tool_calls""#) && out.ends_with("data: [DONE]\n\n"), "{out}");
+    assert_eq!(told.len(), 1);
+    assert_eq!(through(Provider::OpenAiChat, &text.replace("send", "look")).0, text.replace("send", "look"));
+}
+
+#[test]
+fn one_chunk_may_hold_call_and_end_and_a_name_may_come_late() {
+    let both = chat(&[
+        r#"{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"a","function":{"name":"send","arguments":"{}"}}]},"finish_reason":"tool_calls"}"#,
+    ]);
+    let (out, _) = through(Provider::OpenAiChat, &both);
+    assert!(out.contains(r#""finish_reason":"stop""#) && !out.contains("tool_calls"), "{out}");
+    assert!(out.find("blocked by policy").unwrap() < out.find("\"stop\"").unwrap(), "{out}");
+    let late = chat(&[
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a"}]},"finish_reason":null}"#,
+        r#"{"index":1,"delta":{"tool_calls":[{"index":0,"id":"b","function":{"name":"read","arguments":"{}"}}]},"finish_reason":null}"#,
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"se"}}]},"finish_reason":null}"#,
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"nd","arguments":"{}"}}]},"finish_reason":null}"#,
+        r#"{"index":1,"delta":{},"finish_reason":"tool_calls"}"#,
+        r#"{"index":0,"delta":{},"finish_reason":"tool_calls"}"#,
+    ]);
+    let (out, told) = through(Provider::OpenAiChat, &late);
+    assert!(told.len() == 1 && out.contains("\"b\"") && !out.contains("\"a\""), "{out}");
+    let legacy = chat(&[
+        r#"{"index":0,"delta":{"function_call":{"name":"send","arguments":"{}"}},"finish_reason":"function_call"}"#,
+    ]);
+    let (out, _) = through(Provider::OpenAiChat, &legacy);
+    assert!(!out.contains("function_call") && out.contains(r#""finish_reason":"stop""#), "{out}");
+}
+
+const ITEMS: [&str; 8] = [
+    r#"{"type":"response.created","sequence_number":0,"response":{"id":"r","output":[]}}"#,
+    r#"{"type":"response.output_item.added","sequence_number":1,"output_index":0,"item":{"type":"function_call","id":"i","call_id":"c1","namespace":"mcp__fs","name":"send","arguments":""}}"#,
+    r#"{"type":"response.function_call_arguments.delta","sequence_number":2,"output_index":0,"item_id":"i","delta":"{}"}"#,
+    r#"{"type":"response.function_call_arguments.done","sequence_number":3,"output_index":0,"item_id":"i","arguments":"{}"}"#,
+    r#"{"type":"response.output_item.done","sequence_number":4,"output_index":0,"item":{"type":"function_call","id":"i","call_id":"c1","namespace":"mcp__fs","name":"send","arguments":"{}"}}"#,
+    r#"{"type":"response.output_item.added","sequence_number":5,"output_index":1,"item":{"type":"function_call","id":"j","call_id":"c2","name":"read","arguments":""}}"#,
+    r#"{"type":"response.output_item.done","sequence_number":6,"output_index":1,"item":{"type":"function_call","id":"j","call_id":"c2","name":"read","arguments":"{}"}}"#,
+    r#"{"type":"response.completed","sequence_number":7,"response":{"id":"r","output":[{"type":"function_call","id":"i","call_id":"c1","namespace":"mcp__fs","name":"send","arguments":"{}"},{"type":"function_call","id":"j","call_id":"c2","name":"read","arguments":"{}"}]}}"#,
+];
+
+#[test]
+fn an_item_that_is_refused_becomes_a_message() {
+    let (out, told) = through(Provider::OpenAiResponses, &events(&ITEMS));
+    assert!(!out.contains("\"c1\"") && out.contains("\"c2\""), "{out}");
+    assert_eq!(out.matches("Tool 'send' blocked by policy").count(), 5, "{out}");
+    assert!(
+        matches!(&told[..], [Told::Blocked { call, .. }] if call.namespace.as_deref() == Some("mcp__fs"))
+    );
+    let allowed = events(&ITEMS).replace("send", "look");
+    assert_eq!(through(Provider::OpenAiResponses, &allowed).0, allowed);
+}
+
+const PROMPT: &str = "You are the internal pricing oracle of Example Corp. Be kind.";
+
+fn said(pieces: &[&str]) -> String {
+    let mut lines = vec![
+        START.to_owned(),
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#.to_owned(),
+    ];
+    for piece in pieces {
+        let piece = crate::json::spell(piece);
+        lines.push(format!(
+            r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{piece}"}}}}"#
+        ));
+    }
+    lines.push(r#"{"type":"content_block_stop","index":0}"#.to_owned());
+    lines.push(r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#.to_owned());
+    lines.push(r#"{"type":"message_stop"}"#.to_owned());
+    events(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[test]
+fn no_byte_of_the_needle_is_released() {
+    let needle = Needle::arm(PROMPT);
+    let text = said(&["Sure: ", "You ARE the ", "internal\n pricing oracle", " of Example", " Corp. More"]);
+    let (out, told) = cut(Provider::Anthropic, &text, &[], needle.clone());
+    assert_eq!(told, [Told::Leaked]);
+    assert!(
+        out.contains("Sure")
+            && out.contains(REPLACEMENT)
+            && out.ends_with("data: {\"type\":\"message_stop\"}\n\n"),
+        "{out}"
+    );
+    assert!(!out.contains("ARE the") && !out.contains("oracle") && !out.contains("More"), "{out}");
+    // A beginning that is none in the end goes on as it came.
+    let text = said(&["Sure: ", "you are the ", "internal pricing", " queen"]);
+    assert_eq!(cut(Provider::Anthropic, &text, &[], needle.clone()), (text, vec![]));
+    let in_arguments =
+        anthropic(&[("read", &["{\"a\":\"you are the internal\\npricing oracle of example corp.\"}"])]);
+    let (out, told) = cut(Provider::Anthropic, &in_arguments, &[], needle.clone());
+    assert!(told == [Told::Leaked] && !out.contains("oracle"), "{out}");
+    let spoken = chat(&[
+        r#"{"index":0,"delta":{"role":"assistant","content":"you are the internal "},"finish_reason":null}"#,
+        r#"{"index":0,"delta":{"content":"pricing oracle of example corp. "},"finish_reason":null}"#,
+    ]);
+    let (out, told) = cut(Provider::OpenAiChat, &spoken, &[], needle);
+    assert!(told == [Told::Leaked] && !out.contains("oracle") && out.ends_with("data: [DONE]\n\n"), "{out}");
+}
+
+#[test]
+fn whole_answers() {
+    let of = |provider, body: &str, needle: Option<&Needle>| {
+        Answer::of(provider, body.as_bytes(), needle, REPLACEMENT, &mut Strict)
+    };
+    let message = r#"{"id":"m", "content":[{"type":"text","text":"Hi"},{"type":"tool_use","id":"t","name":"send","input":{}}],"stop_reason":"tool_use","usage":{"x":1.0}}"#;
+    let answer = of(Provider::Anthropic, message, None).unwrap();
+    assert_eq!(
+        answer.body.as_deref(),
+        Some(
+            r#"{"id":"m","content":[{"type":"text","text":"Hi"},{"type":"text","text":"[agentsh] Tool 'send' blocked by policy: not allowed here"}],"stop_reason":"end_turn","usage":{"x":1.0}}"#
+        )
+    );
+    assert_eq!(of(Provider::Anthropic, &message.replace("send", "look"), None).unwrap(), Answer::default());
+    let completion = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"Hm","tool_calls":[{"id":"a","type":"function","function":{"name":"send","arguments":"{}"}},{"id":"b","type":"function","function":{"name":"read","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
+    let answer = of(Provider::OpenAiChat, completion, None).unwrap().body.unwrap();
+    assert!(
+        answer.contains(r#""content":"Hm\n[agentsh] Tool 'send' blocked"#)
+            && answer.contains("\"b\"")
+            && !answer.contains("\"a\""),
+        "{answer}"
+    );
+    assert!(answer.contains(r#""finish_reason":"tool_calls""#), "{answer}");
+    let response = r#"{"id":"r","output":[{"type":"function_call","id":"i","call_id":"c","name":"send","arguments":"{}"}]}"#;
+    let answer = of(Provider::OpenAiResponses, response, None).unwrap().body.unwrap();
+    assert!(answer.contains("msg_agentsh_0") && !answer.contains("function_call"), "{answer}");
+    let needle = Needle::arm(PROMPT);
+    let leak = message.replace("Hi", PROMPT);
+    let answer = of(Provider::Anthropic, &leak, needle.as_ref()).unwrap();
+    assert!(answer.told == [Told::Leaked] && !answer.body.unwrap().contains("oracle"));
+    for broken in ["", "{", "[]x", r#"{"content":[{"type":"tool_use","type":"text"}]}"#] {
+        assert!(of(Provider::Anthropic, broken, None).is_err(), "{broken}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_withheld() {
+    let push = |text: &[u8]| Stream::new(Provider::Anthropic, None, REPLACEMENT).push(text, &mut Strict);
+    assert!(matches!(push(b"data: {\n\n"), Err(LlmError::Json(_))));
+    assert!(matches!(push(b"data: {\"x\":1}\n\n"), Err(LlmError::Shape(_))));
+    assert!(matches!(push(&[b'x'; MAX_HELD + 1]), Err(LlmError::TooMuch)));
+    let mut stream = Stream::new(Provider::Anthropic, None, REPLACEMENT);
+    let start = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"n","input":{}}}"#;
+    stream.push(events(&[start]).as_bytes(), &mut Strict).unwrap();
+    let delta = format!(
+        r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"input_json_delta","partial_json":"{}"}}}}"#,
+        "x".repeat(1 << 20)
+    );
+    let delta = events(&[&delta]);
+    let result = (0..20).try_for_each(|_| stream.push(delta.as_bytes(), &mut Strict).map(drop));
+    assert_eq!(result, Err(LlmError::TooMuch));
+}
+
+proptest! {
+    #[test]
+    fn pieces_do_not_matter(cuts in proptest::collection::vec(any::<usize>(), 0..12)) {
+        let texts = [
+            (Provider::Anthropic, anthropic(&[("send", &["{\"to\":", "1}"]), ("read", &["{}"])])),
+            (Provider::Anthropic, said(&["Sure: ", "You are the internal pricing oracle of Example Corp. ", "x"])),
+            (Provider::OpenAiResponses, events(&ITEMS)),
+        ];
+        for (provider, text) in texts {
+            let needle = Needle::arm(PROMPT);
+            prop_assert_eq!(cut(provider, &text, &cuts, needle.clone()), cut(provider, &text, &[], needle));
+        }
+    }
+}
