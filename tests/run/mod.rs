@@ -10,6 +10,7 @@ mod exit;
 mod failures;
 mod looks;
 mod mcp_run;
+mod model;
 mod project;
 mod queries;
 mod readme;

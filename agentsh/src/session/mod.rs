@@ -17,6 +17,7 @@ mod installed;
 mod interface;
 pub mod launch;
 pub mod mcp_run;
+pub mod model;
 pub mod network;
 pub mod pinning;
 mod places;

@@ -119,6 +119,8 @@ pub struct Way {
     pub plan: plan::Network,
     /// Ports of the sandbox that this machine reaches.
     pub published: Vec<Published>,
+    /// Speaks on some connections in the relay's place.
+    pub channel: Option<Rc<dyn net::channel::Channel>>,
     pub enforcement: Enforcement,
 }
 
@@ -151,7 +153,16 @@ pub async fn way(
         any_ip(&allow)?
     };
     let enforcement = enforcement(backend, &plan, missing);
-    Ok(Way { session: Rc::clone(session), server, rules, policed, plan, published: Vec::new(), enforcement })
+    Ok(Way {
+        session: Rc::clone(session),
+        server,
+        rules,
+        policed,
+        plan,
+        published: Vec::new(),
+        channel: None,
+        enforcement,
+    })
 }
 
 fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
@@ -196,9 +207,13 @@ fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>
     }
 }
 
-/// The rules of the agent, with its model among them.
+/// The rules of the agent, with its model among them. `ends_tls`: its TLS ends at the session's authority.
 #[must_use]
-pub fn with_endpoints(policy: &NetworkPolicy, endpoints: &[agent::Endpoint]) -> NetworkPolicy {
+pub fn with_endpoints(
+    policy: &NetworkPolicy,
+    endpoints: &[agent::Endpoint],
+    ends_tls: bool,
+) -> NetworkPolicy {
     let mut policy = policy.clone();
     for endpoint in endpoints {
         let rule = RuleRef { id: endpoint.why.clone(), file: "agent".to_owned(), line: 0 };
@@ -210,6 +225,7 @@ pub fn with_endpoints(policy: &NetworkPolicy, endpoints: &[agent::Endpoint]) -> 
         let Ok(pattern) = domain::parse_pattern(&endpoint.host) else { continue };
         let mut value = NetworkRule::plain(pattern, vec![endpoint.port]);
         value.addresses = users_networks(&rule);
+        value.inspect = ends_tls;
         policy.allow.insert(0, Ruled { value, rule });
     }
     policy
@@ -283,6 +299,7 @@ impl Way {
                 Rc::clone(&on_refusal),
             )
             .with_authority(authority.clone())
+            .with_channel(self.channel.clone())
         };
         let Some(policed) = &self.policed else { return Ok(Rc::new(make(Origin::Arrival))) };
         let directory = cgroup.unified().ok_or("its control group cannot be made")?;

@@ -12,6 +12,7 @@ use crate::policy;
 use crate::sandbox::SpawnError;
 use crate::sandbox::layout::{Elsewhere, Grant, OWN_DIRECTORY};
 use crate::sandbox::plan::{Access, Program, Terminal};
+use crate::sandbox::report::Enforcement;
 use crate::store::Event;
 use crate::store::words::ExitCause;
 use crate::types::ServerId;
@@ -21,6 +22,7 @@ use super::bridges::{self, Bridges, Declared};
 use super::context::Context;
 use super::guarded_terminal::GuardedTerminal;
 use super::launch::{self, Running, Start};
+use super::model::Model;
 use super::pinning::{self, Command, Pinned};
 use super::publish::Asked;
 use super::remote;
@@ -309,7 +311,7 @@ async fn start_agent(
     let beside = repositories::agreed(session, request.agree)
         .map_err(|source| RunError::Io { doing: "remember what was agreed to", source })?;
 
-    let rules = network::with_endpoints(&process.network, &launch.endpoints);
+    let rules = network::with_endpoints(&process.network, &launch.endpoints, Model::ends_tls(session));
     let rules = if is_listed { rules } else { registries::with_registries(rules, context) };
     let shown = toolchains
         .grants
@@ -327,6 +329,12 @@ async fn start_agent(
     let mut way = network::way(session, None, rules.clone())
         .await
         .map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
+    let known = launch.servers.keys().map(|id| id.0.clone()).collect();
+    if let Some(model) = Model::of(session, &launch.endpoints, known) {
+        let judged = Enforcement::enforced("model", "tool calls are judged before the agent sees them");
+        session.record_enforcement(None, &[judged]);
+        way.channel = Some(model);
+    }
     way.publish(&to_publish(session, &request.publish)).map_err(RunError::Refused)?;
     for published in &way.published {
         session.announce(&published.line());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
+use super::channel::{self, Channel};
 use super::copy::{self, reset_when_dropped, write_all};
 use super::gate::{Gate, Seat};
 use super::opening::{Closed, Opening};
@@ -48,7 +49,8 @@ pub(super) async fn carry<R: Recorder + 'static>(
     let event = || permit.event(gate, protocol, Some(address), seat.number);
     let start = Instant::now();
     // Before both are watched, which takes a while.
-    let (first, begun) = begin(first, &outside, traffic);
+    let channel = gate.channel.as_deref().filter(|channel| channel.carries(&permit.host, permit.port));
+    let (first, begun) = if channel.is_some() { (first, Ok(())) } else { begin(first, &outside, traffic) };
     let (inside, outside) = match begun.and_then(|()| Ok((inside.watched()?, outside.watched()?))) {
         Ok(ends) => ends,
         Err(error) => {
@@ -59,7 +61,7 @@ pub(super) async fn carry<R: Recorder + 'static>(
         let copied = async {
             tokio::select! {
                 biased;
-                end = copy_all((gate, permit), &inside, &outside, first, traffic) => end,
+                end = copy_all((gate, permit), channel, &inside, &outside, (first, traffic)) => end,
                 () = gate.room.closes() => {
                     // Whoever is at the other end must not take what arrived for the whole.
                     reset_when_dropped(&inside);
@@ -120,12 +122,23 @@ fn begin(first: First, outside: &Socket, traffic: &Traffic) -> (First, io::Resul
 
 async fn copy_all<R: Recorder + 'static>(
     (gate, permit): (&Gate<R>, &Permit),
+    channel: Option<&dyn Channel>,
     inside: &TcpStream,
     outside: &TcpStream,
-    first: First,
-    traffic: &Traffic,
+    (first, traffic): (First, &Traffic),
 ) -> End {
     match first {
+        First::Nothing if let Some(channel) = channel => {
+            channel::plain(channel, inside, Vec::new(), outside, traffic).await
+        }
+        First::Read(Opening::Http(http)) if let Some(channel) = channel => {
+            channel::plain(channel, inside, http.into_bytes(), outside, traffic).await
+        }
+        First::Read(Opening::Tls(hello))
+            if let (Some(channel), Some(authority)) = (channel, &gate.authority) =>
+        {
+            channel::tls(channel, (authority, &permit.shown), (inside, hello), outside, traffic).await
+        }
         First::Nothing => End::Done(copy::both_ways(inside, outside, traffic).await),
         First::Read(Opening::Tls(bytes)) if permit.decision.inspect => {
             inspected((gate, permit), inside, outside, bytes, traffic).await

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::allow::Allowlist;
 use super::authority::Authority;
+use super::channel::Channel;
 use super::kernel::Policed;
 use super::pool::Pool;
 use super::resolve::{ResolveError, Resolver};
@@ -208,6 +209,8 @@ pub struct Gate<R> {
     on_refusal: OnRefusal,
     /// Signs for the names whose TLS ends here; None where no rule wants that.
     pub authority: Option<Rc<Authority>>,
+    /// Speaks in the relay's place on some connections.
+    pub channel: Option<Rc<dyn Channel>>,
     pub(super) live: Cell<usize>,
     /// Places in the room.
     pub(super) seats: Rc<Cell<usize>>,
@@ -256,6 +259,7 @@ impl<R: Recorder + 'static> Gate<R> {
             record,
             on_refusal,
             authority: None,
+            channel: None,
             live: Cell::new(0),
             seats: Rc::default(),
             counted: RefCell::new(BTreeMap::new()),
@@ -267,6 +271,13 @@ impl<R: Recorder + 'static> Gate<R> {
     #[must_use]
     pub fn with_authority(mut self, authority: Option<Rc<Authority>>) -> Self {
         self.authority = authority;
+        self
+    }
+
+    /// Gives some connections to a channel.
+    #[must_use]
+    pub fn with_channel(mut self, channel: Option<Rc<dyn Channel>>) -> Self {
+        self.channel = channel;
         self
     }
 

@@ -101,11 +101,11 @@ pub async fn both_ways(
     }
 }
 
-type Program<'a> = tokio_rustls::server::TlsStream<Plain<'a>>;
-type Server<'a> = tokio_rustls::client::TlsStream<Plain<'a>>;
+pub(super) type Program<'a> = tokio_rustls::server::TlsStream<Plain<'a>>;
+pub(super) type Server<'a> = tokio_rustls::client::TlsStream<Plain<'a>>;
 
 /// The far side first: what it cannot prove, the program does not get to see.
-async fn handshakes<'a>(
+pub(super) async fn handshakes<'a>(
     inside: &'a TcpStream,
     outside: &'a TcpStream,
     (authority, name): (&Authority, &str),
@@ -231,14 +231,14 @@ async fn down(
 }
 
 /// A connection that somebody else owns, some of whose bytes were read already.
-struct Plain<'a> {
+pub(super) struct Plain<'a> {
     stream: &'a TcpStream,
     first: Vec<u8>,
     given: usize,
 }
 
 impl<'a> Plain<'a> {
-    fn new(stream: &'a TcpStream, first: Vec<u8>) -> Self {
+    pub(super) fn new(stream: &'a TcpStream, first: Vec<u8>) -> Self {
         Self { stream, first, given: 0 }
     }
 }

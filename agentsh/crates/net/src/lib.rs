@@ -13,6 +13,7 @@ use agentsh_store as store;
 pub mod allow;
 pub mod authority;
 mod carry;
+pub mod channel;
 pub mod copy;
 pub mod dns;
 pub mod dns_server;

@@ -211,6 +211,12 @@ impl Http {
         self.released -= bytes;
     }
 
+    /// All bytes that were read, for who judges requests in another way.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.held
+    }
+
     /// What may go on, each byte once.
     pub fn release(&mut self) -> Vec<u8> {
         let rest = self.held.split_off(self.released);

@@ -74,6 +74,24 @@ impl McpPolicy {
         })
     }
 
+    /// Whether a rule denies a tool that is the agent's own: it names the server `agent` as such. A pattern over all servers
+    /// means MCP servers.
+    #[must_use]
+    pub fn own_tool_denied(&self, name: &str) -> Option<ListAnswer> {
+        let mut layer = Some(self);
+        while let Some(lists) = layer {
+            let denied = lists
+                .denied_tools
+                .iter()
+                .find(|entry| entry.value.server == "agent" && glob::matches(&entry.value.tool, name));
+            if let Some(entry) = denied.filter(|_| lists.tool_policy != ListMode::None) {
+                return Some(lists.answer(false, ListReason::ToolDenied, entry.rule.clone()));
+            }
+            layer = lists.narrowed_by.as_deref();
+        }
+        None
+    }
+
     /// Where a key with a single value was written; its default when it was not.
     #[must_use]
     pub fn place_of(&self, key: &str) -> RuleRef {

@@ -301,6 +301,18 @@ pub enum Event {
         what: String,
         detail: String,
     },
+    /// An answer of the agent's model was replaced.
+    OutputMessageReplaced {
+        /// `anthropic`, `openai-chat`, `openai-responses`.
+        provider: String,
+        /// `system_prompt_leak`.
+        reason_code: String,
+    },
+    /// A request to the agent's model, or its answer, that could not be judged and did not go on.
+    ModelAnswerWithheld {
+        provider: String,
+        reason: String,
+    },
     /// A name that was looked up and may be reached: once for each name and type of question.
     DnsQuery {
         server_id: Option<ServerId>,
@@ -325,7 +337,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 30] = [
+    pub const KINDS: [&str; 32] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -354,6 +366,8 @@ impl Event {
         "mcp_network_connection",
         "net_connect_blocked",
         "guard_changed",
+        "output_message_replaced",
+        "model_answer_withheld",
         "dns_query",
         "dns_blocked",
     ];

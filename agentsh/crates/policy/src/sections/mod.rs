@@ -9,6 +9,7 @@ mod filesystem;
 mod later;
 mod limits;
 mod lists;
+pub(crate) mod llm;
 mod mcp_config;
 mod network;
 mod pinning;
@@ -124,4 +125,5 @@ sections! {
         warnings: Vec<Ruled<String>>,
     }
     tests: questions::Tests => { tests: Vec<PolicyTest> }
+    llm: llm::Llm => { llm: llm::LlmPolicy }
 }

@@ -1,0 +1,177 @@
+//! Who calls what in a model's answer, and what the policy's lists say to it: the same lists that judge the call on the wire.
+//! What only the wire knows (rates, pins, what arguments carry) is judged there.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::guard::Outcome;
+use crate::guard::checks::Lists;
+use crate::json;
+use crate::llm::{Call, Judge, Provider, Ruling, Told};
+use crate::policy::mcp::{Definition, Tool};
+use crate::session::Session;
+use crate::store::words::Action;
+use crate::store::{Event, redact};
+use crate::types::{RuleRef, ServerId};
+
+/// How agents begin the names of tools of MCP servers.
+const PREFIX: &str = "mcp__";
+const SEPARATOR: &str = "__";
+/// Stands for the server of tools that are the agent's own.
+const OWN: &str = "agent";
+
+pub(super) struct SessionJudge {
+    session: Rc<Session>,
+    servers: Rc<BTreeSet<String>>,
+    lists: Lists,
+    /// Of calls that were refused and are not on record yet.
+    refused: Vec<(Call, ServerId, String, &'static str, RuleRef)>,
+}
+
+pub(super) fn word(provider: Provider) -> &'static str {
+    match provider {
+        Provider::Anthropic => "anthropic",
+        Provider::OpenAiChat => "openai-chat",
+        Provider::OpenAiResponses => "openai-responses",
+    }
+}
+
+/// As agents write a server's id in the name of a tool.
+fn written(id: &str) -> String {
+    id.chars()
+        .map(|one| if one.is_ascii_alphanumeric() || matches!(one, '_' | '-') { one } else { '_' })
+        .collect()
+}
+
+/// The server and the tool of a call. None: a tool of the agent's own.
+fn identify(servers: &BTreeSet<String>, call: &Call) -> Option<(ServerId, String)> {
+    let whole = match &call.namespace {
+        // A server that the provider asks itself.
+        Some(namespace) if call.at_provider => return Some((ServerId(namespace.clone()), call.name.clone())),
+        Some(namespace) => format!("{}{SEPARATOR}{}", namespace.trim_end_matches('_'), call.name),
+        None => call.name.clone(),
+    };
+    let rest = whole.strip_prefix(PREFIX)?;
+    let known = servers.iter().filter_map(|id| {
+        let tool = rest.strip_prefix(&written(id))?.strip_prefix(SEPARATOR)?;
+        Some((id.clone(), tool.to_owned()))
+    });
+    // An id may begin with another one.
+    let longest = known.max_by_key(|(id, _)| id.len());
+    let (server, tool) =
+        longest.or_else(|| rest.split_once(SEPARATOR).map(|(id, tool)| (id.to_owned(), tool.to_owned())))?;
+    Some((ServerId(server), tool))
+}
+
+impl SessionJudge {
+    pub(super) fn new(session: Rc<Session>, servers: Rc<BTreeSet<String>>) -> Self {
+        let lists = Lists::new(&session.policy.mcp);
+        Self { session, servers, lists, refused: Vec::new() }
+    }
+
+    /// Writes down what happened, before the agent hears of it. False: that is not possible.
+    pub(super) async fn record(&mut self, provider: Provider, told: &[Told]) -> bool {
+        let events = self.events(provider, told);
+        if events.is_empty() {
+            return true;
+        }
+        for event in events {
+            self.session.journal.record(event);
+        }
+        self.session.journal.flush().await.is_ok()
+    }
+
+    /// The same where nobody can wait: what was refused does not go on either way.
+    pub(super) fn note(&mut self, provider: Provider, told: &[Told]) {
+        for event in self.events(provider, told) {
+            self.session.journal.record(event);
+        }
+    }
+
+    fn events(&mut self, provider: Provider, told: &[Told]) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (call, server_id, tool_name, reason, rule) in self.refused.drain(..) {
+            let input = json::read(call.arguments.as_bytes()).map(|tree| tree.to_value()).unwrap_or_default();
+            let jsonrpc_id = Value::String(call.id);
+            events.push(Event::McpToolCalled {
+                server_id: server_id.clone(),
+                tool_name: tool_name.clone(),
+                jsonrpc_id: jsonrpc_id.clone(),
+                input: redact::redact(&input),
+            });
+            events.push(Event::McpToolCallIntercepted {
+                server_id,
+                tool_name,
+                jsonrpc_id,
+                tool_hash: None,
+                action: Action::Block,
+                reason: reason.to_owned(),
+                rule,
+            });
+        }
+        if told.iter().any(super::is_leak) {
+            events.push(Event::OutputMessageReplaced {
+                provider: word(provider).to_owned(),
+                reason_code: "system_prompt_leak".to_owned(),
+            });
+        }
+        events
+    }
+}
+
+impl Judge for SessionJudge {
+    fn judge(&mut self, call: &Call) -> Ruling {
+        let (server, tool, answer) = match identify(&self.servers, call) {
+            Some((server, tool)) => {
+                let asked = Tool { server: &server, name: &tool, definition: Definition::Any, listed: true };
+                let verdict = self.lists.judge_tool(asked);
+                let refused = verdict.outcome == Outcome::Block;
+                let answer = refused.then(|| (verdict.reason.code(), verdict.rule.clone(), verdict.remedy()));
+                (server, tool, answer)
+            }
+            None => {
+                let denied =
+                    self.session.policy.mcp.own_tool_denied(&call.name).filter(|answer| answer.enforced);
+                let remedy = "the user can take the rule away".to_owned();
+                (
+                    ServerId(OWN.to_owned()),
+                    call.name.clone(),
+                    denied.map(|answer| ("tool-denied", answer.rule, remedy)),
+                )
+            }
+        };
+        let Some((reason, rule, remedy)) = answer else { return Ruling::Allow };
+        let said = format!("{rule}; {remedy}");
+        self.refused.push((call.clone(), server, tool, reason, rule));
+        Ruling::Block(said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_tools_lead_to_their_servers() {
+        let servers: BTreeSet<String> = ["fs", "fs__deep", "my server"].map(str::to_owned).into();
+        let named = |namespace: Option<&str>, name: &str| {
+            let call = Call {
+                id: String::new(),
+                namespace: namespace.map(str::to_owned),
+                name: name.to_owned(),
+                arguments: String::new(),
+                at_provider: false,
+            };
+            identify(&servers, &call).map(|(server, tool)| format!("{server}/{tool}"))
+        };
+        assert_eq!(named(None, "mcp__fs__read").as_deref(), Some("fs/read"));
+        assert_eq!(named(None, "mcp__fs__deep__read").as_deref(), Some("fs__deep/read"));
+        assert_eq!(named(None, "mcp__my_server__a__b").as_deref(), Some("my server/a__b"));
+        assert_eq!(named(Some("mcp__fs"), "read").as_deref(), Some("fs/read"));
+        assert_eq!(named(Some("mcp__fs__"), "read").as_deref(), Some("fs/read"));
+        assert_eq!(named(None, "mcp__new__read").as_deref(), Some("new/read"));
+        assert_eq!(named(None, "Bash"), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! The channel between an agent and its model: what a scripted model wants to call, and what the agent gets to see.
+
+use serde_json::{Value, json};
+
+use crate::support::http_server::{HttpServer, Reply};
+use crate::support::{Mode, Outcome, Place};
+
+const LEAK: &str = "You are the internal pricing oracle of Example Corp.";
+
+/// What the agent, whose program is `claude`, gets for this request.
+fn ask(place: &Place, server: &HttpServer, path: &str, body: &Value) -> Outcome {
+    place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", server.port));
+    place.set("ANTHROPIC_API_KEY", "sk-ant-test");
+    let script = format!(
+        "#!/bin/sh\nexec curl -sS -N --max-time 20 -H 'Content-Type: application/json' -H \"X-Api-Key: $ANTHROPIC_API_KEY\" \
+         --data-binary @request.json \"$ANTHROPIC_BASE_URL{path}\"\n"
+    );
+    let claude = place.script(place.project.join("bin/claude"), &script);
+    place.write(place.project.join("request.json"), body.to_string());
+    Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(claude))
+}
+
+fn deny(place: &Place, rules: &str) {
+    place.user_policy(&format!(
+        "version: 1\nsandbox: {{mcp: {{enforce_policy: true, tool_policy: denylist, denied_tools: [{rules}]}}}}\n"
+    ));
+}
+
+fn event(value: &Value) -> String {
+    format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap())
+}
+
+/// A message of a text and two calls, as a stream.
+fn stream() -> Vec<String> {
+    let call = |index: usize, name: &str| {
+        [
+            json!({"type": "content_block_start", "index": index, "content_block": {"type": "tool_use", "id": format!("t{index}"), "name": name, "input": {}}}),
+            json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": "{\"to\":\"x\"}"}}),
+            json!({"type": "content_block_stop", "index": index}),
+        ]
+    };
+    let mut events = vec![
+        json!({"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "content": [], "usage": {"input_tokens": 1, "output_tokens": 1}}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Now."}}),
+        json!({"type": "content_block_stop", "index": 0}),
+    ];
+    events.extend(call(1, "mcp__mail__send"));
+    events.extend(call(2, "Bash"));
+    events.push(
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 5}}),
+    );
+    events.push(json!({"type": "message_stop"}));
+    events.iter().map(event).collect()
+}
+
+fn streaming() -> HttpServer {
+    HttpServer::start(|asked| match asked.path.as_str() {
+        "/v1/messages?beta=true" | "/v1/messages" => {
+            let pieces = stream();
+            Reply::events(&pieces.iter().map(String::as_str).collect::<Vec<_>>())
+        }
+        _ => Reply::json("{}"),
+    })
+}
+
+#[test]
+fn a_denied_call_becomes_a_text_before_the_agent_sees_it() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        deny(&place, "{server: mail, tool: send}");
+        let model = streaming();
+        let outcome = ask(
+            &place,
+            &model,
+            "/v1/messages?beta=true",
+            &json!({"model": "m", "stream": true, "messages": []}),
+        );
+        let seen = &outcome.stdout;
+        assert!(seen.contains("[agentsh] Tool 'mcp__mail__send' blocked by policy: "), "{mode:?} {outcome}");
+        assert!(!seen.contains("\"t1\"") && seen.contains("\"name\":\"Bash\""), "{mode:?} {outcome}");
+        assert!(
+            seen.contains("\"stop_reason\":\"tool_use\"")
+                && seen.ends_with("{\"type\":\"message_stop\"}\n\n"),
+            "{outcome}"
+        );
+        let asked = model.asked();
+        assert_eq!(asked[0].header("x-api-key"), Some("sk-ant-test"));
+        assert_eq!(asked[0].header("accept-encoding"), Some("identity"));
+        assert_eq!(asked[0].message()["model"], "m");
+        let calls = place.listed(&["mcp", "calls", "--json"]);
+        assert_eq!(calls.len(), 1, "{calls:?}");
+        assert_eq!(
+            (calls[0]["server_id"].as_str(), calls[0]["action"].as_str()),
+            (Some("mail"), Some("block")),
+            "{calls:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_allowed_comes_as_it_was_sent() {
+    let place = Place::new(Mode::Invoker);
+    let model = streaming();
+    let request = json!({"model": "m", "stream": true, "messages": []});
+    let outcome = ask(&place, &model, "/v1/messages", &request);
+    assert_eq!(outcome.stdout, stream().concat(), "{outcome}");
+    // A tool of the agent's own is named as such; a pattern over all servers does not mean it.
+    deny(&place, "{server: \"*\", tool: \"Ba*\"}");
+    assert_eq!(ask(&place, &model, "/v1/messages", &request).stdout, stream().concat());
+    deny(&place, "{server: agent, tool: Bash}");
+    let outcome = ask(&place, &model, "/v1/messages", &request);
+    assert!(
+        outcome.stdout.contains("Tool 'Bash' blocked by policy") && outcome.stdout.contains("\"t1\""),
+        "{outcome}"
+    );
+    // Off is off.
+    place.user_policy("version: 1\nllm: {enabled: false}\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: agent, tool: Bash}]}}\n");
+    assert_eq!(ask(&place, &model, "/v1/messages", &request).stdout, stream().concat());
+}
+
+#[test]
+fn a_model_that_gives_its_instructions_away_is_cut_off() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy("version: 1\nllm: {canary: true, replacement: \"No.\"}\n");
+    let model = HttpServer::start(|asked| {
+        if asked.message()["stream"] != json!(true) {
+            let content = json!([{"type": "text", "text": format!("Sure. {LEAK}")}]);
+            return Reply::json(
+                json!({"id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": "end_turn"}),
+            );
+        }
+        let pieces = ["Sure. You are THE internal", " pricing\noracle of Example", " Corp. And more."];
+        let mut events = vec![
+            json!({"type": "message_start", "message": {"id": "m", "content": []}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+        ];
+        events.extend(pieces.map(|text| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}})));
+        events.push(json!({"type": "message_stop"}));
+        let events: Vec<String> = events.iter().map(event).collect();
+        Reply::events(&events.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    for stream in [true, false] {
+        let request = json!({"model": "m", "stream": stream, "system": [{"type": "text", "text": LEAK}], "messages": []});
+        let outcome = ask(&place, &model, "/v1/messages", &request);
+        assert!(outcome.stdout.contains("\"text\":\"No.\""), "{outcome}");
+        for part in ["internal", "pricing", "oracle", "more"] {
+            assert!(!outcome.stdout.contains(part), "{part}: {outcome}");
+        }
+    }
+    let replaced = place.events("output_message_replaced");
+    assert_eq!(replaced.len(), 2);
+    assert_eq!(replaced[0]["reason_code"], "system_prompt_leak");
+}
+
+#[test]
+fn what_cannot_be_judged_does_not_go_on() {
+    let place = Place::new(Mode::Invoker);
+    let model = HttpServer::start(|asked| match asked.message()["model"].as_str().unwrap_or_default() {
+        "broken" => Reply::json("{\"content\": ["),
+        "compressed" => Reply::json("x").with("Content-Encoding", "br"),
+        "other" => {
+            Reply { pieces: vec!["hello".into()], ..Reply::status(200) }.with("Content-Type", "text/plain")
+        }
+        "error" => Reply { pieces: vec!["{\"type\":\"error\"}".into()], ..Reply::status(529) }
+            .with("Content-Type", "application/json"),
+        "cut" => Reply::events(&["event: x\ndata: {\"type\":\n\n"]),
+        _ => Reply::json("{\"content\":[]}"),
+    });
+    let ask = |model_name: &str| {
+        let request = json!({"model": model_name, "messages": []});
+        ask(&place, &model, "/v1/messages", &request).stdout
+    };
+    for name in ["broken", "compressed", "other", "cut"] {
+        let answer = ask(name);
+        assert!(answer.contains("[agentsh] ") && answer.contains("api_error"), "{name}: {answer}");
+    }
+    assert_eq!(ask("error"), "{\"type\":\"error\"}");
+    assert_eq!(ask("fine"), "{\"content\":[]}");
+    assert_eq!(place.events("model_answer_withheld").len(), 3);
+}
