@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Dialect, Key, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
+use super::{Dialect, Found, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
@@ -182,7 +182,7 @@ impl Dialect for Anthropic {
 pub(super) struct Message;
 
 impl Whole for Message {
-    fn read(&self, tree: &Json<'_>) -> Result<(Vec<(Key, Call)>, Vec<String>), LlmError> {
+    fn read(&self, tree: &Json<'_>) -> Result<Found, LlmError> {
         let (mut calls, mut said, mut thought) = (Vec::new(), String::new(), String::new());
         for (index, block) in (0..).zip(tree.member("content").and_then(Json::as_array).unwrap_or_default()) {
             if let Some(at_provider) = call_kind(block) {

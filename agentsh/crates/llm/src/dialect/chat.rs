@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Dialect, Key, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
+use super::{Dialect, Found, Key, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
@@ -220,7 +220,7 @@ impl Dialect for Chat {
 pub(super) struct Completion;
 
 impl Whole for Completion {
-    fn read(&self, tree: &Json<'_>) -> Result<(Vec<(Key, Call)>, Vec<String>), LlmError> {
+    fn read(&self, tree: &Json<'_>) -> Result<Found, LlmError> {
         let (mut found, mut said) = (Vec::new(), Vec::new());
         for (choice, part) in choices(tree) {
             let Some(message) = part.member("message") else { continue };

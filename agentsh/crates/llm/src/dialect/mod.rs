@@ -70,10 +70,13 @@ pub(crate) fn dialect(provider: Provider) -> Box<dyn Dialect + Send> {
     }
 }
 
+/// The calls in an answer, and its texts.
+pub(crate) type Found = (Vec<(Key, Call)>, Vec<String>);
+
 /// A whole answer: the calls in it, where they stand, and how it is written without some of them.
 pub(crate) trait Whole {
     /// Every call, and every text of every channel.
-    fn read(&self, tree: &Json<'_>) -> Result<(Vec<(Key, Call)>, Vec<String>), LlmError>;
+    fn read(&self, tree: &Json<'_>) -> Result<Found, LlmError>;
     fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError>;
     fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String;
 }
@@ -126,7 +129,7 @@ pub(crate) fn with(object: &Json<'_>, changes: &[(&str, Option<String>)]) -> Str
 }
 
 /// Why a call was refused; None: it was not.
-pub(crate) fn reason<'a>(rulings: &'a Rulings, key: Key) -> Option<(&'a Call, &'a str)> {
+pub(crate) fn reason(rulings: &Rulings, key: Key) -> Option<(&Call, &str)> {
     match rulings.get(&key) {
         Some((call, Ruling::Block(reason))) => Some((call, reason)),
         _ => None,

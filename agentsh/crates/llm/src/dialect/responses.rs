@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Dialect, Key, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
+use super::{Dialect, Found, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
@@ -214,7 +214,7 @@ impl Dialect for Responses {
 pub(super) struct Response;
 
 impl Whole for Response {
-    fn read(&self, tree: &Json<'_>) -> Result<(Vec<(Key, Call)>, Vec<String>), LlmError> {
+    fn read(&self, tree: &Json<'_>) -> Result<Found, LlmError> {
         let (mut found, mut said, mut thought) = (Vec::new(), String::new(), String::new());
         for (place, item) in (0..).zip(tree.member("output").and_then(Json::as_array).unwrap_or_default()) {
             found.extend(call(item).map(|call| ((place, 0), call)));
