@@ -111,6 +111,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("doctor", &["agentsh doctor", "agentsh doctor --json"]),
     ("vet-url", &["agentsh vet-url https://example.com/hook"]),
     ("demo", &["agentsh demo", "agentsh demo --json"]),
+    (
+        "call",
+        &[
+            "agentsh call fs --list",
+            "agentsh call fs read_text_file '{\"path\": \"notes.txt\"}'",
+            "agentsh call tracker search - --json",
+        ],
+    ),
     ("why", &["agentsh why ~/.ssh", "agentsh why example.com:8443", "agentsh why docker"]),
 ];
 

@@ -2,6 +2,7 @@
 
 mod approve;
 pub mod attempt;
+mod call;
 pub mod demo;
 pub mod doctor;
 pub mod events;
@@ -77,6 +78,8 @@ enum Verb {
     VetUrl(vet_url::VetUrlArgs),
     /// Run a hostile server and a scripted agent under full protection: no key, no network
     Demo(demo::DemoArgs),
+    /// Inside a sandbox: call one tool of a server, and print what it answers
+    Call(call::CallArgs),
     /// Inside a sandbox: say whether a path, host or command is allowed, by which rule, and what would change it
     Why {
         /// A path, a host (`example.com`, `example.com:8443`, a URL) or the name of a command
@@ -116,6 +119,7 @@ pub fn main() -> ExitCode {
     let code = match arguments.verb {
         Verb::Bridge { id } => bridge(&id),
         Verb::Why { word } => why::run(&word, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Call(args) => call::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Policy(args) => on_one_thread(policy_verb(&args)),
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
@@ -150,7 +154,7 @@ fn misused() -> u8 {
     let words: Vec<String> = std::env::args().skip(1).take(2).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["mcp", "run"] => exit::FAILED,
-        ["mcp" | "report" | "sessions" | "events" | "scan" | "registry", ..] => exit::USAGE,
+        ["mcp" | "report" | "sessions" | "events" | "scan" | "registry" | "call", ..] => exit::USAGE,
         _ => exit::FAILED,
     }
 }

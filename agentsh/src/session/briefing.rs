@@ -57,7 +57,8 @@ pub fn text(session: &Session) -> Option<String> {
          - EACCES, EPERM or EROFS on a file, ENOENT of a path in the home that should exist, or a refused connection is \
          the sandbox's policy, not a fault of the tool: do not retry or work around it. Ask \
          `{OWN_DIRECTORY}/agentsh why PATH|HOST|COMMAND`, which names the rule and the line that allows it, and tell \
-         the user that line.",
+         the user that line.\n\
+         - From code, `{OWN_DIRECTORY}/agentsh call SERVER TOOL JSON` calls a tool of an MCP server.",
         names(&process.filesystem.write),
         names(&process.filesystem.read),
     );
