@@ -51,6 +51,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "agentsh policy explain --server fs --read ~/Documents",
         ],
     ),
+    ("policy generate", &["agentsh policy generate latest --output narrow.yaml"]),
     ("policy init", &["agentsh policy init"]),
     ("policy reference", &["agentsh policy reference | less"]),
     ("policy schema", &["agentsh policy schema > policy.schema.json"]),

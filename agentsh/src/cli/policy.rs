@@ -1,6 +1,7 @@
 //! `agentsh policy check|show|explain|test`: what is written, what is in force, and why.
 
 mod explain;
+mod generate;
 mod init;
 mod lint;
 mod package;
@@ -69,6 +70,15 @@ enum Verb {
         /// By default your own: ~/.config/agentsh/policy.yaml
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
+    },
+    /// Print the policy that a session would have needed: servers, tools with the hashes of their definitions, hosts
+    Generate {
+        /// A session id, the beginning of one, or `latest`
+        #[arg(value_name = "SESSION", default_value = "latest")]
+        session: String,
+        /// A new file to write it to
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
     },
     /// Print the reference of every key as Markdown
     Reference,
@@ -182,6 +192,10 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
             explain::explain(which, server.as_deref(), question, *json, place, out, err).await
         }
         Verb::Init { file } => init::init(file.as_deref(), place, out, err),
+        Verb::Generate { session, output } => {
+            let generated = generate::generate(session, output.as_deref(), out).await;
+            return super::output::finish(generated, err);
+        }
         Verb::Reference => write!(out, "{}", reference::markdown()).map(|()| 0),
         Verb::Schema => writeln!(out, "{:#}", reference::schema()).map(|()| 0),
         Verb::Test { name, json } => test(name.as_deref(), *json, place, out, err),

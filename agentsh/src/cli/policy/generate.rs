@@ -1,0 +1,302 @@
+//! `agentsh policy generate SESSION`: the policy that a session would have needed, from its record: servers and tools with the
+//! hashes of their definitions, hosts, ports of this machine. What was refused stands there as comments.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::super::output::{Context, Failure, OK};
+use crate::policy::allow_entry;
+use crate::store::words::Action;
+use crate::store::{Event, EventFilter, Reader, Record, StoreError, escape};
+use crate::types::ServerId;
+
+/// Events of a session that are looked at, the newest ones.
+const MOST_EVENTS: u64 = 200_000;
+
+/// How often something happened, and when.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    count: u64,
+    first: Timestamp,
+    last: Timestamp,
+}
+
+/// A tool as the session knew it.
+#[derive(Clone, Debug, Default)]
+struct Tool {
+    hash: Option<String>,
+    allowed: Option<Seen>,
+    /// With the reason of the last refusal.
+    refused: Option<(Seen, String)>,
+}
+
+/// What a session did.
+#[derive(Debug, Default)]
+struct Observed {
+    tools: BTreeMap<(ServerId, String), Tool>,
+    servers: BTreeSet<ServerId>,
+    /// Hosts and ports by who asked; None: the agent.
+    hosts: BTreeMap<Option<ServerId>, BTreeMap<(String, u16), Seen>>,
+    loopback: BTreeMap<Option<ServerId>, BTreeSet<u16>>,
+    refused_hosts: BTreeMap<(Option<ServerId>, String, u16), (u64, String)>,
+}
+
+/// Prints the policy, or writes it into a new file.
+pub(super) async fn generate(which: &str, file: Option<&Path>, out: &mut dyn Write) -> Result<u8, Failure> {
+    let context = Context::of_process()?;
+    let mut reader = Reader::open(&context.state_dir).await?.ok_or(StoreError::NoSession)?;
+    let session = reader.session(which).await?;
+    let filter = EventFilter {
+        session: Some(session),
+        server: None,
+        tool: None,
+        kind: None,
+        action: None,
+        severity: None,
+        since: None,
+        limit: MOST_EVENTS,
+    };
+    let records = reader.events(&filter).await?;
+    let mut observed = Observed::default();
+    records.iter().for_each(|record| observed.add(record));
+    let text = observed.policy(&session.to_string(), records.len() as u64 == MOST_EVENTS);
+    let Some(file) = file else {
+        write!(out, "{text}")?;
+        return Ok(OK);
+    };
+    // A policy that is there belongs to somebody.
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    let written = made.and_then(|mut made| made.write_all(text.as_bytes()));
+    written.map_err(|error| Failure::Usage(format!("cannot write '{}': {error}", file.display())))?;
+    Ok(OK)
+}
+
+impl Seen {
+    fn more(seen: &mut Option<Self>, time: Timestamp) {
+        match seen {
+            Some(seen) => {
+                seen.count += 1;
+                seen.last = time;
+            }
+            None => *seen = Some(Self { count: 1, first: time, last: time }),
+        }
+    }
+
+    /// `3 calls (10:30:17 - 10:31:02)`.
+    fn text(&self, what: &str) -> String {
+        let clock = |time: Timestamp| time.strftime("%H:%M:%SZ").to_string();
+        let plural = if self.count == 1 { "" } else { "s" };
+        let times = if self.first == self.last {
+            clock(self.first)
+        } else {
+            format!("{} - {}", clock(self.first), clock(self.last))
+        };
+        format!("{} {what}{plural} ({times})", self.count)
+    }
+}
+
+impl Observed {
+    fn add(&mut self, record: &Record) {
+        let Some(event) = &record.event else { return };
+        match event {
+            Event::McpToolSeen { server_id, tool_name, tool_hash, .. } => {
+                self.servers.insert(server_id.clone());
+                self.tool(server_id, tool_name).hash = Some(tool_hash.clone());
+            }
+            Event::McpToolChanged { server_id, tool_name, new_hash, .. } => {
+                self.tool(server_id, tool_name).hash = Some(new_hash.clone());
+            }
+            Event::McpToolCallIntercepted { server_id, tool_name, tool_hash, action, reason, .. } => {
+                let tool = self.tool(server_id, tool_name);
+                tool.hash = tool_hash.clone().or(tool.hash.take());
+                if *action == Action::Block {
+                    let mut seen = tool.refused.take().map(|(seen, _)| seen);
+                    Seen::more(&mut seen, record.time);
+                    tool.refused = seen.map(|seen| (seen, reason.clone()));
+                } else {
+                    Seen::more(&mut tool.allowed, record.time);
+                }
+            }
+            Event::ProcessStarted { server_id: Some(server_id), .. } => {
+                self.servers.insert(server_id.clone());
+            }
+            // The model of an agent and its registries are found anew at each start.
+            Event::McpNetworkConnection {
+                server_id,
+                name,
+                address,
+                port,
+                action: Action::Allow,
+                rule,
+                ..
+            } if rule.file != "agent" && !rule.id.starts_with("registry of ") => {
+                let host = name.clone().or_else(|| address.clone()).unwrap_or_default();
+                let is_local = host == "localhost"
+                    || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+                if is_local {
+                    self.loopback.entry(server_id.clone()).or_default().insert(*port);
+                    return;
+                }
+                let hosts = self.hosts.entry(server_id.clone()).or_default();
+                let mut seen = hosts.remove(&(host.clone(), *port));
+                Seen::more(&mut seen, record.time);
+                hosts.extend(seen.map(|seen| ((host, *port), seen)));
+            }
+            Event::NetConnectBlocked { server_id, name, address, port, reason, count, .. } => {
+                let host = name.clone().or_else(|| address.clone()).unwrap_or_default();
+                let entry = self.refused_hosts.entry((server_id.clone(), host, *port)).or_default();
+                *entry = (entry.0.saturating_add(*count), reason.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn tool(&mut self, server: &ServerId, name: &str) -> &mut Tool {
+        self.tools.entry((server.clone(), name.to_owned())).or_default()
+    }
+
+    fn policy(&self, session: &str, is_cut: bool) -> String {
+        let mut text = format!(
+            "# What session {session} needed. Read it before you use it: put it in place of your own policy, or name it with\n\
+             # `agentsh run --policy FILE`. Which files a program opened is not on record: `filesystem` is up to you.\n"
+        );
+        if is_cut {
+            let _infallible =
+                writeln!(text, "# The session was long: only its last {MOST_EVENTS} events were looked at.");
+        }
+        text.push_str("version: 1\n");
+        self.agent(&mut text);
+        text.push_str("sandbox:\n  mcp:\n    enforce_policy: true\n");
+        self.servers(&mut text);
+        self.tools(&mut text);
+        self.connections(&mut text);
+        text.push_str("    version_pinning: {enabled: true, on_change: block}\n");
+        self.refused(&mut text);
+        text
+    }
+
+    fn agent(&self, text: &mut String) {
+        let lists = self.network(None);
+        if lists.is_empty() {
+            return;
+        }
+        let _infallible = writeln!(text, "agent:\n  network:");
+        for (list, entries) in lists {
+            let _infallible = writeln!(text, "    {list}:\n      replace:");
+            for (entry, note) in entries {
+                let _infallible = writeln!(text, "        - {entry}{note}");
+            }
+        }
+    }
+
+    /// The lists of `network` for who asked, with their entries and a note on each.
+    fn network(&self, who: Option<&ServerId>) -> Vec<(&'static str, Vec<(String, String)>)> {
+        let who = who.cloned();
+        let hosts = self.hosts.get(&who).into_iter().flatten();
+        let hosts: Vec<_> = hosts
+            .filter_map(|((host, port), seen)| {
+                Some((allow_entry(host, *port)?, format!("  # {}", seen.text("connection"))))
+            })
+            .collect();
+        let ports = self.loopback.get(&who).into_iter().flatten();
+        let ports: Vec<_> = ports.map(|port| (port.to_string(), String::new())).collect();
+        [("allow", hosts), ("loopback", ports)].into_iter().filter(|(_, list)| !list.is_empty()).collect()
+    }
+
+    fn servers(&self, text: &mut String) {
+        text.push_str("    server_policy: allowlist\n    allowed_servers:\n      replace:\n");
+        for server in &self.servers {
+            let _infallible = writeln!(text, "        - {{id: {}}}", quoted(&server.0));
+        }
+        if self.servers.is_empty() {
+            // No server ran: none is needed.
+            text.truncate(text.trim_end().len() - "replace:".len());
+            text.push_str("replace: []\n");
+        }
+    }
+
+    fn tools(&self, text: &mut String) {
+        text.push_str("    tool_policy: allowlist\n    allowed_tools:\n      replace:");
+        let used: Vec<_> = self.tools.iter().filter(|(_, tool)| tool.allowed.is_some()).collect();
+        text.push_str(if used.is_empty() { " []\n" } else { "\n" });
+        for ((server, name), tool) in used {
+            let Some(seen) = tool.allowed else { continue };
+            let hash = tool
+                .hash
+                .as_ref()
+                .map(|hash| format!(", content_hash: {}", quoted(hash)))
+                .unwrap_or_default();
+            let _infallible = writeln!(
+                text,
+                "        # Provenance: {}\n        - {{server: {}, tool: {}{hash}}}",
+                seen.text("call"),
+                quoted(&server.0),
+                quoted(name)
+            );
+        }
+        let unused: Vec<_> =
+            self.tools.iter().filter(|(_, tool)| tool.allowed.is_none() && tool.refused.is_none()).collect();
+        if !unused.is_empty() {
+            text.push_str("      # --- Offered and never called ---\n");
+        }
+        for ((server, name), _) in unused {
+            let _infallible =
+                writeln!(text, "      # - {{server: {}, tool: {}}}", quoted(&server.0), quoted(name));
+        }
+    }
+
+    fn connections(&self, text: &mut String) {
+        let connected: Vec<_> = self.servers.iter().filter(|id| !self.network(Some(id)).is_empty()).collect();
+        if connected.is_empty() {
+            return;
+        }
+        text.push_str("    servers:\n");
+        for id in connected {
+            let _infallible = writeln!(text, "      - id: {}\n        network:", quoted(&id.0));
+            for (list, entries) in self.network(Some(id)) {
+                let _infallible = writeln!(text, "          {list}:");
+                for (entry, note) in entries {
+                    let _infallible = writeln!(text, "            - {entry}{note}");
+                }
+            }
+        }
+    }
+
+    /// As comments: what was refused is for a person to allow.
+    fn refused(&self, text: &mut String) {
+        let tools: Vec<_> =
+            self.tools.iter().filter_map(|(name, tool)| Some((name, tool.refused.as_ref()?))).collect();
+        if !tools.is_empty() {
+            text.push_str("    # --- Blocked tools (move to allowed_tools to allow) ---\n");
+        }
+        for ((server, name), (seen, reason)) in tools {
+            let _infallible = writeln!(
+                text,
+                "    # - {{server: {}, tool: {}}}  # {}, {}",
+                quoted(&server.0),
+                quoted(name),
+                seen.text("refusal"),
+                escape::line(reason)
+            );
+        }
+        if !self.refused_hosts.is_empty() {
+            text.push_str("# --- Refused connections (move to a network.allow to allow) ---\n");
+        }
+        for ((server, host, port), (count, reason)) in &self.refused_hosts {
+            let who =
+                server.as_ref().map_or_else(|| "agent".to_owned(), |id| format!("server {}", quoted(&id.0)));
+            let entry = allow_entry(host, *port).unwrap_or_else(|| quoted(host));
+            let _infallible = writeln!(text, "# {who}: {entry}  # {count} times, {}", escape::line(reason));
+        }
+    }
+}
+
+/// As YAML and JSON both read it, on one line.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(escape::line(text).into_owned()).to_string()
+}

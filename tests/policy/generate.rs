@@ -1,0 +1,84 @@
+//! `agentsh policy generate`: what a session needed, as a policy under which it runs again.
+
+use serde_json::json;
+
+use crate::support::{Mode, Outcome, Peer, Place};
+
+fn generate(place: &Place) -> std::path::PathBuf {
+    let file = place.home.join("narrow.yaml");
+    let _none = std::fs::remove_file(&file);
+    Outcome::of(place.agentsh(&["policy", "generate", "latest", "--output"]).arg(&file)).expect_code(0);
+    file
+}
+
+#[test]
+fn the_same_tools_may_be_called_again_and_no_others() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.user_policy(
+            "version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: \"*\", tool: crash}]}}\n",
+        );
+        let mut peer = Peer::ready(&place, &[]);
+        peer.request("tools/list", json!({}));
+        assert_eq!(peer.text("echo", json!({"text": "x"})), "x");
+        peer.call("crash", json!({}));
+        peer.finish();
+        let file = generate(&place);
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            text.contains("        # Provenance: 1 call (")
+                && text.contains("tool: \"echo\", content_hash: \"sha256:"),
+            "{text}"
+        );
+        assert!(text.contains("    # - {server: \"fixture\", tool: \"crash\"}  # 1 refusal ("), "{text}");
+        assert!(text.contains("      # - {server: \"fixture\", tool: \"add\"}"), "{text}");
+        let check = Outcome::of(place.agentsh(&["policy", "check"]).arg(&file));
+        assert_eq!(check.code, 0, "{check}\n{text}");
+        // The same session under it: nothing is refused; what was not needed is.
+        let policy = file.to_str().unwrap();
+        let mut command = place.agentsh(&["mcp", "run", "--id", "fixture", "--policy", policy, "--"]);
+        let mut peer = Peer::start(command.arg(place.program("fixture_server")));
+        peer.shake_hands();
+        let listed = peer.request("tools/list", json!({}));
+        assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 1, "{listed}");
+        assert_eq!(peer.text("echo", json!({"text": "again"})), "again");
+        assert!(peer.call("add", json!({"a": 1, "b": 2})).get("error").is_some());
+        peer.finish();
+        // What is there stays.
+        let again = Outcome::of(place.agentsh(&["policy", "generate", "--output"]).arg(&file));
+        assert_eq!(again.code, 2, "{again}");
+    }
+}
+
+#[test]
+fn hosts_are_named_and_what_was_refused_is_a_comment() {
+    for mode in Mode::all() {
+        let place = Place::new(mode).online();
+        let fetch = "curl -sS -o /dev/null --max-time 5 http://allowed.test/; curl -sS -o /dev/null --max-time 5 http://other.test/";
+        let mut command =
+            place.agentsh(&["run", "--quiet", "--allow", "allowed.test", "--", "sh", "-c", fetch]);
+        let first = Outcome::of(&mut command);
+        let file = generate(&place);
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            text.contains("allow:\n      replace:\n        - \"allowed.test\"  # 1 connection ("),
+            "{mode:?} {first}\n{text}"
+        );
+        assert!(!text.lines().any(|line| line.contains("other.test") && !line.starts_with('#')), "{text}");
+        let file = file.to_str().unwrap().to_owned();
+        let script = "curl -sS -o /dev/null -w '%{http_code}' --max-time 5 http://allowed.test/";
+        let again =
+            Outcome::of(&mut place.agentsh(&["run", "--quiet", "--policy", &file, "--", "sh", "-c", script]));
+        assert_eq!(again.stdout, "200", "{again}\n{text}");
+    }
+}
+
+#[test]
+fn without_a_session_there_is_nothing_to_generate() {
+    let place = Place::new(Mode::Invoker);
+    let outcome = Outcome::of(&mut place.agentsh(&["policy", "generate"]));
+    assert_eq!(outcome.code, 1, "{outcome}");
+    place.shell("true").expect_code(0);
+    let outcome = Outcome::of(&mut place.agentsh(&["policy", "generate", "zzz"]));
+    assert_eq!(outcome.code, 2, "{outcome}");
+}
