@@ -3,6 +3,7 @@
 mod agent;
 mod call;
 mod content;
+mod cross_server;
 mod debug;
 mod doctor;
 mod environment;

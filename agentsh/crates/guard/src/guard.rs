@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::checks::{Lists, Rates};
+use crate::checks::{CrossServer, Lists, Rates};
 use crate::decision::{Check, Decision, Matter, Report, Subject};
 use crate::policy::McpPolicy;
 use crate::types::ServerId;
@@ -17,7 +17,13 @@ impl Guard {
     /// With the checks that need nothing but the policy.
     #[must_use]
     pub fn new(policy: &McpPolicy) -> Self {
-        Self { checks: vec![Box::new(Lists::new(policy)), Box::new(Rates::new(&policy.rate_limits))] }
+        Self {
+            checks: vec![
+                Box::new(Lists::new(policy)),
+                Box::new(CrossServer::new(&policy.cross_server)),
+                Box::new(Rates::new(&policy.rate_limits)),
+            ],
+        }
     }
 
     /// One check more, which is asked after the others.

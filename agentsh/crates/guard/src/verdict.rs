@@ -35,6 +35,16 @@ pub enum Reason {
     DestinationNotAllowed,
     /// A text of a server tries to give orders to the model.
     ContentSuspicious,
+    /// The name of a tool is that of another server's, or looks like it.
+    ToolShadowed,
+    /// The name of a server is nearly that of another one.
+    ServerNameSimilar,
+    /// Something was read from another server shortly before it would be sent.
+    ReadThenSend,
+    /// As [`Reason::ReadThenSend`], before it would be written or worked on.
+    CrossServerFlow,
+    /// More calls in a short time than the policy takes for honest work.
+    Burst,
     /// An auditor flagged the call.
     AuditFlagged,
     /// An auditor did not answer in time.
@@ -92,6 +102,16 @@ impl Verdict {
                 let key = self.rule.id.rsplit('.').next().unwrap_or_default();
                 format!("to let it through with an alert, set sandbox.mcp.content.{key} to `alert`")
             }
+            Reason::ToolShadowed => "to allow it, take one of the two servers away, or set \
+                                     cross_server.shadow_tool.enabled to false"
+                .to_owned(),
+            Reason::ServerNameSimilar => String::new(),
+            Reason::ReadThenSend | Reason::CrossServerFlow => {
+                let key = self.rule.id.rsplit('.').next().unwrap_or_default();
+                format!(
+                    "ask the user whether it may go there; to allow it, set cross_server.{key}.enabled to false"
+                )
+            }
             Reason::AuditFlagged => {
                 "to allow it, leave out what the auditor names, or change who is asked under `auditors`"
                     .to_owned()
@@ -101,7 +121,7 @@ impl Verdict {
                 "try again; to let calls pass without a verdict, set audit_timeout_action to `allow`"
                     .to_owned()
             }
-            Reason::RateLimited => self.retry_after.map_or_else(
+            Reason::RateLimited | Reason::Burst => self.retry_after.map_or_else(
                 || "no further call is allowed".to_owned(),
                 |wait| format!("try again in {:.1} s", (wait.as_secs_f64() * 10.0).ceil() / 10.0),
             ),
@@ -139,6 +159,11 @@ impl Reason {
             Self::Tainted => "tainted-data",
             Self::DestinationNotAllowed => "destination-not-allowed",
             Self::ContentSuspicious => "content-suspicious",
+            Self::ToolShadowed => "tool-shadowed",
+            Self::ServerNameSimilar => "server-name-similar",
+            Self::ReadThenSend => "read-then-send",
+            Self::CrossServerFlow => "cross-server-flow",
+            Self::Burst => "burst",
             Self::AuditFlagged => "audit-flagged",
             Self::AuditTimedOut => "audit-timed-out",
             Self::AuditFailed => "audit-failed",

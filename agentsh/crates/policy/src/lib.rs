@@ -73,6 +73,7 @@ pub use read::top_keys;
 pub use resolve::parse;
 pub use search::{Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search, find, find_named, load};
 pub use sections::content::{ContentPolicy, OnFinding};
+pub use sections::cross_server::CrossServerPolicy;
 pub use sections::llm::LlmPolicy;
 pub use sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy, connect, tool};
 

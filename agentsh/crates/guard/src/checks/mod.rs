@@ -1,7 +1,9 @@
 //! The checks that need nothing but the policy.
 
+mod cross_server;
 mod lists;
 mod rates;
 
+pub use cross_server::CrossServer;
 pub use lists::Lists;
 pub use rates::Rates;

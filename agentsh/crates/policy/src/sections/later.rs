@@ -9,7 +9,6 @@ use crate::reader::{Fields, Here, Reader};
 use crate::section::Section;
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
-use crate::yaml::Value;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Later {
@@ -20,8 +19,7 @@ pub struct Later {
 /// Checks one section; true when it asks for something.
 type Check = fn(&mut Reader<'_>, &Here<'_>) -> bool;
 
-const SECTIONS: [(&str, Check); 5] = [
-    ("cross_server", cross_server),
+const SECTIONS: [(&str, Check); 4] = [
     ("detection", detection),
     ("output_inspection", output_inspection),
     ("sampling", sampling),
@@ -29,134 +27,6 @@ const SECTIONS: [(&str, Check); 5] = [
 ];
 
 const ACTION: Kind = Kind::Word(&["block", "alert", "allow"]);
-const SHADOW_TOOL: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether it is asked for.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "similarity_check",
-        kind: Kind::Flag,
-        default: "none",
-        about: "Also names that are alike.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "similarity_threshold",
-        kind: Kind::Share,
-        default: "none",
-        about: "How much alike.",
-        example: "0.85",
-        ..KEY
-    },
-];
-const READ_THEN_SEND: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether it is asked for.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "window",
-        kind: Kind::Duration,
-        default: "none",
-        about: "How far apart.",
-        example: "30s",
-        ..KEY
-    },
-];
-const BURST: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether it is asked for.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "max_calls",
-        kind: Kind::Number(1, u32::MAX as u64),
-        default: "none",
-        about: "Calls in the window.",
-        example: "10",
-        ..KEY
-    },
-    Key {
-        name: "window",
-        kind: Kind::Duration,
-        default: "none",
-        about: "How far apart.",
-        example: "30s",
-        ..KEY
-    },
-];
-const CROSS_SERVER_FLOW: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether it is asked for.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "same_turn_only",
-        kind: Kind::Flag,
-        default: "none",
-        about: "Only in one turn.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "window",
-        kind: Kind::Duration,
-        default: "none",
-        about: "How far apart.",
-        example: "30s",
-        ..KEY
-    },
-];
-const CROSS_SERVER: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether it is asked for.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "shadow_tool",
-        kind: Kind::Map(SHADOW_TOOL),
-        default: "none",
-        about: "A tool with the name of another server's.",
-        ..KEY
-    },
-    Key {
-        name: "read_then_send",
-        kind: Kind::Map(READ_THEN_SEND),
-        default: "none",
-        about: "Reading, then sending.",
-        ..KEY
-    },
-    Key { name: "burst", kind: Kind::Map(BURST), default: "none", about: "Many calls at once.", ..KEY },
-    Key {
-        name: "cross_server_flow",
-        kind: Kind::Map(CROSS_SERVER_FLOW),
-        default: "none",
-        about: "From one server to another.",
-        ..KEY
-    },
-];
 const PATTERN: &[Key] = &[
     Key { name: "name", kind: Kind::Text, default: "none", about: "What it is called.", ..KEY },
     Key { name: "pattern", kind: Kind::Text, default: "none", about: "A regular expression.", ..KEY },
@@ -228,13 +98,6 @@ const SAMPLING: &[Key] = &[
 impl Section<McpPolicy> for Later {
     const KEYS: &'static [Key] = &[
         Key {
-            name: "cross_server",
-            kind: Kind::Map(CROSS_SERVER),
-            default: "none",
-            about: "Patterns of calls across servers. Read and checked; this version does not enforce it.",
-            ..KEY
-        },
-        Key {
             name: "detection",
             kind: Kind::Map(DETECTION),
             default: "none",
@@ -293,39 +156,6 @@ impl Section<McpPolicy> for Later {
 }
 
 const ACTIONS: [(&str, ()); 3] = [("block", ()), ("alert", ()), ("allow", ())];
-
-fn cross_server(reader: &mut Reader<'_>, here: &Here<'_>) -> bool {
-    let Some(fields) = reader.map(here, CROSS_SERVER) else { return true };
-    if let Some(here) = fields.find("shadow_tool")
-        && let Some(rule) = reader.map(&here, SHADOW_TOOL)
-    {
-        reader.boolean(rule.find("enabled"));
-        reader.boolean(rule.find("similarity_check"));
-        if let Some(here) = rule.find("similarity_threshold") {
-            match here.node.value {
-                Value::Float(value) if (0.0..=1.0).contains(&value) => {}
-                Value::Integer(0 | 1) => {}
-                Value::Float(_) | Value::Integer(_) => {
-                    reader.problem(&here, "the threshold is between 0.0 and 1.0", None);
-                }
-                ref other => reader.wrong_type(&here, "a number between 0.0 and 1.0", other),
-            }
-        }
-    }
-    for (key, keys) in
-        [("read_then_send", READ_THEN_SEND), ("burst", BURST), ("cross_server_flow", CROSS_SERVER_FLOW)]
-    {
-        if let Some(here) = fields.find(key)
-            && let Some(rule) = reader.map(&here, keys)
-        {
-            reader.boolean(rule.find("enabled"));
-            reader.boolean(rule.find("same_turn_only"));
-            reader.number(rule.find("max_calls"), 1, u64::from(u32::MAX));
-            reader.duration(rule.find("window"));
-        }
-    }
-    asks(reader.boolean(fields.find("enabled")))
-}
 
 fn detection(reader: &mut Reader<'_>, here: &Here<'_>) -> bool {
     let Some(fields) = reader.map(here, DETECTION) else { return true };

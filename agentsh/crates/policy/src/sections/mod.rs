@@ -2,6 +2,7 @@
 
 mod briefing;
 pub(crate) mod content;
+pub(crate) mod cross_server;
 mod env;
 mod exec;
 mod exfiltration;
@@ -102,6 +103,7 @@ sections! {
     }
     exfiltration: exfiltration::Exfiltration => { exfiltration: ExfiltrationPolicy }
     content: content::Content => { content: content::ContentPolicy }
+    cross_server: cross_server::CrossServer => { cross_server: cross_server::CrossServerPolicy }
     later: later::Later => {
         /// Sections whose engines are not built yet are parsed and kept, so that a documented file loads unchanged;
         /// this names them and every session says so.

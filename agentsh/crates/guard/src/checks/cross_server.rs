@@ -1,0 +1,377 @@
+//! What only shows when servers are looked at together: a tool that passes for another server's, data that is read here and
+//! sent there, many calls at once. Names decide, so outside of what the policy asks for nothing is refused but a name that
+//! looks like another one and is spelled in other letters: that has no honest use.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::decision::{Check, Finding, Matter, Report, Severity, Subject};
+use crate::policy::CrossServerPolicy;
+use crate::types::{ServerId, ToolId};
+use crate::verdict::{Outcome, Reason, Verdict};
+
+/// Names of tools that are remembered: a server may list names without end.
+const MOST_TOOLS: usize = 20_000;
+/// A name is too short to be told from another by one letter.
+const SHORTEST: usize = 5;
+
+#[derive(Clone, Debug)]
+pub struct CrossServer {
+    policy: CrossServerPolicy,
+    /// By what a name looks like: who had it first, and how it was spelled.
+    tools: BTreeMap<String, (ServerId, String)>,
+    servers: BTreeSet<ServerId>,
+    /// When each server was read from last, and with which tool.
+    reads: BTreeMap<ServerId, (Duration, String)>,
+    calls: BTreeMap<ServerId, VecDeque<Duration>>,
+}
+
+/// What a tool does, as far as its name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Read,
+    Write,
+    Send,
+    Compute,
+    Unknown,
+}
+
+const READ: [&str; 20] = [
+    "read", "get", "fetch", "list", "search", "query", "find", "load", "download", "cat", "show", "view",
+    "open", "describe", "lookup", "select", "browse", "retrieve", "inspect", "grep",
+];
+const SEND: [&str; 14] = [
+    "send", "post", "email", "mail", "publish", "upload", "push", "share", "tweet", "notify", "forward",
+    "submit", "export", "reply",
+];
+const WRITE: [&str; 17] = [
+    "write", "create", "update", "delete", "set", "put", "insert", "edit", "append", "add", "remove", "move",
+    "rename", "save", "store", "patch", "merge",
+];
+const COMPUTE: [&str; 9] =
+    ["run", "exec", "execute", "eval", "evaluate", "calculate", "compute", "transform", "convert"];
+
+impl Kind {
+    /// The first verb decides, wherever it stands: `readFile`, `send-mail`, `issue_create`.
+    #[must_use]
+    pub fn of(tool: &str) -> Self {
+        let kinds = words(tool).into_iter().filter_map(|word| {
+            let word = word.as_str();
+            [(&SEND[..], Self::Send), (&WRITE, Self::Write), (&COMPUTE, Self::Compute), (&READ, Self::Read)]
+                .into_iter()
+                .find_map(|(verbs, kind)| verbs.contains(&word).then_some(kind))
+        });
+        kinds.into_iter().next().unwrap_or(Self::Unknown)
+    }
+}
+
+/// The words of a name, in lower case.
+fn words(name: &str) -> Vec<String> {
+    let (mut words, mut before) = (vec![String::new()], ' ');
+    for character in name.chars() {
+        let begins = character.is_uppercase() && before.is_lowercase();
+        if (begins || !character.is_alphanumeric()) && words.last().is_some_and(|word| !word.is_empty()) {
+            words.push(String::new());
+        }
+        if character.is_alphanumeric()
+            && let Some(word) = words.last_mut()
+        {
+            word.extend(character.to_lowercase());
+        }
+        before = character;
+    }
+    words
+}
+
+/// What people cannot tell apart has one form (Unicode TR39).
+fn looks(name: &str) -> String {
+    unicode_security::skeleton(&name.to_lowercase()).collect::<String>().to_lowercase()
+}
+
+impl CrossServer {
+    #[must_use]
+    pub fn new(policy: &CrossServerPolicy) -> Self {
+        Self {
+            policy: policy.clone(),
+            tools: BTreeMap::new(),
+            servers: BTreeSet::new(),
+            reads: BTreeMap::new(),
+            calls: BTreeMap::new(),
+        }
+    }
+
+    /// Whose tool this one passes for.
+    fn shadowed(&mut self, server: &ServerId, tool: &str) -> Option<ToolId> {
+        let form = looks(tool);
+        match self.tools.get(&form) {
+            Some((first, _)) if first == server => None,
+            // Two servers may well have a `search` each; only who asks for it wants one of them gone.
+            Some((_, spelled)) if spelled == tool && !self.policy.asked() => None,
+            Some((first, spelled)) => Some(ToolId { server: first.clone(), tool: spelled.clone() }),
+            None => {
+                if self.tools.len() < MOST_TOOLS {
+                    self.tools.insert(form, (server.clone(), tool.to_owned()));
+                }
+                None
+            }
+        }
+    }
+
+    /// A server that is known, and whose name this one is nearly.
+    fn resembled(&mut self, server: &ServerId) -> Option<ServerId> {
+        let threshold = self.policy.similarity()?;
+        if !self.servers.insert(server.clone()) {
+            return None;
+        }
+        self.servers.iter().find(|known| *known != server && alike(&known.0, &server.0, threshold)).cloned()
+    }
+
+    fn names(&mut self, subject: &Subject<'_>, name: &str, report: &mut Report) {
+        let server = subject.server;
+        if let Some(known) = self.resembled(server) {
+            let verdict =
+                Verdict::new(Outcome::Alert, Reason::ServerNameSimilar, self.policy.place("shadow_tool"));
+            let what = format!("the server's name is nearly that of '{known}'");
+            report.find(finding(verdict, "name-similarity", "name_similarity", None, what));
+        }
+        if !self.policy.names() {
+            return;
+        }
+        if let Some(first) = self.shadowed(server, name) {
+            let verdict =
+                Verdict::new(Outcome::Block, Reason::ToolShadowed, self.policy.place("shadow_tool"));
+            let what =
+                format!("it passes for '{}' of server '{}', which was there first", first.tool, first.server);
+            report.find(finding(verdict, "tool-shadowing", "shadow_tool", Some(first), what));
+        }
+    }
+
+    /// What was read from another server a short time ago.
+    fn read_elsewhere(&self, server: &ServerId, now: Duration, window: Duration) -> Option<ToolId> {
+        let recent =
+            self.reads.iter().filter(|(from, (at, _))| *from != server && now.saturating_sub(*at) <= window);
+        let (from, (_, tool)) = recent.max_by_key(|(_, (at, _))| *at)?;
+        Some(ToolId { server: from.clone(), tool: tool.clone() })
+    }
+
+    fn call(&mut self, subject: &Subject<'_>, tool: &str, report: &mut Report) {
+        let (server, now, kind) = (subject.server, subject.now, Kind::of(tool));
+        if self.policy.names()
+            && let Some(first) = self.shadowed(server, tool)
+        {
+            let verdict =
+                Verdict::new(Outcome::Block, Reason::ToolShadowed, self.policy.place("shadow_tool"));
+            let what =
+                format!("it passes for '{}' of server '{}', which was there first", first.tool, first.server);
+            return report.find(finding(verdict, "tool-shadowing", "shadow_tool", Some(first), what));
+        }
+        let rules = [
+            (
+                kind == Kind::Send,
+                self.policy.send_window(),
+                Reason::ReadThenSend,
+                "read_then_send",
+                Severity::Critical,
+            ),
+            (
+                kind != Kind::Read,
+                self.policy.flow_window(),
+                Reason::CrossServerFlow,
+                "cross_server_flow",
+                Severity::High,
+            ),
+        ];
+        for (fits, window, reason, key, severity) in rules {
+            let read = window.filter(|_| fits).and_then(|window| self.read_elsewhere(server, now, window));
+            if let Some(read) = read {
+                let verdict = Verdict::new(Outcome::Block, reason, self.policy.place(key));
+                let what = format!("'{}' of server '{}' was read shortly before", read.tool, read.server);
+                let found = finding(verdict, "cross-server", key, Some(read), what);
+                return report.find(Finding { severity, ..found });
+            }
+        }
+        if let Some((most, window)) = self.policy.burst() {
+            let calls = self.calls.entry(server.clone()).or_default();
+            while calls.front().is_some_and(|at| now.saturating_sub(*at) > window) {
+                calls.pop_front();
+            }
+            if calls.len() >= most {
+                let retry_after = calls.front().map(|first| (*first + window).saturating_sub(now));
+                let rule = self.policy.place("burst");
+                return report.rule(Verdict {
+                    outcome: Outcome::Block,
+                    reason: Reason::Burst,
+                    rule,
+                    retry_after,
+                });
+            }
+            // What is blocked does not count.
+            calls.push_back(now);
+        }
+        if kind == Kind::Read {
+            self.reads.insert(server.clone(), (now, tool.to_owned()));
+        }
+    }
+}
+
+impl Check for CrossServer {
+    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        match subject.matter {
+            Matter::Definition { name, .. } => self.names(subject, name, report),
+            Matter::Call { tool, .. } => self.call(subject, tool, report),
+            _ => {}
+        }
+    }
+}
+
+fn finding(
+    verdict: Verdict,
+    category: &str,
+    detector: &str,
+    source: Option<ToolId>,
+    what: String,
+) -> Finding {
+    Finding {
+        verdict,
+        category: Some(category.to_owned()),
+        detector: detector.to_owned(),
+        severity: Severity::Critical,
+        source,
+        destination: None,
+        context: String::new(),
+        pointer: String::new(),
+        decoded: Vec::new(),
+        what,
+    }
+}
+
+/// Whether two names are nearly the same, and not two of a series (`server-1`, `server-2`).
+fn alike(one: &str, other: &str, threshold: f64) -> bool {
+    // Before a 1 becomes an l.
+    let bare = |name: &str| name.chars().filter(|letter| !letter.is_ascii_digit()).collect::<String>();
+    if bare(one) == bare(other) {
+        return false;
+    }
+    let (one, other) = (looks(one), looks(other));
+    if one == other {
+        return true;
+    }
+    let length = one.chars().count().max(other.chars().count());
+    let distance = strsim::damerau_levenshtein(&one, &other);
+    #[expect(clippy::cast_precision_loss, reason = "names are short")]
+    let share = 1.0 - distance as f64 / length.max(1) as f64;
+    // One letter in a short name is a smaller share, and as easily overlooked.
+    share >= threshold || (distance == 1 && length > SHORTEST)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::decision::Decision;
+    use crate::guard::Guard;
+    use crate::json::Json;
+    use crate::policy::McpPolicy;
+    use crate::types::RuleRef;
+
+    fn guard(asked: bool) -> Guard {
+        let mut policy = McpPolicy::default();
+        policy.cross_server.rule = asked.then(|| RuleRef::default_rule("cross_server"));
+        Guard::new(&policy)
+    }
+
+    fn define(guard: &mut Guard, server: &str, name: &str) -> Decision {
+        let matter = Matter::Definition { name, hash: "sha256:0", definition: &Json::Null };
+        guard.decide(&ServerId(server.to_owned()), matter, Duration::ZERO)
+    }
+
+    fn call(guard: &mut Guard, at: u64, server: &str, tool: &str) -> &'static str {
+        let matter = Matter::Call { tool, hash: None, arguments: None };
+        let decision = guard.decide(&ServerId(server.to_owned()), matter, Duration::from_secs(at));
+        if decision.verdict.is_block() { decision.verdict.reason.code() } else { "" }
+    }
+
+    #[test]
+    fn verbs_are_found_anywhere_in_a_name() {
+        for (name, kind) in [
+            ("read_file", Kind::Read),
+            ("getUser", Kind::Read),
+            ("send-mail", Kind::Send),
+            ("issue_create", Kind::Write),
+            ("gmail.messages.send", Kind::Send),
+            ("get_post", Kind::Read),
+            ("echo", Kind::Unknown),
+            ("reader", Kind::Unknown),
+            ("runQuery", Kind::Compute),
+            ("HTTPFetch", Kind::Unknown),
+        ] {
+            assert_eq!(Kind::of(name), kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_keeps_its_tool_and_the_one_that_passes_for_it_is_hidden() {
+        let mut guard = guard(true);
+        assert!(!define(&mut guard, "notes", "read_secret").verdict.is_block());
+        assert!(define(&mut guard, "evil", "read_secret").verdict.is_block());
+        assert!(!define(&mut guard, "notes", "read_secret").verdict.is_block());
+        assert_eq!(call(&mut guard, 0, "evil", "read_secret"), "tool-shadowed");
+        assert_eq!(call(&mut guard, 0, "notes", "read_secret"), "");
+    }
+
+    #[test]
+    fn unasked_only_other_letters_are_refused() {
+        let mut guard = guard(false);
+        assert!(!define(&mut guard, "github", "search").verdict.is_block());
+        assert!(!define(&mut guard, "notion", "search").verdict.is_block());
+        assert!(define(&mut guard, "evil", "se\u{430}rch").verdict.is_block());
+        for at in 0..50 {
+            assert_eq!(call(&mut guard, at, "github", "get_issue"), "");
+            assert_eq!(call(&mut guard, at, "slack", "post_message"), "");
+        }
+    }
+
+    #[test]
+    fn a_send_after_a_read_elsewhere_is_refused_for_a_while() {
+        let mut guard = guard(true);
+        assert_eq!(call(&mut guard, 0, "mail", "send_email"), "");
+        assert_eq!(call(&mut guard, 1, "secrets", "read_password"), "");
+        assert_eq!(call(&mut guard, 2, "secrets", "send_to_self"), "");
+        assert_eq!(call(&mut guard, 3, "mail", "send_email"), "read-then-send");
+        assert_eq!(call(&mut guard, 4, "notes", "write_note"), "cross-server-flow");
+        assert_eq!(call(&mut guard, 5, "web", "fetch_page"), "");
+        assert_eq!(call(&mut guard, 40, "mail", "send_email"), "");
+    }
+
+    #[test]
+    fn a_burst_is_refused_and_blocked_calls_do_not_count() {
+        let mut guard = guard(true);
+        for _ in 0..10 {
+            assert_eq!(call(&mut guard, 0, "a", "read_x"), "");
+        }
+        assert_eq!(call(&mut guard, 1, "a", "read_x"), "burst");
+        assert_eq!(call(&mut guard, 1, "b", "read_y"), "");
+        assert_eq!(call(&mut guard, 6, "a", "read_x"), "");
+    }
+
+    #[test]
+    fn names_of_servers_that_are_alike_are_told() {
+        for (one, other, expected) in [
+            ("github", "githab", true),
+            ("notes-server", "notes-servar", true),
+            ("github", "g\u{456}thub", true),
+            ("server-1", "server-2", false),
+            ("fs", "ls", false),
+            ("slack", "stack", false),
+            ("github", "gitlab", false),
+        ] {
+            assert_eq!(alike(one, other, 0.85), expected, "{one} {other}");
+        }
+        let mut guard = guard(false);
+        assert!(!define(&mut guard, "github", "a").verdict.is_block());
+        let decision = define(&mut guard, "githab", "b");
+        assert_eq!(decision.verdict.outcome, Outcome::Alert);
+        assert_eq!(decision.findings.len(), 1);
+    }
+}

@@ -1,0 +1,309 @@
+//! `cross_server`: calls and names that only make sense together with those of other servers.
+
+use std::time::Duration;
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, Reader};
+use crate::section::{Section, lay};
+use crate::sections::McpPolicy;
+use crate::types::RuleRef;
+use crate::yaml::Value;
+
+/// What is in force. `None` is the default, which the methods give.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CrossServerPolicy {
+    /// Where the section was written; without it only names that pass for others are looked for.
+    pub rule: Option<RuleRef>,
+    pub enabled: Option<Ruled<bool>>,
+    pub shadow: Option<Ruled<bool>>,
+    pub similarity: Option<Ruled<bool>>,
+    /// In thousandths.
+    pub threshold: Option<Ruled<u64>>,
+    pub read_then_send: Option<Ruled<bool>>,
+    pub send_window_ms: Option<Ruled<u64>>,
+    pub burst: Option<Ruled<bool>>,
+    pub burst_calls: Option<Ruled<u64>>,
+    pub burst_window_ms: Option<Ruled<u64>>,
+    pub flow: Option<Ruled<bool>>,
+    pub same_turn_only: Option<Ruled<bool>>,
+    pub flow_window_ms: Option<Ruled<u64>>,
+}
+
+fn is_on(flag: Option<&Ruled<bool>>) -> bool {
+    flag.is_none_or(|flag| flag.value)
+}
+
+fn window(written: Option<&Ruled<u64>>, default_s: u64) -> Duration {
+    written.map_or(Duration::from_secs(default_s), |written| Duration::from_millis(written.value))
+}
+
+impl CrossServerPolicy {
+    /// Somebody asked for the section, and did not switch it off.
+    #[must_use]
+    pub fn asked(&self) -> bool {
+        self.rule.is_some() && is_on(self.enabled.as_ref())
+    }
+
+    /// Nobody switched it off.
+    #[must_use]
+    pub fn names(&self) -> bool {
+        is_on(self.enabled.as_ref()) && is_on(self.shadow.as_ref())
+    }
+
+    /// How alike names of servers are that are told, from 0 to 1. None: they are not compared.
+    #[must_use]
+    pub fn similarity(&self) -> Option<f64> {
+        let wanted = is_on(self.enabled.as_ref()) && is_on(self.similarity.as_ref());
+        #[expect(clippy::cast_precision_loss, reason = "at most 1000")]
+        let share = self.threshold.as_ref().map_or(0.85, |share| share.value as f64 / 1000.0);
+        wanted.then_some(share)
+    }
+
+    /// How long a read counts against sends to other servers.
+    #[must_use]
+    pub fn send_window(&self) -> Option<Duration> {
+        let wanted = self.asked() && is_on(self.read_then_send.as_ref());
+        wanted.then(|| window(self.send_window_ms.as_ref(), 30))
+    }
+
+    /// How long a read counts against writes to other servers.
+    #[must_use]
+    pub fn flow_window(&self) -> Option<Duration> {
+        let wanted = self.asked() && is_on(self.flow.as_ref());
+        wanted.then(|| window(self.flow_window_ms.as_ref(), 30))
+    }
+
+    /// Calls of one server in a time.
+    #[must_use]
+    pub fn burst(&self) -> Option<(usize, Duration)> {
+        let wanted = self.asked() && is_on(self.burst.as_ref());
+        let calls = self.burst_calls.as_ref().map_or(10, |calls| calls.value);
+        let calls = usize::try_from(calls).unwrap_or(usize::MAX);
+        wanted.then(|| (calls, window(self.burst_window_ms.as_ref(), 5)))
+    }
+
+    /// Where a part was written, or its default.
+    #[must_use]
+    pub fn place(&self, key: &str) -> RuleRef {
+        let id = format!("sandbox.mcp.cross_server.{key}");
+        match &self.rule {
+            Some(rule) => RuleRef { id, ..rule.clone() },
+            None => RuleRef::default_rule(&id),
+        }
+    }
+}
+
+const ENABLED: Key = Key {
+    name: "enabled",
+    kind: Kind::Flag,
+    default: "true",
+    about: "Whether it is looked for.",
+    example: "true",
+    ..KEY
+};
+
+const fn a_window(default: &'static str, about: &'static str) -> Key {
+    Key { name: "window", kind: Kind::Duration, default, about, example: "30s", ..KEY }
+}
+
+const SHADOW_TOOL: &[Key] = &[
+    ENABLED,
+    Key {
+        name: "similarity_check",
+        kind: Kind::Flag,
+        default: "true",
+        about: "Whether names of servers that are alike are told.",
+        example: "true",
+        ..KEY
+    },
+    Key {
+        name: "similarity_threshold",
+        kind: Kind::Share,
+        default: "0.85",
+        about: "How much alike two names of servers are (Damerau-Levenshtein, 1 is the same).",
+        example: "0.85",
+        ..KEY
+    },
+];
+const READ_THEN_SEND: &[Key] = &[ENABLED, a_window("30s", "How long a read counts.")];
+const BURST: &[Key] = &[
+    ENABLED,
+    Key {
+        name: "max_calls",
+        kind: Kind::Number(1, u32::MAX as u64),
+        default: "10",
+        about: "Calls of one server in the window; blocked ones do not count.",
+        example: "10",
+        ..KEY
+    },
+    a_window("5s", "How long a call counts."),
+];
+const CROSS_SERVER_FLOW: &[Key] = &[
+    ENABLED,
+    Key {
+        name: "same_turn_only",
+        kind: Kind::Flag,
+        default: "true",
+        about: "Read, and without effect: turns are not known on the wire, the window alone decides.",
+        example: "true",
+        ..KEY
+    },
+    a_window("30s", "How long a read counts."),
+];
+const CROSS_SERVER: &[Key] = &[
+    ENABLED,
+    Key {
+        name: "shadow_tool",
+        kind: Kind::Map(SHADOW_TOOL),
+        default: "on",
+        about: "A tool with the name of another server's: the later one is hidden and refused. Without the section only names \
+            that look the same and are spelled in other letters.",
+        ..KEY
+    },
+    Key {
+        name: "read_then_send",
+        kind: Kind::Map(READ_THEN_SEND),
+        default: "on with the section",
+        about: "Something is read from one server and then sent with another: the send is refused.",
+        ..KEY
+    },
+    Key {
+        name: "burst",
+        kind: Kind::Map(BURST),
+        default: "on with the section",
+        about: "Many calls of one server in a short time: further ones are refused.",
+        ..KEY
+    },
+    Key {
+        name: "cross_server_flow",
+        kind: Kind::Map(CROSS_SERVER_FLOW),
+        default: "on with the section",
+        about: "Something is read from one server and then written, computed with or given to an unknown tool of another.",
+        ..KEY
+    },
+];
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CrossServer {
+    written: CrossServerPolicy,
+}
+
+/// In thousandths.
+fn share(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
+    let here = here?;
+    match here.node.value {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000")]
+        Value::Float(value) if (0.0..=1.0).contains(&value) => {
+            Some(reader.ruled(&here, (value * 1000.0).round() as u64))
+        }
+        Value::Integer(0) => Some(reader.ruled(&here, 0)),
+        Value::Integer(1) => Some(reader.ruled(&here, 1000)),
+        Value::Float(_) | Value::Integer(_) => {
+            reader.problem(&here, "the threshold is between 0.0 and 1.0", None);
+            None
+        }
+        ref other => {
+            reader.wrong_type(&here, "a number between 0.0 and 1.0", other);
+            None
+        }
+    }
+}
+
+impl Section<McpPolicy> for CrossServer {
+    const KEYS: &'static [Key] = &[Key {
+        name: "cross_server",
+        kind: Kind::Map(CROSS_SERVER),
+        default: "names that pass for others",
+        about: "What only shows when servers are looked at together.",
+        example: "{enabled: true}",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let here = fields.find("cross_server");
+        let Some((here, fields)) =
+            here.and_then(|here| Some((here.clone(), reader.map(&here, CROSS_SERVER)?)))
+        else {
+            return Self::default();
+        };
+        let mut written = CrossServerPolicy {
+            rule: Some(reader.rule(&here)),
+            enabled: reader.boolean(fields.find("enabled")),
+            ..CrossServerPolicy::default()
+        };
+        if let Some(part) = fields.find("shadow_tool").and_then(|here| reader.map(&here, SHADOW_TOOL)) {
+            written.shadow = reader.boolean(part.find("enabled"));
+            written.similarity = reader.boolean(part.find("similarity_check"));
+            written.threshold = share(reader, part.find("similarity_threshold"));
+        }
+        if let Some(part) = fields.find("read_then_send").and_then(|here| reader.map(&here, READ_THEN_SEND)) {
+            written.read_then_send = reader.boolean(part.find("enabled"));
+            written.send_window_ms = reader.duration(part.find("window"));
+        }
+        if let Some(part) = fields.find("burst").and_then(|here| reader.map(&here, BURST)) {
+            written.burst = reader.boolean(part.find("enabled"));
+            written.burst_calls = reader.number(part.find("max_calls"), 1, u64::from(u32::MAX));
+            written.burst_window_ms = reader.duration(part.find("window"));
+        }
+        if let Some(part) =
+            fields.find("cross_server_flow").and_then(|here| reader.map(&here, CROSS_SERVER_FLOW))
+        {
+            written.flow = reader.boolean(part.find("enabled"));
+            written.same_turn_only = reader.boolean(part.find("same_turn_only"));
+            written.flow_window_ms = reader.duration(part.find("window"));
+        }
+        Self { written }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        let (own, below) = (&self.written, &mut below.cross_server);
+        if own.rule.is_some() {
+            below.rule.clone_from(&own.rule);
+        }
+        lay(&own.enabled, &mut below.enabled);
+        lay(&own.shadow, &mut below.shadow);
+        lay(&own.similarity, &mut below.similarity);
+        lay(&own.threshold, &mut below.threshold);
+        lay(&own.read_then_send, &mut below.read_then_send);
+        lay(&own.send_window_ms, &mut below.send_window_ms);
+        lay(&own.burst, &mut below.burst);
+        lay(&own.burst_calls, &mut below.burst_calls);
+        lay(&own.burst_window_ms, &mut below.burst_window_ms);
+        lay(&own.flow, &mut below.flow);
+        lay(&own.same_turn_only, &mut below.same_turn_only);
+        lay(&own.flow_window_ms, &mut below.flow_window_ms);
+    }
+
+    /// A project may ask for the section where nobody did; what somebody asked for stays as it is.
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        let Some(rule) = &self.written.rule else { return };
+        let switches_off = self.written.enabled.as_ref().is_some_and(|enabled| !enabled.value);
+        if switches_off || base.cross_server.rule.is_some() {
+            narrowing.refuse(rule, "calls across servers are looked at as without this file");
+            return;
+        }
+        self.merge(base);
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        let policy = &policy.cross_server;
+        let Some(rule) = &policy.rule else { return };
+        let name = format!("{name}.cross_server");
+        if !policy.asked() {
+            lines.add(&name, "off", rule);
+            return;
+        }
+        let seconds = |time: Duration| format!("{} s", time.as_secs_f64());
+        let parts = [
+            policy.names().then(|| "tools with one name".to_owned()),
+            policy.similarity().map(|share| format!("servers whose names are alike ({share})")),
+            policy.send_window().map(|time| format!("sends within {} of a read", seconds(time))),
+            policy.flow_window().map(|time| format!("writes within {} of a read", seconds(time))),
+            policy.burst().map(|(calls, time)| format!("more than {calls} calls in {}", seconds(time))),
+        ];
+        lines.add(&name, parts.into_iter().flatten().collect::<Vec<_>>().join(", "), rule);
+    }
+}
