@@ -123,12 +123,11 @@ fn the_documented_file_loads_unchanged() {
     let later: Vec<String> = mcp.not_enforced.iter().map(ToString::to_string).collect();
     assert_eq!(
         later,
-        [
-            "policy.yaml:31 (sandbox.mcp.cross_server)",
-            "policy.yaml:48 (sandbox.mcp.detection)",
-            "policy.yaml:56 (sandbox.mcp.output_inspection)"
-        ]
+        ["policy.yaml:48 (sandbox.mcp.detection)", "policy.yaml:56 (sandbox.mcp.output_inspection)"]
     );
+    let cross_server = &mcp.cross_server;
+    assert_eq!(cross_server.rule.as_ref().unwrap().to_string(), "policy.yaml:31 (sandbox.mcp.cross_server)");
+    assert!(cross_server.asked() && cross_server.burst().is_some());
     let server = &mcp.servers[&ServerId("my-server".into())];
     assert_eq!(server.command.as_deref(), Some("npx"));
     assert_eq!(server.args, ["-y", "@modelcontextprotocol/server-example"]);
@@ -146,7 +145,7 @@ fn the_generated_file_loads_unchanged() {
     assert!(policy.mcp.enforce);
     assert_eq!(policy.mcp.allowed_tools[1].value.tool, "write_note");
     assert_eq!(policy.mcp.allowed_tools[1].rule.id, "mcp_rules.allowed_tools[1]");
-    assert_eq!(policy.mcp.not_enforced[0].id, "mcp_rules.cross_server");
+    assert_eq!(policy.mcp.cross_server.rule.as_ref().unwrap().id, "mcp_rules.cross_server");
     assert!(policy.mcp.pinning.pin_binary, "a key that a section leaves out keeps the strict default");
 }
 

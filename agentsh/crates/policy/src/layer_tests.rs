@@ -55,12 +55,12 @@ fn shown(path: &str) -> String {
         .replace("mcp_rules.servers", "servers")
         .replace("mcp_rules.", "mcp.");
     // To write any key of these sections switches the section on.
-    for section in ["mcp.exfiltration", "mcp.rate_limits"] {
+    for section in ["mcp.exfiltration", "mcp.rate_limits", "mcp.cross_server"] {
         if path.starts_with(section) {
             return section.to_owned();
         }
     }
-    let later = ["cross_server", "detection", "output_inspection", "sampling", "allowed_transports"];
+    let later = ["detection", "output_inspection", "sampling", "allowed_transports"];
     if later.iter().any(|key| path.starts_with(&format!("mcp.{key}"))) {
         return "mcp.not_enforced".to_owned();
     }
