@@ -349,3 +349,28 @@ fn a_server_is_pinned_before_the_agent_can_rewrite_it() {
         assert_eq!(answers.text(4), "(not set)", "{mode:?} {}", answers.outcome);
     }
 }
+
+/// Claude Code starts what the front matter of a subagent declares by itself, past the proxy.
+#[test]
+fn a_subagent_brings_no_servers_of_its_own() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let evil =
+            "---\nname: helper\nmcpServers:\n  evil:\n    command: ./evil.sh\ntools: Read\n---\nHelp.\n";
+        place.write(".claude/agents/team/helper.md", evil);
+        place.write(place.home.join(".claude/agents/mine.md"), evil);
+        let honest = "---\nname: honest\nmcpServers: [fs]\n---\nHelp.\n";
+        place.write(".claude/agents/honest.md", honest);
+        let text = "cat .claude/agents/team/helper.md ~/.claude/agents/mine.md .claude/agents/honest.md";
+        let outcome = as_agent(&place, "claude", text).expect_code(0);
+        assert!(!outcome.stdout.contains("evil"), "{mode:?} {outcome}");
+        assert_eq!(outcome.stdout.matches("tools: Read").count(), 2, "{mode:?} {outcome}");
+        // Names of servers that are declared elsewhere lead to bridges.
+        assert!(outcome.stdout.ends_with(honest), "{outcome}");
+        assert_eq!(outcome.stderr.matches("declares are not started").count(), 2, "{outcome}");
+        assert_eq!(
+            std::fs::read_to_string(place.project.join(".claude/agents/team/helper.md")).unwrap(),
+            evil
+        );
+    }
+}

@@ -6,6 +6,7 @@ mod config;
 mod home;
 mod repository;
 mod settings;
+mod subagents;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -65,6 +66,10 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
     }
     gathered.notes.extend(settings.notes.iter().cloned());
     launch.replaced.extend(settings.covered.iter().cloned());
+    for covered in subagents::covered(context, &sources.directory) {
+        gathered.notes.push(covered.note);
+        launch.replaced.push((covered.path, covered.content));
+    }
     let mut options = gathered.finish(context, &mut launch);
     // A server that one agent brought along is that agent's alone.
     options.retain(|id, _| shared.contains(id));
