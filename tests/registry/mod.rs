@@ -2,4 +2,5 @@
 
 mod listing;
 mod live;
+mod postgres;
 mod server;
