@@ -40,7 +40,8 @@ fn start(place: &Place, bin: &PathBuf) -> Cluster {
     let mut server = place.command(bin.join("postgres"));
     server.arg("-D").arg(&data).args(["-c", "listen_addresses=", "-k", socket.as_str()]);
     let cluster = Cluster(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    let ready = || place.command(bin.join("pg_isready")).args(["-q", "-h", &socket]).status().unwrap().success();
+    let ready =
+        || place.command(bin.join("pg_isready")).args(["-q", "-h", &socket]).status().unwrap().success();
     assert!(eventually(ready));
     let url = format!("postgres://registry@{}/postgres", socket.replace('/', "%2F"));
     place.write(place.home.join("database.url"), url);
