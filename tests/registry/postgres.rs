@@ -1,6 +1,6 @@
 //! The registry on PostgreSQL, as Debian has it. The server is started here, and skipped where there is none.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use super::server;
@@ -27,7 +27,7 @@ impl Drop for Cluster {
 }
 
 /// A server of its own, reached by a socket in the place's home. PostgreSQL does not run as root.
-fn start(place: &Place, bin: &PathBuf) -> Cluster {
+fn start(place: &Place, bin: &Path) -> Cluster {
     let data = place.home.join("pg");
     let made = Outcome::of(
         place
