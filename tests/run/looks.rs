@@ -1,11 +1,18 @@
 //! What people see: colour where it is wanted, examples, exit statuses as a shell gives them.
 
-use crate::support::{Mode, Outcome, Place, Pty, without_colour};
+use crate::support::{Mode, Outcome, Place, Pty, eventually, without_colour};
 
 fn in_terminal(place: &Place, words: &[&str], columns: u16) -> String {
     place.set("TERM", "xterm-256color");
     let mut pty = Pty::sized(place.agentsh(words), columns);
     pty.wait();
+    // What was written may still be on its way.
+    let settled = || {
+        let before = pty.text();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        !before.trim().is_empty() && pty.text() == before
+    };
+    assert!(eventually(settled), "{words:?}");
     pty.text()
 }
 
@@ -62,4 +69,21 @@ fn a_program_that_is_not_there_is_127_and_one_that_cannot_be_executed_126() {
     assert_eq!(run(&["mcp", "run", "--", "nosuchprogram-anywhere"]).code, 127);
     let file = place.write("plain.txt", "no program");
     assert_eq!(run(&["mcp", "run", "--", file.to_str().unwrap()]).code, 126);
+}
+
+#[test]
+fn shells_complete_command_lines() {
+    let place = Place::new(Mode::Invoker);
+    for shell in ["bash", "zsh", "fish"] {
+        let script = Outcome::of(&mut place.agentsh(&["completions", shell])).expect_code(0).stdout;
+        assert!(script.contains("registry") && !script.contains("bridge ID"), "{shell}");
+    }
+    let script = Outcome::of(&mut place.agentsh(&["completions", "bash"])).stdout;
+    let file = place.write("completions.bash", script);
+    let ask = format!(
+        ". {}; COMP_WORDS=(agentsh registry ver); COMP_CWORD=2; _agentsh agentsh ver registry; echo ${{COMPREPLY[*]}}",
+        file.display()
+    );
+    let answer = Outcome::of(place.command("bash").args(["-c", &ask])).expect_code(0);
+    assert_eq!(answer.stdout.trim(), "verify", "{answer}");
 }

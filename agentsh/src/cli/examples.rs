@@ -111,6 +111,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("gateway keys revoke", &["agentsh gateway keys revoke laptop"]),
     ("doctor", &["agentsh doctor", "agentsh doctor --json"]),
     ("vet-url", &["agentsh vet-url https://example.com/hook"]),
+    ("completions", &["agentsh completions bash > ~/.local/share/bash-completion/completions/agentsh"]),
     ("demo", &["agentsh demo", "agentsh demo --json"]),
     (
         "call",

@@ -86,6 +86,11 @@ enum Verb {
         #[arg(value_name = "PATH|HOST|COMMAND")]
         word: String,
     },
+    /// Print what makes a shell complete command lines of agentsh
+    Completions {
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
     /// The end of an MCP connection that an agent starts; not for people
     #[command(hide = true)]
     Bridge { id: String },
@@ -119,6 +124,7 @@ pub fn main() -> ExitCode {
     let code = match arguments.verb {
         Verb::Bridge { id } => bridge(&id),
         Verb::Why { word } => why::run(&word, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Completions { shell } => completions(shell),
         Verb::Call(args) => call::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Policy(args) => on_one_thread(policy_verb(&args)),
         Verb::Run(args) => on_one_thread(run::run(args)),
@@ -170,6 +176,17 @@ fn on_one_thread(verb: impl Future<Output = u8>) -> u8 {
             code
         }
         Err(error) => fail(&format!("cannot start the runtime: {error}")),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> u8 {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "agentsh", &mut script);
+    match anstream::stdout().write_all(&script) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            fail(&format!("cannot write: {error}"))
+        }
+        _ => exit::OK,
     }
 }
 
