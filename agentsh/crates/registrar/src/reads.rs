@@ -5,24 +5,34 @@ use crate::db::{Connection, DbError, Row, Value};
 use crate::entry::Entry;
 
 /// A page of a list ends when this many bytes of interfaces are on it, and has one row at least.
+const PAGE_BYTES: i64 = 8 << 20;
+
+/// Two statements about one page: how long its rows are, and the rows. Limit and offset are the last two parameters.
 macro_rules! page_of {
     ($columns:expr, $table:literal, $filter:literal, $limit:literal, $offset:literal) => {
-        concat!(
-            "SELECT ",
-            $columns,
-            " FROM ",
-            $table,
-            " WHERE id IN (SELECT id FROM (SELECT id, size, ",
-            "SUM(size) OVER (ORDER BY id DESC) AS running FROM (SELECT id, size FROM ",
-            $table,
-            " WHERE ",
-            $filter,
-            " ORDER BY id DESC LIMIT ",
-            $limit,
-            " OFFSET ",
-            $offset,
-            ") page) sized WHERE running - size < 8388608) ",
-            "ORDER BY id DESC"
+        (
+            concat!(
+                "SELECT size FROM ",
+                $table,
+                " WHERE ",
+                $filter,
+                " ORDER BY id DESC LIMIT ",
+                $limit,
+                " OFFSET ",
+                $offset
+            ),
+            concat!(
+                "SELECT ",
+                $columns,
+                " FROM ",
+                $table,
+                " WHERE ",
+                $filter,
+                " ORDER BY id DESC LIMIT ",
+                $limit,
+                " OFFSET ",
+                $offset
+            ),
         )
     };
 }
@@ -48,6 +58,31 @@ pub(crate) struct Page {
     pub offset: i64,
 }
 
+/// As many rows of a page as have room.
+fn page(
+    db: &mut dyn Connection,
+    (sizes, rows): (&'static str, &'static str),
+    values: &[Value],
+) -> Result<Vec<Row>, DbError> {
+    let (mut count, mut bytes) = (0, 0);
+    for size in db.rows(sizes, values)? {
+        bytes += size.first().map_or(0, Value::as_int);
+        if count > 0 && bytes > PAGE_BYTES {
+            break;
+        }
+        count += 1;
+    }
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let mut values = values.to_vec();
+    let limit = values.len().saturating_sub(2);
+    if let Some(limit) = values.get_mut(limit) {
+        *limit = Value::Int(count);
+    }
+    db.rows(rows, &values)
+}
+
 /// The record of one interface, in whatever state.
 pub(crate) fn record(db: &mut dyn Connection, name: &str, hash: &str) -> Result<Option<Row>, DbError> {
     let sql = concat!("SELECT ", server_columns!(), " FROM servers WHERE name = $1 AND hash = $2");
@@ -71,7 +106,7 @@ pub(crate) fn by_hash(
     let values = [Value::text(hash), Value::text(now), Value::Int(page.limit), Value::Int(page.offset)];
     if all {
         let sql = page_of!(server_columns!(), "servers", "hash = $1 AND $2 <> ''", "$3", "$4");
-        return db.rows(sql, &values);
+        return self::page(db, sql, &values);
     }
     let sql = page_of!(
         server_columns!(),
@@ -80,7 +115,7 @@ pub(crate) fn by_hash(
         "$3",
         "$4"
     );
-    db.rows(sql, &values)
+    self::page(db, sql, &values)
 }
 
 /// A page of the servers, newest first, and how many there are. Without a name: of all names.
@@ -104,11 +139,11 @@ pub(crate) fn list(
                 "$3"
             );
             let now = Value::text(now);
-            (db.rows(sql, &[now.clone(), limit, offset])?, db.rows(TRUSTED, &[now])?)
+            (self::page(db, sql, &[now.clone(), limit, offset])?, db.rows(TRUSTED, &[now])?)
         }
         (None, true) => {
             let sql = page_of!(server_columns!(), "servers", "id > 0", "$1", "$2");
-            (db.rows(sql, &[limit, offset])?, db.rows("SELECT COUNT(*) FROM servers", &[])?)
+            (self::page(db, sql, &[limit, offset])?, db.rows("SELECT COUNT(*) FROM servers", &[])?)
         }
         (Some(name), false) => {
             let sql = page_of!(
@@ -123,14 +158,14 @@ pub(crate) fn list(
                          OR expires_at > $2)";
             let total = db.rows(count, &values)?;
             let [name, now] = values;
-            (db.rows(sql, &[name, now, limit, offset])?, total)
+            (self::page(db, sql, &[name, now, limit, offset])?, total)
         }
         (Some(name), true) => {
             let sql = page_of!(server_columns!(), "servers", "name = $1", "$2", "$3");
             let name = Value::text(name);
             let total =
                 db.rows("SELECT COUNT(*) FROM servers WHERE name = $1", std::slice::from_ref(&name))?;
-            (db.rows(sql, &[name, limit, offset])?, total)
+            (self::page(db, sql, &[name, limit, offset])?, total)
         }
     };
     Ok((rows, first(&total)))
@@ -159,7 +194,7 @@ pub(crate) fn approvals(
     let count =
         "SELECT COUNT(*) FROM approvals WHERE status = $1 AND (status <> 'pending' OR expires_at > $2)";
     let total = db.rows(count, &[status.clone(), now.clone()])?;
-    let rows = db.rows(sql, &[now, status, Value::Int(page.limit), Value::Int(page.offset)])?;
+    let rows = self::page(db, sql, &[now, status, Value::Int(page.limit), Value::Int(page.offset)])?;
     Ok((rows, first(&total)))
 }
 

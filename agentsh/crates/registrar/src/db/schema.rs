@@ -1,7 +1,8 @@
 //! The tables. Rows of `servers` and `log` are never deleted: what was once trusted can be looked up.
 
 /// One statement each, for both kinds of database. `servers.summary` is the JSON object of an answer; `size` is the
-/// length of the interface in bytes, so that a page of a list has a bound.
+/// length of the interface in bytes, so that a page of a list has a bound. An index
+/// that begins with `status` would be taken for questions about one name, and walk through every server.
 pub(super) const TABLES: [&str; 9] = [
     "CREATE TABLE IF NOT EXISTS servers (
        id BIGINT PRIMARY KEY, name TEXT NOT NULL, skeleton TEXT NOT NULL, hash TEXT NOT NULL, interface TEXT NOT NULL,
@@ -10,7 +11,7 @@ pub(super) const TABLES: [&str; 9] = [
     "CREATE UNIQUE INDEX IF NOT EXISTS servers_name ON servers (name, hash)",
     "CREATE INDEX IF NOT EXISTS servers_hash ON servers (hash, id)",
     "CREATE INDEX IF NOT EXISTS servers_skeleton ON servers (skeleton)",
-    "CREATE INDEX IF NOT EXISTS servers_status ON servers (status, id)",
+    "CREATE INDEX IF NOT EXISTS servers_live ON servers (expires_at) WHERE status = 'current'",
     "CREATE TABLE IF NOT EXISTS approvals (
        id BIGINT PRIMARY KEY, name TEXT NOT NULL, recorded_hash TEXT, new_hash TEXT NOT NULL,
        new_interface TEXT NOT NULL, summary TEXT NOT NULL, size BIGINT NOT NULL, diff TEXT NOT NULL,

@@ -103,3 +103,43 @@ impl From<rusqlite::Error> for DbError {
         Self(error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    /// With one name among a million, a walk through all of them is the difference between microseconds and seconds.
+    #[test]
+    fn questions_about_one_name_or_hash_use_its_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.db");
+        prepare(&path).unwrap();
+        let mut db = Sqlite::open(&path).unwrap();
+        for (sql, index) in [
+            (
+                "EXPLAIN QUERY PLAN SELECT hash FROM servers WHERE name = 'a' AND hash <> 'b' AND status = 'current'",
+                "servers_name",
+            ),
+            (
+                "EXPLAIN QUERY PLAN UPDATE servers SET status = 'superseded' WHERE name = 'a' AND hash <> 'b' AND \
+                 status = 'current'",
+                "servers_name",
+            ),
+            (
+                "EXPLAIN QUERY PLAN SELECT size FROM servers WHERE hash = 'a' AND status = 'current' AND (expires_at IS \
+                 NULL OR expires_at > 'b') ORDER BY id DESC LIMIT 100 OFFSET 0",
+                "servers_hash",
+            ),
+            (
+                "EXPLAIN QUERY PLAN SELECT name FROM servers WHERE skeleton = 'a' ORDER BY id DESC LIMIT 1",
+                "servers_skeleton",
+            ),
+        ] {
+            let plan: Vec<Row> = db.rows(sql, &[]).unwrap();
+            let plan: String = plan.iter().filter_map(|row| row.last()).map(Value::as_text).collect();
+            assert!(plan.contains(index), "{sql}: {plan}");
+        }
+    }
+}
