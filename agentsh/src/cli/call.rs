@@ -160,7 +160,7 @@ impl Client {
 
     fn send(&mut self, message: &Value) -> Result<(), Failure> {
         let sent = self.stream.get_mut().write_all(format!("{message}\n").as_bytes());
-        sent.map_err(|error| Failure::Failed(format!("the session has gone: {error}")))
+        sent.map_err(|error| gone(&error))
     }
 
     fn request(&mut self, method: &str, params: &Value) -> Result<Value, Failure> {
@@ -190,19 +190,21 @@ impl Client {
 
     fn message(&mut self) -> Result<Value, Failure> {
         let mut line = String::new();
-        let read = match (&mut self.stream).take(self.left).read_line(&mut line) {
-            // A session that wants nothing of it closes before it has read what was sent.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(0),
-            read => read,
-        };
-        let read = read.map_err(|error| Failure::Failed(format!("the session has gone: {error}")))?;
+        let read = (&mut self.stream).take(self.left).read_line(&mut line).map_err(|error| gone(&error))?;
         self.left = self.left.saturating_sub(read as u64);
         if read == 0 {
-            return Err(Failure::Refused(
-                "the session does not know this server, or closed the connection: `agentsh why` and the report say more"
-                    .into(),
-            ));
+            return Err(gone(&io::ErrorKind::BrokenPipe.into()));
         }
         serde_json::from_str(&line).map_err(|_| Failure::Failed("the session sent no JSON".into()))
+    }
+}
+
+/// A session that wants nothing of it closes the connection, maybe before it has read what was sent.
+fn gone(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Failure::Refused(
+            "the session does not know this server, or closed the connection: `agentsh why` and the report say more".into(),
+        ),
+        _ => Failure::Failed(format!("the session has gone: {error}")),
     }
 }

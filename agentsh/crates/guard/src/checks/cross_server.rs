@@ -154,9 +154,11 @@ impl CrossServer {
         Some(ToolId { server: from.clone(), tool: tool.clone() })
     }
 
-    fn call(&mut self, subject: &Subject<'_>, tool: &str, report: &mut Report) {
+    fn call(&mut self, subject: &Subject<'_>, tool: &str, was_listed: bool, report: &mut Report) {
         let (server, now, kind) = (subject.server, subject.now, Kind::of(tool));
+        // A name that no listing has is made up by the client: it passes for nothing.
         if self.policy.names()
+            && (was_listed || self.policy.asked())
             && let Some(first) = self.shadowed(server, tool)
         {
             let verdict =
@@ -218,7 +220,7 @@ impl Check for CrossServer {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         match subject.matter {
             Matter::Definition { name, .. } => self.names(subject, name, report),
-            Matter::Call { tool, .. } => self.call(subject, tool, report),
+            Matter::Call { tool, hash, .. } => self.call(subject, tool, hash.is_some(), report),
             _ => {}
         }
     }
