@@ -64,7 +64,13 @@ fn a_stand_in_that_the_user_fills_stays() {
     // The stand-in is a socket, which cannot be written; it is replaced, as editors that save do.
     place.write(".envrc.new", "export MINE=1\n");
     std::fs::rename(place.project.join(".envrc.new"), place.project.join(".envrc")).unwrap();
-    std::fs::write(place.project.join(".vscode/tasks.json"), "{}").unwrap();
+    // While lost stand-ins are made again their directory may be gone for a moment; an editor makes it then.
+    let settings = place.project.join(".vscode");
+    let saved = || {
+        let _there = std::fs::create_dir(&settings);
+        std::fs::write(settings.join("tasks.json"), "{}").is_ok()
+    };
+    assert!(eventually(saved));
     place.write("go-one", "");
     assert_eq!(wait(&mut child), 4);
     assert_eq!(std::fs::read_to_string(place.project.join(".envrc")).unwrap(), "export MINE=1\n");
