@@ -50,7 +50,6 @@ fn an_agent_and_its_daemons_end() {
     }
 }
 
-/// At moments spread over the whole start, which takes some tens of milliseconds.
 /// The thread that serves everything stands still: for a moment, and for good. `kill -9` is then done by agentsh itself.
 #[test]
 fn a_session_that_stands_still_is_ended() {
@@ -75,12 +74,17 @@ fn a_session_that_stands_still_is_ended() {
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{said}");
-        assert!(said.contains("did not answer for 12 s"), "{said}");
+        // 12 s, and one look more where it was held just after the question.
+        assert!(
+            ["12 s", "14 s"].iter().any(|time| said.contains(&format!("did not answer for {time}"))),
+            "{said}"
+        );
         let ended = place.events("session_ended");
         assert_eq!(ended[0]["exit_code"], 125, "{ended:?}");
     }
 }
 
+/// At moments spread over the whole start, which takes some tens of milliseconds.
 #[test]
 fn at_any_moment_of_the_start() {
     for mode in Mode::all() {

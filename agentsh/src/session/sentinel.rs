@@ -21,8 +21,8 @@ const MOST_STILL: u32 = 6;
 const MOST_BUSY: u32 = 90;
 /// What the process may hold: far more than all that is bounded on its own.
 const MOST_MEMORY: u64 = 1 << 30;
-/// For the last words.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+/// For the last words, which wait for a disk.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 /// As for everything of agentsh's own that failed.
 const EXIT_CODE: u8 = 125;
 
