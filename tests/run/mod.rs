@@ -1,6 +1,7 @@
 //! `agentsh run` and `agentsh mcp run` as their users see them.
 
 mod agent;
+mod approvals;
 mod call;
 mod content;
 mod cross_server;

@@ -29,6 +29,18 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("mcp pins diff", &["agentsh mcp pins diff --server fs"]),
     ("mcp pins reset", &["agentsh mcp pins reset --server fs", "agentsh mcp pins reset --all"]),
     ("mcp approve", &["agentsh mcp approve .mcp.json", "agentsh mcp approve --forget .mcp.json"]),
+    ("approvals", &["agentsh approvals list", "agentsh approvals approve 3f2a-1 --session"]),
+    ("approvals list", &["agentsh approvals list", "agentsh approvals list --json"]),
+    ("approvals show", &["agentsh approvals show 3f2a-1"]),
+    (
+        "approvals approve",
+        &[
+            "agentsh approvals approve 3f2a-1               # this one call",
+            "agentsh approvals approve 3f2a-1 --session     # and the same call again, while the session lasts",
+            "agentsh approvals approve 3f2a-1 --always      # in every session: writes a line of policy, and shows it",
+        ],
+    ),
+    ("approvals deny", &["agentsh approvals deny 3f2a-1"]),
     ("mcp tools", &["agentsh mcp tools", "agentsh mcp tools --server fs --session latest"]),
     ("mcp servers", &["agentsh mcp servers", "agentsh mcp servers --json"]),
     ("mcp calls", &["agentsh mcp calls --since 1h", "agentsh mcp calls --action block --wide"]),

@@ -1,5 +1,6 @@
 //! The command line: one file per verb. Data goes to standard output, everything else to standard error.
 
+mod approvals;
 mod approve;
 pub mod attempt;
 mod call;
@@ -58,6 +59,8 @@ enum Verb {
     Proxy(proxy::ProxyArgs),
     /// Serve MCP servers over HTTP, for clients on other machines
     Gateway(gateway::GatewayArgs),
+    /// Answer what running sessions ask a person about
+    Approvals(approvals::ApprovalsArgs),
     /// Check, show, explain and test policies
     Policy(policy::PolicyArgs),
     /// Say what a session ran, what was refused and by which rule, and what was not enforced
@@ -126,6 +129,9 @@ pub fn main() -> ExitCode {
         Verb::Why { word } => why::run(&word, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Completions { shell } => completions(shell),
         Verb::Call(args) => call::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Approvals(args) => {
+            on_one_thread(approvals::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+        }
         Verb::Policy(args) => on_one_thread(policy_verb(&args)),
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
@@ -160,7 +166,9 @@ fn misused() -> u8 {
     let words: Vec<String> = std::env::args().skip(1).take(2).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["mcp", "run"] => exit::FAILED,
-        ["mcp" | "report" | "sessions" | "events" | "scan" | "registry" | "call", ..] => exit::USAGE,
+        ["mcp" | "approvals" | "report" | "sessions" | "events" | "scan" | "registry" | "call", ..] => {
+            exit::USAGE
+        }
         _ => exit::FAILED,
     }
 }

@@ -117,7 +117,7 @@ struct Row {
     texts: Vec<(String, String)>,
     /// The text, or the value as JSON, as it would be forwarded.
     forwarded: Option<(&'static str, Value)>,
-    risk: Option<agentsh_scan::Risk>,
+    risk: Option<crate::policy::risk::Risk>,
 }
 
 fn judge(line: &[u8], channel: Channel) -> Result<(Value, Row), String> {
@@ -138,7 +138,7 @@ fn judge(line: &[u8], channel: Channel) -> Result<(Value, Row), String> {
             let text = agentsh_scan::rewritten(value, &scan.rewrites);
             (name_of_forwarded(name), serde_json::from_str(&text).unwrap_or(Value::String(text)))
         });
-        let risk = (channel == Channel::Definition).then(|| agentsh_scan::risk(value));
+        let risk = (channel == Channel::Definition).then(|| crate::policy::risk::risk(value));
         let mut texts = Vec::new();
         places(value, String::new(), &scan, &mut texts);
         return Ok((id, Row { scan: below(scan, name), texts, forwarded, risk }.with_prefix(name)));

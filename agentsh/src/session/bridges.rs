@@ -18,6 +18,7 @@ use crate::mcp::{self, Audit, Note, Options};
 use crate::store::{Event, redact};
 use crate::types::{RuleRef, ServerId};
 
+use super::approvals::Approvals;
 use super::content::{self, Content};
 use super::content_scan::ContentScan;
 use super::places::{Places, Repeats};
@@ -35,6 +36,7 @@ pub struct Bridges {
     guard: Rc<RefCell<Guard>>,
     epoch: Instant,
     audit: Option<Rc<dyn Audit>>,
+    approvals: Rc<Approvals>,
     declared: BTreeMap<ServerId, Declared>,
     places: Rc<Places>,
     /// Of connections that are not served, by reason.
@@ -54,12 +56,14 @@ impl Bridges {
         let mut guard = Guard::new(&session.policy.mcp);
         guard.add(ContentScan::new(&session.policy.mcp.content));
         let guard = Rc::new(RefCell::new(guard));
+        let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
         let places = Rc::new(Places::new(session.policy.mcp.max_line_bytes));
         Self {
             session,
             guard,
             epoch: Instant::now(),
             audit: None,
+            approvals,
             declared,
             places,
             unserved: RefCell::default(),
@@ -219,6 +223,7 @@ impl Bridges {
         options.redact = |arguments| redact::redact(&arguments.to_value());
         options.epoch = self.epoch;
         options.audit.clone_from(&self.audit);
+        options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn mcp::Approve>);
         let session = Rc::clone(&self.session);
         options.note = Note(Rc::new(move |message| session.note(&crate::store::escape::line(message))));
         options

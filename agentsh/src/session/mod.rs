@@ -2,6 +2,7 @@
 
 mod address;
 pub mod agreements;
+pub mod approvals;
 pub mod bridges;
 mod briefing;
 pub mod content;
@@ -264,6 +265,12 @@ impl Session {
         } else {
             say(&message);
         }
+    }
+
+    /// Whether the program draws on the terminal, and messages wait for its end.
+    #[must_use]
+    pub fn draws_on_terminal(&self) -> bool {
+        self.hold
     }
 
     /// Tells the user now: nothing draws on the terminal yet.

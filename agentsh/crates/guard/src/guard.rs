@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::checks::{CrossServer, Lists, Rates};
+use crate::checks::{CrossServer, Lists, Rates, Rules};
 use crate::decision::{Check, Decision, Matter, Report, Subject};
 use crate::policy::McpPolicy;
 use crate::types::ServerId;
@@ -20,6 +20,7 @@ impl Guard {
         Self {
             checks: vec![
                 Box::new(Lists::new(policy)),
+                Box::new(Rules::new(policy)),
                 Box::new(CrossServer::new(&policy.cross_server)),
                 Box::new(Rates::new(&policy.rate_limits)),
             ],

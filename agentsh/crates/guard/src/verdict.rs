@@ -35,6 +35,18 @@ pub enum Reason {
     DestinationNotAllowed,
     /// A text of a server tries to give orders to the model.
     ContentSuspicious,
+    /// A rule of the policy about what calls say.
+    PolicyRule,
+    /// A person, or what a person said before, allowed it.
+    Approved,
+    /// A person refused it.
+    ApprovalDenied,
+    /// No person answered in time.
+    ApprovalTimedOut,
+    /// There is no person who could answer.
+    NobodyToAsk,
+    /// Something private was read, and this call leaves.
+    PrivateToExternal,
     /// The name of a tool is that of another server's, or looks like it.
     ToolShadowed,
     /// The name of a server is nearly that of another one.
@@ -80,7 +92,18 @@ impl Verdict {
     #[must_use]
     pub fn remedy(&self) -> String {
         match self.reason {
-            Reason::NoRule | Reason::ServerAllowed | Reason::ToolAllowed => String::new(),
+            Reason::NoRule | Reason::ServerAllowed | Reason::ToolAllowed | Reason::Approved => String::new(),
+            Reason::PolicyRule => "ask the user; only a change of this rule allows it".to_owned(),
+            Reason::ApprovalDenied => "the user said no: do not try again".to_owned(),
+            Reason::ApprovalTimedOut => {
+                "nobody answered in time; tell the user, who can approve the next attempt with `agentsh approvals`".to_owned()
+            }
+            Reason::NobodyToAsk => {
+                "tell the user: this session has no terminal; `approvals: {headless: wait}` in sandbox.mcp lets it wait for \
+                 `agentsh approvals`, and an entry in `approved` allows it for good"
+                    .to_owned()
+            }
+            Reason::PrivateToExternal => "ask the user whether it may go there".to_owned(),
             Reason::ServerDenied => "to allow it, take the server out of denied_servers".to_owned(),
             Reason::ServerNotAllowlisted => "to allow it, add the server to allowed_servers".to_owned(),
             Reason::ToolDenied => "to allow it, take the tool out of denied_tools".to_owned(),
@@ -159,6 +182,12 @@ impl Reason {
             Self::Tainted => "tainted-data",
             Self::DestinationNotAllowed => "destination-not-allowed",
             Self::ContentSuspicious => "content-suspicious",
+            Self::PolicyRule => "policy-rule",
+            Self::Approved => "approved",
+            Self::ApprovalDenied => "approval-denied",
+            Self::ApprovalTimedOut => "approval-timed-out",
+            Self::NobodyToAsk => "nobody-to-ask",
+            Self::PrivateToExternal => "private-to-external",
             Self::ToolShadowed => "tool-shadowed",
             Self::ServerNameSimilar => "server-name-similar",
             Self::ReadThenSend => "read-then-send",

@@ -1,4 +1,5 @@
-//! Calls that wait until somebody outside has been asked about them. Everything else goes on meanwhile: each question
+//! Calls that wait until somebody outside has been asked about them: a person, where the decision is `ask`, and then the
+//! auditors. Everything else goes on meanwhile: each question
 //! has a task of its own, and a call that nobody wants any more takes its question with it.
 
 use std::collections::HashMap;
@@ -9,7 +10,7 @@ use std::pin::Pin;
 use tokio::task::{self, AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::guard::{Decision, Finding};
+use crate::guard::{Decision, Finding, Verdict};
 use crate::json::Json;
 use crate::types::ServerId;
 
@@ -21,6 +22,34 @@ use crate::store::words::AuditVerdict;
 pub trait Audit: Debug {
     /// Begins to ask. Dropping the future ends the question.
     fn ask(&self, call: &Question<'_>) -> Pin<Box<dyn Future<Output = Audited>>>;
+}
+
+/// A person who is asked about what a rule does not decide.
+pub trait Approve: Debug {
+    /// Begins to ask. The verdict replaces the question: it allows or blocks. Dropping the future takes the question back.
+    fn ask(&self, call: &ToApprove<'_>) -> Pin<Box<dyn Future<Output = Verdict>>>;
+}
+
+/// What a person is asked about. The answer is bound to all of it.
+#[derive(Clone, Copy, Debug)]
+pub struct ToApprove<'a> {
+    pub server: &'a ServerId,
+    /// The tool's name, or the method of another request.
+    pub name: &'a str,
+    /// Hash of the tool's definition; None: it was never listed.
+    pub interface: Option<&'a str>,
+    /// The arguments of a call, the parameters of another request.
+    pub arguments: &'a Json<'a>,
+    /// Why it is asked, and by which rule.
+    pub decision: &'a Decision,
+}
+
+/// What whoever was asked said.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heard {
+    pub person: Option<Verdict>,
+    /// None: no auditor was asked.
+    pub auditors: Option<Audited>,
 }
 
 /// A call as it is about to be forwarded.
@@ -61,12 +90,12 @@ impl Parked {
 }
 
 /// A call whose question has ended; None: the question broke.
-pub(super) type Answered = Box<(Parked, Option<Audited>)>;
+pub(super) type Answered = Box<(Parked, Option<Heard>)>;
 
 /// All calls of one connection that wait.
 #[derive(Default)]
 pub(super) struct Audits {
-    running: JoinSet<Audited>,
+    running: JoinSet<Heard>,
     parked: HashMap<task::Id, Parked>,
     by_key: HashMap<Key, task::Id>,
     bytes: usize,
@@ -80,7 +109,7 @@ impl Audits {
         call: Judged,
         message: Vec<u8>,
         decision: Decision,
-        asked: Pin<Box<dyn Future<Output = Audited>>>,
+        asked: Pin<Box<dyn Future<Output = Heard>>>,
     ) {
         let question = self.running.spawn_local(asked);
         self.bytes += message.len();

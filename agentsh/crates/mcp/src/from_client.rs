@@ -6,7 +6,7 @@ use crate::store::words::AuditVerdict;
 use crate::store::{Event, Recorder};
 use crate::types::RuleRef;
 
-use super::audit::{Audited, Parked, Question};
+use super::audit::{Audited, Heard, Parked, Question, ToApprove};
 use super::client::Client;
 use super::connection::{Connection, Handshake, Phase, Side};
 use super::framing::Frame;
@@ -119,7 +119,10 @@ impl<R: Recorder> Connection<R> {
         );
         let tree = clean.as_ref().unwrap_or(tree);
         let params = tree.member("params");
-        if matches!(judged, Judged::Call { .. }) && !decision.is_block() && self.is_audited() {
+        if self.options.approve.is_none() {
+            decision.nobody_asked();
+        }
+        if self.is_asked(&judged, &decision) && self.cannot_run().is_none() {
             return self.park(tree, id, params, judged, decision);
         }
         if let Err(error) = self.settle(&id, &judged, &decision, None).await {
@@ -128,8 +131,10 @@ impl<R: Recorder> Connection<R> {
         self.send_request(client, tree, id, method, params);
     }
 
-    fn is_audited(&self) -> bool {
-        self.options.audit.is_some() && self.cannot_run().is_none()
+    /// Whether somebody has to be asked before it is forwarded.
+    fn is_asked(&self, judged: &Judged, decision: &Decision) -> bool {
+        let is_audited = matches!(judged, Judged::Call { .. }) && self.options.audit.is_some();
+        decision.is_ask() || is_audited && !decision.is_block()
     }
 
     /// Forwards a request that was judged.
@@ -167,34 +172,65 @@ impl<R: Recorder> Connection<R> {
 
     /// Lets a call wait for whoever has to be asked.
     fn park(&mut self, tree: &Json<'_>, id: Id, params: Option<&Json<'_>>, call: Judged, decision: Decision) {
-        let Some(audit) = &self.options.audit else { return };
-        let arguments = params.and_then(|params| params.member("arguments"));
-        let finding = decision.passed_finding();
-        let question = Question { server: &self.options.server, tool: call.name(), arguments, finding };
-        let asked = audit.ask(&question);
-        self.audits.park(id, call, tree.to_compact().into_bytes(), decision, asked);
+        let server = &self.options.server;
+        let (arguments, interface) = match &call {
+            Judged::Call { hash, .. } => {
+                (params.and_then(|params| params.member("arguments")), hash.as_deref())
+            }
+            _ => (params, None),
+        };
+        let person = self.options.approve.as_ref().filter(|_| decision.is_ask()).map(|approve| {
+            let arguments = arguments.unwrap_or(&Json::Null);
+            approve.ask(&ToApprove { server, name: call.name(), interface, arguments, decision: &decision })
+        });
+        let audit = self.options.audit.as_ref().filter(|_| matches!(call, Judged::Call { .. }));
+        let auditors = audit.map(|audit| {
+            let finding = decision.passed_finding();
+            audit.ask(&Question { server, tool: call.name(), arguments, finding })
+        });
+        let asked = async move {
+            let mut heard = Heard::default();
+            if let Some(person) = person {
+                heard.person = Some(person.await);
+            }
+            // Nothing leaves the machine for what a person refused.
+            if !heard.person.as_ref().is_some_and(Verdict::is_block)
+                && let Some(auditors) = auditors
+            {
+                heard.auditors = Some(auditors.await);
+            }
+            heard
+        };
+        self.audits.park(id, call, tree.to_compact().into_bytes(), decision, Box::pin(asked));
     }
 
     /// Goes on with a call that was asked about.
     pub async fn on_audited(
         &mut self,
         client: &mut impl Client,
-        (mut parked, audited): (Parked, Option<Audited>),
+        (mut parked, heard): (Parked, Option<Heard>),
     ) {
+        let is_broken = heard.is_none();
         // A question that broke says nothing in favour of the call.
-        let broken = Audited { word: AuditVerdict::Failed, by: None, found: None };
-        let is_broken = audited.is_none();
-        let Audited { word, by, found } = audited.unwrap_or(broken);
-        let mut outcome = found.as_ref().map_or(Outcome::Allow, |found| found.verdict.outcome);
-        if let Some(found) = found {
-            parked.decision.add(found);
+        let broken = || Audited { word: AuditVerdict::Failed, by: None, found: None };
+        let Heard { person, auditors } =
+            heard.unwrap_or_else(|| Heard { person: None, auditors: Some(broken()) });
+        if let Some(verdict) = person {
+            parked.decision.answer(verdict);
         }
-        if is_broken {
-            outcome = Outcome::Block;
-            parked.decision.answer(audit_block(Reason::AuditFailed));
+        let mut word = None;
+        if let Some(Audited { word: said, by, found }) = auditors {
+            let mut outcome = found.as_ref().map_or(Outcome::Allow, |found| found.verdict.outcome);
+            if let Some(found) = found {
+                parked.decision.add(found);
+            }
+            if is_broken {
+                outcome = Outcome::Block;
+                parked.decision.answer(audit_block(Reason::AuditFailed));
+            }
+            word = Some(Word { word: said, by, outcome, after_ms: parked.waited_ms() });
         }
-        let word = Word { word, by, outcome, after_ms: parked.waited_ms() };
-        let settled = self.settle(&parked.id, &parked.call, &parked.decision, Some(word)).await;
+        let settled = self.settle(&parked.id, &parked.call, &parked.decision, word).await;
         let settled = settled.map_err(|error| match is_broken {
             true => ErrorReply {
                 code: reply::INTERNAL_ERROR,
@@ -209,7 +245,11 @@ impl<R: Recorder> Connection<R> {
         }
         // It was written by us.
         let Ok(tree) = json::read(&parked.message) else { return };
-        self.send_request(client, &tree, parked.id, "tools/call", tree.member("params"));
+        let method = match &parked.call {
+            Judged::Request { method } => &**method,
+            _ => "tools/call",
+        };
+        self.send_request(client, &tree, parked.id, method, tree.member("params"));
     }
 
     /// The client has ended: nobody is asked on its behalf any more.

@@ -37,7 +37,7 @@ mod reply;
 mod salvage;
 mod tools_list;
 
-pub use audit::{Audit, Audited, Question};
+pub use audit::{Approve, Audit, Audited, Question, ToApprove};
 pub use options::{Note, Options};
 pub use proxy::{Ended, serve};
 pub use record::{action, severity};

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::json::Json;
 use crate::types::ServerId;
 
-use super::audit::Audit;
+use super::audit::{Approve, Audit};
 use super::framing::Budget;
 
 /// Settings of one server connection.
@@ -37,6 +37,8 @@ pub struct Options {
     /// Is asked about every call that everything else lets pass. With one, the connection must be served inside a
     /// `LocalSet`.
     pub audit: Option<Rc<dyn Audit>>,
+    /// Is asked where the decision is `ask`. Without one such a call is refused. As `audit`, inside a `LocalSet`.
+    pub approve: Option<Rc<dyn Approve>>,
     /// Tells the user what a server does wrong.
     pub note: Note,
 }
@@ -68,6 +70,7 @@ impl Options {
             known: BTreeMap::new(),
             epoch: Instant::now(),
             audit: None,
+            approve: None,
             note: Note(Rc::new(|_| {})),
         }
     }

@@ -51,6 +51,7 @@ mod read_profile;
 mod reader;
 mod request;
 mod resolve;
+pub mod risk;
 mod search;
 #[cfg(test)]
 mod search_tests;
@@ -71,10 +72,12 @@ pub use path::PathContext;
 pub use profile::ServerProfile;
 pub use read::top_keys;
 pub use resolve::parse;
-pub use search::{Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search, find, find_named, load};
+pub use search::{APPROVED_FILE, Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search, find, find_named, load};
+pub use sections::approvals::{ApprovalPolicy, Approved};
 pub use sections::content::{ContentPolicy, OnFinding};
 pub use sections::cross_server::CrossServerPolicy;
 pub use sections::llm::LlmPolicy;
+pub use sections::rules::{CallRule, Condition, RuleAction, Test};
 pub use sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy, connect, tool};
 
 /// Why a section of a policy is not in force.

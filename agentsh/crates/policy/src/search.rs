@@ -24,6 +24,9 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The file that a project can narrow its policy with.
 pub const PROJECT_FILE: &str = ".agentsh.yaml";
 
+/// What the user allowed for good when he was asked, beside his policy. Written by `agentsh approvals approve --always`.
+pub const APPROVED_FILE: &str = "approved.yaml";
+
 /// What holds for every user of this machine, below what the user writes.
 pub const SYSTEM_FILE: &str = "/etc/agentsh/policy.yaml";
 
@@ -69,7 +72,7 @@ pub(super) struct Layer {
 
 /// Finds, reads and checks the layers of a session's policy, lays them over each other, and runs their tests.
 ///
-/// From the lowest: the built-in policy of the agent, the machine's file, the user's, what `--policy` names, the
+/// From the lowest: the built-in policy of the agent, the machine's file, the user's, what the user approved for good, what `--policy` names, the
 /// project's `.agentsh.yaml`, which can only take away, and what the command line adds.
 ///
 /// # Errors
@@ -89,7 +92,8 @@ pub fn find(request: &Search) -> Result<Loaded, PolicyError> {
         explicit => {
             let user = request.config_home.join("agentsh").join("policy.yaml");
             let mut layers = Vec::new();
-            for file in [&request.system, &user] {
+            let approved = request.config_home.join("agentsh").join(APPROVED_FILE);
+            for file in [&request.system, &user, &approved] {
                 layers.extend(own_layer(file)?);
             }
             if let Some(word) = explicit {

@@ -14,7 +14,6 @@
 mod document;
 mod finding;
 mod html;
-mod risk;
 mod rules;
 mod scan;
 mod schema;
@@ -25,6 +24,5 @@ pub mod views;
 
 pub use document::rewritten;
 pub use finding::{Action, Category, Finding, Redaction, Removal, Rewrite, Scan, Severity};
-pub use risk::{Risk, risk};
 pub use rules::{Channel, PatternError, Patterns};
 pub use scan::{sanitised, scan_definition, scan_outbound, scan_result, scan_text};

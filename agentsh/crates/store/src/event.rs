@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::words::{
-    Action, AuditVerdict, ConnectionState, ExitCause, LayerState, Sender, Severity, ToolStatus,
+    Action, ApprovalScope, ApprovalWord, AuditVerdict, ConnectionState, ExitCause, LayerState, Sender,
+    Severity, ToolStatus,
 };
 use crate::types::{RuleRef, ServerId};
 
@@ -139,6 +140,28 @@ pub enum Event {
         /// Whose word decided; None: both said the same.
         by: Option<String>,
         action: Action,
+        after_ms: u64,
+    },
+    /// A person is asked about a call, which waits.
+    ApprovalRequested {
+        approval: String,
+        server_id: ServerId,
+        /// The tool's name, or a method.
+        name: String,
+        arguments_hash: String,
+        interface: Option<String>,
+        rule: RuleRef,
+        why: String,
+    },
+    /// What became of it.
+    ApprovalDecided {
+        approval: String,
+        server_id: ServerId,
+        name: String,
+        word: ApprovalWord,
+        scope: Option<ApprovalScope>,
+        /// Who answered, as uid and process; empty where nobody did.
+        by: String,
         after_ms: u64,
     },
     /// A message that was not forwarded.
@@ -337,7 +360,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 32] = [
+    pub const KINDS: [&str; 34] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -354,6 +377,8 @@ impl Event {
         "mcp_tool_called",
         "mcp_tool_call_intercepted",
         "mcp_tool_call_audited",
+        "approval_requested",
+        "approval_decided",
         "mcp_message_rejected",
         "mcp_request_timed_out",
         "mcp_exfil_detected",

@@ -69,5 +69,21 @@ words! {
 }
 
 words! {
+    /// What became of a question to a person.
+    ApprovalWord {
+        Approved = "approved",
+        Denied = "denied",
+        TimedOut = "timed-out",
+        /// Who called went away first.
+        Withdrawn = "withdrawn",
+    }
+}
+
+words! {
+    /// For how long a yes holds.
+    ApprovalScope { Once = "once", Session = "session", Always = "always", }
+}
+
+words! {
     ConnectionState { Open = "open", Closed = "closed", Failed = "failed", }
 }

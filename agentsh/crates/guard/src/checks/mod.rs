@@ -3,7 +3,9 @@
 mod cross_server;
 mod lists;
 mod rates;
+mod rules;
 
 pub use cross_server::CrossServer;
 pub use lists::Lists;
 pub use rates::Rates;
+pub use rules::Rules;

@@ -92,9 +92,23 @@ impl Decision {
         }
     }
 
+    /// There is nobody who could be asked: a question is a refusal.
+    pub fn nobody_asked(&mut self) {
+        if self.is_ask() {
+            self.answer(Verdict::new(Outcome::Block, Reason::NobodyToAsk, self.verdict.rule.clone()));
+        }
+    }
+
+    /// Whether it is not passed on. A question that nobody answered is a refusal.
     #[must_use]
     pub fn is_block(&self) -> bool {
-        self.verdict.is_block()
+        self.verdict.outcome >= Outcome::Ask
+    }
+
+    /// Whether a person has to be asked first.
+    #[must_use]
+    pub fn is_ask(&self) -> bool {
+        self.verdict.outcome == Outcome::Ask
     }
 
     /// The finding that decided.

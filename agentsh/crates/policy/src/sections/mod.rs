@@ -1,5 +1,6 @@
 //! The sections of a policy, each in a file of its own. A new one is a file here and a line in one of the lists.
 
+pub(crate) mod approvals;
 mod briefing;
 pub(crate) mod content;
 pub(crate) mod cross_server;
@@ -17,6 +18,7 @@ mod pinning;
 mod publish;
 mod questions;
 mod rates;
+pub(crate) mod rules;
 mod servers;
 mod wire;
 
@@ -103,6 +105,11 @@ sections! {
     }
     exfiltration: exfiltration::Exfiltration => { exfiltration: ExfiltrationPolicy }
     content: content::Content => { content: content::ContentPolicy }
+    rules: rules::Rules => {
+        /// What calls say that is recorded, asked about or refused.
+        rules: Vec<Ruled<rules::CallRule>>
+    }
+    approvals: approvals::Approvals => { approvals: approvals::ApprovalPolicy }
     cross_server: cross_server::CrossServer => { cross_server: cross_server::CrossServerPolicy }
     later: later::Later => {
         /// Sections whose engines are not built yet are parsed and kept, so that a documented file loads unchanged;

@@ -23,9 +23,18 @@ pub fn risk(tool: &Json<'_>) -> Risk {
         let annotations = tool.member("annotations");
         matches!(annotations.and_then(|annotations| annotations.member(hint)), Some(Json::Bool(true)))
     };
-    let words = words(&name);
+    match hint("destructiveHint") || hint("openWorldHint") {
+        true => Risk::High,
+        false => of_name(&name),
+    }
+}
+
+/// The risk of a tool of which the name alone is known.
+#[must_use]
+pub fn of_name(name: &str) -> Risk {
+    let words = words(name);
     let any = |verbs: &[&str]| words.iter().any(|word| verbs.iter().any(|verb| is_form(word, verb)));
-    if hint("destructiveHint") || any(&HIGH) || hint("openWorldHint") {
+    if any(&HIGH) {
         Risk::High
     } else if any(&MEDIUM) {
         Risk::Medium

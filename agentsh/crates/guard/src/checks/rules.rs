@@ -1,0 +1,257 @@
+//! `rules`: calls that are recorded, asked about or refused by what they say.
+
+use std::collections::BTreeMap;
+
+use crate::decision::{Check, Finding, Matter, Report, Severity, Subject};
+use crate::destination;
+use crate::json::Json;
+use crate::policy::domain::Host;
+use crate::policy::risk::{self, Risk};
+use crate::policy::{CallRule, Condition, McpPolicy, RuleAction, Ruled, Test, glob};
+use crate::types::ToolId;
+use crate::verdict::{Outcome, Reason, Verdict};
+
+/// Tools whose risk is known from their definition; of others the name alone counts.
+const MOST_TOOLS: usize = 20_000;
+
+#[derive(Clone, Debug)]
+pub struct Rules {
+    rules: Vec<Ruled<CallRule>>,
+    risks: BTreeMap<ToolId, Risk>,
+}
+
+impl Rules {
+    #[must_use]
+    pub fn new(policy: &McpPolicy) -> Self {
+        Self { rules: policy.rules.clone(), risks: BTreeMap::new() }
+    }
+
+    fn risk(&self, subject: &Subject<'_>, tool: &str) -> Risk {
+        let id = ToolId { server: subject.server.clone(), tool: tool.to_owned() };
+        self.risks.get(&id).copied().unwrap_or_else(|| risk::of_name(tool))
+    }
+
+    fn judge_call(&self, subject: &Subject<'_>, method: &str, said: &Json<'_>, report: &mut Report) {
+        let name = subject.matter.name();
+        for (at, Ruled { value: rule, rule: place }) in self.rules.iter().enumerate() {
+            let is_named = glob::matches(&rule.server, &subject.server.0)
+                && glob::matches(&rule.method, method)
+                && glob::matches(&rule.tool, name);
+            if !is_named || rule.risk.is_some_and(|least| self.risk(subject, name) < least) {
+                continue;
+            }
+            let Some(pointer) = holds(&rule.when, said) else { continue };
+            let outcome = match rule.action {
+                RuleAction::Audit => Outcome::Alert,
+                RuleAction::Ask => Outcome::Ask,
+                RuleAction::Block => Outcome::Block,
+            };
+            let detector = rule.name.clone().unwrap_or_else(|| format!("rules[{at}]"));
+            report.find(Finding {
+                verdict: Verdict::new(outcome, Reason::PolicyRule, place.clone()),
+                category: Some("policy-rule".to_owned()),
+                severity: if outcome == Outcome::Block { Severity::High } else { Severity::Medium },
+                source: None,
+                destination: None,
+                context: String::new(),
+                what: rule.reason.clone().unwrap_or_else(|| format!("the rule '{detector}' names it")),
+                detector,
+                pointer,
+                decoded: Vec::new(),
+            });
+        }
+    }
+}
+
+impl Check for Rules {
+    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        if self.rules.is_empty() {
+            return;
+        }
+        match subject.matter {
+            Matter::Definition { name, definition, .. } if self.risks.len() < MOST_TOOLS => {
+                let id = ToolId { server: subject.server.clone(), tool: name.to_owned() };
+                // What was said once counts: a server cannot talk a tool down.
+                let before = self.risks.get(&id).copied().unwrap_or(Risk::Low);
+                self.risks.insert(id, before.max(risk::risk(definition)));
+            }
+            Matter::Call { arguments, .. } => {
+                self.judge_call(subject, "tools/call", arguments.unwrap_or(&Json::Null), report);
+            }
+            Matter::Request { method, params } => {
+                self.judge_call(subject, method, params.unwrap_or(&Json::Null), report);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where the last condition holds; empty where there is none. None: one of them does not hold.
+fn holds(when: &[Condition], said: &Json<'_>) -> Option<String> {
+    let mut place = String::new();
+    for condition in when {
+        place = match &condition.path {
+            Some(path) => at_path(condition, path, said)?,
+            None => {
+                let mut found = None;
+                strings(said, &mut String::new(), None, &mut |pointer, key, value| {
+                    if found.is_none() && fits(&condition.test, key, value) {
+                        found = Some(pointer.to_owned());
+                    }
+                });
+                found?
+            }
+        };
+    }
+    Some(place)
+}
+
+fn at_path(condition: &Condition, path: &str, said: &Json<'_>) -> Option<String> {
+    let mut values = vec![(String::new(), None, said)];
+    for step in path.split('/').skip(1) {
+        let step = step.replace("~1", "/").replace("~0", "~");
+        let mut below = Vec::new();
+        for (pointer, key, value) in values {
+            match value {
+                Json::Object(members) => {
+                    for (raw, member) in members {
+                        let name = crate::json::unescape(raw);
+                        if step == "*" || name == step {
+                            below.push((format!("{pointer}/{name}"), Some(name.to_string()), member));
+                        }
+                    }
+                }
+                Json::Array(items) => {
+                    for (at, item) in items.iter().enumerate() {
+                        if step == "*" || step.parse() == Ok(at) {
+                            below.push((format!("{pointer}/{at}"), key.clone(), item));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        values = below;
+    }
+    if let Test::Exists(wanted) = condition.test {
+        let place = values.first().map_or(path.to_owned(), |(pointer, ..)| pointer.clone());
+        return (values.is_empty() != wanted).then_some(place);
+    }
+    values.into_iter().find_map(|(pointer, key, value)| {
+        let mut found = fits(&condition.test, key.as_deref(), value).then(|| pointer.clone());
+        // A text deeper inside counts too: an argument can be wrapped.
+        strings(value, &mut pointer.clone(), key.as_deref(), &mut |place, key, value| {
+            if found.is_none() && fits(&condition.test, key, value) {
+                found = Some(place.to_owned());
+            }
+        });
+        found
+    })
+}
+
+fn fits(test: &Test, key: Option<&str>, value: &Json<'_>) -> bool {
+    let text = match value.as_text() {
+        Some(text) => text,
+        None if matches!(value, Json::Object(_) | Json::Array(_)) => return false,
+        None => value.to_compact().into(),
+    };
+    match test {
+        Test::Equals(wanted) => *wanted == *text,
+        Test::Matches(pattern) => pattern.0.is_match(&text),
+        Test::Host(wanted) => {
+            let mut fits = false;
+            destination::find(&text, key, &mut |found| {
+                if let destination::Target::Host(host) = found.target {
+                    let host = match host {
+                        Host::Name(name) => name,
+                        Host::Address(address) => address.to_string(),
+                    };
+                    fits |= glob::matches(&wanted.to_ascii_lowercase(), &host);
+                }
+            });
+            fits
+        }
+        Test::Exists(wanted) => *wanted,
+    }
+}
+
+/// Every value that is no list and no map, with the name under which it stands. Depth is bounded by the reader.
+fn strings(
+    value: &Json<'_>,
+    pointer: &mut String,
+    key: Option<&str>,
+    see: &mut dyn FnMut(&str, Option<&str>, &Json<'_>),
+) {
+    let length = pointer.len();
+    match value {
+        Json::Object(members) => {
+            for (raw, member) in members {
+                let name = crate::json::unescape(raw);
+                pointer.push('/');
+                pointer.push_str(&name);
+                strings(member, pointer, Some(&name), see);
+                pointer.truncate(length);
+            }
+        }
+        Json::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                pointer.push('/');
+                pointer.push_str(&at.to_string());
+                strings(item, pointer, key, see);
+                pointer.truncate(length);
+            }
+        }
+        _ => see(pointer, key, value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Guard;
+    use crate::json;
+    use crate::types::ServerId;
+    use std::time::Duration;
+
+    fn outcome(rules: &str, tool: &str, arguments: &str) -> (Outcome, Option<String>) {
+        let text = format!("version: 1\nextends: none\nsandbox: {{mcp: {{rules: {rules}}}}}\n");
+        let policy =
+            crate::policy::parse("test.yaml", &text).unwrap_or_else(|error| panic!("{}", error.render()));
+        let mut guard = Guard::new(&policy.mcp);
+        let arguments = json::read(arguments.as_bytes()).unwrap();
+        let matter = Matter::Call { tool, hash: None, arguments: Some(&arguments) };
+        let decision = guard.decide(&ServerId("db".to_owned()), matter, Duration::ZERO);
+        (decision.verdict.outcome, decision.deciding().map(|found| found.pointer.clone()))
+    }
+
+    #[test]
+    fn every_condition_has_to_hold_and_the_strictest_rule_decides() {
+        let rules = r#"[{server: "d*", when: [{path: /sql, matches: "(?i)\\bdrop\\b"}], action: ask},
+                        {when: [{path: /env, equals: prod}, {path: /sql, matches: drop}], action: block},
+                        {risk: high, action: audit}]"#;
+        for (tool, arguments, wanted) in [
+            ("query", r#"{"sql":"select 1"}"#, Outcome::Allow),
+            ("query", r#"{"sql":"DROP table x"}"#, Outcome::Ask),
+            ("query", r#"{"sql":"drop table x","env":"prod"}"#, Outcome::Block),
+            ("query", r#"{"sql":"drop table x","env":"test"}"#, Outcome::Ask),
+            ("query", r#"{"sql":["select 1",{"x":"drop table"}]}"#, Outcome::Ask),
+            ("query", r#"{"other":"drop table x"}"#, Outcome::Allow),
+            ("delete_row", "{}", Outcome::Alert),
+        ] {
+            assert_eq!(outcome(rules, tool, arguments).0, wanted, "{tool} {arguments}");
+        }
+    }
+
+    #[test]
+    fn values_are_found_anywhere_by_pattern_by_host_and_by_being_there() {
+        let rules = r#"[{when: [{host: "*.evil.example"}], action: block},
+                        {when: [{path: "/items/*/id", equals: "7"}], action: ask},
+                        {when: [{path: /force, exists: true}], action: audit}]"#;
+        let deep = outcome(rules, "send", r#"{"a":[{"url":"https://x.EVIL.example/y"}]}"#);
+        assert_eq!(deep, (Outcome::Block, Some("/a/0/url".to_owned())));
+        let number = outcome(rules, "send", r#"{"items":[{"id":3},{"id":7}]}"#);
+        assert_eq!(number, (Outcome::Ask, Some("/items/1/id".to_owned())));
+        assert_eq!(outcome(rules, "send", r#"{"force":null}"#).0, Outcome::Alert);
+        assert_eq!(outcome(rules, "send", r#"{"note":"evil.example"}"#).0, Outcome::Allow);
+    }
+}

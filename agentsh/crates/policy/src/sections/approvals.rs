@@ -1,0 +1,181 @@
+//! `approvals`: how long a call waits for a person, and what a person allowed for good.
+
+use std::time::Duration;
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, List, Reader};
+use crate::section::{Section, lay, lay_list};
+use crate::sections::McpPolicy;
+
+/// How long a call waits unless a policy says otherwise.
+pub const WAIT: Duration = Duration::from_secs(300);
+/// The longest wait that may be written, in milliseconds.
+const MAX_WAIT_MS: u64 = 24 * 3_600_000;
+
+/// What is in force.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ApprovalPolicy {
+    /// In milliseconds.
+    pub wait_ms: Option<Ruled<u64>>,
+    /// Wait even where nobody seems to be there.
+    pub headless: Option<Ruled<bool>>,
+    pub approved: Vec<Ruled<Approved>>,
+}
+
+/// One thing that a person allowed for good. It stands for no other call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approved {
+    pub server: String,
+    pub tool: String,
+    /// Hash of the canonical arguments; None: whatever they are.
+    pub arguments: Option<String>,
+    /// Hash of the tool's definition; None: whatever it is.
+    pub interface: Option<String>,
+}
+
+impl ApprovalPolicy {
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        self.wait_ms.as_ref().map_or(WAIT, |wait| Duration::from_millis(wait.value.min(MAX_WAIT_MS)))
+    }
+
+    /// Whether a call waits although the session has no terminal.
+    #[must_use]
+    pub fn waits_headless(&self) -> bool {
+        self.headless.as_ref().is_some_and(|flag| flag.value)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Approvals {
+    wait_ms: Option<Ruled<u64>>,
+    headless: Option<Ruled<bool>>,
+    approved: List<Approved>,
+}
+
+const APPROVALS: &[Key] = &[
+    Key {
+        name: "wait",
+        kind: Kind::Duration,
+        default: "5m",
+        about: "How long a call waits for the answer of a person; then it is refused.",
+        example: "2m",
+        ..KEY
+    },
+    Key {
+        name: "headless",
+        kind: Kind::Word(&["deny", "wait"]),
+        default: "deny",
+        about: "What becomes of a question where the session has no terminal: refused at once, or it waits for \
+            `agentsh approvals`.",
+        example: "wait",
+        ..KEY
+    },
+];
+
+const APPROVED: &[Key] = &[
+    Key { name: "server", default: "none: it has to be there", about: "A server.", ..KEY },
+    Key { name: "tool", default: "none: it has to be there", about: "One of its tools, or a method.", ..KEY },
+    Key {
+        name: "arguments",
+        default: "any",
+        about: "Hash of the arguments, as `agentsh approvals show` prints it.",
+        ..KEY
+    },
+    Key {
+        name: "interface",
+        default: "any",
+        about: "Hash of the tool's definition, as `agentsh mcp tools` prints it.",
+        ..KEY
+    },
+];
+
+impl Section<McpPolicy> for Approvals {
+    const KEYS: &'static [Key] = &[
+        Key {
+            name: "approvals",
+            kind: Kind::Map(APPROVALS),
+            about: "How a person is asked. See docs/approvals.md.",
+            example: "{wait: 2m}",
+            ..KEY
+        },
+        Key {
+            name: "approved",
+            kind: Kind::List(&Kind::Map(APPROVED)),
+            default: "empty",
+            about: "What a person allowed for good: a question about exactly this is answered with yes. `agentsh approvals \
+                approve ID --always` writes it into `approved.yaml` beside the user's policy.",
+            example: "[{server: github, tool: create_issue}]",
+            ..KEY
+        },
+    ];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let approved = reader.adding(fields.find("approved"), approved);
+        let Some(fields) = fields.find("approvals").and_then(|here| reader.map(&here, APPROVALS)) else {
+            return Self { approved, ..Self::default() };
+        };
+        Self {
+            wait_ms: reader.duration(fields.find("wait")),
+            headless: reader.word(fields.find("headless"), &[("deny", false), ("wait", true)]),
+            approved,
+        }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        lay(&self.wait_ms, &mut below.approvals.wait_ms);
+        lay(&self.headless, &mut below.approvals.headless);
+        lay_list(&self.approved, &mut below.approvals.approved);
+    }
+
+    fn narrow(&self, _: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        let rules =
+            [self.wait_ms.as_ref().map(|wait| &wait.rule), self.headless.as_ref().map(|flag| &flag.rule)];
+        for rule in rules.into_iter().flatten() {
+            narrowing.refuse(rule, "how the user is asked is the user's business");
+        }
+        if let Some(list) = &self.approved {
+            narrowing.refuse(&list.rule, "a project cannot answer for the user");
+        }
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        let ApprovalPolicy { wait_ms, headless, approved } = &policy.approvals;
+        if let Some(wait) = wait_ms {
+            lines.add(&format!("{name}.approvals.wait"), format!("{} ms", wait.value), &wait.rule);
+        }
+        if let Some(flag) = headless {
+            let word = if flag.value { "wait" } else { "deny" };
+            lines.add(&format!("{name}.approvals.headless"), word, &flag.rule);
+        }
+        lines.list(&format!("{name}.approved"), approved, ToString::to_string);
+    }
+}
+
+impl std::fmt::Display for Approved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.server, self.tool)?;
+        if let Some(hash) = &self.arguments {
+            write!(f, ", arguments {hash}")?;
+        }
+        if let Some(hash) = &self.interface {
+            write!(f, ", interface {hash}")?;
+        }
+        Ok(())
+    }
+}
+
+fn approved(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Approved> {
+    let fields = reader.map(here, APPROVED)?;
+    let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
+    let (server, tool, arguments, interface) =
+        (text("server"), text("tool"), text("arguments"), text("interface"));
+    let (Some(server), Some(tool)) = (server, tool) else {
+        reader.problem(here, "this entry needs a `server` and a `tool`", None);
+        return None;
+    };
+    Some(Approved { server, tool, arguments, interface })
+}

@@ -1,0 +1,270 @@
+//! `rules`: what is recorded, asked about or refused by what a call says, and not by its tool's name alone.
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, List, Reader};
+use crate::risk::Risk;
+use crate::section::{Section, lay_list};
+use crate::sections::McpPolicy;
+
+/// Largest compiled pattern, in bytes.
+const MAX_PATTERN: usize = 1 << 20;
+
+/// What a rule leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleAction {
+    /// Goes on, and is recorded as an alert.
+    Audit,
+    Ask,
+    Block,
+}
+
+/// One rule. All that it names has to hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallRule {
+    pub name: Option<String>,
+    /// Patterns of names.
+    pub server: String,
+    pub tool: String,
+    pub method: String,
+    /// At least this.
+    pub risk: Option<Risk>,
+    pub when: Vec<Condition>,
+    pub action: RuleAction,
+    pub reason: Option<String>,
+}
+
+/// Something about the parameters of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    /// JSON pointer into the arguments; a step `*` is every item or member. None: every string in them.
+    pub path: Option<String>,
+    pub test: Test,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Test {
+    /// The text, or the number or word as JSON writes it.
+    Equals(String),
+    Matches(Pattern),
+    /// Names a host that this pattern fits.
+    Host(String),
+    /// There is a value at the path.
+    Exists(bool),
+}
+
+/// A regular expression of linear time, compiled.
+#[derive(Clone, Debug)]
+pub struct Pattern(pub regex::Regex);
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rules {
+    written: List<CallRule>,
+}
+
+const ACTIONS: [(&str, RuleAction); 3] =
+    [("audit", RuleAction::Audit), ("ask", RuleAction::Ask), ("block", RuleAction::Block)];
+const RISKS: [(&str, Risk); 3] = [("low", Risk::Low), ("medium", Risk::Medium), ("high", Risk::High)];
+
+const CONDITION: &[Key] = &[
+    Key {
+        name: "path",
+        default: "every string of the arguments",
+        about: "JSON pointer into the arguments, such as `/query`; a step `*` is every item.",
+        ..KEY
+    },
+    Key { name: "equals", default: "anything", about: "The value, as text.", ..KEY },
+    Key {
+        name: "matches",
+        default: "anything",
+        about: "A regular expression (of the crate `regex`: linear time, without look-around) that is found in the value.",
+        ..KEY
+    },
+    Key { name: "host", default: "anything", about: "A host, or a pattern, that the value names.", ..KEY },
+    Key {
+        name: "exists",
+        kind: Kind::Flag,
+        default: "does not matter",
+        about: "Whether there is a value.",
+        ..KEY
+    },
+];
+
+const RULE: &[Key] = &[
+    Key { name: "name", default: "none", about: "For messages and the record.", ..KEY },
+    Key { name: "server", default: "`*`", about: "A server, or a pattern.", ..KEY },
+    Key { name: "tool", default: "`*`", about: "A tool, or a pattern.", ..KEY },
+    Key {
+        name: "method",
+        default: "`tools/call`",
+        about: "A method of the protocol, or a pattern; `path` counts from `params` for others than `tools/call`.",
+        ..KEY
+    },
+    Key {
+        name: "risk",
+        kind: Kind::Word(&["low", "medium", "high"]),
+        default: "any",
+        about: "At least this: `high` for names like delete, exec or write and for destructiveHint, `medium` for create, update, \
+            send.",
+        ..KEY
+    },
+    Key {
+        name: "when",
+        kind: Kind::Whole(&Kind::Map(CONDITION)),
+        default: "always",
+        about: "What has to hold for the arguments: all of it.",
+        ..KEY
+    },
+    Key {
+        name: "action",
+        kind: Kind::Word(&["audit", "ask", "block"]),
+        default: "none: it has to be there",
+        about: "`audit` records an alert, `ask` waits for a person (see `approvals`), `block` refuses.",
+        ..KEY
+    },
+    Key {
+        name: "reason",
+        default: "none",
+        about: "Told to the agent and to the person who is asked.",
+        ..KEY
+    },
+];
+
+impl Section<McpPolicy> for Rules {
+    const KEYS: &'static [Key] = &[Key {
+        name: "rules",
+        kind: Kind::List(&Kind::Map(RULE)),
+        default: "empty",
+        about: "Calls that are recorded, asked about or refused by what they say. The strictest one that fits decides; none of \
+            them allows what something else refuses.",
+        example: "[{server: \"db*\", when: [{path: /sql, matches: \"(?i)\\\\bdrop\\\\b\"}], action: ask}]",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        Self { written: reader.adding(fields.find("rules"), rule) }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        lay_list(&self.written, &mut below.rules);
+    }
+
+    /// A rule only takes away.
+    fn narrow(&self, base: &mut McpPolicy, _: &mut Narrowing<'_>) {
+        if let Some(written) = &self.written {
+            base.rules.extend(written.value.iter().cloned());
+        }
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        lines.list(&format!("{name}.rules"), &policy.rules, CallRule::shown);
+    }
+}
+
+impl CallRule {
+    /// On one line.
+    fn shown(&self) -> String {
+        let word = |words: &[(&'static str, RuleAction)]| {
+            words.iter().find(|(_, action)| *action == self.action).map_or("", |(word, _)| *word)
+        };
+        let mut text = format!("{} {}/{}", word(&ACTIONS), self.server, self.tool);
+        if self.method != CALL {
+            text.push_str(&format!(" ({})", self.method));
+        }
+        if let Some(risk) = self.risk {
+            let word = RISKS.iter().find(|(_, level)| *level == risk).map_or("", |(word, _)| *word);
+            text.push_str(&format!(" of risk {word}"));
+        }
+        for Condition { path, test } in &self.when {
+            let path = path.as_deref().unwrap_or("any text");
+            text.push_str(&match test {
+                Test::Equals(value) => format!(", {path} = {value:?}"),
+                Test::Matches(pattern) => format!(", {path} ~ /{}/", pattern.0.as_str()),
+                Test::Host(host) => format!(", {path} names {host}"),
+                Test::Exists(true) => format!(", {path} is there"),
+                Test::Exists(false) => format!(", {path} is not there"),
+            });
+        }
+        text
+    }
+}
+
+const CALL: &str = "tools/call";
+
+fn rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CallRule> {
+    let fields = reader.map(here, RULE)?;
+    let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
+    let (name, server, tool, method, reason) =
+        (text("name"), text("server"), text("tool"), text("method"), text("reason"));
+    let Some(action) = reader.word(fields.find("action"), &ACTIONS) else {
+        if fields.find("action").is_none() {
+            let help = "write `action: audit`, `ask` or `block`".to_owned();
+            reader.problem(here, "this rule does not say what it leads to", Some(help));
+        }
+        return None;
+    };
+    let risk = reader.word(fields.find("risk"), &RISKS).map(|risk| risk.value);
+    let when = reader.list(fields.find("when"), condition);
+    Some(CallRule {
+        name,
+        server: server.unwrap_or_else(|| "*".to_owned()),
+        tool: tool.unwrap_or_else(|| "*".to_owned()),
+        method: method.unwrap_or_else(|| CALL.to_owned()),
+        risk,
+        when: when.map(|list| list.value.into_iter().map(|entry| entry.value).collect()).unwrap_or_default(),
+        action: action.value,
+        reason,
+    })
+}
+
+fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
+    let fields = reader.map(here, CONDITION)?;
+    let path = fields.find("path").and_then(|here| {
+        let path = reader.text(&here)?;
+        if !path.starts_with('/') {
+            reader.problem(&here, "a path begins with a slash, such as `/query`", None);
+            return None;
+        }
+        Some(path)
+    });
+    let equals = fields.find("equals").and_then(|here| reader.any_text(&here)).map(Test::Equals);
+    let matches = fields.find("matches").and_then(|here| pattern(reader, &here)).map(Test::Matches);
+    let host = fields.find("host").and_then(|here| reader.text(&here)).map(Test::Host);
+    let exists = reader.boolean(fields.find("exists")).map(|flag| Test::Exists(flag.value));
+    let count =
+        ["equals", "matches", "host", "exists"].iter().filter(|name| fields.find(name).is_some()).count();
+    if count != 1 {
+        let help = "write one of `equals`, `matches`, `host` and `exists`".to_owned();
+        reader.problem(here, "this condition does not say one thing about the value", Some(help));
+        return None;
+    }
+    if path.is_none() && (fields.find("exists").is_some() || fields.find("path").is_some()) {
+        if fields.find("path").is_none() {
+            reader.problem(here, "`exists` needs a `path`", None);
+        }
+        return None;
+    }
+    Some(Condition { path, test: equals.or(matches).or(host).or(exists)? })
+}
+
+fn pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Pattern> {
+    let text = reader.text(here)?;
+    let built = regex::RegexBuilder::new(&text).size_limit(MAX_PATTERN).build();
+    match built {
+        Ok(pattern) => Some(Pattern(pattern)),
+        Err(error) => {
+            let error = error.to_string();
+            let why =
+                error.lines().last().unwrap_or_default().trim().trim_start_matches("error: ").to_owned();
+            reader.problem(here, format!("this is no regular expression: {why}"), None);
+            None
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! `agentsh approvals`: what running sessions ask a person about, and the answers.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use super::output::{Context, Failure, OK, finish, json, table};
+use crate::policy::{self, APPROVED_FILE};
+use crate::session::approvals::{self, Asking, Item, Said};
+use crate::store::escape;
+use crate::store::words::ApprovalScope;
+
+#[derive(Clone, Debug, Args)]
+pub struct ApprovalsArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Verb {
+    /// List what waits for an answer
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one question whole: the arguments (secrets taken out), the rule that asks, and how long it waits
+    Show {
+        id: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say yes
+    Approve {
+        id: String,
+        /// To this one call alone; the default
+        #[arg(long, group = "scope")]
+        once: bool,
+        /// Also to the same call again, with the same arguments, while the session lasts
+        #[arg(long, group = "scope")]
+        session: bool,
+        /// In every session: writes the narrowest line of policy, and shows it
+        #[arg(long, group = "scope")]
+        always: bool,
+        /// With --always: whatever the arguments are
+        #[arg(long, requires = "always")]
+        any_arguments: bool,
+    },
+    /// Say no: the same call is refused while the session lasts
+    Deny { id: String },
+}
+
+/// Exit status 0: done; 1: there is no such question; 125: a session does not answer.
+pub async fn run(args: ApprovalsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let result = match Context::of_process() {
+        Ok(context) => answer(args.verb, &context, out, err).await,
+        Err(failure) => Err(failure),
+    };
+    finish(result, err)
+}
+
+async fn answer(
+    verb: Verb,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let waiting = waiting(&context.state_dir, err).await?;
+    match verb {
+        Verb::List { json: true } => {
+            let items: Vec<&Item> = waiting.iter().map(|(_, item)| item).collect();
+            json(out, &items)?;
+        }
+        Verb::List { json: false } if waiting.is_empty() => {
+            writeln!(err, "nothing waits for an answer")?;
+        }
+        Verb::List { json: false } => list(&waiting, context, out)?,
+        Verb::Show { id, json: as_json } => {
+            let (_, item) = find(&waiting, &id)?;
+            if as_json {
+                json(out, item)?;
+            } else {
+                show(item, context, out)?;
+            }
+        }
+        Verb::Approve { id, session, always, any_arguments, once: _ } => {
+            let (path, item) = find(&waiting, &id)?;
+            let scope = match (session, always) {
+                (_, true) => ApprovalScope::Always,
+                (true, _) => ApprovalScope::Session,
+                _ => ApprovalScope::Once,
+            };
+            // First what lasts: an answer without it would look as if it did.
+            let line = always.then(|| remember(item, any_arguments)).transpose()?;
+            decide(path, item, true, scope).await?;
+            writeln!(
+                out,
+                "approved: '{}' of server '{}'",
+                escape::line(&item.name),
+                escape::line(&item.server)
+            )?;
+            if let Some((file, line)) = line {
+                writeln!(out, "written to {}: {line}", file.display())?;
+            }
+        }
+        Verb::Deny { id } => {
+            let (path, item) = find(&waiting, &id)?;
+            decide(path, item, false, ApprovalScope::Session).await?;
+            writeln!(
+                out,
+                "denied: '{}' of server '{}'",
+                escape::line(&item.name),
+                escape::line(&item.server)
+            )?;
+        }
+    }
+    Ok(OK)
+}
+
+/// Every question of every session, with the session's socket.
+async fn waiting(state: &Path, err: &mut dyn Write) -> Result<Vec<(PathBuf, Item)>, Failure> {
+    let mut found = Vec::new();
+    for path in approvals::sockets(state) {
+        match approvals::ask(&path, &Asking::List).await {
+            None => {}
+            Some(Ok(Said::Waiting(items))) => {
+                found.extend(items.into_iter().map(|item| (path.clone(), item)));
+            }
+            Some(Ok(Said::Refused(why))) => return Err(Failure::Failed(why)),
+            Some(Ok(Said::Answered(_))) => {}
+            // Another session may be fine.
+            Some(Err(error)) => writeln!(err, "a session cannot be asked ({}): {error}", path.display())?,
+        }
+    }
+    Ok(found)
+}
+
+fn find<'w>(waiting: &'w [(PathBuf, Item)], id: &str) -> Result<(&'w Path, &'w Item), Failure> {
+    let found = waiting.iter().find(|(_, item)| item.id == id);
+    found.map(|(path, item)| (path.as_path(), item)).ok_or_else(|| {
+        Failure::No(format!(
+            "no question '{}' waits; `agentsh approvals list` shows what does",
+            escape::line(id)
+        ))
+    })
+}
+
+async fn decide(path: &Path, item: &Item, approve: bool, scope: ApprovalScope) -> Result<(), Failure> {
+    let asking = Asking::Answer { id: item.id.clone(), approve, scope };
+    match approvals::ask(path, &asking).await {
+        Some(Ok(Said::Answered(true))) => Ok(()),
+        Some(Ok(Said::Refused(why))) => Err(Failure::Failed(why)),
+        Some(Err(error)) => Err(Failure::Failed(format!("the session cannot be asked: {error}"))),
+        Some(Ok(_)) | None => Err(Failure::No(format!("'{}' does not wait any more", item.id))),
+    }
+}
+
+fn list(waiting: &[(PathBuf, Item)], context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    let now = context.now.as_second();
+    let rows = waiting.iter().map(|(_, item)| {
+        let left = i64::try_from(item.expires_at).unwrap_or(i64::MAX).saturating_sub(now).max(0);
+        let what = format!("{}/{}", item.server, item.name);
+        vec![item.id.clone(), what, item.why.clone(), format!("{left} s"), item.rule.clone()]
+    });
+    table(out, context, &["id", "call", "why", "left", "rule"], rows.collect())?;
+    Ok(())
+}
+
+fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    let left =
+        i64::try_from(item.expires_at).unwrap_or(i64::MAX).saturating_sub(context.now.as_second()).max(0);
+    for (name, value) in [
+        ("id", item.id.as_str()),
+        ("session", &item.session),
+        ("server", &item.server),
+        ("call", &item.name),
+        ("why", &item.why),
+        ("rule", &item.rule),
+        ("interface", item.interface.as_deref().unwrap_or("never listed")),
+        ("arguments", &item.arguments_hash),
+    ] {
+        writeln!(out, "{name:<10} {}", escape::line(value))?;
+    }
+    for line in item.arguments.lines() {
+        writeln!(out, "           {}", escape::line(line))?;
+    }
+    writeln!(out, "{:<10} {left} s", "left")?;
+    Ok(())
+}
+
+const HEAD: &str = "# What was approved for good, by `agentsh approvals approve --always`. Take a line out to be asked again.
+sandbox:
+  mcp:
+    approved:
+";
+
+/// Adds the narrowest line that answers this question, and gives it.
+fn remember(item: &Item, any_arguments: bool) -> Result<(PathBuf, String), Failure> {
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot write it down: {error}"));
+    let place = super::policy::Surroundings::here().map_err(failed)?;
+    let directory = place.config_home.join("agentsh");
+    let file = directory.join(APPROVED_FILE);
+    // JSON is YAML, and quotes what has to be quoted.
+    let text = |text: &str| serde_json::Value::String(text.to_owned()).to_string();
+    let mut entry = format!("server: {}, tool: {}", text(&item.server), text(&item.name));
+    if !any_arguments {
+        entry.push_str(&format!(", arguments: {}", text(&item.arguments_hash)));
+    }
+    if let Some(interface) = &item.interface {
+        entry.push_str(&format!(", interface: {}", text(interface)));
+    }
+    let line = format!("- {{{entry}}}");
+    let before = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => HEAD.to_owned(),
+        Err(error) => return Err(failed(error)),
+    };
+    let end = if before.ends_with('\n') { "" } else { "\n" };
+    let after = format!("{before}{end}      {line}\n");
+    // Somebody may have written something else into it: then nothing is approved.
+    policy::parse(&file.display().to_string(), &after).map_err(|error| Failure::Failed(error.render()))?;
+    std::fs::create_dir_all(&directory).map_err(failed)?;
+    // Never half a policy: beside it, then in its place.
+    let beside = directory.join(format!(".{APPROVED_FILE}.{}", std::process::id()));
+    std::fs::write(&beside, after).and_then(|()| std::fs::rename(&beside, &file)).map_err(failed)?;
+    Ok((file, line))
+}

@@ -1,0 +1,311 @@
+//! Questions that a person has to answer: what waits, what was answered, and for how long an answer holds. They are asked
+//! outside: by `agentsh approvals` over a socket of the session that no sandbox reaches.
+
+mod socket;
+mod tell;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::io::IsTerminal;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::guard::interface;
+use crate::guard::{Outcome, Reason, Verdict};
+use crate::json::Json;
+use crate::mcp::{Approve, ToApprove};
+use crate::store::words::{ApprovalScope, ApprovalWord};
+use crate::store::{Event, redact};
+use crate::types::{RuleRef, ServerId};
+
+use super::Session;
+use super::content::since_1970;
+
+pub use socket::{Asking, Said, ask, sockets};
+
+/// Questions that wait at once; more are refused.
+const MOST_OPEN: usize = 64;
+/// Answers that are remembered for the session.
+const MOST_REMEMBERED: usize = 10_000;
+/// Bytes of arguments that a person is shown.
+const MOST_SHOWN: usize = 16 << 10;
+
+/// What an answer is bound to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    server: ServerId,
+    name: String,
+    arguments: String,
+    interface: Option<String>,
+}
+
+/// A question as a person sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Item {
+    /// Unique among all sessions of this machine that run.
+    pub id: String,
+    pub session: String,
+    pub server: String,
+    /// The tool's name, or a method.
+    pub name: String,
+    /// With secrets taken out, and cut to a bounded length.
+    pub arguments: String,
+    /// `sha256:` of the canonical arguments, as they were sent.
+    pub arguments_hash: String,
+    /// Hash of the tool's definition.
+    pub interface: Option<String>,
+    /// Which rule asks, as `file:line (key)`.
+    pub rule: String,
+    pub why: String,
+    /// Seconds since 1970.
+    pub asked_at: u64,
+    pub expires_at: u64,
+}
+
+struct Open {
+    item: Item,
+    answer: oneshot::Sender<(bool, ApprovalScope, String)>,
+}
+
+#[derive(Default)]
+struct State {
+    asked: u64,
+    open: BTreeMap<String, Open>,
+    granted: BTreeSet<Key>,
+    denied: BTreeSet<Key>,
+    /// There once somebody was asked.
+    door: Option<socket::Door>,
+}
+
+/// All questions of one session.
+#[derive(Clone)]
+pub struct Approvals(Rc<Inner>);
+
+struct Inner {
+    session: Rc<Session>,
+    state: RefCell<State>,
+}
+
+impl std::fmt::Debug for Approvals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Approvals")
+    }
+}
+
+impl Approvals {
+    #[must_use]
+    pub fn new(session: Rc<Session>) -> Self {
+        Self(Rc::new(Inner { session, state: RefCell::default() }))
+    }
+
+    /// What waits, the oldest first.
+    fn items(&self) -> Vec<Item> {
+        let mut items: Vec<Item> =
+            self.0.state.borrow().open.values().map(|open| open.item.clone()).collect();
+        items.sort_by_key(|item| item.asked_at);
+        items
+    }
+
+    /// Answers one question, once. False: there is none of that id any more.
+    fn answer(&self, id: &str, is_yes: bool, scope: ApprovalScope, by: String) -> bool {
+        let open = self.0.state.borrow_mut().open.remove(id);
+        open.is_some_and(|open| open.answer.send((is_yes, scope, by)).is_ok())
+    }
+
+    /// What is known without asking.
+    fn known(&self, key: &Key) -> Option<Verdict> {
+        let approvals = &self.0.session.policy.mcp.approvals;
+        let entry = approvals.approved.iter().find(|entry| {
+            let approved = &entry.value;
+            let same = |wanted: &Option<String>, found: Option<&String>| {
+                wanted.is_none() || wanted.as_ref() == found
+            };
+            approved.server == key.server.0
+                && approved.tool == key.name
+                && same(&approved.arguments, Some(&key.arguments))
+                && same(&approved.interface, key.interface.as_ref())
+        });
+        if let Some(entry) = entry {
+            return Some(Verdict::new(Outcome::Allow, Reason::Approved, entry.rule.clone()));
+        }
+        let state = self.0.state.borrow();
+        let rule = || RuleRef::default_rule("approvals");
+        if state.denied.contains(key) {
+            return Some(Verdict::new(Outcome::Block, Reason::ApprovalDenied, rule()));
+        }
+        state.granted.contains(key).then(|| Verdict::new(Outcome::Allow, Reason::Approved, rule()))
+    }
+
+    fn can_ask(&self) -> bool {
+        self.0.session.policy.mcp.approvals.waits_headless()
+            || std::io::stderr().is_terminal()
+            || std::io::stdin().is_terminal()
+    }
+
+    /// Puts a question where a person finds it. None: nobody can be asked.
+    fn put(
+        &self,
+        item: impl FnOnce(String) -> Item,
+    ) -> Option<(Item, oneshot::Receiver<(bool, ApprovalScope, String)>)> {
+        let mut state = self.0.state.borrow_mut();
+        if !self.can_ask() || state.open.len() >= MOST_OPEN {
+            return None;
+        }
+        if state.door.is_none() {
+            match socket::Door::open(self) {
+                Ok(door) => state.door = Some(door),
+                Err(error) => {
+                    drop(state);
+                    self.0.session.note(&format!("nobody can be asked: cannot make the socket: {error}"));
+                    return None;
+                }
+            }
+        }
+        state.asked += 1;
+        let session = self.0.session.id.0.simple().to_string();
+        let short = session.get(session.len().saturating_sub(4)..).unwrap_or_default();
+        let item = item(format!("{short}-{}", state.asked));
+        let (answer, heard) = oneshot::channel();
+        state.open.insert(item.id.clone(), Open { item: item.clone(), answer });
+        Some((item, heard))
+    }
+
+    fn decided(
+        &self,
+        item: &Item,
+        word: ApprovalWord,
+        scope: Option<ApprovalScope>,
+        by: &str,
+        since: Instant,
+    ) {
+        self.0.session.journal.record(Event::ApprovalDecided {
+            approval: item.id.clone(),
+            server_id: ServerId(item.server.clone()),
+            name: item.name.clone(),
+            word,
+            scope,
+            by: by.to_owned(),
+            after_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        });
+    }
+
+    async fn wait(
+        self,
+        key: Key,
+        item: Item,
+        heard: oneshot::Receiver<(bool, ApprovalScope, String)>,
+        rule: RuleRef,
+    ) -> Verdict {
+        let mut waiting = Waiting { approvals: &self, item: &item, since: Instant::now(), is_over: false };
+        let patience = self.0.session.policy.mcp.approvals.wait();
+        let answer = tokio::time::timeout(patience, heard).await;
+        waiting.is_over = true;
+        let since = waiting.since;
+        drop(waiting);
+        let Ok(Ok((is_yes, scope, by))) = answer else {
+            self.0.state.borrow_mut().open.remove(&item.id);
+            self.decided(&item, ApprovalWord::TimedOut, None, "", since);
+            return Verdict::new(Outcome::Block, Reason::ApprovalTimedOut, rule);
+        };
+        let mut state = self.0.state.borrow_mut();
+        let remembered = if is_yes { &mut state.granted } else { &mut state.denied };
+        // A refusal stays one for the session; a yes only when that was said.
+        if (!is_yes || scope != ApprovalScope::Once) && remembered.len() < MOST_REMEMBERED {
+            remembered.insert(key);
+        }
+        drop(state);
+        let word = if is_yes { ApprovalWord::Approved } else { ApprovalWord::Denied };
+        self.decided(&item, word, is_yes.then_some(scope), &by, since);
+        match is_yes {
+            true => Verdict::new(Outcome::Allow, Reason::Approved, rule),
+            false => Verdict::new(Outcome::Block, Reason::ApprovalDenied, rule),
+        }
+    }
+}
+
+/// A question whose caller goes away is taken back.
+struct Waiting<'a> {
+    approvals: &'a Approvals,
+    item: &'a Item,
+    since: Instant,
+    is_over: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.approvals.0.state.borrow_mut().open.remove(&self.item.id);
+            self.approvals.decided(self.item, ApprovalWord::Withdrawn, None, "", self.since);
+        }
+    }
+}
+
+impl Approve for Approvals {
+    fn ask(&self, call: &ToApprove<'_>) -> Pin<Box<dyn Future<Output = Verdict>>> {
+        let key = Key {
+            server: call.server.clone(),
+            name: call.name.to_owned(),
+            arguments: interface::hash(call.arguments),
+            interface: call.interface.map(str::to_owned),
+        };
+        let rule = call.decision.verdict.rule.clone();
+        let at_once =
+            |verdict: Verdict| Box::pin(std::future::ready(verdict)) as Pin<Box<dyn Future<Output = _>>>;
+        if let Some(known) = self.known(&key) {
+            return at_once(known);
+        }
+        let patience = self.0.session.policy.mcp.approvals.wait();
+        let now = since_1970();
+        let put = self.put(|id| Item {
+            id,
+            session: self.0.session.id.to_string(),
+            server: key.server.0.clone(),
+            name: key.name.clone(),
+            arguments: shown(call.arguments),
+            arguments_hash: key.arguments.clone(),
+            interface: key.interface.clone(),
+            rule: rule.to_string(),
+            why: call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default(),
+            asked_at: now.as_secs(),
+            expires_at: (now + patience).as_secs(),
+        });
+        let Some((item, heard)) = put else {
+            return at_once(Verdict::new(Outcome::Block, Reason::NobodyToAsk, rule));
+        };
+        self.0.session.journal.record(Event::ApprovalRequested {
+            approval: item.id.clone(),
+            server_id: key.server.clone(),
+            name: key.name.clone(),
+            arguments_hash: key.arguments.clone(),
+            interface: key.interface.clone(),
+            rule: rule.clone(),
+            why: item.why.clone(),
+        });
+        tell::tell(&self.0.session, &item);
+        Box::pin(self.clone().wait(key, item, heard, rule))
+    }
+}
+
+/// What a person may see of arguments.
+fn shown(arguments: &Json<'_>) -> String {
+    let value: Value = redact::redact(&arguments.to_value());
+    let mut text = serde_json::to_string_pretty(&value).unwrap_or_default();
+    if text.len() > MOST_SHOWN {
+        let mut end = MOST_SHOWN;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str(" …");
+    }
+    text
+}
+
+/// How long a session waits for a line on its socket.
+const PATIENCE: Duration = Duration::from_secs(5);

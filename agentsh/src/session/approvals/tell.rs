@@ -1,0 +1,49 @@
+//! How a person hears that something waits.
+
+use std::io::{IsTerminal, Write};
+use std::process::Stdio;
+
+use crate::store::escape;
+
+use super::super::Session;
+use super::Item;
+
+/// Tells the user at once, whatever draws on the terminal.
+pub fn tell(session: &Session, item: &Item) {
+    let what = format!(
+        "'{}' of server '{}' waits for your answer{}",
+        escape::line(&item.name),
+        escape::line(&item.server),
+        if item.why.is_empty() { String::new() } else { format!(": {}", escape::line(&item.why)) }
+    );
+    let how = format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id);
+    if session.draws_on_terminal() {
+        // The agent draws here: no text, but what terminals show beside it (OSC 9), and the bell.
+        let notice: String =
+            format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
+        let mut terminal = std::io::stderr();
+        if terminal.is_terminal() {
+            // A closed terminal is nobody's fault here.
+            let _ = terminal.write_all(format!("\x1b]9;{notice}\x07\x07").as_bytes());
+        }
+        session.note(&format!("{what} ({how})"));
+    } else {
+        session.announce(&what);
+        session.announce(&format!("  {how}"));
+    }
+    notify(session, &what, &how);
+}
+
+/// A notification of the desktop, where there is one.
+fn notify(session: &Session, what: &str, how: &str) {
+    if !session.context.env.contains_key("DBUS_SESSION_BUS_ADDRESS") {
+        return;
+    }
+    let mut command = std::process::Command::new("notify-send");
+    command.args(["--app-name=agentsh", "--urgency=critical", "--"]).arg(format!("agentsh: {what}")).arg(how);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Without the program there is no notification, and the question stands all the same.
+    if let Ok(mut child) = command.spawn() {
+        tokio::task::spawn_blocking(move || child.wait());
+    }
+}

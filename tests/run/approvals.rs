@@ -1,0 +1,134 @@
+//! What a person answers while a call waits: `agentsh approvals`.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::{Mode, Outcome, Place, within};
+
+const POLICY: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s, headless: wait}\n    rules:\n      \
+    - {name: sums, tool: add, when: [{path: /b, equals: \"40\"}], action: ask, reason: sums of forty are delicate}\n      \
+    - {name: words, tool: echo, when: [{path: /text, matches: \"(?i)forbidden\"}], action: block}\n";
+
+/// A shell as the agent, with the server `fixture`; it runs on.
+fn agent(place: &Place, script: &str) -> Child {
+    let servers =
+        json!({"mcpServers": {"fixture": {"command": place.program("fixture_server"), "args": []}}});
+    place.write(place.home.join(".claude.json"), servers.to_string());
+    let script = format!("#!/bin/sh\ncall() {{ /run/agentsh/agentsh call \"$@\"; }}\n{script}\n");
+    let claude = place.script(place.project.join("bin/claude"), &script);
+    let mut command = place.agentsh(&["run", "--"]);
+    command.arg(claude).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn ended(child: Child) -> (String, String) {
+    let output = child.wait_with_output().unwrap();
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+fn waiting(place: &Place) -> Vec<Value> {
+    let outcome = Outcome::of(&mut place.agentsh(&["approvals", "list", "--json"])).expect_code(0);
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+/// The one question that waits, as soon as it does.
+fn question(place: &Place) -> Value {
+    assert!(within(Duration::from_secs(30), || waiting(place).len() == 1), "{:?}", waiting(place));
+    waiting(place).remove(0)
+}
+
+fn say(place: &Place, words: &[&str]) -> Outcome {
+    Outcome::of(place.agentsh(&["approvals"]).args(words))
+}
+
+#[test]
+fn a_call_waits_and_goes_on_or_not_as_a_person_says() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.user_policy(POLICY);
+        let script = "call fixture add '{\"a\": 2, \"b\": 40}'; echo \"first $?\"\n\
+            call fixture add '{\"b\": 40, \"a\": 2}'; echo \"second $?\"\n\
+            call fixture add '{\"b\":40,\"a\": 2}'; echo \"third $?\"\n\
+            call fixture add '{\"b\": 41, \"a\": 2}'; echo \"other $?\"\n\
+            call fixture echo '{\"text\": \"a FORBIDDEN word\"}'; echo \"blocked $?\"\n\
+            ls -a ~/.local/state/agentsh 2>&1; ls ~/.local/state/agentsh/approvals 2>&1";
+        let child = agent(&place, script);
+        let first = question(&place);
+        assert_eq!(first["name"], "add", "{mode:?} {first}");
+        assert_eq!(first["why"], "sums of forty are delicate");
+        assert!(first["rule"].as_str().unwrap().contains("policy.yaml:6"), "{first}");
+        let id = first["id"].as_str().unwrap();
+        let shown = say(&place, &["show", id]).expect_code(0);
+        assert!(shown.stdout.contains("\"b\": 40"), "{shown}");
+        say(&place, &["approve", "nobody-1"]).expect_code(1);
+        say(&place, &["approve", id]).expect_code(0);
+        say(&place, &["approve", id]).expect_code(1);
+        // That was for once: the same call waits again, and a no holds for it from then on.
+        let second = question(&place);
+        assert_eq!(second["arguments_hash"], first["arguments_hash"]);
+        say(&place, &["deny", second["id"].as_str().unwrap()]).expect_code(0);
+        let (out, err) = ended(child);
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines[0..2], ["42", "first 0"], "{out}\n{err}");
+        assert!(out.contains("second 1\nthird 1\n43\nother 0\nblocked 1\n"), "{out}\n{err}");
+        assert!(err.contains("the user said no"), "{err}");
+        assert!(err.contains("'add' of server 'fixture' waits for your answer"), "{err}");
+        assert!(!out.contains("journal") && !out.contains(first["session"].as_str().unwrap()), "{out}");
+        let words: Vec<Value> =
+            place.events("approval_decided").iter().map(|event| event["word"].clone()).collect();
+        assert_eq!(words, [json!("approved"), json!("denied")]);
+        assert_eq!(place.events("approval_requested").len(), 2);
+        let calls = place.listed(&["mcp", "calls", "--json"]);
+        let blocked = calls.iter().filter(|call| call["action"] == "block").count();
+        assert_eq!((calls.len(), blocked), (5, 3), "{calls:?}");
+    }
+}
+
+#[test]
+fn a_yes_holds_for_the_session_or_for_good_as_it_was_said() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(POLICY);
+    let twice = "for i in 1 2; do call fixture add '{\"a\": 1, \"b\": 40}'; done";
+    let child = agent(&place, twice);
+    let id = question(&place)["id"].as_str().unwrap().to_owned();
+    say(&place, &["approve", &id, "--session"]).expect_code(0);
+    assert_eq!(ended(child).0, "41\n41\n");
+    let child = agent(&place, twice);
+    let id = question(&place)["id"].as_str().unwrap().to_owned();
+    let said = say(&place, &["approve", &id, "--always"]).expect_code(0);
+    assert!(
+        said.stdout.contains("approved.yaml: - {server: \"fixture\", tool: \"add\", arguments: "),
+        "{said}"
+    );
+    assert_eq!(ended(child).0, "41\n41\n");
+    // Nobody is asked any more about this, and about nothing else than this.
+    let child = agent(&place, &format!("{twice}\ncall fixture add '{{\"a\": 2, \"b\": 40}}'"));
+    let other = question(&place);
+    say(&place, &["deny", other["id"].as_str().unwrap()]).expect_code(0);
+    assert_eq!(ended(child).0, "41\n41\n");
+    let show = Outcome::of(&mut place.agentsh(&["policy", "show"])).expect_code(0);
+    assert!(
+        show.stdout.contains("sandbox.mcp.approved") && show.stdout.contains("approved.yaml:5"),
+        "{show}"
+    );
+}
+
+#[test]
+fn without_a_person_a_question_is_a_refusal_that_says_so() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(&POLICY.replace(", headless: wait", ""));
+    let (out, err) = ended(agent(&place, "call fixture add '{\"a\": 2, \"b\": 40}'; echo $?"));
+    assert_eq!(out, "1\n", "{err}");
+    assert!(err.contains("no terminal") && err.contains("policy.yaml:6"), "{err}");
+    place.user_policy(&POLICY.replace("60s", "1s"));
+    let (out, err) = ended(agent(&place, "call fixture add '{\"a\": 2, \"b\": 40}'; echo $?"));
+    assert_eq!(out, "1\n", "{err}");
+    assert!(err.contains("nobody answered in time"), "{err}");
+    assert_eq!(place.events("approval_decided").last().unwrap()["word"], "timed-out");
+    let empty = say(&place, &["list"]).expect_code(0);
+    assert!(empty.stderr.contains("nothing waits"), "{empty}");
+}
