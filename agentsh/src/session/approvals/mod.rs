@@ -68,9 +68,12 @@ pub struct Item {
     pub expires_at: u64,
 }
 
+/// Yes or no, for how long, and by whom.
+type Answer = (bool, ApprovalScope, String);
+
 struct Open {
     item: Item,
-    answer: oneshot::Sender<(bool, ApprovalScope, String)>,
+    answer: oneshot::Sender<Answer>,
 }
 
 #[derive(Default)]
@@ -149,10 +152,7 @@ impl Approvals {
     }
 
     /// Puts a question where a person finds it. None: nobody can be asked.
-    fn put(
-        &self,
-        item: impl FnOnce(String) -> Item,
-    ) -> Option<(Item, oneshot::Receiver<(bool, ApprovalScope, String)>)> {
+    fn put(&self, item: impl FnOnce(String) -> Item) -> Option<(Item, oneshot::Receiver<Answer>)> {
         let mut state = self.0.state.borrow_mut();
         if !self.can_ask() || state.open.len() >= MOST_OPEN {
             return None;
@@ -195,13 +195,7 @@ impl Approvals {
         });
     }
 
-    async fn wait(
-        self,
-        key: Key,
-        item: Item,
-        heard: oneshot::Receiver<(bool, ApprovalScope, String)>,
-        rule: RuleRef,
-    ) -> Verdict {
+    async fn wait(self, key: Key, item: Item, heard: oneshot::Receiver<Answer>, rule: RuleRef) -> Verdict {
         let mut waiting = Waiting { approvals: &self, item: &item, since: Instant::now(), is_over: false };
         let patience = self.0.session.policy.mcp.approvals.wait();
         let answer = tokio::time::timeout(patience, heard).await;

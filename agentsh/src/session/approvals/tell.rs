@@ -39,6 +39,7 @@ fn notify(session: &Session, what: &str, how: &str) {
     if !session.context.env.contains_key("DBUS_SESSION_BUS_ADDRESS") {
         return;
     }
+    #[expect(clippy::disallowed_methods, reason = "the user's own program, on the user's own desktop")]
     let mut command = std::process::Command::new("notify-send");
     command.args(["--app-name=agentsh", "--urgency=critical", "--"]).arg(format!("agentsh: {what}")).arg(how);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
