@@ -1,4 +1,4 @@
-//! `agentsh mcp pins`: which programs are trusted, what changed in one that was refused, and accepting it.
+//! `agentsh mcp pins`: which programs and which offers of servers are trusted, what changed, and accepting it.
 
 use std::io::Write;
 
@@ -6,10 +6,11 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 mod difference;
+mod offered;
 
 use self::difference::Difference;
 use super::output::{Context, Failure, OK, finish, json, named, table};
-use crate::store::{Candidate, Pin, PinStore, TrustedBy, escape};
+use crate::store::{Candidate, Pin, PinStore, TrustedBy, WhichInterface, escape};
 use crate::types::ServerId;
 
 #[derive(Clone, Debug, Args)]
@@ -20,9 +21,9 @@ pub struct PinsArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum PinsVerb {
-    /// List the pinned programs of servers
+    /// List the pinned programs of servers; with --offered, their tools, prompts, resources and instructions
     List(Which),
-    /// Accept the program of a server that was refused because it changed
+    /// Accept the program of a server, or what it offers, that was refused because it changed
     Trust {
         #[command(flatten)]
         which: Which,
@@ -30,7 +31,7 @@ pub enum PinsVerb {
         #[arg(long, value_name = "DIGEST")]
         hash: Option<String>,
     },
-    /// Show what changed in the program of a server that was refused
+    /// Show what changed in the program of a server, or in what it offers
     Diff(Which),
     /// Forget pins, so that the next start pins anew
     Reset {
@@ -50,9 +51,12 @@ pub struct Which {
     /// Only as configured by this project; empty for the user's own configuration
     #[arg(long, value_name = "PROJECT")]
     pub scope: Option<String>,
-    /// Reserved for pins of tool definitions: refused until there are any.
-    #[arg(long, value_name = "TOOL", hide = true)]
+    /// Only what the server offers under this name (a tool, a prompt, a resource), and not its program
+    #[arg(long, value_name = "NAME", conflicts_with = "offered")]
     pub tool: Option<String>,
+    /// Only what servers offer, and not their programs
+    #[arg(long)]
+    pub offered: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -91,13 +95,10 @@ async fn answer(
     | PinsVerb::Trust { which, .. }
     | PinsVerb::Diff(which)
     | PinsVerb::Reset { which, .. }) = verb;
-    if which.tool.is_some() {
-        let text = "--tool: pins of tool definitions are not built yet; without it, this is about programs";
-        return Err(Failure::Usage(text.to_owned()));
-    }
     let store = PinStore::new(&context.state_dir);
     which.known(&store).await?;
     match verb {
+        PinsVerb::List(_) if which.is_offered() => offered::list(&store, which, context, out, err).await?,
         PinsVerb::List(_) => list(&store, which, context, out, err).await?,
         PinsVerb::Trust { hash, .. } => trust(&store, which, hash.as_deref(), out).await?,
         PinsVerb::Diff(_) => diff(&store, which, out).await?,
@@ -174,6 +175,10 @@ async fn trust(
 ) -> Result<(), Failure> {
     let server = which.server.as_ref().ok_or_else(|| Failure::Usage("trust needs --server ID".to_owned()))?;
     let found = candidates(store, which).await?;
+    // A digest names a program.
+    if hash.is_none() && offered::trust(store, which, found.is_empty(), out).await? && found.is_empty() {
+        return Ok(());
+    }
     let scope = match found.as_slice() {
         [only] => only.state.scope.clone(),
         [] => which.scope.clone().unwrap_or_default(),
@@ -194,17 +199,23 @@ async fn trust(
 
 async fn diff(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<(), Failure> {
     let mut differences = Vec::new();
+    let changed = offered::Change::all(store, which).await?;
     for candidate in candidates(store, which).await? {
         differences.push(Difference::of(store, candidate).await?);
     }
     if which.json {
-        return json(out, &differences);
+        let values = differences.iter().map(serde_json::to_value).chain(changed.iter().map(serde_json::to_value));
+        let values = values.collect::<Result<Vec<_>, _>>().map_err(std::io::Error::other)?;
+        return json(out, &values);
     }
-    if differences.is_empty() {
+    if differences.is_empty() && changed.is_empty() {
         writeln!(out, "no difference: nothing was refused")?;
     }
     for difference in &differences {
         difference.print(out)?;
+    }
+    for change in &changed {
+        change.print(out)?;
     }
     Ok(())
 }
@@ -217,7 +228,11 @@ async fn reset(store: &PinStore, which: &Which, all: bool, out: &mut dyn Write) 
         return Err(Failure::Usage("reset takes --server ID or --all, not both".to_owned()));
     }
     let server = which.server.clone().map(ServerId);
-    let removed = store.reset(server.as_ref(), which.scope.as_deref()).await?;
+    let offered = store.reset_interfaces(which.interface()).await?;
+    let removed = match which.is_offered() {
+        true => offered,
+        false => store.reset(server.as_ref(), which.scope.as_deref()).await?,
+    };
     if which.json {
         return json(out, &serde_json::json!({"removed": removed}));
     }
@@ -226,6 +241,9 @@ async fn reset(store: &PinStore, which: &Which, all: bool, out: &mut dyn Write) 
 }
 
 async fn candidates(store: &PinStore, which: &Which) -> Result<Vec<Candidate>, Failure> {
+    if which.is_offered() {
+        return Ok(Vec::new());
+    }
     let mut found = store.candidates(None).await?;
     found.retain(|candidate| which.names(&candidate.state.server_id, &candidate.state.scope));
     Ok(found)
@@ -238,6 +256,8 @@ impl Which {
         let Some(server) = &self.server else { return Ok(()) };
         let mut ids: Vec<String> = store.list().await?.into_iter().map(|pin| pin.state.server_id.0).collect();
         ids.extend(store.candidates(None).await?.into_iter().map(|one| one.state.server_id.0));
+        let (pins, changed) = store.interfaces(self.interface()).await?;
+        ids.extend(pins.into_iter().chain(changed).map(|pin| pin.server_id.0));
         if ids.contains(server) {
             return Ok(());
         }
@@ -245,6 +265,15 @@ impl Which {
         ids.dedup();
         let text = format!("no server '{server}' has a pin or was refused; there {}", named(&ids));
         Err(Failure::No(text))
+    }
+
+    /// Only what servers offer is meant.
+    fn is_offered(&self) -> bool {
+        self.offered || self.tool.is_some()
+    }
+
+    fn interface(&self) -> WhichInterface {
+        WhichInterface { server: self.server.clone(), scope: self.scope.clone(), name: self.tool.clone() }
     }
 
     fn names(&self, server: &ServerId, scope: &str) -> bool {
@@ -362,12 +391,9 @@ mod tests {
     #[tokio::test]
     async fn incomplete_and_unbuilt_questions_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let tool = Which { tool: Some("read".to_owned()), ..fs() };
         for verb in [
             PinsVerb::Trust { which: Which::default(), hash: None },
             PinsVerb::Reset { which: Which::default(), all: false },
-            PinsVerb::List(tool.clone()),
-            PinsVerb::Diff(tool),
         ] {
             let (status, text) = ask(verb, dir.path()).await;
             assert!(status == 2 && text.starts_with("error: "), "{text}");

@@ -54,6 +54,7 @@ impl Bridges {
     #[must_use]
     pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
         let mut guard = Guard::new(&session.policy.mcp);
+        guard.add(session.interfaces.clone());
         guard.add(ContentScan::new(&session.policy.mcp.content));
         let guard = Rc::new(RefCell::new(guard));
         let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
@@ -222,6 +223,8 @@ impl Bridges {
         options.request_timeout = policy.request_timeout_s.map(Duration::from_secs);
         options.redact = |arguments| redact::redact(&arguments.to_value());
         options.epoch = self.epoch;
+        let (interfaces, server) = (self.session.interfaces.clone(), options.server.clone());
+        options.known = mcp::KnownTools(Rc::new(move |tool| interfaces.hash_of(&server, tool)));
         options.audit.clone_from(&self.audit);
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn mcp::Approve>);
         let session = Rc::clone(&self.session);

@@ -16,6 +16,7 @@ pub mod grants;
 pub mod guarded_terminal;
 mod installed;
 mod interface;
+pub mod interface_pins;
 pub mod launch;
 pub mod mcp_run;
 pub mod model;
@@ -81,6 +82,8 @@ pub struct Session {
     pub policy: Policy,
     pub journal: Journal,
     pub pins: Arc<PinStore>,
+    /// What servers offered when they were trusted.
+    pub interfaces: interface_pins::InterfacePins,
     pub allow_degraded: bool,
     /// Which backend polices connections, as asked.
     pub backend: network::Backend,
@@ -166,6 +169,7 @@ impl Session {
         let session = Self {
             id,
             pins,
+            interfaces: interface_pins::InterfacePins::new(&policy.mcp.pinning),
             context,
             policy,
             journal,
@@ -313,6 +317,9 @@ impl Session {
     pub async fn close(&self, exit_code: u8) -> Result<(), StoreError> {
         self.sentinel.take();
         self.network.close().await;
+        if let Err(error) = self.interfaces.flush(&self.pins).await {
+            self.note(&format!("what servers offered is not remembered: {error}"));
+        }
         let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.journal.record(Event::SessionEnded { exit_code, duration_ms });
         self.clean_up(self.network.let_go());

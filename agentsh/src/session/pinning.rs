@@ -428,7 +428,7 @@ impl pin::DigestCache for Cache {
 }
 
 /// A pin of the user's own server holds everywhere; one that came with a project holds in that project.
-fn scope(session: &Session, declaration: &Declaration) -> String {
+pub fn scope(session: &Session, declaration: &Declaration) -> String {
     if declaration.users_word { String::new() } else { session.context.project.display().to_string() }
 }
 

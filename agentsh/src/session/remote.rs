@@ -97,8 +97,15 @@ impl Upstream for Remote {
     type Stdout = DuplexStream;
 
     async fn start(&mut self) -> Result<Running<DuplexStream, DuplexStream>, StartError> {
-        let Declaration { id, url, place, .. } = &self.declaration;
-        let begun = self.settings().and_then(|settings| {
+        let Declaration { id, url, place, users_word, .. } = &self.declaration;
+        let scope = match users_word {
+            true => String::new(),
+            false => self.session.context.project.display().to_string(),
+        };
+        let origin = Url::parse(url).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
+        let pins = self.session.interfaces.expect(&self.session.pins, id, &scope, &origin).await;
+        let begun = pins.map_err(|error| error.to_string());
+        let begun = begun.and_then(|()| self.settings()).and_then(|settings| {
             connect(&settings).map_err(|why| format!("{}: {why}; {}", shown(url), settings.remedy))
         });
         begun.map_err(|why| {

@@ -128,6 +128,12 @@ impl Server {
         let session = Rc::clone(&self.session);
         let id = &self.declaration.id;
         let Pinned { resolved, files, descriptors } = self.pinned().await?;
+        let scope = pinning::scope(&session, &self.declaration);
+        session
+            .interfaces
+            .expect(&session.pins, id, &scope, &resolved.digest)
+            .await
+            .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
         let given = profiles::apply(&session, &self.declaration, &resolved)?;
         self.process = given.process;
         let context =

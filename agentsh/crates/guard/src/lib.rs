@@ -19,6 +19,6 @@ pub mod verdict;
 
 mod guard;
 
-pub use decision::{Check, Decision, Finding, Matter, Refusal, Report, Rewrite, Severity, Subject};
+pub use decision::{Check, Decision, Finding, Matter, Offer, Refusal, Report, Rewrite, Severity, Subject};
 pub use guard::Guard;
 pub use verdict::{Outcome, Reason, Verdict};

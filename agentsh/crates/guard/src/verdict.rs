@@ -45,6 +45,12 @@ pub enum Reason {
     ApprovalTimedOut,
     /// There is no person who could answer.
     NobodyToAsk,
+    /// What a server offers is not what was trusted.
+    InterfaceChanged,
+    /// What a server offers was never trusted.
+    InterfaceNotPinned,
+    /// A server that is known offers something more.
+    InterfaceAdded,
     /// Something private was read, and this call leaves.
     PrivateToExternal,
     /// The name of a tool is that of another server's, or looks like it.
@@ -101,6 +107,10 @@ impl Verdict {
             Reason::NobodyToAsk => {
                 "tell the user: this session has no terminal; `approvals: {headless: wait}` in sandbox.mcp lets it wait for \
                  `agentsh approvals`, and an entry in `approved` allows it for good"
+                    .to_owned()
+            }
+            Reason::InterfaceChanged | Reason::InterfaceNotPinned | Reason::InterfaceAdded => {
+                "tell the user, who can look at it with `agentsh mcp pins diff` and accept it with `agentsh mcp pins trust`"
                     .to_owned()
             }
             Reason::PrivateToExternal => "ask the user whether it may go there".to_owned(),
@@ -187,6 +197,9 @@ impl Reason {
             Self::ApprovalDenied => "approval-denied",
             Self::ApprovalTimedOut => "approval-timed-out",
             Self::NobodyToAsk => "nobody-to-ask",
+            Self::InterfaceChanged => "interface-changed",
+            Self::InterfaceNotPinned => "interface-not-pinned",
+            Self::InterfaceAdded => "interface-added",
             Self::PrivateToExternal => "private-to-external",
             Self::ToolShadowed => "tool-shadowed",
             Self::ServerNameSimilar => "server-name-similar",

@@ -2,7 +2,7 @@
 //! the client and collect in an outbox for the server.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub(super) struct Connection<R> {
     pub serial: u64,
     /// Messages of the server that were refused, as far as the user was told of them.
     pub told_faults: u32,
+    /// What is kept from the client, as far as the user was told of it.
+    pub told_hidden: BTreeSet<String>,
 }
 
 /// Where the server is.
@@ -102,6 +104,7 @@ impl<R: Recorder> Connection<R> {
             handshake: Handshake::default(),
             serial: 0,
             told_faults: 0,
+            told_hidden: BTreeSet::new(),
         }
     }
 

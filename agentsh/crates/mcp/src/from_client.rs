@@ -1,6 +1,6 @@
 //! The client's messages, phase by phase: read, classify, identify, authorise, forward.
 
-use crate::guard::{Decision, Matter, Outcome, Reason, Rewrite, Verdict};
+use crate::guard::{Decision, Matter, Offer, Outcome, Reason, Rewrite, Verdict};
 use crate::json::{self, Json};
 use crate::store::words::AuditVerdict;
 use crate::store::{Event, Recorder};
@@ -158,7 +158,11 @@ impl<R: Recorder> Connection<R> {
                 self.handshake = Handshake { params, ..Handshake::default() };
                 Kind::Initialize
             }
+            "server/discover" => Kind::Offers(Offer::Instructions),
             "tools/list" => Kind::ToolsList,
+            "prompts/list" => Kind::Offers(Offer::Prompt),
+            "resources/list" => Kind::Offers(Offer::Resource),
+            "resources/templates/list" => Kind::Offers(Offer::Template),
             "tools/call" => Kind::ToolCall(called_tool(params)),
             _ if BRINGS.contains(&method) => Kind::Content(method.into()),
             _ => Kind::Other,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::guard::{Matter, Rewrite};
+use crate::guard::{Matter, Offer, Rewrite};
 use crate::json::{self, Json};
 use crate::store::{Event, Recorder};
 
@@ -148,7 +148,11 @@ impl<R: Recorder> Connection<R> {
         };
         match kind {
             Kind::ToolsList => self.inspect_tools(&mut tree),
-            Kind::Initialize => self.handshake.agreed = !is_error,
+            Kind::Initialize => {
+                self.handshake.agreed = !is_error;
+                self.inspect_offers(Offer::Instructions, &mut tree);
+            }
+            Kind::Offers(offer) => self.inspect_offers(offer, &mut tree),
             Kind::ToolCall(tool) | Kind::Content(tool) => {
                 let mut decision = self.decide(Matter::Result { tool: &tool, answer: &tree });
                 rewrites = std::mem::take(&mut decision.rewrites);

@@ -38,7 +38,7 @@ mod salvage;
 mod tools_list;
 
 pub use audit::{Approve, Audit, Audited, Question, ToApprove};
-pub use options::{Note, Options};
+pub use options::{KnownTools, Note, Options};
 pub use proxy::{Ended, serve};
 pub use record::{action, severity};
 pub use reply::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};

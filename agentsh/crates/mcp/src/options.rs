@@ -1,6 +1,5 @@
 //! What one connection needs to know besides its streams.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -30,8 +29,8 @@ pub struct Options {
     pub exit_grace: Duration,
     /// Turns a call's arguments into what the event log may show.
     pub redact: fn(&Json<'_>) -> Value,
-    /// Hashes of tools that earlier sessions saw.
-    pub known: BTreeMap<String, String>,
+    /// Hashes of tools that earlier connections saw.
+    pub known: KnownTools,
     /// The moment from which rate limits count: the same one for every connection of a session.
     pub epoch: Instant,
     /// Is asked about every call that everything else lets pass. With one, the connection must be served inside a
@@ -41,6 +40,16 @@ pub struct Options {
     pub approve: Option<Rc<dyn Approve>>,
     /// Tells the user what a server does wrong.
     pub note: Note,
+}
+
+/// Gives the hash that a tool of this server had before this connection.
+#[derive(Clone)]
+pub struct KnownTools(pub Rc<dyn Fn(&str) -> Option<String>>);
+
+impl std::fmt::Debug for KnownTools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KnownTools")
+    }
 }
 
 /// Somebody who is told something, in words and not escaped.
@@ -67,7 +76,7 @@ impl Options {
             request_timeout: None,
             exit_grace: Duration::from_secs(2),
             redact: |_| Value::Null,
-            known: BTreeMap::new(),
+            known: KnownTools(Rc::new(|_| None)),
             epoch: Instant::now(),
             audit: None,
             approve: None,

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use tokio::time::Instant;
 
+use crate::guard::Offer;
+
 use super::jsonrpc::{Id, Key};
 
 /// Requests in flight in one direction.
@@ -18,6 +20,8 @@ const MAX_METHOD: usize = 256;
 pub enum Kind {
     Initialize,
     ToolsList,
+    /// A listing of something else, with the name of the member that lists it.
+    Offers(Offer),
     /// With the name of the tool.
     ToolCall(Box<str>),
     /// Something else that brings content in, with the method.

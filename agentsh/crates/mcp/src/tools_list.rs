@@ -1,7 +1,7 @@
 //! Answers to `tools/list`: what the server offers goes on record, what policy denies disappears.
 
-use crate::guard::{Matter, interface};
-use crate::json::Json;
+use crate::guard::{Decision, Matter, Offer, interface};
+use crate::json::{self, Json};
 use crate::store::words::ToolStatus;
 use crate::store::{Event, Recorder};
 
@@ -16,6 +16,8 @@ const MAX_DESCRIPTION: usize = 1024;
 const SHORT_DESCRIPTION: usize = 128;
 /// Tools of an answer that are recorded one by one although nothing is new about them.
 const MANY: usize = 256;
+/// Hidden entries of one connection that the user hears of.
+const MOST_TOLD: usize = 16;
 
 impl<R: Recorder> Connection<R> {
     /// Records every tool of a `tools/list` answer and takes out those that must not be seen.
@@ -43,11 +45,60 @@ impl<R: Recorder> Connection<R> {
         }
         let decision = self.decide(Matter::Definition { name: &name, hash: &hash, definition: tool });
         self.record_findings(&name, &serde_json::Value::Null, &decision);
+        self.tell_hidden("tool", &name, &decision);
+        !decision.is_block()
+    }
+
+    /// The user hears once of what is kept from the agent because of what it is, and not because a list names it.
+    fn tell_hidden(&mut self, kind: &str, name: &str, decision: &Decision) {
+        let Some(found) = decision.deciding().filter(|_| decision.is_block()) else { return };
+        let name: String = name.chars().take(80).collect();
+        if self.told_hidden.len() < MOST_TOLD && self.told_hidden.insert(format!("{kind} {name}")) {
+            (self.options.note.0)(&format!(
+                "{kind} '{name}' of server '{}' is hidden from the agent: {} ({}); {}",
+                self.options.server,
+                found.what,
+                decision.verdict.rule,
+                decision.verdict.remedy()
+            ));
+        }
+    }
+
+    /// Takes prompts, resources, templates or the instructions out of an answer that must not be seen.
+    pub fn inspect_offers(&mut self, offer: Offer, answer: &mut Json<'_>) {
+        let (list, named) = match offer {
+            Offer::Prompt => ("prompts", "name"),
+            Offer::Resource => ("resources", "uri"),
+            Offer::Template => ("resourceTemplates", "uriTemplate"),
+            Offer::Instructions => ("instructions", ""),
+        };
+        let Some(result) = answer.member_mut("result") else { return };
+        if offer == Offer::Instructions {
+            let Some(text) = result.member(list).cloned() else { return };
+            if !self.is_offered(offer, "", &text)
+                && let Json::Object(members) = result
+            {
+                members.retain(|(raw, _)| json::unescape(raw) != list);
+            }
+            return;
+        }
+        let Some(Json::Array(entries)) = result.member_mut(list) else { return };
+        entries.retain(|entry| {
+            let name = entry.member(named).and_then(Json::as_text).unwrap_or_default();
+            self.is_offered(offer, &name, entry)
+        });
+    }
+
+    fn is_offered(&mut self, kind: Offer, name: &str, definition: &Json<'_>) -> bool {
+        let hash = interface::hash(definition);
+        let decision = self.decide(Matter::Offer { kind, name, hash: &hash, definition });
+        self.record_findings(name, &serde_json::Value::Null, &decision);
+        self.tell_hidden(kind.as_str(), name, &decision);
         !decision.is_block()
     }
 
     fn note_tool(&mut self, name: &str, hash: &str, tool: &Json<'_>, repeats: &mut Repeats) {
-        let previous = self.tools.get(name).or_else(|| self.options.known.get(name)).cloned();
+        let previous = self.tools.get(name).cloned().or_else(|| (self.options.known.0)(name));
         if repeats
             .counts(previous.as_deref() == Some(hash), previous.is_none() && self.tools.len() >= MAX_TOOLS)
         {

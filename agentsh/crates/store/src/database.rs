@@ -10,13 +10,13 @@ use super::error::{describe, is_busy, is_full};
 use super::{StoreError, place};
 
 /// The `user_version` of a database that went through all of [`SCHEMAS`].
-const SCHEMA_VERSION: i64 = 2;
+const SCHEMA_VERSION: i64 = 3;
 
 /// How long one process waits for another one's transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What leads from each version to the next, from an empty file on.
-const SCHEMAS: [&str; 2] = [SCHEMA_1, SCHEMA_2];
+const SCHEMAS: [&str; 3] = [SCHEMA_1, SCHEMA_2, SCHEMA_3];
 
 /// `body` is the event as JSON and the only thing the chain covers beside `session`, `seq` and `time`; the columns
 /// after `hash` are copies of it for the indices, and `events verify` checks that they agree.
@@ -106,6 +106,36 @@ CREATE TABLE newest (
 INSERT INTO newest (one, id) SELECT 1, seq FROM sqlite_sequence WHERE name = 'events';
 
 PRAGMA user_version = 2;
+";
+
+/// What servers offered when they were trusted, and what they offered instead.
+const SCHEMA_3: &str = "
+CREATE TABLE interface_pins (
+  server_id  TEXT NOT NULL,
+  scope      TEXT NOT NULL,
+  basis      TEXT NOT NULL,
+  kind       TEXT NOT NULL,
+  name       TEXT NOT NULL,
+  hash       TEXT NOT NULL,
+  definition TEXT,
+  at         TEXT NOT NULL,
+  trusted_by TEXT NOT NULL,
+  PRIMARY KEY (server_id, scope, kind, name)
+);
+CREATE TABLE interface_changes (
+  server_id  TEXT NOT NULL,
+  scope      TEXT NOT NULL,
+  basis      TEXT NOT NULL,
+  kind       TEXT NOT NULL,
+  name       TEXT NOT NULL,
+  hash       TEXT NOT NULL,
+  definition TEXT,
+  at         TEXT NOT NULL,
+  trusted_by TEXT NOT NULL,
+  PRIMARY KEY (server_id, scope, kind, name)
+);
+
+PRAGMA user_version = 3;
 ";
 
 /// A connection that may write; makes directory, file and schema where they are missing, and brings an older schema up

@@ -11,6 +11,7 @@ mod digests;
 pub mod error;
 pub mod escape;
 pub mod event;
+mod interface_pins;
 pub mod journal;
 mod pin_rows;
 pub mod pins;
@@ -34,6 +35,7 @@ mod writer;
 
 pub use error::StoreError;
 pub use event::Event;
+pub use interface_pins::{InterfacePin, MAX_DEFINITION, Offered, WhichInterface};
 pub use journal::Journal;
 pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};
 pub use place::{exists, state_dir};

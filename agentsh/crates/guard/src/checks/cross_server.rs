@@ -84,7 +84,8 @@ fn words(name: &str) -> Vec<String> {
 }
 
 /// What people cannot tell apart has one form (Unicode TR39).
-fn looks(name: &str) -> String {
+#[must_use]
+pub fn looks(name: &str) -> String {
     unicode_security::skeleton(&name.to_lowercase()).collect::<String>().to_lowercase()
 }
 

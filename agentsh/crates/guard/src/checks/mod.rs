@@ -5,7 +5,7 @@ mod lists;
 mod rates;
 mod rules;
 
-pub use cross_server::CrossServer;
+pub use cross_server::{CrossServer, looks};
 pub use lists::Lists;
 pub use rates::Rates;
 pub use rules::Rules;

@@ -9,7 +9,7 @@ mod subject;
 pub use finding::{Finding, Rewrite, Severity};
 pub use fold::{Decision, Report};
 pub use refusal::Refusal;
-pub use subject::{Matter, Subject};
+pub use subject::{Matter, Offer, Subject};
 
 use std::cell::RefCell;
 use std::fmt::Debug;

@@ -20,6 +20,8 @@ pub enum Matter<'a> {
     Server,
     /// A tool as the server lists it. Blocked: the client does not see it.
     Definition { name: &'a str, hash: &'a str, definition: &'a Json<'a> },
+    /// Something else that a server offers, as it lists it. Blocked: the client does not see it.
+    Offer { kind: Offer, name: &'a str, hash: &'a str, definition: &'a Json<'a> },
     /// A tool is called.
     Call {
         tool: &'a str,
@@ -37,13 +39,35 @@ pub enum Matter<'a> {
     Answer { method: &'a str, result: &'a Json<'a> },
 }
 
+/// What beside tools a server offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Offer {
+    Prompt,
+    Resource,
+    Template,
+    /// The text for the model that comes with the handshake.
+    Instructions,
+}
+
+impl Offer {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::Resource => "resource",
+            Self::Template => "template",
+            Self::Instructions => "instructions",
+        }
+    }
+}
+
 impl Matter<'_> {
     /// What the record and messages call it: a tool's name or a method.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
             Self::Server => "",
-            Self::Definition { name, .. } => name,
+            Self::Definition { name, .. } | Self::Offer { name, .. } => name,
             Self::Call { tool, .. } | Self::Result { tool, .. } => tool,
             Self::Request { method, .. }
             | Self::ServerRequest { method, .. }

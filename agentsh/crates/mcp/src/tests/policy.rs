@@ -156,8 +156,12 @@ fn denied_tools_vanish_and_everything_else_stays() {
 fn tools_are_recorded_as_new_unchanged_or_changed() {
     let mut setup = setup();
     let hash = interface::hash(&json::read(READ.as_bytes()).unwrap());
-    setup.options.known.insert("read".to_owned(), hash.clone());
-    setup.options.known.insert("write".to_owned(), "sha256:old".to_owned());
+    let read = hash.clone();
+    setup.options.known = KnownTools(Rc::new(move |tool| match tool {
+        "read" => Some(read.clone()),
+        "write" => Some("sha256:old".to_owned()),
+        _ => None,
+    }));
     run(async || {
         let mut rig = setup.open();
         let mut server = rig.server().await;

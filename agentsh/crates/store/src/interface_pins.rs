@@ -1,0 +1,286 @@
+//! What each server offered when it was trusted, entry by entry, and what it offered instead since.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, TransactionBehavior};
+use serde::Serialize;
+
+use super::StoreError;
+use super::pins::{PinStore, TrustedBy};
+use super::record::text_of;
+use super::sql::Query;
+use crate::types::ServerId;
+
+/// Longer definitions are pinned by their hash alone, in bytes.
+pub const MAX_DEFINITION: usize = 64 << 10;
+
+/// What a server offers under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offered {
+    Tool,
+    Prompt,
+    Resource,
+    Template,
+    /// The text for the model that comes with the handshake; it has no name.
+    Instructions,
+}
+
+impl Offered {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Tool, "tool"),
+        (Self::Prompt, "prompt"),
+        (Self::Resource, "resource"),
+        (Self::Template, "template"),
+        (Self::Instructions, "instructions"),
+    ];
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
+    }
+
+    fn of(word: &str) -> Self {
+        Self::ALL.iter().find(|(_, one)| *one == word).map_or(Self::Tool, |(kind, _)| *kind)
+    }
+}
+
+/// One entry of a server's interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InterfacePin {
+    pub server_id: ServerId,
+    /// As of [`super::PinState`].
+    pub scope: String,
+    /// Which program or place offered it: the digest of the pinned program, or the origin of a URL. Another one is another
+    /// server, whose interface is pinned anew.
+    pub basis: String,
+    pub kind: Offered,
+    pub name: String,
+    /// `sha256:` over the canonical definition, whole.
+    pub hash: String,
+    /// The canonical definition; None where it was longer than [`MAX_DEFINITION`].
+    pub definition: Option<String>,
+    /// When it was trusted; of a change, when it was seen.
+    pub at: String,
+    /// None: a change that is not trusted.
+    pub trusted_by: Option<TrustedBy>,
+}
+
+/// Which entries are meant; None is every one.
+#[derive(Clone, Debug, Default)]
+pub struct WhichInterface {
+    pub server: Option<String>,
+    pub scope: Option<String>,
+    pub name: Option<String>,
+}
+
+impl WhichInterface {
+    fn push(&self, query: &mut Query) {
+        for (column, wanted) in [("server_id", &self.server), ("scope", &self.scope), ("name", &self.name)] {
+            if let Some(wanted) = wanted {
+                query.push(" AND ").push(column).push(" = ").bind(wanted.clone());
+            }
+        }
+    }
+}
+
+impl PinStore {
+    /// What is pinned, and what was offered instead and not trusted.
+    ///
+    /// # Errors
+    /// When the store cannot be read; the caller then treats every entry as changed.
+    pub async fn interfaces(
+        &self,
+        which: WhichInterface,
+    ) -> Result<(Vec<InterfacePin>, Vec<InterfacePin>), StoreError> {
+        self.ask(move |open| {
+            Ok((rows(open, "interface_pins", &which)?, rows(open, "interface_changes", &which)?))
+        })
+        .await
+    }
+
+    /// Writes down what was trusted at first sight, and what changed. An entry that has a pin keeps it. Pins of the same
+    /// server on another basis go.
+    ///
+    /// # Errors
+    /// When it is not on disk.
+    pub async fn note_interfaces(
+        &self,
+        first_seen: Vec<InterfacePin>,
+        changed: Vec<InterfacePin>,
+    ) -> Result<(), StoreError> {
+        if first_seen.is_empty() && changed.is_empty() {
+            return Ok(());
+        }
+        self.ask(move |open| {
+            change(open, |open| {
+                let mut gone = open.prepare(
+                    "DELETE FROM interface_pins WHERE server_id = $1 AND scope = $2 AND basis <> $3",
+                )?;
+                let mut gone_changes = open.prepare(
+                    "DELETE FROM interface_changes WHERE server_id = $1 AND scope = $2 AND basis <> $3",
+                )?;
+                let mut last = None;
+                for pin in &first_seen {
+                    let key = (&pin.server_id.0, &pin.scope, &pin.basis);
+                    if last != Some(key) {
+                        gone.execute(key)?;
+                        gone_changes.execute(key)?;
+                        last = Some(key);
+                    }
+                    put(open, "INSERT OR IGNORE INTO interface_pins", pin)?;
+                }
+                changed.iter().try_for_each(|pin| put(open, "INSERT OR REPLACE INTO interface_changes", pin))
+            })
+        })
+        .await
+    }
+
+    /// Makes what was offered instead the pin, and gives it back.
+    ///
+    /// # Errors
+    /// When it is not on disk.
+    pub async fn trust_interfaces(&self, which: WhichInterface) -> Result<Vec<InterfacePin>, StoreError> {
+        let now = text_of(Timestamp::now());
+        self.ask(move |open| {
+            change(open, |open| {
+                let mut changed = rows(open, "interface_changes", &which).map_err(unpacked)?;
+                for pin in &mut changed {
+                    (pin.at, pin.trusted_by) = (now.clone(), Some(TrustedBy::User));
+                    put(open, "INSERT OR REPLACE INTO interface_pins", pin)?;
+                }
+                delete(open, "interface_changes", &which)?;
+                Ok(changed)
+            })
+        })
+        .await
+    }
+
+    /// Forgets pins and changes. Gives back how many pins there were.
+    ///
+    /// # Errors
+    /// When they are not gone from the disk.
+    pub async fn reset_interfaces(&self, which: WhichInterface) -> Result<u64, StoreError> {
+        self.ask(move |open| {
+            change(open, |open| {
+                delete(open, "interface_changes", &which)?;
+                Ok(delete(open, "interface_pins", &which)? as u64)
+            })
+        })
+        .await
+    }
+}
+
+fn put(connection: &Connection, verb: &str, pin: &InterfacePin) -> rusqlite::Result<()> {
+    let by = match pin.trusted_by {
+        Some(TrustedBy::User) => "user",
+        Some(TrustedBy::FirstUse) => "first-use",
+        None => "",
+    };
+    let mut statement = connection.prepare_cached(&format!(
+        "{verb} (server_id, scope, basis, kind, name, hash, definition, at, trusted_by) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+    ))?;
+    let InterfacePin { server_id, scope, basis, kind, name, hash, definition, at, .. } = pin;
+    let values = (&server_id.0, scope, basis, kind.as_str(), name, hash, definition, at, by);
+    statement.execute(values).map(drop)
+}
+
+fn rows(
+    connection: &Connection,
+    table: &str,
+    which: &WhichInterface,
+) -> Result<Vec<InterfacePin>, StoreError> {
+    let mut query = Query::new(format!("SELECT * FROM {table} WHERE TRUE"));
+    which.push(&mut query);
+    query.push(" ORDER BY server_id, scope, kind, name");
+    query.rows(connection, row).map_err(sql)
+}
+
+fn row(row: &Row<'_>) -> rusqlite::Result<InterfacePin> {
+    let (kind, by): (String, String) = (row.get("kind")?, row.get("trusted_by")?);
+    Ok(InterfacePin {
+        server_id: ServerId(row.get("server_id")?),
+        scope: row.get("scope")?,
+        basis: row.get("basis")?,
+        kind: Offered::of(&kind),
+        name: row.get("name")?,
+        hash: row.get("hash")?,
+        definition: row.get("definition")?,
+        at: row.get("at")?,
+        trusted_by: match by.as_str() {
+            "user" => Some(TrustedBy::User),
+            "first-use" => Some(TrustedBy::FirstUse),
+            _ => None,
+        },
+    })
+}
+
+fn delete(connection: &Connection, table: &str, which: &WhichInterface) -> rusqlite::Result<usize> {
+    let mut query = Query::new(format!("DELETE FROM {table} WHERE TRUE"));
+    which.push(&mut query);
+    query.execute(connection)
+}
+
+/// All of it or nothing.
+fn change<T>(
+    connection: &mut Connection,
+    work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> Result<T, StoreError> {
+    let all = || {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let done = work(&transaction)?;
+        transaction.commit().map(|()| done)
+    };
+    all().map_err(sql)
+}
+
+fn sql(error: rusqlite::Error) -> StoreError {
+    StoreError::sql("using the pins of interfaces", &error)
+}
+
+fn unpacked(error: StoreError) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    fn pin(basis: &str, name: &str, hash: &str) -> InterfacePin {
+        InterfacePin {
+            server_id: ServerId("fs".to_owned()),
+            scope: String::new(),
+            basis: basis.to_owned(),
+            kind: Offered::Tool,
+            name: name.to_owned(),
+            hash: hash.to_owned(),
+            definition: Some(format!("{{\"name\":\"{name}\"}}")),
+            at: "2026-01-01T00:00:00Z".to_owned(),
+            trusted_by: Some(TrustedBy::FirstUse),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pin_stays_until_the_change_is_trusted_and_another_program_begins_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PinStore::new(dir.path());
+        let all = WhichInterface::default;
+        store.note_interfaces(vec![pin("p1", "a", "1"), pin("p1", "b", "1")], Vec::new()).await.unwrap();
+        store.note_interfaces(vec![pin("p1", "a", "2")], Vec::new()).await.unwrap();
+        let changed = InterfacePin { trusted_by: None, ..pin("p1", "b", "2") };
+        store.note_interfaces(Vec::new(), vec![changed.clone()]).await.unwrap();
+        let (pins, changes) = store.interfaces(all()).await.unwrap();
+        assert_eq!(pins, [pin("p1", "a", "1"), pin("p1", "b", "1")]);
+        assert_eq!(changes, [changed]);
+        let which = WhichInterface { name: Some("b".to_owned()), ..all() };
+        let trusted = store.trust_interfaces(which.clone()).await.unwrap();
+        assert_eq!((trusted.len(), trusted[0].hash.as_str()), (1, "2"));
+        assert!(store.trust_interfaces(which).await.unwrap().is_empty());
+        store.note_interfaces(vec![pin("p2", "a", "9")], Vec::new()).await.unwrap();
+        let (pins, _) = store.interfaces(all()).await.unwrap();
+        assert_eq!(pins, [pin("p2", "a", "9")]);
+        assert_eq!(store.reset_interfaces(all()).await.unwrap(), 1);
+    }
+}

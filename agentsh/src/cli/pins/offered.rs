@@ -1,0 +1,179 @@
+//! Pins of what servers offer: listed, compared field by field, trusted.
+
+use std::io::Write;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Which;
+use super::difference::unified;
+use crate::cli::output::{Context, Failure, json, table};
+use crate::store::{InterfacePin, PinStore, TrustedBy, escape};
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    pin: &'a InterfacePin,
+    /// Hash of what was offered instead, if anything.
+    refused_hash: Option<&'a str>,
+}
+
+pub(super) async fn list(
+    store: &PinStore,
+    which: &Which,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<(), Failure> {
+    let (pins, changed) = store.interfaces(which.interface()).await?;
+    let same = |pin: &InterfacePin, other: &InterfacePin| {
+        (&pin.server_id, &pin.scope, pin.kind, &pin.name)
+            == (&other.server_id, &other.scope, other.kind, &other.name)
+    };
+    let listed: Vec<Listed<'_>> = pins
+        .iter()
+        .map(|pin| {
+            let refused = changed.iter().find(|change| same(pin, change));
+            Listed { pin, refused_hash: refused.map(|change| change.hash.as_str()) }
+        })
+        .collect();
+    if which.json {
+        return json(out, &listed);
+    }
+    if listed.is_empty() {
+        writeln!(err, "nothing that a server offers is pinned; its first listing is")?;
+    }
+    let rows = listed.iter().map(|Listed { pin, refused_hash }| {
+        let by = match pin.trusted_by {
+            Some(TrustedBy::User) => "user",
+            _ => "first-use",
+        };
+        vec![
+            pin.server_id.0.clone(),
+            pin.scope.clone(),
+            pin.kind.as_str().to_owned(),
+            pin.name.clone(),
+            context.hash(Some(&pin.hash)),
+            context.time(&pin.at),
+            by.to_owned(),
+            context.hash(*refused_hash),
+        ]
+    });
+    let head = ["server", "scope", "kind", "name", "hash", "trusted_at", "trusted_by", "refused"];
+    table(out, context, &head, rows.collect()).map(|_| ())
+}
+
+/// Accepts what was offered instead. False: there was nothing.
+pub(super) async fn trust(
+    store: &PinStore,
+    which: &Which,
+    is_alone: bool,
+    out: &mut dyn Write,
+) -> Result<bool, Failure> {
+    let trusted = store.trust_interfaces(which.interface()).await?;
+    if which.json && is_alone && !trusted.is_empty() {
+        return json(out, &trusted).map(|()| true);
+    }
+    for pin in trusted.iter().filter(|_| !which.json) {
+        let (server, name) = (escape::line(&pin.server_id.0), escape::line(&pin.name));
+        writeln!(out, "trusted {server}: {} {name} {}", pin.kind.as_str(), pin.hash)?;
+    }
+    if trusted.is_empty() && which.is_offered() {
+        return Err(Failure::No("nothing that it offers was refused".to_owned()));
+    }
+    Ok(!trusted.is_empty())
+}
+
+/// From what was pinned to what was offered instead.
+#[derive(Debug, Serialize)]
+pub(super) struct Change {
+    server_id: String,
+    scope: String,
+    kind: &'static str,
+    name: String,
+    pinned_hash: Option<String>,
+    hash: String,
+    refused_at: String,
+    fields: Vec<Field>,
+}
+
+#[derive(Debug, Serialize)]
+struct Field {
+    name: String,
+    /// Unified, over the value as text.
+    diff: String,
+}
+
+impl Change {
+    /// # Errors
+    /// When the pins cannot be read.
+    pub async fn all(store: &PinStore, which: &Which) -> Result<Vec<Self>, Failure> {
+        let (pins, changed) = store.interfaces(which.interface()).await?;
+        let of = |change: &InterfacePin| {
+            pins.iter().find(|pin| {
+                (&pin.server_id, &pin.scope, pin.kind, &pin.name)
+                    == (&change.server_id, &change.scope, change.kind, &change.name)
+            })
+        };
+        Ok(changed.iter().map(|change| Self::between(of(change), change)).collect())
+    }
+
+    fn between(before: Option<&InterfacePin>, after: &InterfacePin) -> Self {
+        let read = |pin: Option<&InterfacePin>| {
+            let text = pin.and_then(|pin| pin.definition.as_deref());
+            text.and_then(|text| serde_json::from_str::<Value>(text).ok()).unwrap_or(Value::Null)
+        };
+        let (old, new) = (read(before), read(Some(after)));
+        let mut fields = Vec::new();
+        match (&old, &new) {
+            (Value::Object(_), Value::Object(_)) | (Value::Null, Value::Object(_)) => {
+                let names = [&old, &new].into_iter().filter_map(Value::as_object).flat_map(|map| map.keys());
+                let mut names: Vec<&String> = names.collect();
+                names.sort();
+                names.dedup();
+                for name in names.into_iter().filter(|name| old.get(*name) != new.get(*name)) {
+                    let diff = unified(name, &shown(old.get(name)), &shown(new.get(name)));
+                    fields.push(Field { name: name.clone(), diff });
+                }
+            }
+            _ => {
+                let diff = unified(&after.name, &shown(Some(&old)), &shown(Some(&new)));
+                fields.push(Field { name: "text".to_owned(), diff });
+            }
+        }
+        Self {
+            server_id: after.server_id.0.clone(),
+            scope: after.scope.clone(),
+            kind: after.kind.as_str(),
+            name: after.name.clone(),
+            pinned_hash: before.map(|pin| pin.hash.clone()),
+            hash: after.hash.clone(),
+            refused_at: after.at.clone(),
+            fields,
+        }
+    }
+
+    pub fn print(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let (server, name) = (escape::line(&self.server_id), escape::line(&self.name));
+        writeln!(out, "{server}: {} {name}", self.kind)?;
+        writeln!(out, "  pinned    {}", self.pinned_hash.as_deref().unwrap_or("never"))?;
+        writeln!(out, "  offered   {}", self.hash)?;
+        for Field { name, diff } in &self.fields {
+            writeln!(out, "  changed   {}", escape::line(name))?;
+            for line in diff.lines() {
+                // Invisible characters are what one looks for here.
+                writeln!(out, "    {}", escape::line(line))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text as its lines, everything else as JSON over several lines.
+fn shown(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => format!("{text}\n"),
+        Some(other) => serde_json::to_string_pretty(other).unwrap_or_default() + "\n",
+    }
+}

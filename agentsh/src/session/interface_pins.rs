@@ -1,0 +1,285 @@
+//! What servers offer, compared with what they offered when they were trusted: the check, and what it has to write down.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use crate::guard::interface::canonical;
+use crate::guard::{Check, Finding, Matter, Offer, Outcome, Reason, Report, Severity, Subject, Verdict};
+use crate::json::Json;
+use crate::policy::{OnChange, Pinning};
+use crate::store::{InterfacePin, MAX_DEFINITION, Offered, PinStore, StoreError, TrustedBy, WhichInterface};
+use crate::types::{RuleRef, ServerId};
+
+/// Entries of one server that are compared; a listing of more is refused beyond it.
+const MOST_ENTRIES: usize = 20_000;
+
+type Key = (Offered, String);
+
+/// What every connection of a session shares.
+#[derive(Clone, Debug)]
+pub struct InterfacePins(Rc<RefCell<State>>);
+
+#[derive(Debug)]
+struct State {
+    pinning: Pinning,
+    servers: BTreeMap<ServerId, Known>,
+    first_seen: Vec<InterfacePin>,
+    changed: Vec<InterfacePin>,
+}
+
+/// One server.
+#[derive(Debug)]
+struct Known {
+    scope: String,
+    basis: String,
+    /// Hash and canonical definition by entry.
+    pins: BTreeMap<Key, (String, Option<String>)>,
+    /// It had no pin when the session met it: all that it offers is seen for the first time.
+    is_new: bool,
+    /// Entries whose last listing was refused.
+    refused: BTreeSet<Key>,
+    /// What the names of tools and prompts look like.
+    shapes: BTreeMap<Key, String>,
+    told: BTreeSet<(Key, String)>,
+}
+
+impl InterfacePins {
+    #[must_use]
+    pub fn new(pinning: &Pinning) -> Self {
+        let pinning = pinning.clone();
+        Self(Rc::new(RefCell::new(State {
+            pinning,
+            servers: BTreeMap::new(),
+            first_seen: Vec::new(),
+            changed: Vec::new(),
+        })))
+    }
+
+    /// A server is about to start: reads what it offered when it was trusted. `basis` is the digest of its program, or the
+    /// origin of its URL.
+    ///
+    /// # Errors
+    /// When the pins cannot be read: the server must not start.
+    pub async fn expect(
+        &self,
+        store: &PinStore,
+        server: &ServerId,
+        scope: &str,
+        basis: &str,
+    ) -> Result<(), StoreError> {
+        let is_known = |known: &Known| known.scope == scope && known.basis == basis;
+        if !self.0.borrow().pinning.enabled || self.0.borrow().servers.get(server).is_some_and(is_known) {
+            return Ok(());
+        }
+        // What this session saw comes first: a restarted server is compared with it.
+        self.flush(store).await?;
+        let which =
+            WhichInterface { server: Some(server.0.clone()), scope: Some(scope.to_owned()), name: None };
+        let (pins, _) = store.interfaces(which).await?;
+        let pins: BTreeMap<Key, _> = pins
+            .into_iter()
+            .filter(|pin| pin.basis == basis)
+            .map(|pin| ((pin.kind, pin.name), (pin.hash, pin.definition)))
+            .collect();
+        let known = Known {
+            scope: scope.to_owned(),
+            basis: basis.to_owned(),
+            is_new: pins.is_empty(),
+            shapes: pins.keys().map(|key| (shape(key), key.1.clone())).collect(),
+            pins,
+            refused: BTreeSet::new(),
+            told: BTreeSet::new(),
+        };
+        self.0.borrow_mut().servers.insert(server.clone(), known);
+        Ok(())
+    }
+
+    /// The hash that a tool was trusted with.
+    #[must_use]
+    pub fn hash_of(&self, server: &ServerId, tool: &str) -> Option<String> {
+        let state = self.0.borrow();
+        let known = state.servers.get(server)?;
+        known.pins.get(&(Offered::Tool, tool.to_owned())).map(|(hash, _)| hash.clone())
+    }
+
+    /// Writes down what was seen since.
+    ///
+    /// # Errors
+    /// When it is not on disk.
+    pub async fn flush(&self, store: &PinStore) -> Result<(), StoreError> {
+        let (first_seen, changed) = {
+            let mut state = self.0.borrow_mut();
+            (std::mem::take(&mut state.first_seen), std::mem::take(&mut state.changed))
+        };
+        store.note_interfaces(first_seen, changed).await
+    }
+}
+
+impl State {
+    /// Compares one entry, and remembers it where it is trusted at first sight.
+    fn compare(
+        &mut self,
+        server: &ServerId,
+        key: Key,
+        hash: &str,
+        definition: &Json<'_>,
+        report: &mut Report,
+    ) {
+        let pinning = &self.pinning;
+        let Some(known) = self.servers.get_mut(server) else { return };
+        let row = |trusted_by| {
+            let text = canonical(definition);
+            let definition =
+                (text.len() <= MAX_DEFINITION).then(|| String::from_utf8_lossy(&text).into_owned());
+            InterfacePin {
+                server_id: server.clone(),
+                scope: known.scope.clone(),
+                basis: known.basis.clone(),
+                kind: key.0,
+                name: key.1.clone(),
+                hash: hash.to_owned(),
+                definition,
+                at: now(),
+                trusted_by,
+            }
+        };
+        let (reason, what) = match known.pins.get(&key) {
+            Some((pinned, _)) if pinned == hash => {
+                known.refused.remove(&key);
+                return;
+            }
+            Some((_, before)) => (Reason::InterfaceChanged, difference(before.as_deref(), definition)),
+            None if !pinning.auto_trust_first => {
+                (Reason::InterfaceNotPinned, "it was never trusted".to_owned())
+            }
+            None if known.pins.len() >= MOST_ENTRIES => {
+                (Reason::InterfaceNotPinned, format!("the server offers more than {MOST_ENTRIES} entries"))
+            }
+            None => {
+                let twin = known.shapes.get(&shape(&key)).filter(|_| !known.is_new).cloned();
+                let pin = row(Some(TrustedBy::FirstUse));
+                if twin.is_none() {
+                    let is_news = !known.is_new && key.0 != Offered::Resource;
+                    known.shapes.insert(shape(&key), key.1.clone());
+                    known.pins.insert(key.clone(), (pin.hash.clone(), pin.definition.clone()));
+                    self.first_seen.push(pin);
+                    if is_news {
+                        let what = "the server did not offer it when it was trusted".to_owned();
+                        report.find(finding(Outcome::Alert, Reason::InterfaceAdded, pinning, what));
+                    }
+                    return;
+                }
+                let twin = twin.unwrap_or_default();
+                (Reason::InterfaceChanged, format!("its name looks like '{twin}', which was trusted"))
+            }
+        };
+        let outcome = match pinning.on_change {
+            // Resources are data: they come, go and change with it.
+            _ if key.0 == Offered::Resource && reason == Reason::InterfaceChanged => Outcome::Alert,
+            OnChange::Block => Outcome::Block,
+            OnChange::Alert => Outcome::Alert,
+            OnChange::Allow => Outcome::Allow,
+        };
+        let row = row(None);
+        match outcome {
+            Outcome::Block => drop(known.refused.insert(key.clone())),
+            _ => drop(known.refused.remove(&key)),
+        }
+        // Once for each definition: a client may list again and again.
+        if known.told.len() < MOST_ENTRIES && known.told.insert((key, hash.to_owned())) {
+            self.changed.push(row);
+        }
+        if outcome != Outcome::Allow {
+            report.find(finding(outcome, reason, pinning, what));
+        }
+    }
+}
+
+impl Check for InterfacePins {
+    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        let mut state = self.0.borrow_mut();
+        if !state.pinning.enabled {
+            return;
+        }
+        match subject.matter {
+            Matter::Definition { name, hash, definition } => {
+                state.compare(subject.server, (Offered::Tool, name.to_owned()), hash, definition, report);
+            }
+            Matter::Offer { kind, name, hash, definition } => {
+                let kind = match kind {
+                    Offer::Prompt => Offered::Prompt,
+                    Offer::Resource => Offered::Resource,
+                    Offer::Template => Offered::Template,
+                    Offer::Instructions => Offered::Instructions,
+                };
+                state.compare(subject.server, (kind, name.to_owned()), hash, definition, report);
+            }
+            Matter::Call { tool, .. } => {
+                let key = (Offered::Tool, tool.to_owned());
+                if state.servers.get(subject.server).is_some_and(|known| known.refused.contains(&key)) {
+                    let what = "its definition is not the one that was trusted".to_owned();
+                    report.find(finding(Outcome::Block, Reason::InterfaceChanged, &state.pinning, what));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) -> Finding {
+    let rule = match reason {
+        Reason::InterfaceNotPinned => "auto_trust_first",
+        _ => "on_change",
+    };
+    let rule = pinning.written.get(rule).cloned().unwrap_or_else(|| RuleRef {
+        id: format!("sandbox.mcp.version_pinning.{rule}"),
+        ..pinning.rule.clone()
+    });
+    Finding {
+        verdict: Verdict::new(outcome, reason, rule),
+        category: Some("interface-pin".to_owned()),
+        detector: reason.code().to_owned(),
+        severity: if outcome == Outcome::Block { Severity::High } else { Severity::Low },
+        source: None,
+        destination: None,
+        context: String::new(),
+        pointer: String::new(),
+        decoded: Vec::new(),
+        what,
+    }
+}
+
+/// Which members are not what they were.
+fn difference(before: Option<&str>, after: &Json<'_>) -> String {
+    let before = before.map(|text| crate::json::read(text.as_bytes()));
+    let Some(Ok(before)) = before else { return "its definition changed".to_owned() };
+    let (Some(old), Some(new)) = (before.as_object(), after.as_object()) else {
+        return "its text changed".to_owned();
+    };
+    let mut names: Vec<String> = old
+        .iter()
+        .chain(new)
+        .map(|(raw, _)| crate::json::unescape(raw).into_owned())
+        .filter(|name| {
+            let form = |value: &Json<'_>| value.member(name).map(canonical);
+            form(&before) != form(after)
+        })
+        .collect();
+    names.sort();
+    names.dedup();
+    let names: Vec<String> =
+        names.iter().take(8).map(|name| crate::store::escape::line(name).into_owned()).collect();
+    format!("its definition changed since it was trusted ({})", names.join(", "))
+}
+
+/// What people cannot tell apart has one form. A URI is read by programs.
+fn shape((kind, name): &Key) -> Key {
+    let is_read = matches!(kind, Offered::Tool | Offered::Prompt);
+    (*kind, if is_read { crate::guard::checks::looks(name) } else { name.clone() })
+}
+
+fn now() -> String {
+    jiff::Timestamp::try_from(SystemTime::now()).map(|time| time.to_string()).unwrap_or_default()
+}
