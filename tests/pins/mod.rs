@@ -1,5 +1,7 @@
 //! The program of a server is what was agreed to, or it does not start.
 
+mod interface;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};

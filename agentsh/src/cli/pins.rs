@@ -204,7 +204,8 @@ async fn diff(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<()
         differences.push(Difference::of(store, candidate).await?);
     }
     if which.json {
-        let values = differences.iter().map(serde_json::to_value).chain(changed.iter().map(serde_json::to_value));
+        let values =
+            differences.iter().map(serde_json::to_value).chain(changed.iter().map(serde_json::to_value));
         let values = values.collect::<Result<Vec<_>, _>>().map_err(std::io::Error::other)?;
         return json(out, &values);
     }

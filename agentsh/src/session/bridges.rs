@@ -191,7 +191,10 @@ impl Bridges {
     ) -> mcp::Ended {
         let mut options = self.options(id);
         kind.clone_into(&mut options.server_type);
-        mcp::serve(input, output, server, Rc::clone(&self.guard), self.session.journal.clone(), options).await
+        let record = self.session.journal.clone();
+        let ended = mcp::serve(input, output, server, Rc::clone(&self.guard), record, options).await;
+        self.session.keep_interfaces().await;
+        ended
     }
 
     /// Serves one client with several servers as one, until it closes its end.

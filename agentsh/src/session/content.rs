@@ -367,7 +367,8 @@ impl Check for Content {
             Matter::Result { tool, answer } => {
                 report.rewrite(self.remember_result(subject.server, tool, answer));
             }
-            Matter::Server | Matter::Offer { .. } | Matter::Request { .. } | Matter::ServerRequest { .. } => {}
+            Matter::Server | Matter::Offer { .. } | Matter::Request { .. } | Matter::ServerRequest { .. } => {
+            }
         }
     }
 

@@ -59,7 +59,8 @@ impl Check for ContentScan {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         match subject.matter {
             Matter::Definition { definition, .. } | Matter::Offer { definition, .. }
-                if self.policy.definitions != OnFinding::Off => {
+                if self.policy.definitions != OnFinding::Off =>
+            {
                 self.definition(subject, definition, report);
             }
             Matter::Result { answer, .. } => self.result(subject, answer, report),

@@ -313,13 +313,18 @@ impl Session {
         self.cleaning.borrow_mut().push(tokio::task::spawn_blocking(move || drop(leftovers)));
     }
 
+    /// Writes down what servers offered.
+    pub async fn keep_interfaces(&self) {
+        if let Err(error) = self.interfaces.flush(&self.pins).await {
+            self.note(&format!("what servers offered is not remembered: {error}"));
+        }
+    }
+
     /// Ends the record. The exit code is the one that the verb gives back.
     pub async fn close(&self, exit_code: u8) -> Result<(), StoreError> {
         self.sentinel.take();
         self.network.close().await;
-        if let Err(error) = self.interfaces.flush(&self.pins).await {
-            self.note(&format!("what servers offered is not remembered: {error}"));
-        }
+        self.keep_interfaces().await;
         let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.journal.record(Event::SessionEnded { exit_code, duration_ms });
         self.clean_up(self.network.let_go());

@@ -125,7 +125,7 @@ impl Difference {
     }
 }
 
-fn unified(path: &str, before: &str, after: &str) -> String {
+pub(super) fn unified(path: &str, before: &str, after: &str) -> String {
     let diff = TextDiff::configure().timeout(DIFF_TIME).diff_lines(before, after);
     let text = diff.unified_diff().header(&format!("{path} (pinned)"), path).to_string();
     let lines = text.lines().count();

@@ -165,6 +165,8 @@ impl Change {
                 writeln!(out, "    {}", escape::line(line))?;
             }
         }
+        let which = if self.name.is_empty() { "--offered".to_owned() } else { format!("--tool '{name}'") };
+        writeln!(out, "  accept    agentsh mcp pins trust --server {server} {which}")?;
         Ok(())
     }
 }
