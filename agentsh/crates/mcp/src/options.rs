@@ -42,9 +42,11 @@ pub struct Options {
     pub note: Note,
 }
 
+type HashOf = dyn Fn(&str) -> Option<String>;
+
 /// Gives the hash that a tool of this server had before this connection.
 #[derive(Clone)]
-pub struct KnownTools(pub Rc<dyn Fn(&str) -> Option<String>>);
+pub struct KnownTools(pub Rc<HashOf>);
 
 impl std::fmt::Debug for KnownTools {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
