@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Mode, Peer, Place};
+use crate::support::{Mode, Outcome, Peer, Place};
 
 pub const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter, \
                     the price of 310 thousand crowns was agreed orally, and nobody in the village knows of it yet.";
@@ -234,6 +234,8 @@ fn what_a_server_says_of_itself_only_raises_suspicion() {
         ([Some(harmless.clone()), Some(harmless)], "none"),
         ([Some(open), None], "tainted-data"),
     ] {
+        // Else the other hints are a change of what was pinned.
+        Outcome::of(&mut place.agentsh(&["mcp", "pins", "reset", "--all"])).expect_code(0);
         let mut peer = start(hints);
         assert_eq!(reason(&peer.call("two__echo", json!({"text": MEMO}))), local);
         // What is not known leaves, whatever it says.

@@ -57,7 +57,7 @@ impl InterfacePins {
         })))
     }
 
-    /// A server is about to start: reads what it offered when it was trusted. `basis` is the digest of its program, or the
+    /// A server is about to start: reads what it offered when it was trusted. `basis` is that of [`basis`], or the
     /// origin of its URL.
     ///
     /// # Errors
@@ -226,6 +226,18 @@ impl Check for InterfacePins {
             _ => {}
         }
     }
+}
+
+/// What a local server's interface belongs to: the digest of its program and its arguments.
+#[must_use]
+pub fn basis(digest: &str, arguments: &[String]) -> String {
+    use sha2::{Digest, Sha256};
+    let mut hash = Sha256::new_with_prefix(digest);
+    for argument in arguments {
+        hash.update([0]);
+        hash.update(argument);
+    }
+    hash.finalize().iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) -> Finding {

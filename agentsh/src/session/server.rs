@@ -21,7 +21,7 @@ use crate::types::{RuleRef, ServerId};
 use super::launch::{self, Start};
 use super::pinning::{self, Pinned};
 use super::watch::{self, Guards};
-use super::{Session, environment, grants, network, profiles, server_errors, trust};
+use super::{Session, environment, grants, interface_pins, network, profiles, server_errors, trust};
 
 /// A server as the host's configuration (or the policy) declares it.
 #[derive(Clone, Debug)]
@@ -129,9 +129,11 @@ impl Server {
         let id = &self.declaration.id;
         let Pinned { resolved, files, descriptors } = self.pinned().await?;
         let scope = pinning::scope(&session, &self.declaration);
+        // Other arguments make another server: what it offers may follow from them.
+        let basis = interface_pins::basis(&resolved.digest, &self.declaration.args);
         session
             .interfaces
-            .expect(&session.pins, id, &scope, &resolved.digest)
+            .expect(&session.pins, id, &scope, &basis)
             .await
             .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
         let given = profiles::apply(&session, &self.declaration, &resolved)?;
