@@ -13,8 +13,8 @@ const POLICY: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s, h
 
 /// A shell as the agent, with the server `fixture`; it runs on.
 fn agent(place: &Place, script: &str) -> Child {
-    let servers =
-        json!({"mcpServers": {"fixture": {"command": place.program("fixture_server"), "args": []}}});
+    let servers = json!({"mcpServers": {"fixture": {"command": place.program("fixture_server"), "args": []},
+                               "mail": {"command": place.program("fixture_server"), "args": []}}});
     place.write(place.home.join(".claude.json"), servers.to_string());
     let script = format!("#!/bin/sh\ncall() {{ /run/agentsh/agentsh call \"$@\"; }}\n{script}\n");
     let claude = place.script(place.project.join("bin/claude"), &script);
@@ -131,4 +131,28 @@ fn without_a_person_a_question_is_a_refusal_that_says_so() {
     assert_eq!(place.events("approval_decided").last().unwrap()["word"], "timed-out");
     let empty = say(&place, &["list"]).expect_code(0);
     assert!(empty.stderr.contains("nothing waits"), "{empty}");
+}
+
+#[test]
+fn what_would_go_from_one_server_to_another_is_asked_for_the_pair() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "version: 1\nsandbox: {mcp: {approvals: {wait: 60s, headless: wait}, exfiltration: {marker: off, on_detection: ask}}}\n",
+    );
+    let memo =
+        "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter.";
+    let file = place.write("memo.txt", memo);
+    let read = format!("call fixture read_file '{{\"path\": \"{}\"}}'", file.display());
+    let send = |text: &str| format!("call mail echo '{{\"text\": \"{text}\"}}'");
+    let script = format!("{read}\n{}\n{}", send(&memo[10..80]), send(&memo[5..90]));
+    let child = agent(&place, &script);
+    let item = question(&place);
+    assert_eq!((item["from"].as_str(), item["server"].as_str()), (Some("fixture"), Some("mail")), "{item}");
+    let said = say(&place, &["approve", item["id"].as_str().unwrap(), "--always"]).expect_code(0);
+    assert!(said.stdout.contains("{server: \"mail\", tool: \"*\", from: \"fixture\"}"), "{said}");
+    let (out, err) = ended(child);
+    assert_eq!(out.lines().count(), 3, "{out}\n{err}");
+    // Another text of the same pair, in another session.
+    let child = agent(&place, &format!("{read}\n{}", send(&memo[0..60])));
+    assert_eq!(ended(child).0.lines().count(), 2);
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::sandbox::script;
-use crate::support::{Mode, Peer, Place};
+use crate::support::{Mode, Outcome, Peer, Place};
 
 const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter, \
                     the price of 310 thousand crowns was agreed orally, and nobody in the village knows of it yet.";
@@ -56,9 +56,28 @@ fn what_one_server_said_does_not_reach_another() {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(!json!(found).to_string().contains("Lindenau"));
         assert_eq!((&found[0]["source_server"], &found[0]["action"]), (&json!("files"), &json!("block")));
-        // Said as it is: where nobody asks for it, nothing is looked into.
+        // Where nobody wrote the section, it goes on, and is on record.
         place.policy("version: 1\n");
         assert_eq!(script(&place, &steps).text(1), MEMO[30..140].to_uppercase());
+        let told = place.detections();
+        let told: Vec<(&Value, &Value)> =
+            told.iter().skip(2).map(|found| (&found["reason"], &found["action"])).collect();
+        let alert = json!("alert");
+        assert!(told.contains(&(&json!("tainted-data"), &alert)), "{told:?}");
+        let other = json!([
+            call("files", "read_file", json!({"path": memo})),
+            call("mail", "echo", json!({"text": "in words of my own: the farm is sold"})),
+            call("mail", "echo", json!({"text": "and once more, in other words"})),
+        ]);
+        let before = place.detections().len();
+        script(&place, &other);
+        let told: Vec<Value> =
+            place.detections().iter().skip(before).map(|found| found["reason"].clone()).collect();
+        assert_eq!(told, [json!("private-to-external")], "once for the pair");
+        place.policy("version: 1\nsandbox: {mcp: {exfiltration: {enabled: false}}}\n");
+        let before = place.detections().len();
+        assert_eq!(script(&place, &steps).text(1), MEMO[30..140].to_uppercase());
+        assert_eq!(place.detections().len(), before);
         // Where it is only to be recorded, it goes on.
         place.policy("version: 1\nsandbox: {mcp: {exfiltration: {on_detection: alert, marker: off}}}\n");
         assert_eq!(script(&place, &steps).text(1), MEMO[30..140].to_uppercase());
@@ -80,6 +99,113 @@ fn labels_of_the_policy_decide() {
         ));
         assert_eq!(script(&place, &steps).text(1), MEMO, "{labels}");
     }
+}
+
+/// Servers `files`, `mail` and `wiki`.
+fn three_servers(place: &Place) -> String {
+    let entry = json!({"command": place.program("fixture_server"), "args": []});
+    let all = json!({"mcpServers": {"files": entry, "mail": entry, "wiki": entry}});
+    let memo = two_servers(place);
+    place.write(place.home.join(".claude.json"), all.to_string());
+    memo
+}
+
+#[test]
+fn pairs_and_shareable_sources_are_narrow_ways_to_say_yes() {
+    let place = Place::new(Mode::Invoker);
+    let memo = three_servers(&place);
+    let secret = place.write("key.txt", "the key is AKIAZ3MSJV4WWNKWCUZS, keep it");
+    let steps = json!([
+        call("files", "read_file", json!({"path": memo})),
+        call("mail", "echo", json!({"text": MEMO})),
+        call("wiki", "echo", json!({"text": MEMO})),
+        call("files", "read_file", json!({"path": secret})),
+        call("mail", "echo", json!({"text": "AKIAZ3MSJV4WWNKWCUZS"})),
+    ]);
+    let policy = |more: &str| {
+        place.policy(&format!(
+            "version: 1\nsandbox:\n  mcp:\n    exfiltration: {{marker: off, {more}}}\n    servers: [{{id: files, flow: {{source: \
+             shareable}}}}, {{id: mail, flow: {{source: public}}}}]\n"
+        ))
+    };
+    policy("on_detection: block");
+    let answers = script(&place, &steps);
+    assert_eq!((answers.text(1), answers.text(2)), (MEMO, MEMO), "prose may be shared");
+    assert!(answers.error(4).contains("allow: [{from: files, to: mail}]"), "{}", answers.error(4));
+    place.policy(
+        "version: 1\nsandbox: {mcp: {exfiltration: {marker: off, allow: [{from: files, to: mail}], on_private_to_external: block}, servers: [{id: mail, flow: {source: public}}]}}\n",
+    );
+    let answers = script(&place, &steps);
+    assert_eq!((answers.text(1), answers.text(4)), (MEMO, "AKIAZ3MSJV4WWNKWCUZS"));
+    assert!(answers.error(2).contains("server 'files'"), "{}", answers.error(2));
+}
+
+#[test]
+fn a_private_read_decides_without_a_copy_and_small_answers_pass() {
+    let place = Place::new(Mode::Invoker);
+    let memo = three_servers(&place);
+    place
+        .policy("version: 1\nsandbox: {mcp: {exfiltration: {marker: off, on_private_to_external: block}, servers: [{id: mail, flow: {source: public}}]}}\n");
+    let steps = json!([
+        call("mail", "echo", json!({"text": "before anything was read"})),
+        call("files", "read_file", json!({"path": memo})),
+        call("mail", "echo", json!({"text": "in words of my own: the farm is sold"})),
+        call("mail", "add", json!({"a": 2, "b": 40})),
+        call("files", "echo", json!({"text": "back to where it came from"})),
+    ]);
+    let answers = script(&place, &steps);
+    assert_eq!(answers.text(0), "before anything was read");
+    assert!(
+        answers.error(2).contains("'read_file' of server 'files' gave something private")
+            && answers.error(2).contains("on_private_to_external"),
+        "{}",
+        answers.error(2)
+    );
+    assert_eq!((answers.text(3), answers.text(4)), ("42", "back to where it came from"));
+}
+
+#[test]
+fn after_three_refusals_a_pair_is_closed_and_others_are_not() {
+    let place = Place::new(Mode::Invoker);
+    let memo = three_servers(&place);
+    place
+        .policy("version: 1\nsandbox: {mcp: {exfiltration: {marker: off, on_private_to_external: allow}}}\n");
+    let refused = call("mail", "echo", json!({"text": MEMO}));
+    let harmless = |server: &str| call(server, "echo", json!({"text": "nothing of it at all"}));
+    let steps = json!([
+        call("files", "read_file", json!({"path": memo})),
+        refused,
+        refused,
+        harmless("mail"),
+        refused,
+        harmless("mail"),
+        harmless("wiki"),
+    ]);
+    let answers = script(&place, &steps);
+    assert_eq!(answers.text(3), "nothing of it at all");
+    assert!(
+        answers.error(5).contains("close_after") && answers.error(5).contains("no terminal"),
+        "{}",
+        answers.error(5)
+    );
+    assert_eq!(answers.text(6), "nothing of it at all");
+}
+
+#[test]
+fn explain_says_what_becomes_of_a_flow() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "version: 1\nsandbox:\n  mcp:\n    exfiltration: {on_detection: ask, allow: [{from: git, to: \"forge*\"}]}\n    servers: [{id: wiki, flow: {source: public}}]\n",
+    );
+    let ask =
+        |from: &str, to: &str| Outcome::of(&mut place.agentsh(&["policy", "explain", "--flow", from, to]));
+    let asked = ask("fs:read_file", "github:create_issue").expect_code(1);
+    assert!(
+        asked.stdout.contains("waits for a person") && asked.stdout.contains("{from: fs, to: github}"),
+        "{asked}"
+    );
+    assert!(ask("git", "forge-1").expect_code(0).stdout.contains("goes on ("));
+    assert!(ask("wiki", "github").expect_code(0).stdout.contains("its results are public"));
 }
 
 #[test]

@@ -176,6 +176,7 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
         ("session", &item.session),
         ("server", &item.server),
         ("call", &item.name),
+        ("carries", item.from.as_deref().unwrap_or("nothing of another server")),
         ("why", &item.why),
         ("rule", &item.rule),
         ("interface", item.interface.as_deref().unwrap_or("never listed")),
@@ -204,11 +205,14 @@ fn remember(item: &Item, any_arguments: bool) -> Result<(PathBuf, String), Failu
     let file = directory.join(APPROVED_FILE);
     // JSON is YAML, and quotes what has to be quoted.
     let text = |text: &str| serde_json::Value::String(text.to_owned()).to_string();
-    let mut entry = format!("server: {}, tool: {}", text(&item.server), text(&item.name));
-    if !any_arguments {
+    let tool = if item.from.is_some() { "*" } else { &item.name };
+    let mut entry = format!("server: {}, tool: {}", text(&item.server), text(tool));
+    if let Some(from) = &item.from {
+        entry.push_str(&format!(", from: {}", text(from)));
+    } else if !any_arguments {
         entry.push_str(&format!(", arguments: {}", text(&item.arguments_hash)));
     }
-    if let Some(interface) = &item.interface {
+    if let Some(interface) = item.interface.as_ref().filter(|_| item.from.is_none()) {
         entry.push_str(&format!(", interface: {}", text(interface)));
     }
     let line = format!("- {{{entry}}}");

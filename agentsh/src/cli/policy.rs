@@ -1,6 +1,7 @@
 //! `agentsh policy check|show|explain|test`: what is written, what is in force, and why.
 
 mod explain;
+mod flow;
 mod generate;
 mod init;
 mod lint;
@@ -129,6 +130,9 @@ struct QuestionArgs {
     /// Call a tool
     #[arg(long, value_name = "SERVER/TOOL")]
     tool: Option<String>,
+    /// Take what the first server said to the second one
+    #[arg(long, num_args = 2, value_names = ["FROM", "TO"])]
+    flow: Vec<String>,
 }
 
 /// Where the command runs.
@@ -188,6 +192,9 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
         Verb::Check { names, json } => check(names, *json, place, out, err),
         Verb::Show { profiles: true, json, .. } => profiles::list(&place.config_home, *json, out, err),
         Verb::Show { name, which, json, .. } => show(name.as_deref(), which, *json, place, out, err),
+        Verb::Explain { which, server: _, question, json } if !question.flow.is_empty() => {
+            flow::explain(which, &question.flow, *json, place, out, err).await
+        }
         Verb::Explain { which, server, question, json } => {
             explain::explain(which, server.as_deref(), question, *json, place, out, err).await
         }

@@ -19,12 +19,14 @@ use crate::types::{RuleRef, ServerId, ToolId};
 
 mod later;
 mod own;
+mod pairs;
 mod random;
 mod report;
 mod settings;
 
 use later::Later;
 pub use own::Wrapped;
+use pairs::Pairs;
 use random::Random;
 pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, ResponseMode, Settings, action_taken, position};
@@ -50,6 +52,7 @@ pub struct Content {
     suspected: BTreeMap<ServerId, Annotations>,
     random: Random,
     later: Later,
+    pairs: Pairs,
 }
 
 impl Content {
@@ -118,6 +121,7 @@ impl Content {
             suspected: BTreeMap::new(),
             random,
             later: Later::default(),
+            pairs: Pairs::default(),
         }
     }
 
@@ -132,6 +136,7 @@ impl Content {
         match self.settings.mode {
             ResponseMode::Log => Outcome::Allow,
             ResponseMode::Alert => Outcome::Alert,
+            ResponseMode::Ask => Outcome::Ask,
             ResponseMode::Halt => Outcome::Block,
         }
     }
@@ -145,7 +150,8 @@ impl Content {
     }
 
     fn leak_of(&self, judged: Judged, server: &ServerId) -> Option<Finding> {
-        let leak = judged.findings.into_iter().find(|flowed| flowed.refused)?;
+        let leak =
+            judged.findings.into_iter().find(|flowed| flowed.refused && !self.may_flow(flowed, server))?;
         Some(self.of_flow(leak, judged.verdict, server))
     }
 
@@ -167,20 +173,15 @@ impl Content {
 
     fn of_flow(&self, flowed: Flowed, verdict: Verdict, server: &ServerId) -> Finding {
         let Flowed { finding, origin, .. } = flowed;
-        let chain = if finding.chain.is_empty() {
-            String::new()
-        } else {
-            format!(", hidden by {}", finding.chain.join(" inside "))
-        };
         Finding {
             verdict: Verdict { outcome: self.outcome(), ..verdict },
             category: None,
             detector: finding.rule.to_owned(),
             severity: finding.severity,
+            // How it was found and decoded is for the record: who is refused would learn how to hide it better.
             what: format!(
-                "{} holds a {} out of a result of '{}' of server '{}'{chain}",
-                if finding.pointer.is_empty() { "the argument" } else { &finding.pointer },
-                finding.category,
+                "it carries something out of a result of '{}' of server '{1}'; `exfiltration: {{allow: [{{from: {1}, to: \
+                 {server}}}]}}` under sandbox.mcp lets that pass",
                 escape::line(&origin.tool),
                 origin.server
             ),
@@ -276,7 +277,12 @@ impl Content {
             Rewrite::apply(&markers, &mut clean);
             found = self.judge_arguments(server, name, &clean).or(found);
         }
-        if let Some(found) = found {
+        let outcome = found.as_ref().map_or(Outcome::Allow, |found| found.verdict.outcome);
+        // A copy that was found says more than that something was read.
+        let by_label = self.judge_pair(server, carried).filter(|label| label.verdict.outcome > outcome);
+        let found = found.into_iter().chain(by_label);
+        for found in found {
+            self.note_refused(&found, server);
             self.keep(&found, server, name);
             report.find(found);
         }
@@ -301,12 +307,16 @@ impl Content {
             Some(Json::String(raw) | Json::Number(raw)) => (*raw).to_owned(),
             _ => String::new(),
         };
+        let is_private = Origin::is_private(self.labels(server));
+        if is_private {
+            self.pairs.read(server, tool, since_1970());
+        }
         let origin = Origin {
             server: server.clone(),
             tool: tool.to_owned(),
             call,
             time: since_1970(),
-            private: Origin::is_private(self.labels(server)),
+            private: is_private,
         };
         let id = self.flow.next_id(self.later.len());
         let marked = self.settings.marker.and_then(|position| {

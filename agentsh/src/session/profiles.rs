@@ -151,7 +151,7 @@ fn find(
 
 /// What a server is for data: what the policy says, else its profile, else what is known of its package, else the
 /// strictest.
-fn labels(
+pub fn labels(
     entry: Option<&ServerPolicy>,
     package: Option<&Package>,
     profile: Option<&ServerProfile>,
@@ -160,6 +160,7 @@ fn labels(
     let source =
         source.or(profile.and_then(|profile| profile.source.as_ref())).map(|source| match source.value {
             DataSource::Private => Source::Private,
+            DataSource::Shareable => Source::Shareable,
             DataSource::Public => Source::Public,
         });
     let sink = entry.and_then(|entry| entry.sink.as_ref());

@@ -123,7 +123,14 @@ pub struct ExfiltrationPolicy {
     /// Whether `run` and `mcp run` look into arguments and results. `proxy` always does.
     pub enabled: bool,
     /// What becomes of a call in which something was found.
-    pub on_detection: OnChange,
+    pub on_detection: OnFlow,
+    /// What becomes of a call that leaves after something private was read, with or without a match. None: told once for
+    /// each pair of servers.
+    pub on_private_to_external: Option<Ruled<OnFlow>>,
+    /// Pairs of servers between which data may go.
+    pub allow: Vec<Ruled<FlowPair>>,
+    /// Refused flows from one server to another until nothing goes between them any more without a person.
+    pub close_after: Option<Ruled<u64>>,
     /// Where the invisible marker stands in prose of results; None: no result is changed.
     pub marker: Option<MarkerPlace>,
     /// Hosts that arguments may name; None: every one, as far as the network of the server goes.
@@ -131,6 +138,71 @@ pub struct ExfiltrationPolicy {
     pub rule: RuleRef,
     /// Where each key was written.
     pub written: BTreeMap<&'static str, RuleRef>,
+}
+
+/// What becomes of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFlow {
+    Allow,
+    Alert,
+    Ask,
+    Block,
+}
+
+impl OnFlow {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Alert => "alert",
+            Self::Ask => "ask",
+            Self::Block => "block",
+        }
+    }
+}
+
+/// From whose results to whose arguments, each a pattern of server names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowPair {
+    pub from: String,
+    pub to: String,
+}
+
+impl std::fmt::Display for FlowPair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} -> {}", self.from, self.to)
+    }
+}
+
+/// Flows that are refused before a pair of servers is closed.
+pub const CLOSE_AFTER: u64 = 3;
+
+impl ExfiltrationPolicy {
+    /// Some layer wrote the section.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.rule.line > 0
+    }
+
+    /// What becomes of a finding in `run` and `mcp run`: an alert, unless the section is written.
+    #[must_use]
+    pub fn in_run(&self) -> OnFlow {
+        if self.is_written() { self.on_detection } else { OnFlow::Alert }
+    }
+
+    /// The marker in `run` and `mcp run`: none, unless the section is written.
+    #[must_use]
+    pub fn marker_in_run(&self) -> Option<MarkerPlace> {
+        self.marker.filter(|_| self.is_written())
+    }
+
+    /// The entry that lets data go from one server to another.
+    #[must_use]
+    pub fn allows(&self, from: &str, to: &str) -> Option<&RuleRef> {
+        let named =
+            |pair: &FlowPair| super::glob::matches(&pair.from, from) && super::glob::matches(&pair.to, to);
+        self.allow.iter().find(|entry| named(&entry.value)).map(|entry| &entry.rule)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +218,8 @@ pub enum MarkerPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataSource {
     Private,
+    /// Prose and code may leave, secrets and personal data may not.
+    Shareable,
     Public,
 }
 
@@ -233,11 +307,14 @@ pub enum Question {
 }
 
 impl Default for ExfiltrationPolicy {
-    /// Off in `run` and `mcp run`, and strict wherever it is on.
+    /// On, and strict where the section is written or `proxy` runs.
     fn default() -> Self {
         Self {
-            enabled: false,
-            on_detection: OnChange::Block,
+            enabled: true,
+            on_detection: OnFlow::Block,
+            on_private_to_external: None,
+            allow: Vec::new(),
+            close_after: None,
             marker: Some(MarkerPlace::Suffix),
             allowed_domains: None,
             rule: RuleRef::default_rule("sandbox.mcp.exfiltration"),

@@ -38,11 +38,11 @@ const MOST_SHOWN: usize = 16 << 10;
 
 /// What an answer is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    server: ServerId,
-    name: String,
-    arguments: String,
-    interface: Option<String>,
+enum Key {
+    /// One call, with everything that it says.
+    Call { server: ServerId, name: String, arguments: String, interface: Option<String> },
+    /// Whatever goes from one server to another.
+    Flow { from: ServerId, to: ServerId },
 }
 
 /// A question as a person sees it.
@@ -60,6 +60,9 @@ pub struct Item {
     pub arguments_hash: String,
     /// Hash of the tool's definition.
     pub interface: Option<String>,
+    /// Whose data would go to `server`; None: the question is about this call.
+    #[serde(default)]
+    pub from: Option<String>,
     /// Which rule asks, as `file:line (key)`.
     pub rule: String,
     pub why: String,
@@ -129,10 +132,16 @@ impl Approvals {
             let same = |wanted: &Option<String>, found: Option<&String>| {
                 wanted.is_none() || wanted.as_ref() == found
             };
-            approved.server == key.server.0
-                && approved.tool == key.name
-                && same(&approved.arguments, Some(&key.arguments))
-                && same(&approved.interface, key.interface.as_ref())
+            match key {
+                Key::Flow { from, to } => approved.server == to.0 && approved.from.as_ref() == Some(&from.0),
+                Key::Call { server, name, arguments, interface } => {
+                    approved.from.is_none()
+                        && approved.server == server.0
+                        && approved.tool == *name
+                        && same(&approved.arguments, Some(arguments))
+                        && same(&approved.interface, interface.as_ref())
+                }
+            }
         });
         if let Some(entry) = entry {
             return Some(Verdict::new(Outcome::Allow, Reason::Approved, entry.rule.clone()));
@@ -209,8 +218,14 @@ impl Approvals {
         };
         let mut state = self.0.state.borrow_mut();
         let remembered = if is_yes { &mut state.granted } else { &mut state.denied };
-        // A refusal stays one for the session; a yes only when that was said.
-        if (!is_yes || scope != ApprovalScope::Once) && remembered.len() < MOST_REMEMBERED {
+        // A refusal of a call stays one for the session; a yes only when that was said. What goes between two servers is
+        // asked again: one refused text is no verdict on the next.
+        let lasts = match (&key, is_yes) {
+            (Key::Call { .. }, false) => true,
+            (Key::Flow { .. }, false) => false,
+            (_, true) => scope != ApprovalScope::Once,
+        };
+        if lasts && remembered.len() < MOST_REMEMBERED {
             remembered.insert(key);
         }
         drop(state);
@@ -242,11 +257,18 @@ impl Drop for Waiting<'_> {
 
 impl Approve for Approvals {
     fn ask(&self, call: &ToApprove<'_>) -> Pin<Box<dyn Future<Output = Verdict>>> {
-        let key = Key {
-            server: call.server.clone(),
-            name: call.name.to_owned(),
-            arguments: interface::hash(call.arguments),
-            interface: call.interface.map(str::to_owned),
+        let arguments = interface::hash(call.arguments);
+        let definition = call.interface.map(str::to_owned);
+        let source = call.decision.deciding().and_then(|found| found.source.as_ref());
+        let from = source.map(|id| id.server.clone());
+        let key = match from.clone() {
+            Some(from) => Key::Flow { from, to: call.server.clone() },
+            None => Key::Call {
+                server: call.server.clone(),
+                name: call.name.to_owned(),
+                arguments: arguments.clone(),
+                interface: definition.clone(),
+            },
         };
         let rule = call.decision.verdict.rule.clone();
         let at_once =
@@ -259,11 +281,12 @@ impl Approve for Approvals {
         let put = self.put(|id| Item {
             id,
             session: self.0.session.id.to_string(),
-            server: key.server.0.clone(),
-            name: key.name.clone(),
+            server: call.server.0.clone(),
+            name: call.name.to_owned(),
             arguments: shown(call.arguments),
-            arguments_hash: key.arguments.clone(),
-            interface: key.interface.clone(),
+            arguments_hash: arguments.clone(),
+            interface: definition.clone(),
+            from: from.map(|from| from.0),
             rule: rule.to_string(),
             why: call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default(),
             asked_at: now.as_secs(),
@@ -274,10 +297,10 @@ impl Approve for Approvals {
         };
         self.0.session.journal.record(Event::ApprovalRequested {
             approval: item.id.clone(),
-            server_id: key.server.clone(),
-            name: key.name.clone(),
-            arguments_hash: key.arguments.clone(),
-            interface: key.interface.clone(),
+            server_id: call.server.clone(),
+            name: call.name.to_owned(),
+            arguments_hash: arguments,
+            interface: definition,
             rule: rule.clone(),
             why: item.why.clone(),
         });

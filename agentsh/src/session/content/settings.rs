@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::guard::flow::Labels;
 use crate::guard::taint::marker::Position;
-use crate::policy::{ExfiltrationPolicy, MarkerPlace, NetworkRule, OnChange, Ruled};
+use crate::policy::{ExfiltrationPolicy, MarkerPlace, NetworkRule, OnFlow, Ruled};
 use crate::types::{RuleRef, ServerId};
 
 /// What happens when something is about to leave.
@@ -17,17 +17,20 @@ pub enum ResponseMode {
     Log,
     /// It is recorded and refused.
     Halt,
+    /// It waits for a person.
+    Ask,
     /// It is recorded, told to the webhook, and goes on.
     Alert,
 }
 
 impl ResponseMode {
     #[must_use]
-    pub fn of_policy(action: OnChange) -> Self {
+    pub fn of_policy(action: OnFlow) -> Self {
         match action {
-            OnChange::Block => Self::Halt,
-            OnChange::Alert => Self::Alert,
-            OnChange::Allow => Self::Log,
+            OnFlow::Block => Self::Halt,
+            OnFlow::Ask => Self::Ask,
+            OnFlow::Alert => Self::Alert,
+            OnFlow::Allow => Self::Log,
         }
     }
 }
@@ -68,6 +71,10 @@ pub struct Settings {
     pub destinations: Option<Destinations>,
     /// What is known of each server; one that is missing is private and leaves.
     pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
+    /// What the policy says of pairs of servers.
+    pub policy: ExfiltrationPolicy,
+    /// Without a word of the policy, the first call after a private read is told for each pair of servers.
+    pub tells_pairs: bool,
 }
 
 impl Settings {
@@ -81,6 +88,19 @@ impl Settings {
             marker: policy.marker.map(position),
             destinations: domains.map(|list| Destinations::of(&list.value, list.rule.clone())),
             labels,
+            policy: policy.clone(),
+            tells_pairs: false,
+        }
+    }
+
+    /// As [`Settings::of_policy`], for `run` and `mcp run`: gentle where nobody wrote the section.
+    #[must_use]
+    pub fn in_run(policy: &ExfiltrationPolicy, labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>) -> Self {
+        Self {
+            mode: ResponseMode::of_policy(policy.in_run()),
+            marker: policy.marker_in_run().map(position),
+            tells_pairs: true,
+            ..Self::of_policy(policy, labels)
         }
     }
 }
@@ -94,6 +114,7 @@ pub fn action_taken(mode: ResponseMode) -> &'static str {
     match mode {
         ResponseMode::Log => "logged",
         ResponseMode::Halt => "halted",
+        ResponseMode::Ask => "asked",
         ResponseMode::Alert => "alerted",
     }
 }

@@ -199,7 +199,7 @@ impl Origin {
     /// Whether results of a server with these labels are private.
     #[must_use]
     pub fn is_private(labels: Labels) -> bool {
-        labels.source == Source::Private
+        labels.source != Source::Public
     }
 }
 

@@ -7,6 +7,8 @@ use super::builtin;
 pub enum Source {
     /// May be seen by this user only.
     Private,
+    /// Its prose and code may be shared, its secrets and personal data may not.
+    Shareable,
     /// Everybody can read it.
     Public,
 }

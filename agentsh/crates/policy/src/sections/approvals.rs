@@ -30,6 +30,8 @@ pub struct ApprovalPolicy {
 pub struct Approved {
     pub server: String,
     pub tool: String,
+    /// Data of this server may go to `server`, whatever the call is; None: the entry is about calls.
+    pub from: Option<String>,
     /// Hash of the canonical arguments; None: whatever they are.
     pub arguments: Option<String>,
     /// Hash of the tool's definition; None: whatever it is.
@@ -79,6 +81,12 @@ const APPROVALS: &[Key] = &[
 const APPROVED: &[Key] = &[
     Key { name: "server", default: "none: it has to be there", about: "A server.", ..KEY },
     Key { name: "tool", default: "none: it has to be there", about: "One of its tools, or a method.", ..KEY },
+    Key {
+        name: "from",
+        default: "none: the entry is about calls",
+        about: "What this server said may go to `server`.",
+        ..KEY
+    },
     Key {
         name: "arguments",
         default: "any",
@@ -158,6 +166,9 @@ impl Section<McpPolicy> for Approvals {
 impl std::fmt::Display for Approved {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.server, self.tool)?;
+        if let Some(from) = &self.from {
+            write!(f, ", what '{from}' said")?;
+        }
         if let Some(hash) = &self.arguments {
             write!(f, ", arguments {hash}")?;
         }
@@ -171,11 +182,11 @@ impl std::fmt::Display for Approved {
 fn approved(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Approved> {
     let fields = reader.map(here, APPROVED)?;
     let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
-    let (server, tool, arguments, interface) =
-        (text("server"), text("tool"), text("arguments"), text("interface"));
+    let (server, tool, from) = (text("server"), text("tool"), text("from"));
+    let (arguments, interface) = (text("arguments"), text("interface"));
     let (Some(server), Some(tool)) = (server, tool) else {
         reader.problem(here, "this entry needs a `server` and a `tool`", None);
         return None;
     };
-    Some(Approved { server, tool, arguments, interface })
+    Some(Approved { server, tool, from, arguments, interface })
 }

@@ -3,11 +3,11 @@
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
 use crate::model::{
-    DataSink, DataSource, ExfiltrationPolicy, HostPattern, MarkerPlace, NetworkRule, OnChange, Ruled,
+    DataSink, DataSource, ExfiltrationPolicy, FlowPair, HostPattern, MarkerPlace, NetworkRule, OnFlow, Ruled,
 };
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::Section;
+use crate::section::{Section, lay, lay_list};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 use crate::{domain, domain::HostError};
@@ -16,7 +16,10 @@ use crate::{domain, domain::HostError};
 pub struct Exfiltration {
     pub rule: Option<RuleRef>,
     pub enabled: Option<Ruled<bool>>,
-    pub on_detection: Option<Ruled<OnChange>>,
+    pub on_detection: Option<Ruled<OnFlow>>,
+    pub on_private_to_external: Option<Ruled<OnFlow>>,
+    pub allow: List<FlowPair>,
+    pub close_after: Option<Ruled<u64>>,
     /// Inner None: no marker is made.
     pub marker: Option<Ruled<Option<MarkerPlace>>>,
     pub allowed_domains: List<NetworkRule>,
@@ -26,23 +29,49 @@ const EXFILTRATION: &[Key] = &[
     Key {
         name: "enabled",
         kind: Kind::Flag,
-        default: "true where the section stands, else false",
+        default: "true",
         about: "Whether arguments and results are looked into.",
         example: "true",
         ..KEY
     },
     Key {
         name: "on_detection",
-        kind: Kind::Word(&["block", "alert", "allow"]),
-        default: "block",
-        about: "What becomes of a call in which something was found.",
-        example: "alert",
+        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "block where the section stands, else alert",
+        about: "What becomes of a call in which something was found. `ask`: it waits for a person, see docs/approvals.md.",
+        example: "ask",
+        ..KEY
+    },
+    Key {
+        name: "on_private_to_external",
+        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "alert, once for each pair of servers",
+        about: "What becomes of a call to a server that leaves, after something private was read from another one: with or \
+            without a copy in it. Calls whose arguments are numbers and yes or no alone pass.",
+        example: "ask",
+        ..KEY
+    },
+    Key {
+        name: "allow",
+        kind: Kind::List(&Kind::Map(PAIR)),
+        default: "empty",
+        about: "Pairs of servers between which data may go: names or patterns.",
+        example: "[{from: git, to: github}]",
+        ..KEY
+    },
+    Key {
+        name: "close_after",
+        kind: Kind::Number(1, u32::MAX as u64),
+        default: "3",
+        about: "After so many refused flows from one server to another nothing that leaves goes to it any more in this \
+            session, unless a person says so.",
+        example: "3",
         ..KEY
     },
     Key {
         name: "marker",
         kind: Kind::Word(&["off", "suffix", "prefix", "both", "random_word_boundary"]),
-        default: "suffix",
+        default: "suffix where the section stands, else off",
         about: "Where the invisible marker stands in prose of results; `off` changes no result.",
         example: "suffix",
         ..KEY
@@ -57,13 +86,19 @@ const EXFILTRATION: &[Key] = &[
     },
 ];
 
+const PAIR: &[Key] = &[
+    Key { name: "from", default: "none: it has to be there", about: "Whose results.", ..KEY },
+    Key { name: "to", default: "none: it has to be there", about: "Whose arguments.", ..KEY },
+];
+
 /// `flow` of a server.
 pub const FLOW: &[Key] = &[
     Key {
         name: "source",
-        kind: Kind::Word(&["private", "public"]),
+        kind: Kind::Word(&["private", "shareable", "public"]),
         default: "what its profile says, else private",
-        about: "Whose data its answers are.",
+        about: "Whose data its answers are. `shareable`: prose and code may go to other servers, secrets and personal data may \
+            not.",
         example: "public",
         ..KEY
     },
@@ -100,11 +135,15 @@ impl Section<McpPolicy> for Exfiltration {
         else {
             return Self::default();
         };
-        let actions = [("block", OnChange::Block), ("alert", OnChange::Alert), ("allow", OnChange::Allow)];
+        let actions = [OnFlow::Block, OnFlow::Ask, OnFlow::Alert, OnFlow::Allow]
+            .map(|action| (action.as_str(), action));
         Self {
             rule: Some(reader.rule(&here)),
             enabled: reader.boolean(fields.find("enabled")),
             on_detection: reader.word(fields.find("on_detection"), &actions),
+            on_private_to_external: reader.word(fields.find("on_private_to_external"), &actions),
+            allow: reader.adding(fields.find("allow"), pair),
+            close_after: reader.number(fields.find("close_after"), 1, u64::from(u32::MAX)),
             marker: reader.word(fields.find("marker"), &PLACES),
             allowed_domains: reader.adding(fields.find("allowed_domains"), allowed_domain),
         }
@@ -124,6 +163,9 @@ impl Section<McpPolicy> for Exfiltration {
             in_force.on_detection = action.value;
             in_force.written.insert("on_detection", action.rule.clone());
         }
+        lay(&self.on_private_to_external, &mut in_force.on_private_to_external);
+        lay_list(&self.allow, &mut in_force.allow);
+        lay(&self.close_after, &mut in_force.close_after);
         if let Some(marker) = &self.marker {
             in_force.marker = marker.value;
             in_force.written.insert("marker", marker.rule.clone());
@@ -145,20 +187,43 @@ impl Section<McpPolicy> for Exfiltration {
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let in_force: &ExfiltrationPolicy = &policy.exfiltration;
-        let marker =
-            PLACES.iter().find(|(_, place)| *place == in_force.marker).map_or("off", |(word, _)| word);
+        let marker = PLACES
+            .iter()
+            .find(|(_, place)| *place == in_force.marker_in_run())
+            .map_or("off", |(word, _)| word);
         for (key, value) in [
             ("enabled", in_force.enabled.to_string()),
-            ("on_detection", in_force.on_detection.as_str().to_owned()),
+            ("on_detection", in_force.in_run().as_str().to_owned()),
             ("marker", marker.to_owned()),
         ] {
             let rule = in_force.written.get(key).unwrap_or(&in_force.rule);
             lines.add(&format!("{name}.exfiltration.{key}"), value, rule);
         }
+        if let Some(action) = &in_force.on_private_to_external {
+            lines.add(
+                &format!("{name}.exfiltration.on_private_to_external"),
+                action.value.as_str(),
+                &action.rule,
+            );
+        }
+        lines.list(&format!("{name}.exfiltration.allow"), &in_force.allow, ToString::to_string);
+        if let Some(count) = &in_force.close_after {
+            lines.add(&format!("{name}.exfiltration.close_after"), count.value.to_string(), &count.rule);
+        }
         if let Some(domains) = &in_force.allowed_domains {
             lines.list(&format!("{name}.exfiltration.allowed_domains"), &domains.value, ToString::to_string);
         }
     }
+}
+
+fn pair(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<FlowPair> {
+    let fields = reader.map(here, PAIR)?;
+    let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
+    let (Some(from), Some(to)) = (text("from"), text("to")) else {
+        reader.problem(here, "a pair needs `from` and `to`", None);
+        return None;
+    };
+    Some(FlowPair { from, to })
 }
 
 /// A host that arguments may name.
@@ -191,7 +256,11 @@ pub fn flow(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Flow {
     let Some(flow) = here.and_then(|here| reader.map(&here, FLOW)) else {
         return (None, None);
     };
-    let sources = [("private", DataSource::Private), ("public", DataSource::Public)];
+    let sources = [
+        ("private", DataSource::Private),
+        ("shareable", DataSource::Shareable),
+        ("public", DataSource::Public),
+    ];
     let sinks = [("local", DataSink::Local), ("external", DataSink::External)];
     let source = reader.word(flow.find("source"), &sources);
     (source, reader.word(flow.find("sink"), &sinks))

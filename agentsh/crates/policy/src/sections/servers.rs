@@ -163,7 +163,11 @@ impl Section<McpPolicy> for Servers {
                 lines.add(&format!("{name}.env"), variable, &server.rule);
             }
             if let Some(source) = &server.source {
-                let word = if source.value == DataSource::Public { "public" } else { "private" };
+                let word = match source.value {
+                    DataSource::Private => "private",
+                    DataSource::Shareable => "shareable",
+                    DataSource::Public => "public",
+                };
                 lines.add(&format!("{name}.flow.source"), word, &source.rule);
             }
             if let Some(sink) = &server.sink {
@@ -199,7 +203,7 @@ fn refuse_gifts(id: &ServerId, own: &Server, narrowing: &mut Narrowing<'_>) {
         narrowing.refuse(&scripts.rule, "a policy inside the project cannot let a package run its scripts");
     }
     let lax = [
-        own.source.as_ref().filter(|source| source.value == DataSource::Public).map(|source| &source.rule),
+        own.source.as_ref().filter(|source| source.value != DataSource::Private).map(|source| &source.rule),
         own.sink.as_ref().filter(|sink| sink.value == DataSink::Local).map(|sink| &sink.rule),
     ];
     for rule in lax.into_iter().flatten() {

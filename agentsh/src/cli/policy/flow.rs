@@ -1,0 +1,199 @@
+//! `agentsh policy explain --flow FROM TO`: may what one server said go to another one?
+
+use std::io::{self, Write};
+
+use serde_json::json;
+
+use super::package::Known;
+use super::{Surroundings, Which, failed};
+use crate::cli::exit::{FAILED, NO, OK};
+use crate::guard::flow::{Labels, Sink, Source};
+use crate::policy::profile::Package;
+use crate::policy::{self, OnFlow, Policy};
+use crate::session::profiles;
+use crate::store::escape;
+use crate::types::{RuleRef, ServerId};
+
+/// A server of the question, with what is known of it.
+struct End {
+    id: ServerId,
+    labels: Labels,
+    /// Where its label comes from.
+    by: String,
+}
+
+/// Exit status 0: it goes on, if with an alert; 1: a person is asked, or it is refused.
+pub(super) async fn explain(
+    which: &Which,
+    ends: &[String],
+    as_json: bool,
+    place: &Surroundings,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let policy = match policy::load(&place.search(which.policy.clone(), &which.agent)) {
+        Ok(policy) => policy,
+        Err(error) => return failed(&error, err),
+    };
+    let mut found = Vec::new();
+    for (at, word) in ends.iter().enumerate() {
+        // `SERVER:TOOL` and `SERVER/TOOL` are taken too: labels belong to servers.
+        let id = ServerId(word.split([':', '/']).next().unwrap_or_default().to_owned());
+        match End::of(id, at == 0, &policy, place).await {
+            Ok(end) => found.push(end),
+            Err(why) => {
+                writeln!(err, "error: {why}")?;
+                return Ok(FAILED);
+            }
+        }
+    }
+    let [from, to] = found.as_slice() else {
+        writeln!(err, "error: --flow takes two servers")?;
+        return Ok(FAILED);
+    };
+    let (copy, copy_rule) = of_copy(&policy, from, to);
+    let (label, label_rule) = of_labels(&policy, from, to);
+    let code = if copy.max(label) >= Strictness::Ask { NO } else { OK };
+    let (source, sink) = (source_word(from.labels), sink_word(to.labels));
+    if as_json {
+        let whole = json!({
+            "from": from.id, "source": source, "source_by": from.by,
+            "to": to.id, "sink": sink, "sink_by": to.by,
+            "copy": copy.word(), "copy_rule": copy_rule, "without_copy": label.word(), "without_copy_rule": label_rule,
+        });
+        writeln!(out, "{whole}")?;
+        return Ok(code);
+    }
+    let shown = |id: &ServerId| escape::line(&id.0).into_owned();
+    writeln!(out, "from '{}': its results are {source} ({})", shown(&from.id), from.by)?;
+    writeln!(out, "to '{}': what it is told is {sink} ({})", shown(&to.id), to.by)?;
+    writeln!(out, "a call that carries a copy: {} ({copy_rule})", copy.sentence())?;
+    writeln!(out, "a call without one, after something was read: {} ({label_rule})", label.sentence())?;
+    if code == NO {
+        writeln!(
+            out,
+            "  to allow it: sandbox: {{mcp: {{exfiltration: {{allow: [{{from: {}, to: {}}}]}}}}}}",
+            shown(&from.id),
+            shown(&to.id)
+        )?;
+    }
+    Ok(code)
+}
+
+/// What happens, in the order in which it gets stricter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Strictness {
+    Passes,
+    Alert,
+    AlertOnce,
+    Ask,
+    Block,
+}
+
+impl Strictness {
+    fn of(action: OnFlow) -> Self {
+        match action {
+            OnFlow::Allow => Self::Passes,
+            OnFlow::Alert => Self::Alert,
+            OnFlow::Ask => Self::Ask,
+            OnFlow::Block => Self::Block,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Passes => "allow",
+            Self::Alert | Self::AlertOnce => "alert",
+            Self::Ask => "ask",
+            Self::Block => "block",
+        }
+    }
+
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::Passes => "goes on",
+            Self::Alert => "goes on, with an alert on record",
+            Self::AlertOnce => "goes on, with one alert for this pair",
+            Self::Ask => "waits for a person",
+            Self::Block => "is refused",
+        }
+    }
+}
+
+impl End {
+    async fn of(
+        id: ServerId,
+        is_source: bool,
+        policy: &Policy,
+        place: &Surroundings,
+    ) -> Result<Self, String> {
+        let known = Known::of_server(&id, policy, place).await.map_err(|error| error.to_string())?;
+        let entry = policy.mcp.servers.get(&id);
+        let package = known.package.as_deref().and_then(Package::of_identity);
+        let labels = profiles::labels(entry, package.as_ref(), known.profile.as_ref());
+        let written = entry.and_then(|entry| match is_source {
+            true => entry.source.as_ref().map(|source| &source.rule),
+            false => entry.sink.as_ref().map(|sink| &sink.rule),
+        });
+        let by = match (written, &known.profile, &known.package) {
+            (Some(rule), ..) => rule.to_string(),
+            (None, Some(profile), _) => format!("profile {}", profile.file),
+            (None, None, Some(package)) => format!("what is known of {package}"),
+            (None, None, None) => "nothing is known of it: the strictest".to_owned(),
+        };
+        Ok(Self { id, labels, by })
+    }
+}
+
+fn of_copy(policy: &Policy, from: &End, to: &End) -> (Strictness, RuleRef) {
+    let exfiltration = &policy.mcp.exfiltration;
+    if let Some(passes) = passes(policy, from, to) {
+        return passes;
+    }
+    let written = exfiltration.written.get("on_detection").cloned();
+    (Strictness::of(exfiltration.in_run()), written.unwrap_or_else(|| exfiltration.rule.clone()))
+}
+
+fn of_labels(policy: &Policy, from: &End, to: &End) -> (Strictness, RuleRef) {
+    if let Some(passes) = passes(policy, from, to) {
+        return passes;
+    }
+    if from.labels.source == Source::Shareable {
+        return (Strictness::Passes, RuleRef::default_rule("sandbox.mcp.servers.flow"));
+    }
+    let exfiltration = &policy.mcp.exfiltration;
+    match &exfiltration.on_private_to_external {
+        Some(action) => (Strictness::of(action.value), action.rule.clone()),
+        None => (Strictness::AlertOnce, exfiltration.rule.clone()),
+    }
+}
+
+/// What lets everything pass between the two.
+fn passes(policy: &Policy, from: &End, to: &End) -> Option<(Strictness, RuleRef)> {
+    let exfiltration = &policy.mcp.exfiltration;
+    if !exfiltration.enabled {
+        let rule = exfiltration.written.get("enabled").unwrap_or(&exfiltration.rule);
+        return Some((Strictness::Passes, rule.clone()));
+    }
+    if let Some(rule) = exfiltration.allows(&from.id.0, &to.id.0) {
+        return Some((Strictness::Passes, rule.clone()));
+    }
+    let is_free = from.id == to.id || from.labels.source == Source::Public || to.labels.sink == Sink::Local;
+    is_free.then(|| (Strictness::Passes, RuleRef::default_rule("sandbox.mcp.servers.flow")))
+}
+
+fn source_word(labels: Labels) -> &'static str {
+    match labels.source {
+        Source::Private => "private",
+        Source::Shareable => "shareable",
+        Source::Public => "public",
+    }
+}
+
+fn sink_word(labels: Labels) -> &'static str {
+    match labels.sink {
+        Sink::Local => "local",
+        Sink::SameOrigin => "same-origin",
+        Sink::External => "external",
+    }
+}
