@@ -90,7 +90,7 @@ fn say_nothing(query: &Query, filter: &Filter, err: &mut dyn Write) -> Result<()
         // Nothing found where nobody searched is not a good sign.
         Query::Detections(_) => {
             "no detections are recorded; what servers say is looked through, and for data that leaves `agentsh proxy` \
-             looks, and `run` and `mcp run` where `sandbox.mcp.exfiltration` is written"
+             looks, and `run` and `mcp run` unless `sandbox.mcp.exfiltration` is switched off"
         }
         _ if filter.json => return Ok(()),
         _ if filter.narrows() => "nothing on record is like this",
