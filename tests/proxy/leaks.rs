@@ -58,6 +58,8 @@ fn base64(text: &str) -> String {
 fn what_one_server_said_does_not_reach_another() {
     for mode in Mode::all() {
         let place = Place::new(mode);
+        // Else the third refusal closes the pair, whatever the texts are.
+        place.policy("version: 1\nsandbox: {mcp: {exfiltration: {close_after: 100}}}\n");
         let mut peer = informed(&place, &mut command(&place));
         for hidden in [MEMO.to_owned(), base64(MEMO), MEMO[40..110].to_uppercase()] {
             let refused = peer.call("two__echo", json!({"text": hidden}));

@@ -62,10 +62,10 @@ fn it_sees_the_same_names_and_the_calls_are_recorded() {
         for server in ["alpha", "beta", "gamma"] {
             let of: Vec<_> = recorded.iter().filter(|call| call["server_id"] == server).collect();
             assert_eq!(of.len(), 2);
-            assert!(
-                of.iter().all(|call| call["action"] == "allow" && call["tool_hash"].is_string()),
-                "{of:?}"
-            );
+            // The first one after another server's answer is told.
+            let first = if server == "alpha" { "allow" } else { "alert" };
+            assert_eq!((&of[0]["action"], &of[1]["action"]), (&json!(first), &json!("allow")), "{of:?}");
+            assert!(of.iter().all(|call| call["tool_hash"].is_string()), "{of:?}");
             assert_eq!(of[1]["input"], json!({"a": 2, "b": 40}));
         }
     }
