@@ -89,6 +89,20 @@ proptest! {
     }
 }
 
+/// A wrong guess inflates to one pattern again and again, and what that decodes to must not use up what the text needs.
+#[test]
+fn what_only_repeats_itself_is_not_decoded_further() {
+    let deepest = |text: &str| {
+        let mut deepest = 0;
+        let _ = visit(&base64(text.as_bytes()), &Limits::default(), &mut |view| {
+            deepest = deepest.max(view.how.len())
+        });
+        deepest
+    };
+    assert_eq!(deepest(&"2#\"".repeat(200)), 1);
+    assert!(deepest(&format!("{}{}", "2#\"".repeat(200), base64(b"something that is hidden"))) > 1);
+}
+
 #[test]
 fn twice_the_text_is_at_most_twice_the_work() {
     let nested = |length: usize| {

@@ -37,6 +37,14 @@ pub fn spelled(bytes: &[u8]) -> String {
     own.filter_map(|byte| char::from_u32(FIRST + u32::from(*byte))).collect()
 }
 
+/// Whether one pattern of a few bytes stands again and again, and nothing else: a wrong guess that inflates gives such.
+fn is_periodic(bytes: &[u8]) -> bool {
+    const LONGEST: usize = 8;
+    const REPEATS: usize = 4;
+    let longest = LONGEST.min(bytes.len() / REPEATS);
+    (1..=longest).any(|period| bytes[period..] == bytes[..bytes.len() - period])
+}
+
 /// One text that was found.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
@@ -274,7 +282,7 @@ impl Walk<'_> {
     }
 
     fn expand(&mut self, text: &str, clean: bool) {
-        if text.len() < SHORTEST {
+        if text.len() < SHORTEST || !self.how.is_empty() && is_periodic(text.as_bytes()) {
             return;
         }
         let profile = Profile::of(text.as_bytes());
