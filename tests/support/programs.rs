@@ -50,8 +50,7 @@ impl Programs {
     }
 }
 
-/// Beside this test's own executable: `target/debug/deps/suite-HASH` and `target/debug/examples`.
+/// Beside the binary under test: `target/debug/agentsh` and `target/debug/examples`.
 fn examples() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    own.parent().and_then(Path::parent).unwrap().join("examples")
+    Path::new(env!("CARGO_BIN_EXE_agentsh")).parent().unwrap().join("examples")
 }
