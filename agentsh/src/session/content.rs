@@ -13,6 +13,7 @@ use crate::guard::taint::{self, Leaves, Origin, OriginId, Stored, repeats};
 use crate::guard::threads::side_by_side;
 use crate::guard::{Check, Finding, Matter, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
 use crate::json::Json;
+use crate::policy::OnFlow;
 use crate::store::taint::Opened;
 use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
@@ -29,7 +30,7 @@ pub use own::Wrapped;
 use pairs::Pairs;
 use random::Random;
 pub use report::token_id;
-pub use settings::{Destinations, LIFETIME, ResponseMode, Settings, action_taken, position};
+pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 
 /// Requests beside calls whose parameters an agent chooses.
 const CARRIES: [&str; 4] = ["resources/read", "resources/subscribe", "prompts/get", "completion/complete"];
@@ -134,10 +135,10 @@ impl Content {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self.settings.mode {
-            ResponseMode::Log => Outcome::Allow,
-            ResponseMode::Alert => Outcome::Alert,
-            ResponseMode::Ask => Outcome::Ask,
-            ResponseMode::Halt => Outcome::Block,
+            OnFlow::Allow => Outcome::Allow,
+            OnFlow::Alert => Outcome::Alert,
+            OnFlow::Ask => Outcome::Ask,
+            OnFlow::Block => Outcome::Block,
         }
     }
 

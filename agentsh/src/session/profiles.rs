@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::guard::flow::labels::{Labels, Sink, Source};
+use crate::guard::flow::labels::Labels;
 use crate::mcp::StartError;
 use crate::pin::Resolved;
 use crate::policy::profile::{self, Opened, Package, Place, What};
-use crate::policy::{DataSink, DataSource};
 use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, ServerPolicy, ServerProfile, domain};
 use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::Access;
@@ -157,17 +156,9 @@ pub fn labels(
     profile: Option<&ServerProfile>,
 ) -> Labels {
     let source = entry.and_then(|entry| entry.source.as_ref());
-    let source =
-        source.or(profile.and_then(|profile| profile.source.as_ref())).map(|source| match source.value {
-            DataSource::Private => Source::Private,
-            DataSource::Shareable => Source::Shareable,
-            DataSource::Public => Source::Public,
-        });
+    let source = source.or(profile.and_then(|profile| profile.source.as_ref())).map(|source| source.value);
     let sink = entry.and_then(|entry| entry.sink.as_ref());
-    let sink = sink.or(profile.and_then(|profile| profile.sink.as_ref())).map(|sink| match sink.value {
-        DataSink::Local => Sink::Local,
-        DataSink::External => Sink::External,
-    });
+    let sink = sink.or(profile.and_then(|profile| profile.sink.as_ref())).map(|sink| sink.value);
     Labels::resolve(source, sink, package.map(|package| package.name.as_str()))
 }
 

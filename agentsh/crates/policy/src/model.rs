@@ -205,6 +205,7 @@ impl ExfiltrationPolicy {
     }
 }
 
+/// Where the marker stands in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerPlace {
     Suffix,
@@ -214,19 +215,25 @@ pub enum MarkerPlace {
     Between,
 }
 
-/// Whose data a server gives.
+/// What a server's results are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataSource {
+    /// May be seen by this user only.
     Private,
-    /// Prose and code may leave, secrets and personal data may not.
+    /// Its prose and code may be shared, its secrets and personal data may not.
     Shareable,
+    /// Everybody can read it.
     Public,
 }
 
-/// Where what a server is told can end up.
+/// Where a server's arguments go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataSink {
+    /// Stays on this machine.
     Local,
+    /// Goes back to where the server's own results come from, and nowhere else. Known of some packages; no policy says it.
+    SameOrigin,
+    /// Leaves.
     External,
 }
 

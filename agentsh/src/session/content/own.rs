@@ -65,7 +65,7 @@ impl Content {
     }
 
     #[must_use]
-    pub fn mode(&self) -> super::ResponseMode {
+    pub fn mode(&self) -> crate::policy::OnFlow {
         self.settings.mode
     }
 

@@ -6,45 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::guard::flow::Labels;
-use crate::guard::taint::marker::Position;
 use crate::policy::{ExfiltrationPolicy, MarkerPlace, NetworkRule, OnFlow, Ruled};
 use crate::types::{RuleRef, ServerId};
-
-/// What happens when something is about to leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResponseMode {
-    /// It is recorded and goes on.
-    Log,
-    /// It is recorded and refused.
-    Halt,
-    /// It waits for a person.
-    Ask,
-    /// It is recorded, told to the webhook, and goes on.
-    Alert,
-}
-
-impl ResponseMode {
-    #[must_use]
-    pub fn of_policy(action: OnFlow) -> Self {
-        match action {
-            OnFlow::Block => Self::Halt,
-            OnFlow::Ask => Self::Ask,
-            OnFlow::Alert => Self::Alert,
-            OnFlow::Allow => Self::Log,
-        }
-    }
-}
-
-/// Where the marker stands.
-#[must_use]
-pub fn position(place: MarkerPlace) -> Position {
-    match place {
-        MarkerPlace::Suffix => Position::Suffix,
-        MarkerPlace::Prefix => Position::Prefix,
-        MarkerPlace::Both => Position::Both,
-        MarkerPlace::Between => Position::Between,
-    }
-}
 
 /// The hosts that arguments may name.
 #[derive(Clone, Debug)]
@@ -63,10 +26,11 @@ impl Destinations {
 
 #[derive(Debug)]
 pub struct Settings {
-    pub mode: ResponseMode,
+    /// What happens when something is about to leave.
+    pub mode: OnFlow,
     pub lifetime: Duration,
     /// None: no result is changed.
-    pub marker: Option<Position>,
+    pub marker: Option<MarkerPlace>,
     /// None: destinations are left to the network of the servers.
     pub destinations: Option<Destinations>,
     /// What is known of each server; one that is missing is private and leaves.
@@ -83,9 +47,9 @@ impl Settings {
     pub fn of_policy(policy: &ExfiltrationPolicy, labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>) -> Self {
         let domains = policy.allowed_domains.as_ref();
         Self {
-            mode: ResponseMode::of_policy(policy.on_detection),
+            mode: policy.on_detection,
             lifetime: LIFETIME,
-            marker: policy.marker.map(position),
+            marker: policy.marker,
             destinations: domains.map(|list| Destinations::of(&list.value, list.rule.clone())),
             labels,
             policy: policy.clone(),
@@ -97,8 +61,8 @@ impl Settings {
     #[must_use]
     pub fn in_run(policy: &ExfiltrationPolicy, labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>) -> Self {
         Self {
-            mode: ResponseMode::of_policy(policy.in_run()),
-            marker: policy.marker_in_run().map(position),
+            mode: policy.in_run(),
+            marker: policy.marker_in_run(),
             tells_pairs: true,
             ..Self::of_policy(policy, labels)
         }
@@ -110,11 +74,11 @@ pub const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// As the reports of `@exfil/canary` write it.
 #[must_use]
-pub fn action_taken(mode: ResponseMode) -> &'static str {
+pub fn action_taken(mode: OnFlow) -> &'static str {
     match mode {
-        ResponseMode::Log => "logged",
-        ResponseMode::Halt => "halted",
-        ResponseMode::Ask => "asked",
-        ResponseMode::Alert => "alerted",
+        OnFlow::Allow => "logged",
+        OnFlow::Block => "halted",
+        OnFlow::Ask => "asked",
+        OnFlow::Alert => "alerted",
     }
 }

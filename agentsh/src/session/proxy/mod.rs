@@ -25,7 +25,7 @@ use super::run::RunError;
 use super::server::{Declaration, ErrorOutput, Server};
 use super::{Opening, Session, SessionError, signals, standard};
 
-pub use settings::{ResponseMode, Settings, SettingsError};
+pub use settings::{Settings, SettingsError};
 
 #[derive(Clone, Debug)]
 pub struct Request {

@@ -11,7 +11,8 @@ use crate::telemetry::webhook::{self, Webhook};
 
 use super::super::Session;
 use super::super::run::RunError;
-use super::settings::{ResponseMode, Secret, Settings};
+use super::settings::{Secret, Settings};
+use crate::policy::OnFlow;
 
 /// How long the end of a session waits for alerts that are on their way.
 pub const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -23,9 +24,9 @@ pub const LAST_WORDS: Duration = Duration::from_secs(5);
 pub fn alerts(
     session: &Session,
     settings: &Settings,
-    mode: ResponseMode,
+    mode: OnFlow,
 ) -> Result<Option<Alerts<Journal>>, RunError> {
-    let Some(address) = settings.webhook.as_ref().filter(|_| mode != ResponseMode::Log) else {
+    let Some(address) = settings.webhook.as_ref().filter(|_| mode != OnFlow::Allow) else {
         return Ok(None);
     };
     let refused = |why: String| RunError::Refused(format!("CANARY_MCP_ALERT_WEBHOOK cannot be used: {why}"));

@@ -5,15 +5,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use crate::session::content::ResponseMode;
-
+use crate::policy::OnFlow;
 use crate::session::content::LIFETIME;
 
 #[derive(Clone)]
 pub struct Settings {
     pub config: Option<PathBuf>,
     /// None: as the policy says.
-    pub mode: Option<ResponseMode>,
+    pub mode: Option<OnFlow>,
     pub webhook: Option<String>,
     pub webhook_secret: Option<Secret>,
     pub token_ttl: Duration,
@@ -53,7 +52,7 @@ impl Settings {
         let mode = word(
             env,
             "CANARY_MCP_RESPONSE_MODE",
-            &[("log", ResponseMode::Log), ("halt", ResponseMode::Halt), ("alert", ResponseMode::Alert)],
+            &[("log", OnFlow::Allow), ("halt", OnFlow::Block), ("alert", OnFlow::Alert)],
             "log, halt or alert",
         )?;
         let levels = [
@@ -74,7 +73,7 @@ impl Settings {
         if let Some(url) = webhook.as_ref().filter(|url| !url.starts_with("https://")) {
             return Err(wrong("CANARY_MCP_ALERT_WEBHOOK", url, "an https:// address"));
         }
-        if mode == Some(ResponseMode::Alert) && webhook.is_none() {
+        if mode == Some(OnFlow::Alert) && webhook.is_none() {
             return Err(SettingsError::NoWebhook);
         }
         Ok(Self {

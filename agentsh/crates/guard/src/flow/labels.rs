@@ -2,27 +2,7 @@
 
 use super::builtin;
 
-/// What a server's results are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// May be seen by this user only.
-    Private,
-    /// Its prose and code may be shared, its secrets and personal data may not.
-    Shareable,
-    /// Everybody can read it.
-    Public,
-}
-
-/// Where a server's arguments go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sink {
-    /// Stays on this machine.
-    Local,
-    /// Goes back to where the server's own results come from, and nowhere else.
-    SameOrigin,
-    /// Leaves.
-    External,
-}
+pub use crate::policy::{DataSink as Sink, DataSource as Source};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Labels {

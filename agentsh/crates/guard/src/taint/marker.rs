@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+pub use crate::policy::MarkerPlace as Position;
+
 /// Begins a marker: word joiner.
 const LEAD: char = '\u{2060}';
 /// A marker's number is written in these, four bits each.
@@ -14,16 +16,6 @@ const MIN_PARTIAL: usize = 3;
 /// Shortest text that is marked, in bytes and in words.
 const MIN_TEXT: usize = 50;
 const MIN_WORDS: usize = 8;
-
-/// Where a marker stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
-    Suffix,
-    Prefix,
-    Both,
-    /// At a random place between two words.
-    Between,
-}
 
 /// A marker in a text, whole or what is left of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
