@@ -1,32 +1,50 @@
-//! JSON in which every key stands once, and the lines on which keys stand.
+//! Configurations in JSON, with the lines on which keys stand. What is JSON, the strict reader says.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::Value;
 
 use super::AgentError;
+use crate::json::{JsonError, JsonErrorKind, MAX_DEPTH, MAX_VALUES, read, unescape};
 
 /// Parses a whole file.
 ///
 /// # Errors
 /// For anything that is not JSON, for a key that stands twice in one object, and for comments.
 pub(super) fn parse(text: &str, path: &Path) -> Result<Value, AgentError> {
-    serde_json::from_str::<Strict>(text).map(|strict| strict.0).map_err(|error| {
-        let (what, fix) = if comment_at(text, error.line(), error.column()) {
+    read(text.as_bytes()).map(|json| json.to_value()).map_err(|error| {
+        let before = text.get(..error.offset).unwrap_or(text);
+        let (what, fix) = if is_comment(text, error.offset) {
             ("comments are not supported here".to_owned(), "remove them, or keep a copy without them")
         } else {
-            (format!("not valid JSON: {error}"), "correct the file")
+            (format!("not valid JSON: {}", reason(text, error)), "correct the file")
         };
         AgentError::Config {
             path: path.to_owned(),
-            line: error.line().max(1) as u64,
+            line: 1 + before.matches('\n').count() as u64,
             what,
             fix: fix.to_owned(),
         }
     })
+}
+
+fn reason(text: &str, JsonError { kind, offset }: JsonError) -> String {
+    match kind {
+        JsonErrorKind::DuplicateKey => {
+            let end = string_end(text.as_bytes(), offset.saturating_sub(1));
+            let key = text.get(offset..end.saturating_sub(1)).unwrap_or_default();
+            format!("the key {:?} stands twice", unescape(key))
+        }
+        JsonErrorKind::TooDeep => format!("it is nested deeper than {MAX_DEPTH} levels"),
+        JsonErrorKind::TooManyValues => format!("it holds more than {MAX_VALUES} values"),
+        JsonErrorKind::InvalidUtf8 | JsonErrorKind::InvalidJson => {
+            match text.get(offset..).unwrap_or("").chars().next() {
+                Some(found) => format!("{found:?} is not expected there"),
+                None => "it ends too early".to_owned(),
+            }
+        }
+    }
 }
 
 /// The lines, counted from 1, of the direct keys of the object at `place`. `text` must have been parsed before.
@@ -54,7 +72,7 @@ pub(super) fn key_lines(text: &str, place: &[&str]) -> BTreeMap<String, u64> {
                     let steps = open.last().copied().flatten();
                     next = None;
                     if let Some(steps) = steps {
-                        let key: String = serde_json::from_str(&text[at..end]).unwrap_or_default();
+                        let key = unescape(text.get(at + 1..end - 1).unwrap_or_default()).into_owned();
                         if steps == place.len() {
                             found.entry(key).or_insert(line);
                         } else if key == place[steps] {
@@ -89,75 +107,7 @@ fn followed_by_colon(bytes: &[u8], from: usize) -> bool {
     bytes.iter().skip(from).find(|byte| !byte.is_ascii_whitespace()) == Some(&b':')
 }
 
-/// Whether the parser stopped at the start of a comment. Lines and columns count from 1.
-fn comment_at(text: &str, line: usize, column: usize) -> bool {
-    let Some(text) = text.lines().nth(line.saturating_sub(1)) else { return false };
-    let start = column.saturating_sub(1).min(text.len());
-    text.as_bytes().get(start) == Some(&b'/') && matches!(text.as_bytes().get(start + 1), Some(b'/' | b'*'))
-}
-
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictVisitor).map(Self)
-    }
-}
-
-struct StrictVisitor;
-
-impl<'de> Visitor<'de> for StrictVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a finite number"))
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
-        Ok(Value::String(value))
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut array = Vec::new();
-        while let Some(Strict(item)) = items.next_element()? {
-            array.push(item);
-        }
-        Ok(Value::Array(array))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            if object.contains_key(&key) {
-                return Err(A::Error::custom(format_args!("the key {key:?} stands twice")));
-            }
-            let Strict(value) = entries.next_value()?;
-            object.insert(key, value);
-        }
-        Ok(Value::Object(object))
-    }
+/// Whether the reader stopped at the start of a comment.
+fn is_comment(text: &str, offset: usize) -> bool {
+    text.get(offset..).is_some_and(|rest| rest.starts_with("//") || rest.starts_with("/*"))
 }
