@@ -273,7 +273,6 @@ pub async fn start(
     let watched_memory = (!cgroup.memory_held).then_some(memory);
     tokio::task::spawn_local(async {
         tokio::time::sleep(START_IS_OVER).await;
-        crate::memory::forget_code();
         crate::memory::trim_heap();
     });
     Ok(Running { child, cgroup, watched_memory, enforcement, way_out, published })

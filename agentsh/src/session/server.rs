@@ -244,7 +244,6 @@ impl Server {
         // The manifest of a large tree is needed no more; the session lives on.
         drop(resolved);
         crate::memory::trim_heap();
-        crate::memory::forget_code();
         let said =
             server_errors::follow(stderr, (self.error_output == ErrorOutput::Shown).then(|| id.clone()));
         let said = tokio::task::spawn_local(said);

@@ -53,10 +53,7 @@ pub fn run(server: &str) -> Result<(), BridgeError> {
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let lost = |error: io::Error| BridgeError::Copy { server: server.to_owned(), error };
     match offer_stdio(&stream, server, stdin.as_fd(), stdout.as_fd()) {
-        Ok(TAKEN) => {
-            crate::memory::forget_code();
-            wait_for_end(stream).map_err(lost)
-        }
+        Ok(TAKEN) => wait_for_end(stream).map_err(lost),
         Ok(COPY) => {
             // Without the buffers of the standard library: a message must leave at once.
             let input = stdin.as_fd().try_clone_to_owned().map(File::from).map_err(lost)?;

@@ -61,7 +61,6 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, forward_terminal_signals: bool
             [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(session, PollFlags::POLLIN)];
         match poll(&mut wanted, patience) {
             Ok(0) => {
-                crate::memory::forget_code();
                 crate::memory::trim_heap();
                 patience = PollTimeout::NONE;
             }

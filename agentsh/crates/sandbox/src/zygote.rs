@@ -191,7 +191,6 @@ fn know_the_processor() {
 fn next_order(socket: &OwnedFd) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
     const A_WHILE_MS: u16 = 1000;
     if poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::from(A_WHILE_MS)) == Ok(0) {
-        crate::memory::forget_code();
         crate::memory::trim_heap();
     }
     control::receive(socket.as_fd())
