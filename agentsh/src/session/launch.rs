@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::cgroup::{Cgroup, Quota};
+use crate::sandbox::control::Cause;
 use crate::sandbox::layout::{
     Elsewhere, Grant, Keep, Layout, OWN_DIRECTORY, PinnedFile, Request, StandIn, layout,
 };
@@ -183,12 +184,9 @@ pub fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, 
     let quota = Quota { memory_bytes, cpu_percent };
     let mut cgroup = hierarchies.create(name, quota);
     // Before anything exists that could connect.
-    let gate = start
-        .network
-        .as_ref()
-        .map(|way| way.arm(&cgroup))
-        .transpose()
-        .map_err(|message| SpawnError::Init { label: start.label.to_owned(), message, missing: false })?;
+    let gate = start.network.as_ref().map(|way| way.arm(&cgroup)).transpose().map_err(|message| {
+        SpawnError::Init { label: start.label.to_owned(), message, cause: Cause::Other }
+    })?;
     let ordered = spawn::order(&context.zygote, start.label, &cgroup)?;
     hierarchies.complete(&mut cgroup, name, quota);
     Ok(Begun { ordered, cgroup, gate, quota })
@@ -293,7 +291,7 @@ fn publish_on(
     let sockets = sockets.map_err(|error| SpawnError::Init {
         label: "the agent".to_owned(),
         message: format!("its ports cannot be published: {error}; `--network userns` can"),
-        missing: false,
+        cause: Cause::Other,
     })?;
     Ok(publish::serve(published, sockets))
 }

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use crate::agent::{self, Access as StateAccess, Kind, Launch, StateKind, Transport};
 use crate::policy;
 use crate::sandbox::SpawnError;
+use crate::sandbox::control::Cause;
 use crate::sandbox::layout::{Elsewhere, Grant, OWN_DIRECTORY};
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::sandbox::report::Enforcement;
@@ -115,9 +116,8 @@ pub fn exit_code_of(error: &RunError) -> u8 {
     match error {
         RunError::Pin(error) if error.is_missing() => 127,
         RunError::Pin(error) if error.is_not_executable() => 126,
-        RunError::Spawn(SpawnError::Init { missing: true, .. }) => 127,
-        // ENOEXEC: neither a program of this machine nor a script.
-        RunError::Spawn(SpawnError::Init { message, .. }) if message.ends_with("(os error 8)") => 126,
+        RunError::Spawn(SpawnError::Init { cause: Cause::Missing, .. }) => 127,
+        RunError::Spawn(SpawnError::Init { cause: Cause::NotExecutable, .. }) => 126,
         _ => 125,
     }
 }

@@ -1,7 +1,7 @@
 //! The typed ends of the sockets between the session, the process that sandboxes are born from, and pid 1 of each.
 //!
 //! Packets, so that a message is whole or absent. The session orders a birth ([`Order`]), hears of it on the control
-//! socket of that sandbox, hands over its plan ([`Go`]) and gets an [`Answer`] for each step. The far end closing is
+//! socket of that sandbox, hands over its plan ([`Handover`]) and gets an [`Answer`] for each step. The far end closing is
 //! the signal that the other side is gone.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -35,18 +35,14 @@ pub enum Order {
     CleanUp { records: Vec<u8>, pid: u32 },
 }
 
-/// The ids are mapped: begin. Comes with the plan and the three standard descriptors; then come the `passed` ones, as
-/// many messages as it takes.
+/// What pid 1 is handed.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub struct Go {
-    pub passed: usize,
-}
-
-/// Comes with so many of the passed descriptors, in the order of the plan's indexes. A packet without a byte would look
-/// like the end.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub struct Passed {
-    pub count: usize,
+pub enum Handover {
+    /// The ids are mapped: begin. Comes with the plan and the three standard descriptors; then come the `passed` ones, as
+    /// many messages as it takes.
+    Go { passed: usize },
+    /// Comes with so many of the passed descriptors, in the order of the plan's indexes.
+    Passed { count: usize },
 }
 
 /// What the session hears on the control socket of a sandbox.
@@ -65,7 +61,28 @@ pub enum Answer {
     /// The mounts are made.
     Mended,
     /// The program never ran, or a mount could not be made.
-    Failed { message: String, missing: bool },
+    Failed { message: String, cause: Cause },
+}
+
+/// Why a launch failed, as far as an exit status tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cause {
+    /// Something that has to be there is not.
+    Missing,
+    /// The kernel does not know how to execute it: neither a program of this machine nor a script.
+    NotExecutable,
+    Other,
+}
+
+impl Cause {
+    #[must_use]
+    pub fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Missing,
+            _ if error.raw_os_error() == Some(libc::ENOEXEC) => Self::NotExecutable,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// # Errors
@@ -131,4 +148,31 @@ pub fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
 fn own(raw: RawFd) -> OwnedFd {
     // SAFETY: the kernel just installed this descriptor for this message; nothing else knows its number.
     unsafe { OwnedFd::from_raw_fd(raw) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    /// Whoever waits for one message does not take another one for it.
+    #[test]
+    fn no_two_messages_are_written_alike() {
+        let bytes =
+            [Handover::Go { passed: 3 }, Handover::Passed { count: 3 }].map(|word| encoded(&word).unwrap());
+        assert_ne!(bytes[0], bytes[1]);
+        assert_eq!(decoded::<Handover>(&bytes[1]).unwrap(), Handover::Passed { count: 3 });
+        assert!(decoded::<Handover>(&[7, 3]).is_err());
+    }
+
+    #[test]
+    fn a_cause_is_what_the_kernel_said() {
+        let cause = |number| Cause::of(&io::Error::from_raw_os_error(number));
+        assert_eq!(cause(libc::ENOENT), Cause::Missing);
+        assert_eq!(cause(libc::ENOEXEC), Cause::NotExecutable);
+        assert_eq!(cause(libc::EACCES), Cause::Other);
+        // A message that ends like one is none.
+        assert_eq!(Cause::of(&io::Error::other("x (os error 8)")), Cause::Other);
+    }
 }

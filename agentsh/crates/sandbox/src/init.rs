@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use nix::sys::signal::SigSet;
 use nix::unistd::{ForkResult, Gid, Uid};
 
-use super::control::{self, Answer, Go, Passed};
+use super::control::{self, Answer, Cause, Handover};
 use super::plan::{Identity, Plan, Terminal};
 use super::report::{Enforcement, State};
 use super::stage::{At, StageError};
@@ -26,10 +26,10 @@ pub fn main(control: &OwnedFd, filters: &seccomp::Filters) -> u8 {
     let status = match descend(control, filters) {
         Ok(status) => status,
         Err(error) => {
-            let missing = error.source.kind() == io::ErrorKind::NotFound && error.stage == EXECUTE;
+            let cause = if error.stage == EXECUTE { Cause::of(&error.source) } else { Cause::Other };
             // The session reports it; when the session is gone there is nobody to tell.
             let _ =
-                control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), missing }, &[]);
+                control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), cause }, &[]);
             FAILED.into()
         }
     };
@@ -117,10 +117,10 @@ fn start(plan: &Plan, control: &OwnedFd, signals_before: &SigSet) -> Result<i32,
     match unsafe { nix::unistd::fork() }.at("fork")? {
         ForkResult::Child => {
             let error = execute(plan, &prepared, signals_before);
-            let missing = error.source.kind() == io::ErrorKind::NotFound;
+            let cause = Cause::of(&error.source);
             let _ =
-                control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), missing }, &[]);
-            std::process::exit(if missing { 127 } else { 126 });
+                control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), cause }, &[]);
+            std::process::exit(if cause == Cause::Missing { 127 } else { 126 });
         }
         ForkResult::Parent { child } => {
             for standard in 0..3 {
@@ -186,17 +186,24 @@ fn close_from(first: u32) -> io::Result<()> {
 fn wait_for_go(control: &OwnedFd) -> Result<(Plan, Vec<Option<OwnedFd>>), StageError> {
     const WAIT: &str = "wait for the session";
     let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
-    let (Go { passed: count }, descriptors) =
-        control::receive(control.as_fd()).at(WAIT)?.ok_or_else(gone).at(WAIT)?;
+    let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+    let (Handover::Go { passed: count }, descriptors) =
+        control::receive(control.as_fd()).at(WAIT)?.ok_or_else(gone).at(WAIT)?
+    else {
+        return Err(wrong()).at(WAIT);
+    };
     let Ok([plan, stdin, stdout, stderr]) = <[OwnedFd; 4]>::try_from(descriptors) else {
-        return Err(io::Error::from(io::ErrorKind::InvalidData)).at(WAIT);
+        return Err(wrong()).at(WAIT);
     };
     let mut passed = Vec::with_capacity(count);
     while passed.len() < count {
-        let (Passed { count: sent }, more) =
-            control::receive(control.as_fd()).at(WAIT)?.ok_or_else(gone).at(WAIT)?;
+        let (Handover::Passed { count: sent }, more) =
+            control::receive(control.as_fd()).at(WAIT)?.ok_or_else(gone).at(WAIT)?
+        else {
+            return Err(wrong()).at(WAIT);
+        };
         if sent == 0 || sent != more.len() {
-            return Err(io::Error::from(io::ErrorKind::InvalidData)).at(WAIT);
+            return Err(wrong()).at(WAIT);
         }
         passed.extend(more.into_iter().map(Some));
     }

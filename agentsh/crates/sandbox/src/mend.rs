@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, OpenTreeFlags};
 use serde::{Deserialize, Serialize};
 
-use super::control::{self, Answer, Order};
+use super::control::{self, Answer, Cause, Order};
 use super::init;
 use super::mount_calls::{attach, open_in, open_path, relative, restrict, tmpfs};
 use super::plan::{Access, Executable, Identity, Mount, Source, What};
@@ -102,7 +102,7 @@ fn once(
 pub(super) fn child(socket: BorrowedFd<'_>, descriptors: Vec<OwnedFd>) {
     let answer = match work(descriptors) {
         Ok(()) => Answer::Mended,
-        Err(error) => Answer::Failed { message: error.to_string(), missing: false },
+        Err(error) => Answer::Failed { message: error.to_string(), cause: Cause::Other },
     };
     // A session that is gone needs no answer.
     let _ = control::send(socket, &answer, &[]);

@@ -10,7 +10,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::cgroup::Cgroup;
-use super::control::{self, Answer, Go, Passed};
+use super::control::{self, Answer, Cause, Handover};
 use super::mend::Namespaces;
 use super::mounted::Mounted;
 use super::network::Sockets;
@@ -33,7 +33,7 @@ pub enum SpawnError {
     #[error("cannot start the sandbox of {label}: {source}")]
     Kernel { label: String, source: StageError },
     #[error("cannot start {label}: {message}")]
-    Init { label: String, message: String, missing: bool },
+    Init { label: String, message: String, cause: Cause },
     #[error("the sandbox of {label} ended before its program started")]
     Vanished { label: String },
 }
@@ -56,7 +56,7 @@ pub struct Child {
     /// The last word was that the program was stopped, and nobody was told yet.
     stopped: Cell<bool>,
     /// Heard while something else was listened for.
-    failed: RefCell<Option<(String, bool)>>,
+    failed: RefCell<Option<(String, Cause)>>,
 }
 
 /// A pid 1 that was ordered and waits for its plan. Dropping it ends it.
@@ -123,9 +123,9 @@ impl Ordered {
                 child.sockets = Sockets::from_descriptors(sockets);
                 Ok(child)
             }
-            Some((Answer::Failed { message, missing }, _)) => {
+            Some((Answer::Failed { message, cause }, _)) => {
                 child.exit().await;
-                Err(SpawnError::Init { label, message, missing })
+                Err(SpawnError::Init { label, message, cause })
             }
             _ => Err(SpawnError::Vanished { label }),
         }
@@ -153,11 +153,16 @@ impl Drop for Ordered {
 fn hand_over(control: BorrowedFd<'_>, launch: &Launch<'_>) -> Result<(), StageError> {
     let plan = plan_file(launch.plan).at("write the plan")?;
     let [stdin, stdout, stderr] = launch.stdio;
-    control::send(control, &Go { passed: launch.passed.len() }, &[plan.as_fd(), stdin, stdout, stderr])
-        .at("release pid 1")?;
+    control::send(
+        control,
+        &Handover::Go { passed: launch.passed.len() },
+        &[plan.as_fd(), stdin, stdout, stderr],
+    )
+    .at("release pid 1")?;
     let passed: Vec<BorrowedFd<'_>> = launch.passed.iter().map(AsFd::as_fd).collect();
     for some in passed.chunks(control::MOST_DESCRIPTORS) {
-        control::send(control, &Passed { count: some.len() }, some).at("pass descriptors to pid 1")?;
+        control::send(control, &Handover::Passed { count: some.len() }, some)
+            .at("pass descriptors to pid 1")?;
     }
     Ok(())
 }
@@ -203,13 +208,13 @@ impl Child {
         while let Ok(Some((word, _))) = control::receive(self.control.get_ref().as_fd()) {
             self.keep(word);
         }
-        let (message, missing) = self.failed.take()?;
-        Some(SpawnError::Init { label: self.label.clone(), message, missing })
+        let (message, cause) = self.failed.take()?;
+        Some(SpawnError::Init { label: self.label.clone(), message, cause })
     }
 
     fn keep(&self, word: Answer) {
-        if let Answer::Failed { message, missing } = word {
-            self.failed.replace(Some((message, missing)));
+        if let Answer::Failed { message, cause } = word {
+            self.failed.replace(Some((message, cause)));
         }
     }
 
