@@ -198,6 +198,28 @@ fn what_goes_wrong_is_said_and_a_changed_store_is_refused() {
     start(&place, "d", &["another"], &[]).refused(&["cannot be reached"]);
 }
 
+/// The record says why a build ended, and the user which line decides.
+#[test]
+fn a_build_that_takes_more_memory_than_the_agent_may_is_ended() {
+    if !has_npm() {
+        return;
+    }
+    for mode in Mode::all() {
+        let mut registry = Registry::start();
+        let script = json!({"scripts": {"postinstall": "tail /dev/zero"}});
+        registry.publish("greedy", "1.0.0", &answering("'ok'"), &script);
+        let place = place(mode, &registry);
+        place.policy(
+            "version: 1\nagent: {limits: {memory: 600MiB}}\n\
+             sandbox: {mcp: {servers: [{id: t, install_scripts: allow}]}}\n",
+        );
+        start(&place, "t", &["greedy"], &[]).refused(&["more memory than", "agent.limits.memory"]);
+        let exits = place.events("process_exited");
+        let last = exits.iter().find(|event| event["cause"] == "memory-limit");
+        assert_eq!(last.map(|event| event["server_id"] == "t"), Some(true), "{mode:?} {exits:?}");
+    }
+}
+
 #[test]
 fn a_project_that_adds_code_to_a_package_does_not_get_its_profile() {
     if !has_npm() {

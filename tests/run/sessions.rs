@@ -4,9 +4,10 @@ use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 
 use crate::support::outcome::wait;
-use crate::support::{Mode, Place, eventually};
+use crate::support::{Mode, Outcome, Place, eventually};
 
 const STAND_INS: [&str; 4] = [".mcp.json", ".envrc", ".vscode", ".claude"];
 
@@ -106,8 +107,22 @@ fn many_runs_at_once_share_one_record() {
                 scope.spawn(move || place.shell(&format!("exit {code}")).expect_code(code));
             }
         });
-        let outcome = crate::support::Outcome::of(&mut place.agentsh(&["events", "verify"])).expect_code(0);
+        let outcome = Outcome::of(&mut place.agentsh(&["events", "verify"])).expect_code(0);
         assert!(outcome.stdout.contains("6 sessions (6 ended"), "{outcome}");
         assert_eq!(present(&place), 0, "{mode:?}: {:?}", list(&place));
     }
+}
+
+/// With what an agent was started stands in the record, but for what is secret.
+#[test]
+fn arguments_of_the_agent_are_recorded() {
+    let place = Place::new(Mode::Invoker);
+    let words = ["run", "--quiet", "--", "sh", "-c", "exit 0", "--token", "hunter2", "--verbose"];
+    Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+    let started = place.events("process_started");
+    assert_eq!(
+        started[0]["args"],
+        json!(["-c", "exit 0", "--token", "[redacted]", "--verbose"]),
+        "{started:?}"
+    );
 }

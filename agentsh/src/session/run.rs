@@ -14,8 +14,8 @@ use crate::sandbox::control::Cause;
 use crate::sandbox::layout::{Elsewhere, Grant, OWN_DIRECTORY};
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::sandbox::report::Enforcement;
-use crate::store::Event;
 use crate::store::words::ExitCause;
+use crate::store::{Event, redact};
 use crate::types::ServerId;
 
 use super::agreements;
@@ -389,7 +389,7 @@ async fn start_agent(
     session.journal.record(Event::ProcessStarted {
         server_id: None,
         program: pinned.resolved.program.display().to_string(),
-        args: Vec::new(),
+        args: redact::arguments(&argv[1.min(argv.len())..]),
         hash: pinned.resolved.digest.clone(),
         pid: running.child.pid,
     });

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::pin::{NoCache, Store, Wanted};
 use crate::policy::profile::{self, Package, Registry};
 use crate::session::server::Declaration;
-use crate::types::ServerId;
+use crate::types::{RuleRef, ServerId};
 
 use super::Session;
 use super::address::Address;
@@ -36,6 +36,10 @@ pub enum FetchError {
     Tool { tool: &'static str, why: String },
     #[error("{tool} failed:\n{output}")]
     Failed { tool: &'static str, output: String },
+    #[error("{tool} was ended: it used more memory than {rule} allows")]
+    Memory { tool: &'static str, rule: RuleRef },
+    #[error("{tool} was ended: it took longer than {} minutes", stage::LIMIT.as_secs() / 60)]
+    Slow { tool: &'static str },
     #[error("{tool} does not say which registry is configured")]
     NoRegistry { tool: &'static str },
     #[error("{doing}: {source}")]

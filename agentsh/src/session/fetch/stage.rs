@@ -23,7 +23,7 @@ use crate::types::RuleRef;
 use super::{FetchError, Job};
 
 /// Longer than any package takes; a registry that trickles ends here.
-const LIMIT: Duration = Duration::from_mins(10);
+pub(super) const LIMIT: Duration = Duration::from_mins(10);
 /// What is kept of the output.
 const MOST_OUTPUT: usize = 4 << 20;
 
@@ -74,7 +74,8 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     let way = network::way(session, Some(job.id.clone()), process.network.clone()).await.map_err(cannot)?;
     let argv: Vec<String> =
         resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let limits = limits::limits_for_agent();
+    // A package's build is work that the agent would do: it has the agent's limits.
+    let limits = session.policy.agent.limits.clone().or(limits::limits_for_agent());
     let writable = Grant { path: job.directory.clone(), access: Access::ReadWrite };
     let readable = |path: &PathBuf| Grant { path: path.clone(), access: Access::ReadOnly };
     let start = Start {
@@ -139,9 +140,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         () = tokio::time::sleep(LIMIT) => Err(ExitCause::Killed),
         () = over => Err(ExitCause::MemoryLimit),
     };
-    if let Some(way_out) = way_out {
-        network::finish(session, way_out).await;
-    }
+    // First of all: what is over its limit must not have the time that its connections take to end.
     let code = match ended {
         Ok(code) => code,
         Err(_) => {
@@ -149,13 +148,27 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
             running.child.exit().await
         }
     };
-    session.journal.record(Event::ProcessExited {
-        server_id: Some(job.id.clone()),
-        exit_code: code,
-        cause: ended.err().unwrap_or(ExitCause::Exited),
-    });
+    let mut cause = ended.err().unwrap_or(ExitCause::Exited);
+    // The kernel ends the largest process, which need not be the first one.
+    if cause == ExitCause::Exited && code != 0 && running.cgroup.was_out_of_memory() {
+        cause = ExitCause::MemoryLimit;
+    }
+    if let Some(way_out) = way_out {
+        network::finish(session, way_out).await;
+    }
+    session.journal.record(Event::ProcessExited { server_id: Some(job.id.clone()), exit_code: code, cause });
     if let Some(error) = running.child.execution_error() {
         return Err(cannot(error.to_string()));
+    }
+    match cause {
+        ExitCause::MemoryLimit => {
+            let rule = limits
+                .memory
+                .map_or_else(|| RuleRef::default_rule("agent.limits.memory"), |limit| limit.rule);
+            return Err(FetchError::Memory { tool: task.tool, rule });
+        }
+        ExitCause::Killed => return Err(FetchError::Slow { tool: task.tool }),
+        _ => {}
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Done { code, output: text(&said), errors: text(&complained) })
