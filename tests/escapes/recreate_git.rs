@@ -1,7 +1,11 @@
 //! Instead of writing a hook: move the whole `.git` away, and make a new one.
 //! Stopped by: `.git` is a mount point of its own, which can be neither moved nor removed.
 
-use crate::support::{everywhere, known_failing, no, yes};
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::support::{Mode, Outcome, Place, everywhere, no, within, yes};
 
 #[test]
 fn the_directory_cannot_be_replaced() {
@@ -67,17 +71,131 @@ fn a_repository_without_hooks_gets_none() {
 /// A directory that becomes a repository during the run: nobody could know it before.
 #[test]
 fn a_new_repository_brings_no_hooks() {
-    known_failing("what becomes a repository during the run is not guarded", || {
-        everywhere(|sandbox| {
-            let place = &sandbox.place;
-            sandbox.policy("filesystem: {write: [\".\"]}");
-            let project = place.project.display();
-            sandbox.holds(&[
-                yes(format!("mkdir {project}/new")),
-                yes(format!("mkdir {project}/new/.git")),
-                yes(format!("mkdir {project}/new/.git/hooks")),
-                no(format!("create {project}/new/.git/hooks/post-checkout")),
-            ]);
-        });
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        let project = place.project.display();
+        sandbox.holds(&[
+            yes(format!("mkdir {project}/new")),
+            yes(format!("mkdir {project}/new/.git")),
+            yes(format!("mkdir {project}/new/.git/hooks")),
+            no(format!("keep-creating {project}/new/.git/hooks/post-checkout")),
+            no(format!("create {project}/new/.git/commondir")),
+            yes(format!("create {project}/new/file")),
+            yes(format!("create {project}/new/.git/index")),
+            yes(format!("mkdir {project}/other")),
+            yes(format!("keep-creating {project}/other/file")),
+        ]);
+        assert!(!place.project.join("new/.git/hooks/post-checkout").exists());
     });
+}
+
+/// Ways to make a repository in which `git status` at the top runs a program; `$1` is where, `$ARM` the line that arms.
+const WAYS: &[(&str, &str)] = &[
+    ("plain", "git init -q $1; arm >> $1/.git/config"),
+    ("locked", "git init -q $1; : > $1/.git/index.lock; : > $1/.git/config.lock; arm >> $1/.git/config"),
+    ("elsewhere", "git init -q --separate-git-dir store $1; arm >> store/config"),
+    (
+        "long",
+        "git init -q $1; arm >> $1/.git/config; head -c 1200000 /dev/zero | tr '\\0' '#' >> $1/.git/config",
+    ),
+    ("link", "git init -q far; arm >> far/.git/config; mkdir $1; ln -s ../far/.git $1/.git"),
+    ("linked", "git init -q $1; mv $1/.git/config c; arm >> c; ln -s ../../c $1/.git/config"),
+    ("renamed", "git init -q r; mv r/.git r/x; arm >> r/x/config; mv r $1; mv $1/x $1/.git"),
+    ("copied", "git init -q /tmp/c; arm >> /tmp/c/.git/config; mv /tmp/c $1"),
+    ("included", "git init -q $1; arm > inc; printf '[include]\\npath = ../../inc\\n' >> $1/.git/config"),
+    ("node_modules/x", "mkdir -p node_modules; git init -q $1; arm >> $1/.git/config"),
+];
+
+/// Makes all of them, each with an entry at the top that leads git into it.
+fn script(place: &Place) -> String {
+    let evil = place.project.join("evil");
+    let mut script = format!("arm() {{ printf '[core]\\n\\tfsmonitor = {}\\n'; }}\n", evil.display());
+    for (name, way) in WAYS {
+        script.push_str(&format!("set -- {name}\n{way}\n"));
+        let link = "1".repeat(40);
+        script.push_str(&format!("git update-index --add --cacheinfo 160000,{link},{name}\n"));
+    }
+    script
+}
+
+/// Where the program ran when somebody asked for the status at the top.
+fn obeyed(place: &Place) -> String {
+    let ran = place.path("ran");
+    let _ = fs::remove_file(&ran);
+    place
+        .command("git")
+        .args(["status", "--short"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    fs::read_to_string(ran).unwrap_or_default()
+}
+
+fn with_evil(mode: Mode) -> Place {
+    let place = Place::new(mode);
+    place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+    place.script("evil", &format!("#!/bin/sh\npwd >> {}\n", place.path("ran").display()));
+    place.own(&place.path(""));
+    assert!(place.command("git").args(["init", "-q"]).status().unwrap().success());
+    place
+}
+
+/// In the middle of a run.
+#[test]
+fn the_status_at_the_top_runs_nothing_of_what_was_made_below() {
+    for mode in Mode::all() {
+        let place = with_evil(mode);
+        let waits = format!("{}\ntouch made; while ! test -e stop; do sleep 0.1; done", script(&place));
+        let mut child = place
+            .agentsh(&["run", "--quiet", "--", "sh", "-c", &waits])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert!(within(Duration::from_secs(30), || place.project.join("made").exists()));
+        let held = within(Duration::from_secs(20), || obeyed(&place).is_empty());
+        // It stays so.
+        let later = obeyed(&place);
+        let is_running = child.try_wait().unwrap().is_none();
+        place.write("stop", "");
+        let said = child.wait_with_output().unwrap();
+        assert!(
+            held && later.is_empty(),
+            "{mode:?}: {}{}",
+            obeyed(&place),
+            String::from_utf8_lossy(&said.stderr)
+        );
+        assert!(is_running, "{mode:?}");
+        assert_eq!(obeyed(&place), "", "{mode:?}: after the end");
+    }
+}
+
+/// The same without a sandbox.
+#[test]
+fn the_status_at_the_top_runs_it_where_nobody_guards() {
+    let place = with_evil(Mode::all()[0]);
+    place.command("sh").args(["-c", &script(&place)]).status().unwrap();
+    let ran = obeyed(&place);
+    for (name, _) in WAYS.iter().filter(|(name, _)| *name != "linked") {
+        assert!(ran.lines().any(|line| line.ends_with(name)), "{name} is no attack: {ran}");
+    }
+}
+
+/// The twin: repositories are made as ever, in several steps, and used afterwards.
+#[test]
+fn honest_repositories_are_made_during_the_run() {
+    for mode in Mode::all() {
+        let place = with_evil(mode);
+        let script = "set -e; git config --global user.name a; git config --global user.email a@b; git config --global \
+                      protocol.file.allow always; git init -q one; cd one; echo x > f; git add f; git commit -qm one; git remote \
+                      add o /nowhere; sleep 3; git checkout -qb b; echo y >> f; git commit -qam two; cd ..; git clone -q one two; \
+                      cd two; git submodule add -q ../one inner; git commit -qm sub; cd ..; git worktree list; git -C one worktree \
+                      add -q ../tree; git clone -q --bare one bare.git; git -C two/inner log --oneline | wc -l";
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));
+        assert!(outcome.stdout.trim().ends_with('2'), "{mode:?} {outcome}");
+        assert!(!outcome.stderr.contains("set aside"), "{mode:?} {outcome}");
+        let log = place.command("git").args(["-C", "two/inner", "log", "--oneline"]).output().unwrap();
+        assert_eq!(log.stdout.iter().filter(|byte| **byte == b'\n').count(), 2, "{mode:?} {outcome}");
+    }
 }

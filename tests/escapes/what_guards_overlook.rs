@@ -116,7 +116,7 @@ fn what_runs_by_itself_in_a_new_repository_is_set_aside() {
         let place = Place::new(mode);
         place.policy(WRITES);
         let script = "git init -q new && cd new && printf '[core]\\nfsmonitor = ./evil\\n[user]\\nname = N\\n' >> \
-                      .git/config && echo evil > .git/hooks/post-checkout && chmod +x .git/hooks/post-checkout";
+                      .git/config && echo evil > .git/hooks/post-checkout; echo x > file";
         let outcome = run(&place, script).expect_code(0);
         let config = place.project.join("new/.git/config");
         let text = fs::read_to_string(&config).unwrap();

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::clients::authority;
 use super::online;
+use crate::support::sandbox::Kind;
 use crate::support::{no, skip, yes};
 
 #[test]
@@ -140,5 +141,43 @@ fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
             ["bytes_sent", "bytes_received"].iter().all(|way| event[way].as_u64() > Some(300_000))
         };
         assert_eq!(opened.iter().filter(carried).count(), 4, "{opened:?}");
+    });
+}
+
+/// The agent's MCP servers are behind bridges; what a server asks is its own affair.
+#[test]
+fn no_mcp_server_is_asked_past_the_bridges() {
+    online(|sandbox| {
+        if !Path::new("/usr/bin/curl").exists() {
+            return skip("there is no curl here");
+        }
+        let place = &sandbox.place;
+        place.set("SSL_CERT_FILE", authority(place).display().to_string());
+        sandbox.policy(
+            "network: {allow: [{host: allowed.test, ports: [80], inspect: true, allow: [\"GET /mcp\", \"GET /x\"]}, \
+             {host: v4.test, ports: [80, 8443], inspect: true}]}",
+        );
+        let client = |url: &str, more: &str| format!("client curl -sSf {more} {url}");
+        let (plain, secure) = ("http://v4.test/x", "https://v4.test:8443/x");
+        let asks = [
+            client(plain, "-H mcp-session-id:1"),
+            client(secure, "-H MCP-Protocol-Version:2025-06-18"),
+            client(secure, "-H Mcp_Session_Id:1"),
+            client(plain, "-X POST -H Accept:application/json,text/event-stream"),
+            client(secure, "-X POST -H Accept:text/event-stream -H Accept:Application/JSON"),
+        ];
+        let is_agent = sandbox.kind == Kind::Agent;
+        let mut attempts: Vec<_> =
+            asks.iter().map(|line| if is_agent { no(line.clone()) } else { yes(line.clone()) }).collect();
+        attempts.extend([
+            yes(client(plain, "-X POST -H Accept:application/json")),
+            yes(client(secure, "-H Accept:text/event-stream")),
+            // A rule that means the request.
+            yes(client("http://allowed.test/mcp", "-H mcp-session-id:1")),
+        ]);
+        sandbox.holds(&attempts);
+        let blocked = place.events("net_connect_blocked");
+        let count = blocked.iter().filter(|event| event["reason"] == "mcp-past-bridges").count();
+        assert_eq!(count > 0, is_agent, "{blocked:?}");
     });
 }

@@ -56,13 +56,3 @@ pub fn within(limit: std::time::Duration, condition: impl Fn() -> bool) -> bool 
     }
     true
 }
-
-/// A test that fails because of a known fault, which is said each time. Once it passes, it must leave this list.
-pub fn known_failing(why: &str, test: impl Fn() + std::panic::RefUnwindSafe) {
-    use std::io::Write;
-    let name = std::thread::current().name().unwrap_or("?").to_owned();
-    match std::panic::catch_unwind(&test) {
-        Ok(()) => panic!("it passes now: remove `known_failing` from {name}"),
-        Err(_) => drop(writeln!(std::io::stderr(), "known failing: {name}: {why}")),
-    }
-}

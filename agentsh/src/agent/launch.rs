@@ -103,6 +103,8 @@ pub struct Launch {
     pub home_state: Vec<HomeState>,
     /// Files of the agent or the project that are covered by a read-only bind mount, and what stands there.
     pub replaced: Vec<(PathBuf, Vec<u8>)>,
+    /// Files and directories of the project of which the agent sees nothing.
+    pub hidden: Vec<PathBuf>,
     /// Where the agent's model is.
     pub endpoints: Vec<Endpoint>,
     /// Servers that are not passed to the agent, and why.

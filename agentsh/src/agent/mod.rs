@@ -12,8 +12,10 @@ pub mod expand;
 mod generic;
 mod json;
 mod launch;
+mod plugins;
 mod read;
 mod servers;
+mod walk;
 
 use std::path::Path;
 

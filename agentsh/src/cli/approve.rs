@@ -25,6 +25,9 @@ pub struct ApproveArgs {
     files: Vec<PathBuf>,
 }
 
+/// Keys under which servers are declared.
+const LISTS: [&str; 3] = ["mcpServers", "servers", "mcp_servers"];
+
 /// Does what is asked; gives the exit status.
 pub fn run(args: &ApproveArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     finish(answer(args, out), err)
@@ -48,7 +51,8 @@ fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         agreements::add(&context.state_dir, &key)?;
         writeln!(
             out,
-            "{shown}: approved as it is now: its servers get these variables, and what your policy gives to their names"
+            "{shown}: approved as it is now: it counts as your own word, its servers get these variables and what your policy gives \
+             to their names"
         )?;
     }
     Ok(OK)
@@ -68,9 +72,13 @@ fn parse(text: &str) -> Option<Value> {
     json().or_else(toml)
 }
 
-/// Every server with its command and the variables that it asks for.
+/// Every server with its command and the variables that it asks for; every other key with its value.
 fn describe(document: &Value, out: &mut dyn Write) -> std::io::Result<()> {
-    for list in ["mcpServers", "servers", "mcp_servers"] {
+    let others = document.as_object().into_iter().flatten();
+    for (key, value) in others.filter(|(key, _)| !LISTS.contains(&key.as_str())) {
+        writeln!(out, "{}: {}", escape::line(key), escape::line(&value.to_string()))?;
+    }
+    for list in LISTS {
         for (id, entry) in document.get(list).and_then(Value::as_object).into_iter().flatten() {
             let word = |value: &Value| value.as_str().map(str::to_owned);
             let args = entry.get("args").and_then(Value::as_array).into_iter().flatten().filter_map(word);

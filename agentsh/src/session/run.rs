@@ -363,7 +363,12 @@ async fn start_agent(
         project_access,
         grants: expanded.grants.into_iter().chain(toolchains.grants).chain(beside).collect(),
         own_state,
-        denied: expanded.denied.into_iter().chain(toolchains.hidden).collect(),
+        denied: expanded
+            .denied
+            .into_iter()
+            .chain(toolchains.hidden)
+            .chain(launch.hidden.iter().cloned())
+            .collect(),
         unmasked: expanded.unmasked.into_iter().chain(state_paths).collect(),
         execute: session.executable_paths(process),
         shared_sockets: !session.neighbours.get(),

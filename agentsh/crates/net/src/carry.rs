@@ -194,7 +194,7 @@ async fn inspected<R: Recorder + 'static>(
         });
     };
     let reader = http_host::Reader::new(&permit.shown, permit.port);
-    let reader = reader.with_rules(permit.decision.requests.clone());
+    let reader = reader.with_rules(permit.decision.requests.clone()).bridged(permit.is_bridged);
     let connection = inspect::Inspected { authority, name: &permit.shown, reader, hello };
     let refused = async |refused: http_host::Refusal| {
         let refusal = request_refusal(permit, &refused);

@@ -14,6 +14,8 @@ pub struct Expected {
     pub port: u16,
     /// None means every request.
     pub rules: Vec<Ruled<RequestRule>>,
+    /// Who asks has its MCP servers behind bridges, and is to ask none past them.
+    pub is_bridged: bool,
 }
 
 /// A head that may be forwarded.
@@ -39,6 +41,11 @@ const MAX_HEADERS: usize = 500;
 const SHOWN_PATH: usize = 256;
 /// Headers that decide what a request is. Some servers read `_` as `-`.
 const DECISIVE: [&str; 5] = ["host", "content-length", "transfer-encoding", "upgrade", "connection"];
+
+/// Headers of a client that speaks MCP over HTTP.
+const MCP_HEADERS: [&str; 4] = ["mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"];
+/// An MCP server is asked past its bridge.
+pub const MCP_PAST_BRIDGES: &str = "mcp-past-bridges";
 
 /// Headers by which servers and frameworks take another method or path than those of the request line.
 const REPLACING: [&str; 6] = [
@@ -84,6 +91,10 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
     let meant = |rule: &Ruled<RequestRule>| rule.value.matches(method, path);
     if !expected.rules.is_empty() && !expected.rules.iter().any(meant) {
         return Err(Refusal { code: "request-not-allowed", request: Some(request) });
+    }
+    // Whoever wrote a rule for the request has meant it.
+    if expected.is_bridged && expected.rules.is_empty() && fields.speaks_mcp(method) {
+        return Err(Refusal { code: MCP_PAST_BRIDGES, request: Some(request) });
     }
     let body = match (fields.length, fields.is_chunked, fields.upgrade) {
         (Some(_), true, _) => return refuse("length-and-chunked"),
@@ -173,11 +184,20 @@ struct Fields<'h> {
     length: Option<u64>,
     is_chunked: bool,
     upgrade: Option<&'h [u8]>,
+    /// A header that only clients of MCP send.
+    is_mcp: bool,
+    accepts_json: bool,
+    accepts_events: bool,
     /// Rules are about the method and path that the server acts on.
     has_rules: bool,
 }
 
 impl<'h> Fields<'h> {
+    /// The first request of a client names no version and no session yet: it is a message that takes both kinds of answer.
+    fn speaks_mcp(&self, method: &str) -> bool {
+        self.is_mcp || (method == "POST" && self.accepts_json && self.accepts_events)
+    }
+
     fn read(lines: impl Iterator<Item = &'h [u8]>, has_rules: bool) -> Result<Self, Refusal> {
         let mut fields = Self { has_rules, ..Self::default() };
         for (count, line) in lines.take_while(|line| !line.is_empty()).enumerate() {
@@ -217,7 +237,15 @@ impl<'h> Fields<'h> {
         if self.has_rules && REPLACING.contains(&name.replace('_', "-").as_str()) {
             return refuse("override-not-allowed");
         }
+        // Servers read `_` as `-` here too.
+        self.is_mcp |= MCP_HEADERS.contains(&name.replace('_', "-").as_str());
         match name.as_str() {
+            "accept" => {
+                let value = value.to_ascii_lowercase();
+                let names = |kind: &[u8]| value.windows(kind.len()).any(|part| part == kind);
+                self.accepts_json |= names(b"application/json");
+                self.accepts_events |= names(b"text/event-stream");
+            }
             "host" if self.host.is_some() => return refuse("host-twice"),
             "host" => self.host = Some(value),
             "content-length" if self.length.is_some() => return refuse("content-length-twice"),

@@ -82,7 +82,12 @@ impl Reader {
     #[must_use]
     pub fn new(name: &str, port: u16) -> Self {
         Self {
-            expected: Expected { name: name.to_ascii_lowercase(), port, rules: Vec::new() },
+            expected: Expected {
+                name: name.to_ascii_lowercase(),
+                port,
+                rules: Vec::new(),
+                is_bridged: false,
+            },
             state: State::Head,
             held: Vec::new(),
             early: Vec::new(),
@@ -95,6 +100,13 @@ impl Reader {
     #[must_use]
     pub fn with_rules(mut self, rules: Vec<Ruled<RequestRule>>) -> Self {
         self.expected.rules = rules;
+        self
+    }
+
+    /// Who asks has its MCP servers behind bridges: it asks none here, but by a request that a rule means.
+    #[must_use]
+    pub fn bridged(mut self, is_bridged: bool) -> Self {
+        self.expected.is_bridged = is_bridged;
         self
     }
 

@@ -374,3 +374,20 @@ fn check(bytes: &[u8], cuts: &[usize]) {
     }
     assert_eq!((released, code.or(reader.refusal().map(|refusal| refusal.code))), whole);
 }
+
+#[test]
+fn mcp_past_the_bridges() {
+    let judge = |text: &str, is_bridged| {
+        let mut reader = Reader::new(NAME, 80).bridged(is_bridged);
+        run(&mut reader, text.as_bytes()).1
+    };
+    for header in ["Mcp-Session-Id: 1\r\n", "MCP_PROTOCOL_VERSION: x\r\n"] {
+        assert_eq!(judge(&get(header), true), Some("mcp-past-bridges"), "{header}");
+        assert_eq!(judge(&get(header), false), None, "{header}");
+    }
+    let post = |accept: &str| get(accept).replacen("GET", "POST", 1);
+    let both = "Accept: application/json;q=1\r\nAccept: TEXT/event-stream\r\n";
+    assert_eq!(judge(&post(both), true), Some("mcp-past-bridges"));
+    assert_eq!(judge(&get(both), true), None);
+    assert_eq!(judge(&post("Accept: application/json\r\n"), true), None);
+}

@@ -55,6 +55,8 @@ pub struct Wanted<'a> {
     /// The host is an address: TLS then carries no name.
     pub is_address: bool,
     pub requests: &'a [Ruled<RequestRule>],
+    /// Its MCP servers are behind bridges.
+    pub is_bridged: bool,
 }
 
 /// A program has this long to say what it wants.
@@ -129,7 +131,7 @@ impl<'a> Reading<'a> {
                     }));
                 }
                 let reader = http_host::Reader::new(self.wanted.host, self.wanted.port);
-                let reader = reader.with_rules(self.wanted.requests.to_vec());
+                let reader = reader.with_rules(self.wanted.requests.to_vec()).bridged(self.wanted.is_bridged);
                 self.http = Some(Box::new(Http { reader, held: Vec::new(), released: 0 }));
                 let bytes = std::mem::take(&mut self.bytes);
                 self.request(&bytes)

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::allow::{Decision, Permission};
 use super::gate::{Caller, Gate, Refusal};
+use super::http_head::MCP_PAST_BRIDGES;
 use super::http_host;
 use super::opening::Wanted;
 use super::pool::Pool;
@@ -20,6 +21,8 @@ pub(super) struct Permit {
     pub port: u16,
     pub decision: Decision,
     pub caller: Option<Caller>,
+    /// It is the agent's: MCP servers are behind bridges. What a server speaks to others is its own affair.
+    pub is_bridged: bool,
 }
 
 impl Permit {
@@ -96,7 +99,7 @@ pub(super) fn permit<R: Recorder + 'static>(
     };
     let decision = gate.allow.decide(&host, port);
     if decision.outcome == Permission::Allowed {
-        return Ok(Permit { host, shown, port, decision, caller: None });
+        return Ok(Permit { host, shown, port, decision, caller: None, is_bridged: gate.server.is_none() });
     }
     let (change, entry) = gate.change(&shown, port);
     let reason = decision.reason.code();
@@ -129,6 +132,7 @@ pub(super) fn wanted(permit: &Permit) -> Wanted<'_> {
         port: permit.port,
         is_address: matches!(permit.host, Host::Address(_)),
         requests: &permit.decision.requests,
+        is_bridged: permit.is_bridged,
     }
 }
 
@@ -139,10 +143,15 @@ pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> 
         format!("{} {path}", request.method)
     });
     let shown = written.as_ref().map_or("a request".to_owned(), |text| format!("the request `{text}`"));
-    let detail = format!("{shown} on a connection to '{}'", permit.shown);
+    let past_bridges = refused.code == MCP_PAST_BRIDGES;
+    let what = if past_bridges { "; it asks an MCP server past the bridges" } else { "" };
+    let detail = format!("{shown} on a connection to '{}'{what}", permit.shown);
     // Some requests cannot be meant by any rule.
     let change = written
         .filter(|text| RequestRule::parse(text).is_ok())
-        .map(|text| format!("add {text:?} to `allow` of that rule"));
+        .map(|text| match past_bridges {
+            true => format!("declare the server in your own configuration of the agent, or add {text:?} to `allow` of that rule"),
+            false => format!("add {text:?} to `allow` of that rule"),
+        });
     refusal(permit, refused.code, detail, (change, None))
 }

@@ -71,6 +71,8 @@ impl Entry {
                     | "sparsecheckoutcone"
                     | "longpaths"
                     | "abbrev"
+                    // Where files are, not what runs.
+                    | "worktree"
             ),
             "remote" => match self.key.as_str() {
                 "url" | "pushurl" => plain_address(),

@@ -124,7 +124,11 @@ pub(super) struct Parsed {
     pub(super) agents: Vec<(usize, usize)>,
     pub(super) settings: Vec<String>,
     pub(super) setting_sources: Option<String>,
-    pub(super) plugin_dirs: bool,
+    /// Values of `--plugin-dir`.
+    pub(super) plugin_dirs: Vec<String>,
+    pub(super) plugin_urls: bool,
+    /// Values of `--add-dir`.
+    pub(super) added: Vec<String>,
     /// Where in `rest` the value of the last `--append-system-prompt` stands, with the bytes before it.
     pub(super) appended: Option<(usize, usize)>,
     /// `--append-system-prompt-file`, with which the other does not go.
@@ -252,7 +256,9 @@ impl Parsed {
             "--append-system-prompt-file" => self.appended_file = true,
             "--settings" => self.settings.extend(values.last().cloned()),
             "--setting-sources" => self.setting_sources = values.last().cloned(),
-            "--plugin-dir" | "--plugin-url" => self.plugin_dirs = true,
+            "--add-dir" => self.added.extend(values.iter().cloned()),
+            "--plugin-dir" => self.plugin_dirs.extend(values.iter().cloned()),
+            "--plugin-url" => self.plugin_urls = true,
             _ => {}
         }
         if !inline {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::argv::Parsed;
+use super::plugins;
 use super::repository;
 use super::settings::Settings;
 use crate::agent::servers::{COMMAND_LINE, Found, Gathered, Place, gather};
@@ -82,6 +83,9 @@ pub(super) fn servers(
             let place = ["projects", sources.project_key.as_str(), "mcpServers"];
             state_servers(context, sources, &place, Scope::Local, &mut gathered)?;
         }
+    }
+    if !parsed.strict && !parsed.bare && !simple {
+        plugins::servers(context, parsed, settings, &sources.directory, &mut gathered);
     }
     for config in &parsed.configs {
         command_line_servers(context, config, &mut gathered)?;

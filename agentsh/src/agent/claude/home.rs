@@ -178,7 +178,8 @@ pub(super) fn endpoints(
         if !keyed && sources.directory.join(".credentials.json").is_file() {
             add(endpoint::https("platform.claude.com", "renewal of the login"));
             launch.notes.push(
-                "Claude login: api.anthropic.com and platform.claude.com are reachable; `/login` itself needs a browser outside"
+                "Claude login: api.anthropic.com and platform.claude.com are reachable; `/login` itself needs a browser outside; \
+                 connectors of the account are not started: declare their servers in ~/.claude.json"
                     .to_owned(),
             );
         }

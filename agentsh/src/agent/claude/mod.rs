@@ -4,6 +4,7 @@
 mod argv;
 mod config;
 mod home;
+mod plugins;
 mod repository;
 mod settings;
 mod subagents;
@@ -44,6 +45,9 @@ pub(super) const OWN_ENVIRONMENT: &[&str] = &[
 /// What the sandbox cannot give it anyway: quiet, unless the user said otherwise.
 const DEFAULT_ENVIRONMENT: &[&str] = &["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER"];
 
+/// Servers that the account brings: `false` leaves them out.
+const CONNECTORS: &str = "ENABLE_CLAUDEAI_MCP_SERVERS";
+
 pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     let (program, words) = context.argv.split_first().map_or((None, &[][..]), |(p, w)| (Some(p.clone()), w));
     let mut parsed = argv::parse(words);
@@ -66,10 +70,10 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
     }
     gathered.notes.extend(settings.notes.iter().cloned());
     launch.replaced.extend(settings.covered.iter().cloned());
-    for covered in subagents::covered(context, &sources.directory) {
-        gathered.notes.push(covered.note);
-        launch.replaced.push((covered.path, covered.content));
-    }
+    let subagents = subagents::look(context, &parsed, &sources.directory);
+    gathered.notes.extend(subagents.notes);
+    launch.replaced.extend(subagents.covered);
+    launch.hidden.extend(subagents.hidden);
     let mut options = gathered.finish(context, &mut launch);
     // A server that one agent brought along is that agent's alone.
     options.retain(|id, _| shared.contains(id));
@@ -112,16 +116,30 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
         launch.files.push(file);
     }
     launch.home_state = home::state(context, &sources);
+    let hidden = launch.hidden.clone();
+    launch.home_state.retain(|state| {
+        let path = context.home.join(&state.path);
+        !hidden.contains(&std::fs::canonicalize(&path).unwrap_or(path))
+    });
     home::endpoints(context, &sources, &settings, &mut launch)?;
     for name in DEFAULT_ENVIRONMENT {
         if !context.env.contains_key(*name) && !settings.env.contains_key(*name) {
             launch.env.insert((*name).to_owned(), "1".to_owned());
         }
     }
-    if parsed.plugin_dirs || sources.directory.join("plugins/installed_plugins.json").exists() {
-        launch.notes.push("MCP servers that come with Claude Code plugins are not started".to_owned());
+    // It would fetch a list of servers from its own host, and connect to them.
+    launch.env.insert(CONNECTORS.to_owned(), "false".to_owned());
+    if asks_for_servers(&parsed) {
+        // `claude mcp list` starts what plugins bring, to see whether it works.
+        let plugins = sources.directory.join("plugins");
+        launch.home_state.retain(|state| context.home.join(&state.path) != plugins);
     }
     Ok(launch)
+}
+
+fn asks_for_servers(parsed: &argv::Parsed) -> bool {
+    let mut words = parsed.rest.iter();
+    parsed.subcommand == Some(argv::Subcommand::Other) && words.any(|word| word == "mcp" || word == "doctor")
 }
 
 /// Rewrites the agents on the command line that bring servers of their own.

@@ -1,14 +1,14 @@
 //! Settings files of Claude Code. The user's decide about servers and about the model's address; those of the project
-//! came with it, and the agent gets them without what would move the model, set variables or approve servers.
+//! came with it, and the agent gets of them what takes something away, and what only changes how things look.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::argv::Parsed;
 use super::config::strings;
-use crate::agent::{AgentError, Context, json, read};
+use crate::agent::{AgentError, Context, agreement, json, read};
 use crate::types::ServerId;
 
 /// What the settings say, as far as it is the user's word.
@@ -17,6 +17,8 @@ pub(super) struct Settings {
     disabled: Vec<String>,
     approved: Vec<String>,
     approve_all: bool,
+    /// Plugins, each as `NAME@MARKETPLACE`, and whether they are on.
+    plugins: BTreeMap<String, bool>,
     /// `env` of the user's own settings: wins over the environment.
     pub(super) env: BTreeMap<String, String>,
     /// Files of the project, and what the agent gets in their place.
@@ -26,28 +28,40 @@ pub(super) struct Settings {
 
 /// The files of a project, below its directory.
 const PROJECT_FILES: &[&str] = &[".claude/settings.json", ".claude/settings.local.json"];
-/// Keys of a project that contain one of these, in whatever case, are taken out: they name an account, a program that
-/// gives out credentials, another address of the model, variables, or servers.
-const NOT_OF_A_PROJECT: &[&str] = &[
-    "authrefresh",
-    "credential",
-    "endpoint",
-    "env",
-    "gateway",
-    "helper",
-    "idp",
-    "login",
-    "marketplace",
-    "mcp",
-    "modeloverrides",
-    "provider",
-    "proxy",
-    "telemetry",
-    "url",
-    "wrapper",
+/// Lists in which each entry takes something away.
+const NARROWING_LISTS: &[&str] = &["claudeMdExcludes", "deniedMcpServers", "disabledMcpjsonServers"];
+/// Switches that take something away when they are on.
+const NARROWING_SWITCHES: &[&str] =
+    &["disableAllHooks", "disableArtifact", "disableAutoMode", "disableWorkflows"];
+/// Switches, numbers and words that change how things look, or what the model is told of the work.
+const PLAIN: &[&str] = &[
+    "$schema",
+    "alwaysThinkingEnabled",
+    "autoCompactEnabled",
+    "autoMemoryEnabled",
+    "awaySummaryEnabled",
+    "editorMode",
+    "effortLevel",
+    "fastMode",
+    "includeCoAuthoredBy",
+    "includeGitInstructions",
+    "language",
+    "outputStyle",
+    "prefersReducedMotion",
+    "promptSuggestionEnabled",
+    "respectGitignore",
+    "showThinkingSummaries",
+    "showTurnDuration",
+    "spinnerTipsEnabled",
+    "syntaxHighlightingDisabled",
+    "terminalProgressBarEnabled",
+    "theme",
+    "verbose",
+    "viewMode",
 ];
-/// These contain one of them and only take something away.
-const HARMLESS: &[&str] = &["disabledMcpjsonServers", "deniedMcpServers", "prUrlTemplate"];
+/// Members of `permissions` that take something away, and the modes that allow nothing by themselves.
+const NARROWING_PERMISSIONS: &[&str] = &["ask", "deny"];
+const NARROWING_MODES: &[&str] = &["default", "manual", "plan"];
 /// Most keys that a message names.
 const MOST_NAMED: usize = 12;
 
@@ -59,7 +73,7 @@ pub(super) fn settings(context: &Context<'_>, parsed: &Parsed, directory: &Path)
     let within = |directory: &&Path| directory.starts_with(context.project);
     for directory in std::iter::once(context.cwd).chain(context.cwd.ancestors().skip(1).filter(within)) {
         for name in PROJECT_FILES {
-            settings.read_project(context.project, &directory.join(name));
+            settings.read_project(context, &directory.join(name));
         }
     }
     for value in &parsed.settings {
@@ -81,6 +95,15 @@ impl Settings {
         self.approve_all || listed(&self.approved, id)
     }
 
+    /// Whether the user has switched a plugin on.
+    pub(super) fn switches_on(&self, plugin: &str) -> bool {
+        self.plugins.get(plugin) == Some(&true)
+    }
+
+    pub(super) fn switches_off(&self, plugin: &str) -> bool {
+        self.plugins.get(plugin) == Some(&false)
+    }
+
     fn read_file(&mut self, path: &Path) {
         match read::text(path, read::LIMIT) {
             Ok(Some(text)) => self.read_text(&text, path),
@@ -97,6 +120,8 @@ impl Settings {
         self.disabled.extend(strings(value.get("disabledMcpjsonServers")));
         self.approved.extend(strings(value.get("enabledMcpjsonServers")));
         self.approve_all |= value.get("enableAllProjectMcpServers") == Some(&Value::Bool(true));
+        let plugins = value.get("enabledPlugins").and_then(Value::as_object).into_iter().flatten();
+        self.plugins.extend(plugins.filter_map(|(name, value)| Some((name.clone(), value.as_bool()?))));
         let env = value.get("env").and_then(Value::as_object).into_iter().flatten();
         self.env.extend(env.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
     }
@@ -105,8 +130,9 @@ impl Settings {
         self.notes.push(format!("{error}; its settings are not known to agentsh"));
     }
 
-    /// A file that came with the project: it may switch servers off, and the agent gets it without the rest.
-    fn read_project(&mut self, project: &Path, path: &Path) {
+    /// A file that came with the project: it may take something away, and the agent gets it without the rest.
+    fn read_project(&mut self, context: &Context<'_>, path: &Path) {
+        let project = context.project;
         let text = match read::text(path, read::LIMIT) {
             Ok(Some(text)) => text,
             Ok(None) => return,
@@ -115,8 +141,11 @@ impl Settings {
                 return self.cover(project, path, b"{}\n".to_vec());
             }
         };
+        if agreement::is_agreed(context.agreed, path, &text) {
+            return self.read_text(&text, path);
+        }
         let parsed = if text.trim().is_empty() { return } else { json::parse(&text, path) };
-        let mut value = match parsed {
+        let value = match parsed {
             Ok(value) => value,
             // What two readers may understand differently is not passed on.
             Err(error) => {
@@ -125,21 +154,21 @@ impl Settings {
             }
         };
         self.disabled.extend(strings(value.get("disabledMcpjsonServers")));
-        let Some(keys) = value.as_object_mut() else { return self.cover(project, path, b"{}\n".to_vec()) };
-        let before: Vec<String> = keys.keys().cloned().collect();
-        keys.retain(|key, value| may_be_a_projects(key, value));
-        let taken: Vec<&str> =
-            before.iter().filter(|key| !keys.contains_key(*key)).map(String::as_str).collect();
+        let Value::Object(keys) = value else { return self.cover(project, path, b"{}\n".to_vec()) };
+        let (kept, taken) = of_a_project(keys);
         if taken.is_empty() {
             return;
         }
-        let names: String = taken.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
+        let names: Vec<&str> = taken.iter().take(MOST_NAMED).map(String::as_str).collect();
+        let names = names.join(", ");
         let names = crate::store::escape::line(&names);
         self.notes.push(format!(
-            "{}: {names} came with the project and does not count; what you want of it belongs into ~/.claude/settings.json",
-            path.display()
+            "{}: {names} came with the project and does not count; what you want of it belongs into \
+             ~/.claude/settings.json, or agree to the file: {}",
+            path.display(),
+            agreement::command(path)
         ));
-        if let Ok(content) = super::render(&value) {
+        if let Ok(content) = super::render(&Value::Object(kept)) {
             self.cover(project, path, content);
         }
     }
@@ -154,16 +183,45 @@ impl Settings {
     }
 }
 
-fn may_be_a_projects(key: &str, value: &Value) -> bool {
-    if HARMLESS.contains(&key) {
-        return true;
+/// What a project may say, and the names of what it may not.
+fn of_a_project(keys: Map<String, Value>) -> (Map<String, Value>, Vec<String>) {
+    let (mut kept, mut taken) = (Map::new(), Vec::new());
+    for (key, value) in keys {
+        match value {
+            Value::Object(members) if key == "permissions" => {
+                let mut narrowing = Map::new();
+                for (name, value) in members {
+                    if narrows(&name, &value) {
+                        narrowing.insert(name, value);
+                    } else {
+                        taken.push(format!("permissions.{name}"));
+                    }
+                }
+                kept.insert(key, Value::Object(narrowing));
+            }
+            value if may_be_a_projects(&key, &value) => drop(kept.insert(key, value)),
+            _ => taken.push(key),
+        }
     }
+    (kept, taken)
+}
+
+fn narrows(permission: &str, value: &Value) -> bool {
+    match permission {
+        "defaultMode" => value.as_str().is_some_and(|mode| NARROWING_MODES.contains(&mode)),
+        "disableAutoMode" | "disableBypassPermissionsMode" => value == "disable",
+        _ => NARROWING_PERMISSIONS.contains(&permission) && value.is_array(),
+    }
+}
+
+fn may_be_a_projects(key: &str, value: &Value) -> bool {
     // A resource of some account is written as `arn:...`; the name of a model has no such characters.
     if key == "model" {
         return value.as_str().is_some_and(|name| !name.contains([':', '/']));
     }
-    let key = key.to_ascii_lowercase();
-    !NOT_OF_A_PROJECT.iter().any(|part| key.contains(part))
+    NARROWING_LISTS.contains(&key) && value.is_array()
+        || NARROWING_SWITCHES.contains(&key) && (*value == true || value == "disable")
+        || PLAIN.contains(&key) && !(value.is_object() || value.is_array())
 }
 
 fn listed(names: &[String], id: &ServerId) -> bool {

@@ -1,85 +1,88 @@
 //! Files of subagents (`.claude/agents/*.md`). Claude Code starts the MCP servers that their front matter declares by itself,
 //! inside the agent's own sandbox and past the proxy: so it gets these files without the declarations.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::agent::{Context, read};
+use super::argv::Parsed;
+use crate::agent::{Context, read, walk};
 
-/// Directories below each other, and files in all, that are looked at.
-const DEEPEST: usize = 8;
-const MOST: usize = 2_000;
 const KEY: &str = "mcpServers";
 
-/// A file without its servers, and what is said about it.
-pub(super) struct Covered {
-    pub path: PathBuf,
-    pub content: Vec<u8>,
-    pub note: String,
+/// What the agent does not get as it is.
+#[derive(Debug, Default)]
+pub(super) struct Subagents {
+    /// Files, and what stands in their place.
+    pub covered: Vec<(PathBuf, Vec<u8>)>,
+    /// Directories of which nothing is shown.
+    pub hidden: Vec<PathBuf>,
+    pub notes: Vec<String>,
 }
 
-/// Files that declare servers: of the project, in each directory from the current one up, and of the user.
-pub(super) fn covered(context: &Context<'_>, directory: &Path) -> Vec<Covered> {
+/// Looks at the files of the project, in each directory from the current one up and in those that the command line adds,
+/// and at those of the user.
+pub(super) fn look(context: &Context<'_>, parsed: &Parsed, directory: &Path) -> Subagents {
     let within = |directory: &&Path| directory.starts_with(context.project);
-    let below = context.cwd.ancestors().filter(within).map(|directory| directory.join(".claude/agents"));
-    let (mut files, mut found) = (Vec::new(), Vec::new());
-    for folder in below.chain([directory.join("agents")]) {
-        collect(&folder, 0, &mut files);
+    let above = context.cwd.ancestors().filter(within).map(Path::to_owned);
+    let added = parsed.added.iter().map(|directory| context.cwd.join(directory));
+    let folders: BTreeSet<PathBuf> =
+        above.chain(added).map(|directory| directory.join(".claude/agents")).collect();
+    let mut subagents = Subagents::default();
+    for folder in folders.into_iter().chain([directory.join("agents")]) {
+        subagents.look_in(&folder);
     }
-    for path in files {
+    subagents
+}
+
+impl Subagents {
+    /// What cannot be looked at in full is not shown at all: a part that was skipped may hold a declaration.
+    fn look_in(&mut self, folder: &Path) {
+        match walk::files(folder, "md") {
+            Ok(files) => files.into_iter().for_each(|path| self.look_at(path)),
+            Err(why) => self.hide(std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned()), &why),
+        }
+    }
+
+    fn hide(&mut self, folder: PathBuf, why: &str) {
+        let shown = crate::store::escape::line(&folder.display().to_string()).into_owned();
+        self.notes.push(format!("no subagent of {shown} is passed to Claude Code: {why}"));
+        self.hidden.push(folder);
+    }
+
+    fn look_at(&mut self, path: PathBuf) {
         let text = match read::text(&path, read::LIMIT) {
             Ok(Some(text)) => text,
-            Ok(None) => continue,
+            Ok(None) => return,
             // What cannot be read here may be readable inside.
             Err(error) => {
-                let note = format!("{error}; the agent gets an empty file in its place");
-                found.push(Covered { path, content: Vec::new(), note });
-                continue;
+                self.notes.push(format!("{error}; the agent gets an empty file in its place"));
+                return self.covered.push((path, Vec::new()));
             }
         };
-        let Some(content) = without_servers(&text) else { continue };
+        let Some(content) = without_servers(&text) else { return };
         let shown = crate::store::escape::line(&path.display().to_string()).into_owned();
-        let note = format!(
+        self.notes.push(format!(
             "MCP servers that the subagent {shown} declares are not started: declare them in ~/.claude.json or .mcp.json, and \
              name them there"
-        );
-        found.push(Covered {
-            path: std::fs::canonicalize(&path).unwrap_or(path),
-            content: content.into_bytes(),
-            note,
-        });
-    }
-    found
-}
-
-fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> =
-        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    entries.sort();
-    for path in entries {
-        if files.len() >= MOST {
-            return;
-        }
-        if path.is_dir() {
-            if depth < DEEPEST {
-                collect(&path, depth + 1, files);
-            }
-        } else if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("md")) {
-            files.push(path);
-        }
+        ));
+        self.covered.push((path, content.into_bytes()));
     }
 }
 
 /// The text without the declarations of servers; None where there are none. Names of servers that are declared elsewhere
 /// stay: they lead to bridges.
 fn without_servers(text: &str) -> Option<String> {
-    let body = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let body = text.trim_start_matches('\u{feff}');
+    let is_mark = |line: &str, mark: &str| {
+        line.trim_end_matches(|letter: char| letter.is_whitespace() || letter == '\u{feff}') == mark
+    };
     let mut lines = body.split_inclusive('\n');
-    let first = lines.next().filter(|line| line.trim_end() == "---")?;
+    let first = lines.next().filter(|line| is_mark(line, "---"))?;
     let (mut front, mut rest, mut is_closed) = (Vec::new(), String::new(), false);
     for line in lines {
         if is_closed {
             rest.push_str(line);
-        } else if matches!(line.trim_end(), "---" | "...") {
+        } else if is_mark(line, "---") || is_mark(line, "...") {
             is_closed = true;
             rest.push_str(line);
         } else {
@@ -87,10 +90,20 @@ fn without_servers(text: &str) -> Option<String> {
         }
     }
     if !is_closed {
-        return None;
+        // Three dashes end it for Claude Code, wherever they stand.
+        let text = body.strip_prefix(first).unwrap_or_default();
+        return text.contains("---").then(|| text.to_owned());
     }
+    // All keys stand at the margin, or none: then a line that begins with a space is a key, and not more of a value.
+    let is_at_margin = front
+        .iter()
+        .find(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+        .is_none_or(|line| !line.starts_with(char::is_whitespace));
+    let breaks = ['\u{85}', '\u{2028}', '\u{2029}'];
+    let is_one_line =
+        |line: &&str| !line.trim_end_matches(['\r', '\n']).contains('\r') && !line.contains(breaks);
     // A key that is spelled in another way than as a plain word is read by nobody here: nothing of such a file passes.
-    if !front.iter().all(|line| is_plain(line)) {
+    if !is_at_margin || !front.iter().all(|line| is_plain(line) && is_one_line(line)) {
         return Some(rest.split_once('\n').map(|(_, body)| body.to_owned()).unwrap_or_default());
     }
     let (mut kept, mut taken, mut block) = (String::new(), false, Vec::new());
@@ -181,6 +194,10 @@ mod tests {
             "{mcpServers: {}}",
             "&a mcpServers: {}",
             "'mcpServers': {}",
+            "  name: a\n  mcpServers:\n    evil: {command: sh}",
+            "# first\n\n name: a\n mcpServers: {a: {command: sh}}",
+            "name: a\rmcpServers: {a: {command: sh}}",
+            "name: a\u{2028}mcpServers: {a: {command: sh}}",
         ] {
             assert_eq!(
                 without_servers(&format!("---\n{front}\n---\nBody\n")),
@@ -188,6 +205,13 @@ mod tests {
                 "{front}"
             );
         }
+        let ended_in_a_line = "---\nmcpServers: {a: {command: sh}}\n# ---\nBody\n";
+        assert_eq!(
+            without_servers(ended_in_a_line),
+            ended_in_a_line.strip_prefix("---\n").map(str::to_owned)
+        );
+        let with_a_mark = "---\u{feff}\nmcpServers: {a: {command: sh}}\n---\nBody\n";
+        assert_eq!(without_servers(with_a_mark), Some("---\u{feff}\n---\nBody\n".to_owned()));
         for text in ["no front matter\nmcpServers: {a: 1}\n", "---\nmcpServers: {}\n", ""] {
             assert_eq!(without_servers(text), None, "{text}");
         }

@@ -22,7 +22,7 @@ pub(super) struct Layer {
     pub(super) scope: Scope,
     pub(super) table: Table,
     /// The user has agreed to this file of the project.
-    agreed: bool,
+    pub(super) agreed: bool,
     lines: BTreeMap<String, u64>,
 }
 
@@ -118,10 +118,11 @@ pub(super) fn layers(
 }
 
 impl Layers {
-    /// The merged configuration, without the project's word.
+    /// The merged configuration, without the project's word as far as the user has not made it his own.
     pub(super) fn effective(&self) -> Table {
         let mut merged = Table::new();
-        for layer in self.user.iter().chain(&self.command_line).chain(&self.managed) {
+        let agreed = self.project.iter().filter(|layer| self.trusted && layer.agreed);
+        for layer in self.user.iter().chain(agreed).chain(&self.command_line).chain(&self.managed) {
             merge(&mut merged, &layer.table);
         }
         merged

@@ -5,8 +5,9 @@
 mod argv;
 mod config;
 mod home;
+mod plugins;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
@@ -30,8 +31,6 @@ const KEPT: &[&str] = &[
 ];
 /// Its place for what a developer tells the model.
 const INSTRUCTIONS: &str = "developer_instructions";
-/// Most files with roles of agents that are looked at in one directory.
-const MOST_ROLES: usize = 64;
 
 pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     let (program, words) = context.argv.split_first().map_or((None, &[][..]), |(p, w)| (Some(p.clone()), w));
@@ -42,6 +41,8 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
 
     let (mut gathered, merged) = config::servers(context, &layers)?;
     gathered.notes.extend(layers.notes.iter().cloned());
+    let effective = layers.effective();
+    plugins::servers(context, &effective, &codex_home, &mut gathered);
     gathered.finish(context, &mut launch);
     refuse_names(&mut launch);
     let servers = bridges(context, &launch, &merged)?;
@@ -61,7 +62,6 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
     cover_other_layers(&layers, &parsed, &codex_home, &mut launch)?;
     cover_roles(context, &layers, &codex_home, &mut launch)?;
 
-    let effective = layers.effective();
     match parsed.sandbox.as_deref() {
         Some("danger-full-access") => {}
         Some(chosen) => launch.notes.push(format!(
@@ -157,14 +157,17 @@ fn cover_other_layers(
     for layer in layers.user.iter().chain(&layers.project).chain(&layers.managed) {
         let mut table = layer.table.clone();
         let had_servers = table.remove("mcp_servers").is_some();
-        let taken = if layer.scope == super::Scope::Project { take_out(&mut table) } else { Vec::new() };
+        let is_theirs = layer.scope == super::Scope::Project && !layer.agreed;
+        let taken = if is_theirs { take_out(&mut table, &[]) } else { Vec::new() };
         if !taken.is_empty() {
             let names = taken.join(", ");
             let names = crate::store::escape::line(&names);
             launch.notes.push(format!(
-                "{}: {names} came with the project and does not count; what you want of it belongs into {}",
+                "{}: {names} came with the project and does not count; what you want of it belongs into {}, or agree to the \
+                 file: {}",
                 layer.path.display(),
-                own.display()
+                own.display(),
+                super::agreement::command(&layer.path)
             ));
         }
         let had_servers = had_servers || !taken.is_empty();
@@ -181,43 +184,51 @@ fn cover_other_layers(
     Ok(())
 }
 
-/// Keys of a project's file that contain one of these are taken out: they name the model's address or account, set
-/// variables, or start programs and servers.
-const NOT_OF_A_PROJECT: &[&str] = &[
-    "app",
-    "auth",
-    "base_url",
-    "connector",
-    "credential",
-    "env",
-    "login",
-    "marketplace",
-    "mcp",
-    "model_provider",
-    "notify",
-    "oss_provider",
-    "otel",
-    "plugin",
-    "profile",
-    "projects",
-    "proxy",
-    "token_command",
+/// Numbers, switches and words of a project's file that change how things look, or what the model is told of the work.
+const PLAIN: &[&str] = &[
+    "disable_paste_burst",
+    "file_opener",
+    "hide_agent_reasoning",
+    "model",
+    "model_auto_compact_token_limit",
+    "model_context_window",
+    "model_max_output_tokens",
+    "model_reasoning_effort",
+    "model_reasoning_summary",
+    "model_supports_reasoning_summaries",
+    "model_verbosity",
+    "personality",
+    "plan_mode_reasoning_effort",
+    "project_doc_max_bytes",
+    "review_model",
+    "show_raw_agent_reasoning",
+    "suppress_unstable_features_warning",
+    "tool_output_token_limit",
 ];
-/// These contain one of them and do none of it.
-const HARMLESS: &[&str] = &["approval_policy", "approvals_reviewer", "apply_patch"];
+/// Keys with the only values that a project may give them: they take something away.
+const NARROWING: &[(&str, &[&str])] = &[
+    ("approval_policy", &["on-request", "untrusted"]),
+    ("sandbox_mode", &["read-only"]),
+    ("web_search", &["disabled"]),
+];
+/// What a role says beside: it instructs, as other files of the project do.
+const OF_A_ROLE: &[&str] = &["description", "developer_instructions", "name", "nickname_candidates"];
 
 /// Takes out what is not for a project to say; gives the names.
-fn take_out(table: &mut Table) -> Vec<String> {
-    let names: Vec<String> = table.keys().filter(|key| is_not_a_projects(key)).cloned().collect();
+fn take_out(table: &mut Table, also: &[&str]) -> Vec<String> {
+    let is_a_projects = |key: &str, value: &Value| {
+        let narrowing = NARROWING.iter().find(|(name, _)| *name == key);
+        let is_narrowing =
+            narrowing.is_some_and(|(_, values)| value.as_str().is_some_and(|value| values.contains(&value)));
+        let is_plain = PLAIN.contains(&key) && !matches!(value, Value::Table(_) | Value::Array(_));
+        is_narrowing || is_plain || (also.contains(&key) && !value.is_table())
+    };
+    let is_not = |(key, value): (&String, &Value)| (!is_a_projects(key, value)).then(|| key.clone());
+    let names: Vec<String> = table.iter().filter_map(is_not).collect();
     for name in &names {
         table.remove(name);
     }
     names
-}
-
-fn is_not_a_projects(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    !HARMLESS.contains(&key.as_str()) && NOT_OF_A_PROJECT.iter().any(|part| key.contains(part))
 }
 
 /// Roles of agents may bring servers of their own: the user's are copied without, the project's are covered.
@@ -227,7 +238,7 @@ fn cover_roles(
     codex_home: &Path,
     launch: &mut Launch,
 ) -> Result<(), AgentError> {
-    for path in role_files(&codex_home.join("agents")) {
+    for path in role_files(&codex_home.join("agents"), launch) {
         match config::read_layer(&path, super::Scope::User, context.agreed) {
             Ok(Some(mut layer)) => {
                 layer.table.remove("mcp_servers");
@@ -237,33 +248,37 @@ fn cover_roles(
             Err(error) => launch.notes.push(format!("{error}; this role is not passed to Codex")),
         }
     }
-    let mut directories: Vec<PathBuf> =
-        layers.project_directories.iter().map(|directory| directory.join(".codex/agents")).collect();
-    directories.push(context.project.join(".codex/agents"));
-    directories.sort();
-    directories.dedup();
-    for path in directories.iter().flat_map(|directory| role_files(directory)) {
+    let above = layers.project_directories.iter().map(PathBuf::as_path).chain([context.project]);
+    let directories: BTreeSet<PathBuf> = above.map(|directory| directory.join(".codex/agents")).collect();
+    for path in directories.iter().flat_map(|directory| role_files(directory, launch)).collect::<Vec<_>>() {
         match config::read_layer(&path, super::Scope::Project, context.agreed) {
             Ok(Some(mut layer)) => {
                 let had_servers = layer.table.remove("mcp_servers").is_some();
-                if !take_out(&mut layer.table).is_empty() || had_servers {
+                let taken = if layer.agreed { Vec::new() } else { take_out(&mut layer.table, OF_A_ROLE) };
+                if !taken.is_empty() || had_servers {
+                    launch.notes.push(format!("{}: only what instructs of this role counts", path.display()));
                     launch.replaced.push((path, render(&layer.table)?));
                 }
             }
             Ok(None) => {}
-            Err(_) => launch.replaced.push((path, Vec::new())),
+            Err(error) => {
+                launch.notes.push(format!("{error}; Codex gets an empty file in its place"));
+                launch.replaced.push((path, Vec::new()));
+            }
         }
     }
     Ok(())
 }
 
-fn role_files(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_role =
-        |path: &PathBuf| path.extension().is_some_and(|extension| extension == "toml") && path.is_file();
-    let mut files: Vec<PathBuf> = entries.filter(is_role).take(MOST_ROLES).collect();
-    files.sort();
-    files
+/// What cannot be looked at in full is not shown at all.
+fn role_files(directory: &Path, launch: &mut Launch) -> BTreeSet<PathBuf> {
+    super::walk::files(directory, "toml").unwrap_or_else(|why| {
+        let shown = directory.display().to_string();
+        let shown = crate::store::escape::line(&shown);
+        launch.notes.push(format!("no role of {shown} is passed to Codex: {why}"));
+        launch.hidden.push(std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned()));
+        BTreeSet::new()
+    })
 }
 
 fn render(table: &Table) -> Result<Vec<u8>, AgentError> {

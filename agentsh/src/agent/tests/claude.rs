@@ -359,10 +359,13 @@ fn a_moved_directory_is_followed() {
 #[test]
 fn quiet_unless_the_user_said_otherwise() {
     let mut world = World::new();
-    assert_eq!(adapt(&world, &["claude"]).env.len(), 2);
+    assert_eq!(adapt(&world, &["claude"]).env.len(), 3);
     world.set("DISABLE_AUTOUPDATER", "0");
     let launch = adapt(&world, &["claude"]);
-    assert_eq!(launch.env.keys().collect::<Vec<_>>(), ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"]);
+    assert_eq!(
+        launch.env.keys().collect::<Vec<_>>(),
+        ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "ENABLE_CLAUDEAI_MCP_SERVERS"]
+    );
 }
 
 #[test]

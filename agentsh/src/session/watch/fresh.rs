@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::copies::{Copy, write_anew};
+use crate::policy::builtin_paths;
 use crate::sandbox::git_config::{Entry, entries};
 use crate::sandbox::host::{Host, RealHost};
 use crate::session::undo::Aside;
@@ -14,7 +15,9 @@ use crate::session::undo::Aside;
 pub fn repositories(directories: &[PathBuf], host: &RealHost) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for directory in directories {
-        let entries = host.repositories(directory).found.into_iter().chain([directory.join(".git")]);
+        let others = builtin_paths::OTHER_REPOSITORIES.iter().map(|(name, _)| *name);
+        let own = others.chain([".git"]).map(|name| directory.join(name));
+        let entries = host.repositories(directory).found.into_iter().chain(own);
         for entry in entries.filter(|entry| entry.symlink_metadata().is_ok()) {
             let git = host.git_directory(&entry).unwrap_or_else(|| entry.clone());
             found.extend(host.modules(&git).into_iter().flat_map(|modules| modules.directories));
@@ -26,43 +29,122 @@ pub fn repositories(directories: &[PathBuf], host: &RealHost) -> BTreeSet<PathBu
     found
 }
 
-/// Sets aside what would run by itself in a new repository. Gives what that was, for a message.
-pub fn disarm(git: &Path, aside: &Aside) -> Vec<String> {
-    let mut done = Vec::new();
-    for name in ["config", "config.worktree"] {
-        let path = git.join(name);
+/// What belongs to an entry such as `.git`: the directory that it is or names, what that shares, and its submodules.
+#[must_use]
+pub fn directories_of(entry: &Path, host: &RealHost) -> BTreeSet<PathBuf> {
+    let Ok(found) = entry.symlink_metadata() else { return BTreeSet::new() };
+    let git = if found.is_dir() { Some(entry.to_owned()) } else { host.git_directory(entry) };
+    let Some(git) = git.filter(|git| git.is_dir()) else { return BTreeSet::new() };
+    let modules = host.modules(&git).into_iter().flat_map(|modules| modules.directories);
+    modules.chain(host.common_directory(&git)).chain([git.clone()]).collect()
+}
+
+/// A repository without a working tree.
+#[must_use]
+pub fn is_bare(directory: &Path) -> bool {
+    builtin_paths::GIT_BARE.iter().all(|name| directory.join(name).is_dir())
+}
+
+/// The configurations of a directory, and what in them is not harmless: None where they are not plain text.
+fn configurations(directory: &Path) -> Vec<(PathBuf, Copy, Option<(Vec<Entry>, Vec<Entry>)>)> {
+    let paths = ["config", "config.worktree"].map(|name| directory.join(name));
+    let read = |path: PathBuf| {
         let copy = Copy::of(&path);
-        let Some(text) = copy.text() else { continue };
-        let (harmless, others): (Vec<Entry>, Vec<Entry>) =
-            entries(text).into_iter().partition(Entry::is_harmless);
-        if others.is_empty() {
-            continue;
-        }
-        let keys: BTreeSet<String> =
-            others.iter().map(|entry| format!("{}.{}", entry.section, entry.key)).collect();
-        let kept =
-            aside.keep(&path, &copy).and_then(|()| write_anew(&path, written(&harmless).as_bytes(), 0o644));
-        if kept.is_ok() {
-            let keys: Vec<String> = keys.into_iter().take(5).collect();
-            done.push(format!("{} without {}", path.display(), keys.join(", ")));
-        }
+        let parted = copy.text().map(|text| entries(text).into_iter().partition(Entry::is_harmless));
+        (!matches!(copy, Copy::Absent | Copy::Special)).then_some((path, copy, parted))
+    };
+    paths.into_iter().filter_map(read).collect()
+}
+
+/// Files of other systems that say more than where a repository came from.
+fn of_other_system(entry: &Path) -> Vec<(PathBuf, Copy)> {
+    let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
+    let files = others.find(|(name, _)| entry.file_name() == Some(name.as_ref())).map(|(_, files)| *files);
+    let says_more = |copy: &Copy| match copy {
+        Copy::Absent | Copy::Special => false,
+        copy => copy.text().is_none_or(|text| {
+            !entries(text).iter().all(|entry| {
+                let value = entry.value.as_deref().unwrap_or_default();
+                entry.section == "paths" && !value.contains(['|', '!']) && !value.starts_with('-')
+            })
+        }),
+    };
+    let files = files.into_iter().flatten().map(|name| entry.join(name));
+    files.map(|path| (path.clone(), Copy::of(&path))).filter(|(_, copy)| says_more(copy)).collect()
+}
+
+/// Whether something in a new repository would run by itself.
+#[must_use]
+pub fn is_armed(entry: &Path, host: &RealHost, is_ours: &dyn Fn(&Path) -> bool) -> bool {
+    if entry.is_symlink() || !of_other_system(entry).is_empty() {
+        return true;
     }
-    let hooks = git.join("hooks");
-    if let Copy::Directory(entries) = Copy::of(&hooks) {
-        for (name, copy) in entries {
-            let path = hooks.join(name);
-            let moved = aside.keep(&path, &copy).and_then(|()| match &copy {
-                Copy::Directory(_) => fs::remove_dir_all(&path),
-                _ => fs::remove_file(&path),
-            });
-            if moved.is_ok() {
-                done.push(format!("{} removed", path.display()));
+    directories_of(entry, host).iter().filter(|directory| is_ours(directory)).any(|directory| {
+        let says_more =
+            |parted: Option<(Vec<Entry>, Vec<Entry>)>| parted.is_none_or(|(_, others)| !others.is_empty());
+        configurations(directory).into_iter().any(|(_, _, parted)| says_more(parted))
+            || !Copy::of(&directory.join("hooks")).is_nothing()
+    })
+}
+
+/// Sets aside what would run by itself in a new repository, in the directories of it that are ours. Gives what that was,
+/// for a message.
+pub fn disarm(entry: &Path, aside: &Aside, host: &RealHost, is_ours: &dyn Fn(&Path) -> bool) -> Vec<String> {
+    let mut done = Vec::new();
+    if entry.is_symlink() {
+        move_away(entry, &Copy::of(entry), aside, &mut done);
+    }
+    for (path, copy) in of_other_system(entry) {
+        move_away(&path, &copy, aside, &mut done);
+    }
+    for directory in directories_of(entry, host).iter().filter(|directory| is_ours(directory)) {
+        for (path, copy, parted) in configurations(directory) {
+            let Some((harmless, others)) = parted else {
+                move_away(&path, &copy, aside, &mut done);
+                continue;
+            };
+            if others.is_empty() {
+                continue;
+            }
+            let keys: BTreeSet<String> =
+                others.iter().map(|entry| format!("{}.{}", entry.section, entry.key)).collect();
+            let kept = aside
+                .keep(&path, &copy)
+                .and_then(|()| write_anew(&path, written(&harmless).as_bytes(), 0o644));
+            if kept.is_ok() {
+                let keys: Vec<String> = keys.into_iter().take(5).collect();
+                done.push(format!("{} without {}", path.display(), keys.join(", ")));
             }
         }
-    } else if !matches!(Copy::of(&hooks), Copy::Absent) && fs::remove_file(&hooks).is_ok() {
-        done.push(format!("{} removed", hooks.display()));
+        let hooks = directory.join("hooks");
+        match Copy::of(&hooks) {
+            Copy::Directory(entries) => {
+                for (name, copy) in entries {
+                    move_away(&hooks.join(name), &copy, aside, &mut done);
+                }
+            }
+            Copy::Absent => {}
+            other => move_away(&hooks, &other, aside, &mut done),
+        }
     }
     done
+}
+
+/// Removes what was kept; what is too large for that gets another name, under which nothing runs it.
+fn move_away(path: &Path, copy: &Copy, aside: &Aside, done: &mut Vec<String>) {
+    let removed = if matches!(copy, Copy::Unread { .. }) {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".set-aside");
+        fs::rename(path, path.with_file_name(name))
+    } else {
+        aside.keep(path, copy).and_then(|()| match copy {
+            Copy::Directory(_) => fs::remove_dir_all(path),
+            _ => fs::remove_file(path),
+        })
+    };
+    if removed.is_ok() {
+        done.push(format!("{} removed", path.display()));
+    }
 }
 
 /// A configuration that says this and nothing else.

@@ -8,6 +8,7 @@ mod changed;
 pub mod copies;
 mod fresh;
 mod names;
+mod newcomers;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -122,8 +123,8 @@ impl Guards {
                 copies: before.copies,
                 seen: BTreeMap::new(),
                 names: None,
-                new_repository: None,
-                new_ones: BTreeMap::new(),
+                newcomers: newcomers::Newcomers::default(),
+                look_again: None,
                 tried: std::collections::BTreeSet::new(),
             };
             Ok((watch, ask_to_stop))
@@ -156,7 +157,11 @@ impl Guards {
                 }));
             }
             Err(error) => {
-                let why = format!("{error}: what the host renames over is not guarded again");
+                // What cannot be guarded does not run.
+                running.child.kill();
+                let why =
+                    format!("{error}: what the host renames over could not be guarded again; it was ended");
+                session.note(&format!("the sandbox was ended: {why}"));
                 let layer = crate::sandbox::Enforcement::less(
                     "guards",
                     "watched while it runs",

@@ -10,7 +10,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::copies::Copy;
 use super::names::{Names, What};
-use super::{Told, changed, fresh};
+use super::newcomers::Newcomers;
+use super::{Told, changed, fresh, newcomers};
 use crate::sandbox::freeze::Freezer;
 use crate::sandbox::host::RealHost;
 use crate::sandbox::idmap::IdMaps;
@@ -25,11 +26,12 @@ use crate::session::undo::{Aside, forget_old};
 
 /// After events that were about nothing guarded: a program that writes a lot costs little.
 const REST: Duration = Duration::from_millis(3);
-/// A repository that has just been made is not finished: git still writes its configuration.
-const UNTIL_FINISHED: Duration = Duration::from_millis(1500);
 /// Clocks of file systems are coarse.
 const A_LITTLE: Duration = Duration::from_secs(1);
-const LONGEST_TO_FINISH: Duration = Duration::from_secs(120);
+/// Where not every name is told, repositories are looked for: no more often than this, and no longer than this part of
+/// the time.
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
+const PART_OF_THE_TIME: u32 = 20;
 /// The host may go on renaming meanwhile.
 const MOST_TRIES: usize = 5;
 /// Events of one name that are told apart.
@@ -61,9 +63,9 @@ pub(super) struct Watch {
     /// What happened to guarded names since they were last as they should be.
     pub seen: BTreeMap<PathBuf, Vec<What>>,
     pub names: Option<Names>,
-    /// When repositories that came into being are looked at, and since when there are which.
-    pub new_repository: Option<Instant>,
-    pub new_ones: BTreeMap<PathBuf, Instant>,
+    pub newcomers: Newcomers,
+    /// When repositories are looked for, where not every name is told.
+    pub look_again: Option<Instant>,
     /// What is guarded and was to be replaced inside, as far as its names tell.
     pub tried: BTreeSet<PathBuf>,
 }
@@ -74,13 +76,15 @@ impl Watch {
         self.names = Names::new().ok();
         self.watch_guarded();
         self.take_copies();
-        let _ = self.check(false);
+        if let Err(why) = self.check(false) {
+            self.end(&why);
+        }
         let mut is_armed = false;
         let mut rests_until = None;
         loop {
             let now = Instant::now();
             rests_until = rests_until.filter(|until| *until > now);
-            let wake = [rests_until, self.new_repository, (!is_armed).then_some(now)];
+            let wake = [rests_until, self.newcomers.due(), self.look_again, (!is_armed).then_some(now)];
             let wait = wake.into_iter().flatten().min().map(|until| until.saturating_duration_since(now));
             let (has_ended, has_names, lost) = self.wait(wait, rests_until.is_none());
             if has_ended {
@@ -91,27 +95,74 @@ impl Watch {
                 matters |= self.hear();
                 rests_until = Some(Instant::now() + REST);
             }
-            let is_due = self.new_repository.is_some_and(|due| due <= Instant::now());
-            if is_due {
-                self.new_repository = None;
+            if self.look_again.is_some_and(|due| due <= Instant::now()) {
+                self.look_for_newcomers();
             }
-            let is_due = is_due && self.are_finished();
+            let is_due = self.must_guard_newcomers();
             if (matters || is_due)
                 && let Err(why) = self.check(is_due)
             {
-                let text = format!(
-                    "the sandbox was ended: what the host replaced could not be guarded again: {why}"
-                );
-                self.say(&self.keep.project.clone(), "ended", text);
-                spawn::kill(self.sandbox.as_fd());
-                self.freezer.thaw();
+                self.end(&why);
             }
             if !is_armed && !matters {
                 is_armed = true;
                 self.watch_tree();
+                if self.is_incomplete() {
+                    self.look_again = Some(Instant::now());
+                }
             }
         }
         self.finish(is_armed);
+    }
+
+    /// What cannot be guarded does not run.
+    fn end(&mut self, why: &str) {
+        let text = format!("the sandbox was ended: what the host replaced could not be guarded again: {why}");
+        self.say(&self.keep.project.clone(), "ended", text);
+        spawn::kill(self.sandbox.as_fd());
+        self.freezer.thaw();
+    }
+
+    /// Not every name is told: a repository may come into being unseen.
+    fn is_incomplete(&self) -> bool {
+        self.names.as_ref().is_none_or(|names| names.is_incomplete)
+    }
+
+    /// Whether a directory was not there before the run and is none of somebody else's, and lies where the sandbox may write.
+    fn is_new(&self, directory: &Path) -> bool {
+        let is_known = [directory.to_owned(), directory.join("config"), directory.join("hooks")]
+            .iter()
+            .any(|path| self.known.contains(path));
+        // Whoever put a link on the way would lead us elsewhere.
+        let is_inside = |root: &PathBuf| directory.starts_with(root) && !is_behind_link(directory, root);
+        !is_known && self.directories.iter().any(is_inside)
+    }
+
+    fn must_guard_newcomers(&mut self) -> bool {
+        let mut newcomers = std::mem::take(&mut self.newcomers);
+        let must = newcomers.must_be_guarded(&self.host, &|directory| self.is_new(directory));
+        self.newcomers = newcomers;
+        must
+    }
+
+    fn look_for_newcomers(&mut self) {
+        let start = Instant::now();
+        for entry in fresh::repositories(&self.directories, &self.host) {
+            if !self.newcomers.holds(&entry) {
+                self.note_repository(&entry);
+            }
+        }
+        self.look_again = Some(start + LOOK_AGAIN.max(start.elapsed() * PART_OF_THE_TIME));
+    }
+
+    /// While nothing runs: what would run by itself is taken out before the rest is guarded.
+    fn disarm_newcomers(&mut self) {
+        for entry in self.newcomers.take() {
+            let done = fresh::disarm(&entry, &self.aside, &self.host, &|directory| self.is_new(directory));
+            if !done.is_empty() {
+                self.say(&entry, "new-repository", set_aside(&entry, &done));
+            }
+        }
     }
 
     /// Waits for the end, for names and for mounts.
@@ -174,7 +225,7 @@ impl Watch {
         let mut inner = Vec::new();
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
-            if entry.file_name() == ".git" {
+            if newcomers::is_repository_name(&path) {
                 self.note_repository(&path);
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) && entry.file_name() != "node_modules"
             {
@@ -184,27 +235,10 @@ impl Watch {
         inner
     }
 
-    fn note_repository(&mut self, git: &Path) {
-        if !self.known.contains(git) {
-            self.new_ones.insert(git.to_owned(), Instant::now());
-            self.new_repository.get_or_insert_with(|| Instant::now() + UNTIL_FINISHED);
+    fn note_repository(&mut self, entry: &Path) {
+        if !self.known.contains(entry) {
+            self.newcomers.note(entry, self.names.as_mut(), &self.host);
         }
-    }
-
-    /// Git makes a repository in several steps, of which the last writes the index. What takes longer waits.
-    fn are_finished(&mut self) -> bool {
-        let is_finished = |(git, since): (&PathBuf, &Instant)| {
-            let names = std::fs::read_dir(git).into_iter().flatten().flatten().map(|entry| entry.file_name());
-            let names: Vec<_> = names.collect();
-            let is_locked = names.iter().any(|name| name.as_encoded_bytes().ends_with(b".lock"));
-            let has_index = names.iter().any(|name| name == "index") || git.is_file();
-            (has_index && !is_locked) || since.elapsed() > LONGEST_TO_FINISH
-        };
-        let all = self.new_ones.iter().all(is_finished);
-        if !all {
-            self.new_repository = Some(Instant::now() + UNTIL_FINISHED);
-        }
-        all
     }
 
     fn take_copies(&mut self) {
@@ -222,9 +256,9 @@ impl Watch {
         let mut matters = false;
         for (path, what, is_directory) in happened {
             self.note_attempt(&path, what);
-            let is_held = self.copies.contains_key(&path)
-                || self.known.contains(&path)
-                || self.new_ones.contains_key(&path);
+            self.newcomers.hear(&path, self.names.as_mut(), &self.host);
+            let is_held =
+                self.copies.contains_key(&path) || self.known.contains(&path) || self.newcomers.holds(&path);
             if is_held {
                 let seen = self.seen.entry(path.clone()).or_default();
                 if seen.len() < MOST_EVENTS {
@@ -232,11 +266,15 @@ impl Watch {
                 }
                 matters |= what != What::Written;
             }
-            if matches!(what, What::Made | What::MovedHere) && !is_held {
-                let name = path.file_name().unwrap_or_default();
-                if name == ".git" {
+            if matches!(what, What::Made | What::MovedHere) {
+                if newcomers::is_repository_name(&path) {
                     self.note_repository(&path);
-                } else if is_directory {
+                } else if newcomers::begins_bare(&path) {
+                    let above = path.parent().unwrap_or(&path).to_owned();
+                    if !newcomers::is_repository_name(&above) && !self.newcomers.holds(&above) {
+                        self.note_repository(&above);
+                    }
+                } else if is_directory && !is_held {
                     let mut open = vec![path];
                     while let Some(directory) = open.pop() {
                         open.extend(self.watch_new(&directory));
@@ -275,8 +313,11 @@ impl Watch {
     }
 
     fn check(&mut self, in_any_case: bool) -> Result<(), String> {
-        if self.has_ended() || self.mounted.is_none() {
+        if self.has_ended() {
             return Ok(());
+        }
+        if self.mounted.is_none() {
+            return Err("what is mounted in it cannot be looked at".to_owned());
         }
         if self.lost()?.is_empty() && !in_any_case {
             self.accept_from_outside();
@@ -318,6 +359,7 @@ impl Watch {
         let (mut why, mut touched) = (String::new(), BTreeSet::new());
         for attempt in 0..MOST_TRIES {
             self.hear();
+            self.disarm_newcomers();
             let lost = self.lost()?;
             if lost.is_empty() && !in_any_case {
                 self.accept_while_stopped(touched);
@@ -439,7 +481,7 @@ impl Watch {
             self.say(&path, "refused", text);
         }
         let is_sure = is_armed && self.names.as_ref().is_some_and(|names| !names.is_incomplete);
-        if !self.new_ones.is_empty() || !is_sure {
+        if self.newcomers.were_there() || !is_sure {
             self.look_for_new_repositories();
         }
         let now = changed::instructions(&self.directories, &self.host);
@@ -456,22 +498,22 @@ impl Watch {
             if self.known.contains(&git) {
                 continue;
             }
-            let is_repository =
-                git.join("HEAD").exists() || git.join("config").exists() || git.join("hooks").exists();
-            if !is_repository {
+            if directories_with_something(&git, &self.host).is_empty() && !git.is_symlink() {
                 continue;
             }
-            let mut text = format!("new repository: {}", git.display());
             // Somebody moved it here who had it before: it was not made inside.
             let born = git.symlink_metadata().and_then(|found| found.created());
             let is_older = born.is_ok_and(|born| born + A_LITTLE < self.started);
-            let done = if is_older { Vec::new() } else { fresh::disarm(&git, &self.aside) };
-            if !done.is_empty() {
-                text.push_str(
-                    "; what would have run by itself was set aside (`agentsh undo FILE` gives it back): ",
-                );
-                text.push_str(&done.join("; "));
-            }
+            let done = if is_older {
+                Vec::new()
+            } else {
+                fresh::disarm(&git, &self.aside, &self.host, &|directory| self.is_new(directory))
+            };
+            let text = if done.is_empty() {
+                format!("new repository: {}", git.display())
+            } else {
+                set_aside(&git, &done)
+            };
             self.say(&git, "new-repository", text);
         }
     }
@@ -480,6 +522,26 @@ impl Watch {
         // A session that is gone hears nothing.
         let _ = self.tell.send(Told { path: path.to_owned(), what, text });
     }
+}
+
+fn set_aside(entry: &Path, done: &[String]) -> String {
+    format!(
+        "new repository: {}; what would have run by itself was set aside (`agentsh undo FILE` gives it back): {}",
+        entry.display(),
+        done.join("; ")
+    )
+}
+
+/// Directories of a new repository in which git, or another system, would look for something.
+fn directories_with_something(entry: &Path, host: &RealHost) -> Vec<PathBuf> {
+    let names = ["HEAD", "config", "hooks", "requires", "repo", "store"];
+    let has_some = |directory: &PathBuf| names.iter().any(|name| directory.join(name).exists());
+    fresh::directories_of(entry, host).into_iter().filter(has_some).collect()
+}
+
+/// Whether a link stands between a directory of the host and something below it.
+fn is_behind_link(path: &Path, root: &Path) -> bool {
+    path.ancestors().take_while(|above| *above != root && above.starts_with(root)).any(Path::is_symlink)
 }
 
 fn replaced(path: &Path) -> String {

@@ -1,0 +1,138 @@
+//! Repositories that come into being during a run, until they are guarded.
+//!
+//! Whoever makes one writes its configuration in several steps, so that it is not guarded at once. Meanwhile each step is
+//! looked at: with the first thing that would run by itself the waiting ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::fresh;
+use super::names::Names;
+use crate::policy::builtin_paths::{GIT_BARE, OTHER_REPOSITORIES};
+use crate::sandbox::host::RealHost;
+
+/// A repository that has just been made is not finished: git still writes its configuration.
+const UNTIL_FINISHED: Duration = Duration::from_millis(1500);
+const LONGEST_TO_FINISH: Duration = Duration::from_secs(120);
+/// What looked like the beginning of a repository without a working tree, and did not become one.
+const LONGEST_DOUBT: Duration = Duration::from_secs(20);
+/// Newcomers that are waited for at once: with more, all of them are guarded as they are.
+const MOST_WAITING: usize = 256;
+
+#[derive(Debug, Default)]
+pub struct Newcomers {
+    since: BTreeMap<PathBuf, Instant>,
+    guarded: BTreeSet<PathBuf>,
+    /// Something happened in one of them.
+    is_stirred: bool,
+    /// When they are looked at without an event.
+    due: Option<Instant>,
+}
+
+/// Whether a name is that of a repository of git, or of another system.
+#[must_use]
+pub fn is_repository_name(path: &Path) -> bool {
+    let Some(name) = path.file_name() else { return false };
+    name == ".git" || OTHER_REPOSITORIES.iter().any(|(other, _)| name == *other)
+}
+
+/// A name with which a repository without a working tree begins.
+#[must_use]
+pub fn begins_bare(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "HEAD" || GIT_BARE.iter().any(|bare| name == *bare))
+}
+
+impl Newcomers {
+    /// Something that became a repository, or may become one.
+    pub fn note(&mut self, entry: &Path, names: Option<&mut Names>, host: &RealHost) {
+        self.guarded.remove(entry);
+        self.since.entry(entry.to_owned()).or_insert_with(Instant::now);
+        self.is_stirred = true;
+        self.due.get_or_insert_with(|| Instant::now() + UNTIL_FINISHED);
+        if let Some(names) = names {
+            watch(entry, names, host);
+        }
+    }
+
+    /// A name that something happened to.
+    pub fn hear(&mut self, path: &Path, names: Option<&mut Names>, host: &RealHost) {
+        if self.since.is_empty() {
+            return;
+        }
+        // Also what happens elsewhere: the directory that a file `.git` names may lie anywhere.
+        self.is_stirred = true;
+        if let Some((names, entry)) = names.zip(self.since.keys().find(|entry| path.starts_with(entry))) {
+            // Its hooks may have come.
+            watch(entry, names, host);
+        }
+    }
+
+    #[must_use]
+    pub fn holds(&self, path: &Path) -> bool {
+        self.since.contains_key(path) || self.guarded.contains(path)
+    }
+
+    #[must_use]
+    pub fn were_there(&self) -> bool {
+        !self.since.is_empty() || !self.guarded.is_empty()
+    }
+
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Whether they have to be guarded now: one holds what would run by itself, or all are finished.
+    pub fn must_be_guarded(&mut self, host: &RealHost, is_ours: &dyn Fn(&Path) -> bool) -> bool {
+        let is_due = self.due.is_some_and(|due| due <= Instant::now());
+        if !self.is_stirred && !is_due {
+            return false;
+        }
+        self.is_stirred = false;
+        self.since.retain(|entry, since| {
+            is_repository_name(entry) || fresh::is_bare(entry) || since.elapsed() < LONGEST_DOUBT
+        });
+        if self.since.is_empty() {
+            self.due = None;
+            return false;
+        }
+        if self.since.len() > MOST_WAITING
+            || self.since.keys().any(|entry| fresh::is_armed(entry, host, is_ours))
+        {
+            return true;
+        }
+        if !is_due {
+            return false;
+        }
+        self.due = Some(Instant::now() + UNTIL_FINISHED);
+        let real = |entry: &&PathBuf| is_repository_name(entry) || fresh::is_bare(entry);
+        let mut waiting = self.since.iter().filter(|(entry, _)| real(entry)).peekable();
+        waiting.peek().is_some()
+            && waiting.all(|(entry, since)| is_finished(entry) || since.elapsed() > LONGEST_TO_FINISH)
+    }
+
+    /// All of them, which are guarded from now on.
+    pub fn take(&mut self) -> Vec<PathBuf> {
+        self.due = None;
+        let taken: Vec<PathBuf> = std::mem::take(&mut self.since).into_keys().collect();
+        self.guarded.extend(taken.iter().cloned());
+        taken
+    }
+}
+
+/// Git makes a repository in several steps, of which the last writes the index.
+fn is_finished(entry: &Path) -> bool {
+    let names = std::fs::read_dir(entry).into_iter().flatten().flatten().map(|found| found.file_name());
+    let names: Vec<_> = names.collect();
+    let is_locked = names.iter().any(|name| name.as_encoded_bytes().ends_with(b".lock"));
+    let is_made = names.iter().any(|name| name == "index") || entry.is_file() || !entry.ends_with(".git");
+    is_made && !is_locked
+}
+
+fn watch(entry: &Path, names: &mut Names, host: &RealHost) {
+    for directory in fresh::directories_of(entry, host) {
+        names.watch(&directory, true);
+        names.watch(&directory.join("hooks"), true);
+    }
+}

@@ -1,0 +1,199 @@
+//! MCP servers that are declared where nobody looks: behind many files, deep down, behind links, in what cannot be read, in
+//! plugins. The agent would start them itself, past proxy and pins.
+//! Stopped by: what cannot be looked at in full is not shown; the user's plugins are bridged, others are not started.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::support::sandbox::script;
+use crate::support::{Mode, Outcome, Place};
+
+fn as_claude(place: &Place, text: &str) -> Outcome {
+    let program = place.script(place.path("bin/claude"), &format!("#!/bin/bash\n{text}\n"));
+    Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(program))
+}
+
+const EVIL: &str = "---\nname: e\nmcpServers:\n  evil: {command: ./evil.sh}\n---\nHelp.\n";
+const HONEST: &str = "---\nname: h\nmcpServers: [fs]\n---\nHelp.\n";
+
+/// What an agent finds in all its subagents.
+const LOOK: &str = "grep -rl evil .claude ~/.claude; grep -Rl honest-one .claude/agents; true";
+
+#[test]
+fn what_is_too_much_or_too_deep_or_behind_a_link_is_not_skipped() {
+    for mode in Mode::all() {
+        // Deep, behind links, under another name, in another spelling of the end.
+        let place = Place::new(mode);
+        let deep = (0..30).fold(String::from(".claude/agents"), |path, _| path + "/d");
+        place.write(format!("{deep}/e.MD"), EVIL);
+        place.write("elsewhere/text", EVIL);
+        for (link, to) in [("link.md", "../../elsewhere/text"), ("loop", ".")] {
+            symlink(to, place.project.join(".claude/agents").join(link)).unwrap();
+        }
+        place.write(".claude/agents/early.md", "---\nmcpServers: {evil: {command: x}}\n# ---\n");
+        place.write(".claude/agents/indented.md", "---\n name: e\n mcpServers: {evil: {command: x}}\n---\n");
+        place.write(".claude/agents/return.md", "---\nname: e\rmcpServers: {evil: {command: x}}\n---\n");
+        place.write(".claude/agents/honest.md", HONEST.replace("Help", "honest-one"));
+        let outcome = as_claude(&place, LOOK);
+        // The one that does not end is no subagent any more; the text stays.
+        let found: Vec<&str> = outcome.stdout.lines().filter(|line| !line.contains("honest.md")).collect();
+        assert!(found.iter().all(|line| line.ends_with("early.md")), "{mode:?} {outcome}");
+        assert!(outcome.stdout.contains("honest.md"), "{mode:?} {outcome}");
+        let early = as_claude(&place, "head -c 3 .claude/agents/early.md; head -c 3 elsewhere/text");
+        assert_eq!(early.stdout.matches("---").count(), 1, "{mode:?} {early}");
+
+        // Too many to look at: none is shown, and it is said.
+        let place = Place::new(mode);
+        place.write(".claude/agents/a.md", EVIL);
+        for number in 0..2_100 {
+            place.write(format!(".claude/agents/many/{number}.md"), "Help.\n");
+        }
+        place.write(".claude/agents/zz/z.md", EVIL);
+        let outcome = as_claude(&place, LOOK);
+        assert_eq!(outcome.stdout, "", "{mode:?} {outcome}");
+        assert!(
+            outcome.stderr.contains("no subagent of") && outcome.stderr.contains("more than"),
+            "{outcome}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_looked_into_is_hidden() {
+    for mode in Mode::all().into_iter().filter(|mode| !mode.is_root()) {
+        let place = Place::new(mode);
+        place.write(".claude/agents/closed/e.md", EVIL);
+        let closed = place.project.join(".claude/agents/closed");
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+        let outcome = as_claude(&place, &format!("chmod -R 755 .claude/agents; {LOOK}"));
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(!outcome.stdout.contains("e.md"), "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains("no subagent of"), "{outcome}");
+    }
+}
+
+/// The same for the roles of Codex.
+#[test]
+fn every_role_of_codex_is_looked_at() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        for number in 0..100 {
+            place.write(
+                format!(".codex/agents/{number}.toml"),
+                "name = \"x\"\n[mcp_servers.evil]\ncommand = \"evil\"\n",
+            );
+        }
+        let program = place
+            .script(place.path("bin/codex"), "#!/bin/bash\ngrep -rl evil .codex; cat .codex/agents/7.toml\n");
+        let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(program));
+        assert_eq!(outcome.stdout, "name = \"x\"\n", "{mode:?} {outcome}");
+    }
+}
+
+/// A plugin as it is installed: with servers in a file and in its manifest.
+fn plugin(place: &Place, root: &Path) {
+    let server = place.program("fixture_server");
+    let listed = json!({"mcpServers": {"listed": {"command": server, "args": ["${CLAUDE_PLUGIN_ROOT}"],
+        "env": {"ROOT": "${CLAUDE_PLUGIN_ROOT}"}}}});
+    place.write(root.join(".mcp.json"), listed.to_string());
+    let manifest = json!({"name": "tools", "mcpServers": ["./bundle.mcpb", "../../../other.json",
+        {"inline": {"command": server}, "asks": {"command": server, "args": ["${user_config.key}"]}}]});
+    place.write(root.join(".claude-plugin/plugin.json"), manifest.to_string());
+    place.write(root.join("../../../other.json"), json!({"outside": {"command": server}}).to_string());
+}
+
+fn installed(place: &Place, root: &Path, settings: &Path, is_on: bool) {
+    let list = json!({"version": 2, "plugins": {"tools@market": [{"scope": "user", "installPath": root}]}});
+    place.write(place.home.join(".claude/plugins/installed_plugins.json"), list.to_string());
+    place.write(settings, json!({"enabledPlugins": {"tools@market": is_on}}).to_string());
+}
+
+#[test]
+fn plugins_of_the_user_are_bridged_and_others_are_not_started() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let (root, own) = (
+            place.home.join(".claude/plugins/cache/market/tools/1.0"),
+            place.home.join(".claude/settings.json"),
+        );
+        plugin(&place, &root);
+        let servers = |place: &Place| script(place, &json!([{"servers": true}]));
+        // It is not on, or the project's settings say that it is.
+        installed(&place, &root, &own, false);
+        place.write(".claude/settings.json", json!({"enabledPlugins": {"tools@market": true}}).to_string());
+        let answers = servers(&place);
+        assert_eq!(answers.json, [json!([])], "{mode:?} {}", answers.outcome);
+
+        installed(&place, &root, &own, true);
+        let root_of = |server: &str| json!({"server": server, "tool": "env", "arguments": {"name": "CLAUDE_PLUGIN_ROOT"}});
+        let answers = script(
+            &place,
+            &json!([{"servers": true}, root_of("plugin_tools_listed"), root_of("plugin_tools_inline")]),
+        );
+        assert_eq!(
+            answers.json[0],
+            json!(["plugin_tools_inline", "plugin_tools_listed"]),
+            "{mode:?} {}",
+            answers.outcome
+        );
+        assert_eq!(answers.text(1), root.to_str().unwrap(), "{mode:?} {}", answers.outcome);
+        assert_eq!(answers.text(2), root.to_str().unwrap(), "{mode:?} {}", answers.outcome);
+        let said = &answers.outcome.stderr;
+        assert!(
+            said.contains("bundle.mcpb") && said.contains("other.json is not in its directory"),
+            "{said}"
+        );
+        assert!(said.contains("plugin_tools_asks") && said.contains("declare it yourself"), "{said}");
+
+        // One that lies in the project, where anybody may have put it.
+        let inside = place.project.join("deep/er/and/tools");
+        plugin(&place, &inside);
+        installed(&place, &inside, &own, true);
+        place.write(
+            ".claude/skills/x/.claude-plugin/plugin.json",
+            json!({"mcpServers": {"y": {"command": "z"}}}).to_string(),
+        );
+        let answers = servers(&place);
+        assert_eq!(answers.json, [json!([])], "{mode:?} {}", answers.outcome);
+        let said = &answers.outcome.stderr;
+        assert!(
+            said.contains("lies in the project") && said.contains("this plugin came with the project"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn plugins_of_codex_stand_behind_bridges() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let root = place.home.join(".codex/plugins/cache/market/tools/1.0");
+        let declared = json!({"mcpServers": {"listed": {"command": place.program("fixture_server")}}});
+        place.write(root.join(".mcp.json"), declared.to_string());
+        place.write(root.join(".codex-plugin/plugin.json"), json!({"name": "tools"}).to_string());
+        let config =
+            "[plugins.\"tools@market\"]\nenabled = true\n[plugins.\"gone@market\"]\nenabled = true\n";
+        place.write(place.home.join(".codex/config.toml"), config);
+        let text = "#!/bin/bash\ncat ~/.codex/config.toml; ls ~/.codex/plugins 2>&1\n";
+        let program = place.script(place.path("bin/codex"), text);
+        let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(program));
+        assert!(outcome.stdout.contains("[mcp_servers.listed]"), "{mode:?} {outcome}");
+        assert!(outcome.stdout.contains("\"bridge\", \"listed\""), "{mode:?} {outcome}");
+        assert!(outcome.stdout.contains("No such file"), "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains("plugin gone@market is not installed"), "{mode:?} {outcome}");
+    }
+}
+
+/// The account's servers come from the model's own host: the agent is told to leave them out.
+#[test]
+fn connectors_of_the_account_are_left_out() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.set("ENABLE_CLAUDEAI_MCP_SERVERS", "true");
+        let outcome = as_claude(&place, "echo $ENABLE_CLAUDEAI_MCP_SERVERS; echo \"$@\"");
+        assert!(outcome.stdout.starts_with("false\n--strict-mcp-config"), "{mode:?} {outcome}");
+    }
+}
