@@ -18,6 +18,7 @@ use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
 
 mod later;
+mod little;
 mod own;
 mod pairs;
 mod random;
@@ -25,8 +26,10 @@ mod report;
 mod settings;
 
 use later::Later;
+use little::Little;
 pub use own::Wrapped;
-use pairs::Pairs;
+pub use pairs::{CLOSED_PAIR, LABEL_FLOW};
+use pairs::{Pairs, ways};
 use random::Random;
 pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, ResponseMode, Settings, action_taken, position};
@@ -53,6 +56,7 @@ pub struct Content {
     random: Random,
     later: Later,
     pairs: Pairs,
+    little: Little,
 }
 
 impl Content {
@@ -122,6 +126,7 @@ impl Content {
             random,
             later: Later::default(),
             pairs: Pairs::default(),
+            little: Little::default(),
         }
     }
 
@@ -180,10 +185,10 @@ impl Content {
             severity: finding.severity,
             // How it was found and decoded is for the record: who is refused would learn how to hide it better.
             what: format!(
-                "it carries something out of a result of '{}' of server '{1}'; `exfiltration: {{allow: [{{from: {1}, to: \
-                 {server}}}]}}` under sandbox.mcp lets that pass",
+                "it carries something out of a result of '{}' of server '{}'; {}",
                 escape::line(&origin.tool),
-                origin.server
+                origin.server,
+                ways(&self.settings.policy, &origin.server, server)
             ),
             source: Some(ToolId { server: origin.server, tool: origin.tool }),
             destination: Some(server.0.clone()),
@@ -310,6 +315,8 @@ impl Content {
         let is_private = Origin::is_private(self.labels(server));
         if is_private {
             self.pairs.read(server, tool, since_1970());
+        } else {
+            self.little.publish(said);
         }
         let origin = Origin {
             server: server.clone(),
@@ -357,6 +364,7 @@ impl Check for Content {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         match subject.matter {
             Matter::Definition { name, definition, .. } => {
+                self.little.declare(subject.server, definition);
                 if !name.is_empty() && hints_open_world(definition) {
                     self.note_tool(subject.server, name, Annotations { open_world: true });
                 }

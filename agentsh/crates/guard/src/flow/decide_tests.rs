@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::super::labels::Role;
 use super::*;
 use crate::json;
 use crate::taint::judge::Plain;
@@ -13,8 +14,8 @@ mod values;
 const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau is to be sold to the Brandt family before \
                     winter, the price of 310 thousand crowns was agreed orally, and nobody in the village knows yet.";
 const KEY: &str = "Deploy with key sk-4Rt9LmQ2xVb7Ny3Kp8Wd6HsZc1Jf5 and tell ann@harvest.example about it.";
-const EXTERNAL: Labels = Labels { source: Source::Private, sink: Sink::External };
-const LOCAL: Labels = Labels { source: Source::Private, sink: Sink::Local };
+const EXTERNAL: Labels = Labels { source: Source::Private, sink: Sink::External, role: Role::Other };
+const LOCAL: Labels = Labels { source: Source::Private, sink: Sink::Local, role: Role::Other };
 
 fn flow() -> Flow {
     Flow::new(Config::default(), &[9; 32])
