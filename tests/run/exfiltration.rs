@@ -170,7 +170,7 @@ fn a_pair_has_a_rule_of_its_own_and_values_that_may_go() {
     let memo = three_servers(&place);
     place.policy(
         "version: 1\nsandbox:\n  mcp:\n    exfiltration:\n      marker: off\n      on_private_to_external: block\n      pairs:\n        \
-         - {from: \"*\", to: mail, on_private_to_external: allow}\n        - {from: files, to: wiki, values: [in review]}\n",
+         - {from: \"*\", to: mail, on_private_to_external: allow}\n        - {from: files, to: wiki, values: [in review]}\n    servers: [{id: mail, flow: {source: public}}]\n",
     );
     let mut nested = json!("yes");
     for _ in 0..60 {
@@ -208,8 +208,8 @@ fn refusals_read_aloud() {
         call("mail", "echo", json!({"text": "in words of my own"})),
     ]);
     let answers = script(&place, &steps);
-    let file = place.project.display().to_string();
-    let told: Vec<String> = (1..4).map(|step| answers.error(step).replace(&file, "DIR")).collect();
+    let home = place.home.display().to_string();
+    let told: Vec<String> = (1..4).map(|step| answers.error(step).replace(&home, "~")).collect();
     let told = told.join("\n\n");
     let told = told.replace(|letter: char| letter.is_ascii_digit(), "0");
     insta::assert_snapshot!(told);

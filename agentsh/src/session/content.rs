@@ -157,7 +157,7 @@ impl Content {
     fn leak_of(&self, judged: Judged, server: &ServerId) -> Option<Finding> {
         let leak =
             judged.findings.into_iter().find(|flowed| flowed.refused && !self.may_flow(flowed, server))?;
-        Some(self.of_flow(leak, judged.verdict, server))
+        Some(self.of_flow(leak, server))
     }
 
     fn of_place(&self, forbidden: Forbidden, rule: RuleRef) -> Finding {
@@ -176,10 +176,13 @@ impl Content {
         }
     }
 
-    fn of_flow(&self, flowed: Flowed, verdict: Verdict, server: &ServerId) -> Finding {
+    fn of_flow(&self, flowed: Flowed, server: &ServerId) -> Finding {
         let Flowed { finding, origin, .. } = flowed;
+        let policy = &self.settings.policy;
+        let written = policy.written.get("on_detection").cloned();
+        let rule = written.unwrap_or_else(|| pairs::part_of(&policy.rule, "on_detection"));
         Finding {
-            verdict: Verdict { outcome: self.outcome(), ..verdict },
+            verdict: Verdict::new(self.outcome(), Reason::Tainted, rule),
             category: None,
             detector: finding.rule.to_owned(),
             severity: finding.severity,
@@ -188,7 +191,7 @@ impl Content {
                 "it carries something out of a result of '{}' of server '{}'; {}",
                 escape::line(&origin.tool),
                 origin.server,
-                ways(&self.settings.policy, &origin.server, server)
+                ways(policy, &origin.server, server)
             ),
             source: Some(ToolId { server: origin.server, tool: origin.tool }),
             destination: Some(server.0.clone()),
@@ -215,7 +218,14 @@ impl Content {
             let before = self.evicted;
             self.evicted += evicted.results;
             if before == 0 || before / EVICTED != self.evicted / EVICTED {
-                let detail = format!("{} results are remembered, older ones are not", self.flow.load().0);
+                let kept = if evicted.kept > 0 { "; of some the secrets are" } else { "" };
+                let whose: Vec<String> =
+                    evicted.by_server.keys().map(|server| format!("'{server}'")).collect();
+                let detail = format!(
+                    "{} results are remembered, older ones of {} are not{kept}",
+                    self.flow.load().0,
+                    whose.join(", ")
+                );
                 self.forgotten(None, "memory-full", self.evicted, detail);
             }
         }

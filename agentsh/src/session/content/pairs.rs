@@ -191,7 +191,8 @@ pub(super) fn ways(policy: &ExfiltrationPolicy, from: &ServerId, to: &ServerId) 
     )
 }
 
-fn part_of(section: &RuleRef, key: &str) -> RuleRef {
+/// A key of the section that holds though nobody wrote it.
+pub(super) fn part_of(section: &RuleRef, key: &str) -> RuleRef {
     RuleRef { id: format!("sandbox.mcp.exfiltration.{key}"), ..section.clone() }
 }
 
