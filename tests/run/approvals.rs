@@ -133,26 +133,83 @@ fn without_a_person_a_question_is_a_refusal_that_says_so() {
     assert!(empty.stderr.contains("nothing waits"), "{empty}");
 }
 
+const FLOWS: &str = "version: 1\nsandbox: {mcp: {approvals: {wait: 60s, headless: wait}, exfiltration: {marker: off, \
+                     on_detection: ask}}}\n";
+const MEMO: &str =
+    "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter.";
+
+fn read_memo(place: &Place) -> String {
+    format!("call fixture read_file '{{\"path\": \"{}\"}}'", place.write("memo.txt", MEMO).display())
+}
+
+fn send(text: &str) -> String {
+    format!("call mail echo '{{\"text\": \"{text}\"}}'")
+}
+
 #[test]
-fn what_would_go_from_one_server_to_another_is_asked_for_the_pair() {
+fn what_would_go_from_one_server_to_another_is_asked_for_the_text() {
     let place = Place::new(Mode::Invoker);
-    place.user_policy(
-        "version: 1\nsandbox: {mcp: {approvals: {wait: 60s, headless: wait}, exfiltration: {marker: off, on_detection: ask}}}\n",
-    );
-    let memo =
-        "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter.";
-    let file = place.write("memo.txt", memo);
-    let read = format!("call fixture read_file '{{\"path\": \"{}\"}}'", file.display());
-    let send = |text: &str| format!("call mail echo '{{\"text\": \"{text}\"}}'");
-    let script = format!("{read}\n{}\n{}", send(&memo[10..80]), send(&memo[5..90]));
-    let child = agent(&place, &script);
+    place.user_policy(FLOWS);
+    let read = read_memo(&place);
+    let (one, other) = (send(&MEMO[10..80]), send(&MEMO[5..90]));
+    let child = agent(&place, &format!("{read}\n{one}\n{one}\n{other}"));
     let item = question(&place);
     assert_eq!((item["from"].as_str(), item["server"].as_str()), (Some("fixture"), Some("mail")), "{item}");
-    let said = say(&place, &["approve", item["id"].as_str().unwrap(), "--always"]).expect_code(0);
+    say(&place, &["approve", item["id"].as_str().unwrap(), "--session"]).expect_code(0);
+    // The same text passes, another one is another question.
+    let next = question(&place);
+    assert_ne!(next["arguments_hash"], item["arguments_hash"]);
+    let id = next["id"].as_str().unwrap();
+    let said = say(&place, &["approve", id, "--always", "--any-arguments"]).expect_code(0);
     assert!(said.stdout.contains("{server: \"mail\", tool: \"*\", from: \"fixture\"}"), "{said}");
     let (out, err) = ended(child);
-    assert_eq!(out.lines().count(), 3, "{out}\n{err}");
+    assert_eq!(out.lines().count(), 4, "{out}\n{err}");
     // Another text of the same pair, in another session.
-    let child = agent(&place, &format!("{read}\n{}", send(&memo[0..60])));
+    let child = agent(&place, &format!("{read}\n{}", send(&MEMO[0..60])));
     assert_eq!(ended(child).0.lines().count(), 2);
+}
+
+#[test]
+fn a_yes_for_good_to_one_text_is_a_yes_to_no_other() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(FLOWS);
+    let read = read_memo(&place);
+    let (one, other) = (send(&MEMO[10..80]), send(&MEMO[5..90]));
+    let child = agent(&place, &format!("{read}\n{one}"));
+    let id = question(&place)["id"].as_str().unwrap().to_owned();
+    let said = say(&place, &["approve", &id, "--always"]).expect_code(0);
+    assert!(said.stdout.contains("from: \"fixture\", arguments: \"sha256:"), "{said}");
+    assert_eq!(ended(child).0.lines().count(), 2);
+    let child = agent(&place, &format!("{read}\n{one}\n{other}; echo $?"));
+    let item = question(&place);
+    say(&place, &["deny", item["id"].as_str().unwrap()]).expect_code(0);
+    let (out, err) = ended(child);
+    assert_eq!(out.lines().last(), Some("1"), "{out}\n{err}");
+    assert_eq!(out.lines().count(), 3, "{out}\n{err}");
+}
+
+/// Nobody wrote a rule: where a person can answer, one question for each pair of servers, and nothing is asked about
+/// small values.
+#[test]
+fn after_a_private_read_a_person_is_asked_once_for_the_pair() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy("version: 1\nsandbox: {mcp: {approvals: {wait: 60s, headless: wait}}}\n");
+    let read = read_memo(&place);
+    let small = "call mail add '{\"a\": 2, \"b\": 40}'";
+    let nested = format!("call mail echo '{{\"text\": {}true{}}}'", "[".repeat(40), "]".repeat(40));
+    let child = agent(
+        &place,
+        &format!(
+            "{read}\n{small}\n{}\n{}\n{nested} 2>&1 | head -c 0; echo end",
+            send("of my own"),
+            send("and more")
+        ),
+    );
+    let item = question(&place);
+    assert_eq!((item["from"].as_str(), &item["is_copy"]), (Some("fixture"), &json!(false)), "{item}");
+    assert!(item["why"].as_str().unwrap().contains("gave something private"), "{item}");
+    say(&place, &["approve", item["id"].as_str().unwrap()]).expect_code(0);
+    let (out, err) = ended(child);
+    assert!(out.ends_with("42\nof my own\nand more\nend\n"), "{out}\n{err}");
+    assert_eq!(place.events("approval_requested").len(), 1);
 }

@@ -165,6 +165,57 @@ fn a_private_read_decides_without_a_copy_and_small_answers_pass() {
 }
 
 #[test]
+fn a_pair_has_a_rule_of_its_own_and_values_that_may_go() {
+    let place = Place::new(Mode::Invoker);
+    let memo = three_servers(&place);
+    place.policy(
+        "version: 1\nsandbox:\n  mcp:\n    exfiltration:\n      marker: off\n      on_private_to_external: block\n      pairs:\n        \
+         - {from: \"*\", to: mail, on_private_to_external: allow}\n        - {from: files, to: wiki, values: [in review]}\n    servers: [{id: mail, flow: {source: public}}]\n",
+    );
+    let mut nested = json!("yes");
+    for _ in 0..60 {
+        nested = json!([nested, true]);
+    }
+    let steps = json!([
+        call("files", "read_file", json!({"path": memo})),
+        call("mail", "echo", json!({"text": "in words of my own: the farm is sold"})),
+        call("wiki", "echo", json!({"text": "in review"})),
+        call("wiki", "echo", json!({"text": "in words of my own"})),
+        call("wiki", "echo", json!({"text": nested})),
+    ]);
+    let answers = script(&place, &steps);
+    assert_eq!(answers.text(1), "in words of my own: the farm is sold");
+    assert_eq!(answers.text(2), "in review");
+    for step in [3, 4] {
+        assert!(
+            answers.error(step).contains("policy.yaml:6 (sandbox.mcp.exfiltration.on_private_to_external)"),
+            "{}",
+            answers.error(step)
+        );
+    }
+}
+
+/// What, from where, who can allow it and how.
+#[test]
+fn refusals_read_aloud() {
+    let place = Place::new(Mode::Invoker);
+    let memo = two_servers(&place);
+    place.policy("version: 1\nsandbox: {mcp: {exfiltration: {marker: off, on_private_to_external: block, close_after: 1}}}\n");
+    let steps = json!([
+        call("files", "read_file", json!({"path": memo})),
+        call("mail", "echo", json!({"text": "in words of my own"})),
+        call("mail", "echo", json!({"text": MEMO})),
+        call("mail", "echo", json!({"text": "in words of my own"})),
+    ]);
+    let answers = script(&place, &steps);
+    let home = place.home.display().to_string();
+    let told: Vec<String> = (1..4).map(|step| answers.error(step).replace(&home, "~")).collect();
+    let told = told.join("\n\n");
+    let told = told.replace(|letter: char| letter.is_ascii_digit(), "0");
+    insta::assert_snapshot!(told);
+}
+
+#[test]
 fn after_three_refusals_a_pair_is_closed_and_others_are_not() {
     let place = Place::new(Mode::Invoker);
     let memo = three_servers(&place);

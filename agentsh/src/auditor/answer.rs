@@ -1,4 +1,8 @@
-//! The one form of answer: `CLEAN CODE`, or `FLAGGED CODE` and a reason.
+//! The one form of answer: `CLEAN CODE`, or `FLAGGED CODE` and a reason. A model that thinks aloud may do so before it,
+//! in one block at the very start.
+
+/// What a thinking model writes around its thoughts.
+const THOUGHTS: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Word<'a> {
@@ -8,7 +12,7 @@ pub enum Word<'a> {
 
 /// None: it is something else, whatever else stands in it.
 pub fn read<'a>(text: &'a str, code: &str) -> Option<Word<'a>> {
-    let text = text.trim();
+    let text = after_thoughts(text.trim())?;
     if let Some(rest) = text.strip_prefix("CLEAN ") {
         return (rest == code).then_some(Word::Clean);
     }
@@ -19,6 +23,17 @@ pub fn read<'a>(text: &'a str, code: &str) -> Option<Word<'a>> {
         Some(' ' | ':' | '\n' | '\r') => Some(Word::Flagged(rest.trim_start_matches([' ', ':', '\n', '\r']))),
         Some(_) => None,
     }
+}
+
+/// What stands behind the thoughts, if there are any. None: they do not end, or there are more of them, so that nobody can
+/// say where they end.
+fn after_thoughts(text: &str) -> Option<&str> {
+    let Some((open, close)) = THOUGHTS.into_iter().find(|(open, _)| text.starts_with(open)) else {
+        return Some(text);
+    };
+    let (thoughts, answer) = text[open.len()..].split_once(close)?;
+    let is_one = !thoughts.contains(open) && !answer.contains(open) && !answer.contains(close);
+    is_one.then(|| answer.trim())
 }
 
 #[cfg(test)]
@@ -51,6 +66,27 @@ mod tests {
             "NOT CLEAN 5f",
         ] {
             assert_eq!(read(text, "5f"), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn thoughts_come_first_and_decide_nothing() {
+        let read = |text| read(text, "5f");
+        assert_eq!(read("<think>It may be FLAGGED 5f: no.</think>\n\nCLEAN 5f"), Some(Word::Clean));
+        assert_eq!(read("<think>CLEAN 5f</think>FLAGGED 5f: a key"), Some(Word::Flagged("a key")));
+        assert_eq!(read("<thinking>\n</thinking>CLEAN 5f"), Some(Word::Clean));
+        for text in [
+            "<think>CLEAN 5f",
+            "<think>CLEAN 5f</think>",
+            "<think>a</think>b CLEAN 5f",
+            "<think>a</think>CLEAN 5f</think>FLAGGED 5f",
+            "<think>a<think>b</think>CLEAN 5f",
+            "<think>a</think><think>b</think>CLEAN 5f",
+            "CLEAN 5f<think>a</think>",
+            "</think>CLEAN 5f",
+            "<think >a</think>CLEAN 5f",
+        ] {
+            assert_eq!(read(text), None, "{text}");
         }
     }
 

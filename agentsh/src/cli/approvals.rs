@@ -44,7 +44,7 @@ enum Verb {
         /// In every session: writes the narrowest line of policy, and shows it
         #[arg(long, group = "scope")]
         always: bool,
-        /// With --always: whatever the arguments are
+        /// With --always: whatever the arguments are, or whatever is carried from one server to the other
         #[arg(long, requires = "always")]
         any_arguments: bool,
     },
@@ -209,7 +209,8 @@ fn remember(item: &Item, any_arguments: bool) -> Result<(PathBuf, String), Failu
     let mut entry = format!("server: {}, tool: {}", text(&item.server), text(tool));
     if let Some(from) = &item.from {
         entry.push_str(&format!(", from: {}", text(from)));
-    } else if !any_arguments {
+    }
+    if !any_arguments && (item.from.is_none() || item.is_copy) {
         entry.push_str(&format!(", arguments: {}", text(&item.arguments_hash)));
     }
     if let Some(interface) = item.interface.as_ref().filter(|_| item.from.is_none()) {

@@ -80,7 +80,8 @@ impl Bridges {
         if !policy.enabled {
             return Ok(self);
         }
-        let settings = content::Settings::in_run(policy, Rc::clone(&self.session.labels));
+        let settings =
+            content::Settings::in_run(policy, Rc::clone(&self.session.labels), self.approvals.can_ask());
         let content = Content::new(settings, self.session.journal.clone())?;
         Ok(self.with_check(content))
     }

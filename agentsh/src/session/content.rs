@@ -19,6 +19,7 @@ use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
 
 mod later;
+mod little;
 mod own;
 mod pairs;
 mod random;
@@ -26,8 +27,10 @@ mod report;
 mod settings;
 
 use later::Later;
+use little::Little;
 pub use own::Wrapped;
-use pairs::Pairs;
+pub use pairs::{CLOSED_PAIR, LABEL_FLOW};
+use pairs::{Pairs, ways};
 use random::Random;
 pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
@@ -54,6 +57,7 @@ pub struct Content {
     random: Random,
     later: Later,
     pairs: Pairs,
+    little: Little,
 }
 
 impl Content {
@@ -123,6 +127,7 @@ impl Content {
             random,
             later: Later::default(),
             pairs: Pairs::default(),
+            little: Little::default(),
         }
     }
 
@@ -153,7 +158,7 @@ impl Content {
     fn leak_of(&self, judged: Judged, server: &ServerId) -> Option<Finding> {
         let leak =
             judged.findings.into_iter().find(|flowed| flowed.refused && !self.may_flow(flowed, server))?;
-        Some(self.of_flow(leak, judged.verdict, server))
+        Some(self.of_flow(leak, server))
     }
 
     fn of_place(&self, forbidden: Forbidden, rule: RuleRef) -> Finding {
@@ -172,19 +177,22 @@ impl Content {
         }
     }
 
-    fn of_flow(&self, flowed: Flowed, verdict: Verdict, server: &ServerId) -> Finding {
+    fn of_flow(&self, flowed: Flowed, server: &ServerId) -> Finding {
         let Flowed { finding, origin, .. } = flowed;
+        let policy = &self.settings.policy;
+        let written = policy.written.get("on_detection").cloned();
+        let rule = written.unwrap_or_else(|| pairs::part_of(&policy.rule, "on_detection"));
         Finding {
-            verdict: Verdict { outcome: self.outcome(), ..verdict },
+            verdict: Verdict::new(self.outcome(), Reason::Tainted, rule),
             category: None,
             detector: finding.rule.to_owned(),
             severity: finding.severity,
             // How it was found and decoded is for the record: who is refused would learn how to hide it better.
             what: format!(
-                "it carries something out of a result of '{}' of server '{1}'; `exfiltration: {{allow: [{{from: {1}, to: \
-                 {server}}}]}}` under sandbox.mcp lets that pass",
+                "it carries something out of a result of '{}' of server '{}'; {}",
                 escape::line(&origin.tool),
-                origin.server
+                origin.server,
+                ways(policy, &origin.server, server)
             ),
             source: Some(ToolId { server: origin.server, tool: origin.tool }),
             destination: Some(server.0.clone()),
@@ -211,7 +219,14 @@ impl Content {
             let before = self.evicted;
             self.evicted += evicted.results;
             if before == 0 || before / EVICTED != self.evicted / EVICTED {
-                let detail = format!("{} results are remembered, older ones are not", self.flow.load().0);
+                let kept = if evicted.kept > 0 { "; of some the secrets are" } else { "" };
+                let whose: Vec<String> =
+                    evicted.by_server.keys().map(|server| format!("'{server}'")).collect();
+                let detail = format!(
+                    "{} results are remembered, older ones of {} are not{kept}",
+                    self.flow.load().0,
+                    whose.join(", ")
+                );
                 self.forgotten(None, "memory-full", self.evicted, detail);
             }
         }
@@ -311,6 +326,8 @@ impl Content {
         let is_private = Origin::is_private(self.labels(server));
         if is_private {
             self.pairs.read(server, tool, since_1970());
+        } else {
+            self.little.publish(said);
         }
         let origin = Origin {
             server: server.clone(),
@@ -358,6 +375,7 @@ impl Check for Content {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         match subject.matter {
             Matter::Definition { name, definition, .. } => {
+                self.little.declare(subject.server, definition);
                 if !name.is_empty() && hints_open_world(definition) {
                     self.note_tool(subject.server, name, Annotations { open_world: true });
                 }

@@ -113,7 +113,9 @@ impl Verdict {
                 "tell the user, who can look at it with `agentsh mcp pins diff` and accept it with `agentsh mcp pins trust`"
                     .to_owned()
             }
-            Reason::PrivateToExternal => "ask the user whether it may go there; to allow it, add that line".to_owned(),
+            Reason::PrivateToExternal => {
+                "ask the user whether it may go there; to allow it, add one of these lines, and start again".to_owned()
+            }
             Reason::ServerDenied => "to allow it, take the server out of denied_servers".to_owned(),
             Reason::ServerNotAllowlisted => "to allow it, add the server to allowed_servers".to_owned(),
             Reason::ToolDenied => "to allow it, take the tool out of denied_tools".to_owned(),
@@ -124,7 +126,9 @@ impl Verdict {
                     .to_owned()
             }
             Reason::Tainted => {
-                "ask the user; to allow it, add that line, or leave the copied text out".to_owned()
+                "ask the user whether it may go there; to allow it, add one of these lines, and start again; or leave the \
+                 copied text out"
+                    .to_owned()
             }
             Reason::DestinationNotAllowed => {
                 format!("to allow it, add the host to {}", self.rule.id)

@@ -129,6 +129,8 @@ pub struct ExfiltrationPolicy {
     pub on_private_to_external: Option<Ruled<OnFlow>>,
     /// Pairs of servers between which data may go.
     pub allow: Vec<Ruled<FlowPair>>,
+    /// What holds between some servers in place of `on_private_to_external`.
+    pub pairs: Vec<Ruled<FlowRule>>,
     /// Refused flows from one server to another until nothing goes between them any more without a person.
     pub close_after: Option<Ruled<u64>>,
     /// Where the invisible marker stands in prose of results; None: no result is changed.
@@ -174,6 +176,36 @@ impl std::fmt::Display for FlowPair {
     }
 }
 
+impl FlowPair {
+    #[must_use]
+    pub fn names(&self, from: &str, to: &str) -> bool {
+        super::glob::matches(&self.from, from) && super::glob::matches(&self.to, to)
+    }
+}
+
+/// What holds between the servers of a pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowRule {
+    pub pair: FlowPair,
+    /// None: what the section says.
+    pub action: Option<OnFlow>,
+    /// Texts that may go in any case.
+    pub values: Vec<String>,
+}
+
+impl std::fmt::Display for FlowRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.pair.fmt(f)?;
+        if let Some(action) = self.action {
+            write!(f, ": {}", action.as_str())?;
+        }
+        if !self.values.is_empty() {
+            write!(f, ", values {}", self.values.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
 /// Flows that are refused before a pair of servers is closed.
 pub const CLOSE_AFTER: u64 = 3;
 
@@ -199,9 +231,22 @@ impl ExfiltrationPolicy {
     /// The entry that lets data go from one server to another.
     #[must_use]
     pub fn allows(&self, from: &str, to: &str) -> Option<&RuleRef> {
-        let named =
-            |pair: &FlowPair| super::glob::matches(&pair.from, from) && super::glob::matches(&pair.to, to);
-        self.allow.iter().find(|entry| named(&entry.value)).map(|entry| &entry.rule)
+        self.allow.iter().find(|entry| entry.value.names(from, to)).map(|entry| &entry.rule)
+    }
+
+    /// What is written of a call that leaves after something private was read: for the two servers, else for all.
+    #[must_use]
+    pub fn on_flow(&self, from: &str, to: &str) -> Option<(OnFlow, &RuleRef)> {
+        let of_pair = self.pairs.iter().filter(|entry| entry.value.pair.names(from, to));
+        let mut written = of_pair.filter_map(|entry| Some((entry.value.action?, &entry.rule)));
+        let section = || self.on_private_to_external.as_ref().map(|action| (action.value, &action.rule));
+        written.next().or_else(section)
+    }
+
+    /// Texts that may go from one server to the other in any case.
+    pub fn values<'p>(&'p self, from: &str, to: &str) -> impl Iterator<Item = &'p str> {
+        let of_pair = self.pairs.iter().filter(move |entry| entry.value.pair.names(from, to));
+        of_pair.flat_map(|entry| &entry.value.values).map(String::as_str)
     }
 }
 
@@ -321,6 +366,7 @@ impl Default for ExfiltrationPolicy {
             on_detection: OnFlow::Block,
             on_private_to_external: None,
             allow: Vec::new(),
+            pairs: Vec::new(),
             close_after: None,
             marker: Some(MarkerPlace::Suffix),
             allowed_domains: None,

@@ -57,6 +57,9 @@ const MIN_RANDOM: usize = 20;
 /// No shorter word is looked at.
 const SHORTEST: usize = if MIN_PREFIXED < MIN_RANDOM { MIN_PREFIXED } else { MIN_RANDOM };
 
+/// Characters of passwords that are part of no word.
+const MARKS: [char; 6] = ['!', '#', '^', '*', '@', '?'];
+
 const PEM: &str = "-----BEGIN";
 
 /// Whether a value under this name is to be hidden: `apiKey`, `X-API-KEY`, `db_password`, `--token`.
@@ -101,6 +104,12 @@ pub(super) fn replace(text: &str, cut: bool) -> String {
                 rest = &rest[3 + length..];
                 continue;
             }
+            if announced && rest.starts_with(MARKS) {
+                shown.push_str(REDACTED);
+                rest = &rest[value_length(rest)..];
+                announced = false;
+                continue;
+            }
             announced &= rest.starts_with([' ', ':', '"', '\'', '\t', '\\']);
             shown.push_str(&rest[..step]);
             rest = &rest[step..];
@@ -110,10 +119,48 @@ pub(super) fn replace(text: &str, cut: bool) -> String {
         if cut && after.is_empty() {
             return shown;
         }
+        let is_named = announced || word.split_once('=').is_some_and(|(name, _)| is_secret_name(name));
         announced = push_word(&mut shown, word, announced, after);
         rest = after;
+        if shown.ends_with(REDACTED) {
+            let length = if is_named { value_length(rest) } else { marks_length(rest) };
+            if cut && length == rest.len() {
+                return shown;
+            }
+            rest = &rest[length..];
+        }
     }
     shown
+}
+
+/// How much of `text` still belongs to a value whose name says that it is secret: to a space, a quote, or the next
+/// parameter of a query.
+fn value_length(text: &str) -> usize {
+    let ends = |(at, character): (usize, char)| {
+        character.is_whitespace()
+            || matches!(character, '"' | '\'' | '`' | '\\' | '<' | '>')
+            || character == '&' && is_parameter(&text[at + 1..])
+    };
+    let end = text.char_indices().find(|found| ends(*found)).map_or(text.len(), |(at, _)| at);
+    // What closes a bracket or goes on with a list is none of it.
+    text[..end].trim_end_matches([',', ';', '.', ':', ')', ']', '}']).len()
+}
+
+/// `name=`
+fn is_parameter(text: &str) -> bool {
+    const LONGEST: usize = 64;
+    let end = text.bytes().take(LONGEST).position(|byte| !byte.is_ascii_alphanumeric() && !b"_-.[]%".contains(&byte));
+    end.is_some_and(|end| end > 0 && text.as_bytes().get(end) == Some(&b'='))
+}
+
+/// How much goes on behind a key that is known by its looks: marks that no path and no URL goes on with, and what is joined
+/// by them.
+fn marks_length(text: &str) -> usize {
+    let is_mark = |character: char| matches!(character, '!' | '#' | '^' | '*');
+    match text.starts_with(is_mark) {
+        true => text.find(|character| !is_word(character) && !is_mark(character)).unwrap_or(text.len()),
+        false => 0,
+    }
 }
 
 /// Appends `word` as it may be shown. True when it announces that the next one is a secret.
@@ -300,6 +347,13 @@ mod tests {
             ("curl -H 'Authorization: Bearer abc' x", "curl -H 'Authorization: Bearer [redacted]' x"),
             ("{\"password\": \"hunter2\"}", "{\"password\": \"[redacted]\"}"),
             ("https://x.org/?q=1&token=abc&z=2", "https://x.org/?q=1&token=[redacted]&z=2"),
+            ("DB_PASSWORD=hun!ter@2#x run", "DB_PASSWORD=[redacted] run"),
+            ("password: Tr0ub4dor!&3, then", "password: [redacted], then"),
+            ("password: !hunter2", "password: [redacted]"),
+            ("{\"password\":\"a,b;c!d\",\"x\":1}", "{\"password\":\"[redacted]\",\"x\":1}"),
+            ("https://x.org/?token=a!b&z=2", "https://x.org/?token=[redacted]&z=2"),
+            ("use sk-abc123def456ghi789!more now", "use [redacted] now"),
+            ("(sk-abc123def456ghi789)", "([redacted])"),
             ("DB_PASSWORD=hunter2 run", "DB_PASSWORD=[redacted] run"),
             ("da39a3ee5e6b4b0d3255bfef95601890afd80709", "[redacted]"),
             (&format!("key {pem} end"), "key [redacted] end"),

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::guard::interface;
-use crate::guard::{Outcome, Reason, Verdict};
+use crate::guard::{Finding, Outcome, Reason, Verdict};
 use crate::json::Json;
 use crate::mcp::{Approve, ToApprove};
 use crate::store::words::{ApprovalScope, ApprovalWord};
@@ -25,7 +25,7 @@ use crate::store::{Event, redact};
 use crate::types::{RuleRef, ServerId};
 
 use super::Session;
-use super::content::since_1970;
+use super::content::{self, since_1970};
 
 pub use socket::{Asking, Said, ask, sockets};
 
@@ -41,8 +41,28 @@ const MOST_SHOWN: usize = 16 << 10;
 enum Key {
     /// One call, with everything that it says.
     Call { server: ServerId, name: String, arguments: String, interface: Option<String> },
-    /// Whatever goes from one server to another.
-    Flow { from: ServerId, to: ServerId },
+    /// What goes from one server to another: this text, or whatever it is.
+    Flow { from: ServerId, to: ServerId, what: Carried },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Carried {
+    /// The call carries a copy: these arguments, by their hash.
+    Copy(String),
+    /// Something was read; no copy was found.
+    Nothing,
+    /// As [`Carried::Nothing`], after so many refusals that the pair is closed.
+    Closed,
+}
+
+impl Carried {
+    fn of(finding: &Finding, arguments: &str) -> Self {
+        match finding.detector.as_str() {
+            content::LABEL_FLOW => Self::Nothing,
+            content::CLOSED_PAIR => Self::Closed,
+            _ => Self::Copy(arguments.to_owned()),
+        }
+    }
 }
 
 /// A question as a person sees it.
@@ -63,6 +83,9 @@ pub struct Item {
     /// Whose data would go to `server`; None: the question is about this call.
     #[serde(default)]
     pub from: Option<String>,
+    /// With `from`: the call carries a copy, and an answer is about this text alone.
+    #[serde(default)]
+    pub is_copy: bool,
     /// Which rule asks, as `file:line (key)`.
     pub rule: String,
     pub why: String,
@@ -133,7 +156,12 @@ impl Approvals {
                 wanted.is_none() || wanted.as_ref() == found
             };
             match key {
-                Key::Flow { from, to } => approved.server == to.0 && approved.from.as_ref() == Some(&from.0),
+                Key::Flow { from, to, what } => {
+                    let copy = if let Carried::Copy(hash) = what { Some(hash) } else { None };
+                    approved.server == to.0
+                        && approved.from.as_ref() == Some(&from.0)
+                        && same(&approved.arguments, copy)
+                }
                 Key::Call { server, name, arguments, interface } => {
                     approved.from.is_none()
                         && approved.server == server.0
@@ -154,7 +182,9 @@ impl Approvals {
         state.granted.contains(key).then(|| Verdict::new(Outcome::Allow, Reason::Approved, rule()))
     }
 
-    fn can_ask(&self) -> bool {
+    /// Whether a person may be there to answer.
+    #[must_use]
+    pub fn can_ask(&self) -> bool {
         self.0.session.policy.mcp.approvals.waits_headless()
             || std::io::stderr().is_terminal()
             || std::io::stdin().is_terminal()
@@ -223,6 +253,8 @@ impl Approvals {
         let lasts = match (&key, is_yes) {
             (Key::Call { .. }, false) => true,
             (Key::Flow { .. }, false) => false,
+            // There is nothing in the call that another one would not have: the same question each time.
+            (Key::Flow { what: Carried::Nothing, .. }, true) => true,
             (_, true) => scope != ApprovalScope::Once,
         };
         if lasts && remembered.len() < MOST_REMEMBERED {
@@ -259,10 +291,13 @@ impl Approve for Approvals {
     fn ask(&self, call: &ToApprove<'_>) -> Pin<Box<dyn Future<Output = Verdict>>> {
         let arguments = interface::hash(call.arguments);
         let definition = call.interface.map(str::to_owned);
-        let source = call.decision.deciding().and_then(|found| found.source.as_ref());
-        let from = source.map(|id| id.server.clone());
-        let key = match from.clone() {
-            Some(from) => Key::Flow { from, to: call.server.clone() },
+        let flow =
+            call.decision.deciding().and_then(|found| Some((found, found.source.as_ref()?.server.clone())));
+        let from = flow.as_ref().map(|(_, from)| from.clone());
+        let key = match flow {
+            Some((found, from)) => {
+                Key::Flow { from, to: call.server.clone(), what: Carried::of(found, &arguments) }
+            }
             None => Key::Call {
                 server: call.server.clone(),
                 name: call.name.to_owned(),
@@ -278,6 +313,7 @@ impl Approve for Approvals {
         }
         let patience = self.0.session.policy.mcp.approvals.wait();
         let now = since_1970();
+        let is_copy = matches!(&key, Key::Flow { what: Carried::Copy(_), .. });
         let put = self.put(|id| Item {
             id,
             session: self.0.session.id.to_string(),
@@ -287,6 +323,7 @@ impl Approve for Approvals {
             arguments_hash: arguments.clone(),
             interface: definition.clone(),
             from: from.map(|from| from.0),
+            is_copy,
             rule: rule.to_string(),
             why: call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default(),
             asked_at: now.as_secs(),

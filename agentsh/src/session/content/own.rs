@@ -44,7 +44,7 @@ impl Content {
         for flowed in judged.findings.into_iter().filter(|flowed| flowed.refused) {
             let id = flowed.finding.origin;
             if found.iter().all(|(other, _)| *other != id) {
-                let exfiltration = self.of_flow(flowed, judged.verdict.clone(), &target.server);
+                let exfiltration = self.of_flow(flowed, &target.server);
                 self.keep(&exfiltration, &target.server, &target.tool);
                 self.record(&exfiltration, target);
                 found.push((id, exfiltration));

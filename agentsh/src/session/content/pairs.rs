@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::guard::flow::{Flowed, Sink, Source};
+use crate::guard::flow::{Flowed, Sink};
 use crate::guard::{Finding, Outcome, Reason, Severity, Verdict};
 use crate::json::Json;
-use crate::policy::{CLOSE_AFTER, OnFlow};
+use crate::policy::{CLOSE_AFTER, ExfiltrationPolicy, OnFlow};
 use crate::types::{RuleRef, ServerId, ToolId};
 
+use super::settings::Unwritten;
 use super::{Content, escape, since_1970};
 
 /// Servers whose reads are remembered: more than any session has.
@@ -34,6 +35,19 @@ impl Pairs {
     }
 }
 
+/// What a finding of this room is called on record: something was read, or a pair of servers is closed.
+pub const LABEL_FLOW: &str = "label-flow";
+pub const CLOSED_PAIR: &str = "closed-pair";
+
+/// What was read of a server, and what becomes of a call to another one then.
+struct Source<'p> {
+    server: &'p ServerId,
+    tool: &'p str,
+    when: Duration,
+    outcome: Outcome,
+    rule: RuleRef,
+}
+
 impl Content {
     /// Whether a copy may go to `server` all the same.
     pub(super) fn may_flow(&self, flowed: &Flowed, server: &ServerId) -> bool {
@@ -41,12 +55,13 @@ impl Content {
         // What has no meaning of its own may be shared; a value (a key, a card, an address) may not.
         let is_prose = matches!(flowed.finding.category, "passage" | "near-copy" | "marker");
         self.settings.policy.allows(&from.0, &server.0).is_some()
-            || is_prose && self.labels(from).source == Source::Shareable
+            || is_prose && self.labels(from).shares_with(self.labels(server))
     }
 
     /// A copy was refused, or a person is asked about it.
     pub(super) fn note_refused(&mut self, found: &Finding, server: &ServerId) {
-        if let Some(source) = found.source.as_ref().filter(|_| found.verdict.outcome >= Outcome::Ask) {
+        let is_copy = found.verdict.reason == Reason::Tainted && found.verdict.outcome >= Outcome::Ask;
+        if let Some(source) = found.source.as_ref().filter(|_| is_copy) {
             let pair = (source.server.clone(), server.clone());
             if self.pairs.refused.len() < MOST_SERVERS || self.pairs.refused.contains_key(&pair) {
                 *self.pairs.refused.entry(pair).or_default() += 1;
@@ -56,92 +71,143 @@ impl Content {
 
     /// What follows from what was read from other servers, with or without a copy of it in the call.
     pub(super) fn judge_pair(&mut self, server: &ServerId, arguments: &Json<'_>) -> Option<Finding> {
-        if self.labels(server).sink == Sink::Local || says_little(arguments) {
+        if self.labels(server).sink == Sink::Local {
             return None;
         }
-        let policy = &self.settings.policy;
-        let close_after = policy.close_after.as_ref().map_or(CLOSE_AFTER, |count| count.value);
         let now = since_1970();
-        let mut sources: Vec<(&ServerId, &(String, Duration))> = self
-            .pairs
-            .reads
-            .iter()
-            .filter(|(source, (_, when))| {
-                *source != server
-                    && now.saturating_sub(*when) < self.settings.lifetime
-                    && policy.allows(&source.0, &server.0).is_none()
-                    && self.labels(source).source != Source::Shareable
-            })
-            .collect();
-        // The last one that was read is the one that a person remembers.
-        sources.sort_by_key(|(_, (_, when))| std::cmp::Reverse(*when));
-        let count = |source: &ServerId| {
-            self.pairs.refused.get(&(source.clone(), server.clone())).copied().unwrap_or_default()
-        };
-        if let Some((source, (tool, _))) = sources.iter().find(|(source, _)| count(source) >= close_after) {
-            let what = format!(
-                "{} calls to '{server}' with something out of '{source}' were refused: nothing goes from one to the other \
-                 any more in this session",
-                count(source)
-            );
-            let rule = policy.close_after.as_ref().map(|count| count.rule.clone());
-            let rule = rule.unwrap_or_else(|| part_of(&policy.rule, "close_after"));
-            return Some(finding(Outcome::Ask, rule, source, tool, server, what));
+        if let Some(closed) = self.closed(server, now) {
+            return Some(closed);
         }
-        let (source, (tool, when)) = *sources.first()?;
-        let pair = (source.clone(), server.clone());
-        let outcome = match policy.on_private_to_external.as_ref().map(|action| action.value) {
-            Some(OnFlow::Block) => Outcome::Block,
-            Some(OnFlow::Ask) => Outcome::Ask,
-            Some(OnFlow::Alert) => Outcome::Alert,
-            None if self.settings.tells_pairs && !self.pairs.told.contains(&pair) => Outcome::Alert,
-            Some(OnFlow::Allow) | None => return None,
-        };
-        let rule = policy.on_private_to_external.as_ref().map(|action| action.rule.clone());
-        let rule = rule.unwrap_or_else(|| part_of(&policy.rule, "on_private_to_external"));
-        let what = format!(
-            "'{}' of server '{source}' gave something private {} s ago, and '{server}' leaves this machine; \
-             `exfiltration: {{allow: [{{from: {source}, to: {server}}}]}}` under sandbox.mcp lets that pass",
-            escape::line(tool),
-            now.saturating_sub(*when).as_secs()
-        );
-        let found = finding(outcome, rule, source, tool, server, what);
+        let sources = self.sources(server, now);
+        let strictest = sources.iter().map(|source| source.outcome).max()?;
+        // Of several, the one that was read last is the one that a person remembers.
+        let source = sources.into_iter().rev().find(|source| source.outcome == strictest)?;
+        let found = flow_finding(&self.settings.policy, &source, server, now);
+        let pair = (source.server.clone(), server.clone());
+        let policy = &self.settings.policy;
+        if self.little.passes(server, arguments, policy.values(&pair.0.0, &pair.1.0)) {
+            return None;
+        }
         if self.pairs.told.len() < MOST_SERVERS {
             self.pairs.told.insert(pair);
         }
         Some(found)
     }
-}
 
-/// A declassifier: what is one of a few possible values carries no text away.
-fn says_little(arguments: &Json<'_>) -> bool {
-    match arguments {
-        Json::Null | Json::Bool(_) => true,
-        Json::Number(raw) => raw.len() <= 6,
-        Json::String(raw) => {
-            matches!(*raw, "" | "yes" | "no" | "true" | "false" | "on" | "off" | "asc" | "desc")
+    /// Servers of which something was read that is still remembered, and that no rule lets flow to `server`; the one
+    /// that was read last comes last.
+    fn sources(&self, server: &ServerId, now: Duration) -> Vec<Source<'_>> {
+        let mut found: Vec<Source<'_>> = self
+            .open_reads(server, now)
+            .filter_map(|(source, tool, when)| {
+                let (outcome, rule) = self.on_flow(source, server)?;
+                Some(Source { server: source, tool, when, outcome, rule })
+            })
+            .collect();
+        found.sort_by_key(|source| source.when);
+        found
+    }
+
+    fn open_reads(
+        &self,
+        server: &ServerId,
+        now: Duration,
+    ) -> impl Iterator<Item = (&ServerId, &str, Duration)> {
+        let labels = self.labels(server);
+        self.pairs.reads.iter().filter_map(move |(source, (tool, when))| {
+            let is_open = source != server
+                && now.saturating_sub(*when) < self.settings.lifetime
+                && self.settings.policy.allows(&source.0, &server.0).is_none()
+                && !self.labels(source).shares_with(labels);
+            is_open.then_some((source, tool.as_str(), *when))
+        })
+    }
+
+    /// What the policy says, else what holds where nobody wrote anything. None: it goes.
+    fn on_flow(&self, source: &ServerId, server: &ServerId) -> Option<(Outcome, RuleRef)> {
+        let policy = &self.settings.policy;
+        if let Some((action, rule)) = policy.on_flow(&source.0, &server.0) {
+            let outcome = match action {
+                OnFlow::Block => Outcome::Block,
+                OnFlow::Ask => Outcome::Ask,
+                OnFlow::Alert => Outcome::Alert,
+                OnFlow::Allow => return None,
+            };
+            return Some((outcome, rule.clone()));
         }
-        Json::Array(items) => items.len() <= 4 && items.iter().all(says_little),
-        Json::Object(members) => members.len() <= 8 && members.iter().all(|(_, value)| says_little(value)),
+        let outcome = match self.settings.unwritten? {
+            Unwritten::Ask => Outcome::Ask,
+            Unwritten::TellOnce if self.pairs.told.contains(&(source.clone(), server.clone())) => {
+                return None;
+            }
+            Unwritten::TellOnce => Outcome::Alert,
+        };
+        Some((outcome, part_of(&policy.rule, "on_private_to_external")))
+    }
+
+    /// The pair that was closed after too many refusals, if it would be used.
+    fn closed(&self, server: &ServerId, now: Duration) -> Option<Finding> {
+        let policy = &self.settings.policy;
+        let close_after = policy.close_after.as_ref().map_or(CLOSE_AFTER, |count| count.value);
+        let count = |source: &ServerId| {
+            self.pairs.refused.get(&(source.clone(), server.clone())).copied().unwrap_or_default()
+        };
+        let (source, tool, _) =
+            self.open_reads(server, now).find(|(source, ..)| count(source) >= close_after)?;
+        let what = format!(
+            "{} calls to '{server}' with something out of '{source}' were refused: nothing goes from one to the other any \
+             more in this session, unless the user says so; {}",
+            count(source),
+            ways(policy, source, server)
+        );
+        let rule = policy.close_after.as_ref().map(|count| count.rule.clone());
+        let rule = rule.unwrap_or_else(|| part_of(&policy.rule, "close_after"));
+        Some(finding(CLOSED_PAIR, Outcome::Ask, rule, (source, tool), server, what))
     }
 }
 
-fn part_of(section: &RuleRef, key: &str) -> RuleRef {
+fn flow_finding(
+    policy: &ExfiltrationPolicy,
+    source: &Source<'_>,
+    server: &ServerId,
+    now: Duration,
+) -> Finding {
+    let Source { server: from, tool, when, outcome, rule } = source;
+    let what = format!(
+        "'{}' of server '{from}' gave something private {} s ago, and '{server}' leaves this machine; {}",
+        escape::line(tool),
+        now.saturating_sub(*when).as_secs(),
+        ways(policy, from, server)
+    );
+    finding(LABEL_FLOW, *outcome, rule.clone(), (from, tool), server, what)
+}
+
+/// The lines of policy that let a flow pass, the narrowest first, and the file that they go into.
+pub(super) fn ways(policy: &ExfiltrationPolicy, from: &ServerId, to: &ServerId) -> String {
+    let file = if policy.is_written() { &policy.rule.file } else { "~/.config/agentsh/policy.yaml" };
+    format!(
+        "in {file} below `sandbox: mcp:`, `servers: [{{id: {from}, flow: {{source: shareable}}}}]` lets \
+         its prose and code go, `exfiltration: {{allow: [{{from: {from}, to: {to}}}]}}` lets everything go to '{to}'"
+    )
+}
+
+/// A key of the section that holds though nobody wrote it.
+pub(super) fn part_of(section: &RuleRef, key: &str) -> RuleRef {
     RuleRef { id: format!("sandbox.mcp.exfiltration.{key}"), ..section.clone() }
 }
 
 fn finding(
+    detector: &str,
     outcome: Outcome,
     rule: RuleRef,
-    source: &ServerId,
-    tool: &str,
+    (source, tool): (&ServerId, &str),
     server: &ServerId,
     what: String,
 ) -> Finding {
     Finding {
         verdict: Verdict::new(outcome, Reason::PrivateToExternal, rule),
         category: None,
-        detector: "label-flow".to_owned(),
+        detector: detector.to_owned(),
         severity: if outcome >= Outcome::Ask { Severity::Medium } else { Severity::Low },
         source: Some(ToolId { server: source.clone(), tool: tool.to_owned() }),
         destination: Some(server.0.clone()),

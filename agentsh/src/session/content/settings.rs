@@ -37,8 +37,17 @@ pub struct Settings {
     pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
     /// What the policy says of pairs of servers.
     pub policy: ExfiltrationPolicy,
-    /// Without a word of the policy, the first call after a private read is told for each pair of servers.
-    pub tells_pairs: bool,
+    /// What becomes of a call after a private read where the policy says nothing of it. None: it goes.
+    pub unwritten: Option<Unwritten>,
+}
+
+/// What becomes of a call after a private read where nobody wrote anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unwritten {
+    /// A person is asked, who is there.
+    Ask,
+    /// The first one is told for each pair of servers.
+    TellOnce,
 }
 
 impl Settings {
@@ -53,17 +62,22 @@ impl Settings {
             destinations: domains.map(|list| Destinations::of(&list.value, list.rule.clone())),
             labels,
             policy: policy.clone(),
-            tells_pairs: false,
+            unwritten: None,
         }
     }
 
-    /// As [`Settings::of_policy`], for `run` and `mcp run`: gentle where nobody wrote the section.
+    /// As [`Settings::of_policy`], for `run` and `mcp run`: gentle where nobody wrote the section. `can_ask`: a person may
+    /// be there.
     #[must_use]
-    pub fn in_run(policy: &ExfiltrationPolicy, labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>) -> Self {
+    pub fn in_run(
+        policy: &ExfiltrationPolicy,
+        labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
+        can_ask: bool,
+    ) -> Self {
         Self {
             mode: policy.in_run(),
             marker: policy.marker_in_run(),
-            tells_pairs: true,
+            unwritten: Some(if can_ask { Unwritten::Ask } else { Unwritten::TellOnce }),
             ..Self::of_policy(policy, labels)
         }
     }

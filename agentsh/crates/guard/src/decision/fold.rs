@@ -87,8 +87,10 @@ impl Decision {
     /// Takes in a verdict of whoever was asked. An answer to `Ask` replaces it; otherwise the stricter one stays.
     pub fn answer(&mut self, verdict: Verdict) {
         if self.verdict.outcome == Outcome::Ask || verdict.outcome > self.verdict.outcome {
+            // Who is refused is still told what the question was about.
+            let is_refused_question = self.verdict.outcome == Outcome::Ask && verdict.is_block();
+            self.decided_by = self.decided_by.filter(|_| is_refused_question);
             self.verdict = verdict;
-            self.decided_by = None;
         }
     }
 

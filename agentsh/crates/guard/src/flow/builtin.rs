@@ -1,11 +1,13 @@
 //! Servers whose behaviour is known, by the name of the package that was pinned: what a server calls itself counts for
 //! nothing.
 
-use super::labels::{Labels, Sink, Source};
+use super::labels::{Labels, Role, Sink, Source};
 
-const LOCAL: Labels = Labels { source: Source::Private, sink: Sink::Local };
-const SERVICE: Labels = Labels { source: Source::Private, sink: Sink::External };
-const WEB: Labels = Labels { source: Source::Public, sink: Sink::External };
+const LOCAL: Labels = Labels { source: Source::Private, sink: Sink::Local, role: Role::Other };
+const REPOSITORY: Labels = Labels { role: Role::Repository, ..LOCAL };
+const SERVICE: Labels = Labels { sink: Sink::External, ..LOCAL };
+const FORGE: Labels = Labels { role: Role::Forge, ..SERVICE };
+const WEB: Labels = Labels { source: Source::Public, ..SERVICE };
 
 const KNOWN: [(&str, Labels); 26] = [
     ("@modelcontextprotocol/server-filesystem", LOCAL),
@@ -14,11 +16,11 @@ const KNOWN: [(&str, Labels); 26] = [
     ("@modelcontextprotocol/server-postgres", LOCAL),
     ("@modelcontextprotocol/server-redis", LOCAL),
     ("@modelcontextprotocol/server-sqlite", LOCAL),
-    ("mcp-server-git", LOCAL),
+    ("mcp-server-git", REPOSITORY),
     ("mcp-server-sqlite", LOCAL),
     ("mcp-server-time", LOCAL),
-    ("@modelcontextprotocol/server-github", SERVICE),
-    ("@modelcontextprotocol/server-gitlab", SERVICE),
+    ("@modelcontextprotocol/server-github", FORGE),
+    ("@modelcontextprotocol/server-gitlab", FORGE),
     ("@modelcontextprotocol/server-slack", SERVICE),
     ("@modelcontextprotocol/server-gdrive", SERVICE),
     ("@modelcontextprotocol/server-google-maps", WEB),

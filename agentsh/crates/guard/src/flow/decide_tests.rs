@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::super::labels::Role;
 use super::*;
 use crate::json;
 use crate::taint::judge::Plain;
@@ -13,8 +14,8 @@ mod values;
 const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau is to be sold to the Brandt family before \
                     winter, the price of 310 thousand crowns was agreed orally, and nobody in the village knows yet.";
 const KEY: &str = "Deploy with key sk-4Rt9LmQ2xVb7Ny3Kp8Wd6HsZc1Jf5 and tell ann@harvest.example about it.";
-const EXTERNAL: Labels = Labels { source: Source::Private, sink: Sink::External };
-const LOCAL: Labels = Labels { source: Source::Private, sink: Sink::Local };
+const EXTERNAL: Labels = Labels { source: Source::Private, sink: Sink::External, role: Role::Other };
+const LOCAL: Labels = Labels { source: Source::Private, sink: Sink::Local, role: Role::Other };
 
 fn flow() -> Flow {
     Flow::new(Config::default(), &[9; 32])
@@ -252,12 +253,14 @@ fn results_are_forgotten_in_time() {
 fn memory_is_bounded_and_says_what_it_forgot() {
     let config = Config { taint: taint::Config { memory: 1 << 20, ..taint::Config::default() } };
     let mut flow = Flow::new(config, &[9; 32]);
+    // Results of which nothing is left.
     let mut evicted = 0;
     for number in 0..900_u64 {
         let text: String = (0..60)
             .map(|word| format!("w{:x} ", (number * 60 + word).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
             .collect();
-        evicted += read(&mut flow, &text, true, 1000).evicted.map_or(0, |evicted| evicted.results);
+        let gone = read(&mut flow, &text, true, 1000).evicted.unwrap_or_default();
+        evicted += gone.results + gone.secrets - gone.kept;
     }
     let (results, bytes) = flow.load();
     assert!(evicted > 0 && results as u64 + evicted == 900);

@@ -4,10 +4,22 @@ use super::builtin;
 
 pub use crate::policy::{DataSink as Sink, DataSource as Source};
 
+/// What a well-known server is for: some go together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    #[default]
+    Other,
+    /// Reads a repository and its history.
+    Repository,
+    /// Where repositories, their issues and their requests live.
+    Forge,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Labels {
     pub source: Source,
     pub sink: Sink,
+    pub role: Role,
 }
 
 /// What a server says about its own tools, as far as it speaks against them: that one only reads, destroys nothing or
@@ -21,7 +33,7 @@ pub struct Annotations {
 impl Default for Labels {
     /// Unknown: private, and it leaves.
     fn default() -> Self {
-        Self { source: Source::Private, sink: Sink::External }
+        Self { source: Source::Private, sink: Sink::External, role: Role::Other }
     }
 }
 
@@ -31,7 +43,14 @@ impl Labels {
     #[must_use]
     pub fn resolve(source: Option<Source>, sink: Option<Sink>, package: Option<&str>) -> Self {
         let known = package.and_then(builtin::labels).unwrap_or_default();
-        Self { source: source.unwrap_or(known.source), sink: sink.unwrap_or(known.sink) }
+        Self { source: source.unwrap_or(known.source), sink: sink.unwrap_or(known.sink), role: known.role }
+    }
+
+    /// Whether prose and code go from this server to the other one on an ordinary day: a repository and its forge. Secrets
+    /// and personal data do not.
+    #[must_use]
+    pub fn shares_with(self, other: Self) -> bool {
+        self.source == Source::Shareable || (self.role, other.role) == (Role::Repository, Role::Forge)
     }
 
     /// The labels of a server that says this of one of its tools: what any of its tools is told may leave by that one.
@@ -49,15 +68,25 @@ mod tests {
     #[test]
     fn policy_wins_over_the_package_and_the_package_over_nothing() {
         let known = Labels::resolve(None, None, Some("@modelcontextprotocol/server-filesystem@2025.1.1"));
-        assert_eq!(known, Labels { source: Source::Private, sink: Sink::Local });
+        assert_eq!(known, Labels { source: Source::Private, sink: Sink::Local, role: Role::Other });
         assert_eq!(Labels::resolve(None, Some(Sink::External), Some("mcp-server-git")).sink, Sink::External);
         assert_eq!(Labels::resolve(Some(Source::Public), None, None).source, Source::Public);
         assert_eq!(Labels::resolve(None, None, Some("filesystem")), Labels::default());
     }
 
     #[test]
+    fn a_repository_shares_with_a_forge_and_not_the_other_way() {
+        let of = |package| Labels::resolve(None, None, Some(package));
+        let (git, forge) = (of("mcp-server-git"), of("@modelcontextprotocol/server-github"));
+        assert!(git.shares_with(forge) && !forge.shares_with(git));
+        assert!(!git.shares_with(of("@modelcontextprotocol/server-slack")));
+        assert!(!of("@modelcontextprotocol/server-filesystem").shares_with(forge));
+        assert!(!git.shares_with(of("@evil/server-github")));
+    }
+
+    #[test]
     fn hints_only_raise_suspicion() {
-        let local = Labels { source: Source::Private, sink: Sink::Local };
+        let local = Labels { sink: Sink::Local, ..Labels::default() };
         assert_eq!(local.suspect(Annotations { open_world: true }).sink, Sink::External);
         for labels in [local, Labels::default()] {
             assert_eq!(labels.suspect(Annotations::default()), labels);

@@ -6,4 +6,4 @@ pub mod labels;
 mod decide;
 
 pub use decide::{Config, Flow, Flowed, Judged};
-pub use labels::{Annotations, Labels, Sink, Source};
+pub use labels::{Annotations, Labels, Role, Sink, Source};

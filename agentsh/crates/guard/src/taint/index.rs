@@ -182,6 +182,20 @@ impl Index {
         self.rebuild_filter(0, 0);
     }
 
+    /// Moves every place to where `to` says; None: it is forgotten.
+    pub fn remap(&mut self, to: impl Fn(u32) -> Option<u32>) {
+        for shard in 0..SHARDS {
+            let old = std::mem::take(&mut self.shards[shard]);
+            let moved = |entry: u64| Some(entry >> 32 << 32 | u64::from(to(place(entry))?.wrapping_add(1)));
+            let live: Vec<u64> = old.into_iter().filter(|&entry| entry != EMPTY).filter_map(moved).collect();
+            let mut slots = vec![EMPTY; (live.len() + live.len() * 3 / 4 + 8).next_multiple_of(8)];
+            live.iter().for_each(|&entry| put(&mut slots, entry));
+            self.used[shard] = live.len() as u32;
+            self.shards[shard] = slots;
+        }
+        self.rebuild_filter(0, 0);
+    }
+
     /// In bytes.
     #[must_use]
     pub fn size(&self) -> usize {

@@ -1,6 +1,6 @@
-//! What results said, as keyed hashes: bounded, oldest first.
+//! What results said, as keyed hashes: bounded. Whose go first is the business of `room`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::hash::{self, Hasher};
@@ -8,6 +8,7 @@ use super::index::Index;
 use super::known::Known;
 use super::positions::Positions;
 use super::print::{Print, Span};
+use super::room::{self, Room};
 use super::sources::Sources;
 use crate::secrets::Kind;
 use crate::threads::side_by_side;
@@ -59,9 +60,14 @@ pub struct Origin {
 }
 
 /// Results that had to go before their time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evicted {
     pub results: u64,
+    /// Of so many of them the secrets are still remembered.
+    pub kept: u64,
+    /// Of so many that went before, the secrets went now.
+    pub secrets: u64,
+    pub by_server: BTreeMap<ServerId, u64>,
     /// Symbols of text.
     pub symbols: u64,
 }
@@ -79,8 +85,18 @@ pub struct Stored {
     pub record: Option<Vec<u8>>,
 }
 
+/// What of a result is still remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    All,
+    Secrets,
+    Nothing,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
+    pub id: OriginId,
+    pub keeps: Keeps,
     pub origin: Origin,
     until: Duration,
     pub start: u32,
@@ -89,6 +105,8 @@ pub(super) struct Entry {
     pub spans: Box<[Span]>,
     pub pairs: u16,
     pub tags: u32,
+    /// Bytes that it takes.
+    pub size: usize,
 }
 
 #[derive(Debug)]
@@ -98,12 +116,13 @@ pub struct TaintMemory {
     pub(super) mac_key: [u8; 32],
     pub(super) entries: VecDeque<Entry>,
     pub(super) sources: Sources,
-    first_id: u64,
-    /// Bytes that the live entries take.
-    used: usize,
+    next_id: u64,
+    /// Results that are remembered, if only for their secrets.
+    pub(super) live: usize,
+    pub(super) room: Room,
     /// One byte for each short gram, at the position of its first symbol.
-    shadow: VecDeque<u8>,
-    shadow_start: u32,
+    pub(super) shadow: VecDeque<u8>,
+    pub(super) shadow_start: u32,
     next_letter: u32,
     pub(super) long: Index,
     pub(super) short: Index,
@@ -123,8 +142,9 @@ impl TaintMemory {
             mac_key: hash::derive(key, b"taint record"),
             entries: VecDeque::new(),
             sources: Sources::default(),
-            first_id: 1,
-            used: 0,
+            next_id: 1,
+            live: 0,
+            room: Room::default(),
             shadow: VecDeque::new(),
             shadow_start: 0,
             next_letter: 0,
@@ -141,12 +161,12 @@ impl TaintMemory {
     /// Results that are remembered now.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.live
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.live == 0
     }
 
     /// Bytes that what is remembered takes.
@@ -166,16 +186,17 @@ impl TaintMemory {
     /// The id that a result will have when so many others are remembered before it.
     #[must_use]
     pub fn next_id(&self, others: usize) -> OriginId {
-        OriginId(self.first_id + (self.entries.len() + others) as u64)
+        OriginId(self.next_id + others as u64)
     }
 
     pub(super) fn is_forgotten(&self, id: OriginId) -> bool {
-        id.0 < self.first_id
+        id.0 < self.next_id && self.entry(id).is_none()
     }
 
     /// Everything that is remembered, oldest first.
     pub fn origins(&self) -> impl Iterator<Item = (OriginId, &Origin)> {
-        (self.first_id..).map(OriginId).zip(self.entries.iter().map(|entry| &entry.origin))
+        let live = self.entries.iter().filter(|entry| entry.keeps != Keeps::Nothing);
+        live.map(|entry| (entry.id, &entry.origin))
     }
 
     /// Remembers the texts of one result, and further ones that `more` makes of it, beside it on a processor of its own
@@ -208,32 +229,33 @@ impl TaintMemory {
 
     /// Forgets what is older than its lifetime.
     pub fn expire(&mut self, now: Duration) {
-        while self.entries.front().is_some_and(|entry| entry.until <= now) {
-            self.forget_oldest();
+        while let Some(entry) = self.entries.front().filter(|entry| entry.until <= now) {
+            self.forget(entry.id);
         }
     }
 
     pub(super) fn entry(&self, id: OriginId) -> Option<&Entry> {
-        self.entries.get(self.place(id)?)
+        self.entries.get(self.place(id)?).filter(|entry| entry.keeps != Keeps::Nothing)
     }
 
-    fn place(&self, id: OriginId) -> Option<usize> {
-        usize::try_from(id.0.checked_sub(self.first_id)?).ok()
+    pub(super) fn place(&self, id: OriginId) -> Option<usize> {
+        self.entries.binary_search_by_key(&id, |entry| entry.id).ok()
     }
 
     /// The result that a position belongs to.
     pub(super) fn entry_at(&self, position: u32) -> Option<(OriginId, &Entry)> {
         let after = self.entries.partition_point(|entry| entry.start <= position);
         let at = after.checked_sub(1)?;
-        let entry = self.entries.get(at)?;
-        (position < entry.end).then_some((OriginId(self.first_id + at as u64), entry))
+        let entry = self.entries.get(at).filter(|entry| entry.keeps != Keeps::Nothing)?;
+        (position < entry.end).then_some((entry.id, entry))
     }
 
     /// As [`TaintMemory::entry_at`], for a position that counts letters.
     pub(super) fn entry_at_letter(&self, position: u32) -> Option<(OriginId, &Entry)> {
         let after = self.entries.partition_point(|entry| entry.letters_start <= position);
         let at = after.checked_sub(1)?;
-        Some((OriginId(self.first_id + at as u64), self.entries.get(at)?))
+        let entry = self.entries.get(at).filter(|entry| entry.keeps != Keeps::Nothing)?;
+        Some((entry.id, entry))
     }
 
     /// The kept byte of the short gram that begins at `position`.
@@ -257,7 +279,7 @@ impl TaintMemory {
         until: Duration,
     ) -> (OriginId, Option<Evicted>) {
         self.expire(origin.time);
-        let evicted = self.make_room(print_size(print));
+        let evicted = self.make_room(&origin, print_size(print));
         if self.shadow_start.max(self.next_letter) > REBASE {
             self.rebase();
         }
@@ -294,7 +316,10 @@ impl TaintMemory {
         );
         self.next_letter += print.letters;
         let kind = |code: u8| Kind::from_code(code).unwrap_or(Kind::HighEntropy);
-        let entry = Entry {
+        let id = self.next_id(0);
+        let mut entry = Entry {
+            id,
+            keeps: Keeps::All,
             origin,
             until,
             start,
@@ -308,31 +333,20 @@ impl TaintMemory {
                 .collect(),
             pairs: u16::try_from(print.tags[5].len()).unwrap_or(u16::MAX),
             tags: print.tags.iter().map(Vec::len).sum::<usize>() as u32,
+            size: 0,
         };
-        self.used += live_size(&entry);
+        entry.size = live_size(&entry);
+        self.room.add(id, &entry);
+        self.next_id += 1;
+        self.live += 1;
         self.sources.add(&entry.origin);
-        let id = self.next_id(0);
         self.entries.push_back(entry);
         (id, evicted)
     }
 
-    fn make_room(&mut self, needed: usize) -> Option<Evicted> {
-        let mut evicted = Evicted::default();
-        while self.used + needed > self.config.memory
-            && let Some(oldest) = self.entries.front()
-        {
-            evicted.results += 1;
-            evicted.symbols += u64::from(oldest.end - oldest.start);
-            self.forget_oldest();
-        }
-        (evicted.results > 0).then_some(evicted)
-    }
-
-    fn forget_oldest(&mut self) {
-        if let Some(entry) = self.entries.pop_front() {
-            self.first_id += 1;
-            self.used -= live_size(&entry);
-            self.sources.remove(&entry.origin);
+    /// Gives back the room of what is forgotten at the old end.
+    pub(super) fn drop_first(&mut self) {
+        while let Some(entry) = self.entries.pop_front_if(|entry| entry.keeps == Keeps::Nothing) {
             let gone = (entry.end - entry.start) as usize;
             self.shadow.drain(..gone.min(self.shadow.len()));
             self.shadow_start += gone as u32;
@@ -369,6 +383,11 @@ fn entry_size(entry: &Entry) -> usize {
 /// With the share of the indices that the entry fills (8 bytes a tag, two thirds full, and the filter).
 fn live_size(entry: &Entry) -> usize {
     entry_size(entry) + (entry.end - entry.start) as usize + entry.tags as usize * 15
+}
+
+/// As [`live_size`], once only the secrets are left: one of them has a tag for nearly every symbol.
+pub(super) fn size_of_secrets(entry: &Entry) -> usize {
+    (entry_size(entry) + room::symbols_of(&entry.spans) * 15).min(entry.size)
 }
 
 fn print_size(print: &Print) -> usize {

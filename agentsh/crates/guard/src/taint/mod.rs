@@ -21,6 +21,7 @@ pub mod persist;
 mod positions;
 mod print;
 pub mod repeats;
+mod room;
 mod scan;
 mod sinks;
 mod sources;

@@ -40,7 +40,7 @@ pub(super) struct Print {
 #[derive(Default)]
 struct Reading {
     text: Folded,
-    /// A text was left out.
+    /// The end of a text was left out.
     truncated: bool,
     /// Each with its letters.
     spans: Vec<(Span, Range<usize>)>,
@@ -98,11 +98,10 @@ impl TaintMemory {
 
 impl Reading {
     fn add_within_bounds(&mut self, hasher: &Hasher, leaf: &str) {
-        if self.text.symbols.len() + leaf.len() > MAX_SYMBOLS {
-            self.truncated = true;
-        } else {
-            self.add(hasher, leaf);
-        }
+        // A byte makes a symbol at most.
+        let room = MAX_SYMBOLS.saturating_sub(self.text.symbols.len());
+        self.truncated |= leaf.len() > room;
+        self.add(hasher, &leaf[..leaf.floor_char_boundary(room)]);
     }
 
     /// Folds one leaf and notes where its values stand.

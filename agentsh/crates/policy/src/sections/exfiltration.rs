@@ -3,7 +3,7 @@
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
 use crate::model::{
-    DataSink, DataSource, ExfiltrationPolicy, FlowPair, HostPattern, MarkerPlace, NetworkRule, OnFlow, Ruled,
+    DataSink, DataSource, ExfiltrationPolicy, FlowPair, FlowRule, HostPattern, MarkerPlace, NetworkRule, OnFlow, Ruled,
 };
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -19,6 +19,7 @@ pub struct Exfiltration {
     pub on_detection: Option<Ruled<OnFlow>>,
     pub on_private_to_external: Option<Ruled<OnFlow>>,
     pub allow: List<FlowPair>,
+    pub pairs: List<FlowRule>,
     pub close_after: Option<Ruled<u64>>,
     /// Inner None: no marker is made.
     pub marker: Option<Ruled<Option<MarkerPlace>>>,
@@ -45,9 +46,10 @@ const EXFILTRATION: &[Key] = &[
     Key {
         name: "on_private_to_external",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "alert, once for each pair of servers",
+        default: "ask where a person can answer, else alert once for each pair of servers",
         about: "What becomes of a call to a server that leaves, after something private was read from another one: with or \
-            without a copy in it. Calls whose arguments are numbers and yes or no alone pass.",
+            without a copy in it. A call that says only a few numbers, yes or no, or words that a public server said passes: \
+            48 bits in one call, 1024 bits in a session to one server.",
         example: "ask",
         ..KEY
     },
@@ -57,6 +59,14 @@ const EXFILTRATION: &[Key] = &[
         default: "empty",
         about: "Pairs of servers between which data may go: names or patterns.",
         example: "[{from: git, to: github}]",
+        ..KEY
+    },
+    Key {
+        name: "pairs",
+        kind: Kind::List(&Kind::Map(RULE)),
+        default: "empty",
+        about: "What holds between some servers in place of `on_private_to_external`: the first entry that names both.",
+        example: "[{from: \"*\", to: tickets, on_private_to_external: block, values: [open, closed]}]",
         ..KEY
     },
     Key {
@@ -89,6 +99,25 @@ const EXFILTRATION: &[Key] = &[
 const PAIR: &[Key] = &[
     Key { name: "from", default: "none: it has to be there", about: "Whose results.", ..KEY },
     Key { name: "to", default: "none: it has to be there", about: "Whose arguments.", ..KEY },
+];
+
+const RULE: &[Key] = &[
+    Key { name: "from", default: "none: it has to be there", about: "Whose results: a name or a pattern.", ..KEY },
+    Key { name: "to", default: "none: it has to be there", about: "Whose arguments: a name or a pattern.", ..KEY },
+    Key {
+        name: "on_private_to_external",
+        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "that of the section",
+        about: "As the key of the section. `allow` lets what carries no copy pass.",
+        ..KEY
+    },
+    Key {
+        name: "values",
+        kind: Kind::List(&Kind::Text),
+        default: "none",
+        about: "Texts that may go: a call that says nothing else passes, as one of a few numbers does.",
+        ..KEY
+    },
 ];
 
 /// `flow` of a server.
@@ -143,6 +172,7 @@ impl Section<McpPolicy> for Exfiltration {
             on_detection: reader.word(fields.find("on_detection"), &actions),
             on_private_to_external: reader.word(fields.find("on_private_to_external"), &actions),
             allow: reader.adding(fields.find("allow"), pair),
+            pairs: reader.adding(fields.find("pairs"), flow_rule),
             close_after: reader.number(fields.find("close_after"), 1, u64::from(u32::MAX)),
             marker: reader.word(fields.find("marker"), &PLACES),
             allowed_domains: reader.adding(fields.find("allowed_domains"), allowed_domain),
@@ -165,6 +195,7 @@ impl Section<McpPolicy> for Exfiltration {
         }
         lay(&self.on_private_to_external, &mut in_force.on_private_to_external);
         lay_list(&self.allow, &mut in_force.allow);
+        lay_list(&self.pairs, &mut in_force.pairs);
         lay(&self.close_after, &mut in_force.close_after);
         if let Some(marker) = &self.marker {
             in_force.marker = marker.value;
@@ -207,6 +238,7 @@ impl Section<McpPolicy> for Exfiltration {
             );
         }
         lines.list(&format!("{name}.exfiltration.allow"), &in_force.allow, ToString::to_string);
+        lines.list(&format!("{name}.exfiltration.pairs"), &in_force.pairs, ToString::to_string);
         if let Some(count) = &in_force.close_after {
             lines.add(&format!("{name}.exfiltration.close_after"), count.value.to_string(), &count.rule);
         }
@@ -224,6 +256,27 @@ fn pair(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<FlowPair> {
         return None;
     };
     Some(FlowPair { from, to })
+}
+
+fn flow_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<FlowRule> {
+    let actions =
+        [OnFlow::Block, OnFlow::Ask, OnFlow::Alert, OnFlow::Allow].map(|action| (action.as_str(), action));
+    let fields = reader.map(here, RULE)?;
+    let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
+    let (from, to) = (text("from"), text("to"));
+    let action = reader.word(fields.find("on_private_to_external"), &actions).map(|action| action.value);
+    let values = reader.list(fields.find("values"), |reader, here| reader.text(here)).map(|list| list.value);
+    let values: Vec<String> = values.unwrap_or_default().into_iter().map(|value| value.value).collect();
+    let (Some(from), Some(to)) = (from, to) else {
+        reader.problem(here, "a pair needs `from` and `to`", None);
+        return None;
+    };
+    if action.is_none() && values.is_empty() {
+        let help = "write `on_private_to_external` or `values`".to_owned();
+        reader.problem(here, "this pair says nothing", Some(help));
+        return None;
+    }
+    Some(FlowRule { pair: FlowPair { from, to }, action, values })
 }
 
 /// A host that arguments may name.
