@@ -1,7 +1,7 @@
 //! The corpora of the fuzz targets, as plain tests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
-use crate::{guard, net, policy, remote, sandbox, scan, types};
+use crate::{guard, json, net, policy, remote, sandbox, scan, types};
 
 macro_rules! targets {
     ($($target:ident $path:literal,)*) => {$(
@@ -21,11 +21,13 @@ macro_rules! targets {
 }
 
 targets! {
+    canonical_forms "../../fuzz/checks/canonical_forms.rs",
     client_hello "../../fuzz/checks/client_hello.rs",
     decoded_views "../../fuzz/checks/decoded_views.rs",
     destinations "../../fuzz/checks/destinations.rs",
     dns_answer "../../fuzz/checks/dns_answer.rs",
     fold "../../fuzz/checks/fold.rs",
+    forwarded_results "../../fuzz/checks/forwarded_results.rs",
     git_config "../../fuzz/checks/git_config.rs",
     http_host "../../fuzz/checks/http_host.rs",
     map_abi "../../fuzz/checks/map_abi.rs",

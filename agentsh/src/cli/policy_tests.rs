@@ -126,13 +126,18 @@ fn show() {
     mcp.version_pinning.on_change: block        # built-in:default:28 (sandbox.mcp.version_pinning.on_change)
     mcp.version_pinning.auto_trust_first: true  # built-in:default:28 (sandbox.mcp.version_pinning.auto_trust_first)
     mcp.version_pinning.pin_binary: true        # built-in:default:28 (sandbox.mcp.version_pinning.pin_binary)
+    mcp.version_pinning.unlisted: block         # default (sandbox.mcp.version_pinning.unlisted)
+    mcp.version_pinning.ignore: none            # default (sandbox.mcp.version_pinning.ignore)
     mcp.max_line_bytes: 16MiB                   # default (sandbox.mcp.max_line_bytes)
     mcp.exfiltration.enabled: true              # default (sandbox.mcp.exfiltration)
     mcp.exfiltration.on_detection: alert        # default (sandbox.mcp.exfiltration)
     mcp.exfiltration.marker: off                # default (sandbox.mcp.exfiltration)
+    mcp.secrets.arguments: audit                # default (sandbox.mcp.secrets.arguments)
+    mcp.secrets.results: audit                  # default (sandbox.mcp.secrets.results)
     mcp.content.definitions: alert              # default (sandbox.mcp.content.definitions)
     mcp.content.results: advise                 # default (sandbox.mcp.content.results)
     mcp.content.requests: block                 # default (sandbox.mcp.content.requests)
+    mcp.content.arguments: alert                # default (sandbox.mcp.content.arguments)
     mcp.content.sanitize: true                  # default (sandbox.mcp.content.sanitize)
     exit 0
     "#);

@@ -54,8 +54,9 @@ impl Bridges {
     #[must_use]
     pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
         let mut guard = Guard::new(&session.policy.mcp);
+        // What a scan hides is not trusted at first sight.
+        guard.add(ContentScan::new(&session.policy.mcp));
         guard.add(session.interfaces.clone());
-        guard.add(ContentScan::new(&session.policy.mcp.content));
         let guard = Rc::new(RefCell::new(guard));
         let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
         let places = Rc::new(Places::new(session.policy.mcp.max_line_bytes));
@@ -229,6 +230,8 @@ impl Bridges {
         options.epoch = self.epoch;
         let (interfaces, server) = (self.session.interfaces.clone(), options.server.clone());
         options.known = mcp::KnownTools(Rc::new(move |tool| interfaces.hash_of(&server, tool)));
+        let (interfaces, server) = (self.session.interfaces.clone(), options.server.clone());
+        options.has_trusted = mcp::HasTrusted(Rc::new(move || interfaces.knows(&server)));
         options.audit.clone_from(&self.audit);
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn mcp::Approve>);
         let session = Rc::clone(&self.session);

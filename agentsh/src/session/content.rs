@@ -1,6 +1,7 @@
 //! Who looks into arguments and results during a session: the flow of data between servers and the destinations that
 //! arguments name. The decisions are the guard's; here are the clock, the record and the disk.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -22,7 +23,7 @@ mod later;
 mod little;
 mod own;
 mod pairs;
-mod random;
+pub(super) mod random;
 mod report;
 mod settings;
 
@@ -381,11 +382,14 @@ impl Check for Content {
                 }
             }
             Matter::Call { arguments, .. } => {
-                let carried = arguments.unwrap_or(&Json::Null);
+                let before = report.rewrites().to_vec();
+                let carried = &*replaced(arguments.unwrap_or(&Json::Null), &before);
                 let markers = unmarked(carried, |text| self.flow.unmarked(text));
                 self.judge_carried(subject, carried, markers, report);
             }
             Matter::Request { method, params: Some(params) } => {
+                let before = report.rewrites().to_vec();
+                let params = &*replaced(params, &before);
                 let markers = unmarked_params(params, |text| self.flow.unmarked(text));
                 match CARRIES.contains(&method) {
                     true => self.judge_carried(subject, params, markers, report),
@@ -394,10 +398,15 @@ impl Check for Content {
             }
             Matter::Answer { method, result } => self.judge_answer(subject, method, result, report),
             Matter::Result { tool, answer } => {
-                report.rewrite(self.remember_result(subject.server, tool, answer));
+                let before = report.rewrites().to_vec();
+                let passed = replaced(answer, &before);
+                report.rewrite(self.remember_result(subject.server, tool, &passed));
             }
-            Matter::Server | Matter::Offer { .. } | Matter::Request { .. } | Matter::ServerRequest { .. } => {
-            }
+            Matter::Server
+            | Matter::Offer { .. }
+            | Matter::Request { .. }
+            | Matter::ServerRequest { .. }
+            | Matter::Notification { .. } => {}
         }
     }
 
@@ -436,6 +445,16 @@ fn names_places(tool: &str, arguments: &Json<'_>) -> bool {
             .iter()
             .any(|start| uri.starts_with(start))
     })
+}
+
+/// The value as it is passed on.
+fn replaced<'v>(value: &'v Json<'v>, rewrites: &'v [Rewrite]) -> Cow<'v, Json<'v>> {
+    if rewrites.is_empty() {
+        return Cow::Borrowed(value);
+    }
+    let mut value = value.clone();
+    Rewrite::apply(rewrites, &mut value);
+    Cow::Owned(value)
 }
 
 fn hints_open_world(definition: &Json<'_>) -> bool {

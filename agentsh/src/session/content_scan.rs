@@ -1,76 +1,257 @@
-//! What servers say, looked through for orders to the model: definitions, results and requests to the client.
+//! What servers say and what is sent to them, looked through: orders to the model, commands that do harm, secrets, and what
+//! nobody is shown.
+
+mod custom;
+mod secrets;
 
 use crate::guard::{Check, Finding, Matter, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
-use crate::json::{Json, spell};
-use crate::policy::{ContentPolicy, OnFinding};
+use crate::json::Json;
+use crate::policy::{ContentPolicy, DetectionPolicy, McpPolicy, OnFinding, OnRequest};
 use crate::types::{RuleRef, ToolId};
 
-use agentsh_scan::{self as scan, Action, Category, Scan};
+use agentsh_scan::{self as scan, Action, Category, Changes, Channel, Scan};
+
+use custom::Custom;
+use secrets::Secrets;
 
 /// Findings of one subject that are recorded.
 const MOST: usize = 8;
+/// What a server may ask of the model and the user behind a client.
+const ASKS: [&str; 2] = ["sampling/createMessage", "elicitation/create"];
 
 /// The check. It remembers nothing from one subject to the next.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ContentScan {
     policy: ContentPolicy,
+    detection: DetectionPolicy,
+    custom: Custom,
+    secrets: Secrets,
+}
+
+/// A text that is forwarded, and where it stands.
+struct Text<'a> {
+    value: &'a Json<'a>,
+    /// From what is judged down to `value`.
+    path: Vec<usize>,
+    channel: Channel,
+    /// What it is, for messages.
+    what: &'static str,
 }
 
 impl ContentScan {
     #[must_use]
-    pub fn new(policy: &ContentPolicy) -> Self {
+    pub fn new(policy: &McpPolicy) -> Self {
         // The patterns take a while to be compiled: nobody waits for it before the first server has started.
-        std::thread::spawn(|| scan::scan_text("", scan::Channel::Output));
-        Self { policy: policy.clone() }
+        std::thread::spawn(|| scan::scan_text("", Channel::Output));
+        Self {
+            policy: policy.content.clone(),
+            detection: policy.detection.clone(),
+            custom: Custom::new(&policy.detection.patterns),
+            secrets: Secrets::new(&policy.secrets),
+        }
     }
 
     fn definition(&self, subject: &Subject<'_>, definition: &Json<'_>, report: &mut Report) {
-        let rule = self.policy.rule("definitions");
-        let scan = scan::scan_definition(definition);
+        let is_asked = !self.detection.actions.is_empty();
+        if self.policy.definitions != OnFinding::Off || is_asked {
+            let scan = scan::scan_definition(definition);
+            let (action, rule) = self.of_definition(&scan);
+            tell(subject, &scan, action, &rule, "its definition", report);
+        }
+        for found in self.custom.find(definition) {
+            let (action, rule) = self.of_level(found.severity);
+            report.find(found.tell(subject, action, rule, "its definition"));
+        }
+    }
+
+    /// What becomes of a definition, and by which rule: by how bad the worst finding is, where that was written.
+    fn of_definition(&self, scan: &Scan) -> (OnFinding, RuleRef) {
+        let worst = scan.severity().unwrap_or(scan::Severity::Low);
+        if self.detection.actions.contains_key(&custom::level(worst)) {
+            return self.of_level(worst);
+        }
         // What no reader can see has no honest use in a definition; everything else is a guess.
         let is_hidden = scan.findings.iter().any(|found| found.category == Category::HiddenCharacters);
         let action = match self.policy.definitions {
             OnFinding::Alert if is_hidden && scan.verdict == Action::Block => OnFinding::Block,
             other => other,
         };
-        tell(subject, &scan, action, &rule, "its definition", report);
+        (action, self.policy.rule("definitions"))
     }
 
-    fn result(&self, subject: &Subject<'_>, answer: &Json<'_>, report: &mut Report) {
-        let Some((name, said)) =
-            ["result", "error"].iter().find_map(|name| Some((*name, answer.member(name)?)))
-        else {
+    fn of_level(&self, severity: scan::Severity) -> (OnFinding, RuleRef) {
+        match self.detection.actions.get(&custom::level(severity)) {
+            Some(action) => (action.value, action.rule.clone()),
+            None => (self.policy.definitions, self.policy.rule("definitions")),
+        }
+    }
+
+    /// Something that a server says: a result, an error, a request, a notification.
+    fn speech(
+        &self,
+        subject: &Subject<'_>,
+        text: &Text<'_>,
+        action: OnFinding,
+        key: &str,
+        report: &mut Report,
+    ) {
+        let looks = action != OnFinding::Off || self.secrets.looks(text.channel) || self.policy.sanitize;
+        if !looks {
             return;
+        }
+        let scan = match text.channel {
+            Channel::Outbound => scan::scan_outbound(text.value),
+            _ => scan::scan_result(text.value),
         };
-        let rule = self.policy.rule("results");
-        let mut is_suspicious = false;
-        if self.policy.results != OnFinding::Off {
-            let scan = scan::scan_result(said);
-            is_suspicious = scan.verdict != Action::Allow;
-            tell(subject, &scan, self.policy.results, &rule, "its result", report);
+        let rule = self.policy.rule(key);
+        tell(subject, &scan, action, &rule, text.what, report);
+        if text.channel == Channel::Output && action != OnFinding::Off {
+            for found in self.custom.find(text.value) {
+                report.find(found.tell(subject, action, rule.clone(), text.what));
+            }
         }
-        if self.policy.sanitize && name == "result" {
-            report.rewrite(sanitised(answer, said, is_suspicious));
+        let found = self.secrets.find(subject, &scan, text);
+        let redacted: Vec<String> = found.redacted;
+        found.findings.into_iter().for_each(|found| report.find(found));
+        let sanitizes = self.policy.sanitize && text.channel == Channel::Output;
+        // An agent that edits a page needs its comments: they go only where something was found.
+        let hidden = sanitizes && scan.verdict != Action::Allow && action != OnFinding::Off;
+        if sanitizes {
+            self.tell_removed(subject, &scan, hidden, report);
         }
+        let changes = Changes {
+            control: sanitizes,
+            hidden,
+            redacts: &|kind| redacted.iter().any(|known| known == kind),
+            also: &|text| self.secrets.own_places(text),
+        };
+        if scan.removals.is_empty() && redacted.is_empty() && !self.secrets.redacts_own() {
+            return;
+        }
+        let rewrites = scan::forward(text.value, &scan, text.channel, &changes);
+        report.rewrite(rewrites.into_iter().map(|rewrite| Rewrite {
+            path: text.path.iter().copied().chain(rewrite.path).collect(),
+            ..rewrite
+        }));
+    }
+
+    /// What is taken out, once for each kind.
+    fn tell_removed(&self, subject: &Subject<'_>, scan: &Scan, hidden: bool, report: &mut Report) {
+        let mut told: Vec<&str> = Vec::new();
+        for removal in scan.removals.iter().filter(|removal| hidden || removal.kind == "ansi") {
+            if told.len() >= MOST || told.contains(&removal.kind) {
+                continue;
+            }
+            told.push(removal.kind);
+            let all = scan.removals.iter().filter(|other| other.kind == removal.kind);
+            let bytes: usize = all.map(|removal| removal.bytes).sum();
+            report.find(Finding {
+                verdict: Verdict::new(Outcome::Rewrite, Reason::TextCleaned, self.policy.rule("sanitize")),
+                category: Some("removed".to_owned()),
+                detector: removal.kind.to_owned(),
+                severity: Severity::Low,
+                source: Some(source(subject)),
+                destination: None,
+                context: format!("[{bytes} bytes]"),
+                pointer: removal.pointer.clone(),
+                decoded: Vec::new(),
+                what: format!("{bytes} bytes that nobody is shown were taken out ({})", removal.kind),
+            });
+        }
+    }
+
+    /// A request of a server. True: it is not to be looked into.
+    fn request_of_server(&self, subject: &Subject<'_>, method: &str, report: &mut Report) -> bool {
+        let Some(rule) = self.detection.requests_of(subject.server).filter(|_| ASKS.contains(&method)) else {
+            return false;
+        };
+        let outcome = match rule.value {
+            OnRequest::Allow => return true,
+            OnRequest::Alert => Outcome::Alert,
+            OnRequest::Block => Outcome::Block,
+        };
+        report.find(Finding {
+            verdict: Verdict::new(outcome, Reason::RequestNotAllowed, rule.rule.clone()),
+            category: Some("server-request".to_owned()),
+            detector: method.to_owned(),
+            severity: Severity::Medium,
+            source: Some(source(subject)),
+            destination: None,
+            context: String::new(),
+            pointer: String::new(),
+            decoded: Vec::new(),
+            what: "servers may not ask for it".to_owned(),
+        });
+        outcome == Outcome::Block
+    }
+
+    /// What is sent to a server: only `arguments` may change, everything else names something of the server's.
+    fn arguments(&self, subject: &Subject<'_>, value: &Json<'_>, path: Vec<usize>, report: &mut Report) {
+        let text = Text { value, path, channel: Channel::Outbound, what: "its argument" };
+        self.speech(subject, &text, self.policy.arguments, "arguments", report);
     }
 }
 
 impl Check for ContentScan {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        let said = |value, path, what| Text { value, path, channel: Channel::Output, what };
         match subject.matter {
-            Matter::Definition { definition, .. } | Matter::Offer { definition, .. }
-                if self.policy.definitions != OnFinding::Off =>
-            {
+            Matter::Definition { definition, .. } | Matter::Offer { definition, .. } => {
                 self.definition(subject, definition, report);
             }
-            Matter::Result { answer, .. } => self.result(subject, answer, report),
-            Matter::ServerRequest { params: Some(params), .. } if self.policy.requests != OnFinding::Off => {
-                let scan = scan::scan_result(params);
-                let rule = self.policy.rule("requests");
-                tell(subject, &scan, self.policy.requests, &rule, "its request", report);
+            Matter::Call { arguments: Some(arguments), .. } => {
+                self.arguments(subject, arguments, Vec::new(), report);
+            }
+            Matter::Request { method: "prompts/get" | "completion/complete", params: Some(params) } => {
+                for name in ["arguments", "argument"] {
+                    if let Some((at, value)) = member(params, name) {
+                        self.arguments(subject, value, vec![at], report);
+                    }
+                }
+            }
+            Matter::Result { answer, .. } => {
+                for (name, what) in [("result", "its result"), ("error", "its error")] {
+                    if let Some((at, value)) = member(answer, name) {
+                        let text = said(value, vec![at], what);
+                        self.speech(subject, &text, self.policy.results, "results", report);
+                    }
+                }
+            }
+            Matter::ServerRequest { method, params } => {
+                if self.request_of_server(subject, method, report) {
+                    return;
+                }
+                if let Some(value) = params {
+                    let text = said(value, Vec::new(), "its request");
+                    self.speech(subject, &text, self.policy.requests, "requests", report);
+                }
+            }
+            Matter::Notification { params: Some(value), .. } => {
+                let text = said(value, Vec::new(), "its notification");
+                self.speech(subject, &text, self.policy.results, "results", report);
             }
             _ => {}
         }
+    }
+}
+
+fn source(subject: &Subject<'_>) -> ToolId {
+    ToolId { server: subject.server.clone(), tool: subject.matter.name().to_owned() }
+}
+
+/// A member and where it stands.
+fn member<'v, 'a>(value: &'v Json<'a>, name: &str) -> Option<(usize, &'v Json<'a>)> {
+    let members = value.as_object()?;
+    let at = members.iter().position(|(raw, _)| crate::json::unescape(raw) == name)?;
+    Some((at, &members[at].1))
+}
+
+/// What a verdict of a scan and the policy lead to together.
+fn outcome(verdict: Action, action: OnFinding) -> Option<Outcome> {
+    match (verdict, action) {
+        (Action::Allow, _) | (_, OnFinding::Off) => None,
+        (Action::Block, OnFinding::Block) => Some(Outcome::Block),
+        _ => Some(Outcome::Alert),
     }
 }
 
@@ -80,27 +261,24 @@ fn tell(
     scan: &Scan,
     action: OnFinding,
     rule: &RuleRef,
-    where_: &str,
+    what: &str,
     report: &mut Report,
 ) {
-    let outcome = match (scan.verdict, action) {
-        (Action::Allow, _) | (_, OnFinding::Off) => return,
-        (Action::Block, OnFinding::Block) => Outcome::Block,
-        _ => Outcome::Alert,
-    };
+    let Some(outcome) = outcome(scan.verdict, action) else { return };
     let name = subject.matter.name();
+    let does = if what == "its argument" { "holds a command that does harm" } else { "speaks to the model" };
     for found in scan.findings.iter().take(MOST) {
         report.find(Finding {
             verdict: Verdict::new(outcome, Reason::ContentSuspicious, rule.clone()),
             category: Some(kebab(found.category)),
             detector: found.rule.clone(),
             severity: severity(found.severity),
-            source: Some(ToolId { server: subject.server.clone(), tool: name.to_owned() }),
+            source: Some(source(subject)),
             destination: None,
             context: found.context.clone(),
             pointer: found.pointer.clone(),
             decoded: Vec::new(),
-            what: format!("{where_} speaks to the model ({})", found.rule),
+            what: format!("{what} {does} ({})", found.rule),
         });
     }
     if scan.verdict == Action::Block && action == OnFinding::Advise {
@@ -111,40 +289,6 @@ fn tell(
             rules.join(", ")
         ));
     }
-}
-
-/// Texts of the content of a result, without terminal control; and without hidden HTML, where the result is suspicious:
-/// an agent that edits a page needs its comments.
-fn sanitised(answer: &Json<'_>, result: &Json<'_>, is_suspicious: bool) -> Vec<Rewrite> {
-    let at = |value: &Json<'_>, name: &str| {
-        value.as_object()?.iter().position(|(raw, _)| crate::json::unescape(raw) == name)
-    };
-    let mut rewrites = Vec::new();
-    let (Some(result_at), Some(content_at)) = (at(answer, "result"), at(result, "content")) else {
-        return rewrites;
-    };
-    let items = result.member("content").and_then(Json::as_array).unwrap_or_default();
-    for (item_at, item) in items.iter().enumerate() {
-        let (Some(text_at), Some(text)) = (at(item, "text"), item.member("text").and_then(Json::as_text))
-        else {
-            continue;
-        };
-        let clean = match is_suspicious {
-            true => scan::sanitised(&text).0,
-            // Other control characters move no cursor, and are data.
-            false if !text.contains(begins_control) => continue,
-            false => scan::views::ansi::strip(&text).0,
-        };
-        if clean != text {
-            let path = vec![result_at, content_at, item_at, text_at];
-            rewrites.push(Rewrite { path, spelled: spell(&clean) });
-        }
-    }
-    rewrites
-}
-
-fn begins_control(letter: char) -> bool {
-    letter == '\u{1b}' || ('\u{80}'..='\u{9f}').contains(&letter)
 }
 
 fn severity(severity: scan::Severity) -> Severity {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use crate::guard::interface::canonical;
+use crate::guard::outline::{changed, is_same_but, outline};
 use crate::guard::{Check, Finding, Matter, Offer, Outcome, Reason, Report, Severity, Subject, Verdict};
 use crate::json::Json;
 use crate::policy::{OnChange, Pinning};
@@ -38,8 +38,8 @@ struct Known {
     pins: BTreeMap<Key, (String, Option<String>)>,
     /// It had no pin when the session met it: all that it offers is seen for the first time.
     is_new: bool,
-    /// Entries whose last listing was refused.
-    refused: BTreeSet<Key>,
+    /// Tools and prompts that are not what they were: a person is asked about each use.
+    drifted: BTreeSet<Key>,
     /// What the names of tools and prompts look like.
     shapes: BTreeMap<Key, String>,
     told: BTreeSet<(Key, String)>,
@@ -89,7 +89,7 @@ impl InterfacePins {
             is_new: pins.is_empty(),
             shapes: pins.keys().map(|key| (shape(key), key.1.clone())).collect(),
             pins,
-            refused: BTreeSet::new(),
+            drifted: BTreeSet::new(),
             told: BTreeSet::new(),
         };
         self.0.borrow_mut().servers.insert(server.clone(), known);
@@ -102,6 +102,12 @@ impl InterfacePins {
         let state = self.0.borrow();
         let known = state.servers.get(server)?;
         known.pins.get(&(Offered::Tool, tool.to_owned())).map(|(hash, _)| hash.clone())
+    }
+
+    /// Whether anything that a server offers was trusted, in this session or before.
+    #[must_use]
+    pub fn knows(&self, server: &ServerId) -> bool {
+        self.0.borrow().servers.get(server).is_some_and(|known| !known.pins.is_empty())
     }
 
     /// Writes down what was seen since.
@@ -129,25 +135,24 @@ impl State {
     ) {
         let pinning = &self.pinning;
         let Some(known) = self.servers.get_mut(server) else { return };
-        let row = |trusted_by| {
-            let text = canonical(definition);
-            let definition =
-                (text.len() <= MAX_DEFINITION).then(|| String::from_utf8_lossy(&text).into_owned());
-            InterfacePin {
-                server_id: server.clone(),
-                scope: known.scope.clone(),
-                basis: known.basis.clone(),
-                kind: key.0,
-                name: key.1.clone(),
-                hash: hash.to_owned(),
-                definition,
-                at: now(),
-                trusted_by,
-            }
+        let row = |trusted_by| InterfacePin {
+            server_id: server.clone(),
+            scope: known.scope.clone(),
+            basis: known.basis.clone(),
+            kind: key.0,
+            name: key.1.clone(),
+            hash: hash.to_owned(),
+            definition: outline(definition, MAX_DEFINITION),
+            at: now(),
+            trusted_by,
         };
         let (reason, what) = match known.pins.get(&key) {
             Some((pinned, _)) if pinned == hash => {
-                known.refused.remove(&key);
+                known.drifted.remove(&key);
+                return;
+            }
+            Some((_, Some(before))) if is_ignored(before, definition, &pinning.ignore) => {
+                known.drifted.remove(&key);
                 return;
             }
             Some((_, before)) => (Reason::InterfaceChanged, difference(before.as_deref(), definition)),
@@ -179,13 +184,13 @@ impl State {
             // Resources are data: they come, go and change with it.
             _ if key.0 == Offered::Resource && reason == Reason::InterfaceChanged => Outcome::Alert,
             OnChange::Block => Outcome::Block,
-            OnChange::Alert => Outcome::Alert,
+            // It is shown, and each use is asked about.
+            OnChange::Ask | OnChange::Alert => Outcome::Alert,
             OnChange::Allow => Outcome::Allow,
         };
         let row = row(None);
-        match outcome {
-            Outcome::Block => drop(known.refused.insert(key.clone())),
-            _ => drop(known.refused.remove(&key)),
+        if pinning.on_change == OnChange::Ask && known.drifted.len() < MOST_ENTRIES {
+            known.drifted.insert(key.clone());
         }
         // Once for each definition: a client may list again and again.
         if known.told.len() < MOST_ENTRIES && known.told.insert((key, hash.to_owned())) {
@@ -193,6 +198,41 @@ impl State {
         }
         if outcome != Outcome::Allow {
             report.find(finding(outcome, reason, pinning, what));
+        }
+    }
+}
+
+impl State {
+    /// A call of a tool that changed, or that no listing shows.
+    fn call(&self, server: &ServerId, tool: &str, unlisted: bool, report: &mut Report) {
+        if self
+            .servers
+            .get(server)
+            .is_some_and(|known| known.drifted.contains(&(Offered::Tool, tool.to_owned())))
+        {
+            let what = "its definition is not the one that was trusted".to_owned();
+            report.find(finding(Outcome::Ask, Reason::InterfaceChanged, &self.pinning, what));
+        }
+        let outcome = match self.pinning.unlisted {
+            OnChange::Block | OnChange::Ask => Outcome::Block,
+            OnChange::Alert => Outcome::Alert,
+            OnChange::Allow => return,
+        };
+        if unlisted {
+            let what = "the server did not list a tool of this name".to_owned();
+            report.find(finding(outcome, Reason::ToolNotListed, &self.pinning, what));
+        }
+    }
+
+    fn prompt(&self, server: &ServerId, params: &Json<'_>, report: &mut Report) {
+        let Some(name) = params.member("name").and_then(Json::as_text) else { return };
+        if self
+            .servers
+            .get(server)
+            .is_some_and(|known| known.drifted.contains(&(Offered::Prompt, name.into_owned())))
+        {
+            let what = "its definition is not the one that was trusted".to_owned();
+            report.find(finding(Outcome::Ask, Reason::InterfaceChanged, &self.pinning, what));
         }
     }
 }
@@ -216,12 +256,9 @@ impl Check for InterfacePins {
                 };
                 state.compare(subject.server, (kind, name.to_owned()), hash, definition, report);
             }
-            Matter::Call { tool, .. } => {
-                let key = (Offered::Tool, tool.to_owned());
-                if state.servers.get(subject.server).is_some_and(|known| known.refused.contains(&key)) {
-                    let what = "its definition is not the one that was trusted".to_owned();
-                    report.find(finding(Outcome::Block, Reason::InterfaceChanged, &state.pinning, what));
-                }
+            Matter::Call { tool, unlisted, .. } => state.call(subject.server, tool, unlisted, report),
+            Matter::Request { method: "prompts/get", params: Some(params) } => {
+                state.prompt(subject.server, params, report);
             }
             _ => {}
         }
@@ -243,6 +280,7 @@ pub fn basis(digest: &str, arguments: &[String]) -> String {
 fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) -> Finding {
     let rule = match reason {
         Reason::InterfaceNotPinned => "auto_trust_first",
+        Reason::ToolNotListed => "unlisted",
         _ => "on_change",
     };
     let rule = pinning.written.get(rule).cloned().unwrap_or_else(|| RuleRef {
@@ -263,27 +301,22 @@ fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) ->
     }
 }
 
-/// Which members are not what they were.
+/// Which members are not what they were. Names of members may be long.
 fn difference(before: Option<&str>, after: &Json<'_>) -> String {
     let before = before.map(|text| crate::json::read(text.as_bytes()));
     let Some(Ok(before)) = before else { return "its definition changed".to_owned() };
-    let (Some(old), Some(new)) = (before.as_object(), after.as_object()) else {
-        return "its text changed".to_owned();
-    };
-    let mut names: Vec<String> = old
+    let Some(names) = changed(&before, after) else { return "its text changed".to_owned() };
+    let names: Vec<String> = names
         .iter()
-        .chain(new)
-        .map(|(raw, _)| crate::json::unescape(raw).into_owned())
-        .filter(|name| {
-            let form = |value: &Json<'_>| value.member(name).map(canonical);
-            form(&before) != form(after)
-        })
+        .take(8)
+        .map(|name| crate::store::escape::line(name).chars().take(80).collect())
         .collect();
-    names.sort();
-    names.dedup();
-    let names: Vec<String> =
-        names.iter().take(8).map(|name| crate::store::escape::line(name).into_owned()).collect();
     format!("its definition changed since it was trusted ({})", names.join(", "))
+}
+
+fn is_ignored(before: &str, after: &Json<'_>, ignored: &[String]) -> bool {
+    let same = |before: &Json<'_>| is_same_but(before, after, ignored);
+    !ignored.is_empty() && crate::json::read(before.as_bytes()).is_ok_and(|before| same(&before))
 }
 
 /// What people cannot tell apart has one form. A URI is read by programs.

@@ -9,6 +9,7 @@ mod measure;
 mod memory;
 mod place;
 mod relay;
+mod scan;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -43,6 +44,8 @@ enum Part {
     Ebpf,
     /// Connections out of a sandbox, beside direct ones
     Relay,
+    /// The scanning engine: ordinary and adversarial text, a listing
+    Scan,
     All,
 }
 
@@ -68,6 +71,9 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     if wanted(Part::Relay) {
         relay::measure(&place, options.rounds, &mut report)?;
+    }
+    if wanted(Part::Scan) {
+        scan::measure(&place, options.rounds, &mut report)?;
     }
     Ok(report.all_held())
 }

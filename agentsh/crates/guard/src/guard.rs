@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use crate::checks::{CrossServer, Lists, Rates, Rules};
 use crate::decision::{Check, Decision, Matter, Report, Subject};
+use crate::hidden::Hidden;
 use crate::policy::McpPolicy;
 use crate::types::ServerId;
+use crate::verdict::Outcome;
 
 /// The checks of one session, in the order in which they are asked: cheap ones first.
 #[derive(Debug)]
 pub struct Guard {
     checks: Vec<Box<dyn Check>>,
+    hidden: Hidden,
 }
 
 impl Guard {
@@ -24,6 +27,7 @@ impl Guard {
                 Box::new(CrossServer::new(&policy.cross_server)),
                 Box::new(Rates::new(&policy.rate_limits)),
             ],
+            hidden: Hidden::default(),
         }
     }
 
@@ -32,17 +36,25 @@ impl Guard {
         self.checks.push(Box::new(check));
     }
 
-    /// Asks the checks until one blocks.
+    /// Asks the checks until one blocks. What a listing hid is refused before any of them.
     pub fn decide(&mut self, server: &ServerId, matter: Matter<'_>, now: Duration) -> Decision {
         let subject = Subject { server, matter, now };
         let mut report = Report::default();
+        if let Some(found) = self.hidden.refusal(&subject) {
+            report.find(found);
+        }
         for check in &mut self.checks {
-            check.judge(&subject, &mut report);
             if report.is_blocked() {
                 break;
             }
+            check.judge(&subject, &mut report);
         }
-        report.fold()
+        let decision = report.fold();
+        self.hidden.note(&subject, &decision);
+        if decision.verdict.outcome < Outcome::Block {
+            self.checks.iter_mut().for_each(|check| check.passed(&subject));
+        }
+        decision
     }
 
     /// Does what checks put off. To be called when nobody waits for an answer.

@@ -33,7 +33,7 @@ fn enforced() -> McpPolicy {
 }
 
 fn called(guard: &mut Guard, server: &str, tool: &str, hash: Option<&str>, now: Duration) -> Verdict {
-    let matter = Matter::Call { tool, hash, arguments: None };
+    let matter = Matter::Call { tool, hash, unlisted: false, arguments: None };
     guard.decide(&ServerId(server.to_owned()), matter, now).verdict
 }
 
@@ -242,7 +242,7 @@ fn a_check_more_is_one_line() {
     guard.add(LongestArgument(4));
     let mut outcome = |text: &str| {
         let arguments = crate::json::read(text.as_bytes()).unwrap();
-        let matter = Matter::Call { tool: "t", hash: None, arguments: Some(&arguments) };
+        let matter = Matter::Call { tool: "t", hash: None, unlisted: false, arguments: Some(&arguments) };
         guard.decide(&ServerId("x".to_owned()), matter, Duration::ZERO).verdict.outcome
     };
     assert_eq!(outcome(r#"{"a":"1234"}"#), Outcome::Allow);

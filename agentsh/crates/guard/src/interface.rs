@@ -178,7 +178,46 @@ mod tests {
         assert_ne!(form(r#""\ud800""#), form("\"\u{fffd}\""));
     }
 
+    fn any_value() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            any::<String>().prop_map(Into::into),
+        ];
+        leaf.prop_recursive(4, 40, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+                prop::collection::btree_map(any::<String>(), inner, 0..6)
+                    .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// The members from the last to the first, with white space between all tokens.
+    fn turned(value: &Json<'_>) -> String {
+        match value {
+            Json::Array(items) => {
+                format!("[ {}\n]", items.iter().map(turned).collect::<Vec<_>>().join(" ,\t"))
+            }
+            Json::Object(members) => {
+                let member = |(raw, value): &(&str, Json<'_>)| format!("\"{raw}\" : {}", turned(value));
+                format!("{{\r\n{} }}", members.iter().rev().map(member).collect::<Vec<_>>().join(" , "))
+            }
+            other => other.to_compact(),
+        }
+    }
+
     proptest! {
+        #[test]
+        fn neither_the_order_of_members_nor_white_space_counts(value in any_value()) {
+            let (plain, pretty) = (value.to_string(), serde_json::to_string_pretty(&value).unwrap());
+            let plain = read(plain.as_bytes()).unwrap();
+            let turned = turned(&plain);
+            prop_assert_eq!(hash(&read(turned.as_bytes()).unwrap()), hash(&plain));
+            prop_assert_eq!(hash(&read(pretty.as_bytes()).unwrap()), hash(&plain));
+        }
+
         #[test]
         fn a_float_reads_back_as_itself(number in any::<f64>().prop_filter("finite", |n| n.is_finite())) {
             let text = serde_json::to_string(&number).unwrap();

@@ -10,6 +10,7 @@ pub mod decision;
 pub mod destination;
 pub mod flow;
 pub mod interface;
+pub mod outline;
 pub mod rate;
 pub mod secrets;
 pub mod taint;
@@ -18,6 +19,7 @@ pub mod threads;
 pub mod verdict;
 
 mod guard;
+mod hidden;
 
 pub use decision::{Check, Decision, Finding, Matter, Offer, Refusal, Report, Rewrite, Severity, Subject};
 pub use guard::Guard;

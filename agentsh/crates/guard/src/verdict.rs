@@ -51,6 +51,14 @@ pub enum Reason {
     InterfaceNotPinned,
     /// A server that is known offers something more.
     InterfaceAdded,
+    /// A tool that no listing of its server showed.
+    ToolNotListed,
+    /// Something in a text that a policy does not let pass, such as a secret.
+    SecretFound,
+    /// Something was taken out of a text that nobody is shown.
+    TextCleaned,
+    /// Servers may not ask for this at all.
+    RequestNotAllowed,
     /// Something private was read, and this call leaves.
     PrivateToExternal,
     /// The name of a tool is that of another server's, or looks like it.
@@ -116,6 +124,14 @@ impl Verdict {
             Reason::PrivateToExternal => {
                 "ask the user whether it may go there; to allow it, add one of these lines, and start again".to_owned()
             }
+            Reason::ToolNotListed => {
+                "list the tools again; to allow it, set sandbox.mcp.version_pinning.unlisted to `alert`".to_owned()
+            }
+            Reason::SecretFound => {
+                format!("to let it through, set {} to `audit`", self.rule.id)
+            }
+            Reason::TextCleaned => "to leave it as it is, set sandbox.mcp.content.sanitize to false".to_owned(),
+            Reason::RequestNotAllowed => format!("to allow it, set {} to `allow`", self.rule.id),
             Reason::ServerDenied => "to allow it, take the server out of denied_servers".to_owned(),
             Reason::ServerNotAllowlisted => "to allow it, add the server to allowed_servers".to_owned(),
             Reason::ToolDenied => "to allow it, take the tool out of denied_tools".to_owned(),
@@ -202,6 +218,10 @@ impl Reason {
             Self::InterfaceChanged => "interface-changed",
             Self::InterfaceNotPinned => "interface-not-pinned",
             Self::InterfaceAdded => "interface-added",
+            Self::ToolNotListed => "tool-not-listed",
+            Self::SecretFound => "secret-found",
+            Self::TextCleaned => "text-cleaned",
+            Self::RequestNotAllowed => "request-not-allowed",
             Self::PrivateToExternal => "private-to-external",
             Self::ToolShadowed => "tool-shadowed",
             Self::ServerNameSimilar => "server-name-similar",

@@ -16,6 +16,7 @@ use crate::store::{Event, Recorder};
 use super::audit::Audits;
 use super::client::Client;
 use super::jsonrpc::Key;
+use super::listing::Listing;
 use super::options::Options;
 use super::outbox::Outbox;
 use super::pending::Pending;
@@ -37,6 +38,7 @@ pub(super) struct Connection<R> {
     pub from_server: Pending,
     /// Hash of every tool that this connection listed.
     pub tools: BTreeMap<String, String>,
+    pub listing: Listing,
     pub handshake: Handshake,
     pub serial: u64,
     /// Messages of the server that were refused, as far as the user was told of them.
@@ -101,6 +103,7 @@ impl<R: Recorder> Connection<R> {
             from_client: Pending::default(),
             from_server: Pending::default(),
             tools: BTreeMap::new(),
+            listing: Listing::default(),
             handshake: Handshake::default(),
             serial: 0,
             told_faults: 0,

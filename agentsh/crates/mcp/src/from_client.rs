@@ -10,14 +10,15 @@ use super::audit::{Audited, Heard, Parked, Question, ToApprove};
 use super::client::Client;
 use super::connection::{Connection, Handshake, Phase, Side};
 use super::framing::Frame;
+use super::identify::tool_name;
 use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind, MAX_PENDING};
 use super::record::{Judged, Word};
 use super::reject::Fault;
 use super::reply::{self, ErrorReply};
 
-/// Requests beside calls whose answers bring in what a server has.
-const BRINGS: [&str; 4] = ["resources/read", "prompts/get", "tasks/get", "tasks/result"];
+/// Requests whose answers say nothing.
+const SILENT: [&str; 2] = ["ping", "logging/setLevel"];
 
 fn audit_block(reason: Reason) -> Verdict {
     Verdict::new(Outcome::Block, reason, RuleRef::default_rule("auditors"))
@@ -56,7 +57,9 @@ impl<R: Recorder> Connection<R> {
     ) {
         let audits = &self.audits;
         let room = match self.from_client.check(&id.key) {
-            Ok(()) if audits.contains(&id.key) => Err(InsertError::Duplicate),
+            Ok(()) if audits.contains(&id.key) || self.listing.is_waiting(&id.key) => {
+                Err(InsertError::Duplicate)
+            }
             Ok(()) if self.from_client.len() + audits.len() >= MAX_PENDING => Err(InsertError::Full),
             other => other,
         };
@@ -94,6 +97,12 @@ impl<R: Recorder> Connection<R> {
         if let Some(error) = self.store_error() {
             return client.error(Some(&id), &error);
         }
+        if method == "tools/call"
+            && let Ok(tool) = tool_name(params)
+            && self.needs_listing(&tool)
+        {
+            return self.wait_for_listing(client, id, tree);
+        }
         let judged = match method {
             "tools/call" => match self.identify_call(bytes, &id, params).await {
                 Ok(call) => call,
@@ -104,7 +113,8 @@ impl<R: Recorder> Connection<R> {
         let mut decision = self.decide(match &judged {
             Judged::Call { tool, hash } => {
                 let arguments = params.and_then(|params| params.member("arguments"));
-                Matter::Call { tool, hash: hash.as_deref(), arguments }
+                let unlisted = hash.is_none() && self.listing.is_complete();
+                Matter::Call { tool, hash: hash.as_deref(), unlisted, arguments }
             }
             _ => Matter::Request { method, params },
         });
@@ -164,8 +174,8 @@ impl<R: Recorder> Connection<R> {
             "resources/list" => Kind::Offers(Offer::Resource),
             "resources/templates/list" => Kind::Offers(Offer::Template),
             "tools/call" => Kind::ToolCall(called_tool(params)),
-            _ if BRINGS.contains(&method) => Kind::Content(method.into()),
-            _ => Kind::Other,
+            _ if SILENT.contains(&method) => Kind::Other,
+            _ => Kind::Content(method.into()),
         };
         // A subscription has no answer until it ends.
         let deadline = self.deadline().filter(|_| method != "subscriptions/listen");
@@ -298,7 +308,10 @@ impl<R: Recorder> Connection<R> {
                 self.handshake.initialized = Some(tree.to_compact().into_bytes());
             }
             "notifications/cancelled" => {
-                if let Some(id) = cancelled_id(params) {
+                if self.listing.cancel(params) {
+                    return;
+                }
+                if let Some(id) = cancelled_id(params).filter(|id| !self.listing.is_own(&id.key)) {
                     if let Some(mut parked) = self.audits.cancel(&id.key) {
                         // The server never heard of it.
                         return self.record_cancelled(&mut parked).await;
@@ -407,7 +420,7 @@ impl<R: Recorder> Connection<R> {
 }
 
 /// The message with texts replaced below a path of members; None: nothing is to be replaced.
-fn rewritten<'a>(tree: &Json<'a>, rewrites: &'a [Rewrite], path: &[&str]) -> Option<Json<'a>> {
+pub(super) fn rewritten<'a>(tree: &Json<'a>, rewrites: &'a [Rewrite], path: &[&str]) -> Option<Json<'a>> {
     if rewrites.is_empty() {
         return None;
     }

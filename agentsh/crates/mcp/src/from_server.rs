@@ -2,14 +2,17 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
+
 use crate::guard::{Matter, Offer, Rewrite};
 use crate::json::{self, Json};
 use crate::store::{Event, Recorder};
 
+use super::advise::Advice;
 use super::client::Client;
 use super::connection::{Connection, Phase, Side};
 use super::framing::Frame;
-use super::from_client::cancelled_id;
+use super::from_client::{cancelled_id, rewritten};
 use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind};
 use super::record::Judged;
@@ -59,7 +62,7 @@ impl<R: Recorder> Connection<R> {
         };
         match plan {
             Plan::Request(id, method) => self.server_request(client, line.len(), tree, id, &method).await,
-            Plan::Notification(method) => client.notification(&method, tree),
+            Plan::Notification(method) => self.server_notification(client, &method, &tree),
             Plan::Answer(id, is_error) => {
                 return self.server_response(client, line.len(), tree, id, is_error).await;
             }
@@ -87,13 +90,26 @@ impl<R: Recorder> Connection<R> {
             let fault = Fault::invalid(bytes, reason, detail.to_owned(), Some(id), Shape::Request);
             return self.reject(client, Side::Server, fault).await;
         }
-        let decision = self.decide(Matter::ServerRequest { method, params: tree.member("params") });
+        let mut decision = self.decide(Matter::ServerRequest { method, params: tree.member("params") });
+        let rewrites = std::mem::take(&mut decision.rewrites);
         let judged = Judged::Request { method: method.into() };
         if let Err(error) = self.settle(&id, &judged, &decision, None).await {
             return self.error_to_server(Some(&id.spelled), &error);
         }
         self.from_server.insert(id.clone(), method, Kind::Other, None, None);
-        client.request(&id, tree);
+        let clean = rewritten(&tree, &rewrites, &["params"]);
+        client.request(&id, clean.unwrap_or(tree));
+    }
+
+    /// What is refused is dropped: nobody waits for an answer.
+    fn server_notification(&mut self, client: &mut impl Client, method: &str, tree: &Json<'_>) {
+        let mut decision = self.decide(Matter::Notification { method, params: tree.member("params") });
+        let rewrites = std::mem::take(&mut decision.rewrites);
+        self.record_findings(method, &Value::Null, &decision);
+        if !decision.is_block() {
+            let clean = rewritten(tree, &rewrites, &["params"]);
+            client.notification(method, clean.unwrap_or_else(|| tree.clone()));
+        }
     }
 
     fn note_notification(&mut self, method: &str, params: Option<&Json<'_>>) {
@@ -105,6 +121,7 @@ impl<R: Recorder> Connection<R> {
                 }
             }
             "notifications/tools/list_changed" => {
+                self.listing.changed();
                 self.record.record(Event::McpToolsListChanged { server_id: self.options.server.clone() });
             }
             "notifications/cancelled" => {
@@ -125,7 +142,7 @@ impl<R: Recorder> Connection<R> {
         is_error: bool,
     ) -> Step {
         let rewrites;
-        let advisories;
+        let advice;
         let mut tree: Json<'_> = tree;
         if let (Phase::Replaying(replay), Some(id)) = (&self.phase, &id)
             && *replay == id.key
@@ -134,11 +151,20 @@ impl<R: Recorder> Connection<R> {
         }
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_client.answer(&id.key));
         let kind = match answer {
+            Answer::Open(entry) if entry.kind == Kind::OwnList => {
+                for (id, message) in self.on_own_page(client, &entry, &mut tree) {
+                    // It was written by us.
+                    let Ok(call) = json::read(&message) else { continue };
+                    let params = call.member("params");
+                    self.client_request(client, message.len(), &call, id, "tools/call", params).await;
+                }
+                return Step::Done;
+            }
             Answer::Open(entry) => entry.kind,
             Answer::Cancelled(kind) => kind,
             Answer::Expired => return Step::Done,
             // An error without an id belongs to no request, but the client may want to know of it.
-            Answer::Unknown if id.is_none() && self.from_client.len() > 0 => Kind::Other,
+            Answer::Unknown if id.is_none() && self.from_client.len() > 0 => Kind::Content("error".into()),
             Answer::Unknown => {
                 let detail = "an answer to a request that the client did not send".to_owned();
                 let fault = Fault::invalid(bytes, "unasked-response", detail, id, Shape::Response);
@@ -146,27 +172,71 @@ impl<R: Recorder> Connection<R> {
                 return Step::Done;
             }
         };
+        let mut said: Option<Box<str>> = None;
+        let (mut listed, mut is_call) = (None, false);
         match kind {
-            Kind::ToolsList => self.inspect_tools(&mut tree),
+            Kind::ToolsList => {
+                self.inspect_tools(&mut tree);
+                listed = Some(("tools/list", "tools"));
+            }
             Kind::Initialize => {
                 self.handshake.agreed = !is_error;
                 self.inspect_offers(Offer::Instructions, &mut tree);
+                said = is_error.then(|| "initialize".into());
             }
-            Kind::Offers(offer) => self.inspect_offers(offer, &mut tree),
-            Kind::ToolCall(tool) | Kind::Content(tool) => {
-                let mut decision = self.decide(Matter::Result { tool: &tool, answer: &tree });
-                rewrites = std::mem::take(&mut decision.rewrites);
-                if let Some(id) = &id
-                    && let Err(error) = self.settle(id, &Judged::Result { tool }, &decision, None).await
-                {
-                    client.error(Some(id), &error);
-                    return Step::Done;
+            Kind::Offers(offer) => {
+                self.inspect_offers(offer, &mut tree);
+                listed = Some(match offer {
+                    Offer::Instructions => ("server/discover", "instructions"),
+                    Offer::Prompt => ("prompts/list", "prompts"),
+                    Offer::Resource => ("resources/list", "resources"),
+                    Offer::Template => ("resources/templates/list", "resourceTemplates"),
+                });
+            }
+            Kind::ToolCall(tool) => {
+                is_call = true;
+                said = Some(tool);
+            }
+            // An answer that says nothing brings nothing in.
+            Kind::Content(method) => said = says_more(&tree).then_some(method),
+            Kind::OwnList | Kind::Other => {}
+        }
+        // What was listed was judged entry by entry.
+        let mut entries = None;
+        if let Some((method, list)) = listed {
+            entries = tree
+                .member_mut("result")
+                .and_then(|result| take_list(result, list))
+                .map(|taken| (list, taken));
+            said = says_more(&tree).then(|| method.into());
+        }
+        if let Some(tool) = said {
+            let mut decision = self.decide(Matter::Result { tool: &tool, answer: &tree });
+            rewrites = std::mem::take(&mut decision.rewrites);
+            match &id {
+                Some(id) => {
+                    let judged = Judged::Result { tool };
+                    if let Err(error) = self.settle(id, &judged, &decision, None).await {
+                        client.error(Some(id), &error);
+                        return Step::Done;
+                    }
                 }
-                Rewrite::apply(&rewrites, &mut tree);
-                advisories = decision.advisories.iter().map(|text| json::spell(text)).collect::<Vec<_>>();
-                advise(&mut tree, &advisories);
+                // Nobody waits for it.
+                None => {
+                    self.record_findings(&tool, &Value::Null, &decision);
+                    if decision.is_block() {
+                        return Step::Done;
+                    }
+                }
             }
-            Kind::Other => {}
+            Rewrite::apply(&rewrites, &mut tree);
+            advice = Advice::new(&tree, &decision.advisories);
+            advice.put(&mut tree, is_call);
+        }
+        if let Some((list, taken)) = entries
+            && let Some(place) = tree.member_mut("result").and_then(|result| result.member_mut(list))
+        {
+            *place = Json::Array(taken);
         }
         client.answer(id.as_ref(), tree);
         Step::Done
@@ -189,11 +259,35 @@ impl<R: Recorder> Connection<R> {
     }
 }
 
-/// Puts sentences of our own in front of a tool's result.
-fn advise<'a>(answer: &mut Json<'a>, spelled: &'a [String]) {
-    let content = answer.member_mut("result").and_then(|result| result.member_mut("content"));
-    let Some(Json::Array(items)) = content else { return };
-    let block =
-        |text: &'a String| Json::Object(vec![("type", Json::String("text")), ("text", Json::String(text))]);
-    items.splice(0..0, spelled.iter().map(block));
+/// The entries of a listing, which leave an empty list behind.
+fn take_list<'a>(result: &mut Json<'a>, list: &str) -> Option<Vec<Json<'a>>> {
+    match result.member_mut(list)? {
+        Json::Array(entries) => Some(std::mem::take(entries)),
+        _ => None,
+    }
+}
+
+/// Whether an answer to a listing says anything beside its entries.
+fn says_more(answer: &Json<'_>) -> bool {
+    let silent = [
+        "nextCursor",
+        "ttlMs",
+        "resultType",
+        "protocolVersion",
+        "supportedVersions",
+        "capabilities",
+        "serverInfo",
+        "instructions",
+    ];
+    let more = |(name, value): &(&str, Json<'_>)| match value {
+        Json::Array(entries) if entries.is_empty() => false,
+        Json::Object(members) if members.is_empty() => false,
+        Json::Null | Json::Bool(_) | Json::Number(_) => false,
+        _ => !silent.contains(&json::unescape(name).as_ref()),
+    };
+    match answer.member("result") {
+        Some(Json::Object(members)) => members.iter().any(more),
+        Some(_) => true,
+        None => answer.member("error").is_some(),
+    }
 }

@@ -198,6 +198,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
         self.connection.to_server.clear();
         self.connection.held = Vec::new();
         self.connection.audits.cancel_all();
+        self.connection.listing.forget();
     }
 
     pub fn is_client_gone(&self) -> bool {
@@ -377,7 +378,8 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             return;
         }
         let grace = self.connection.options.exit_grace;
-        let delivered = self.connection.to_server.is_idle() && self.connection.held.is_empty();
+        let Connection { to_server, held, listing, .. } = &self.connection;
+        let delivered = to_server.is_idle() && held.is_empty() && listing.is_idle();
         if let Some(live) = &mut self.live {
             if !live.closing {
                 live.closing = true;

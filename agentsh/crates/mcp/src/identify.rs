@@ -57,7 +57,7 @@ impl<R: Recorder> Connection<R> {
 }
 
 /// The one tool that every parser would call.
-fn tool_name<'a>(params: Option<&Json<'a>>) -> Result<Cow<'a, str>, &'static str> {
+pub(super) fn tool_name<'a>(params: Option<&Json<'a>>) -> Result<Cow<'a, str>, &'static str> {
     let members =
         params.and_then(Json::as_object).ok_or("`tools/call` needs `params` with the `name` of a tool")?;
     if members.iter().any(|(raw, _)| looks_like_name(raw)) {

@@ -22,6 +22,7 @@ pub mod shared_reader;
 pub mod turn_away;
 pub mod upstream;
 
+mod advise;
 mod client;
 mod connection;
 mod from_client;
@@ -29,6 +30,7 @@ mod from_server;
 mod host;
 mod identify;
 mod lifecycle;
+mod listing;
 mod outbox;
 mod pending;
 mod record;
@@ -38,7 +40,7 @@ mod salvage;
 mod tools_list;
 
 pub use audit::{Approve, Audit, Audited, Question, ToApprove};
-pub use options::{KnownTools, Note, Options};
+pub use options::{HasTrusted, KnownTools, Note, Options};
 pub use proxy::{Ended, serve};
 pub use record::{action, severity};
 pub use reply::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};

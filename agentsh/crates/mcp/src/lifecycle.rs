@@ -46,7 +46,7 @@ impl<R: Recorder> Connection<R> {
         match self.handshake.params.as_ref().filter(|_| self.handshake.agreed) {
             None => self.become_ready(),
             Some(params) => {
-                let (key, id) = private_id(&mut self.serial, |key| self.from_client.is_open(key));
+                let (key, id) = private_id(&mut self.serial, "restart", |key| self.from_client.is_open(key));
                 let message =
                     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{params}}}"#);
                 self.to_server.push(|out| out.extend_from_slice(message.as_bytes()));
@@ -74,7 +74,7 @@ impl<R: Recorder> Connection<R> {
         let error = self.start_error(&message);
         for entry in self.from_client.take_all() {
             self.record_unreached(&entry, &message);
-            client.error(Some(&entry.id), &error);
+            self.close(client, &entry, &error);
         }
         self.held = Vec::new();
         self.phase = if permanent { Phase::Failed(message) } else { Phase::Idle };
@@ -123,7 +123,7 @@ impl<R: Recorder> Connection<R> {
             rule: None,
         };
         for entry in calls {
-            client.error(Some(&entry.id), &error);
+            self.close(client, &entry, &error);
         }
         for entry in self.from_server.give_up_all() {
             let reason = format!("server '{}' ended", self.options.server);
@@ -146,6 +146,10 @@ impl<R: Recorder> Connection<R> {
     pub async fn expire_requests(&mut self, client: &mut impl Client) {
         let now = Instant::now();
         while let Some(key) = self.from_client.overdue(now) {
+            if self.listing.is_own(&key) {
+                self.expire_listing(client, &key);
+                continue;
+            }
             let Some(timeout) = self.timeout() else { return };
             if self.from_server.len() > 0 {
                 self.from_client.extend(&key, now + timeout);
@@ -184,10 +188,10 @@ impl<R: Recorder> Connection<R> {
 }
 
 /// An id that no request in flight has.
-fn private_id(serial: &mut u64, is_taken: impl Fn(&Key) -> bool) -> (Key, String) {
+pub(super) fn private_id(serial: &mut u64, what: &str, is_taken: impl Fn(&Key) -> bool) -> (Key, String) {
     loop {
         *serial += 1;
-        let text = format!("agentsh:restart:{serial}");
+        let text = format!("agentsh:{what}:{serial}");
         let key = Key::Text(text.as_str().into());
         if !is_taken(&key) {
             return (key, format!("\"{text}\""));

@@ -31,6 +31,8 @@ pub struct Options {
     pub redact: fn(&Json<'_>) -> Value,
     /// Hashes of tools that earlier connections saw.
     pub known: KnownTools,
+    /// Whether tools of this server were trusted before. Then a call of one that was not listed waits for a listing.
+    pub has_trusted: HasTrusted,
     /// The moment from which rate limits count: the same one for every connection of a session.
     pub epoch: Instant,
     /// Is asked about every call that everything else lets pass. With one, the connection must be served inside a
@@ -51,6 +53,16 @@ pub struct KnownTools(pub Rc<HashOf>);
 impl std::fmt::Debug for KnownTools {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("KnownTools")
+    }
+}
+
+/// Says whether tools of a server were trusted before this connection.
+#[derive(Clone)]
+pub struct HasTrusted(pub Rc<dyn Fn() -> bool>);
+
+impl std::fmt::Debug for HasTrusted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HasTrusted")
     }
 }
 
@@ -79,6 +91,7 @@ impl Options {
             exit_grace: Duration::from_secs(2),
             redact: |_| Value::Null,
             known: KnownTools(Rc::new(|_| None)),
+            has_trusted: HasTrusted(Rc::new(|| false)),
             epoch: Instant::now(),
             audit: None,
             approve: None,

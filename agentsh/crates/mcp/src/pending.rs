@@ -26,6 +26,8 @@ pub enum Kind {
     ToolCall(Box<str>),
     /// Something else that brings content in, with the method.
     Content(Box<str>),
+    /// A listing that we ask for, and that nobody else gets.
+    OwnList,
     Other,
 }
 

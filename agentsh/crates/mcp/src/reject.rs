@@ -169,7 +169,7 @@ impl<R: Recorder> Connection<R> {
         };
         if let Some(entry) = asked.and_then(|key| self.from_client.give_up(&key)) {
             let who = format!("server '{}'", self.options.server);
-            client.error(Some(&entry.id), &fault.to_asker(&who));
+            self.close(client, &entry, &fault.to_asker(&who));
         }
     }
 }

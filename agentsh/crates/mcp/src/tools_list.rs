@@ -22,6 +22,7 @@ const MOST_TOLD: usize = 16;
 impl<R: Recorder> Connection<R> {
     /// Records every tool of a `tools/list` answer and takes out those that must not be seen.
     pub fn inspect_tools(&mut self, answer: &mut Json<'_>) {
+        self.listing.on_page(answer);
         let Some(Json::Array(tools)) =
             answer.member_mut("result").and_then(|result| result.member_mut("tools"))
         else {

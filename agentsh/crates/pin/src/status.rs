@@ -92,7 +92,7 @@ pub fn decide(status: &Status, pinning: &Pinning) -> Action {
     match (status, pinning.on_change) {
         (Status::Match, _) => Action::Proceed,
         (Status::NotPinned, _) if pinning.auto_trust_first => Action::PinAndProceed,
-        (Status::NotPinned | Status::Mismatch(_), OnChange::Block) => Action::Refuse,
+        (Status::NotPinned | Status::Mismatch(_), OnChange::Block | OnChange::Ask) => Action::Refuse,
         (Status::NotPinned | Status::Mismatch(_), OnChange::Alert) => Action::ProceedWithAlert,
         (Status::NotPinned | Status::Mismatch(_), OnChange::Allow) => Action::Proceed,
     }

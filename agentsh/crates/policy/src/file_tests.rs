@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::Policy;
 use super::model::{HostPattern, ListMode, OnChange, Pinning, Question, Rate};
-use super::{PathContext, builtin, parse, tests};
+use super::{Level, OnFinding, PathContext, builtin, parse, tests};
 use crate::types::ServerId;
 
 /// Every key that agentsh documents for MCP, in one file.
@@ -120,10 +120,14 @@ fn the_documented_file_loads_unchanged() {
     let api = &mcp.rate_limits.per_server[&ServerId("external-api".into())];
     assert_eq!(api.value, Rate { calls_per_minute: 10, burst: 2 });
     assert_eq!(api.rule.to_string(), "policy.yaml:28 (sandbox.mcp.rate_limits.per_server.external-api)");
-    let later: Vec<String> = mcp.not_enforced.iter().map(ToString::to_string).collect();
+    assert!(mcp.not_enforced.is_empty());
+    let pattern = &mcp.detection.patterns[0];
+    assert_eq!(pattern.rule.to_string(), "policy.yaml:51 (sandbox.mcp.detection.custom_patterns[0])");
+    assert_eq!((pattern.value.name.as_str(), pattern.value.severity), ("internal_api", Level::Critical));
+    assert_eq!(mcp.content.results, OnFinding::Block);
     assert_eq!(
-        later,
-        ["policy.yaml:48 (sandbox.mcp.detection)", "policy.yaml:56 (sandbox.mcp.output_inspection)"]
+        mcp.content.rule("results").to_string(),
+        "policy.yaml:58 (sandbox.mcp.output_inspection.on_detection)"
     );
     let cross_server = &mcp.cross_server;
     assert_eq!(cross_server.rule.as_ref().unwrap().to_string(), "policy.yaml:31 (sandbox.mcp.cross_server)");

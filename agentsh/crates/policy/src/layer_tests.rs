@@ -60,8 +60,16 @@ fn shown(path: &str) -> String {
             return section.to_owned();
         }
     }
-    let later = ["detection", "output_inspection", "sampling", "allowed_transports"];
-    if later.iter().any(|key| path.starts_with(&format!("mcp.{key}"))) {
+    if path == "mcp.version_pinning.posture" {
+        return "mcp.version_pinning.on_change".to_owned();
+    }
+    if path.starts_with("mcp.output_inspection") {
+        return "mcp.content.results".to_owned();
+    }
+    if path == "mcp.detection.enabled" {
+        return "mcp.content.definitions".to_owned();
+    }
+    if path == "mcp.allowed_transports" {
         return "mcp.not_enforced".to_owned();
     }
     // Over a list of allowed names, denied ones are taken away.

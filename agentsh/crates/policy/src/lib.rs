@@ -75,9 +75,11 @@ pub use resolve::parse;
 pub use search::{APPROVED_FILE, Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search, find, find_named, load};
 pub use sections::approvals::{ApprovalPolicy, Approved};
 pub use sections::content::{ContentPolicy, OnFinding};
-pub use sections::cross_server::CrossServerPolicy;
+pub use sections::cross_server::{CrossServerPolicy, ToolKind};
+pub use sections::detection::{CustomPattern, DetectionPolicy, Level, OnRequest};
 pub use sections::llm::LlmPolicy;
 pub use sections::rules::{CallRule, Condition, RuleAction, Test};
+pub use sections::secrets::{CREDENTIALS, CustomSecret, OnSecret, PERSONAL, SecretPolicy};
 pub use sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy, connect, tool};
 
 /// Why a section of a policy is not in force.

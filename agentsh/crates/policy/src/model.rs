@@ -288,6 +288,10 @@ pub struct Pinning {
     pub on_change: OnChange,
     pub auto_trust_first: bool,
     pub pin_binary: bool,
+    /// What becomes of a call of a tool that its server did not list.
+    pub unlisted: OnChange,
+    /// Members of a definition that may change, as JSON pointers.
+    pub ignore: Vec<String>,
     /// The section, for what a refusal points to.
     pub rule: RuleRef,
     /// Where each key was written.
@@ -297,6 +301,8 @@ pub struct Pinning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnChange {
     Block,
+    /// It is shown, and a person is asked about every use.
+    Ask,
     Alert,
     Allow,
 }
@@ -384,6 +390,8 @@ impl Default for Pinning {
             on_change: OnChange::Block,
             auto_trust_first: true,
             pin_binary: true,
+            unlisted: OnChange::Block,
+            ignore: Vec::new(),
             rule: RuleRef::default_rule("sandbox.mcp.version_pinning"),
             written: BTreeMap::new(),
         }

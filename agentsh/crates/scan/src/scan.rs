@@ -126,8 +126,12 @@ fn gives_orders(text: &str) -> bool {
 }
 
 fn is_blob(part: &Part<'_>) -> bool {
-    part.pointer.ends_with("/blob")
-        || part.pointer.ends_with("/data") && part.text.len() > 64 && !part.text.contains(' ')
+    is_blob_at(&part.pointer, &part.text)
+}
+
+/// Whether a text is bytes in Base64.
+pub(crate) fn is_blob_at(pointer: &str, text: &str) -> bool {
+    pointer.ends_with("/blob") || pointer.ends_with("/data") && text.len() > 64 && !text.contains(' ')
 }
 
 /// Text of a content block, which stands next to the text of another one.
@@ -189,8 +193,13 @@ fn secrets_of(part: &Part<'_>, channel: Channel) -> Vec<Secret> {
 }
 
 fn is_identifier(part: &Part<'_>, channel: Channel) -> bool {
-    let name = part.pointer.rsplit('/').next().unwrap_or_default();
-    let is_data = channel == Channel::Outbound || part.pointer.starts_with("/structuredContent/");
+    is_identifier_at(&part.pointer, channel)
+}
+
+/// Whether who sent it needs it back as it was.
+pub(crate) fn is_identifier_at(pointer: &str, channel: Channel) -> bool {
+    let name = pointer.rsplit('/').next().unwrap_or_default();
+    let is_data = channel == Channel::Outbound || pointer.starts_with("/structuredContent/");
     TOKENS.contains(&name) || !is_data && IDENTIFIERS.contains(&name)
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::attacks;
 use super::client::{Client, text};
-use super::facts::{BURST, CLOCK, CLOCK_FILE, Facts, HOSTILE, Report, SERVERS_FILE};
+use super::facts::{BURST, CLOCK, CLOCK_FILE, Facts, HOSTILE, POISON, RUG, Report, SERVERS_FILE, SHADOW};
 use crate::cli::attempt::{self, Try};
 
 const AGENT: &str = "agent";
@@ -33,6 +33,11 @@ pub fn run() -> io::Result<()> {
 }
 
 fn hostile_server() -> io::Result<()> {
+    // The clock is there first: what looks like its tool comes later.
+    let mut clock = Client::start(Path::new(SERVERS_FILE), CLOCK)?;
+    clock.initialize()?.map_err(refused_io)?;
+    clock.request("tools/list", &json!({}))?.map_err(refused_io)?;
+    clock.close();
     let mut client = Client::start(Path::new(SERVERS_FILE), HOSTILE)?;
     client.initialize()?.map_err(refused_io)?;
 
@@ -49,6 +54,18 @@ fn hostile_server() -> io::Result<()> {
         detail: format!("listed: {}", names.join(", ")),
         ..Report::new(AGENT, "hidden-tool", vec![try_list])
     })?;
+
+    let again = client.request("tools/list", &json!({}))?.map_err(refused_io)?;
+    for (attack, tool) in [("rug-pull", RUG), ("poison", POISON), ("shadowing", SHADOW)] {
+        let tools = again["tools"].as_array().into_iter().flatten();
+        let hidden = !tools.into_iter().any(|listed| listed["name"] == tool);
+        let called = client.call(tool, &json!({}))?;
+        let tries = vec![
+            Try::answered("find it in tools/list", hidden.then(|| "not listed".to_owned()), None),
+            as_try("call it all the same", &called),
+        ];
+        tell(&Report::new(HOSTILE, attack, tries))?;
+    }
 
     let called = client.call("exfiltrate", &json!({"path": "~/.ssh/id_demo"}))?;
     let tries = vec![as_try("call it all the same", &called)];

@@ -8,6 +8,11 @@ use crate::cli::attempt::Try;
 
 pub const HOSTILE: &str = "demo-hostile";
 pub const CLOCK: &str = "demo-clock";
+/// Tools of the hostile server: one that changes once it is trusted, one with an order that nobody sees, and one that looks like
+/// the clock's.
+pub const RUG: &str = "weather";
+pub const POISON: &str = "note";
+pub const SHADOW: &str = "n\u{43e}w";
 /// The planted secret among the variables.
 pub const VARIABLE: &str = "DEMO_API_TOKEN";
 /// Where the agent keeps its list of servers, and the facts, in the project.

@@ -8,7 +8,7 @@ use crate::cli::style::{BAD, GOOD, paint};
 use crate::cli::table;
 use serde::Serialize;
 
-use super::facts::{CLOCK, HOSTILE, Report, VARIABLE};
+use super::facts::{CLOCK, HOSTILE, POISON, RUG, Report, SHADOW, VARIABLE};
 use crate::cli::attempt::Try;
 use crate::sandbox::seccomp::{RULES, Verdict};
 use crate::store::Event;
@@ -45,6 +45,9 @@ pub const ATTACKS: &[(&str, &str, &str)] = &[
     (HOSTILE, "oversized-line", "send a message that is too long"),
     (HOSTILE, "duplicate-key", "send a message that two readers read differently"),
     (HOSTILE, "unasked-response", "answer a request that nobody made"),
+    (HOSTILE, "rug-pull", "change a tool after it was trusted"),
+    (HOSTILE, "poison", "hide an order in a tool's description"),
+    (HOSTILE, "shadowing", "name a tool so that it looks like another's"),
     ("agent", "changed-program", "start a server whose program was changed"),
 ];
 
@@ -196,6 +199,12 @@ fn recorded(report: &Report, events: &[Event]) -> Option<String> {
         {
             Some(format!("{reason}: {rule}, recorded"))
         }
+        (
+            attack @ ("rug-pull" | "poison" | "shadowing"),
+            Event::McpContentDetected { server_id, tool_name, action, reason, rule, .. },
+        ) if server_id.0 == HOSTILE && *action == Action::Block && tool_name == tool_of(attack) => {
+            Some(format!("{reason}: {rule}, recorded"))
+        }
         ("changed-program", Event::McpServerBinaryMismatch { server_id, action, changed, .. })
             if server_id.0 == CLOCK && *action == Action::Block =>
         {
@@ -210,6 +219,14 @@ fn recorded(report: &Report, events: &[Event]) -> Option<String> {
         }
         _ => None,
     })
+}
+
+fn tool_of(attack: &str) -> &'static str {
+    match attack {
+        "rug-pull" => RUG,
+        "poison" => POISON,
+        _ => SHADOW,
+    }
 }
 
 fn layers(report: &Report, recorded: Option<&String>) -> String {

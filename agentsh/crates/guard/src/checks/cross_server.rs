@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::decision::{Check, Finding, Matter, Report, Severity, Subject};
-use crate::policy::CrossServerPolicy;
+use crate::json::Json;
+use crate::policy::{CrossServerPolicy, OnFlow, ToolKind};
 use crate::types::{ServerId, ToolId};
 use crate::verdict::{Outcome, Reason, Verdict};
 
@@ -24,6 +25,17 @@ pub struct CrossServer {
     /// When each server was read from last, and with which tool.
     reads: BTreeMap<ServerId, (Duration, String)>,
     calls: BTreeMap<ServerId, VecDeque<Duration>>,
+    /// Servers with tools of one name, as far as that was told.
+    told: BTreeSet<(ServerId, ServerId)>,
+    /// What tools say of themselves, where it adds to what their names say.
+    hints: BTreeMap<ToolId, Hints>,
+}
+
+/// What annotations can add to a name. They come from the server: they make nothing harmless.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hints {
+    writes: bool,
+    reads: bool,
 }
 
 /// What a tool does, as far as its name says.
@@ -98,6 +110,8 @@ impl CrossServer {
             servers: BTreeSet::new(),
             reads: BTreeMap::new(),
             calls: BTreeMap::new(),
+            told: BTreeSet::new(),
+            hints: BTreeMap::new(),
         }
     }
 
@@ -106,8 +120,6 @@ impl CrossServer {
         let form = looks(tool);
         match self.tools.get(&form) {
             Some((first, _)) if first == server => None,
-            // Two servers may well have a `search` each; only who asks for it wants one of them gone.
-            Some((_, spelled)) if spelled == tool && !self.policy.asked() => None,
             Some((first, spelled)) => Some(ToolId { server: first.clone(), tool: spelled.clone() }),
             None => {
                 if self.tools.len() < MOST_TOOLS {
@@ -139,8 +151,18 @@ impl CrossServer {
             return;
         }
         if let Some(first) = self.shadowed(server, name) {
-            let verdict =
-                Verdict::new(Outcome::Block, Reason::ToolShadowed, self.policy.place("shadow_tool"));
+            let place = self.policy.place("shadow_tool");
+            // Two servers may well have a `search` each; only who asks for it wants one of them gone.
+            if first.tool == name && !self.policy.asked() {
+                if self.told.insert((server.clone(), first.server.clone())) {
+                    let what = format!("server '{}' has a tool of the same name", first.server);
+                    let verdict = Verdict::new(Outcome::Alert, Reason::ToolShadowed, place);
+                    let found = finding(verdict, "tool-shadowing", "same_name", Some(first), what);
+                    report.find(Finding { severity: Severity::Low, ..found });
+                }
+                return;
+            }
+            let verdict = Verdict::new(Outcome::Block, Reason::ToolShadowed, place);
             let what =
                 format!("it passes for '{}' of server '{}', which was there first", first.tool, first.server);
             report.find(finding(verdict, "tool-shadowing", "shadow_tool", Some(first), what));
@@ -156,11 +178,13 @@ impl CrossServer {
     }
 
     fn call(&mut self, subject: &Subject<'_>, tool: &str, was_listed: bool, report: &mut Report) {
-        let (server, now, kind) = (subject.server, subject.now, Kind::of(tool));
+        let (server, now) = (subject.server, subject.now);
+        let kind = self.sink(server, tool);
         // A name that no listing has is made up by the client: it passes for nothing.
         if self.policy.names()
             && (was_listed || self.policy.asked())
             && let Some(first) = self.shadowed(server, tool)
+            && (first.tool != tool || self.policy.asked())
         {
             let verdict =
                 Verdict::new(Outcome::Block, Reason::ToolShadowed, self.policy.place("shadow_tool"));
@@ -187,10 +211,16 @@ impl CrossServer {
         for (fits, window, reason, key, severity) in rules {
             let read = window.filter(|_| fits).and_then(|window| self.read_elsewhere(server, now, window));
             if let Some(read) = read {
-                let verdict = Verdict::new(Outcome::Block, reason, self.policy.place(key));
+                let outcome = match self.policy.on_flow() {
+                    OnFlow::Allow | OnFlow::Alert => Outcome::Alert,
+                    OnFlow::Ask => Outcome::Ask,
+                    OnFlow::Block => Outcome::Block,
+                };
+                let verdict = Verdict::new(outcome, reason, self.policy.place(key));
                 let what = format!("'{}' of server '{}' was read shortly before", read.tool, read.server);
                 let found = finding(verdict, "cross-server", key, Some(read), what);
-                return report.find(Finding { severity, ..found });
+                report.find(Finding { severity, ..found });
+                break;
             }
         }
         if let Some((most, window)) = self.policy.burst() {
@@ -201,18 +231,61 @@ impl CrossServer {
             if calls.len() >= most {
                 let retry_after = calls.front().map(|first| (*first + window).saturating_sub(now));
                 let rule = self.policy.place("burst");
-                return report.rule(Verdict {
-                    outcome: Outcome::Block,
-                    reason: Reason::Burst,
-                    rule,
-                    retry_after,
-                });
+                report.rule(Verdict { outcome: Outcome::Block, reason: Reason::Burst, rule, retry_after });
             }
-            // What is blocked does not count.
-            calls.push_back(now);
         }
-        if kind == Kind::Read {
-            self.reads.insert(server.clone(), (now, tool.to_owned()));
+    }
+
+    /// What a call of the tool may do with what was read elsewhere.
+    fn sink(&self, server: &ServerId, tool: &str) -> Kind {
+        if let Some(kind) = self.policy.kind(&server.0, tool) {
+            return kind.into();
+        }
+        match Kind::of(tool) {
+            Kind::Read if self.hints(server, tool).writes => Kind::Write,
+            kind => kind,
+        }
+    }
+
+    /// Whether a call of the tool brings something in.
+    fn is_source(&self, server: &ServerId, tool: &str) -> bool {
+        match self.policy.kind(&server.0, tool) {
+            Some(kind) => kind == ToolKind::Read,
+            None => Kind::of(tool) == Kind::Read || self.hints(server, tool).reads,
+        }
+    }
+
+    fn hints(&self, server: &ServerId, tool: &str) -> Hints {
+        let id = ToolId { server: server.clone(), tool: tool.to_owned() };
+        self.hints.get(&id).copied().unwrap_or_default()
+    }
+
+    /// What was said once stays: a server cannot talk a tool down.
+    fn note_hints(&mut self, server: &ServerId, tool: &str, definition: &Json<'_>) {
+        let hint = |name: &str| match definition.member("annotations")?.member(name)? {
+            Json::Bool(flag) => Some(*flag),
+            _ => None,
+        };
+        let hints = Hints {
+            writes: hint("destructiveHint") == Some(true) || hint("readOnlyHint") == Some(false),
+            reads: hint("readOnlyHint") == Some(true),
+        };
+        if (hints.writes || hints.reads) && self.hints.len() < MOST_TOOLS {
+            let id = ToolId { server: server.clone(), tool: tool.to_owned() };
+            let known = self.hints.entry(id).or_default();
+            known.writes |= hints.writes;
+            known.reads |= hints.reads;
+        }
+    }
+}
+
+impl From<ToolKind> for Kind {
+    fn from(kind: ToolKind) -> Self {
+        match kind {
+            ToolKind::Read => Self::Read,
+            ToolKind::Write => Self::Write,
+            ToolKind::Send => Self::Send,
+            ToolKind::Compute => Self::Compute,
         }
     }
 }
@@ -220,9 +293,25 @@ impl CrossServer {
 impl Check for CrossServer {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         match subject.matter {
-            Matter::Definition { name, .. } => self.names(subject, name, report),
+            Matter::Definition { name, definition, .. } => {
+                if self.policy.asked() {
+                    self.note_hints(subject.server, name, definition);
+                }
+                self.names(subject, name, report);
+            }
             Matter::Call { tool, hash, .. } => self.call(subject, tool, hash.is_some(), report),
             _ => {}
+        }
+    }
+
+    /// Only calls that go through count: for a burst, and as reads.
+    fn passed(&mut self, subject: &Subject<'_>) {
+        let Matter::Call { tool, .. } = subject.matter else { return };
+        if self.policy.burst().is_some() {
+            self.calls.entry(subject.server.clone()).or_default().push_back(subject.now);
+        }
+        if self.policy.asked() && self.is_source(subject.server, tool) {
+            self.reads.insert(subject.server.clone(), (subject.now, tool.to_owned()));
         }
     }
 }
@@ -255,6 +344,9 @@ fn alike(one: &str, other: &str, threshold: f64) -> bool {
     if bare(one) == bare(other) {
         return false;
     }
+    if claims_more(one, other) || claims_more(other, one) {
+        return true;
+    }
     let (one, other) = (looks(one), looks(other));
     if one == other {
         return true;
@@ -265,6 +357,23 @@ fn alike(one: &str, other: &str, threshold: f64) -> bool {
     let share = 1.0 - distance as f64 / length.max(1) as f64;
     // One letter in a short name is a smaller share, and as easily overlooked.
     share >= threshold || (distance == 1 && length > SHORTEST)
+}
+
+/// What a name claims that passes for a known one's.
+const CLAIMS: [&str; 16] = [
+    "official", "verified", "secure", "trusted", "genuine", "original", "real", "safe", "new", "latest",
+    "updated", "fixed", "pro", "plus", "premium", "mcp",
+];
+
+/// Whether one name is the other with a claim before or behind it: `github-official`.
+fn claims_more(longer: &str, shorter: &str) -> bool {
+    let (longer, shorter) = (words(longer), words(shorter));
+    let more = longer.len().saturating_sub(shorter.len());
+    let is_claim = |words: &[String]| words.iter().all(|word| CLAIMS.contains(&word.as_str()));
+    more > 0
+        && shorter.iter().any(|word| word.len() > 2 && !CLAIMS.contains(&word.as_str()))
+        && (longer.starts_with(&shorter) && is_claim(&longer[shorter.len()..])
+            || longer.ends_with(&shorter) && is_claim(&longer[..more]))
 }
 
 #[cfg(test)]
@@ -290,7 +399,7 @@ mod tests {
     }
 
     fn call(guard: &mut Guard, at: u64, server: &str, tool: &str) -> &'static str {
-        let matter = Matter::Call { tool, hash: None, arguments: None };
+        let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: None };
         let decision = guard.decide(&ServerId(server.to_owned()), matter, Duration::from_secs(at));
         if decision.verdict.is_block() { decision.verdict.reason.code() } else { "" }
     }
@@ -359,6 +468,52 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_another_check_blocks_counts_for_nothing() {
+        #[derive(Debug)]
+        struct Never;
+        impl Check for Never {
+            fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+                if subject.matter.name() == "read_never" {
+                    report.rule(Verdict::new(Outcome::Block, Reason::PolicyRule, RuleRef::default_rule("x")));
+                }
+            }
+        }
+        let mut guard = guard(true);
+        guard.add(Never);
+        for _ in 0..20 {
+            assert_eq!(call(&mut guard, 0, "a", "read_never"), "policy-rule");
+        }
+        assert_eq!(call(&mut guard, 1, "mail", "send_email"), "");
+        assert_eq!(call(&mut guard, 1, "a", "read_x"), "");
+        assert_eq!(call(&mut guard, 2, "mail", "send_email"), "read-then-send");
+    }
+
+    #[test]
+    fn annotations_add_and_a_policy_decides() {
+        let mut policy = McpPolicy::default();
+        policy.cross_server.rule = Some(RuleRef::default_rule("cross_server"));
+        let rule = RuleRef::default_rule("kinds");
+        let kinds = [("mail/compose", ToolKind::Send), ("get_nothing", ToolKind::Compute)];
+        for (pattern, value) in kinds {
+            policy
+                .cross_server
+                .kinds
+                .insert(pattern.to_owned(), crate::policy::Ruled { value, rule: rule.clone() });
+        }
+        let mut guard = Guard::new(&policy);
+        let hints =
+            crate::json::read(br#"{"annotations":{"readOnlyHint":false,"destructiveHint":true}}"#).unwrap();
+        let matter = Matter::Definition { name: "fetch_and_store", hash: "x", definition: &hints };
+        let _ = guard.decide(&ServerId("store".to_owned()), matter, Duration::ZERO);
+        assert_eq!(call(&mut guard, 1, "a", "get_nothing"), "");
+        assert_eq!(call(&mut guard, 1, "mail", "compose"), "");
+        assert_eq!(call(&mut guard, 2, "a", "read_x"), "");
+        assert_eq!(call(&mut guard, 3, "mail", "compose"), "read-then-send");
+        assert_eq!(call(&mut guard, 3, "store", "fetch_and_store"), "cross-server-flow");
+        assert_eq!(call(&mut guard, 3, "other", "fetch_page"), "");
+    }
+
+    #[test]
     fn names_of_servers_that_are_alike_are_told() {
         for (one, other, expected) in [
             ("github", "githab", true),
@@ -368,6 +523,10 @@ mod tests {
             ("fs", "ls", false),
             ("slack", "stack", false),
             ("github", "gitlab", false),
+            ("github", "github-official", true),
+            ("verified_github", "github", true),
+            ("github", "github-issues", false),
+            ("mcp", "mcp-official", false),
         ] {
             assert_eq!(alike(one, other, 0.85), expected, "{one} {other}");
         }

@@ -219,7 +219,7 @@ mod tests {
             crate::policy::parse("test.yaml", &text).unwrap_or_else(|error| panic!("{}", error.render()));
         let mut guard = Guard::new(&policy.mcp);
         let arguments = json::read(arguments.as_bytes()).unwrap();
-        let matter = Matter::Call { tool, hash: None, arguments: Some(&arguments) };
+        let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
         let decision = guard.decide(&ServerId("db".to_owned()), matter, Duration::ZERO);
         (decision.verdict.outcome, decision.deciding().map(|found| found.pointer.clone()))
     }

@@ -28,6 +28,12 @@ impl Report {
         self.rewrites.extend(rewrites);
     }
 
+    /// What is to be replaced so far: a check that replaces texts too has to begin with these.
+    #[must_use]
+    pub fn rewrites(&self) -> &[Rewrite] {
+        &self.rewrites
+    }
+
     /// A sentence that goes in front of a result which passes.
     pub fn advise(&mut self, sentence: String) {
         self.advisories.push(sentence);

@@ -27,6 +27,8 @@ pub enum Matter<'a> {
         tool: &'a str,
         /// Hash of the definition that was listed; None: it was never listed.
         hash: Option<&'a str>,
+        /// The server listed all of its tools, and this one is not among them.
+        unlisted: bool,
         arguments: Option<&'a Json<'a>>,
     },
     /// The client asks for something else, such as a resource.
@@ -35,6 +37,8 @@ pub enum Matter<'a> {
     Result { tool: &'a str, answer: &'a Json<'a> },
     /// The server asks the client for something, such as `sampling/createMessage`.
     ServerRequest { method: &'a str, params: Option<&'a Json<'a>> },
+    /// The server tells the client something, such as `notifications/message`.
+    Notification { method: &'a str, params: Option<&'a Json<'a>> },
     /// The client's result for a request of the server.
     Answer { method: &'a str, result: &'a Json<'a> },
 }
@@ -71,6 +75,7 @@ impl Matter<'_> {
             Self::Call { tool, .. } | Self::Result { tool, .. } => tool,
             Self::Request { method, .. }
             | Self::ServerRequest { method, .. }
+            | Self::Notification { method, .. }
             | Self::Answer { method, .. } => method,
         }
     }

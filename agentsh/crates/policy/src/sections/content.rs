@@ -51,6 +51,8 @@ pub struct ContentPolicy {
     pub results: OnFinding,
     /// Of requests of servers (sampling, elicitation).
     pub requests: OnFinding,
+    /// Of the arguments of calls.
+    pub arguments: OnFinding,
     /// Terminal control is taken out of results, and hidden HTML out of suspicious ones.
     pub sanitize: bool,
     /// Where each key was written.
@@ -64,6 +66,7 @@ impl Default for ContentPolicy {
             definitions: OnFinding::Alert,
             results: OnFinding::Advise,
             requests: OnFinding::Block,
+            arguments: OnFinding::Alert,
             sanitize: true,
             written: BTreeMap::new(),
         }
@@ -84,6 +87,7 @@ pub struct Content {
     definitions: Option<Ruled<OnFinding>>,
     results: Option<Ruled<OnFinding>>,
     requests: Option<Ruled<OnFinding>>,
+    arguments: Option<Ruled<OnFinding>>,
     sanitize: Option<Ruled<bool>>,
 }
 
@@ -114,10 +118,18 @@ const CONTENT: &[Key] = &[
         ..KEY
     },
     Key {
+        name: "arguments",
+        kind: Kind::Word(&["block", "alert", "off"]),
+        default: "alert",
+        about: "What becomes of a call whose arguments hold a command that does harm, such as a reverse shell.",
+        example: "block",
+        ..KEY
+    },
+    Key {
         name: "sanitize",
         kind: Kind::Flag,
         default: "true",
-        about: "Whether terminal control is taken out of results, and hidden HTML out of those in which something was found.",
+        about: "Whether terminal control is taken out of what servers say, and hidden HTML out of what something was found in.",
         example: "false",
         ..KEY
     },
@@ -140,6 +152,7 @@ impl Section<McpPolicy> for Content {
             definitions: reader.word(fields.find("definitions"), &WORDS),
             results: reader.word(fields.find("results"), &WORDS),
             requests: reader.word(fields.find("requests"), &WORDS),
+            arguments: reader.word(fields.find("arguments"), &WORDS),
             sanitize: reader.boolean(fields.find("sanitize")),
         }
     }
@@ -150,6 +163,7 @@ impl Section<McpPolicy> for Content {
             ("definitions", &self.definitions, &mut in_force.definitions),
             ("results", &self.results, &mut in_force.results),
             ("requests", &self.requests, &mut in_force.requests),
+            ("arguments", &self.arguments, &mut in_force.arguments),
         ] {
             if let Some(written) = written {
                 *slot = written.value;
@@ -168,6 +182,7 @@ impl Section<McpPolicy> for Content {
             (&self.definitions, base.content.definitions),
             (&self.results, base.content.results),
             (&self.requests, base.content.requests),
+            (&self.arguments, base.content.arguments),
         ] {
             if let Some(written) = written.as_ref().filter(|written| written.value < in_force) {
                 narrowing.refuse(&written.rule, message);
@@ -187,6 +202,7 @@ impl Section<McpPolicy> for Content {
             ("definitions", content.definitions.as_str().to_owned()),
             ("results", content.results.as_str().to_owned()),
             ("requests", content.requests.as_str().to_owned()),
+            ("arguments", content.arguments.as_str().to_owned()),
             ("sanitize", content.sanitize.to_string()),
         ] {
             lines.add(&format!("{name}.content.{key}"), value, &content.rule(key));

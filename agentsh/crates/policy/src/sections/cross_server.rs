@@ -1,16 +1,36 @@
 //! `cross_server`: calls and names that only make sense together with those of other servers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::describe::Lines;
+use crate::glob;
 use crate::keys::{KEY, Key, Kind};
-use crate::model::Ruled;
+use crate::model::{OnFlow, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
 use crate::section::{Section, lay};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 use crate::yaml::Value;
+
+/// What a tool does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolKind {
+    Read,
+    Write,
+    Send,
+    Compute,
+}
+
+const KINDS: [(&str, ToolKind); 4] = [
+    ("read", ToolKind::Read),
+    ("write", ToolKind::Write),
+    ("send", ToolKind::Send),
+    ("compute", ToolKind::Compute),
+];
+
+const FLOWS: [(&str, OnFlow); 3] = [("alert", OnFlow::Alert), ("ask", OnFlow::Ask), ("block", OnFlow::Block)];
 
 /// What is in force. `None` is the default, which the methods give.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +50,9 @@ pub struct CrossServerPolicy {
     pub flow: Option<Ruled<bool>>,
     pub same_turn_only: Option<Ruled<bool>>,
     pub flow_window_ms: Option<Ruled<u64>>,
+    pub on_flow: Option<Ruled<OnFlow>>,
+    /// By pattern of `SERVER/TOOL`, or of a tool's name alone.
+    pub kinds: BTreeMap<String, Ruled<ToolKind>>,
 }
 
 fn is_on(flag: Option<&Ruled<bool>>) -> bool {
@@ -83,6 +106,20 @@ impl CrossServerPolicy {
         let calls = self.burst_calls.as_ref().map_or(10, |calls| calls.value);
         let calls = usize::try_from(calls).unwrap_or(usize::MAX);
         wanted.then(|| (calls, window(self.burst_window_ms.as_ref(), 5)))
+    }
+
+    /// What becomes of a call after a read elsewhere.
+    #[must_use]
+    pub fn on_flow(&self) -> OnFlow {
+        self.on_flow.as_ref().map_or(OnFlow::Block, |on_flow| on_flow.value)
+    }
+
+    /// What the policy says that a tool does.
+    #[must_use]
+    pub fn kind(&self, server: &str, tool: &str) -> Option<ToolKind> {
+        let whole = format!("{server}/{tool}");
+        let fits = |pattern: &str| glob::matches(pattern, if pattern.contains('/') { &whole } else { tool });
+        self.kinds.iter().find(|(pattern, _)| fits(pattern)).map(|(_, kind)| kind.value)
     }
 
     /// Where a part was written, or its default.
@@ -184,6 +221,23 @@ const CROSS_SERVER: &[Key] = &[
         about: "Something is read from one server and then written, computed with or given to an unknown tool of another.",
         ..KEY
     },
+    Key {
+        name: "on_flow",
+        kind: Kind::Word(&["block", "ask", "alert"]),
+        default: "block",
+        about: "What becomes of such a call when no data of the read is seen in it. Data that is seen is the affair of \
+            `exfiltration`, at any distance in time.",
+        example: "ask",
+        ..KEY
+    },
+    Key {
+        name: "kinds",
+        kind: Kind::Names(&Kind::Word(&["read", "write", "send", "compute"])),
+        default: "the verb in a tool's name, and what its annotations add",
+        about: "What tools do, by name or `SERVER/TOOL`; `*` stands for any text.",
+        example: "{\"mail/compose\": send}",
+        ..KEY
+    },
 ];
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -255,6 +309,16 @@ impl Section<McpPolicy> for CrossServer {
             written.same_turn_only = reader.boolean(part.find("same_turn_only"));
             written.flow_window_ms = reader.duration(part.find("window"));
         }
+        written.on_flow = reader.word(fields.find("on_flow"), &FLOWS);
+        if let Some(here) = fields.find("kinds")
+            && let Some(names) = reader.names(&here)
+        {
+            for (name, here) in names.all() {
+                if let Some(kind) = reader.word(Some(here), &KINDS) {
+                    written.kinds.insert(name.to_owned(), kind);
+                }
+            }
+        }
         Self { written }
     }
 
@@ -275,6 +339,8 @@ impl Section<McpPolicy> for CrossServer {
         lay(&own.flow, &mut below.flow);
         lay(&own.same_turn_only, &mut below.same_turn_only);
         lay(&own.flow_window_ms, &mut below.flow_window_ms);
+        lay(&own.on_flow, &mut below.on_flow);
+        below.kinds.extend(own.kinds.clone());
     }
 
     /// A project may ask for the section where nobody did; what somebody asked for stays as it is.
@@ -302,6 +368,11 @@ impl Section<McpPolicy> for CrossServer {
             policy.similarity().map(|share| format!("servers whose names are alike ({share})")),
             policy.send_window().map(|time| format!("sends within {} of a read", seconds(time))),
             policy.flow_window().map(|time| format!("writes within {} of a read", seconds(time))),
+            (policy.on_flow() != OnFlow::Block).then(|| {
+                let word = FLOWS.iter().find(|(_, known)| *known == policy.on_flow());
+                format!("these {}", word.map_or("", |(word, _)| *word))
+            }),
+            (!policy.kinds.is_empty()).then(|| format!("{} kinds of tools as written", policy.kinds.len())),
             policy.burst().map(|(calls, time)| format!("more than {calls} calls in {}", seconds(time))),
         ];
         lines.add(&name, parts.into_iter().flatten().collect::<Vec<_>>().join(", "), rule);

@@ -19,114 +19,17 @@ pub struct Later {
 /// Checks one section; true when it asks for something.
 type Check = fn(&mut Reader<'_>, &Here<'_>) -> bool;
 
-const SECTIONS: [(&str, Check); 4] = [
-    ("detection", detection),
-    ("output_inspection", output_inspection),
-    ("sampling", sampling),
-    ("allowed_transports", allowed_transports),
-];
-
-const ACTION: Kind = Kind::Word(&["block", "alert", "allow"]);
-const PATTERN: &[Key] = &[
-    Key { name: "name", kind: Kind::Text, default: "none", about: "What it is called.", ..KEY },
-    Key { name: "pattern", kind: Kind::Text, default: "none", about: "A regular expression.", ..KEY },
-    Key { name: "category", kind: Kind::Text, default: "none", about: "What it is about.", ..KEY },
-    Key {
-        name: "severity",
-        kind: Kind::Word(&["low", "medium", "high", "critical"]),
-        default: "none",
-        about: "How bad it is.",
-        ..KEY
-    },
-    Key { name: "description", kind: Kind::Text, default: "none", about: "For people.", ..KEY },
-];
-const DETECTION: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether it is asked for.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "custom_patterns",
-        kind: Kind::Whole(&Kind::Map(PATTERN)),
-        default: "none",
-        about: "Patterns of one's own.",
-        example: "[{name: internal, pattern: \"corp\\\\.example\"}]",
-        ..KEY
-    },
-];
-const OUTPUT_INSPECTION: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether it is asked for.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "on_detection",
-        kind: ACTION,
-        default: "none",
-        about: "What becomes of a result.",
-        example: "block",
-        ..KEY
-    },
-];
-const SAMPLING: &[Key] = &[
-    Key {
-        name: "policy",
-        kind: ACTION,
-        default: "none",
-        about: "Requests of servers to the model.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "per_server",
-        kind: Kind::Names(&ACTION),
-        default: "none",
-        about: "The same for one server.",
-        example: "{search: block}",
-        ..KEY
-    },
-];
+const SECTIONS: [(&str, Check); 1] = [("allowed_transports", allowed_transports)];
 
 impl Section<McpPolicy> for Later {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "detection",
-            kind: Kind::Map(DETECTION),
-            default: "none",
-            about: "Findings in definitions of tools. Read and checked; this version does not enforce it.",
-            ..KEY
-        },
-        Key {
-            name: "output_inspection",
-            kind: Kind::Map(OUTPUT_INSPECTION),
-            default: "none",
-            about: "Findings in results. Read and checked; this version does not enforce it.",
-            ..KEY
-        },
-        Key {
-            name: "sampling",
-            kind: Kind::Map(SAMPLING),
-            default: "none",
-            about: "Requests of servers to the model. Read and checked; this version does not enforce it.",
-            ..KEY
-        },
-        Key {
-            name: "allowed_transports",
-            kind: Kind::Whole(&Kind::Word(&["stdio", "http", "sse"])),
-            default: "all",
-            about: "Ways to reach servers. Read and checked; this version does not enforce it.",
-            example: "[stdio]",
-            ..KEY
-        },
-    ];
+    const KEYS: &'static [Key] = &[Key {
+        name: "allowed_transports",
+        kind: Kind::Whole(&Kind::Word(&["stdio", "http", "sse"])),
+        default: "all",
+        about: "Ways to reach servers. Read and checked; this version does not enforce it.",
+        example: "[stdio]",
+        ..KEY
+    }];
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let mut asked = Vec::new();
@@ -155,48 +58,6 @@ impl Section<McpPolicy> for Later {
     }
 }
 
-const ACTIONS: [(&str, ()); 3] = [("block", ()), ("alert", ()), ("allow", ())];
-
-fn detection(reader: &mut Reader<'_>, here: &Here<'_>) -> bool {
-    let Some(fields) = reader.map(here, DETECTION) else { return true };
-    reader.list(fields.find("custom_patterns"), |reader, here| {
-        let rule = reader.map(here, PATTERN)?;
-        for key in ["name", "pattern"] {
-            if rule.find(key).is_none() {
-                reader.problem(here, format!("this pattern has no `{key}`"), None);
-            }
-        }
-        for key in ["name", "pattern", "category", "description"] {
-            if let Some(here) = rule.find(key) {
-                reader.text(&here);
-            }
-        }
-        let severities = [("low", ()), ("medium", ()), ("high", ()), ("critical", ())];
-        reader.word(rule.find("severity"), &severities);
-        Some(())
-    });
-    asks(reader.boolean(fields.find("enabled")))
-}
-
-fn output_inspection(reader: &mut Reader<'_>, here: &Here<'_>) -> bool {
-    let Some(fields) = reader.map(here, OUTPUT_INSPECTION) else { return true };
-    reader.word(fields.find("on_detection"), &ACTIONS);
-    asks(reader.boolean(fields.find("enabled")))
-}
-
-fn sampling(reader: &mut Reader<'_>, here: &Here<'_>) -> bool {
-    let Some(fields) = reader.map(here, SAMPLING) else { return true };
-    reader.word(fields.find("policy"), &ACTIONS);
-    if let Some(here) = fields.find("per_server")
-        && let Some(names) = reader.names(&here)
-    {
-        for (_, here) in names.all() {
-            reader.word(Some(here), &ACTIONS);
-        }
-    }
-    true
-}
-
 fn allowed_transports(reader: &mut Reader<'_>, here: &Here<'_>) -> bool {
     let words = ["stdio", "http", "sse"];
     let list = reader.list(Some(here.clone()), |reader, here| {
@@ -207,9 +68,4 @@ fn allowed_transports(reader: &mut Reader<'_>, here: &Here<'_>) -> bool {
         Some(word)
     });
     list.is_none_or(|list| !list.value.is_empty())
-}
-
-/// A section asks for something unless it is switched off.
-fn asks(enabled: Option<crate::model::Ruled<bool>>) -> bool {
-    enabled.is_none_or(|enabled| enabled.value)
 }

@@ -4,6 +4,7 @@ pub(crate) mod approvals;
 mod briefing;
 pub(crate) mod content;
 pub(crate) mod cross_server;
+pub(crate) mod detection;
 mod env;
 mod exec;
 mod exfiltration;
@@ -19,6 +20,7 @@ mod publish;
 mod questions;
 mod rates;
 pub(crate) mod rules;
+pub(crate) mod secrets;
 mod servers;
 mod wire;
 
@@ -104,6 +106,10 @@ sections! {
         request_timeout_s: Option<u64>,
     }
     exfiltration: exfiltration::Exfiltration => { exfiltration: ExfiltrationPolicy }
+    detection: detection::Detection => { detection: detection::DetectionPolicy }
+    output_inspection: detection::OutputInspection => {}
+    sampling: detection::Sampling => {}
+    secrets: secrets::Secrets => { secrets: secrets::SecretPolicy }
     content: content::Content => { content: content::ContentPolicy }
     rules: rules::Rules => {
         /// What calls say that is recorded, asked about or refused.

@@ -4,7 +4,7 @@ use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
 use crate::model::{OnChange, Pinning, Ruled};
 use crate::narrow::Narrowing;
-use crate::reader::{Fields, Reader};
+use crate::reader::{Fields, Here, Reader};
 use crate::section::Section;
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
@@ -16,6 +16,8 @@ pub struct PinningKeys {
     pub on_change: Option<Ruled<OnChange>>,
     pub auto_trust_first: Option<Ruled<bool>>,
     pub pin_binary: Option<Ruled<bool>>,
+    pub unlisted: Option<Ruled<OnChange>>,
+    pub ignore: Option<Ruled<Vec<String>>>,
 }
 
 const PINNING: &[Key] = &[
@@ -29,10 +31,36 @@ const PINNING: &[Key] = &[
     },
     Key {
         name: "on_change",
+        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "block",
+        about: "What becomes of a server or a tool that is not what was trusted. `block` hides the tool and refuses its calls, \
+            `ask` shows it and waits for a person at every call; a program that changed is refused by both.",
+        example: "block",
+        ..KEY
+    },
+    Key {
+        name: "posture",
+        kind: Kind::Word(&["quarantine", "review_required", "observe"]),
+        default: "quarantine",
+        about: "Another way to write `on_change`: `quarantine` is `block`, `review_required` is `ask`, `observe` is `alert`.",
+        example: "observe",
+        ..KEY
+    },
+    Key {
+        name: "unlisted",
         kind: Kind::Word(&["block", "alert", "allow"]),
         default: "block",
-        about: "What becomes of a server or a tool that is not what was trusted.",
-        example: "block",
+        about: "What becomes of a call of a tool that its server did not list. Where a server was trusted before, its tools are \
+            listed before the first call.",
+        example: "alert",
+        ..KEY
+    },
+    Key {
+        name: "ignore",
+        kind: Kind::Whole(&Kind::Text),
+        default: "none",
+        about: "Members of definitions that may change, as names or JSON pointers.",
+        example: "[title, /annotations/title]",
         ..KEY
     },
     Key {
@@ -67,11 +95,32 @@ impl Section<McpPolicy> for PinningKeys {
         else {
             return Self::default();
         };
-        let words = [("block", OnChange::Block), ("alert", OnChange::Alert), ("allow", OnChange::Allow)];
+        let words = [
+            ("block", OnChange::Block),
+            ("ask", OnChange::Ask),
+            ("alert", OnChange::Alert),
+            ("allow", OnChange::Allow),
+        ];
+        let postures = [
+            ("quarantine", OnChange::Block),
+            ("review_required", OnChange::Ask),
+            ("observe", OnChange::Alert),
+        ];
+        let unlisted = [words[0], words[2], words[3]];
+        let posture = reader.word(fields.find("posture"), &postures);
+        if let Some(here) = fields.find("posture").filter(|_| fields.find("on_change").is_some()) {
+            reader.problem(
+                &here,
+                "`on_change` says the same in other words",
+                Some("write one of them".to_owned()),
+            );
+        }
         Self {
             rule: Some(reader.rule(&here)),
             enabled: reader.boolean(fields.find("enabled")),
-            on_change: reader.word(fields.find("on_change"), &words),
+            on_change: reader.word(fields.find("on_change"), &words).or(posture),
+            unlisted: reader.word(fields.find("unlisted"), &unlisted),
+            ignore: ignored(reader, fields.find("ignore")),
             auto_trust_first: reader.boolean(fields.find("auto_trust_first")),
             pin_binary: reader.boolean(fields.find("pin_binary")),
         }
@@ -79,7 +128,8 @@ impl Section<McpPolicy> for PinningKeys {
 
     /// A key that a section leaves out keeps what is below, at last the strict default.
     fn merge(&self, below: &mut McpPolicy) {
-        let Pinning { enabled, on_change, auto_trust_first, pin_binary, rule, written } = &mut below.pinning;
+        let Pinning { enabled, on_change, auto_trust_first, pin_binary, unlisted, ignore, rule, written } =
+            &mut below.pinning;
         for (key, value, slot) in [
             ("enabled", &self.enabled, enabled),
             ("auto_trust_first", &self.auto_trust_first, auto_trust_first),
@@ -90,9 +140,17 @@ impl Section<McpPolicy> for PinningKeys {
                 written.insert(key, value.rule.clone());
             }
         }
-        if let Some(value) = &self.on_change {
-            *on_change = value.value;
-            written.insert("on_change", value.rule.clone());
+        for (key, value, slot) in
+            [("on_change", &self.on_change, on_change), ("unlisted", &self.unlisted, unlisted)]
+        {
+            if let Some(value) = value {
+                *slot = value.value;
+                written.insert(key, value.rule.clone());
+            }
+        }
+        if let Some(value) = &self.ignore {
+            ignore.clone_from(&value.value);
+            written.insert("ignore", value.rule.clone());
         }
         if let Some(own) = &self.rule {
             rule.clone_from(own);
@@ -103,7 +161,8 @@ impl Section<McpPolicy> for PinningKeys {
         let strictness = |on_change: OnChange| match on_change {
             OnChange::Allow => 0,
             OnChange::Alert => 1,
-            OnChange::Block => 2,
+            OnChange::Ask => 2,
+            OnChange::Block => 3,
         };
         let in_force = &base.pinning;
         let laxer = [
@@ -112,6 +171,11 @@ impl Section<McpPolicy> for PinningKeys {
                 .as_ref()
                 .filter(|own| strictness(own.value) < strictness(in_force.on_change))
                 .map(|own| &own.rule),
+            self.unlisted
+                .as_ref()
+                .filter(|own| strictness(own.value) < strictness(in_force.unlisted))
+                .map(|own| &own.rule),
+            self.ignore.as_ref().filter(|own| own.value != in_force.ignore).map(|own| &own.rule),
             self.auto_trust_first
                 .as_ref()
                 .filter(|own| own.value && !in_force.auto_trust_first)
@@ -131,6 +195,8 @@ impl Section<McpPolicy> for PinningKeys {
             ("on_change", pinning.on_change.as_str().to_owned()),
             ("auto_trust_first", pinning.auto_trust_first.to_string()),
             ("pin_binary", pinning.pin_binary.to_string()),
+            ("unlisted", pinning.unlisted.as_str().to_owned()),
+            ("ignore", if pinning.ignore.is_empty() { "none".to_owned() } else { pinning.ignore.join(", ") }),
         ] {
             let default = || RuleRef::default_rule(&format!("sandbox.mcp.version_pinning.{key}"));
             let rule = pinning.written.get(key).cloned().unwrap_or_else(default);
@@ -139,10 +205,24 @@ impl Section<McpPolicy> for PinningKeys {
     }
 }
 
+/// As JSON pointers: a bare name is a member of the definition itself.
+fn ignored(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<Vec<String>>> {
+    let list = reader.list(here, |reader, here| {
+        let text = reader.text(here)?;
+        Some(if text.starts_with('/') {
+            text
+        } else {
+            format!("/{}", text.replace('~', "~0").replace('/', "~1"))
+        })
+    })?;
+    Some(Ruled { value: list.value.into_iter().map(|entry| entry.value).collect(), rule: list.rule })
+}
+
 impl OnChange {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Block => "block",
+            Self::Ask => "ask",
             Self::Alert => "alert",
             Self::Allow => "allow",
         }

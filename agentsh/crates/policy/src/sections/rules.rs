@@ -254,7 +254,8 @@ fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
     Some(Condition { path, test: equals.or(matches).or(host).or(exists)? })
 }
 
-fn pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Pattern> {
+/// Reads a regular expression of linear time and bounded size.
+pub(crate) fn pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Pattern> {
     let text = reader.text(here)?;
     let built = regex::RegexBuilder::new(&text).size_limit(MAX_PATTERN).build();
     match built {

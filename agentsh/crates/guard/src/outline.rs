@@ -1,0 +1,120 @@
+//! What is kept of a definition, so that a change can be told member by member: the canonical text where it is short, and
+//! otherwise the hash of each long member in its place.
+
+use crate::interface::{canonical, hash};
+use crate::json::{self, Json};
+
+/// Members that are longer than this are kept as a hash where the whole is too long, in bytes.
+const SHORT: usize = 512;
+
+/// The canonical definition, in at most `most` bytes. None: it has so many members that not even their hashes fit.
+#[must_use]
+pub fn outline(definition: &Json<'_>, most: usize) -> Option<String> {
+    let whole = canonical(definition);
+    if whole.len() <= most {
+        return String::from_utf8(whole).ok();
+    }
+    let members = definition.as_object()?;
+    let hashes: Vec<(&str, String)> = members
+        .iter()
+        .filter(|(_, value)| canonical(value).len() > SHORT)
+        .map(|(raw, value)| (*raw, hash(value)))
+        .collect();
+    let short = members.iter().map(|(raw, value)| {
+        let hashed = hashes.iter().find(|(name, _)| name == raw);
+        (*raw, hashed.map_or_else(|| value.clone(), |(_, hash)| Json::String(hash)))
+    });
+    let text = canonical(&Json::Object(short.collect()));
+    String::from_utf8(text).ok().filter(|text| text.len() <= most)
+}
+
+/// Names of the members that are not what they were, sorted. `before` is an outline. None: the whole changed.
+#[must_use]
+pub fn changed(before: &Json<'_>, after: &Json<'_>) -> Option<Vec<String>> {
+    let mut names: Vec<String> = before
+        .as_object()?
+        .iter()
+        .chain(after.as_object()?)
+        .map(|(raw, _)| json::unescape(raw).into_owned())
+        .filter(|name| match (before.member(name), after.member(name)) {
+            (Some(before), Some(after)) => !is_same(before, after),
+            _ => true,
+        })
+        .collect();
+    names.sort();
+    names.dedup();
+    Some(names)
+}
+
+/// Whether they differ in nothing but what stands at `ignored`, JSON pointers. `before` is an outline: what is kept as a
+/// hash counts as one value.
+#[must_use]
+pub fn is_same_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> bool {
+    let (mut before, mut after) = (before.clone(), after.clone());
+    for pointer in ignored {
+        remove(&mut before, pointer);
+        remove(&mut after, pointer);
+    }
+    changed(&before, &after).is_some_and(|names| names.is_empty())
+}
+
+/// A text that looks like a hash and is none has the hash of what follows it only if somebody found that.
+fn is_same(before: &Json<'_>, after: &Json<'_>) -> bool {
+    let is_hash = |text: &str| text.len() == 71 && text.starts_with("sha256:");
+    canonical(before) == canonical(after)
+        || before.as_text().is_some_and(|text| is_hash(&text) && *text == hash(after))
+}
+
+fn remove(value: &mut Json<'_>, pointer: &str) {
+    let mut steps: Vec<String> =
+        pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
+    let Some(last) = steps.pop() else { return };
+    let inner = steps.iter().try_fold(value, |value, step| value.member_mut(step));
+    if let Some(Json::Object(members)) = inner {
+        members.retain(|(raw, _)| json::unescape(raw) != last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    fn read(text: &str) -> Json<'_> {
+        json::read(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_long_definition_is_kept_as_hashes_that_tell_what_changed() {
+        let long = |letter: &str, title: &str| {
+            format!(r#"{{"title":"{title}","description":"{}","name":"t"}}"#, letter.repeat(5000))
+        };
+        let (before, same, text, title) = (long("a", "x"), long("a", "x"), long("b", "x"), long("a", "y"));
+        let kept = outline(&read(&before), 4096).unwrap();
+        assert!(kept.len() < 200 && kept.contains("sha256:") && kept.contains(r#""title":"x""#), "{kept}");
+        let kept = read(&kept);
+        assert_eq!(changed(&kept, &read(&same)).unwrap(), [""; 0]);
+        assert_eq!(changed(&kept, &read(&text)).unwrap(), ["description"]);
+        assert_eq!(changed(&kept, &read(&title)).unwrap(), ["title"]);
+        assert!(is_same_but(&kept, &read(&title), &["/title".to_owned()]));
+        assert!(!is_same_but(&kept, &read(&text), &["/title".to_owned()]));
+        let many: String = (0..500).map(|at| format!(r#""m{at}":{at},"#)).collect();
+        assert_eq!(outline(&read(&format!("{{{many}\"z\":1}}")), 1000), None);
+    }
+
+    #[test]
+    fn what_is_ignored_may_change_and_nothing_else() {
+        let before = read(r#"{"name":"t","annotations":{"title":"a","readOnlyHint":true}}"#);
+        let ignored = ["/annotations/title".to_owned(), "/_meta".to_owned()];
+        for (after, same) in [
+            (r#"{"name":"t","annotations":{"title":"b","readOnlyHint":true},"_meta":{"v":2}}"#, true),
+            (r#"{"name":"t","annotations":{"readOnlyHint":true}}"#, true),
+            (r#"{"name":"t","annotations":{"title":"a","readOnlyHint":false}}"#, false),
+            (r#"{"name":"u","annotations":{"title":"a","readOnlyHint":true}}"#, false),
+            (r#""text""#, false),
+        ] {
+            assert_eq!(is_same_but(&before, &read(after), &ignored), same, "{after}");
+        }
+    }
+}

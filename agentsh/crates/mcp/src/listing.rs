@@ -1,0 +1,198 @@
+//! Which tools were listed, and asking the server for its listing where a call needs one: a tool whose definition nobody saw
+//! in this session is compared with what was trusted before it is called, and one that no listing shows is known as that.
+
+use crate::json::{self, Json};
+use crate::store::Recorder;
+
+use super::client::Client;
+use super::connection::{Connection, Phase};
+use super::from_client::cancelled_id;
+use super::jsonrpc::{Id, Key};
+use super::lifecycle::private_id;
+use super::pending::{Entry, Kind};
+use super::reply::{self, ErrorReply};
+
+/// Pages of a listing of our own; a longer one counts as whole.
+const MOST_PAGES: u32 = 256;
+/// Calls that wait for a listing.
+const MOST_WAITING: usize = 256;
+/// Their messages together, in bytes.
+const MAX_WAITING: usize = 16 << 20;
+/// How long a page may take.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// What is known of the listings of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// A page of tools came.
+    seen: bool,
+    /// The last page came, and the server did not say since that its tools changed.
+    complete: bool,
+    /// The page that was asked for by nobody but us.
+    own: Option<Key>,
+    pages: u32,
+    waiting: Vec<(Id, Vec<u8>)>,
+}
+
+impl Listing {
+    /// Every tool of the server is known.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    pub fn changed(&mut self) {
+        self.complete = false;
+    }
+
+    pub fn is_own(&self, key: &Key) -> bool {
+        self.own.as_ref() == Some(key)
+    }
+
+    pub fn is_waiting(&self, key: &Key) -> bool {
+        self.waiting.iter().any(|(id, _)| id.key == *key)
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The client does not want an answer any more; false: nothing of that id waits.
+    pub fn cancel(&mut self, params: Option<&Json<'_>>) -> bool {
+        let Some(id) = cancelled_id(params) else { return false };
+        let before = self.waiting.len();
+        self.waiting.retain(|(waiting, _)| waiting.key != id.key);
+        self.waiting.len() < before
+    }
+
+    /// Nobody is there any more who could be answered.
+    pub fn forget(&mut self) {
+        self.waiting = Vec::new();
+    }
+
+    /// Takes down a page.
+    pub fn on_page(&mut self, answer: &Json<'_>) {
+        let Some(result) = answer.member("result") else { return };
+        self.seen = true;
+        self.complete = cursor(result).is_none();
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        let held: usize = self.waiting.iter().map(|(_, message)| message.len()).sum();
+        self.waiting.len() < MOST_WAITING && held + bytes <= MAX_WAITING
+    }
+}
+
+impl<R: Recorder> Connection<R> {
+    /// Whether a call has to wait until the server has listed its tools.
+    pub fn needs_listing(&self, tool: &str) -> bool {
+        !self.tools.contains_key(tool)
+            && !self.listing.complete
+            && !matches!(self.phase, Phase::Refused(_) | Phase::Failed(_))
+            && (self.listing.seen || (self.options.has_trusted.0)())
+    }
+
+    /// Lets a call wait for the listing.
+    pub fn wait_for_listing(&mut self, client: &mut impl Client, id: Id, tree: &Json<'_>) {
+        let message = tree.to_compact().into_bytes();
+        if !self.listing.has_room(message.len()) {
+            let error = ErrorReply {
+                code: reply::TOO_MANY_REQUESTS,
+                message: format!(
+                    "the call was not forwarded: {MOST_WAITING} calls wait already until server '{}' has listed its tools",
+                    self.options.server
+                ),
+                reason: "too-many-requests",
+                rule: None,
+            };
+            return client.error(Some(&id), &error);
+        }
+        self.listing.waiting.push((id, message));
+        if self.listing.own.is_none() {
+            self.listing.pages = 0;
+            self.ask_for_page(None);
+        }
+    }
+
+    /// `cursor` as JSON.
+    fn ask_for_page(&mut self, cursor: Option<&str>) {
+        let (key, spelled) = private_id(&mut self.serial, "list", |key| {
+            self.from_client.is_open(key) || self.listing.is_waiting(key)
+        });
+        let params = cursor.map_or(String::new(), |cursor| format!(r#","params":{{"cursor":{cursor}}}"#));
+        let message = format!(r#"{{"jsonrpc":"2.0","id":{spelled},"method":"tools/list"{params}}}"#);
+        // It was written here.
+        let Ok(tree) = json::read(message.as_bytes()) else { return };
+        let id = Id { key: key.clone(), spelled: spelled.into() };
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        self.from_client.insert(id, "tools/list", Kind::OwnList, None, Some(deadline));
+        self.listing.pages += 1;
+        self.listing.own = Some(key);
+        self.forward_to_server(&tree);
+    }
+
+    /// A page that we asked for; the calls that can be judged now.
+    pub fn on_own_page(
+        &mut self,
+        client: &mut impl Client,
+        entry: &Entry,
+        answer: &mut Json<'_>,
+    ) -> Vec<(Id, Vec<u8>)> {
+        if answer.member("result").is_none() {
+            let error = ErrorReply {
+                code: reply::BAD_ANSWER,
+                message: format!("server '{}' answered with an error", self.options.server),
+                reason: "not-listed",
+                rule: None,
+            };
+            self.close(client, entry, &error);
+            return Vec::new();
+        }
+        self.listing.own = None;
+        self.inspect_tools(answer);
+        let next = answer.member("result").and_then(cursor);
+        if let Some(cursor) = next.filter(|_| self.listing.pages < MOST_PAGES && !self.listing.is_idle()) {
+            self.ask_for_page(Some(&cursor));
+            return Vec::new();
+        }
+        // A listing that never ends showed all that it will show.
+        self.listing.complete |= self.listing.pages >= MOST_PAGES;
+        std::mem::take(&mut self.listing.waiting)
+    }
+
+    /// The server does not list its tools in time.
+    pub fn expire_listing(&mut self, client: &mut impl Client, key: &Key) {
+        let Some(entry) = self.from_client.give_up(key) else { return };
+        let error = ErrorReply {
+            code: reply::TIMED_OUT,
+            message: format!(
+                "server '{}' did not answer within {} s",
+                self.options.server,
+                PATIENCE.as_secs()
+            ),
+            reason: "timed-out",
+            rule: None,
+        };
+        self.close(client, &entry, &error);
+    }
+
+    /// Ends a request of the client with an error; with one of our own, all that waits for it.
+    pub fn close(&mut self, client: &mut impl Client, entry: &Entry, error: &ErrorReply) {
+        if entry.kind != Kind::OwnList {
+            return client.error(Some(&entry.id), error);
+        }
+        self.listing.own = None;
+        for (id, _) in std::mem::take(&mut self.listing.waiting) {
+            let message = format!(
+                "the call was not forwarded, as the tools could not be listed first: {}",
+                error.message
+            );
+            client.error(Some(&id), &ErrorReply { message, ..error.clone() });
+        }
+    }
+}
+
+/// Where the listing goes on, as JSON.
+fn cursor(result: &Json<'_>) -> Option<String> {
+    let cursor = result.member("nextCursor")?;
+    matches!(cursor, Json::String(_)).then(|| cursor.to_compact())
+}

@@ -1,0 +1,384 @@
+//! `detection`, `output_inspection` and `sampling`, as documented for agentsh: patterns of one's own, what becomes of findings
+//! by how bad they are, and what servers may ask a client for.
+
+use std::collections::BTreeMap;
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, Reader};
+use crate::section::{Section, lay};
+use crate::sections::McpPolicy;
+use crate::sections::content::OnFinding;
+use crate::sections::rules::{Pattern, pattern};
+use crate::types::{RuleRef, ServerId};
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Low,
+    Medium,
+    High,
+    Critical,
+}
+
+const LEVELS: [(&str, Level); 4] =
+    [("low", Level::Low), ("medium", Level::Medium), ("high", Level::High), ("critical", Level::Critical)];
+
+/// A pattern of the policy's own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CustomPattern {
+    pub name: String,
+    pub pattern: Pattern,
+    pub category: String,
+    pub severity: Level,
+}
+
+/// What a server may do that asks the client for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OnRequest {
+    /// It goes through, and is not looked into.
+    Allow,
+    /// It goes through, and is on record.
+    Alert,
+    Block,
+}
+
+const REQUESTS: [(&str, OnRequest); 3] =
+    [("block", OnRequest::Block), ("alert", OnRequest::Alert), ("allow", OnRequest::Allow)];
+
+/// What is in force.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DetectionPolicy {
+    /// What becomes of a definition with such a finding, where it was written.
+    pub actions: BTreeMap<Level, Ruled<OnFinding>>,
+    pub patterns: Vec<Ruled<CustomPattern>>,
+    /// Of every sampling and elicitation request. Without it a scan decides: see `content.requests`.
+    pub requests: Option<Ruled<OnRequest>>,
+    pub requests_of: BTreeMap<ServerId, Ruled<OnRequest>>,
+}
+
+impl DetectionPolicy {
+    /// What holds for the requests of a server. None: a scan decides.
+    #[must_use]
+    pub fn requests_of(&self, server: &ServerId) -> Option<&Ruled<OnRequest>> {
+        self.requests_of.get(server).or(self.requests.as_ref())
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Detection {
+    enabled: Option<Ruled<bool>>,
+    actions: BTreeMap<Level, Ruled<OnFinding>>,
+    patterns: Option<Vec<Ruled<CustomPattern>>>,
+}
+
+const SEVERITY: Kind = Kind::Word(&["low", "medium", "high", "critical"]);
+const ACTION: Key = Key {
+    kind: Kind::Word(&["off", "alert", "hide", "block"]),
+    default: "what `content.definitions` says",
+    about: "What becomes of a tool whose definition has a finding this bad; `hide` and `block` leave it out and refuse its calls.",
+    ..KEY
+};
+const PATTERN: &[Key] = &[
+    Key { name: "name", default: "none: it has to be there", about: "What it is called.", ..KEY },
+    Key {
+        name: "pattern",
+        default: "none: it has to be there",
+        about: "A regular expression (of the crate `regex`: linear time, without look-around).",
+        ..KEY
+    },
+    Key { name: "category", default: "custom", about: "What it is about.", ..KEY },
+    Key { name: "severity", kind: SEVERITY, default: "high", about: "How bad it is.", ..KEY },
+    Key { name: "description", default: "none", about: "For people.", ..KEY },
+];
+const LEVEL_KEYS: &[Key] = &[
+    Key { name: "low", ..ACTION },
+    Key { name: "medium", ..ACTION },
+    Key { name: "high", ..ACTION },
+    Key { name: "critical", example: "hide", ..ACTION },
+];
+const DETECTION: &[Key] = &[
+    Key {
+        name: "enabled",
+        kind: Kind::Flag,
+        default: "true",
+        about: "`false` is another way to write `content: {definitions: off}`.",
+        example: "false",
+        ..KEY
+    },
+    Key {
+        name: "actions",
+        kind: Kind::Map(LEVEL_KEYS),
+        default: "none",
+        about: "What becomes of a tool by how bad the worst finding is.",
+        ..KEY
+    },
+    Key {
+        name: "custom_patterns",
+        kind: Kind::Whole(&Kind::Map(PATTERN)),
+        default: "none",
+        about: "Patterns of one's own, looked for in definitions and in results. One that fits says what its severity says: \
+            `high` and `critical` are as sure as a scan that would block.",
+        example: "[{name: internal, pattern: \"corp\\\\.example\", severity: low}]",
+        ..KEY
+    },
+];
+
+impl Section<McpPolicy> for Detection {
+    const KEYS: &'static [Key] = &[Key {
+        name: "detection",
+        kind: Kind::Map(DETECTION),
+        default: "none",
+        about: "Findings in definitions of tools, prompts and resources.",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let Some(fields) = fields.find("detection").and_then(|here| reader.map(&here, DETECTION)) else {
+            return Self::default();
+        };
+        let mut actions = BTreeMap::new();
+        if let Some(here) = fields.find("actions")
+            && let Some(names) = reader.map(&here, LEVEL_KEYS)
+        {
+            let words = [
+                ("off", OnFinding::Off),
+                ("alert", OnFinding::Alert),
+                ("hide", OnFinding::Block),
+                ("block", OnFinding::Block),
+            ];
+            for (name, level) in LEVELS {
+                if let Some(action) = reader.word(names.find(name), &words) {
+                    actions.insert(level, action);
+                }
+            }
+        }
+        Self {
+            enabled: reader.boolean(fields.find("enabled")),
+            actions,
+            patterns: reader.list(fields.find("custom_patterns"), custom).map(|list| list.value),
+        }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        if let Some(enabled) = &self.enabled {
+            let in_force = &mut below.content;
+            if enabled.value != (in_force.definitions != OnFinding::Off) {
+                in_force.definitions = if enabled.value { OnFinding::Alert } else { OnFinding::Off };
+                in_force.written.insert("definitions", enabled.rule.clone());
+            }
+        }
+        below.detection.actions.extend(self.actions.clone());
+        if let Some(patterns) = &self.patterns {
+            below.detection.patterns.clone_from(patterns);
+        }
+    }
+
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        let off = self.enabled.as_ref().filter(|enabled| !enabled.value);
+        if let Some(enabled) = off.filter(|_| base.content.definitions != OnFinding::Off) {
+            narrowing.refuse(&enabled.rule, LAXER);
+        }
+        for (level, action) in &self.actions {
+            let in_force =
+                base.detection.actions.get(level).map_or(base.content.definitions, |rule| rule.value);
+            if action.value < in_force {
+                narrowing.refuse(&action.rule, LAXER);
+            }
+        }
+        let mut patterns = base.detection.patterns.clone();
+        patterns.extend(self.patterns.iter().flatten().cloned());
+        self.merge(base);
+        base.detection.patterns = patterns;
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        for (level, action) in &policy.detection.actions {
+            let level = LEVELS.iter().find(|(_, known)| known == level).map_or("", |(word, _)| *word);
+            lines.add(&format!("{name}.detection.actions.{level}"), action.value.as_str(), &action.rule);
+        }
+        for Ruled { value, rule } in &policy.detection.patterns {
+            let text = format!("{} /{}/", value.name, value.pattern.0.as_str());
+            lines.add(&format!("{name}.detection.custom_patterns"), text, rule);
+        }
+    }
+}
+
+const LAXER: &str = "less is looked for with this file than without it";
+
+fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomPattern> {
+    let fields = reader.map(here, PATTERN)?;
+    for key in ["name", "pattern"] {
+        if fields.find(key).is_none() {
+            reader.problem(here, format!("this pattern has no `{key}`"), None);
+        }
+    }
+    let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
+    let (name, category) = (text("name"), text("category"));
+    text("description");
+    let severity = reader.word(fields.find("severity"), &LEVELS);
+    let pattern = fields.find("pattern").and_then(|here| pattern(reader, &here));
+    Some(CustomPattern {
+        name: name?,
+        pattern: pattern?,
+        category: category.unwrap_or_else(|| "custom".to_owned()),
+        severity: severity.map_or(Level::High, |severity| severity.value),
+    })
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OutputInspection {
+    written: Option<Ruled<OnFinding>>,
+}
+
+const OUTPUT_INSPECTION: &[Key] = &[
+    Key {
+        name: "enabled",
+        kind: Kind::Flag,
+        default: "true",
+        about: "`false` is another way to write `content: {results: off}`.",
+        example: "false",
+        ..KEY
+    },
+    Key {
+        name: "on_detection",
+        kind: Kind::Word(&["block", "advise", "alert", "allow"]),
+        default: "`content.results`",
+        about: "What becomes of a result in which something was found; another way to write `content.results`.",
+        example: "block",
+        ..KEY
+    },
+];
+
+impl Section<McpPolicy> for OutputInspection {
+    const KEYS: &'static [Key] = &[Key {
+        name: "output_inspection",
+        kind: Kind::Map(OUTPUT_INSPECTION),
+        default: "none",
+        about: "Findings in results.",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let here = fields.find("output_inspection");
+        let Some(fields) = here.and_then(|here| reader.map(&here, OUTPUT_INSPECTION)) else {
+            return Self::default();
+        };
+        let words = [
+            ("block", OnFinding::Block),
+            ("advise", OnFinding::Advise),
+            ("alert", OnFinding::Alert),
+            ("allow", OnFinding::Off),
+        ];
+        let off = reader.boolean(fields.find("enabled")).filter(|enabled| !enabled.value);
+        let action = reader.word(fields.find("on_detection"), &words);
+        Self { written: off.map(|off| Ruled { value: OnFinding::Off, rule: off.rule }).or(action) }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        if let Some(written) = &self.written {
+            below.content.results = written.value;
+            below.content.written.insert("results", written.rule.clone());
+        }
+    }
+
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        if let Some(written) = self.written.as_ref().filter(|written| written.value < base.content.results) {
+            narrowing.refuse(&written.rule, LAXER);
+        }
+        self.merge(base);
+    }
+
+    /// What is in force is shown as `content.results`.
+    fn describe(_: &McpPolicy, _: &str, _: &mut Lines) {}
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sampling {
+    policy: Option<Ruled<OnRequest>>,
+    per_server: BTreeMap<ServerId, Ruled<OnRequest>>,
+}
+
+const REQUEST: Kind = Kind::Word(&["block", "alert", "allow"]);
+const SAMPLING: &[Key] = &[
+    Key {
+        name: "policy",
+        kind: REQUEST,
+        default: "a scan decides: see `content.requests`",
+        about: "What becomes of every request of a server for its client's model or user.",
+        example: "block",
+        ..KEY
+    },
+    Key {
+        name: "per_server",
+        kind: Kind::Names(&REQUEST),
+        default: "none",
+        about: "The same for one server.",
+        example: "{search: block}",
+        ..KEY
+    },
+];
+
+impl Section<McpPolicy> for Sampling {
+    const KEYS: &'static [Key] = &[Key {
+        name: "sampling",
+        kind: Kind::Map(SAMPLING),
+        default: "none",
+        about: "Sampling and elicitation: what servers ask of the client, its model and its user.",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let Some(fields) = fields.find("sampling").and_then(|here| reader.map(&here, SAMPLING)) else {
+            return Self::default();
+        };
+        let mut per_server = BTreeMap::new();
+        if let Some(here) = fields.find("per_server")
+            && let Some(names) = reader.names(&here)
+        {
+            for (name, here) in names.all() {
+                if let Some(word) = reader.word(Some(here), &REQUESTS) {
+                    per_server.insert(ServerId(name.to_owned()), word);
+                }
+            }
+        }
+        Self { policy: reader.word(fields.find("policy"), &REQUESTS), per_server }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        lay(&self.policy, &mut below.detection.requests);
+        below.detection.requests_of.extend(self.per_server.clone());
+    }
+
+    /// A project may forbid what a scan would decide about, and nothing else.
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        let all = base.detection.requests.clone();
+        let is_laxer = |own: &Ruled<OnRequest>, in_force: Option<&Ruled<OnRequest>>| match in_force {
+            Some(in_force) => own.value < in_force.value,
+            None => own.value < OnRequest::Block,
+        };
+        let mut refuse =
+            |rule: &RuleRef| narrowing.refuse(rule, "servers may ask for less without this file");
+        if let Some(own) = self.policy.as_ref().filter(|own| is_laxer(own, all.as_ref())) {
+            refuse(&own.rule);
+        }
+        for (server, own) in &self.per_server {
+            if is_laxer(own, base.detection.requests_of.get(server).or(all.as_ref())) {
+                refuse(&own.rule);
+            }
+        }
+        self.merge(base);
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        let word = |value| REQUESTS.iter().find(|(_, known)| *known == value).map_or("", |(word, _)| *word);
+        if let Some(all) = &policy.detection.requests {
+            lines.add(&format!("{name}.sampling.policy"), word(all.value), &all.rule);
+        }
+        for (server, own) in &policy.detection.requests_of {
+            lines.add(&format!("{name}.sampling.per_server.{server}"), word(own.value), &own.rule);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! `sandbox.mcp.secrets`: what becomes of secrets and of what is personal, in arguments and in results.
+
+use std::collections::BTreeMap;
+
+use crate::describe::Lines;
+use crate::diagnostic::one_of;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, Reader};
+use crate::section::{Section, lay, lay_list};
+use crate::sections::McpPolicy;
+use crate::sections::rules::{Pattern, pattern};
+use crate::types::RuleRef;
+
+/// What becomes of a value. From the mildest to the strictest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OnSecret {
+    /// It is not looked for.
+    Off,
+    /// It goes through, and that it did is on record.
+    #[default]
+    Audit,
+    /// A tag stands in its place.
+    Redact,
+    /// The call or the result is refused.
+    Block,
+}
+
+const WORDS: [(&str, OnSecret); 4] = [
+    ("off", OnSecret::Off),
+    ("audit", OnSecret::Audit),
+    ("redact", OnSecret::Redact),
+    ("block", OnSecret::Block),
+];
+const WORD: Kind = Kind::Word(&["off", "audit", "redact", "block"]);
+
+/// Kinds that say who somebody is.
+pub const PERSONAL: [&str; 5] = ["CREDIT CARD", "EMAIL", "IBAN", "PHONE", "SSN"];
+/// Kinds that open something.
+pub const CREDENTIALS: [&str; 20] = [
+    "ANTHROPIC KEY",
+    "API KEY",
+    "AWS KEY",
+    "AWS SECRET KEY",
+    "BEARER TOKEN",
+    "CONNECTION STRING",
+    "GCP KEY",
+    "GITHUB TOKEN",
+    "GITLAB TOKEN",
+    "JWT",
+    "NPM TOKEN",
+    "OPENAI KEY",
+    "PASSWORD",
+    "PRIVATE KEY",
+    "PYPI TOKEN",
+    "SECRET",
+    "SERVICE ACCOUNT",
+    "SLACK TOKEN",
+    "SLACK WEBHOOK",
+    "STRIPE KEY",
+];
+
+/// A pattern of the policy's own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CustomSecret {
+    /// As in the tag, in capitals.
+    pub kind: String,
+    pub pattern: Pattern,
+    pub action: OnSecret,
+}
+
+/// What is in force.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SecretPolicy {
+    pub arguments: Option<Ruled<OnSecret>>,
+    pub results: Option<Ruled<OnSecret>>,
+    /// By kind as in the tag, in both directions.
+    pub kinds: BTreeMap<String, Ruled<OnSecret>>,
+    pub custom: Vec<Ruled<CustomSecret>>,
+}
+
+impl SecretPolicy {
+    /// What becomes of a value of this kind, and where that is written.
+    #[must_use]
+    pub fn action(&self, kind: &str, is_argument: bool) -> (OnSecret, RuleRef) {
+        let (key, all) = match is_argument {
+            true => ("arguments", &self.arguments),
+            false => ("results", &self.results),
+        };
+        let written = self.kinds.get(kind).or(all.as_ref());
+        written.map_or_else(
+            || (OnSecret::default(), RuleRef::default_rule(&format!("sandbox.mcp.secrets.{key}"))),
+            |written| (written.value, written.rule.clone()),
+        )
+    }
+
+    /// Whether anything is looked for at all.
+    #[must_use]
+    pub fn looks(&self, is_argument: bool) -> bool {
+        let all = if is_argument { &self.arguments } else { &self.results };
+        all.as_ref().is_none_or(|all| all.value != OnSecret::Off)
+            || self.kinds.values().any(|kind| kind.value != OnSecret::Off)
+            || !self.custom.is_empty()
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Secrets {
+    arguments: Option<Ruled<OnSecret>>,
+    results: Option<Ruled<OnSecret>>,
+    kinds: BTreeMap<String, Ruled<OnSecret>>,
+    custom: crate::reader::List<CustomSecret>,
+}
+
+const CUSTOM: &[Key] = &[
+    Key {
+        name: "name",
+        default: "none: it has to be there",
+        about: "What it is called in the tag: letters, digits, spaces and hyphens.",
+        ..KEY
+    },
+    Key {
+        name: "pattern",
+        default: "none: it has to be there",
+        about: "A regular expression (of the crate `regex`: linear time, without look-around).",
+        ..KEY
+    },
+    Key { name: "action", kind: WORD, default: "redact", about: "What becomes of what fits.", ..KEY },
+];
+
+const SECRETS: &[Key] = &[
+    Key {
+        name: "arguments",
+        kind: WORD,
+        default: "audit",
+        about: "What becomes of a secret in what an agent sends to a server.",
+        example: "redact",
+        ..KEY
+    },
+    Key {
+        name: "results",
+        kind: WORD,
+        default: "audit",
+        about: "What becomes of one in what a server sends; `redact` puts `[REDACTED KIND]` in its place.",
+        example: "redact",
+        ..KEY
+    },
+    Key {
+        name: "kinds",
+        kind: Kind::Names(&WORD),
+        default: "none",
+        about: "The same for one kind in both directions, such as `email`, `credit-card` or `private-key`.",
+        example: "{private-key: block}",
+        ..KEY
+    },
+    Key {
+        name: "custom",
+        kind: Kind::List(&Kind::Map(CUSTOM)),
+        default: "empty",
+        about: "Kinds of one's own.",
+        example: "[{name: ticket, pattern: \"TICKET-[0-9]{6}\", action: redact}]",
+        ..KEY
+    },
+];
+
+impl Section<McpPolicy> for Secrets {
+    const KEYS: &'static [Key] = &[Key {
+        name: "secrets",
+        kind: Kind::Map(SECRETS),
+        about: "Secrets and what is personal, in both directions. The record has kind, place and a keyed hash of a value, and \
+            never the value. Identifiers of the protocol are never changed.",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let Some(fields) = fields.find("secrets").and_then(|here| reader.map(&here, SECRETS)) else {
+            return Self::default();
+        };
+        let mut kinds = BTreeMap::new();
+        if let Some(here) = fields.find("kinds")
+            && let Some(names) = reader.names(&here)
+        {
+            for (name, here) in names.all() {
+                let kind = name.to_uppercase().replace(['-', '_'], " ");
+                if !known().any(|known| known == kind) {
+                    let words: Vec<String> = known().map(word).collect();
+                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                    let help = format!("write {}", one_of(&words));
+                    reader.problem(&here, format!("'{name}' is no kind of secret"), Some(help));
+                }
+                if let Some(action) = reader.word(Some(here), &WORDS) {
+                    kinds.insert(kind, action);
+                }
+            }
+        }
+        Self {
+            arguments: reader.word(fields.find("arguments"), &WORDS),
+            results: reader.word(fields.find("results"), &WORDS),
+            kinds,
+            custom: reader.adding(fields.find("custom"), custom),
+        }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        let below = &mut below.secrets;
+        lay(&self.arguments, &mut below.arguments);
+        lay(&self.results, &mut below.results);
+        below.kinds.extend(self.kinds.clone());
+        lay_list(&self.custom, &mut below.custom);
+    }
+
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        let mut refuse = |rule: &RuleRef| {
+            narrowing.refuse(rule, "less is looked for with this file than without it");
+        };
+        let in_force = &base.secrets;
+        for (own, all) in [(&self.arguments, &in_force.arguments), (&self.results, &in_force.results)] {
+            let all = all.as_ref().map_or(OnSecret::default(), |all| all.value);
+            if let Some(own) = own.as_ref().filter(|own| own.value < all) {
+                refuse(&own.rule);
+            }
+        }
+        for (kind, own) in &self.kinds {
+            let strictest = in_force.action(kind, true).0.max(in_force.action(kind, false).0);
+            if own.value < strictest {
+                refuse(&own.rule);
+            }
+        }
+        let before = base.secrets.custom.clone();
+        self.merge(base);
+        // What was looked for stays, whatever a project's list replaces.
+        let own = self.custom.iter().flat_map(|list| list.value.iter().cloned());
+        base.secrets.custom = before.into_iter().chain(own).collect();
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        let secrets = &policy.secrets;
+        let name = format!("{name}.secrets");
+        for (key, written) in [("arguments", &secrets.arguments), ("results", &secrets.results)] {
+            let rule = RuleRef::default_rule(&format!("sandbox.mcp.secrets.{key}"));
+            let (value, rule) = written
+                .as_ref()
+                .map_or((OnSecret::default(), &rule), |written| (written.value, &written.rule));
+            lines.add(&format!("{name}.{key}"), value.as_str(), rule);
+        }
+        for (kind, action) in &secrets.kinds {
+            lines.add(&format!("{name}.kinds.{}", word(kind)), action.value.as_str(), &action.rule);
+        }
+        lines.list(&format!("{name}.custom"), &secrets.custom, |custom| {
+            format!("{} {} /{}/", custom.action.as_str(), custom.kind, custom.pattern.0.as_str())
+        });
+    }
+}
+
+/// Every kind that is looked for.
+pub fn known() -> impl Iterator<Item = &'static str> {
+    PERSONAL.into_iter().chain(CREDENTIALS)
+}
+
+/// As a policy writes it.
+fn word(kind: &str) -> String {
+    kind.to_lowercase().replace(' ', "-")
+}
+
+fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomSecret> {
+    const LONGEST: usize = 40;
+    let fields = reader.map(here, CUSTOM)?;
+    for key in ["name", "pattern"] {
+        if fields.find(key).is_none() {
+            reader.problem(here, format!("this kind of secret has no `{key}`"), None);
+        }
+    }
+    let name = fields.find("name").and_then(|here| {
+        let name = reader.text(&here)?;
+        let is_tag = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, ' ' | '-' | '_');
+        if name.len() > LONGEST || !name.chars().all(is_tag) {
+            let what = format!("a name is at most {LONGEST} letters, digits, spaces and hyphens long");
+            reader.problem(&here, what, None);
+            return None;
+        }
+        Some(name.to_uppercase().replace('_', " "))
+    });
+    let pattern = fields.find("pattern").and_then(|here| {
+        let pattern = pattern(reader, &here)?;
+        if pattern.0.is_match("") {
+            reader.problem(&here, "this pattern fits a text that is empty", None);
+            return None;
+        }
+        Some(pattern)
+    });
+    let action = reader.word(fields.find("action"), &WORDS).map_or(OnSecret::Redact, |action| action.value);
+    Some(CustomSecret { kind: name?, pattern: pattern?, action })
+}
+
+impl OnSecret {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| *word)
+    }
+}

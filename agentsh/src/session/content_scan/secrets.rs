@@ -1,0 +1,176 @@
+//! What becomes of secrets and of what is personal in a text. The record has the kind, the place and a keyed hash by which
+//! the same value is known again within a session; never the value.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use sha2::{Digest, Sha256};
+
+use crate::guard::{Finding, Outcome, Reason, Severity, Subject, Verdict};
+use crate::json::Json;
+use crate::policy::{CREDENTIALS, CustomSecret, OnSecret, Ruled, SecretPolicy};
+use crate::session::content::random;
+use crate::types::RuleRef;
+
+use agentsh_scan::{Channel, Scan};
+
+use super::{MOST, Text};
+
+#[derive(Debug)]
+pub(super) struct Secrets {
+    policy: SecretPolicy,
+    /// None: the system gives no random numbers, and nothing is hashed.
+    key: Option<Key>,
+}
+
+struct Key([u8; 32]);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Found {
+    pub findings: Vec<Finding>,
+    /// Kinds that get a tag.
+    pub redacted: Vec<String>,
+}
+
+/// Values of one kind in one text.
+struct Seen {
+    action: OnSecret,
+    rule: RuleRef,
+    count: usize,
+    pointer: String,
+    hash: String,
+}
+
+impl Secrets {
+    pub fn new(policy: &SecretPolicy) -> Self {
+        Self { policy: policy.clone(), key: random::bytes().ok().map(Key) }
+    }
+
+    pub fn looks(&self, channel: Channel) -> bool {
+        self.policy.looks(channel == Channel::Outbound)
+    }
+
+    pub fn redacts_own(&self) -> bool {
+        self.policy.custom.iter().any(|custom| custom.value.action == OnSecret::Redact)
+    }
+
+    /// Where a kind of the policy's own is to be replaced.
+    pub fn own_places(&self, text: &str) -> Vec<(Range<usize>, String)> {
+        let redacting = self.policy.custom.iter().filter(|custom| custom.value.action == OnSecret::Redact);
+        redacting
+            .flat_map(|custom| {
+                let places = custom.value.pattern.0.find_iter(text);
+                places.map(|place| (place.range(), custom.value.kind.clone()))
+            })
+            .collect()
+    }
+
+    /// What a scan found, by kind.
+    pub fn find(&self, subject: &Subject<'_>, scan: &Scan, text: &Text<'_>) -> Found {
+        let is_argument = text.channel == Channel::Outbound;
+        let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+        if self.policy.looks(is_argument) {
+            for redaction in &scan.redactions {
+                let (action, rule) = self.policy.action(redaction.kind, is_argument);
+                let first = || {
+                    let value = at(text.value, &redaction.pointer);
+                    let value = value.as_deref().and_then(|text| text.get(redaction.start..redaction.end));
+                    (redaction.pointer.clone(), self.hash(redaction.kind, value.unwrap_or_default()))
+                };
+                note(&mut seen, redaction.kind, action, &rule, 1, first);
+            }
+        }
+        self.own(text.value, &mut seen);
+        let mut found = Found::default();
+        for (kind, seen) in seen {
+            if seen.action == OnSecret::Redact {
+                found.redacted.push(kind.clone());
+            }
+            if found.findings.len() < MOST && seen.action != OnSecret::Off {
+                found.findings.push(finding(subject, &kind, seen, text));
+            }
+        }
+        found
+    }
+
+    /// Kinds of the policy's own.
+    fn own(&self, value: &Json<'_>, seen: &mut BTreeMap<String, Seen>) {
+        if self.policy.custom.is_empty() {
+            return;
+        }
+        super::custom::texts(value, &mut String::new(), &mut |pointer, text| {
+            for Ruled { value: CustomSecret { kind, pattern, action }, rule } in &self.policy.custom {
+                let mut values = pattern.0.find_iter(text);
+                let Some(value) = values.next() else { continue };
+                let first = || (pointer.to_owned(), self.hash(kind, value.as_str()));
+                note(seen, kind, *action, rule, 1 + values.count(), first);
+            }
+        });
+    }
+
+    /// By which a value is known again in this session.
+    fn hash(&self, kind: &str, value: &str) -> String {
+        let Some(Key(key)) = self.key.as_ref().filter(|_| !value.is_empty()) else { return String::new() };
+        let digest =
+            Sha256::new_with_prefix(key).chain_update(kind).chain_update([0]).chain_update(value).finalize();
+        digest.iter().take(8).fold(" ".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    }
+}
+
+fn note(
+    seen: &mut BTreeMap<String, Seen>,
+    kind: &str,
+    action: OnSecret,
+    rule: &RuleRef,
+    count: usize,
+    first: impl FnOnce() -> (String, String),
+) {
+    if let Some(known) = seen.get_mut(kind) {
+        known.count += count;
+        return;
+    }
+    let (pointer, hash) = first();
+    seen.insert(kind.to_owned(), Seen { action, rule: rule.clone(), count, pointer, hash });
+}
+
+fn finding(subject: &Subject<'_>, kind: &str, seen: Seen, text: &Text<'_>) -> Finding {
+    let is_credential = CREDENTIALS.contains(&kind);
+    let outcome = match seen.action {
+        OnSecret::Block => Outcome::Block,
+        OnSecret::Redact => Outcome::Rewrite,
+        // What opens something is worth a look when it leaves.
+        _ if is_credential && text.channel == Channel::Outbound => Outcome::Alert,
+        _ => Outcome::Allow,
+    };
+    let count = if seen.count > 1 { format!(" {} times", seen.count) } else { String::new() };
+    Finding {
+        verdict: Verdict::new(outcome, Reason::SecretFound, seen.rule),
+        category: Some("secret".to_owned()),
+        detector: kind.to_lowercase().replace(' ', "-"),
+        severity: if is_credential { Severity::High } else { Severity::Low },
+        source: Some(super::source(subject)),
+        destination: None,
+        context: format!("[REDACTED {kind}]{}{count}", seen.hash),
+        pointer: seen.pointer,
+        decoded: Vec::new(),
+        what: format!("{} holds something of the kind {kind}", text.what),
+    }
+}
+
+/// The text at a JSON pointer.
+fn at<'v>(value: &'v Json<'_>, pointer: &str) -> Option<std::borrow::Cow<'v, str>> {
+    let mut value = value;
+    for step in pointer.split('/').skip(1) {
+        value = match value {
+            Json::Array(items) => items.get(step.parse::<usize>().ok()?)?,
+            _ => value.member(&step.replace("~1", "/").replace("~0", "~"))?,
+        };
+    }
+    value.as_text()
+}

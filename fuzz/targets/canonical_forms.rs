@@ -1,0 +1,8 @@
+#![no_main]
+
+use agentsh::{guard, json};
+
+#[path = "../checks/canonical_forms.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check::check(data));
