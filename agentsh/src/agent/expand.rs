@@ -81,6 +81,53 @@ pub(super) fn editor(
     })
 }
 
+/// Gemini CLI's form: `$NAME`, `${NAME}` and `${NAME:-default}`; what is not set stays as it is written.
+pub(super) fn shell(text: &str, env: &BTreeMap<String, String>, lookups: &mut Lookups) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        result.push_str(before);
+        let length = after.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count();
+        let (name, tail) = after.split_at(length);
+        rest = after;
+        if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) {
+            // A brace is for the other reader, which leaves alone what it does not know.
+            result.push('$');
+            continue;
+        }
+        match lookups.value(name, env) {
+            Some(value) => result.push_str(value),
+            None if lookups.withheld.contains(name) => {}
+            None => {
+                lookups.missing.insert(name.to_owned());
+                result.push('$');
+                result.push_str(name);
+            }
+        }
+        rest = tail;
+    }
+    result.push_str(rest);
+    if text.contains("${") { braces(text, env, lookups) } else { result }
+}
+
+/// OpenCode's form: `{env:NAME}`; an unset variable is empty, as there.
+pub(super) fn curly(text: &str, env: &BTreeMap<String, String>, lookups: &mut Lookups) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{env:") {
+        result.push_str(before);
+        let Some((name, tail)) = after.split_once('}') else {
+            result.push_str("{env:");
+            rest = after;
+            continue;
+        };
+        result.push_str(lookups.value(name, env).unwrap_or_default());
+        rest = tail;
+    }
+    result.push_str(rest);
+    result
+}
+
 /// Replaces every `${...}` for which `value` knows one. `value` gets what follows the `${`, and returns the
 /// replacement and what follows the closing brace; it looks no further than the next brace, so that a hostile
 /// text costs linear time.

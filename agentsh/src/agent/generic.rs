@@ -1,33 +1,52 @@
 //! Agents without an adapter of their own: the policy names the JSON file that lists their servers, and a copy
-//! with bridges is mounted over it. `mcpServers` is the form of Claude Desktop, Cursor, Windsurf and Gemini,
-//! `servers` the one of VS Code.
+//! with bridges is mounted over it. The key of the list says in which form it is written.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::expand::{self, Lookups};
-use super::servers::{Gathered, Place, bridge_entry, gather};
+use super::adapter::Adapter;
+use super::dialect::{Dialect, Start};
+use super::servers::{Gathered, Place, gather};
 use super::{AgentError, Context, Launch, Scope, agreement, json, read};
 use crate::types::ServerId;
 
-/// Members of an entry that a bridge has no use for, or that would start something else.
-const DROPPED: &[&str] = &[
-    "args",
-    "command",
-    "cwd",
-    "env",
-    "envFile",
-    "headers",
-    "httpUrl",
-    "serverUrl",
-    "transport",
-    "type",
-    "url",
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "generic",
+    title: "an agent without an adapter",
+    programs: &[],
+    installed: &[],
+    environment: &[],
+    adapt: |context, _| adapt(context),
+};
+
+/// Keys under which programs list their servers, and how entries look there. `mcpServers` is the form of Claude Desktop,
+/// Cursor, Windsurf and Gemini, `servers` the one of VS Code.
+const LISTS: &[(&str, Dialect)] = &[
+    ("mcpServers", Dialect::Common),
+    ("servers", Dialect::Typed),
+    ("mcp", Dialect::OpenCode),
+    ("context_servers", Dialect::Zed),
+    ("amp.mcpServers", Dialect::Common),
 ];
 
-pub(super) fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
+/// Where a list is made, in a file that has none, by what the file is called.
+fn usual(path: &Path) -> (&'static str, Dialect) {
+    let ends = |end: &str| path.ends_with(end);
+    if ends("opencode.json") || ends("opencode.jsonc") {
+        ("mcp", Dialect::OpenCode)
+    } else if ends(".vscode/mcp.json") || ends("Code/User/mcp.json") {
+        ("servers", Dialect::Typed)
+    } else if ends("zed/settings.json") || ends(".zed/settings.json") {
+        ("context_servers", Dialect::Zed)
+    } else if ends("amp/settings.json") || ends(".amp/settings.json") {
+        ("amp.mcpServers", Dialect::Common)
+    } else {
+        ("mcpServers", Dialect::Common)
+    }
+}
+
+fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     let mut launch = Launch { argv: context.argv.to_vec(), ..Launch::default() };
     let Some(path) = context.generic_config else {
         if !context.extra.is_empty() {
@@ -47,31 +66,53 @@ pub(super) fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     let Some(text) = read::text(path, read::LIMIT)? else {
         return Err(bad("no such file".to_owned(), "create it, or correct agent.mcp_config in the policy"));
     };
-    let mut document = json::parse(&text, path)?;
-    let key = match (document.get("mcpServers"), document.get("servers")) {
-        (Some(_), Some(_)) => {
-            return Err(bad(
-                "both \"mcpServers\" and \"servers\"".to_owned(),
-                "keep the one that the agent reads",
-            ));
-        }
-        (_, Some(_)) => "servers",
-        _ => "mcpServers",
-    };
+    let mut document = json::parse_relaxed(&text, path)?;
     let Some(root) = document.as_object_mut() else {
         return Err(bad("not a JSON object".to_owned(), "correct the file"));
     };
+    let lists: Vec<&(&str, Dialect)> = LISTS
+        .iter()
+        .filter(|(key, _)| root.get(*key).is_some_and(|list| *key != "mcp" || is_list(list)))
+        .collect();
+    let (key, dialect) = match lists.as_slice() {
+        [] => usual(path),
+        [one] => **one,
+        [one, other, ..] => {
+            return Err(bad(
+                format!("both \"{}\" and \"{}\"", one.0, other.0),
+                "keep the one that the agent reads",
+            ));
+        }
+    };
     let scope = if path.starts_with(context.project) { Scope::Project } else { Scope::User };
-    let entries = root.entry(key).or_insert_with(|| Value::Object(Map::new()));
+    let entries = root.get(key).cloned().unwrap_or_else(|| Value::Object(Map::new()));
     let mut gathered = Gathered::default();
     let agreed = scope == Scope::Project && agreement::is_agreed(context.agreed, path, &text);
-    let place = Place { file: path, scope, agreed, lines: json::key_lines(&text, &[key]) };
-    let expand =
-        |text: &str, lookups: &mut Lookups| expand::editor(text, context.env, &directories(context), lookups);
-    gather(entries, &place, &[], expand, &mut gathered)?;
+    let place = Place { file: path, scope, agreed, lines: json::key_lines(&json::plain(&text), &[key]) };
+    let common = match &entries {
+        Value::Object(entries) => entries
+            .iter()
+            .filter(|(_, entry)| !dialect.is_off(entry))
+            .map(|(name, entry)| (name.clone(), dialect.common(entry)))
+            .collect(),
+        other => other.clone(),
+    };
+    gather(&common, &place, &[], |text, lookups| dialect.expand(text, context, lookups), &mut gathered)?;
     refuse_prompted(&mut gathered);
     let wanted = gathered.finish(context, &mut launch);
-    *entries = Value::Object(rewritten(entries, wanted.into_keys(), key, context));
+    let bridge = |id: &ServerId| {
+        let start = Start {
+            command: context.bridge.to_owned(),
+            args: vec!["bridge".to_owned(), id.0.clone()],
+            env: [("AGENTSH_SOCKET".to_owned(), context.socket.to_owned())].into(),
+        };
+        (id.0.clone(), dialect.written(&start, entries.get(&id.0)))
+    };
+    let bridges: Map<String, Value> = wanted.keys().map(bridge).collect();
+    if bridges.is_empty() && entries.as_object().is_some_and(Map::is_empty) {
+        return Ok(launch);
+    }
+    root.insert(key.to_owned(), Value::Object(bridges));
     let mut content = serde_json::to_vec_pretty(&document)
         .map_err(|error| AgentError::Render { what: error.to_string() })?;
     content.push(b'\n');
@@ -79,27 +120,9 @@ pub(super) fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     Ok(launch)
 }
 
-/// The list with bridges: the other members of an entry, such as an approval list, stay as they are.
-fn rewritten(
-    entries: &Value,
-    wanted: impl Iterator<Item = ServerId>,
-    key: &str,
-    context: &Context<'_>,
-) -> Map<String, Value> {
-    let entry = |id: ServerId| {
-        let mut entry = bridge_entry(&id, context);
-        if key == "servers" {
-            entry.insert("type".to_owned(), "stdio".into());
-        }
-        let before = entries.get(&id.0).and_then(Value::as_object).into_iter().flatten();
-        entry.extend(
-            before
-                .filter(|(name, _)| !DROPPED.contains(&name.as_str()))
-                .map(|(name, value)| (name.clone(), value.clone())),
-        );
-        (id.0, Value::Object(entry))
-    };
-    wanted.map(entry).collect()
+/// Whether what stands under a common word is a list of servers.
+fn is_list(value: &Value) -> bool {
+    value.as_object().is_some_and(|entries| entries.values().all(Value::is_object))
 }
 
 /// Takes out the servers whose values only the editor can ask for.
@@ -122,13 +145,4 @@ fn refuse_prompted(gathered: &mut Gathered) {
             "it uses ${input:...} or ${command:...}, which only the editor knows; write the value out";
         gathered.refused.push((id, reason.to_owned()));
     }
-}
-
-fn directories<'a>(context: &Context<'_>) -> BTreeMap<&'a str, String> {
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    BTreeMap::from([
-        ("workspaceFolder", text(context.project)),
-        ("workspaceRoot", text(context.project)),
-        ("userHome", text(context.home)),
-    ])
 }

@@ -12,7 +12,7 @@ use crate::json::{JsonError, JsonErrorKind, MAX_DEPTH, MAX_VALUES, read, unescap
 ///
 /// # Errors
 /// For anything that is not JSON, for a key that stands twice in one object, and for comments.
-pub(super) fn parse(text: &str, path: &Path) -> Result<Value, AgentError> {
+pub fn parse(text: &str, path: &Path) -> Result<Value, AgentError> {
     read(text.as_bytes()).map(|json| json.to_value()).map_err(|error| {
         let before = text.get(..error.offset).unwrap_or(text);
         let (what, fix) = if is_comment(text, error.offset) {
@@ -45,6 +45,63 @@ fn reason(text: &str, JsonError { kind, offset }: JsonError) -> String {
             }
         }
     }
+}
+
+/// Parses a whole file in which comments and commas behind the last member are allowed.
+///
+/// # Errors
+/// As [`parse`], for everything else.
+pub(super) fn parse_relaxed(text: &str, path: &Path) -> Result<Value, AgentError> {
+    parse(&plain(text), path)
+}
+
+/// The text with spaces for its comments, and for commas behind a last member: places stay what they are.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    // Where a comma stands that nothing has followed yet.
+    let mut comma = None;
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at).copied() {
+        let end = match (byte, bytes.get(at + 1)) {
+            (b'"', _) => string_end(bytes, at),
+            (b'/', Some(b'/')) => {
+                let length = bytes.iter().skip(at).take_while(|byte| **byte != b'\n').count();
+                blank(&mut out, length);
+                at += length;
+                continue;
+            }
+            (b'/', Some(b'*')) => {
+                let inner = bytes.get(at + 2..).unwrap_or_default();
+                let length =
+                    inner.windows(2).position(|pair| pair == b"*/").map_or(inner.len(), |end| end + 2);
+                let comment = bytes.get(at..at + 2 + length).unwrap_or_default();
+                out.extend(comment.iter().map(|byte| if *byte == b'\n' { b'\n' } else { b' ' }));
+                at += comment.len();
+                continue;
+            }
+            _ => at + 1,
+        };
+        match byte {
+            b',' => comma = Some(out.len()),
+            b'}' | b']' => {
+                if let Some(place) = comma.take().and_then(|at: usize| out.get_mut(at)) {
+                    *place = b' ';
+                }
+            }
+            _ if byte.is_ascii_whitespace() => {}
+            _ => comma = None,
+        }
+        out.extend(bytes.get(at..end).unwrap_or_default());
+        at = end;
+    }
+    // Whole characters were copied, or replaced by spaces.
+    String::from_utf8(out).unwrap_or_default()
+}
+
+fn blank(out: &mut Vec<u8>, length: usize) {
+    out.resize(out.len() + length, b' ');
 }
 
 /// The lines, counted from 1, of the direct keys of the object at `place`. `text` must have been parsed before.

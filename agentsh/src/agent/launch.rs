@@ -105,6 +105,8 @@ pub struct Launch {
     pub replaced: Vec<(PathBuf, Vec<u8>)>,
     /// Files and directories of the project of which the agent sees nothing.
     pub hidden: Vec<PathBuf>,
+    /// Of files that the agent changes inside: what is kept of them when it has ended.
+    pub remembered: Vec<Remembered>,
     /// Where the agent's model is.
     pub endpoints: Vec<Endpoint>,
     /// Servers that are not passed to the agent, and why.
@@ -147,6 +149,62 @@ pub enum Access {
     ReadOnly,
     /// One for each project, kept by agentsh, in place of the one for all of them.
     PerProject,
+}
+
+/// A file that stands inside as a private copy. When the agent has ended, these keys of it are kept, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// Absolute, the same inside and outside.
+    pub path: PathBuf,
+    pub format: Format,
+    pub keys: Vec<Key>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Toml,
+}
+
+/// One key whose value is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// From the top of the document.
+    pub at: Vec<String>,
+    pub shape: Shape,
+    /// It opens nothing: it goes back into the user's own file. Everything else, such as the trust in a project, whoever
+    /// runs inside could have written himself; agentsh keeps it for the next run in this project, and no program
+    /// outside a sandbox sees it.
+    pub opens_nothing: bool,
+}
+
+/// Which values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    Flag,
+    /// A number that only grows.
+    Count,
+    /// An object of names and counts.
+    Counts,
+    /// A short text of letters, digits and `-_.`.
+    Word,
+    OneOf(&'static [&'static str]),
+    /// A list of names.
+    Names,
+}
+
+impl Key {
+    /// One that opens nothing.
+    #[must_use]
+    pub fn harmless(at: &[&str], shape: Shape) -> Self {
+        Self { at: at.iter().map(|step| (*step).to_owned()).collect(), shape, opens_nothing: true }
+    }
+
+    /// One that agentsh keeps for its own runs in this project.
+    #[must_use]
+    pub fn of_project(at: &[&str], shape: Shape) -> Self {
+        Self { opens_nothing: false, ..Self::harmless(at, shape) }
+    }
 }
 
 /// A host the agent's model is served from.

@@ -3,35 +3,43 @@
 //!
 //! The adapters read files and nothing else: they start no process, change nothing, and return a [`Launch`].
 
+mod adapter;
 pub mod agreement;
+mod aider;
+mod amp;
 mod claude;
+pub mod clients;
+mod cline;
 mod codex;
+mod copilot;
+mod cursor;
+pub mod dialect;
 mod endpoint;
 mod error;
 pub mod expand;
+mod facts;
+mod gemini;
 mod generic;
-mod json;
+mod goose;
+pub mod json;
 mod launch;
 mod plugins;
+mod opencode;
+mod project;
+mod providers;
+mod qwen;
 mod read;
 mod servers;
 mod walk;
 
 use std::path::Path;
 
+pub use adapter::Kind;
 pub use error::AgentError;
 pub use launch::{
-    Access, Context, Declared, Endpoint, HomeState, InjectedFile, Launch, Origin, RemoteKind, Scheme, Scope,
-    StateKind, Transport,
+    Access, Context, Declared, Endpoint, Format, HomeState, InjectedFile, Key, Launch, Origin, Remembered,
+    RemoteKind, Scheme, Scope, Shape, StateKind, Transport,
 };
-
-/// Which adapter serves a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Claude,
-    Codex,
-    Generic,
-}
 
 /// Reads the agent's configuration and says how to launch it with bridges in place of its servers.
 ///
@@ -40,43 +48,7 @@ pub enum Kind {
 /// rewritten safely. A bad file that came with the project never stops the launch: it ends in
 /// [`Launch::refused`] or [`Launch::notes`].
 pub fn adapt(kind: Kind, context: &Context<'_>) -> Result<Launch, AgentError> {
-    adapt_in(kind, context, Path::new("/etc"))
-}
-
-/// The adapter for a program, from its name as typed or from the path it resolved to.
-#[must_use]
-pub fn kind_of(program: &str) -> Kind {
-    let name = program.rsplit('/').next().unwrap_or(program);
-    let under = |part: &str| program.contains(part);
-    if matches!(name, "claude" | "claude.exe")
-        || under("/@anthropic-ai/claude-code/")
-        || under("/claude/versions/")
-    {
-        Kind::Claude
-    } else if name == "codex" || under("/@openai/codex/") || name.starts_with("codex-x86_64-") {
-        Kind::Codex
-    } else {
-        Kind::Generic
-    }
-}
-
-/// Variables (names and `*` globs) that the agent itself needs, beyond the standard ones.
-#[must_use]
-pub fn own_environment(kind: Kind) -> &'static [&'static str] {
-    match kind {
-        Kind::Claude => claude::OWN_ENVIRONMENT,
-        Kind::Codex => codex::OWN_ENVIRONMENT,
-        Kind::Generic => &[],
-    }
-}
-
-/// `adapt` with the system's configuration directory as a parameter.
-fn adapt_in(kind: Kind, context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
-    match kind {
-        Kind::Claude => claude::adapt(context, etc),
-        Kind::Codex => codex::adapt(context, etc),
-        Kind::Generic => generic::adapt(context),
-    }
+    kind.adapt(context, Path::new("/etc"))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::policy;
 use crate::sandbox::SpawnError;
 use crate::sandbox::control::Cause;
 use crate::sandbox::layout::{Elsewhere, Grant, OWN_DIRECTORY};
+use crate::sandbox::mend::Namespaces;
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::sandbox::report::Enforcement;
 use crate::store::words::ExitCause;
@@ -34,7 +35,7 @@ use super::toolchains::{self, Toolchains};
 use super::watch::{self, Guards};
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, briefing, environment, git_identity, grants, network,
-    registries, repositories, socket_directory, trust, why,
+    registries, remember, repositories, socket_directory, trust, unknown, why,
 };
 
 /// The command line of `run`.
@@ -83,13 +84,13 @@ pub struct Outcome {
 /// Whatever stopped the agent from being started. A failure after that is the agent's.
 pub async fn run(request: Request) -> Result<Outcome, RunError> {
     let program = request.agent.first().cloned().unwrap_or_default();
-    let kind = agent::kind_of(&program);
+    let kind = Kind::of(&program);
     let session = Session::open(
         Context::find().map_err(SessionError::from)?,
         Opening {
             verb: request.verb,
             command: &request.agent,
-            agent: agent_name(kind),
+            agent: kind.name(),
             policy: request.policy.clone(),
             flags: request.flags.clone(),
             allow_degraded: request.allow_degraded,
@@ -131,7 +132,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let (listener, socket) = bridges::listen(sockets.path()).map_err(io("make the bridge socket"))?;
     // It gets ready while there is other work.
     let mut terminal = GuardedTerminal::begin();
-    let launch = adapt(session, kind, argv)?;
+    let mut launch = adapt(session, kind, argv)?;
+    let given = remember::give(session, kind, &mut launch);
     for (id, reason) in &launch.refused {
         session.journal.record(Event::McpServerRefused {
             server_id: id.clone(),
@@ -165,11 +167,14 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if let Some(terminal) = &mut terminal {
         terminal.ready();
     }
-    let (running, guards) = start_agent(session, kind, &launch, pinned, &socket, request).await?;
+    let (running, guards, inside) = start_agent(session, kind, &launch, pinned, &socket, request).await?;
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let code = until_exit(session, running, signals).await;
     guards.finish().await;
     let code = code?;
+    if let Some(inside) = inside {
+        remember::keep(session, kind, &given, &inside);
+    }
     if let Some(terminal) = terminal.as_mut().filter(|_| code != 0) {
         terminal.restore();
     }
@@ -274,7 +279,7 @@ async fn start_agent(
     pinned: Pinned,
     socket: &Path,
     request: &Request,
-) -> Result<(Running, Guards), RunError> {
+) -> Result<(Running, Guards, Option<Namespaces>), RunError> {
     let context = &session.context;
     let process = &session.policy.agent;
     let paths = session.paths();
@@ -389,6 +394,7 @@ async fn start_agent(
         .map_err(|source| RunError::Io { doing: "guard hook files of the project", source })?;
     let before = watch::Before::new(session, launch::keep(context, &start), &layout);
     let mut running = launch::start(context, begun, start, layout).await?;
+    let inside = running.child.namespaces.as_ref().and_then(|inside| inside.try_clone().ok());
     let guards = Guards::start(session, None, before, &mut running, stand_ins);
     session.record_enforcement(None, &running.enforcement);
     session.journal.record(Event::ProcessStarted {
@@ -400,7 +406,7 @@ async fn start_agent(
     });
     // While the agent loads there is time, which a short one would have to wait for at the end.
     session.journal.hurry();
-    Ok((running, guards))
+    Ok((running, guards, inside))
 }
 
 /// What the command line says of a port goes before what the policy says.
@@ -424,7 +430,7 @@ fn agent_environment(
     let mut stripped = filtered.stripped;
     // What the adapter says its agent cannot work without: its own account and settings.
     stripped.retain(|name| {
-        let own = agent::own_environment(kind).iter().any(|pattern| policy::glob::matches(pattern, name))
+        let own = kind.own_environment().iter().any(|pattern| policy::glob::matches(pattern, name))
             || toolchains.env.contains(name);
         if let (true, Some(value)) = (own, context.env.get(name)) {
             env.insert(name.clone(), value.clone());
@@ -438,6 +444,9 @@ fn agent_environment(
     env.extend(pinned.resolved.worded.clone());
     env.extend(pinned.resolved.env.clone());
     environment::settle(&mut env, context);
+    if kind.is_unknown() {
+        unknown::tell(session, launch, &stripped);
+    }
     if !stripped.is_empty() {
         session.journal.record(Event::McpServerEnvFiltered {
             server_id: None,
@@ -475,6 +484,10 @@ fn home_state(
                 let own = kept_for_project(session, kind, &path, state.kind).map_err(io)?;
                 of_project.push((own, path, Access::ReadWrite));
             }
+            // What hides below a directory of the project's own has to be mounted after it.
+            StateAccess::ReadWrite if of_project.iter().any(|(_, above, _)| path.starts_with(above)) => {
+                of_project.push((path.clone(), path, Access::ReadWrite));
+            }
             access => {
                 let access =
                     if access == StateAccess::ReadWrite { Access::ReadWrite } else { Access::ReadOnly };
@@ -490,6 +503,14 @@ fn home_state(
     Ok((grants, files, of_project))
 }
 
+/// `STATE/agents/NAME/PROJECT`
+pub(super) fn of_project(session: &Session, kind: Kind) -> PathBuf {
+    use sha2::{Digest, Sha256};
+    let hash = Sha256::digest(session.context.project.as_os_str().as_encoded_bytes());
+    let project: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    session.context.state.join("agents").join(kind.name()).join(project)
+}
+
 /// `STATE/agents/NAME/PROJECT/FILE`: what an agent keeps in one place for all projects, kept apart.
 fn kept_for_project(
     session: &Session,
@@ -497,12 +518,15 @@ fn kept_for_project(
     path: &Path,
     wanted: StateKind,
 ) -> std::io::Result<PathBuf> {
-    use sha2::{Digest, Sha256};
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-    let hash = Sha256::digest(session.context.project.as_os_str().as_encoded_bytes());
-    let project: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    let directory = session.context.state.join("agents").join(agent_name(kind)).join(project);
-    let own = directory.join(path.file_name().unwrap_or_default());
+    let directory = of_project(session, kind);
+    // Two directories of one agent may have the same name, one for data and one for state.
+    let own = match path.strip_prefix(&session.context.home) {
+        Ok(below) if below.components().count() > 2 => {
+            directory.join(below.to_string_lossy().replace('/', "-").trim_matches(['.', '-']))
+        }
+        _ => directory.join(path.file_name().unwrap_or_default()),
+    };
     let wanted_directory = if wanted == StateKind::Dir { &own } else { &directory };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(wanted_directory)?;
     if wanted == StateKind::File {
@@ -586,12 +610,4 @@ async fn until_exit(session: &Session, running: Running, mut signals: Signals) -
     }
     session.journal.record(Event::ProcessExited { server_id: None, exit_code: code, cause });
     Ok(code)
-}
-
-fn agent_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Claude => "claude",
-        Kind::Codex => "codex",
-        Kind::Generic => "generic",
-    }
 }

@@ -30,6 +30,8 @@ pub enum Order {
     Birth { in_cgroup: bool },
     /// Mounts in a sandbox that runs: what is to be done, the two namespaces, and detached mounts.
     Mend,
+    /// A file of a sandbox, please: its path inside. Comes with the two namespaces.
+    Visit { path: Vec<u8> },
     /// When the session is gone: remove the stand-ins that it has records of in this directory. Nothing comes with it, and
     /// nobody answers.
     CleanUp { records: Vec<u8>, pid: u32 },
@@ -60,7 +62,9 @@ pub enum Answer {
     Continued,
     /// The mounts are made.
     Mended,
-    /// The program never ran, or a mount could not be made.
+    /// Comes with the file.
+    Opened,
+    /// The program never ran, or a mount or a file could not be had.
     Failed { message: String, cause: Cause },
 }
 

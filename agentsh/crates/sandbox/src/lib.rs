@@ -34,6 +34,7 @@ pub mod sealed;
 pub mod seccomp;
 pub mod spawn;
 pub mod stage;
+pub mod visit;
 pub mod watchdog;
 pub mod zygote;
 

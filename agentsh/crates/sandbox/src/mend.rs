@@ -44,6 +44,18 @@ impl Namespaces {
         let open = |name: &str| File::open(Path::new("/proc").join(pid.to_string()).join("ns").join(name));
         Ok(Self { user: open("user")?.into(), mount: open("mnt")?.into() })
     }
+
+    /// The same ones, held open once more.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { user: self.user.try_clone()?, mount: self.mount.try_clone()? })
+    }
+
+    pub(super) fn descriptors(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
+        (self.user.as_fd(), self.mount.as_fd())
+    }
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]

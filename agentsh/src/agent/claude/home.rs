@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 use super::config::Sources;
 use super::settings::Settings;
 use crate::agent::{
-    Access, AgentError, Context, Endpoint, HomeState, InjectedFile, Launch, StateKind, endpoint,
+    Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, Key, Launch, Remembered, Shape,
+    StateKind, endpoint,
 };
 
 /// Files and directories that say how Claude Code behaves. A sandboxed agent may read them; if it could write
@@ -111,6 +112,31 @@ pub(super) fn state_copy(
     }
     let content = super::render(&Value::Object(state))?;
     Ok(Some(InjectedFile { path: sources.state_path.clone(), content, mode: 0o600 }))
+}
+
+/// What Claude Code asks once and writes down. That the user trusts a project, or approves its servers, could also be
+/// written by what runs inside: it holds for further runs in this project, each in its sandbox.
+pub(super) fn remembered(sources: &Sources) -> Remembered {
+    let project = |name: &str, shape| Key::of_project(&["projects", &sources.project_key, name], shape);
+    let keys = vec![
+        Key::harmless(&["hasCompletedOnboarding"], Shape::Flag),
+        Key::harmless(&["lastOnboardingVersion"], Shape::Word),
+        Key::harmless(&["lastReleaseNotesSeen"], Shape::Word),
+        Key::harmless(&["numStartups"], Shape::Count),
+        Key::harmless(&["promptQueueUseCount"], Shape::Count),
+        Key::harmless(&["theme"], Shape::Word),
+        Key::harmless(&["tipsHistory"], Shape::Counts),
+        Key { opens_nothing: true, ..project("projectOnboardingSeenCount", Shape::Count) },
+        Key { opens_nothing: true, ..project("hasCompletedProjectOnboarding", Shape::Flag) },
+        Key::of_project(&["customApiKeyResponses", "approved"], Shape::Names),
+        Key::of_project(&["customApiKeyResponses", "rejected"], Shape::Names),
+        project("hasTrustDialogAccepted", Shape::Flag),
+        project("hasClaudeMdExternalIncludesApproved", Shape::Flag),
+        project("hasClaudeMdExternalIncludesWarningShown", Shape::Flag),
+        project("enabledMcpjsonServers", Shape::Names),
+        project("disabledMcpjsonServers", Shape::Names),
+    ];
+    Remembered { path: sources.state_path.clone(), format: Format::Json, keys }
 }
 
 /// Where the model is: the user's base URL, a cloud provider, or Anthropic.

@@ -14,11 +14,21 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use super::adapter::Adapter;
 use super::servers::{Gathered, bridge_entry};
 use super::{AgentError, Context, InjectedFile, Launch, Scope};
 use crate::types::ServerId;
 
-pub(super) const OWN_ENVIRONMENT: &[&str] = &[
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "claude",
+    title: "Claude Code",
+    programs: &["claude", "claude.exe"],
+    installed: &["/@anthropic-ai/claude-code/", "/claude/versions/"],
+    environment: OWN_ENVIRONMENT,
+    adapt,
+};
+
+const OWN_ENVIRONMENT: &[&str] = &[
     "ANTHROPIC_*",
     "API_TIMEOUT_MS",
     "AWS_REGION",
@@ -48,7 +58,7 @@ const DEFAULT_ENVIRONMENT: &[&str] = &["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC
 /// Servers that the account brings: `false` leaves them out.
 const CONNECTORS: &str = "ENABLE_CLAUDEAI_MCP_SERVERS";
 
-pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
+fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     let (program, words) = context.argv.split_first().map_or((None, &[][..]), |(p, w)| (Some(p.clone()), w));
     let mut parsed = argv::parse(words);
     let sources = config::sources(context)?;
@@ -114,6 +124,9 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
     let usual = plain_subcommand.then_some(&servers);
     if let Some(file) = home::state_copy(&sources, usual)? {
         launch.files.push(file);
+    }
+    if !plain_subcommand {
+        launch.remembered.push(home::remembered(&sources));
     }
     launch.home_state = home::state(context, &sources);
     let hidden = launch.hidden.clone();

@@ -6,7 +6,8 @@ use toml::{Table, Value};
 
 use super::argv::Parsed;
 use crate::agent::{
-    Access, AgentError, Context, Endpoint, HomeState, Launch, StateKind, endpoint, json, read,
+    Access, AgentError, Context, Endpoint, Format, HomeState, Key, Launch, Remembered, Shape, StateKind,
+    endpoint, json, read,
 };
 
 /// A sandboxed agent may read these; if it could write them, the next agent outside would obey.
@@ -65,6 +66,26 @@ pub(super) fn state(context: &Context<'_>, codex_home: &Path) -> Vec<HomeState> 
         state.push(HomeState { path: relative(skills), kind: StateKind::Dir, access: Access::Private, why });
     }
     state
+}
+
+/// What Codex asks once and writes down, as for Claude Code.
+pub(super) fn remembered(context: &Context<'_>, codex_home: &Path) -> Remembered {
+    let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
+    let mut places = vec![context.project.to_string_lossy(), cwd.to_string_lossy()];
+    places.dedup();
+    let trust = Shape::OneOf(&["trusted", "untrusted"]);
+    let mut keys: Vec<Key> =
+        places.iter().map(|place| Key::of_project(&["projects", place, "trust_level"], trust)).collect();
+    for name in [
+        "hide_full_access_warning",
+        "hide_gpt5_1_migration_prompt",
+        "hide_rate_limit_model_nudge",
+        "hide_world_writable_warning",
+    ] {
+        keys.push(Key::harmless(&["notice", name], Shape::Flag));
+    }
+    keys.push(Key::harmless(&["tui", "theme"], Shape::Word));
+    Remembered { path: codex_home.join("config.toml"), format: Format::Toml, keys }
 }
 
 /// Where the model is, and the variables that its provider is configured to read.

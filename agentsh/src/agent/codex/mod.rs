@@ -12,10 +12,18 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use super::adapter::Adapter;
 use super::{AgentError, Context, InjectedFile, Launch};
 use crate::types::ServerId;
 
-pub(super) const OWN_ENVIRONMENT: &[&str] = &["CODEX_*", "OPENAI_*", "RUST_LOG"];
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "codex",
+    title: "Codex",
+    programs: &["codex"],
+    installed: &["/@openai/codex/", "/codex-x86_64-", "/codex-aarch64-"],
+    environment: &["CODEX_*", "OPENAI_*", "RUST_LOG"],
+    adapt,
+};
 
 /// Members of an entry that say how to use a server, not how to start it.
 const KEPT: &[&str] = &[
@@ -32,7 +40,7 @@ const KEPT: &[&str] = &[
 /// Its place for what a developer tells the model.
 const INSTRUCTIONS: &str = "developer_instructions";
 
-pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
+fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     let (program, words) = context.argv.split_first().map_or((None, &[][..]), |(p, w)| (Some(p.clone()), w));
     let parsed = argv::parse(words);
     let codex_home = home::directory(context);
@@ -86,6 +94,9 @@ pub(super) fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentEr
     launch.argv = program.into_iter().chain(front).chain(rest).collect();
     if matches!(parsed.subcommand.as_deref(), Some("mcp" | "plugin" | "features" | "login" | "logout")) {
         launch.notes.push("changes that `codex` makes to its configuration here are thrown away".to_owned());
+    }
+    if !parsed.ignore_user_config {
+        launch.remembered.push(home::remembered(context, &codex_home));
     }
     launch.home_state = home::state(context, &codex_home);
     home::model(context, &parsed, &effective, &codex_home, &mut launch)?;

@@ -5,7 +5,7 @@ fn list(launch: &Launch) -> Value {
 }
 
 fn adapt(world: &World, argv: &[&str]) -> Launch {
-    world.adapt(Kind::Claude, argv)
+    world.adapt(claude_code(), argv)
 }
 
 const OURS: [&str; 2] = ["--strict-mcp-config", "--mcp-config=/run/agentsh/inject/mcp.json"];
@@ -268,10 +268,10 @@ fn servers_inside_agents_on_the_command_line_become_bridges() {
         assert!(agents["rev"]["mcpServers"][2]["far"].get("url").is_none());
         assert_eq!(agents["plain"]["prompt"], "p");
     }
-    assert!(world.try_adapt(Kind::Claude, &["claude", "--agents", "{oops"]).is_err());
+    assert!(world.try_adapt(claude_code(), &["claude", "--agents", "{oops"]).is_err());
     let clash =
         r#"{"a": {"mcpServers": [{"x": {"command": "1"}}]}, "b": {"mcpServers": [{"x": {"command": "2"}}]}}"#;
-    assert!(world.try_adapt(Kind::Claude, &["claude", "--agents", clash]).is_err());
+    assert!(world.try_adapt(claude_code(), &["claude", "--agents", clash]).is_err());
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn the_copy_of_the_state_has_neither_servers_nor_other_projects() {
     assert!(projects.values().all(|project| project.get("mcpServers").is_none()));
     assert!(
         !World::new()
-            .adapt(Kind::Claude, &["claude"])
+            .adapt(claude_code(), &["claude"])
             .files
             .iter()
             .any(|file| file.path.ends_with(".claude.json"))
@@ -399,7 +399,7 @@ fn endpoints_follow_the_configured_model() {
     assert_eq!(hosts(&adapt(&world, &["claude"])), [("gate.example", 443), ("platform.claude.com", 443)]);
     let mut world = World::new();
     world.set("ANTHROPIC_BASE_URL", "ftp://x");
-    assert!(world.try_adapt(Kind::Claude, &["claude"]).is_err());
+    assert!(world.try_adapt(claude_code(), &["claude"]).is_err());
 }
 
 #[test]
@@ -419,9 +419,9 @@ fn an_administrators_list_is_covered_in_place() {
 fn what_it_is_told_does_not_go_to_subcommands() {
     let mut world = World::new();
     world.told = Some("HERE".to_owned());
-    let told = |words: &[&str]| world.adapt(Kind::Claude, words).argv.join(" ");
+    let told = |words: &[&str]| world.adapt(claude_code(), words).argv.join(" ");
     assert!(told(&["claude", "-p", "hello"]).contains("--append-system-prompt=HERE"));
     assert!(!told(&["claude", "mcp", "list"]).contains("HERE"));
-    let file = world.adapt(Kind::Claude, &["claude", "--append-system-prompt-file", "f"]);
+    let file = world.adapt(claude_code(), &["claude", "--append-system-prompt-file", "f"]);
     assert!(!file.argv.join(" ").contains("HERE") && file.notes.iter().any(|note| note.contains("not told")));
 }

@@ -15,7 +15,7 @@ enabled = false
 "#;
 
 fn adapt(world: &World, argv: &[&str]) -> Launch {
-    world.adapt(Kind::Codex, argv)
+    world.adapt(codex_cli(), argv)
 }
 
 fn with_user() -> World {
@@ -134,7 +134,7 @@ fn profiles_are_layers() {
     assert_eq!(names(&launch), ["fs", "w"]);
     assert_eq!(injected(&launch, ".codex/work.config.toml"), b"model = \"w\"\n");
     assert!(toml_of(injected(&launch, ".codex/config.toml"))["mcp_servers"].get("w").is_some());
-    assert!(world.try_adapt(Kind::Codex, &["codex", "--profile", "../../x"]).is_err());
+    assert!(world.try_adapt(codex_cli(), &["codex", "--profile", "../../x"]).is_err());
 }
 
 #[test]

@@ -11,10 +11,10 @@ fn with_config(content: &str) -> (World, PathBuf) {
 #[test]
 fn without_a_named_file_nothing_changes() {
     let mut world = World::new();
-    let launch = world.adapt(Kind::Generic, &["aider", "--x"]);
+    let launch = world.adapt(unknown(), &["aider", "--x"]);
     assert_eq!(launch, Launch { argv: vec!["aider".to_owned(), "--x".to_owned()], ..Launch::default() });
     world.policy_server("p", "x");
-    assert!(world.adapt(Kind::Generic, &["aider"]).notes[0].contains("agent.mcp_config"));
+    assert!(world.adapt(unknown(), &["aider"]).notes[0].contains("agent.mcp_config"));
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn the_list_is_rewritten_and_the_rest_is_kept() {
     );
     world.set("X", "x1");
     world.policy_server("pol", "p");
-    let launch = world.adapt(Kind::Generic, &["cursor"]);
+    let launch = world.adapt(unknown(), &["cursor"]);
     assert_eq!(names(&launch), ["a b.c", "gem", "pol", "web"]);
     assert_eq!(args(&launch, "a b.c"), ["x1".to_owned(), format!("{}/y", world.project("").display())]);
     assert_eq!((origin(&launch, "a b.c").line, origin(&launch, "a b.c").scope), (2, Scope::User));
@@ -50,7 +50,7 @@ fn the_form_of_vs_code_is_known() {
             "asks": {"command": "x", "env": {"T": "${input:token}"}}}}"#,
     );
     world.policy_server("new", "p");
-    let launch = world.adapt(Kind::Generic, &["code"]);
+    let launch = world.adapt(unknown(), &["code"]);
     assert_eq!(names(&launch), ["new", "s"]);
     assert!(reason(&launch, "asks").contains("${input:...}"));
     let document = json_of(replacement(&launch, &path));
@@ -65,7 +65,7 @@ fn a_file_inside_the_project_is_the_projects_word() {
     let path = world.project(".vscode/mcp.json");
     world.write(&path, r#"{"servers": {"ok": {"command": "x"}, "bad": {"command": 1}}}"#);
     world.generic = Some(path);
-    let launch = world.adapt(Kind::Generic, &["code"]);
+    let launch = world.adapt(unknown(), &["code"]);
     assert_eq!(origin(&launch, "ok").scope, Scope::Project);
     assert!(reason(&launch, "bad").contains("command is not a string"));
 }
@@ -73,8 +73,8 @@ fn a_file_inside_the_project_is_the_projects_word() {
 #[test]
 fn what_cannot_be_rewritten_is_an_error() {
     for (content, message) in [
-        ("{\n  // mine\n  \"mcpServers\": {}}", ":2: comments are not supported"),
-        ("{\n\"a\": 1, /* x */ \"mcpServers\": {}}", ":2: comments are not supported"),
+        ("{\n  // mine\n  \"mcpServers\": []}", "not an object"),
+        ("{\n\"a\": 1, /* x */ \"mcpServers\": {\"a\": 1}}", ":2: MCP server \"a\""),
         ("{\"mcpServers\": {}, \"servers\": {}}", "both"),
         ("[]", "not a JSON object"),
         ("{\"mcpServers\": []}", "not an object"),
@@ -83,10 +83,10 @@ fn what_cannot_be_rewritten_is_an_error() {
         ("", "not valid JSON"),
     ] {
         let (world, _) = with_config(content);
-        let error = world.try_adapt(Kind::Generic, &["x"]).unwrap_err().to_string();
+        let error = world.try_adapt(unknown(), &["x"]).unwrap_err().to_string();
         assert!(error.contains(message), "{content}: {error}");
     }
     let mut world = World::new();
     world.generic = Some(world.home("gone.json"));
-    assert!(world.try_adapt(Kind::Generic, &["x"]).unwrap_err().to_string().contains("no such file"));
+    assert!(world.try_adapt(unknown(), &["x"]).unwrap_err().to_string().contains("no such file"));
 }

@@ -34,7 +34,7 @@ fn bad_entries_of_the_project_are_refused_one_by_one() {
         "--help": {"command": "x"}
     }}"#,
     );
-    let launch = world.adapt(Kind::Claude, &["claude"]);
+    let launch = world.adapt(claude_code(), &["claude"]);
     assert_eq!(names(&launch), ["ok"]);
     assert_eq!(launch.refused.len(), 19);
     let place = format!("{}:3: ", world.project(".mcp.json").display());
@@ -52,11 +52,11 @@ fn the_same_entry_of_the_user_is_an_error_with_its_line() {
         &world.home(".claude.json"),
         "{\n\"mcpServers\": {\n\"a\": {\"command\": \"x\"},\n\"b\": {\"command\": 5}}}",
     );
-    let error = world.try_adapt(Kind::Claude, &["claude"]).unwrap_err().to_string();
+    let error = world.try_adapt(claude_code(), &["claude"]).unwrap_err().to_string();
     assert!(error.contains(".claude.json:4: MCP server \"b\": its command is not a string; "), "{error}");
     let world = World::new();
     world.write(&world.home(".codex/config.toml"), "model = \"x\"\n[mcp_servers.b]\ncommand = 5\n");
-    let error = world.try_adapt(Kind::Codex, &["codex"]).unwrap_err().to_string();
+    let error = world.try_adapt(codex_cli(), &["codex"]).unwrap_err().to_string();
     assert!(error.contains("config.toml:2: MCP server \"b\""), "{error}");
 }
 
@@ -79,7 +79,7 @@ fn a_bad_file_of_the_project_does_not_stop_the_launch() {
     ];
     for content in contents {
         let world = project(content);
-        let launch = world.adapt(Kind::Claude, &["claude"]);
+        let launch = world.adapt(claude_code(), &["claude"]);
         assert!(launch.servers.is_empty());
         assert!(
             launch
@@ -97,15 +97,15 @@ fn special_files_are_not_opened_for_good() {
     let world = World::new();
     let path = world.project(".mcp.json");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let launch = world.adapt(Kind::Claude, &["claude"]);
+    let launch = world.adapt(claude_code(), &["claude"]);
     assert!(launch.notes.iter().any(|note| note.contains("not a regular file")));
     std::fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
-    assert!(world.adapt(Kind::Claude, &["claude"]).servers.is_empty());
+    assert!(world.adapt(claude_code(), &["claude"]).servers.is_empty());
     let config = world.project(".codex/config.toml");
     std::fs::create_dir_all(config.parent().unwrap()).unwrap();
     std::os::unix::fs::symlink("/dev/zero", &config).unwrap();
-    let launch = world.adapt(Kind::Codex, &["codex", "--trust"]);
+    let launch = world.adapt(codex_cli(), &["codex", "--trust"]);
     assert_eq!(replacement(&launch, &config), b"");
 }
 
@@ -115,7 +115,7 @@ fn a_bad_project_file_of_codex_is_covered() {
     let path = world.project(".codex/config.toml");
     for content in ["= 5", "mcp_servers = 5", "[mcp_servers]\nx = 5", "[mcp_servers.x]\ncommand = [1]"] {
         world.write(&path, content);
-        let launch = world.adapt(Kind::Codex, &["codex", "--trust"]);
+        let launch = world.adapt(codex_cli(), &["codex", "--trust"]);
         assert!(launch.servers.is_empty(), "{content}");
         assert_eq!(replacement(&launch, &path), b"", "{content}");
         assert!(!launch.notes.is_empty());
@@ -128,7 +128,7 @@ fn hostile_text_costs_linear_time() {
     let defaults = "${a:-".repeat(100_000);
     let world =
         project(format!(r#"{{"mcpServers": {{"x": {{"command": "{braces}", "args": ["{defaults}"]}}}}}}"#));
-    assert_eq!(command(&world.adapt(Kind::Claude, &["claude"]), "x"), braces);
+    assert_eq!(command(&world.adapt(claude_code(), &["claude"]), "x"), braces);
 }
 
 #[test]
@@ -139,5 +139,5 @@ fn a_large_state_of_the_user_is_read() {
         &world.home(".claude.json"),
         format!(r#"{{"filler": "{filler}", "mcpServers": {{"a": {{"command": "x"}}}}}}"#),
     );
-    assert_eq!(names(&world.adapt(Kind::Claude, &["claude"])), ["a"]);
+    assert_eq!(names(&world.adapt(claude_code(), &["claude"])), ["a"]);
 }

@@ -6,9 +6,11 @@
 )]
 
 mod claude;
+mod clients;
 mod codex;
 mod generic;
 mod hostile;
+mod others;
 mod parts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,12 +99,24 @@ impl World {
             agreed: &self.agreed,
             told: self.told.as_deref(),
         };
-        adapt_in(kind, &context, &self.path("etc"))
+        kind.adapt(&context, &self.path("etc"))
     }
 
     fn adapt(&self, kind: Kind, argv: &[&str]) -> Launch {
         self.try_adapt(kind, argv).unwrap()
     }
+}
+
+fn claude_code() -> Kind {
+    Kind::of("claude")
+}
+
+fn codex_cli() -> Kind {
+    Kind::of("codex")
+}
+
+fn unknown() -> Kind {
+    Kind::of("nobody-knows-it")
 }
 
 fn names(launch: &Launch) -> Vec<&str> {
@@ -163,22 +177,22 @@ fn programs_are_known_by_name_and_by_place() {
         "/opt/node_modules/@anthropic-ai/claude-code/bin/claude.exe",
         "/home/u/.local/share/claude/versions/2.1.197",
     ] {
-        assert_eq!(kind_of(program), Kind::Claude, "{program}");
+        assert_eq!(Kind::of(program), claude_code(), "{program}");
     }
     for program in ["codex", "./codex", "/opt/node_modules/@openai/codex/bin/codex.js"] {
-        assert_eq!(kind_of(program), Kind::Codex, "{program}");
+        assert_eq!(Kind::of(program), codex_cli(), "{program}");
     }
-    for program in ["", "claude-like", "gemini", "/home/codex/bin/x", "myclaude"] {
-        assert_eq!(kind_of(program), Kind::Generic, "{program}");
+    for program in ["", "claude-like", "/home/codex/bin/x", "myclaude"] {
+        assert_eq!(Kind::of(program), unknown(), "{program}");
     }
 }
 
 #[test]
 fn an_agent_gets_its_own_variables_and_no_cloud_keys() {
-    assert!(own_environment(Kind::Claude).contains(&"ANTHROPIC_*"));
-    assert!(own_environment(Kind::Codex).contains(&"CODEX_*"));
-    assert!(own_environment(Kind::Generic).is_empty());
-    for kind in [Kind::Claude, Kind::Codex] {
-        assert!(!own_environment(kind).iter().any(|name| name.starts_with("AWS_") && name.contains('*')));
+    assert!(claude_code().own_environment().contains(&"ANTHROPIC_*"));
+    assert!(codex_cli().own_environment().contains(&"CODEX_*"));
+    assert!(unknown().own_environment().is_empty());
+    for kind in Kind::all() {
+        assert!(!kind.own_environment().iter().any(|name| name.starts_with("AWS_") && name.contains('*')));
     }
 }

@@ -131,7 +131,7 @@ fn from_here(question: Question, place: &Surroundings) -> Question {
 
 /// What a start opens beside the policy: the model's own addresses, and the variables of the agent's own account.
 fn as_started(policy: &mut Policy, agent: &str, place: &Surroundings) {
-    let kind = agent::kind_of(agent);
+    let kind = agent::Kind::of(agent);
     let argv = [agent.to_owned()];
     let env: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -157,7 +157,7 @@ fn as_started(policy: &mut Policy, agent: &str, place: &Surroundings) {
         let own = policy.agent.network.allow.iter_mut().filter(|rule| rule.rule.file == "agent");
         own.for_each(|rule| rule.value.addresses.clear());
     }
-    for pattern in agent::own_environment(kind) {
+    for pattern in kind.own_environment() {
         let names = env.keys().filter(|name| policy::glob::matches(pattern, name));
         let rule =
             |name: &str| RuleRef { id: format!("{name} of {agent}"), file: "agent".to_owned(), line: 0 };

@@ -1,0 +1,115 @@
+//! The agents that are known, each with its adapter.
+
+use std::fmt;
+use std::path::Path;
+
+use super::{
+    AgentError, Context, Launch, aider, amp, claude, cline, codex, copilot, cursor, gemini, generic, goose,
+    opencode, qwen,
+};
+
+/// What agentsh knows of one agent before anything is read.
+pub(super) struct Adapter {
+    /// In records and policies: a word of lower case.
+    pub(super) name: &'static str,
+    /// As people call it.
+    pub(super) title: &'static str,
+    /// Names of its program.
+    pub(super) programs: &'static [&'static str],
+    /// Parts of the paths at which its installations lie.
+    pub(super) installed: &'static [&'static str],
+    /// Variables (names and `*` globs) that it needs itself, beyond the standard ones.
+    pub(super) environment: &'static [&'static str],
+    pub(super) adapt: fn(&Context<'_>, &Path) -> Result<Launch, AgentError>,
+}
+
+/// The generic one comes last: it serves every program.
+const ADAPTERS: &[&Adapter] = &[
+    &claude::ADAPTER,
+    &codex::ADAPTER,
+    &gemini::ADAPTER,
+    &opencode::ADAPTER,
+    &qwen::ADAPTER,
+    &copilot::ADAPTER,
+    &cursor::ADAPTER,
+    &aider::ADAPTER,
+    &goose::ADAPTER,
+    &cline::ADAPTER,
+    &amp::ADAPTER,
+];
+
+/// Which adapter serves a program.
+#[derive(Clone, Copy)]
+pub struct Kind(&'static Adapter);
+
+impl Kind {
+    /// The adapter for a program, from its name as typed or from the path it resolved to.
+    #[must_use]
+    pub fn of(program: &str) -> Self {
+        let name = program.rsplit('/').next().unwrap_or(program);
+        let is_it = |adapter: &&&Adapter| {
+            adapter.programs.contains(&name) || adapter.installed.iter().any(|part| program.contains(part))
+        };
+        Self(ADAPTERS.iter().find(is_it).copied().unwrap_or(&generic::ADAPTER))
+    }
+
+    /// The adapter of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        ADAPTERS.iter().find(|adapter| adapter.name == name).map(|adapter| Self(adapter))
+    }
+
+    /// Every agent that is known.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ADAPTERS.iter().map(|adapter| Self(adapter))
+    }
+
+    /// In records and policies.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// As people call it.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        self.0.title
+    }
+
+    /// The name under which its program is started.
+    #[must_use]
+    pub fn program(self) -> Option<&'static str> {
+        self.0.programs.first().copied()
+    }
+
+    /// Nobody has told agentsh about this agent.
+    #[must_use]
+    pub fn is_unknown(self) -> bool {
+        self.0.name == generic::ADAPTER.name
+    }
+
+    /// Variables (names and `*` globs) that the agent itself needs, beyond the standard ones.
+    #[must_use]
+    pub fn own_environment(self) -> &'static [&'static str] {
+        self.0.environment
+    }
+
+    /// With the system's configuration directory as a parameter.
+    pub(super) fn adapt(self, context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
+        (self.0.adapt)(context, etc)
+    }
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for Kind {}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
+    }
+}

@@ -1,0 +1,52 @@
+//! Aider. It has no MCP servers; it reads one file of options from the home and from the project.
+
+use super::StateKind;
+use super::adapter::Adapter;
+use super::facts::{
+    self, Facts, Models, Own, Told, no_others, nothing_remembered, nothing_to_settle, per_project, private,
+};
+
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "aider",
+    title: FACTS.title,
+    programs: &["aider"],
+    installed: &["/aider_chat/", "/aider/main.py"],
+    environment: ENVIRONMENT,
+    adapt: |context, _| facts::adapt(context, &FACTS),
+};
+
+const ENVIRONMENT: &[&str] = &[
+    "AIDER_*",
+    "ANTHROPIC_*",
+    "CEREBRAS_API_KEY",
+    "COHERE_API_KEY",
+    "DEEPSEEK_*",
+    "FIREWORKS_API_KEY",
+    "GEMINI_API_KEY",
+    "GROQ_*",
+    "LM_STUDIO_API_BASE",
+    "MISTRAL_*",
+    "OLLAMA_*",
+    "OPENAI_*",
+    "OPENROUTER_*",
+    "TOGETHERAI_API_KEY",
+    "XAI_*",
+];
+
+const FACTS: Facts = Facts {
+    title: "Aider",
+    own: Own { variable: "", below: "", default: ".aider" },
+    lists: &[],
+    shown: &[
+        per_project("$own/caches", StateKind::Dir),
+        private(".aider.conf.yml", StateKind::File),
+        private(".aider.model.settings.yml", StateKind::File),
+        private(".aider.model.metadata.json", StateKind::File),
+        private("$own/oauth-keys.env", StateKind::File),
+    ],
+    models: Models { any: true, logins: None, others: no_others },
+    set: &[("AIDER_CHECK_UPDATE", "false"), ("AIDER_ANALYTICS", "false")],
+    settle: nothing_to_settle,
+    told: Told::File("--read"),
+    remembered: nothing_remembered,
+};

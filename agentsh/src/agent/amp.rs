@@ -1,0 +1,47 @@
+//! Amp. Its servers stand under `amp.mcpServers` in `~/.config/amp/settings.json` and in `.amp/settings.json` of the
+//! project.
+
+use super::adapter::Adapter;
+use super::dialect::Dialect;
+use super::facts::{
+    self, Facts, List, Models, Own, Told, Whose, Written, login, moved_or, nothing_remembered,
+    nothing_to_settle, per_project, private, read_only,
+};
+use super::{AgentError, Context, Endpoint, StateKind};
+
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "amp",
+    title: FACTS.title,
+    programs: &["amp", "amp.exe"],
+    installed: &["/@ampcode/cli", "/@sourcegraph/amp/"],
+    environment: &["AMP_*"],
+    adapt: |context, _| facts::adapt(context, &FACTS),
+};
+
+const fn list(whose: Whose, path: &'static str) -> List {
+    List { whose, path, format: Written::Json, key: "amp.mcpServers", dialect: Dialect::Common }
+}
+
+const FACTS: Facts = Facts {
+    title: "Amp",
+    own: Own { variable: "", below: "", default: "$config/amp" },
+    lists: &[list(Whose::User, "$own/settings.json"), list(Whose::Project, ".amp/settings.json")],
+    shown: &[
+        login("$data/amp/secrets.json"),
+        private("$data/amp/session.json", StateKind::File),
+        per_project("$data/amp/threads", StateKind::Dir),
+        per_project("$cache/amp", StateKind::Dir),
+        read_only("$own/commands", StateKind::Dir),
+        read_only("$own/skills", StateKind::Dir),
+        read_only("$own/tools", StateKind::Dir),
+    ],
+    models: Models { any: false, logins: None, others: models },
+    set: &[("AMP_SKIP_UPDATE_CHECK", "1")],
+    settle: nothing_to_settle,
+    told: Told::Instructions("$own/AGENTS.md"),
+    remembered: nothing_remembered,
+};
+
+fn models(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+    Ok(vec![moved_or(context, &["AMP_URL"], "ampcode.com", "Amp")?])
+}

@@ -1,0 +1,84 @@
+//! Cline on the command line. Everything of it stands below `~/.cline/data`.
+
+use super::adapter::Adapter;
+use super::dialect::Dialect;
+use super::facts::{
+    self, Facts, List, Models, Own, Told, Whose, Written, login, nothing_remembered, nothing_to_settle,
+    per_project, private, read_only,
+};
+use super::{AgentError, Context, Endpoint, StateKind, endpoint, json, providers, read};
+
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "cline",
+    title: FACTS.title,
+    programs: &["cline"],
+    installed: &["/@cline/cli-linux-", "/node_modules/cline/"],
+    environment: ENVIRONMENT,
+    adapt: |context, _| facts::adapt(context, &FACTS),
+};
+
+const ENVIRONMENT: &[&str] = &[
+    "ANTHROPIC_*",
+    "CLINE_*",
+    "DEEPSEEK_API_KEY",
+    "GEMINI_API_KEY",
+    "GROQ_API_KEY",
+    "MISTRAL_API_KEY",
+    "OLLAMA_*",
+    "OPENAI_*",
+    "OPENROUTER_API_KEY",
+    "XAI_API_KEY",
+];
+
+const FACTS: Facts = Facts {
+    title: "Cline",
+    own: Own { variable: "CLINE_DIR", below: "", default: ".cline" },
+    lists: &[List {
+        whose: Whose::User,
+        path: "$own/data/settings/cline_mcp_settings.json",
+        format: Written::Json,
+        key: "mcpServers",
+        dialect: Dialect::Common,
+    }],
+    shown: &[
+        login(PROVIDERS),
+        private("$own/data/settings/global-settings.json", StateKind::File),
+        per_project("$own/data/sessions", StateKind::Dir),
+        per_project("$own/data/db", StateKind::Dir),
+        per_project("$own/data/teams", StateKind::Dir),
+        per_project("$own/data/workspaces", StateKind::Dir),
+        read_only("$own/agents", StateKind::Dir),
+        read_only("$own/skills", StateKind::Dir),
+        read_only("$own/workflows", StateKind::Dir),
+    ],
+    models: Models { any: true, logins: None, others: models },
+    set: &[],
+    settle: nothing_to_settle,
+    told: Told::Instructions("$own/rules/agentsh.md"),
+    remembered: nothing_remembered,
+};
+
+const PROVIDERS: &str = "$own/data/settings/providers.json";
+
+/// Cline's own, or what its file of providers says.
+fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+    let mut found = Vec::new();
+    let set = |name: &str| context.env.get(name).filter(|value| !value.is_empty());
+    if let Some(url) = set("CLINE_API_BASE_URL") {
+        found.push(providers::from_url(url, "CLINE_API_BASE_URL")?);
+    } else if set("CLINE_API_KEY").is_some() {
+        found.push(endpoint::https("api.cline.bot", "Cline"));
+    }
+    let path = facts.place(context, PROVIDERS);
+    let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
+    if !text.trim().is_empty() {
+        let document = json::parse_relaxed(&text, &path)?;
+        found.extend(providers::of_configuration(&document, &path, &mut Vec::new()));
+        let named = document.get("providers").unwrap_or(&document);
+        if named.get("cline").is_some() {
+            found.push(endpoint::https("api.cline.bot", "Cline"));
+        }
+        found.extend(providers::of_logins(named));
+    }
+    Ok(found)
+}

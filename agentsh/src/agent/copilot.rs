@@ -1,0 +1,67 @@
+//! GitHub Copilot CLI. Its servers stand in `~/.copilot/mcp-config.json`.
+
+use super::adapter::Adapter;
+use super::dialect::Dialect;
+use super::facts::{
+    self, Facts, List, Models, Own, Told, Whose, Written, moved_or, nothing_remembered, nothing_to_settle,
+    per_project, private, read_only,
+};
+use super::{AgentError, Context, Endpoint, StateKind, endpoint};
+
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "copilot",
+    title: FACTS.title,
+    programs: &["copilot"],
+    installed: &["/@github/copilot/", "/@github/copilot-linux-"],
+    environment: &["COPILOT_*", "GH_HOST", "GH_TOKEN", "GITHUB_COPILOT_*", "GITHUB_TOKEN"],
+    adapt: |context, _| facts::adapt(context, &FACTS),
+};
+
+const fn of_project(path: &'static str) -> List {
+    List { whose: Whose::Project, path, format: Written::Json, key: "mcpServers", dialect: Dialect::Copilot }
+}
+
+const FACTS: Facts = Facts {
+    title: "GitHub Copilot CLI",
+    own: Own { variable: "COPILOT_HOME", below: "", default: ".copilot" },
+    lists: &[
+        List {
+            whose: Whose::User,
+            path: "$own/mcp-config.json",
+            format: Written::Json,
+            key: "mcpServers",
+            dialect: Dialect::Copilot,
+        },
+        of_project(".mcp.json"),
+        of_project(".github/mcp.json"),
+        of_project(".vscode/mcp.json"),
+    ],
+    shown: &[
+        private("$own/config.json", StateKind::File),
+        private("$own/settings.json", StateKind::File),
+        per_project("$own/session-state", StateKind::Dir),
+        per_project("$own/history-session-state", StateKind::Dir),
+        per_project("$own/logs", StateKind::Dir),
+        per_project("$cache/copilot", StateKind::Dir),
+        read_only("$own/agents", StateKind::Dir),
+        read_only("$own/skills", StateKind::Dir),
+    ],
+    models: Models { any: false, logins: None, others: models },
+    set: &[("COPILOT_AUTO_UPDATE", "false")],
+    settle: nothing_to_settle,
+    told: Told::Instructions("$own/copilot-instructions.md"),
+    remembered: nothing_remembered,
+};
+
+/// GitHub's, by the plan of the account; or another provider that the user has configured.
+fn models(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+    let host = "api.githubcopilot.com";
+    let mut found = vec![moved_or(context, &["COPILOT_PROVIDER_BASE_URL"], host, "GitHub Copilot")?];
+    if found.iter().all(|endpoint| endpoint.host == host) {
+        for plan in ["individual", "business", "enterprise"] {
+            found.push(endpoint::https(&format!("api.{plan}.githubcopilot.com"), "GitHub Copilot"));
+        }
+        found.push(endpoint::https("api.github.com", "GitHub login"));
+    }
+    Ok(found)
+}

@@ -1,0 +1,46 @@
+//! Cursor's agent on the command line. Its servers stand in `mcp.json` of `~/.cursor` and of `.cursor` in the project.
+
+use super::adapter::Adapter;
+use super::dialect::Dialect;
+use super::facts::{
+    self, Facts, List, Models, Own, Told, Whose, Written, login, moved_or, nothing_remembered,
+    nothing_to_settle, per_project, private, read_only,
+};
+use super::{AgentError, Context, Endpoint, StateKind};
+
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "cursor",
+    title: FACTS.title,
+    programs: &["cursor-agent"],
+    installed: &["/cursor-agent/versions/"],
+    environment: &["CURSOR_*"],
+    adapt: |context, _| facts::adapt(context, &FACTS),
+};
+
+const fn list(whose: Whose, path: &'static str) -> List {
+    List { whose, path, format: Written::Json, key: "mcpServers", dialect: Dialect::Common }
+}
+
+const FACTS: Facts = Facts {
+    title: "Cursor",
+    own: Own { variable: "CURSOR_CONFIG_DIR", below: "", default: ".cursor" },
+    lists: &[list(Whose::User, "$own/mcp.json"), list(Whose::Project, ".cursor/mcp.json")],
+    shown: &[
+        login("$config/cursor/auth.json"),
+        private("$own/cli-config.json", StateKind::File),
+        per_project("$own/chats", StateKind::Dir),
+        per_project("$own/projects", StateKind::Dir),
+        read_only("$own/commands", StateKind::Dir),
+        read_only("$own/rules", StateKind::Dir),
+        read_only("$own/skills", StateKind::Dir),
+    ],
+    models: Models { any: false, logins: None, others: models },
+    set: &[],
+    settle: nothing_to_settle,
+    told: Told::Nowhere,
+    remembered: nothing_remembered,
+};
+
+fn models(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+    Ok(vec![moved_or(context, &["CURSOR_API_ENDPOINT"], "api2.cursor.sh", "Cursor")?])
+}

@@ -1,0 +1,132 @@
+//! Gemini CLI. Its settings stand in `~/.gemini/settings.json` and in `.gemini/settings.json` of the project.
+
+use serde_json::{Map, Value};
+
+use super::adapter::Adapter;
+use super::dialect::Dialect;
+use super::facts::{
+    self, Facts, List, Models, Own, Shown, Told, Whose, Written, login, moved_or, per_project, private,
+    read_only,
+};
+use super::{AgentError, Context, Endpoint, Key, Shape, StateKind, endpoint};
+
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "gemini",
+    title: FACTS.title,
+    programs: &["gemini"],
+    installed: &["/@google/gemini-cli/"],
+    environment: &[
+        "CODE_ASSIST_ENDPOINT",
+        "GEMINI_*",
+        "GOOGLE_API_KEY",
+        "GOOGLE_CLOUD_LOCATION",
+        "GOOGLE_CLOUD_PROJECT",
+        "GOOGLE_GEMINI_BASE_URL",
+        "GOOGLE_GENAI_*",
+        "GOOGLE_VERTEX_BASE_URL",
+    ],
+    adapt: |context, _| facts::adapt(context, &FACTS),
+};
+
+const FACTS: Facts = Facts {
+    title: "Gemini CLI",
+    own: Own { variable: "GEMINI_CLI_HOME", below: ".gemini", default: ".gemini" },
+    lists: &[
+        List {
+            whose: Whose::User,
+            path: "$own/settings.json",
+            format: Written::Json,
+            key: "mcpServers",
+            dialect: Dialect::Gemini,
+        },
+        List {
+            whose: Whose::Project,
+            path: ".gemini/settings.json",
+            format: Written::Json,
+            key: "mcpServers",
+            dialect: Dialect::Gemini,
+        },
+    ],
+    shown: SHOWN,
+    models: Models { any: false, logins: None, others: models },
+    set: &[("GEMINI_SANDBOX", "false")],
+    settle: sandbox_off,
+    told: Told::Instructions("$own/GEMINI.md"),
+    remembered: |context| vec![trusted(context), ("$own/settings.json", theme())],
+};
+
+/// Not among them: `extensions`, which bring servers of their own.
+const SHOWN: &[Shown] = &[
+    login("$own/oauth_creds.json"),
+    login("$own/gemini-credentials.json"),
+    private("$own/google_accounts.json", StateKind::File),
+    private("$own/installation_id", StateKind::File),
+    private("$own/state.json", StateKind::File),
+    private("$own/trustedFolders.json", StateKind::File),
+    per_project("$own/tmp", StateKind::Dir),
+    per_project("$own/history", StateKind::Dir),
+    read_only("$own/agents", StateKind::Dir),
+    read_only("$own/commands", StateKind::Dir),
+    read_only("$own/keybindings.json", StateKind::File),
+    read_only("$own/policies", StateKind::Dir),
+    read_only("$own/skills", StateKind::Dir),
+];
+
+/// Folders that the user trusted; the agent asks about each.
+pub(super) fn trusted(context: &Context<'_>) -> (&'static str, Vec<Key>) {
+    const TRUSTED: Shape = Shape::OneOf(&["TRUST_FOLDER", "TRUST_PARENT", "DO_NOT_TRUST"]);
+    let mut keys: Vec<Key> = Vec::new();
+    for path in [context.project, context.cwd] {
+        let key = Key::of_project(&[&path.to_string_lossy()], TRUSTED);
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    ("$own/trustedFolders.json", keys)
+}
+
+pub(super) fn theme() -> Vec<Key> {
+    vec![
+        Key::harmless(&["ui", "theme"], Shape::Word),
+        Key::harmless(&["ui", "hideTips"], Shape::Flag),
+        Key::harmless(&["ui", "hideBanner"], Shape::Flag),
+        Key::of_project(&["security", "auth", "selectedType"], Shape::Word),
+    ]
+}
+
+pub(super) fn sandbox_off(settings: &mut Map<String, Value>) {
+    if let Some(Value::Object(tools)) = settings.get_mut("tools") {
+        tools.shift_remove("sandbox");
+    }
+}
+
+/// The one that the user is signed in with. Which it is stands in several places: each that he has is opened.
+fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+    let set = |name: &str| context.env.get(name).filter(|value| !value.is_empty());
+    let on = |name: &str| set(name).is_some_and(|value| value == "true" || value == "1");
+    let mut found = Vec::new();
+    if on("GOOGLE_GENAI_USE_VERTEXAI") {
+        let host = match set("GOOGLE_CLOUD_LOCATION").map(String::as_str) {
+            None | Some("global") => "aiplatform.googleapis.com".to_owned(),
+            Some(area @ ("us" | "eu")) => format!("aiplatform.{area}.rep.googleapis.com"),
+            Some(region) => format!("{region}-aiplatform.googleapis.com"),
+        };
+        found.push(moved_or(context, &["GOOGLE_VERTEX_BASE_URL"], &host, "Vertex AI")?);
+        found.push(endpoint::https("oauth2.googleapis.com", "Google access tokens"));
+    }
+    if facts.place(context, "$own/oauth_creds.json").is_file() {
+        found.push(moved_or(
+            context,
+            &["CODE_ASSIST_ENDPOINT"],
+            "cloudcode-pa.googleapis.com",
+            "Gemini Code Assist",
+        )?);
+        found.push(endpoint::https("oauth2.googleapis.com", "renewal of the login"));
+    }
+    let has_key = set("GEMINI_API_KEY").is_some() || set("GOOGLE_GEMINI_BASE_URL").is_some();
+    if has_key || found.is_empty() {
+        let host = "generativelanguage.googleapis.com";
+        found.push(moved_or(context, &["GOOGLE_GEMINI_BASE_URL"], host, "Gemini API")?);
+    }
+    Ok(found)
+}

@@ -1,0 +1,82 @@
+//! OpenCode. Its servers stand under `mcp`, in up to three files of `~/.config/opencode` and in `opencode.json` of the
+//! project.
+
+use super::StateKind;
+use super::adapter::Adapter;
+use super::dialect::Dialect;
+use super::facts::{
+    self, Facts, List, Models, Own, Told, Whose, Written, login, no_others, nothing_remembered,
+    nothing_to_settle, per_project, read_only,
+};
+
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "opencode",
+    title: FACTS.title,
+    programs: &["opencode", "opencode.exe"],
+    installed: &["/opencode-ai/", "/opencode-linux-"],
+    environment: ENVIRONMENT,
+    adapt: |context, _| facts::adapt(context, &FACTS),
+};
+
+const ENVIRONMENT: &[&str] = &[
+    "ANTHROPIC_*",
+    "CEREBRAS_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "FIREWORKS_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_GENERATIVE_AI_API_KEY",
+    "GROQ_API_KEY",
+    "MISTRAL_API_KEY",
+    "MOONSHOT_API_KEY",
+    "OLLAMA_*",
+    "OPENAI_*",
+    "OPENCODE_*",
+    "OPENROUTER_API_KEY",
+    "XAI_API_KEY",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+    "ZAI_API_KEY",
+    "ZHIPU_API_KEY",
+];
+
+const fn users(path: &'static str) -> List {
+    List { whose: Whose::User, path, format: Written::Json, key: "mcp", dialect: Dialect::OpenCode }
+}
+
+const fn of_project(path: &'static str) -> List {
+    List { whose: Whose::Project, ..users(path) }
+}
+
+const FACTS: Facts = Facts {
+    title: "OpenCode",
+    own: Own { variable: "OPENCODE_CONFIG_DIR", below: "", default: "$config/opencode" },
+    lists: &[
+        users("$own/config.json"),
+        users("$own/opencode.jsonc"),
+        users("$own/opencode.json"),
+        of_project("opencode.json"),
+        of_project("opencode.jsonc"),
+        of_project(".opencode/opencode.json"),
+        of_project(".opencode/opencode.jsonc"),
+    ],
+    shown: &[
+        per_project("$data/opencode", StateKind::Dir),
+        login("$data/opencode/auth.json"),
+        per_project("$state/opencode", StateKind::Dir),
+        per_project("$cache/opencode", StateKind::Dir),
+        read_only("$own/AGENTS.md", StateKind::File),
+        read_only("$own/agent", StateKind::Dir),
+        read_only("$own/agents", StateKind::Dir),
+        read_only("$own/command", StateKind::Dir),
+        read_only("$own/commands", StateKind::Dir),
+        read_only("$own/skills", StateKind::Dir),
+        read_only("$own/themes", StateKind::Dir),
+        read_only("$own/tui.json", StateKind::File),
+    ],
+    models: Models { any: true, logins: Some("$data/opencode/auth.json"), others: no_others },
+    set: &[("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")],
+    settle: nothing_to_settle,
+    told: Told::Listed("instructions"),
+    remembered: nothing_remembered,
+};

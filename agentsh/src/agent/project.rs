@@ -1,0 +1,52 @@
+//! What a configuration file that came with a project may say to an agent.
+
+use serde_json::Value;
+
+/// Keys that contain one of these, at whatever depth, are taken out: they name an account, a program that gives out
+/// credentials, another address of the model, variables, or servers.
+const NOT_OF_A_PROJECT: &[&str] = &[
+    "apikey",
+    "auth",
+    "baseurl",
+    "credential",
+    "endpoint",
+    "env",
+    "gateway",
+    "helper",
+    "login",
+    "marketplace",
+    "mcp",
+    "plugin",
+    "provider",
+    "proxy",
+    "telemetry",
+    "url",
+];
+
+/// Takes out what is not for a project to say; gives the names, with the keys above them.
+pub(super) fn take_out(document: &mut Value) -> Vec<String> {
+    let mut taken = Vec::new();
+    below(document, "", &mut taken);
+    taken
+}
+
+fn below(value: &mut Value, above: &str, taken: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|name, _| {
+                let plain: String =
+                    name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+                let stays = !NOT_OF_A_PROJECT.iter().any(|part| plain.contains(part));
+                if !stays {
+                    taken.push(format!("{above}{name}"));
+                }
+                stays
+            });
+            for (name, inner) in members {
+                below(inner, &format!("{above}{name}."), taken);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| below(item, above, taken)),
+        _ => {}
+    }
+}

@@ -1,0 +1,76 @@
+//! Qwen Code, which grew out of Gemini CLI: the same settings, other models.
+
+use super::adapter::Adapter;
+use super::dialect::Dialect;
+use super::facts::{
+    self, Facts, List, Models, Own, Told, Whose, Written, login, per_project, private, read_only,
+};
+use super::{AgentError, Context, Endpoint, StateKind, endpoint, gemini, providers};
+
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "qwen",
+    title: FACTS.title,
+    programs: &["qwen"],
+    installed: &["/@qwen-code/qwen-code/"],
+    environment: &[
+        "ANTHROPIC_*",
+        "DASHSCOPE_*",
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+        "MODELSCOPE_API_KEY",
+        "OPENAI_*",
+        "OPENROUTER_API_KEY",
+        "QWEN_*",
+    ],
+    adapt: |context, _| facts::adapt(context, &FACTS),
+};
+
+const FACTS: Facts = Facts {
+    title: "Qwen Code",
+    own: Own { variable: "QWEN_HOME", below: "", default: ".qwen" },
+    lists: &[
+        List {
+            whose: Whose::User,
+            path: "$own/settings.json",
+            format: Written::Json,
+            key: "mcpServers",
+            dialect: Dialect::Gemini,
+        },
+        List {
+            whose: Whose::Project,
+            path: ".qwen/settings.json",
+            format: Written::Json,
+            key: "mcpServers",
+            dialect: Dialect::Gemini,
+        },
+    ],
+    shown: &[
+        login("$own/oauth_creds.json"),
+        private("$own/installation_id", StateKind::File),
+        private("$own/trustedFolders.json", StateKind::File),
+        per_project("$own/tmp", StateKind::Dir),
+        per_project("$own/projects", StateKind::Dir),
+        per_project("$own/history", StateKind::Dir),
+        read_only("$own/agents", StateKind::Dir),
+        read_only("$own/commands", StateKind::Dir),
+        read_only("$own/keybindings.json", StateKind::File),
+        read_only("$own/skills", StateKind::Dir),
+    ],
+    models: Models { any: true, logins: None, others: models },
+    set: &[("QWEN_SANDBOX", "false")],
+    settle: gemini::sandbox_off,
+    told: Told::Instructions("$own/QWEN.md"),
+    remembered: |context| vec![gemini::trusted(context), ("$own/settings.json", gemini::theme())],
+};
+
+/// Where a login of Qwen leads.
+fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+    if !facts.place(context, "$own/oauth_creds.json").is_file() {
+        return Ok(Vec::new());
+    }
+    Ok(vec![
+        endpoint::https("portal.qwen.ai", "Qwen"),
+        endpoint::https("chat.qwen.ai", "renewal of the login"),
+        providers::from_url("https://dashscope.aliyuncs.com", "Qwen")?,
+    ])
+}

@@ -1,0 +1,279 @@
+//! What an agent asks once and writes into its own files: kept when it has ended, given back at the next start.
+//!
+//! Its files stand inside as private copies. At the end they are read out of the sandbox, and of them the keys that the
+//! adapter lists, with values of the shape that it lists, and only where the agent changed them. Those that open nothing
+//! go back into the user's own file; the others are kept for the next run in this project (decision 170).
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::agent::{Format, InjectedFile, Key, Kind, Launch, Remembered, Shape, json as strict};
+use crate::sandbox::mend::Namespaces;
+use crate::sandbox::visit;
+
+use super::watch::copies::write_anew;
+use super::{Session, run};
+
+/// Longest file that is read, in bytes.
+const MOST_BYTES: u64 = 16 << 20;
+/// Members of a list or of an object of counts.
+const MOST_MEMBERS: usize = 512;
+const LONGEST_WORD: usize = 64;
+const LONGEST_NAME: usize = 128;
+/// How often a file that somebody else writes at the same time is read again.
+const TRIES: usize = 3;
+
+/// What is kept for a project, by file.
+const NAME: &str = "remembered.json";
+
+/// The files as the agent was given them.
+#[derive(Debug, Default)]
+pub struct Given(Vec<(Remembered, Value)>);
+
+/// Puts what was kept of earlier runs into the agent's copies.
+#[must_use]
+pub fn give(session: &Session, kind: Kind, launch: &mut Launch) -> Given {
+    let kept = kept(session, kind);
+    let mut given = Vec::new();
+    for remembered in std::mem::take(&mut launch.remembered) {
+        let own = kept.get(&*remembered.path.to_string_lossy());
+        let changes: Vec<(&Key, Value)> = remembered
+            .keys
+            .iter()
+            .filter(|key| !key.opens_nothing)
+            .filter_map(|key| Some((key, fitting(own?.get(&name(key))?, key.shape)?)))
+            .collect();
+        let standing = launch.files.iter_mut().find(|file| file.path == remembered.path);
+        let text = match &standing {
+            Some(file) => String::from_utf8_lossy(&file.content).into_owned(),
+            None => users(&remembered.path).map(|(text, _)| text).unwrap_or_default(),
+        };
+        let with = if changes.is_empty() { None } else { set(remembered.format, &text, &changes) };
+        if let Some(text) = &with {
+            let content = text.clone().into_bytes();
+            match standing {
+                Some(file) => file.content = content,
+                None => {
+                    let path = remembered.path.clone();
+                    let home = &session.context.home;
+                    launch.home_state.retain(|state| home.join(&state.path) != path);
+                    launch.files.push(InjectedFile { path, content, mode: 0o600 });
+                }
+            }
+        }
+        let document = read(remembered.format, with.as_deref().unwrap_or(&text)).unwrap_or(Value::Null);
+        given.push((remembered, document));
+    }
+    Given(given)
+}
+
+/// Keeps what the agent changed. What is not possible is told: it costs a question the next time.
+pub fn keep(session: &Session, kind: Kind, given: &Given, inside: &Namespaces) {
+    let mut kept = kept(session, kind);
+    let before = kept.clone();
+    for (remembered, was) in &given.0 {
+        let Remembered { path, format, .. } = remembered;
+        let Some(now) = left(session, inside, path).and_then(|text| read(*format, &text)) else { continue };
+        let changed = |key: &&Key| at(&now, &key.at).is_some_and(|value| at(was, &key.at) != Some(value));
+        let changes: Vec<(&Key, Value)> = remembered
+            .keys
+            .iter()
+            .filter(changed)
+            .filter_map(|key| Some((key, fitting(at(&now, &key.at)?, key.shape)?)))
+            .collect();
+        let (back, own): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(key, _)| key.opens_nothing);
+        if !own.is_empty() {
+            let of_file = kept.entry(path.to_string_lossy().into_owned()).or_default();
+            of_file.extend(own.into_iter().map(|(key, value)| (name(key), value)));
+        }
+        if !back.is_empty()
+            && let Err(error) = merge(session, path, *format, &back)
+        {
+            let shown = crate::store::escape::line(&path.to_string_lossy()).into_owned();
+            session.note(&format!("{shown} does not remember what {} was told: {error}", kind.title()));
+        }
+    }
+    if kept != before
+        && let Err(error) = write_kept(session, kind, &kept)
+    {
+        session.note(&format!("what {} was told in this project is not kept: {error}", kind.title()));
+    }
+}
+
+/// By file, and by the name of the key.
+type Kept = BTreeMap<String, BTreeMap<String, Value>>;
+
+fn kept(session: &Session, kind: Kind) -> Kept {
+    let Ok((text, _)) = users(&run::of_project(session, kind).join(NAME)) else { return Kept::new() };
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+fn write_kept(session: &Session, kind: Kind, kept: &Kept) -> std::io::Result<()> {
+    let directory = run::of_project(session, kind);
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    write_anew(&directory.join(NAME), &serde_json::to_vec_pretty(kept)?, 0o600)
+}
+
+fn name(key: &Key) -> String {
+    json!(key.at).to_string()
+}
+
+/// What the agent left at a path.
+fn left(session: &Session, inside: &Namespaces, path: &Path) -> Option<String> {
+    let file = visit::open(&session.context.zygote, inside, path).ok().flatten()?;
+    let mut text = String::new();
+    file.take(MOST_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// A file of the user, and which one it is; empty when there is none.
+fn users(path: &Path) -> std::io::Result<(String, Option<(u64, i64, i64)>)> {
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((String::new(), None)),
+        Err(error) => return Err(error),
+    };
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > MOST_BYTES {
+        return Err(std::io::Error::other("it is no regular file of a usual size"));
+    }
+    let mut text = String::new();
+    file.take(MOST_BYTES).read_to_string(&mut text)?;
+    Ok((text, Some((found.ino(), found.mtime(), found.mtime_nsec()))))
+}
+
+/// Writes the keys into the user's own file as it is now, and nothing else of the agent's copy.
+fn merge(session: &Session, path: &Path, format: Format, changes: &[(&Key, Value)]) -> std::io::Result<()> {
+    // Where a link leads is written; what lies in the project, the agent writes itself.
+    let real = match path.canonicalize() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => path.to_owned(),
+        other => other?,
+    };
+    if real.starts_with(&session.context.project) || !real.parent().is_some_and(Path::is_dir) {
+        return Ok(());
+    }
+    for _ in 0..TRIES {
+        let (text, stamp) = users(&real)?;
+        let bad = || std::io::Error::other("it cannot be understood");
+        let document =
+            if text.trim().is_empty() { Value::Null } else { read(format, &text).ok_or_else(bad)? };
+        let changes: Vec<(&Key, Value)> = changes
+            .iter()
+            .map(|(key, value)| (*key, grown(value, at(&document, &key.at), key.shape)))
+            .filter(|(key, value)| at(&document, &key.at) != Some(value))
+            .collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let text = set(format, &text, &changes).ok_or_else(bad)?;
+        let mode = real.metadata().map_or(0o600, |found| found.mode() & 0o777);
+        if users(&real)?.1 == stamp {
+            return write_anew(&real, text.as_bytes(), mode);
+        }
+    }
+    Err(std::io::Error::other("somebody else writes it all the time"))
+}
+
+fn read(format: Format, text: &str) -> Option<Value> {
+    match format {
+        _ if text.trim().is_empty() => Some(Value::Object(Map::new())),
+        Format::Json => strict::parse(text, Path::new("")).ok(),
+        Format::Toml => serde_json::to_value(text.parse::<toml::Table>().ok()?).ok(),
+    }
+}
+
+/// The text with these values; None when something else stands in the way.
+fn set(format: Format, text: &str, changes: &[(&Key, Value)]) -> Option<String> {
+    match format {
+        Format::Json => {
+            let mut document = read(format, text)?;
+            for (key, value) in changes {
+                let (last, above) = key.at.split_last()?;
+                let mut place = document.as_object_mut()?;
+                for step in above {
+                    let next = place.entry(step.clone()).or_insert_with(|| Value::Object(Map::new()));
+                    place = next.as_object_mut()?;
+                }
+                place.insert(last.clone(), value.clone());
+            }
+            serde_json::to_string_pretty(&document).ok()
+        }
+        Format::Toml => {
+            let mut document: toml_edit::DocumentMut = text.parse().ok()?;
+            for (key, value) in changes {
+                let (last, above) = key.at.split_last()?;
+                let mut place = document.as_table_mut() as &mut dyn toml_edit::TableLike;
+                for step in above {
+                    let next = place.entry(step).or_insert_with(|| {
+                        let mut table = toml_edit::Table::new();
+                        table.set_implicit(true);
+                        toml_edit::Item::Table(table)
+                    });
+                    place = next.as_table_like_mut()?;
+                }
+                let value: toml_edit::Value = match value {
+                    Value::String(text) => text.as_str().into(),
+                    Value::Bool(flag) => (*flag).into(),
+                    Value::Number(number) => number.as_i64()?.into(),
+                    _ => return None,
+                };
+                place.insert(last, toml_edit::Item::Value(value));
+            }
+            Some(document.to_string())
+        }
+    }
+}
+
+fn at<'v>(document: &'v Value, steps: &[String]) -> Option<&'v Value> {
+    steps.iter().try_fold(document, |value, step| value.get(step))
+}
+
+/// The value, when it has the shape.
+fn fitting(value: &Value, shape: Shape) -> Option<Value> {
+    let is_count = |value: &Value| value.as_u64().is_some_and(|count| count < 1 << 31);
+    let is_word = |text: &str| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        !text.is_empty() && text.len() <= LONGEST_WORD && text.chars().all(plain)
+    };
+    let is_name = |value: &Value| {
+        value.as_str().is_some_and(|text| text.len() <= LONGEST_NAME && !text.chars().any(char::is_control))
+    };
+    let fits = match shape {
+        Shape::Flag => value.is_boolean(),
+        Shape::Count => is_count(value),
+        Shape::Counts => value.as_object().is_some_and(|members| {
+            members.len() <= MOST_MEMBERS
+                && members.iter().all(|(name, value)| is_word(name) && is_count(value))
+        }),
+        Shape::Word => value.as_str().is_some_and(is_word),
+        Shape::OneOf(words) => value.as_str().is_some_and(|text| words.contains(&text)),
+        Shape::Names => {
+            value.as_array().is_some_and(|items| items.len() <= MOST_MEMBERS && items.iter().all(is_name))
+        }
+    };
+    fits.then(|| value.clone())
+}
+
+/// Somebody outside may have counted on meanwhile.
+fn grown(value: &Value, now: Option<&Value>, shape: Shape) -> Value {
+    let larger = |value: &Value, now: Option<&Value>| {
+        let now = now.and_then(Value::as_u64).unwrap_or(0);
+        if value.as_u64() < Some(now) { now.into() } else { value.clone() }
+    };
+    match (shape, value) {
+        (Shape::Count, value) => larger(value, now),
+        (Shape::Counts, Value::Object(members)) => {
+            let mut all = now.and_then(Value::as_object).cloned().unwrap_or_default();
+            for (name, count) in members {
+                let count = larger(count, all.get(name));
+                all.insert(name.clone(), count);
+            }
+            Value::Object(all)
+        }
+        (_, value) => value.clone(),
+    }
+}
