@@ -28,6 +28,7 @@ use later::Later;
 pub use own::Wrapped;
 use pairs::Pairs;
 use random::Random;
+pub(super) use random::bytes as random_bytes;
 pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, ResponseMode, Settings, action_taken, position};
 

@@ -123,8 +123,9 @@ pub(super) fn refusal(
     }
 }
 
-pub(super) fn wanted(permit: &Permit) -> Wanted<'_> {
+pub(super) fn wanted<'a, R>(gate: &'a Gate<R>, permit: &'a Permit) -> Wanted<'a> {
     Wanted {
+        broker: gate.broker.as_ref(),
         host: &permit.shown,
         port: permit.port,
         is_address: matches!(permit.host, Host::Address(_)),
@@ -144,5 +145,6 @@ pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> 
     let change = written
         .filter(|text| RequestRule::parse(text).is_ok())
         .map(|text| format!("add {text:?} to `allow` of that rule"));
-    refusal(permit, refused.code, detail, (change, None))
+    let found = refusal(permit, refused.code, detail, (change, None));
+    Refusal { rule: refused.rule.clone().unwrap_or_else(|| found.rule.clone()), ..found }
 }

@@ -21,7 +21,7 @@ impl Random {
 
 /// # Errors
 /// Those of the device that the system gives random bytes with.
-pub(super) fn bytes<const COUNT: usize>() -> std::io::Result<[u8; COUNT]> {
+pub(in crate::session) fn bytes<const COUNT: usize>() -> std::io::Result<[u8; COUNT]> {
     let mut bytes = [0; COUNT];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
