@@ -1,6 +1,7 @@
 //! A day of work inside: the things that people do in a project, done by the real programs. The table is
 //! `docs/a-day.md`.
 
+pub mod credentials;
 mod git;
 mod ordinary;
 mod publish;

@@ -33,6 +33,7 @@ pub use own::Wrapped;
 pub use pairs::{CLOSED_PAIR, LABEL_FLOW};
 use pairs::{Pairs, ways};
 use random::Random;
+pub(super) use random::bytes as random_bytes;
 pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 

@@ -78,9 +78,9 @@ const OVERRIDES: &str = "\
 \tautoDetach = false
 ";
 
-/// The files of git's global configuration inside: path in the sandbox and content.
+/// The files of git's global configuration inside: path in the sandbox and content. `more` is said besides.
 #[must_use]
-pub fn files(context: &Context) -> Vec<(PathBuf, Vec<u8>)> {
+pub fn files(context: &Context, more: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let mut reading = Reading {
         home: &context.home,
         directory: &context.directory,
@@ -94,6 +94,7 @@ pub fn files(context: &Context) -> Vec<(PathBuf, Vec<u8>)> {
     }
     let mut text = render(&reading.taken);
     text.push_str(OVERRIDES);
+    text.push_str(more);
     let mut files = vec![(context.home.join(".gitconfig"), text.into_bytes())];
     let ignored = reading.ignored.unwrap_or_else(|| context.config.join("git/ignore"));
     if let Some(content) = bounded(&ignored) {

@@ -119,6 +119,8 @@ pub struct Way {
     pub plan: plan::Network,
     /// Ports of the sandbox that this machine reaches.
     pub published: Vec<Published>,
+    /// Secrets that go on requests.
+    pub broker: Option<Rc<net::credentials::Broker>>,
     /// Speaks on some connections in the relay's place.
     pub channel: Option<Rc<dyn net::channel::Channel>>,
     pub enforcement: Enforcement,
@@ -160,6 +162,7 @@ pub async fn way(
         policed,
         plan,
         published: Vec::new(),
+        broker: None,
         channel: None,
         enforcement,
     })
@@ -299,6 +302,7 @@ impl Way {
                 Rc::clone(&on_refusal),
             )
             .with_authority(authority.clone())
+            .with_broker(self.broker.clone())
             .with_channel(self.channel.clone())
         };
         let Some(policed) = &self.policed else { return Ok(Rc::new(make(Origin::Arrival))) };

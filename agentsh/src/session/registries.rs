@@ -128,6 +128,19 @@ fn npm(context: &Context) -> Vec<Found> {
     found
 }
 
+/// The registries that the user's own npm configuration names, as npm reads them, and nothing else of it.
+#[must_use]
+pub fn of_npmrc(context: &Context) -> String {
+    let text = read(&context.home.join(".npmrc"));
+    let is_registry = |line: &&str| {
+        let key = line.split('=').next().unwrap_or_default().trim();
+        let place = line.split_once("://").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
+        // With a password in it, it would be a credential.
+        (key == "registry" || key.starts_with('@') && key.ends_with(":registry")) && !place.contains('@')
+    };
+    text.lines().filter(is_registry).fold(String::new(), |text, line| text + line + "\n")
+}
+
 /// Every registry that the user's cargo has an index of, and where its packages are.
 fn cargo(context: &Context) -> Vec<Found> {
     let home = context.env.get("CARGO_HOME").map_or_else(|| context.home.join(".cargo"), PathBuf::from);
@@ -274,7 +287,7 @@ fn variables(context: &Context, names: &[&str]) -> Vec<Found> {
 }
 
 /// The file behind a name in PATH, with links followed. The project's own directories do not count.
-fn program(context: &Context, name: &str) -> Option<PathBuf> {
+pub(super) fn program(context: &Context, name: &str) -> Option<PathBuf> {
     let path = context.env.get("PATH")?;
     let directories = path.split(':').map(Path::new).filter(|directory| directory.is_absolute());
     let found = directories.map(|directory| directory.join(name)).find(|file| file.is_file())?;

@@ -34,8 +34,8 @@ use super::suspend::Suspended;
 use super::toolchains::{self, Toolchains};
 use super::watch::{self, Guards};
 use super::{
-    Opening, RemoveOnDrop, Session, SessionError, briefing, environment, git_identity, grants, network,
-    registries, remember, repositories, socket_directory, trust, unknown, why,
+    Opening, RemoveOnDrop, Session, SessionError, briefing, credentials, environment, git_identity, grants,
+    network, registries, remember, repositories, socket_directory, trust, unknown, why,
 };
 
 /// The command line of `run`.
@@ -296,7 +296,12 @@ async fn start_agent(
     let state_paths: Vec<PathBuf> = own_state.iter().map(|grant| grant.path.clone()).collect();
     // What the user granted himself is there as it is.
     let is_granted = |path: &Path| expanded.grants.iter().any(|grant| path.starts_with(&grant.path));
-    let of_git = git_identity::files(context).into_iter().filter(|(path, _)| !is_granted(path));
+    let brokered = credentials::read(session).await;
+    let of_git =
+        git_identity::files(context, &brokered.git).into_iter().filter(|(path, _)| !is_granted(path));
+    let of_tools: Vec<_> = brokered.files.iter().filter(|(path, _)| !is_granted(path)).cloned().collect();
+    let unmasked: Vec<PathBuf> = of_tools.iter().map(|(path, _)| path.clone()).collect();
+    files.extend(of_tools.into_iter().map(|(path, content)| (path, content, 0o600)));
     files.extend(of_git.map(|(path, content)| (path, content, 0o644)));
     files.extend(launch.files.iter().map(|file| (file.path.clone(), file.content.clone(), file.mode)));
     files.extend(launch.replaced.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)));
@@ -318,6 +323,7 @@ async fn start_agent(
 
     let rules = network::with_endpoints(&process.network, &launch.endpoints, Model::ends_tls(session));
     let rules = if is_listed { rules } else { registries::with_registries(rules, context) };
+    let rules = credentials::with_hosts(&rules, session);
     let shown = toolchains
         .grants
         .iter()
@@ -340,11 +346,13 @@ async fn start_agent(
         session.record_enforcement(None, &[judged]);
         way.channel = Some(model);
     }
+    way.broker.clone_from(&brokered.broker);
     way.publish(&to_publish(session, &request.publish)).map_err(RunError::Refused)?;
     for published in &way.published {
         session.announce(&published.line());
     }
     let mut env = agent_environment(session, kind, launch, &toolchains, &pinned);
+    brokered.settle(&mut env);
     files.extend(trust::give(session, &rules, &mut env));
     let argv: Vec<String> =
         pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
@@ -373,8 +381,9 @@ async fn start_agent(
             .into_iter()
             .chain(toolchains.hidden)
             .chain(launch.hidden.iter().cloned())
+            .chain(brokered.hidden)
             .collect(),
-        unmasked: expanded.unmasked.into_iter().chain(state_paths).collect(),
+        unmasked: expanded.unmasked.into_iter().chain(state_paths).chain(unmasked).collect(),
         execute: session.executable_paths(process),
         shared_sockets: !session.neighbours.get(),
         files,

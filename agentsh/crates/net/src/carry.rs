@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 
 use super::channel::{self, Channel};
 use super::copy::{self, reset_when_dropped, write_all};
+use super::credentials::Use;
 use super::gate::{Gate, Seat};
 use super::opening::{Closed, Opening};
 use super::permit::{Permit, refusal, request_refusal, wanted};
@@ -61,7 +62,7 @@ pub(super) async fn carry<R: Recorder + 'static>(
         let copied = async {
             tokio::select! {
                 biased;
-                end = copy_all((gate, permit), channel, &inside, &outside, (first, traffic)) => end,
+                end = copy_all((gate, permit), channel, &inside, &outside, (first, seat.number, traffic)) => end,
                 () = gate.room.closes() => {
                     // Whoever is at the other end must not take what arrived for the whole.
                     reset_when_dropped(&inside);
@@ -125,7 +126,7 @@ async fn copy_all<R: Recorder + 'static>(
     channel: Option<&dyn Channel>,
     inside: &TcpStream,
     outside: &TcpStream,
-    (first, traffic): (First, &Traffic),
+    (first, connection, traffic): (First, u64, &Traffic),
 ) -> End {
     match first {
         First::Nothing if let Some(channel) = channel => {
@@ -141,7 +142,7 @@ async fn copy_all<R: Recorder + 'static>(
         }
         First::Nothing => End::Done(copy::both_ways(inside, outside, traffic).await),
         First::Read(Opening::Tls(bytes)) if permit.decision.inspect => {
-            inspected((gate, permit), inside, outside, bytes, traffic).await
+            inspected((gate, permit), inside, outside, bytes, (connection, traffic)).await
         }
         First::Read(Opening::Tls(bytes)) => {
             let Some(end) = second_hello::end_of_hello(&bytes) else {
@@ -160,7 +161,7 @@ async fn copy_all<R: Recorder + 'static>(
                 return End::Done(Err(error));
             }
             traffic.moved(Direction::Up, hello.len());
-            match second_hello::follow(inside, outside, early, wanted(permit), traffic).await {
+            match second_hello::follow(inside, outside, early, wanted(gate, permit), traffic).await {
                 Ok(Ok(())) => End::Done(copy::both_ways(inside, outside, traffic).await),
                 Ok(Err(closed)) => {
                     reset_when_dropped(outside);
@@ -183,7 +184,7 @@ async fn inspected<R: Recorder + 'static>(
     inside: &TcpStream,
     outside: &TcpStream,
     hello: Vec<u8>,
-    traffic: &Traffic,
+    (connection, traffic): (u64, &Traffic),
 ) -> End {
     let Some(authority) = &gate.authority else {
         return End::Closed(Closed::Refused {
@@ -195,7 +196,21 @@ async fn inspected<R: Recorder + 'static>(
     };
     let reader = http_host::Reader::new(&permit.shown, permit.port);
     let reader = reader.with_rules(permit.decision.requests.clone()).bridged(permit.is_bridged);
-    let connection = inspect::Inspected { authority, name: &permit.shown, reader, hello };
+    let reader = reader.with_broker(gate.broker.clone(), true);
+    let used = |used: Use| {
+        gate.record.record(Event::CredentialUsed {
+            connection,
+            host: permit.shown.clone(),
+            port: permit.port,
+            method: used.method,
+            path: used.path,
+            rule: used.rule,
+        });
+        gate.record.broken().is_none()
+    };
+    let answers = gate.broker.as_ref().map(|broker| broker.watch_answers(&permit.shown, permit.port));
+    let connection =
+        inspect::Inspected { authority, name: &permit.shown, reader, hello, answers, used: &used };
     let refused = async |refused: http_host::Refusal| {
         let refusal = request_refusal(permit, &refused);
         gate.commit_refusal(&refusal, None, Some("https"), permit.caller.as_ref()).await

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::allow::Allowlist;
 use super::authority::Authority;
 use super::channel::Channel;
+use super::credentials::Broker;
 use super::kernel::Policed;
 use super::pool::Pool;
 use super::resolve::{ResolveError, Resolver};
@@ -209,6 +210,8 @@ pub struct Gate<R> {
     on_refusal: OnRefusal,
     /// Signs for the names whose TLS ends here; None where no rule wants that.
     pub authority: Option<Rc<Authority>>,
+    /// Secrets that go on requests.
+    pub broker: Option<Rc<Broker>>,
     /// Speaks in the relay's place on some connections.
     pub channel: Option<Rc<dyn Channel>>,
     pub(super) live: Cell<usize>,
@@ -259,6 +262,7 @@ impl<R: Recorder + 'static> Gate<R> {
             record,
             on_refusal,
             authority: None,
+            broker: None,
             channel: None,
             live: Cell::new(0),
             seats: Rc::default(),
@@ -271,6 +275,13 @@ impl<R: Recorder + 'static> Gate<R> {
     #[must_use]
     pub fn with_authority(mut self, authority: Option<Rc<Authority>>) -> Self {
         self.authority = authority;
+        self
+    }
+
+    /// Secrets go on requests in place of their placeholders.
+    #[must_use]
+    pub fn with_broker(mut self, broker: Option<Rc<Broker>>) -> Self {
+        self.broker = broker;
         self
     }
 

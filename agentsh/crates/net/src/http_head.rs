@@ -1,8 +1,10 @@
 //! Judges one head of an HTTP/1 request. Whatever two servers could read differently is refused.
 
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::str::FromStr;
 
+use super::credentials::{Broker, Put, To};
 use super::http_host::{Refusal, Request};
 use crate::policy::{RequestRule, Ruled};
 
@@ -16,6 +18,10 @@ pub struct Expected {
     pub rules: Vec<Ruled<RequestRule>>,
     /// Who asks has its MCP servers behind bridges, and is to ask none past them.
     pub is_bridged: bool,
+    /// The session's secrets.
+    pub broker: Option<Rc<Broker>>,
+    /// The requests come out of TLS, and go on in TLS.
+    pub is_secret: bool,
 }
 
 /// A head that may be forwarded.
@@ -23,6 +29,8 @@ pub struct Expected {
 pub struct Head {
     pub request: Request,
     pub body: Body,
+    /// A secret in place of its placeholder.
+    pub put: Option<Put>,
 }
 
 /// What follows the head.
@@ -48,7 +56,7 @@ const MCP_HEADERS: [&str; 4] = ["mcp-protocol-version", "mcp-session-id", "mcp-m
 pub const MCP_PAST_BRIDGES: &str = "mcp-past-bridges";
 
 /// Headers by which servers and frameworks take another method or path than those of the request line.
-const REPLACING: [&str; 6] = [
+pub(super) const REPLACING: [&str; 6] = [
     "x-http-method-override",
     "x-http-method",
     "x-method-override",
@@ -81,21 +89,31 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
         return refuse("connect-not-allowed");
     }
     let path = path_of(method, target, expected)?;
-    let request = Request { method: method.to_owned(), path: path.chars().take(SHOWN_PATH).collect() };
+    let pushed = pushes(method, path);
+    let (method_meant, path_meant) = pushed.as_ref().map_or((method, path), |path| ("POST", path.as_str()));
+    let request =
+        Request { method: method_meant.to_owned(), path: path_meant.chars().take(SHOWN_PATH).collect() };
     let fields = Fields::read(lines, !expected.rules.is_empty())?;
     match fields.host {
         None => return refuse("host-missing"),
         Some(host) if !is_expected(host, expected) => return refuse("host-mismatch"),
         Some(_) => {}
     }
-    let meant = |rule: &Ruled<RequestRule>| rule.value.matches(method, path);
+    let meant = |rule: &Ruled<RequestRule>| rule.value.matches(method_meant, path_meant);
     if !expected.rules.is_empty() && !expected.rules.iter().any(meant) {
-        return Err(Refusal { code: "request-not-allowed", request: Some(request) });
+        return Err(Refusal::of("request-not-allowed", &request));
     }
     // Whoever wrote a rule for the request has meant it.
     if expected.is_bridged && expected.rules.is_empty() && fields.speaks_mcp(method) {
-        return Err(Refusal { code: MCP_PAST_BRIDGES, request: Some(request) });
+        return Err(Refusal::of(MCP_PAST_BRIDGES, &request));
     }
+    let put = match &expected.broker {
+        None => None,
+        Some(broker) => {
+            let to = To { host: &expected.name, port: expected.port, is_secret: expected.is_secret };
+            broker.judge(bytes, to, &request, path_meant)?
+        }
+    };
     let body = match (fields.length, fields.is_chunked, fields.upgrade) {
         (Some(_), true, _) => return refuse("length-and-chunked"),
         (_, true, _) if !is_modern => return refuse("chunked-in-http-1-0"),
@@ -113,7 +131,15 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
         (_, true, None) => Body::Chunked,
         (length, false, None) => Body::Length(length.unwrap_or(0)),
     };
-    Ok(Head { request, body })
+    Ok(Head { request, body, put })
+}
+
+/// A push begins by asking what is there. It is judged as the push that it is for: the path of that.
+fn pushes(method: &str, path: &str) -> Option<String> {
+    let (path, query) = path.split_once('?')?;
+    let is_for_a_push = query.split('&').any(|pair| pair == "service=git-receive-pack");
+    let repository = path.strip_suffix("/info/refs").filter(|_| is_for_a_push && method == "GET")?;
+    Some(format!("{repository}/git-receive-pack"))
 }
 
 /// Whether the first bytes of a head can still become one; a method is short and plain.

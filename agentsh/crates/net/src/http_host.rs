@@ -4,8 +4,12 @@
 //! connection is refused. A web socket begins only when the server says so; until then nothing more of the client
 //! is released, because a server that declines reads the next bytes as a request.
 
+use std::rc::Rc;
+
+use super::credentials::{Broker, Put, Watch};
 use super::http_head::{self, Body, Expected};
 use crate::policy::{RequestRule, Ruled};
+use crate::types::RuleRef;
 
 /// Longest head of a request, in bytes.
 pub const MAX_HEAD: usize = 64 * 1024;
@@ -21,6 +25,8 @@ pub struct Verdict {
     pub forward: usize,
     /// The requests whose heads are among them.
     pub requests: Vec<Request>,
+    /// What other bytes take the place of, counted as `forward` is.
+    pub puts: Vec<Put>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +43,8 @@ pub struct Refusal {
     pub code: &'static str,
     /// The request that no rule means.
     pub request: Option<Request>,
+    /// The rule that refuses, where it is not the connection's.
+    pub rule: Option<RuleRef>,
 }
 
 /// State of one connection.
@@ -51,6 +59,8 @@ pub struct Reader {
     /// The server's answer to a request to become a web socket, as far as it came.
     answer: Vec<u8>,
     is_first: bool,
+    /// Looks for placeholders in bodies.
+    watch: Option<Watch>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +83,11 @@ enum State {
 
 impl Refusal {
     pub(super) fn new(code: &'static str) -> Self {
-        Self { code, request: None }
+        Self { code, request: None, rule: None }
+    }
+
+    pub(super) fn of(code: &'static str, request: &Request) -> Self {
+        Self { code, request: Some(request.clone()), rule: None }
     }
 }
 
@@ -87,13 +101,25 @@ impl Reader {
                 port,
                 rules: Vec::new(),
                 is_bridged: false,
+                broker: None,
+                is_secret: false,
             },
             state: State::Head,
             held: Vec::new(),
             early: Vec::new(),
             answer: Vec::new(),
             is_first: true,
+            watch: None,
         }
+    }
+
+    /// With the session's secrets. `is_secret`: the requests come out of TLS, and go on in TLS.
+    #[must_use]
+    pub fn with_broker(mut self, broker: Option<Rc<Broker>>, is_secret: bool) -> Self {
+        self.watch = broker.as_ref().map(|broker| broker.watch());
+        self.expected.broker = broker;
+        self.expected.is_secret = is_secret;
+        self
     }
 
     /// Only requests that one of the rules means; none means every request.
@@ -228,6 +254,10 @@ impl Reader {
                 }
                 State::Body(left) | State::Chunk(left) => {
                     let used = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                    let body = rest.get(..used).unwrap_or_default();
+                    if self.watch.as_mut().is_some_and(|watch| watch.sees(body)) {
+                        return Err(Refusal::new("placeholder-in-body"));
+                    }
                     self.skip(used as u64);
                     used
                 }
@@ -261,6 +291,9 @@ impl Reader {
         }
         if byte == b'\n' && self.held.ends_with(b"\r\n\r\n") {
             let head = http_head::judge(&self.held, &self.expected, self.is_first)?;
+            if let Some(put) = head.put {
+                verdict.puts.push(Put { at: verdict.forward + put.at, ..put });
+            }
             verdict.forward += self.held.len();
             verdict.requests.push(head.request);
             self.held.clear();

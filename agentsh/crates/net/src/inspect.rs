@@ -15,6 +15,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::authority::Authority;
 use super::copy::{IDLE, reset_when_dropped, shut};
+use super::credentials::{Use, Watch};
 use super::http_host;
 use super::opening::{Closed, Http};
 use super::refuse::{self, Farewell};
@@ -36,6 +37,10 @@ pub struct Inspected<'a> {
     pub reader: http_host::Reader,
     /// What the program sent already.
     pub hello: Vec<u8>,
+    /// Looks for secrets in the answers.
+    pub answers: Option<Watch>,
+    /// Hears of every use of a secret before it leaves; false: it may not.
+    pub used: &'a dyn Fn(Use) -> bool,
 }
 
 /// Carries requests and answers until both sides have ended. `refused` hears of a refused request before the program
@@ -47,7 +52,7 @@ pub async fn both_ways(
     traffic: &Traffic,
     refused: impl AsyncFnOnce(http_host::Refusal) -> bool,
 ) -> End {
-    let Inspected { authority, name, reader, hello } = inspected;
+    let Inspected { authority, name, reader, hello, answers, used } = inspected;
     let (program, server) = match handshakes(inside, outside, (authority, name), hello).await {
         Ok(both) => both,
         Err(end) => {
@@ -57,16 +62,12 @@ pub async fn both_ways(
     };
     let (from_program, mut to_program) = tokio::io::split(program);
     let (from_server, to_server) = tokio::io::split(server);
-    let shared = Shared {
-        http: RefCell::new(Http { reader, held: Vec::new(), released: 0 }),
-        answered: Notify::new(),
-        traffic,
-    };
+    let shared = Shared { http: RefCell::new(Http::new(reader)), answered: Notify::new(), traffic, used };
     let result = {
         let both = async {
             tokio::try_join!(
                 up(from_program, to_server, &shared),
-                down(from_server, &mut to_program, (inside, &shared))
+                down(from_server, &mut to_program, (inside, &shared), answers)
             )
         };
         tokio::select! {
@@ -154,6 +155,7 @@ struct Shared<'a> {
     /// The server has said what a held request waited for.
     answered: Notify,
     traffic: &'a Traffic,
+    used: &'a dyn Fn(Use) -> bool,
 }
 
 enum Stop {
@@ -174,10 +176,15 @@ async fn up(
 ) -> Result<(), Stop> {
     let mut buffer = vec![0; PIECE];
     loop {
-        let (released, refusal) = {
+        let ((released, uses), refusal) = {
             let mut http = shared.http.borrow_mut();
             (http.release(), http.reader.refusal().cloned())
         };
+        for used in uses {
+            if !(shared.used)(used) {
+                return Err(Stop::Broken(io::Error::other("a use that cannot be recorded")));
+            }
+        }
         if !released.is_empty() {
             server.write_all(&released).await?;
             server.flush().await?;
@@ -204,21 +211,40 @@ async fn down(
     mut server: impl AsyncRead + Unpin,
     program: &mut (impl AsyncWrite + Unpin),
     (inside, shared): (&TcpStream, &Shared<'_>),
+    mut answers: Option<Watch>,
 ) -> Result<(), Stop> {
     let mut buffer = vec![0; PIECE];
+    // What may be the beginning of a secret.
+    let mut held = Vec::new();
     loop {
         let read = match server.read(&mut buffer).await {
             // The program hears the same: an end of the connection, and none of TLS.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                program.write_all(&held).await?;
+                program.flush().await?;
                 shut(inside);
                 return Ok(());
             }
             read => read?,
         };
         if read == 0 {
+            program.write_all(&held).await?;
             return Ok(program.shutdown().await?);
         }
         let bytes = buffer.get(..read).unwrap_or_default();
+        let joined;
+        let bytes = match &mut answers {
+            None => bytes,
+            Some(watch) => {
+                if watch.sees(bytes) {
+                    return Err(Stop::Refused(http_host::Refusal::new("credential-in-answer")));
+                }
+                held.extend_from_slice(bytes);
+                let kept = held.split_off(held.len().saturating_sub(watch.begun()));
+                joined = std::mem::replace(&mut held, kept);
+                &joined
+            }
+        };
         let awaits = shared.http.borrow().reader.awaits_answer();
         if awaits {
             shared.http.borrow_mut().reader.answer(bytes).map_err(Stop::Refused)?;
@@ -226,7 +252,7 @@ async fn down(
         }
         program.write_all(bytes).await?;
         program.flush().await?;
-        shared.traffic.moved(Direction::Down, read);
+        shared.traffic.moved(Direction::Down, bytes.len());
     }
 }
 

@@ -15,6 +15,7 @@ pub mod authority;
 mod carry;
 pub mod channel;
 pub mod copy;
+pub mod credentials;
 pub mod dns;
 pub mod dns_server;
 pub mod ebpf;

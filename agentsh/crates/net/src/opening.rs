@@ -2,10 +2,12 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 
+use super::credentials::{Broker, Put, Use};
 use super::http_host;
 use super::refuse::{ACCESS_DENIED, Farewell, UNRECOGNIZED_NAME};
 use super::socket::recv_now;
@@ -29,6 +31,8 @@ pub struct Http {
     pub held: Vec<u8>,
     /// How many bytes of `held` may go on.
     pub released: usize,
+    /// Secrets that take the place of bytes among them.
+    pub puts: Vec<Put>,
 }
 
 /// Why it may not.
@@ -57,6 +61,8 @@ pub struct Wanted<'a> {
     pub requests: &'a [Ruled<RequestRule>],
     /// Its MCP servers are behind bridges.
     pub is_bridged: bool,
+    /// The session's secrets, none of which goes on a plain request.
+    pub broker: Option<&'a Rc<Broker>>,
 }
 
 /// A program has this long to say what it wants.
@@ -132,7 +138,8 @@ impl<'a> Reading<'a> {
                 }
                 let reader = http_host::Reader::new(self.wanted.host, self.wanted.port);
                 let reader = reader.with_rules(self.wanted.requests.to_vec()).bridged(self.wanted.is_bridged);
-                self.http = Some(Box::new(Http { reader, held: Vec::new(), released: 0 }));
+                let reader = reader.with_broker(self.wanted.broker.cloned(), false);
+                self.http = Some(Box::new(Http::new(reader)));
                 let bytes = std::mem::take(&mut self.bytes);
                 self.request(&bytes)
             }
@@ -189,6 +196,11 @@ pub(super) fn judge(hello: &Hello, wanted: Wanted<'_>) -> Option<Closed> {
 }
 
 impl Http {
+    #[must_use]
+    pub fn new(reader: http_host::Reader) -> Self {
+        Self { reader, held: Vec::new(), released: 0, puts: Vec::new() }
+    }
+
     /// Judges the next bytes of the program; none judge again what was held back.
     ///
     /// # Errors
@@ -196,6 +208,8 @@ impl Http {
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), http_host::Refusal> {
         self.held.extend_from_slice(bytes);
         let verdict = self.reader.feed(bytes)?;
+        let released = self.released;
+        self.puts.extend(verdict.puts.into_iter().map(|put| Put { at: released + put.at, ..put }));
         self.released = self.released.saturating_add(verdict.forward).min(self.held.len());
         Ok(())
     }
@@ -219,11 +233,23 @@ impl Http {
         self.held
     }
 
-    /// What may go on, each byte once.
-    pub fn release(&mut self) -> Vec<u8> {
+    /// What may go on, each byte once, with secrets in place of their placeholders; and the uses of these.
+    pub fn release(&mut self) -> (Vec<u8>, Vec<Use>) {
         let rest = self.held.split_off(self.released);
         self.released = 0;
-        std::mem::replace(&mut self.held, rest)
+        let held = std::mem::replace(&mut self.held, rest);
+        if self.puts.is_empty() {
+            return (held, Vec::new());
+        }
+        let (mut whole, mut copied, mut uses) = (Vec::with_capacity(held.len()), 0, Vec::new());
+        for put in std::mem::take(&mut self.puts) {
+            whole.extend_from_slice(held.get(copied..put.at).unwrap_or_default());
+            whole.extend_from_slice(&put.value);
+            copied = put.at + put.length;
+            uses.push(put.used);
+        }
+        whole.extend_from_slice(held.get(copied..).unwrap_or_default());
+        (whole, uses)
     }
 }
 

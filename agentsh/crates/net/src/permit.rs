@@ -126,8 +126,9 @@ pub(super) fn refusal(
     }
 }
 
-pub(super) fn wanted(permit: &Permit) -> Wanted<'_> {
+pub(super) fn wanted<'a, R>(gate: &'a Gate<R>, permit: &'a Permit) -> Wanted<'a> {
     Wanted {
+        broker: gate.broker.as_ref(),
         host: &permit.shown,
         port: permit.port,
         is_address: matches!(permit.host, Host::Address(_)),
@@ -153,5 +154,6 @@ pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> 
             true => format!("declare the server in your own configuration of the agent, or add {text:?} to `allow` of that rule"),
             false => format!("add {text:?} to `allow` of that rule"),
         });
-    refusal(permit, refused.code, detail, (change, None))
+    let found = refusal(permit, refused.code, detail, (change, None));
+    Refusal { rule: refused.rule.clone().unwrap_or_else(|| found.rule.clone()), ..found }
 }

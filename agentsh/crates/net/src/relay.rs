@@ -119,7 +119,7 @@ async fn connection<R: Recorder + 'static>(
         return refuse(socket, &Farewell::Reset).await;
     };
     // A connection that cannot be watched is closed; nothing of it went anywhere.
-    let Ok((socket, first)) = first(socket, &permit).await else { return };
+    let Ok((socket, first)) = first(gate, socket, &permit).await else { return };
     match open(gate, first, &permit).await {
         Ok(opened) => {
             let traffic = Traffic::new(Rc::clone(wakeful), expected);
@@ -132,11 +132,15 @@ async fn connection<R: Recorder + 'static>(
 }
 
 /// Reads the first bytes where they have to be judged.
-async fn first(socket: Socket, permit: &Permit) -> io::Result<(Socket, Result<First, Closed>)> {
+async fn first<R>(
+    gate: &Gate<R>,
+    socket: Socket,
+    permit: &Permit,
+) -> io::Result<(Socket, Result<First, Closed>)> {
     if permit.decision.any_tcp || super::allow::is_local(&permit.host) {
         return Ok((socket, Ok(First::Nothing)));
     }
-    let mut reading = Reading::new(wanted(permit));
+    let mut reading = Reading::new(wanted(gate, permit));
     let (socket, opening) = match reading.at_once(&socket) {
         Some(opening) => (socket, opening),
         None => {

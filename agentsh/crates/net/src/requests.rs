@@ -69,7 +69,7 @@ async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &
         let (released, is_free, refused) = {
             let mut http = shared.http.borrow_mut();
             let is_free = http.reader.free() == u64::MAX && http.held.is_empty();
-            (http.release(), is_free, http.reader.refusal().cloned())
+            (http.release().0, is_free, http.reader.refusal().cloned())
         };
         write_all(outside, &released).await?;
         traffic.moved(Direction::Up, released.len());

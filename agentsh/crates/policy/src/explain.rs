@@ -78,6 +78,10 @@ impl Policy {
             }
         };
         match question {
+            Question::Connect(host, port) if from.is_none() => {
+                let rules = process.network.with_credentials(&self.agent_only.credentials);
+                connect(&rules, &asker, host, *port)
+            }
             Question::Connect(host, port) => connect(&process.network, &asker, host, *port),
             Question::Read(text) => file(&process.filesystem, &asker, text, Access::Read, context),
             Question::Write(text) => file(&process.filesystem, &asker, text, Access::Write, context),

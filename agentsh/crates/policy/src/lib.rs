@@ -75,6 +75,7 @@ pub use resolve::parse;
 pub use search::{APPROVED_FILE, Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search, find, find_named, load};
 pub use sections::approvals::{ApprovalPolicy, Approved};
 pub use sections::content::{ContentPolicy, OnFinding};
+pub use sections::credentials::{Credential, Source as CredentialSource};
 pub use sections::cross_server::{CrossServerPolicy, ToolKind};
 pub use sections::detection::{CustomPattern, DetectionPolicy, Level, OnRequest};
 pub use sections::llm::LlmPolicy;

@@ -41,8 +41,8 @@ pub(super) fn child(socket: BorrowedFd<'_>, path: Vec<u8>, namespaces: Vec<Owned
     let _ = match enter_and_open(&path, namespaces) {
         Ok(file) => control::send(socket, &Answer::Opened, &[file.as_fd()]),
         Err(error) => {
-            let missing = error.kind() == io::ErrorKind::NotFound;
-            control::send(socket, &Answer::Failed { message: error.to_string(), missing }, &[])
+            let cause = control::Cause::of(&error);
+            control::send(socket, &Answer::Failed { message: error.to_string(), cause }, &[])
         }
     };
 }

@@ -315,6 +315,17 @@ pub enum Event {
         pid: Option<u32>,
         comm: Option<String>,
     },
+    /// The session put a secret of the user on a request of the agent.
+    CredentialUsed {
+        /// Number of the connection in its session.
+        connection: u64,
+        host: String,
+        port: u16,
+        method: String,
+        /// Without its query.
+        path: String,
+        rule: RuleRef,
+    },
     /// Something about a guarded file: see `session::watch`.
     GuardChanged {
         /// None: the agent.

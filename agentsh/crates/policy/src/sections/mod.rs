@@ -3,6 +3,7 @@
 pub(crate) mod approvals;
 mod briefing;
 pub(crate) mod content;
+pub(crate) mod credentials;
 pub(crate) mod cross_server;
 pub(crate) mod detection;
 mod env;
@@ -66,6 +67,10 @@ sections! {
     publish: publish::Publish => {
         /// Ports of the sandbox that are reachable from this machine.
         publish: Vec<Ruled<u16>>
+    }
+    credentials: credentials::Credentials => {
+        /// Secrets that the session puts on requests.
+        credentials: Vec<Ruled<credentials::Credential>>
     }
     tell_sandbox: briefing::Briefing => {
         /// The agent is told where it is, unless this says no.

@@ -1,0 +1,300 @@
+//! Secrets that go on requests in place of placeholders: which request may carry which, and where in its head. Pure.
+//!
+//! A placeholder stands for a secret in the headers that are made for one, on a connection whose TLS ends here, to the one
+//! host that the secret is for, on requests that its entry lists. Everywhere else a request that holds a placeholder is
+//! refused: it is wrong, or an attempt to find a place where the secret can be read again.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use memchr::memmem::Finder;
+
+use super::http_head::REPLACING;
+use super::http_host::{Refusal, Request};
+use crate::policy::{RequestRule, Ruled};
+use crate::types::RuleRef;
+
+/// Headers that are made for a secret, beside `authorization`.
+const HEADERS: [&str; 8] = [
+    "private-token",
+    "job-token",
+    "deploy-token",
+    "x-api-key",
+    "x-auth-token",
+    "x-gitlab-token",
+    "x-jfrog-art-api",
+    "x-nuget-apikey",
+];
+/// So much of a secret at the end of a piece is not passed on before the next piece shows what it is.
+const FEWEST_HELD: usize = 4;
+
+/// A secret, its placeholder, and what it may be used for.
+#[derive(Clone)]
+pub struct Credential {
+    /// In its one spelling.
+    pub host: String,
+    pub port: u16,
+    pub placeholder: String,
+    /// The name that belongs to the secret; None: whichever the program sends.
+    pub user: Option<String>,
+    pub secret: String,
+    pub requests: Vec<Ruled<RequestRule>>,
+    pub rule: RuleRef,
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+/// The secrets of one session.
+#[derive(Debug)]
+pub struct Broker {
+    credentials: Vec<Credential>,
+    /// How every placeholder of the session begins.
+    mark: Finder<'static>,
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug)]
+pub struct To<'a> {
+    pub host: &'a str,
+    pub port: u16,
+    /// Its TLS ends here, and another one leads on.
+    pub is_secret: bool,
+}
+
+/// Bytes of a head that others take the place of.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Put {
+    /// From the first byte of the head.
+    pub at: usize,
+    pub length: usize,
+    pub value: Vec<u8>,
+    pub used: Use,
+}
+
+/// One use of a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Use {
+    pub method: String,
+    /// Without its query.
+    pub path: String,
+    pub rule: RuleRef,
+}
+
+impl fmt::Debug for Put {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Put").field("at", &self.at).field("used", &self.used).finish_non_exhaustive()
+    }
+}
+
+impl Broker {
+    /// `mark` is how every placeholder begins.
+    #[must_use]
+    pub fn new(credentials: Vec<Credential>, mark: &str) -> Self {
+        Self { credentials, mark: Finder::new(mark.as_bytes()).into_owned() }
+    }
+
+    /// Judges the head of a request to `to`, which the rules of the connection let through. None: it needs no secret.
+    ///
+    /// # Errors
+    /// When a placeholder is where it may not be.
+    pub fn judge(
+        &self,
+        head: &[u8],
+        to: To<'_>,
+        request: &Request,
+        target: &str,
+    ) -> Result<Option<Put>, Refusal> {
+        let refuse = |code| Err(Refusal::of(code, request));
+        let mut found: Option<(Found<'_>, usize, usize)> = None;
+        let (mut authorizations, mut at, mut version) = (0, 0, &b""[..]);
+        let (mut is_upgrade, mut is_replaced) = (false, false);
+        for (number, line) in head.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let start = at;
+            at += line.len();
+            let text = line.trim_ascii_end();
+            if number == 0 {
+                if self.mark.find(text).is_some() {
+                    return refuse("placeholder-misplaced");
+                }
+                version = text.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+                continue;
+            }
+            let Some(colon) = text.iter().position(|byte| *byte == b':') else { continue };
+            let (name, value) = text.split_at(colon);
+            let value = value.get(1..).unwrap_or_default();
+            let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+            is_upgrade |= name == "upgrade";
+            is_replaced |= REPLACING.contains(&name.replace('_', "-").as_str());
+            authorizations += usize::from(name == "authorization" || name == "proxy-authorization");
+            let is_made_for_it = name == "authorization" || HEADERS.contains(&name.as_str());
+            let held = if is_made_for_it { self.of_value(value, &name) } else { None };
+            match held {
+                Some(_) if found.is_some() => return refuse("placeholder-twice"),
+                Some(held) => found = Some((held, start + colon + 1, value.len())),
+                None if self.mark.find(text).is_some() => return refuse("placeholder-misplaced"),
+                None => {}
+            }
+        }
+        let Some((held, at, length)) = found else { return Ok(None) };
+        if authorizations > 1 {
+            return refuse("authorization-twice");
+        }
+        // Its rules are about the method and path that the server acts on.
+        if is_replaced {
+            return refuse("override-not-allowed");
+        }
+        if !to.is_secret {
+            return refuse("placeholder-without-tls");
+        }
+        if version != b"HTTP/1.1" || is_upgrade {
+            return refuse("placeholder-not-replaced");
+        }
+        let of_placeholder = self.credentials.iter().filter(|one| one.placeholder == held.placeholder);
+        let mut for_host = of_placeholder.filter(|one| one.host == to.host && one.port == to.port).peekable();
+        let Some(first) = for_host.peek().copied() else { return refuse("credential-of-another-host") };
+        let means =
+            |one: &&Credential| one.requests.iter().any(|rule| rule.value.matches(&request.method, target));
+        let Some(credential) = for_host.find(means) else {
+            let refusal = Refusal::of("credential-not-allowed", request);
+            return Err(Refusal { rule: Some(first.rule.clone()), ..refusal });
+        };
+        let path = target.split('?').next().unwrap_or_default().chars().take(256).collect();
+        let used = Use { method: request.method.clone(), path, rule: credential.rule.clone() };
+        Ok(Some(Put { at, length, value: held.with(credential), used }))
+    }
+
+    /// Looks for placeholders in bodies.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch::new(vec![self.mark.needle().to_vec()])
+    }
+
+    /// Looks for the secrets of a host in what it answers.
+    #[must_use]
+    pub fn watch_answers(&self, host: &str, port: u16) -> Watch {
+        let own = self.credentials.iter().filter(|one| one.host == host && one.port == port);
+        let needles = own.flat_map(|one| {
+            let user = one.user.as_deref().unwrap_or("x-access-token");
+            [one.secret.clone().into_bytes(), STANDARD.encode(format!("{user}:{}", one.secret)).into_bytes()]
+        });
+        Watch::new(needles.filter(|needle| needle.len() > FEWEST_HELD).collect())
+    }
+
+    fn placeholder(&self, text: &[u8]) -> Option<&str> {
+        let found = self.credentials.iter().find(|one| one.placeholder.as_bytes() == text)?;
+        Some(&found.placeholder)
+    }
+
+    /// A value that is a placeholder, in one of the forms that tools send.
+    fn of_value(&self, value: &[u8], name: &str) -> Option<Found<'_>> {
+        let value = value.trim_ascii();
+        let form = |placeholder, form| Some(Found { placeholder, form });
+        if let Some(placeholder) = self.placeholder(value) {
+            return form(placeholder, Form::Bare);
+        }
+        if name != "authorization" {
+            return None;
+        }
+        let space = value.iter().position(|byte| *byte == b' ')?;
+        let (scheme, rest) = value.split_at(space);
+        let (scheme, rest) = (std::str::from_utf8(scheme).ok()?, rest.trim_ascii());
+        if scheme.eq_ignore_ascii_case("bearer") || scheme.eq_ignore_ascii_case("token") {
+            return form(self.placeholder(rest)?, Form::Scheme(scheme.to_owned()));
+        }
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return None;
+        }
+        let pair = STANDARD.decode(rest).ok()?;
+        let colon = pair.iter().position(|byte| *byte == b':')?;
+        let (user, password) = (pair.get(..colon)?, pair.get(colon + 1..)?);
+        match (self.placeholder(user), self.placeholder(password)) {
+            (_, Some(placeholder)) => form(placeholder, Form::Password(user.to_vec())),
+            (Some(placeholder), None) => form(placeholder, Form::User(password.to_vec())),
+            (None, None) => None,
+        }
+    }
+}
+
+/// A placeholder, and how it is written.
+struct Found<'a> {
+    placeholder: &'a str,
+    form: Form,
+}
+
+enum Form {
+    /// Alone.
+    Bare,
+    /// `Bearer` or `token`.
+    Scheme(String),
+    /// The password of this user.
+    Password(Vec<u8>),
+    /// The user, with this password.
+    User(Vec<u8>),
+}
+
+impl Found<'_> {
+    /// The header's value with the secret.
+    fn with(&self, credential: &Credential) -> Vec<u8> {
+        let secret = &credential.secret;
+        match &self.form {
+            Form::Bare => format!(" {secret}"),
+            Form::Scheme(scheme) => format!(" {scheme} {secret}"),
+            Form::Password(user) => {
+                let user = credential.user.as_ref().map_or(user.as_slice(), |user| user.as_bytes());
+                format!(" Basic {}", STANDARD.encode([user, b":", secret.as_bytes()].concat()))
+            }
+            Form::User(password) => {
+                format!(" Basic {}", STANDARD.encode([secret.as_bytes(), b":", password].concat()))
+            }
+        }
+        .into_bytes()
+    }
+}
+
+/// Looks for some texts in a stream, whatever its pieces are.
+#[derive(Debug)]
+pub struct Watch {
+    needles: Vec<Finder<'static>>,
+    longest: usize,
+    /// The end of what was seen.
+    tail: Vec<u8>,
+}
+
+impl Watch {
+    fn new(needles: Vec<Vec<u8>>) -> Self {
+        let longest = needles.iter().map(Vec::len).max().unwrap_or(0);
+        let needles = needles.iter().map(|needle| Finder::new(needle).into_owned()).collect();
+        Self { needles, longest, tail: Vec::new() }
+    }
+
+    /// Whether a text is in what was seen, this piece included.
+    pub fn sees(&mut self, piece: &[u8]) -> bool {
+        if self.needles.is_empty() {
+            return false;
+        }
+        self.tail.extend_from_slice(piece);
+        let found = self.needles.iter().any(|needle| needle.find(&self.tail).is_some());
+        let kept = self.tail.len().min(self.longest.saturating_sub(1));
+        self.tail.drain(..self.tail.len() - kept);
+        found
+    }
+
+    /// How many of the last bytes that were seen may be the beginning of a text.
+    #[must_use]
+    pub fn begun(&self) -> usize {
+        let begins = |length: &usize| {
+            let end = self.tail.get(self.tail.len() - length..).unwrap_or_default();
+            self.needles.iter().any(|needle| needle.needle().starts_with(end))
+        };
+        (FEWEST_HELD..=self.tail.len()).rev().find(begins).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+#[path = "credentials_tests.rs"]
+mod tests;

@@ -1,0 +1,337 @@
+//! `agent.credentials`: secrets that the session puts on requests, and that never get inside.
+
+use std::fmt;
+
+use crate::describe::Lines;
+use crate::domain;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::{HostPattern, NetworkPolicy, NetworkRule, RequestRule, Ruled};
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, List, Reader};
+use crate::section::{Section, lay_list};
+use crate::sections::{AgentPolicy, network};
+
+/// Requests that a credential goes on where its entry lists none: what reads.
+const READING: [&str; 3] = ["GET /**", "HEAD /**", "POST /**/git-upload-pack"];
+
+/// One secret of the user, and what it may be used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    /// One name, in its one spelling.
+    pub host: String,
+    pub port: u16,
+    pub source: Source,
+    /// Variables that hold the placeholder inside.
+    pub variables: Vec<String>,
+    /// Never empty.
+    pub requests: Vec<Ruled<RequestRule>>,
+}
+
+/// Where the session gets a secret from, before the agent starts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// `gh auth token`
+    Gh,
+    /// `git credential fill`
+    GitCredential,
+    /// `~/.netrc`
+    Netrc,
+    /// The desktop's own store of secrets.
+    Keyring,
+    /// A variable of the user's environment.
+    Env(String),
+    /// A file that only the user can read.
+    File(String),
+}
+
+impl Source {
+    /// # Errors
+    /// Says what may be written.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match (text, text.split_once(':')) {
+            ("gh", _) => Ok(Self::Gh),
+            ("git-credential", _) => Ok(Self::GitCredential),
+            ("netrc", _) => Ok(Self::Netrc),
+            ("keyring", _) => Ok(Self::Keyring),
+            (_, Some(("env", name))) if is_variable(name) => Ok(Self::Env(name.to_owned())),
+            (_, Some(("file", path))) if path.starts_with(['/', '~']) => Ok(Self::File(path.to_owned())),
+            _ => {
+                Err("write `gh`, `git-credential`, `netrc`, `keyring`, `env:NAME` or `file:/PATH`".to_owned())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gh => f.write_str("gh"),
+            Self::GitCredential => f.write_str("git-credential"),
+            Self::Netrc => f.write_str("netrc"),
+            Self::Keyring => f.write_str("keyring"),
+            Self::Env(name) => write!(f, "env:{name}"),
+            Self::File(path) => write!(f, "file:{path}"),
+        }
+    }
+}
+
+impl fmt::Display for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let requests: Vec<String> = self.requests.iter().map(|request| request.value.to_string()).collect();
+        write!(f, "{}:{}, from {}: {}", self.host, self.port, self.source, requests.join(", "))
+    }
+}
+
+impl Credential {
+    /// Whether everything that `inner` may be used for is among what this one may be used for.
+    fn covers(&self, inner: &Self) -> bool {
+        let is_known = |wanted: &Ruled<RequestRule>| {
+            self.requests.iter().any(|request| request.value.covers(&wanted.value))
+        };
+        (&self.host, self.port, &self.source) == (&inner.host, inner.port, &inner.source)
+            && inner.requests.iter().all(is_known)
+    }
+}
+
+impl NetworkPolicy {
+    /// The rules, with the hosts of credentials among them: TLS to these ends at agentsh, and where no other rule opens
+    /// them, only the requests of the credentials are let through.
+    #[must_use]
+    pub fn with_credentials(&self, credentials: &[Ruled<Credential>]) -> Self {
+        let mut policy = self.clone();
+        for Ruled { value: credential, rule } in credentials {
+            let Ok(host) = domain::normalise(&credential.host) else { continue };
+            let Ok(pattern) = domain::parse_pattern(&credential.host) else { continue };
+            let mut value = NetworkRule::plain(pattern, vec![credential.port]);
+            value.inspect = true;
+            value.requests = credential.requests.clone();
+            if let Some(known) = policy.rule_for(&host, credential.port) {
+                value.addresses.clone_from(&known.value.addresses);
+                match known.value.requests.is_empty() {
+                    true => value.requests.clear(),
+                    false => value.requests.extend(known.value.requests.clone()),
+                }
+            }
+            // Among equals the first decides.
+            policy.allow.insert(0, Ruled { value, rule: rule.clone() });
+        }
+        policy
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Credentials {
+    entries: List<Credential>,
+}
+
+const CREDENTIAL: &[Key] = &[
+    Key {
+        name: "host",
+        default: "none: it has to be there",
+        about: "One name, with a port if that is not 443. The secret goes nowhere else.",
+        ..KEY
+    },
+    Key {
+        name: "from",
+        default: "none: it has to be there",
+        about: "Where the session gets the secret: `gh` (`gh auth token`), `git-credential` (`git credential fill`), `netrc`, \
+            `keyring` (`secret-tool`), `env:NAME`, or `file:PATH` (readable for the user alone).",
+        ..KEY
+    },
+    Key {
+        name: "as",
+        kind: Kind::Whole(&Kind::Text),
+        default: "`gh`: GH_TOKEN and GITHUB_TOKEN; `env:NAME`: NAME; else none",
+        about: "Variables that hold the placeholder inside.",
+        ..KEY
+    },
+    Key {
+        name: "allow",
+        kind: Kind::Whole(&Kind::Text),
+        default: "what reads: `GET /**`, `HEAD /**`, `POST /**/git-upload-pack`",
+        about: "The requests that the secret goes on, as `METHOD /path`. Pushing is `POST /OWNER/NAME/git-receive-pack`.",
+        ..KEY
+    },
+];
+
+impl Section<AgentPolicy> for Credentials {
+    const KEYS: &'static [Key] = &[Key {
+        name: "credentials",
+        kind: Kind::List(&Kind::Map(CREDENTIAL)),
+        default: "none",
+        about: "Secrets that the session puts on requests of the agent, in place of a placeholder. They are never inside. See \
+            docs/credentials.md.",
+        example: "[{host: github.com, from: gh, allow: [\"GET /**\", \"POST /*/*/git-upload-pack\"]}]",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        Self { entries: reader.adding(fields.find("credentials"), credential) }
+    }
+
+    fn merge(&self, below: &mut AgentPolicy) {
+        lay_list(&self.entries, &mut below.credentials);
+    }
+
+    fn narrow(&self, base: &mut AgentPolicy, narrowing: &mut Narrowing<'_>) {
+        let Some(list) = &self.entries else { return };
+        let mut kept = Vec::new();
+        for entry in &list.value {
+            match base.credentials.iter().find(|outer| outer.value.covers(&entry.value)) {
+                // The variables are the user's.
+                Some(outer) => {
+                    let variables = outer.value.variables.clone();
+                    let value = Credential { variables, ..entry.value.clone() };
+                    kept.push(Ruled { value, rule: entry.rule.clone() });
+                }
+                None => narrowing.refuse(
+                    &entry.rule,
+                    format!(
+                        "no credential of '{}' goes on these requests without this file",
+                        entry.value.host
+                    ),
+                ),
+            }
+        }
+        base.credentials = kept;
+    }
+
+    fn describe(policy: &AgentPolicy, name: &str, lines: &mut Lines) {
+        lines.list(&format!("{name}.credentials"), &policy.credentials, ToString::to_string);
+    }
+}
+
+fn credential(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Credential> {
+    let fields = reader.map(here, CREDENTIAL)?;
+    let (Some(host), Some(from)) = (fields.find("host"), fields.find("from")) else {
+        let help = "write `{host: HOST, from: gh}`".to_owned();
+        reader.problem(here, "this entry needs a `host` and `from`", Some(help));
+        return None;
+    };
+    let (text, source) = (reader.text(&host)?, reader.text(&from)?);
+    let source = match Source::parse(&source) {
+        Ok(source) => source,
+        Err(help) => {
+            reader.problem(&from, "secrets do not come from there", Some(help));
+            return None;
+        }
+    };
+    let parsed = domain::parse_rule(&text);
+    let (name, port) = match parsed.as_ref().map(|rule| (&rule.host, rule.ports.as_slice())) {
+        Ok((HostPattern::Exact(name), [])) => (name.clone(), 443),
+        Ok((HostPattern::Exact(name), [port])) => (name.clone(), *port),
+        _ => {
+            let help = "write one name, such as `git.example.com` or `git.example.com:8443`".to_owned();
+            reader.problem(&host, "a credential belongs to one host", Some(help));
+            return None;
+        }
+    };
+    let variables = reader.list(fields.find("as"), |reader, here| {
+        let name = reader.text(here)?;
+        if !is_variable(&name) {
+            reader.problem(here, format!("`{name}` is no name of a variable"), None);
+            return None;
+        }
+        Some(name)
+    });
+    let variables = match (variables, &source) {
+        (Some(list), _) => list.value.into_iter().map(|name| name.value).collect(),
+        (None, Source::Gh) => vec!["GH_TOKEN".to_owned(), "GITHUB_TOKEN".to_owned()],
+        (None, Source::Env(name)) => vec![name.clone()],
+        (None, _) => Vec::new(),
+    };
+    let requests = match reader.list(fields.find("allow"), network::request) {
+        Some(list) if list.value.is_empty() => {
+            reader.problem(
+                here,
+                "an empty `allow` uses the secret for nothing",
+                Some("remove the entry".to_owned()),
+            );
+            return None;
+        }
+        Some(list) => list.value,
+        None => {
+            let rule = reader.rule(here);
+            let reading = READING.iter().filter_map(|text| RequestRule::parse(text).ok());
+            reading.map(|value| Ruled { value, rule: rule.clone() }).collect()
+        }
+    };
+    Some(Credential { host: name, port, source, variables, requests })
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::domain::normalise;
+
+    fn parsed(agent: &str) -> crate::Policy {
+        crate::parse("p.yaml", &format!("agent: {{{agent}}}"))
+            .unwrap_or_else(|error| panic!("{}", error.render()))
+    }
+
+    fn mistake(entry: &str) -> String {
+        crate::parse("p.yaml", &format!("agent: {{credentials: [{entry}]}}")).unwrap_err().render()
+    }
+
+    #[test]
+    fn an_entry_and_its_defaults() {
+        let policy = parsed(
+            "credentials: [{host: Git.Example, from: gh}, {host: \"n.example:8443\", from: \"env:NPM_TOKEN\", \
+                             allow: [\"PUT /pkg\"]}, {host: c.example, from: netrc, as: [A]}]",
+        );
+        let [first, second, third] = policy.agent_only.credentials.as_slice() else { panic!() };
+        assert_eq!((first.value.host.as_str(), first.value.port), ("git.example", 443));
+        assert_eq!(first.value.variables, ["GH_TOKEN", "GITHUB_TOKEN"]);
+        let allows = |credential: &Credential, method: &str, path: &str| {
+            credential.requests.iter().any(|request| request.value.matches(method, path))
+        };
+        assert!(allows(&first.value, "POST", "/o/r/git-upload-pack"));
+        assert!(!allows(&first.value, "POST", "/o/r/git-receive-pack"));
+        assert_eq!(
+            (second.value.port, second.value.variables.as_slice()),
+            (8443, &["NPM_TOKEN".to_owned()][..])
+        );
+        assert!(!allows(&second.value, "GET", "/pkg"));
+        assert_eq!(third.value.variables, ["A"]);
+    }
+
+    #[test]
+    fn mistakes() {
+        for (entry, said) in [
+            ("{host: a.example}", "needs a `host` and `from`"),
+            ("{host: \"*.example.com\", from: gh}", "belongs to one host"),
+            ("{host: 192.0.2.1, from: gh}", "belongs to one host"),
+            ("{host: a.example, from: env}", "do not come from there"),
+            ("{host: a.example, from: \"env:A B\"}", "do not come from there"),
+            ("{host: a.example, from: \"file:relative\"}", "do not come from there"),
+            ("{host: a.example, from: gh, allow: []}", "for nothing"),
+            ("{host: a.example, from: gh, as: [\"A=B\"]}", "no name of a variable"),
+        ] {
+            assert!(mistake(entry).contains(said), "{entry}: {}", mistake(entry));
+        }
+    }
+
+    #[test]
+    fn its_host_is_opened_for_its_requests() {
+        let policy = parsed(
+            "network: {allow: [b.example, \"*.example.com\"]}, credentials: [{host: a.example, from: gh, \
+                             allow: [\"GET /x\"]}, {host: b.example, from: gh, allow: [\"GET /x\"]}]",
+        );
+        let rules = policy.agent.network.with_credentials(&policy.agent_only.credentials);
+        let rule = |host: &str, port| rules.rule_for(&normalise(host).unwrap(), port).unwrap();
+        let own = rule("a.example", 443);
+        assert!(own.value.inspect && own.value.requests.len() == 1 && own.rule.id.contains("credentials"));
+        assert!(rules.rule_for(&normalise("a.example").unwrap(), 80).is_none());
+        // What was open stays open, and is looked into.
+        assert!(rule("b.example", 443).value.inspect && rule("b.example", 443).value.requests.is_empty());
+        assert!(!rule("b.example", 80).value.inspect);
+    }
+}

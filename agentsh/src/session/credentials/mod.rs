@@ -1,0 +1,179 @@
+//! Secrets of the user that the agent works with and never has: the session reads them before the agent starts and puts them
+//! on its requests (see [`crate::net::credentials`]). Inside there is a placeholder, where each tool looks for its own.
+
+mod netrc;
+mod source;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::net::credentials::{Broker, Credential};
+use crate::policy::{self, CredentialSource, NetworkPolicy};
+use crate::sandbox::Enforcement;
+use crate::store::escape;
+
+use super::content::random_bytes;
+use super::{Session, network, registries};
+
+/// A secret that is shorter is not looked for in the values of variables.
+const FEWEST_SCRUBBED: usize = 8;
+
+/// What the agent works with.
+#[derive(Default)]
+pub struct Brokered {
+    pub broker: Option<Rc<Broker>>,
+    /// Files of the home, made anew: path inside and content.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
+    /// What git's global configuration says besides.
+    pub git: String,
+    /// Files that hold secrets.
+    pub hidden: Vec<PathBuf>,
+    variables: BTreeMap<String, String>,
+    /// Secrets and their placeholders.
+    secrets: Vec<(String, String)>,
+}
+
+/// What a source gives.
+pub(super) struct Secret {
+    pub user: Option<String>,
+    pub secret: String,
+}
+
+/// Reads every secret that the policy names. One that cannot be had is told, and the agent does without.
+pub async fn read(session: &Session) -> Brokered {
+    let asked = &session.policy.agent_only.credentials;
+    if asked.is_empty() {
+        return Brokered::default();
+    }
+    let mut brokered = Brokered::default();
+    let Ok(random) = random_bytes::<8>() else {
+        session.note("no credential is used: the system gives no random numbers");
+        return brokered;
+    };
+    let mut mark = "agentsh_".to_owned();
+    for byte in random {
+        // Writing to a string cannot fail.
+        let _ = write!(mark, "{byte:02x}");
+    }
+    mark.push('_');
+    let mut placeholders: BTreeMap<(CredentialSource, String), String> = BTreeMap::new();
+    let mut credentials = Vec::new();
+    for ruled in asked {
+        let credential = &ruled.value;
+        if let CredentialSource::File(path) = &credential.source {
+            brokered.hidden.push(policy::place::resolve(path, &session.paths()));
+        }
+        let found = match source::read(session, credential).await {
+            Ok(found) => found,
+            Err(why) => {
+                let host = escape::line(&credential.host);
+                let why = escape::line(&why);
+                session.note(&format!("there is no credential for '{host}': {why}, by {}", ruled.rule));
+                continue;
+            }
+        };
+        // One account, one placeholder: a tool sends the same to all hosts of its forge.
+        let number = placeholders.len();
+        let key = (credential.source.clone(), found.secret.clone());
+        let placeholder = placeholders.entry(key).or_insert_with(|| format!("{mark}{number:04}")).clone();
+        for name in &credential.variables {
+            brokered.variables.entry(name.clone()).or_insert_with(|| placeholder.clone());
+        }
+        brokered.secrets.push((found.secret.clone(), placeholder.clone()));
+        credentials.push(Credential {
+            host: credential.host.clone(),
+            port: credential.port,
+            placeholder,
+            user: found.user,
+            secret: found.secret,
+            requests: credential.requests.clone(),
+            rule: ruled.rule.clone(),
+        });
+    }
+    brokered.tools(session, &credentials);
+    let got = format!("{} of {}: placeholders inside, secrets on the wire", credentials.len(), asked.len());
+    session.record_enforcement(None, &[Enforcement::enforced("credentials", got)]);
+    brokered.broker = Some(Rc::new(Broker::new(credentials, &mark)));
+    brokered
+}
+
+/// The rules of the agent, with the hosts of its credentials among them.
+#[must_use]
+pub fn with_hosts(rules: &NetworkPolicy, session: &Session) -> NetworkPolicy {
+    let credentials = &session.policy.agent_only.credentials;
+    let mut rules = rules.with_credentials(credentials);
+    // They stand before all others. Where the user's own forge is, is his word.
+    for rule in rules.allow.iter_mut().take(credentials.len()) {
+        rule.value.addresses.extend(network::users_networks(&rule.rule));
+    }
+    rules
+}
+
+impl Brokered {
+    /// The variables of the agent, without secrets and with placeholders.
+    pub fn settle(&self, env: &mut BTreeMap<String, String>) {
+        for (secret, placeholder) in self.secrets.iter().filter(|(secret, _)| secret.len() >= FEWEST_SCRUBBED)
+        {
+            for value in env.values_mut().filter(|value| value.contains(secret)) {
+                *value = value.replace(secret, placeholder);
+            }
+        }
+        env.extend(self.variables.clone());
+    }
+
+    /// Says the placeholders where tools look for secrets.
+    fn tools(&mut self, session: &Session, credentials: &[Credential]) {
+        let (mut netrc, mut npmrc) = (String::new(), registries::of_npmrc(&session.context));
+        for one in credentials {
+            let user = one.user.as_deref().unwrap_or("x-access-token");
+            let placeholder = &one.placeholder;
+            let place = match one.port {
+                443 => one.host.clone(),
+                port => format!("{}:{port}", one.host),
+            };
+            // Writing to a string cannot fail.
+            let _ = writeln!(netrc, "machine {} login {user} password {placeholder}", one.host);
+            let _ = writeln!(npmrc, "//{place}/:_authToken={placeholder}");
+            self.git.push_str(&git(&one.host, &place, user, placeholder));
+        }
+        let home = &session.context.home;
+        self.files =
+            vec![(home.join(".netrc"), netrc.into_bytes()), (home.join(".npmrc"), npmrc.into_bytes())];
+    }
+}
+
+/// A helper that says the placeholder, and ssh addresses as https ones: no key is inside.
+fn git(host: &str, place: &str, user: &str, placeholder: &str) -> String {
+    format!(
+        "[credential \"https://{place}\"]\n\thelper = \"\"\n\thelper = \"!f() {{ test \\\"$1\\\" = get && echo \
+         username={user} && echo password={placeholder}; }}; f\"\n\
+         [url \"https://{place}/\"]\n\tinsteadOf = \"git@{host}:\"\n\tinsteadOf = \"ssh://git@{host}/\"\n"
+    )
+}
+
+/// A file of secrets must be the user's, and readable for nobody else.
+pub(super) fn private(path: &Path) -> Result<String, String> {
+    use std::io::Read as _;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    const MOST_BYTES: u64 = 64 << 10;
+    let shown = path.display();
+    let cannot = |error: std::io::Error| format!("cannot read {shown}: {error}");
+    // Opened first, so that what is judged is what is read; a pipe must not be waited for.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(cannot)?;
+    let found = file.metadata().map_err(cannot)?;
+    if !found.is_file() || found.len() > MOST_BYTES {
+        return Err(format!("{shown} is no plain file of at most 64 KiB"));
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err(format!("others than its owner can use {shown}; `chmod 600 {shown}`"));
+    }
+    if found.uid() != rustix::process::getuid().as_raw() {
+        return Err(format!("{shown} belongs to somebody else"));
+    }
+    let mut text = String::new();
+    file.take(MOST_BYTES).read_to_string(&mut text).map_err(cannot)?;
+    Ok(text)
+}

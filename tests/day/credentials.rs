@@ -1,0 +1,183 @@
+//! Secrets of the user on the wire, and placeholders inside: git, curl and tools that read variables work with a forge that
+//! wants a token, which is nowhere inside.
+
+use super::has;
+use crate::network::clients::authority;
+use crate::support::{Mode, Outcome, Place};
+
+pub const TOKEN: &str = "forge-token-5up3r-s3cret";
+
+/// A forge with one private repository, at `https://allowed.test:8443/git/private.git`, and the user's token for it.
+pub fn forge(mode: Mode, backend: &'static str) -> Place {
+    let place = Place::new(mode).online().policed_by(backend);
+    place.set("SSL_CERT_FILE", authority(&place).display().to_string());
+    place.set("FORGE_TOKEN", TOKEN);
+    let log = place.internet_log();
+    std::fs::write(log.with_extension("log.token"), TOKEN).unwrap();
+    let root = log.with_extension("log.git");
+    std::fs::create_dir(&root).unwrap();
+    let script = format!(
+        "cd {0} && git init -q --bare -b main private.git && git clone -q private.git work 2>/dev/null && cd work && \
+         git checkout -qb main 2>/dev/null; echo one > file && git add file && \
+         git -c user.name=A -c user.email=a@b.example commit -qm one && git push -q origin main",
+        root.display()
+    );
+    #[expect(clippy::disallowed_methods, reason = "the forge is made by whoever runs the tests")]
+    let made = std::process::Command::new("sh").args(["-ec", &script]).env("HOME", &root).status().unwrap();
+    assert!(made.success());
+    place
+}
+
+/// The only rule of the agent's network is the one of its credential.
+pub fn policy(place: &Place, allow: &str) {
+    place.user_policy(&format!(
+        "agent:\n  credentials:\n    - {{host: \"allowed.test:8443\", from: \"env:FORGE_TOKEN\"{allow}}}\n"
+    ));
+}
+
+/// `agentsh run -- sh -c SCRIPT`, with what agentsh says to the user.
+pub fn inside(place: &Place, script: &str) -> Outcome {
+    Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script]))
+}
+
+fn heard(place: &Place) -> String {
+    std::fs::read_to_string(place.internet_log()).unwrap_or_default()
+}
+
+/// Nothing of a place that the agent, or who reads the record, can see holds the token.
+fn holds_no_token(place: &Place, outcome: &Outcome) {
+    assert!(!outcome.stdout.contains(TOKEN) && !outcome.stderr.contains(TOKEN), "{outcome}");
+    let record = std::fs::read(place.home.join(".local/state/agentsh/agentsh.db")).unwrap();
+    assert!(
+        !record.windows(TOKEN.len()).any(|bytes| bytes == TOKEN.as_bytes()),
+        "the token is in the record"
+    );
+}
+
+const URL: &str = "https://allowed.test:8443/git/private.git";
+
+fn everywhere(test: impl Fn(&Place)) {
+    for mode in Mode::all() {
+        for backend in ["auto", "userns"] {
+            test(&forge(mode, backend));
+        }
+    }
+}
+
+#[test]
+fn a_private_repository_is_cloned_and_fetched_without_its_token() {
+    if !has("git") {
+        return;
+    }
+    everywhere(|place| {
+        policy(place, "");
+        // The command line is on record.
+        let (first, second) = TOKEN.split_at(9);
+        let pieces = format!("{first}''{second}");
+        let script = format!(
+            "set -e; git clone -q {URL} copy; cat copy/file; git -C copy fetch -q origin; \
+             git -C copy fetch -q ssh://git@allowed.test/git/private.git; \
+             printf 'host=allowed.test:8443\\nprotocol=https\\n\\n' | git credential fill | grep password; \
+             echo \"env $FORGE_TOKEN\"; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c {pieces} || true; \
+             grep -rl {pieces} ~ /tmp /etc 2>/dev/null || true"
+        );
+        let outcome = inside(place, &script).expect_code(0);
+        let lines: Vec<&str> = outcome.stdout.lines().collect();
+        let [content, password, env, matches] = lines.as_slice() else { panic!("{outcome}") };
+        assert_eq!((*content, *matches), ("one", "0"), "{outcome}");
+        assert!(password.starts_with("password=agentsh_") && env.starts_with("env agentsh_"), "{outcome}");
+        holds_no_token(place, &outcome);
+        // It was on the wire, as the user's.
+        let log = heard(place);
+        assert!(log.contains(&format!("Basic x-access-token:{TOKEN}")) && !log.contains("agentsh_"), "{log}");
+        let uses = place.events("credential_used");
+        let fetched = |event: &&serde_json::Value| {
+            event["method"] == "POST" && event["path"] == "/git/private.git/git-upload-pack"
+        };
+        let used = uses.iter().find(fetched).unwrap_or_else(|| panic!("{uses:?}"));
+        assert_eq!((used["host"].as_str(), used["port"].as_u64()), (Some("allowed.test"), Some(8443)));
+        assert_eq!(used["rule"]["line"], 3, "{used}");
+    });
+}
+
+#[test]
+fn a_push_is_a_right_of_its_own() {
+    if !has("git") {
+        return;
+    }
+    everywhere(|place| {
+        policy(place, "");
+        let script = format!(
+            "set -e; git clone -q {URL} copy; cd copy; echo two >> file; \
+             git -c user.name=A -c user.email=a@b.example commit -qam two; git push -q origin HEAD:main"
+        );
+        let outcome = inside(place, &script);
+        assert_ne!(outcome.code, 0, "{outcome}");
+        assert!(outcome.stderr.contains("POST /git/private.git/git-receive-pack"), "{outcome}");
+        assert!(outcome.stderr.contains("policy.yaml:3"), "{outcome}");
+        assert!(!heard(place).contains("receive-pack"), "{}", heard(place));
+        holds_no_token(place, &outcome);
+        std::fs::remove_dir_all(place.project.join("copy")).unwrap();
+        // What it says makes it work.
+        policy(
+            place,
+            ", allow: [\"GET /**\", \"HEAD /**\", \"POST /**/git-upload-pack\", \"POST /git/private.git/git-receive-pack\"]",
+        );
+        let outcome = inside(place, &script).expect_code(0);
+        holds_no_token(place, &outcome);
+        let uses = place.events("credential_used");
+        assert!(uses.iter().any(|used| used["path"] == "/git/private.git/git-receive-pack"), "{uses:?}");
+    });
+}
+
+#[test]
+fn every_source_and_every_header() {
+    if !has("curl") {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = forge(mode, "userns");
+        let mode_600 = |name: &str, text: &str| {
+            use std::os::unix::fs::PermissionsExt;
+            let path = place.write(place.home.join(name), text);
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        mode_600(".netrc", "machine v4.test login ada password netrc-secret-1\n");
+        mode_600("token", "file-secret-2\n");
+        mode_600(".npmrc", "registry = https://v4.test:8443/npm/\n//v4.test:8443/:_authToken=never-inside\n");
+        place.script(place.home.join("bin/gh"), "#!/bin/sh\necho \"gh-secret-for-$4\"\n");
+        place.script(
+            place.home.join("bin/secret-tool"),
+            "#!/bin/sh\n[ \"$1 $2 $3\" = 'lookup server other.test' ] && echo keyring-secret-3\n",
+        );
+        place.set("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", place.home.join("bin").display()));
+        place.user_policy(
+            "agent:\n  credentials:\n    - {host: \"v4.test:8443\", from: netrc}\n    \
+             - {host: \"v6.test:8443\", from: \"file:~/token\", as: [FILE_TOKEN]}\n    \
+             - {host: \"allowed.test:8443\", from: gh}\n    \
+             - {host: \"other.test:8443\", from: keyring, as: [RING_TOKEN]}\n    \
+             - {host: \"deep.wild.test:8443\", from: \"env:MISSING\"}\n",
+        );
+        let script = "get() { curl -sSf -o /dev/null \"$@\"; }; set -e; get -n https://v4.test:8443/a; \
+                      get -H \"Private-Token: $FILE_TOKEN\" https://v6.test:8443/b; \
+                      get -H \"Authorization: token $GH_TOKEN\" https://allowed.test:8443/c; \
+                      get -H \"X-Api-Key: $RING_TOKEN\" https://other.test:8443/d; cat ~/.npmrc; cat ~/token || echo none";
+        let outcome = inside(&place, script).expect_code(0);
+        let log = heard(&place);
+        for line in [
+            "auth GET /a HTTP/1.1 authorization Basic ada:netrc-secret-1",
+            "auth GET /b HTTP/1.1 private-token file-secret-2",
+            "auth GET /c HTTP/1.1 authorization token gh-secret-for-allowed.test",
+            "auth GET /d HTTP/1.1 x-api-key keyring-secret-3",
+        ] {
+            assert!(log.contains(line), "{line}: {log}");
+        }
+        assert!(outcome.stdout.contains("registry = https://v4.test:8443/npm/"), "{outcome}");
+        assert!(outcome.stdout.contains("//v4.test:8443/:_authToken=agentsh_"), "{outcome}");
+        assert!(!outcome.stdout.contains("never-inside") && outcome.stdout.ends_with("none\n"), "{outcome}");
+        assert!(
+            outcome.stderr.contains("no credential for 'deep.wild.test': the variable MISSING"),
+            "{outcome}"
+        );
+    }
+}
