@@ -11,6 +11,7 @@ mod corpora_tests;
 pub mod session;
 pub mod telemetry;
 
+pub use agentsh_base as base;
 pub use agentsh_base::{json, look, memory, missing, types};
 pub use agentsh_egress as egress;
 pub use agentsh_gateway as gateway;
@@ -26,3 +27,4 @@ pub use agentsh_remote as remote;
 pub use agentsh_sandbox as sandbox;
 pub use agentsh_scan as scan;
 pub use agentsh_store as store;
+pub use agentsh_web as web;

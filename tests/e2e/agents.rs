@@ -19,12 +19,12 @@ sandbox:
     denied_tools: [{server: fs, tool: write_file}]
 ";
 
-fn script() -> Script {
+pub fn script() -> Script {
     Script { server: "fs", tool: "read_text_file", arguments: json!({"path": "note.txt"}) }
 }
 
 /// A project with a note and the packages of the server, which `.mcp.json` names as its users write it.
-fn project(starter: Starter) -> Place {
+pub fn project(starter: Starter) -> Place {
     let place = Place::new(starter);
     place.node_modules();
     place.write(&place.project.join("note.txt"), NOTE);
@@ -33,7 +33,7 @@ fn project(starter: Starter) -> Place {
     place
 }
 
-fn claude_environment(command: &mut Command, model: &Model) {
+pub fn claude_environment(command: &mut Command, model: &Model) {
     command
         .env("ANTHROPIC_BASE_URL", format!("http://{}", model.address))
         .env("ANTHROPIC_API_KEY", "sk-test")
@@ -44,7 +44,7 @@ fn claude_environment(command: &mut Command, model: &Model) {
         .env("MCP_CONNECTION_NONBLOCKING", "false");
 }
 
-const CLAUDE: [&str; 7] = [
+pub const CLAUDE: [&str; 7] = [
     "claude",
     "-p",
     "read the note please",

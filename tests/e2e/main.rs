@@ -15,6 +15,7 @@
 mod agents;
 mod clients;
 mod model;
+mod pages;
 mod place;
 mod runner;
 
@@ -38,6 +39,11 @@ fn main() -> ExitCode {
         add("codex_does_not_see_a_denied_tool", agents::codex_denied);
     }
     let started = if place::is_root() { Starter::Root } else { Starter::User };
+    cases.push(Case {
+        name: "pages_in_a_browser_while_claude_waits".to_owned(),
+        skipped: started.unavailable().or_else(pages::unavailable),
+        body: Box::new(move || pages::look(started)),
+    });
     for client in clients::CLIENTS {
         for server in clients::SERVERS {
             let name = format!("{}_sees_no_difference_with_{}", client.name, server.name);

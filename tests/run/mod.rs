@@ -23,4 +23,5 @@ mod sessions;
 mod streams;
 mod suggestions;
 mod terminal;
+mod ui;
 mod vet_url;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use super::output::{Context, Failure, OK, finish, json, table};
-use crate::policy::{self, APPROVED_FILE};
 use crate::session::approvals::{self, Asking, Item, Said};
 use crate::store::escape;
 use crate::store::words::ApprovalScope;
@@ -93,7 +92,7 @@ async fn answer(
                 _ => ApprovalScope::Once,
             };
             // First what lasts: an answer without it would look as if it did.
-            let line = always.then(|| remember(item, any_arguments)).transpose()?;
+            let line = always.then(|| lasting(item, any_arguments)).transpose()?;
             decide(path, item, true, scope).await?;
             writeln!(
                 out,
@@ -191,44 +190,9 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
     Ok(())
 }
 
-const HEAD: &str = "# What was approved for good, by `agentsh approvals approve --always`. Take a line out to be asked again.
-sandbox:
-  mcp:
-    approved:
-";
-
-/// Adds the narrowest line that answers this question, and gives it.
-fn remember(item: &Item, any_arguments: bool) -> Result<(PathBuf, String), Failure> {
-    let failed = |error: std::io::Error| Failure::Failed(format!("cannot write it down: {error}"));
-    let place = super::policy::Surroundings::here().map_err(failed)?;
-    let directory = place.config_home.join("agentsh");
-    let file = directory.join(APPROVED_FILE);
-    // JSON is YAML, and quotes what has to be quoted.
-    let text = |text: &str| serde_json::Value::String(text.to_owned()).to_string();
-    let tool = if item.from.is_some() { "*" } else { &item.name };
-    let mut entry = format!("server: {}, tool: {}", text(&item.server), text(tool));
-    if let Some(from) = &item.from {
-        entry.push_str(&format!(", from: {}", text(from)));
-    }
-    if !any_arguments && (item.from.is_none() || item.is_copy) {
-        entry.push_str(&format!(", arguments: {}", text(&item.arguments_hash)));
-    }
-    if let Some(interface) = item.interface.as_ref().filter(|_| item.from.is_none()) {
-        entry.push_str(&format!(", interface: {}", text(interface)));
-    }
-    let line = format!("- {{{entry}}}");
-    let before = match std::fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => HEAD.to_owned(),
-        Err(error) => return Err(failed(error)),
-    };
-    let end = if before.ends_with('\n') { "" } else { "\n" };
-    let after = format!("{before}{end}      {line}\n");
-    // Somebody may have written something else into it: then nothing is approved.
-    policy::parse(&file.display().to_string(), &after).map_err(|error| Failure::Failed(error.render()))?;
-    std::fs::create_dir_all(&directory).map_err(failed)?;
-    // Never half a policy: beside it, then in its place.
-    let beside = directory.join(format!(".{APPROVED_FILE}.{}", std::process::id()));
-    std::fs::write(&beside, after).and_then(|()| std::fs::rename(&beside, &file)).map_err(failed)?;
-    Ok((file, line))
+/// Writes down what lasts.
+fn lasting(item: &Item, any_arguments: bool) -> Result<(PathBuf, String), Failure> {
+    let place = super::policy::Surroundings::here();
+    let place = place.map_err(|error| Failure::Failed(format!("cannot write it down: {error}")))?;
+    approvals::remember(&place.config_home, item, any_arguments).map_err(Failure::Failed)
 }

@@ -121,6 +121,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("gateway keys create", &["agentsh gateway keys create laptop --endpoint files --days 90"]),
     ("gateway keys list", &["agentsh gateway keys list --config gateway.yaml"]),
     ("gateway keys revoke", &["agentsh gateway keys revoke laptop"]),
+    ("ui", &["agentsh ui", "agentsh ui --port 8123 --no-open   # behind `ssh -L 8123:127.0.0.1:8123`"]),
     ("doctor", &["agentsh doctor", "agentsh doctor --json"]),
     ("vet-url", &["agentsh vet-url https://example.com/hook"]),
     ("completions", &["agentsh completions bash > ~/.local/share/bash-completion/completions/agentsh"]),

@@ -26,6 +26,7 @@ pub mod sessions;
 mod style;
 mod table;
 mod told;
+pub mod ui;
 pub mod undo;
 pub mod vet_url;
 mod why;
@@ -61,6 +62,8 @@ enum Verb {
     Gateway(gateway::GatewayArgs),
     /// Answer what running sessions ask a person about
     Approvals(approvals::ApprovalsArgs),
+    /// Show what agents did, and answer what sessions ask, on a page of this machine
+    Ui(ui::UiArgs),
     /// Check, show, explain and test policies
     Policy(policy::PolicyArgs),
     /// Say what a session ran, what was refused and by which rule, and what was not enforced
@@ -132,6 +135,7 @@ pub fn main() -> ExitCode {
         Verb::Approvals(args) => {
             on_one_thread(approvals::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }
+        Verb::Ui(args) => on_one_thread(ui::run(args, &mut anstream::stdout(), &mut anstream::stderr())),
         Verb::Policy(args) => on_one_thread(policy_verb(&args)),
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 mod difference;
-mod offered;
+pub(in crate::cli) mod offered;
 
 use self::difference::Difference;
 use super::output::{Context, Failure, OK, finish, json, named, table};

@@ -9,6 +9,8 @@ mod package;
 mod profiles;
 mod reference;
 
+pub(in crate::cli) use explain::Explained;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -17,8 +19,8 @@ use serde_json::{Value, json};
 
 use super::exit::{FAILED, NO};
 use crate::policy::{
-    self, Answer, Diagnostic, Named, PathContext, PolicyError, PolicyTest, Ruled, Search, ServerProfile,
-    find, find_named, profile, tests,
+    self, Answer, Diagnostic, Named, PathContext, Policy, PolicyError, PolicyTest, Ruled, Search,
+    ServerProfile, find, find_named, profile, tests,
 };
 use crate::types::RuleRef;
 
@@ -97,7 +99,7 @@ enum Verb {
 }
 
 #[derive(Debug, Args)]
-struct Which {
+pub(super) struct Which {
     /// A policy file, or the name of a built-in policy
     #[arg(long, value_name = "FILE|NAME")]
     policy: Option<String>,
@@ -107,6 +109,13 @@ struct Which {
     /// The profile of a server's package; `explain` finds that of a pinned or configured server by itself
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+}
+
+impl Which {
+    /// What is in force here, whatever agent is started.
+    pub(super) fn in_force() -> Self {
+        Self { policy: None, agent: "default".to_owned(), profile: None }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -169,6 +178,15 @@ impl Surroundings {
         Ok(Self { project, directory, home, system, config_home, state })
     }
 
+    /// What is in force here, whatever agent is started.
+    ///
+    /// # Errors
+    /// A policy that cannot be read.
+    pub(super) fn in_force(&self) -> Result<Policy, PolicyError> {
+        let Which { policy, agent, .. } = Which::in_force();
+        policy::load(&self.search(policy, &agent))
+    }
+
     fn search(&self, explicit: Option<String>, agent: &str) -> Search {
         Search {
             explicit,
@@ -180,7 +198,7 @@ impl Surroundings {
         }
     }
 
-    fn context(&self) -> PathContext {
+    pub(super) fn context(&self) -> PathContext {
         PathContext { home: self.home.clone(), project: self.project.clone() }
     }
 }

@@ -6,12 +6,11 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::output::{Context, Failure, OK, finish, json};
+use super::policy::Surroundings;
 use super::sessions::{self, SessionsArgs};
-use super::style;
+use super::{style, ui};
 use crate::store::verify::SessionState;
-use crate::store::{Reader, StoreError, Summary};
-
-mod html;
+use crate::store::{Reader, StoreError, Summary, running};
 
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
@@ -81,9 +80,23 @@ async fn report(args: &ReportArgs, context: &Context, out: &mut dyn Write) -> Re
             let text = if context.width.is_some() { style::report(&text) } else { text };
             write!(out, "{text}")?;
         }
-        Format::Html => out.write_all(html::page(&report).as_bytes())?,
+        Format::Html => {
+            let page = page(&mut reader, &report, context).await?;
+            out.write_all(page.as_bytes())?;
+        }
     }
     Ok(OK)
+}
+
+/// The page of the session as one file.
+async fn page(reader: &mut Reader, report: &Report, context: &Context) -> Result<String, Failure> {
+    let place = Surroundings::here();
+    let place =
+        place.map_err(|error| Failure::Failed(format!("cannot tell the current directory: {error}")))?;
+    let id = report.summary.session;
+    let is_running = running::is_running(&context.state_dir, id);
+    let chain = ("Chain of the record".to_owned(), vec![report.chain.describe()]);
+    Ok(ui::session::alone(reader, id, is_running, &place, vec![chain]).await?)
 }
 
 impl Chain {

@@ -60,7 +60,7 @@ use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
 use crate::sandbox::Enforcement;
 use crate::store::pins::PinStore;
 use crate::store::words::LayerState;
-use crate::store::{Event, Journal, StoreError};
+use crate::store::{Event, Journal, StoreError, running};
 use crate::types::{RuleRef, ServerId, SessionId};
 
 pub use context::{Context, ContextError};
@@ -96,6 +96,8 @@ pub struct Session {
     /// False where the current directory is no project (a client that starts its servers in `/`).
     pub project_shown: bool,
     started: Instant,
+    /// Tells others that it runs; None where that cannot be told.
+    _mark: Option<running::Mark>,
     sentinel: RefCell<Option<sentinel::Sentinel>>,
     sandboxes: Cell<u32>,
     /// Messages that would disturb a terminal that the agent draws on; shown at the end.
@@ -168,6 +170,8 @@ impl Session {
         // run's policy. Where we may not make it, it cannot either.
         let _ = std::fs::create_dir_all(context.config.join("agentsh"));
         let pins = Arc::new(PinStore::new(&context.state));
+        // Nothing but what is shown to people depends on it.
+        let mark = running::Mark::set(&context.state, id).ok();
         let network_programs = network.programs();
         let session = Self {
             id,
@@ -182,6 +186,7 @@ impl Session {
             labels: Rc::default(),
             project_shown: opening.project_shown,
             started: Instant::now(),
+            _mark: mark,
             sentinel: RefCell::default(),
             sandboxes: Cell::new(0),
             held: RefCell::new(Vec::new()),

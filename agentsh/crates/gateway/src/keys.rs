@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+pub(crate) use agentsh_base::random::hex as random_hex;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -128,14 +129,6 @@ impl Key {
 
 fn hash(key: &str) -> String {
     hex(&Sha256::digest(key.as_bytes()))
-}
-
-/// # Errors
-/// When the system gives no random numbers.
-pub(crate) fn random_hex<const BYTES: usize>() -> io::Result<String> {
-    let mut bytes = [0; BYTES];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(hex(&bytes))
 }
 
 fn hex(bytes: &[u8]) -> String {

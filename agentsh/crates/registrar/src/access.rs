@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use agentsh_base::{random, site};
 use axum::http::{HeaderMap, Method, header};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -32,7 +33,7 @@ pub enum TokenError {
     #[error("line {line} of '{path}' is not NAME TOKEN, with a token of 20 characters or more")]
     Line { path: String, line: usize },
     #[error("no random bytes: {0}")]
-    Random(getrandom::Error),
+    Random(io::Error),
 }
 
 impl Operators {
@@ -87,14 +88,8 @@ impl Operators {
 }
 
 fn random_token() -> Result<String, TokenError> {
-    use std::fmt::Write as _;
-    let mut bytes = [0; TOKEN_BYTES];
-    getrandom::fill(&mut bytes).map_err(TokenError::Random)?;
-    let mut token = String::from("agr_");
-    for byte in bytes {
-        let _infallible = write!(token, "{byte:02x}");
-    }
-    Ok(token)
+    let digits = random::hex::<TOKEN_BYTES>().map_err(TokenError::Random)?;
+    Ok(format!("agr_{digits}"))
 }
 
 /// Whether the request was sent to a host that this server is, by a page of its own or by no page at all.
@@ -102,32 +97,17 @@ fn random_token() -> Result<String, TokenError> {
 /// # Errors
 /// For a name that was rebound to this address, and for pages of other sites.
 pub(crate) fn same_site(method: &Method, headers: &HeaderMap, hosts: &[String]) -> Result<(), Refusal> {
-    let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
-    let host = text(header::HOST).ok_or(Refusal::Foreign("a request names its host"))?;
-    let is_ours = |name: &str| hosts.iter().any(|ours| ours.eq_ignore_ascii_case(bare(name)));
-    if !is_ours(host) {
-        return Err(Refusal::Foreign("this registry is not known by that host name"));
-    }
-    if matches!(*method, Method::GET | Method::HEAD) {
-        return Ok(());
-    }
-    if headers.contains_key(header::ORIGIN) {
-        let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://"));
-        if origin.is_none_or(|(_, origin)| !origin.eq_ignore_ascii_case(host)) {
-            return Err(Refusal::Foreign("from a page of another site"));
-        }
-    }
-    match text(header::HeaderName::from_static("sec-fetch-site")) {
-        None | Some("same-origin" | "none") => Ok(()),
-        Some(_) => Err(Refusal::Foreign("from a page of another site")),
-    }
+    site::same_site(&asked(method, headers), hosts).map_err(Refusal::Foreign)
 }
 
-/// A host without its port.
-fn bare(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
+fn asked<'a>(method: &Method, headers: &'a HeaderMap) -> site::Asked<'a> {
+    // What is no text is no site of ours.
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    site::Asked {
+        only_reads: matches!(*method, Method::GET | Method::HEAD),
+        host: text("host"),
+        origin: text("origin"),
+        fetch_site: text("sec-fetch-site"),
     }
 }
 

@@ -11,6 +11,7 @@
 mod access;
 mod answer;
 mod body;
+mod catalogue;
 mod changes;
 mod client;
 mod db;
@@ -24,6 +25,7 @@ mod serve;
 mod writer;
 
 pub use access::{Operators, TokenError};
+pub use catalogue::{Catalogue, Registered};
 pub use client::{Approval, Client, ClientError, Verdict};
 pub use db::{Database, DbError};
 pub use entry::{Entry, GENESIS};

@@ -1,5 +1,7 @@
 //! What each server offered when it was trusted, entry by entry, and what it offered instead since.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, TransactionBehavior};
 use serde::Serialize;
@@ -94,6 +96,21 @@ impl PinStore {
     ) -> Result<(Vec<InterfacePin>, Vec<InterfacePin>), StoreError> {
         self.ask(move |open| {
             Ok((rows(open, "interface_pins", &which)?, rows(open, "interface_changes", &which)?))
+        })
+        .await
+    }
+
+    /// How many entries are pinned and how many are not what was trusted, by server.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn interface_counts(&self) -> Result<BTreeMap<String, (u64, u64)>, StoreError> {
+        self.ask(|open| {
+            let mut query = Query::new("SELECT server_id, sum(pinned), sum(changed) FROM (");
+            query.push("SELECT server_id, 1 AS pinned, 0 AS changed FROM interface_pins UNION ALL ");
+            query.push("SELECT server_id, 0, 1 FROM interface_changes) GROUP BY server_id");
+            let rows = query.rows(open, |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))));
+            Ok(rows.map_err(sql)?.into_iter().collect())
         })
         .await
     }

@@ -2,6 +2,7 @@
 //!
 //! Writers go through [`Journal`] (events) and [`PinStore`] (pins); everything that reads opens a [`Reader`].
 
+pub use agentsh_base::escape;
 use agentsh_base::types;
 
 mod bound;
@@ -9,7 +10,6 @@ mod chain;
 mod database;
 mod digests;
 pub mod error;
-pub mod escape;
 pub mod event;
 mod interface_pins;
 pub mod journal;
@@ -21,6 +21,7 @@ pub mod reader;
 pub mod record;
 pub mod recorder;
 pub mod redact;
+pub mod running;
 mod secrets;
 mod sql;
 pub mod summary;
@@ -39,7 +40,7 @@ pub use interface_pins::{InterfacePin, MAX_DEFINITION, Offered, WhichInterface};
 pub use journal::Journal;
 pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};
 pub use place::{exists, state_dir};
-pub use query::{Call, EventFilter, Server, Tool};
+pub use query::{Call, EventFilter, Page, Server, SessionTally, Tool, ToolTally};
 pub use reader::Reader;
 pub use record::{Record, shown_time};
 pub use recorder::Recorder;

@@ -92,6 +92,15 @@ impl PinStore {
         self.ask(|open| pin_rows::pins(open, None, None)).await
     }
 
+    /// The pins of one server, by scope.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn of_server(&self, server: &ServerId) -> Result<Vec<Pin>, StoreError> {
+        let server = server.0.clone();
+        self.ask(move |open| pin_rows::pins(open, Some(&server), None)).await
+    }
+
     /// The refused states, of one server or of all, by server and scope.
     ///
     /// # Errors

@@ -13,12 +13,16 @@ use super::{Event, Reader, StoreError};
 use crate::types::SessionId;
 
 mod calls;
+mod pages;
 mod servers;
 mod sessions;
+mod tally;
 
 pub use calls::Call;
+pub use pages::Page;
 pub use servers::Server;
-pub use sessions::RecordedSession;
+pub use sessions::{ListedSession, RecordedSession};
+pub use tally::{Known, SessionTally, ToolTally};
 
 /// Everything that is set must match; names match exactly.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,7 +13,8 @@ use crate::types::SessionId;
 /// Records read at a time when a whole session is added up.
 const PAGE: i64 = 256;
 
-#[derive(Debug)]
+/// A clone asks over the same connection.
+#[derive(Clone, Debug)]
 pub struct Reader {
     connection: Offloaded,
 }

@@ -86,22 +86,22 @@ pub(super) async fn trust(
 
 /// From what was pinned to what was offered instead.
 #[derive(Debug, Serialize)]
-pub(super) struct Change {
+pub(in crate::cli) struct Change {
     server_id: String,
-    scope: String,
-    kind: &'static str,
-    name: String,
-    pinned_hash: Option<String>,
-    hash: String,
-    refused_at: String,
-    fields: Vec<Field>,
+    pub scope: String,
+    pub kind: &'static str,
+    pub name: String,
+    pub pinned_hash: Option<String>,
+    pub hash: String,
+    pub refused_at: String,
+    pub fields: Vec<Field>,
 }
 
 #[derive(Debug, Serialize)]
-struct Field {
-    name: String,
+pub(in crate::cli) struct Field {
+    pub name: String,
     /// Unified, over the value as text.
-    diff: String,
+    pub diff: String,
 }
 
 impl Change {
@@ -109,13 +109,18 @@ impl Change {
     /// When the pins cannot be read.
     pub async fn all(store: &PinStore, which: &Which) -> Result<Vec<Self>, Failure> {
         let (pins, changed) = store.interfaces(which.interface()).await?;
+        Ok(Self::between_all(&pins, &changed))
+    }
+
+    /// Each change, compared with what is pinned.
+    pub fn between_all(pins: &[InterfacePin], changed: &[InterfacePin]) -> Vec<Self> {
         let of = |change: &InterfacePin| {
             pins.iter().find(|pin| {
                 (&pin.server_id, &pin.scope, pin.kind, &pin.name)
                     == (&change.server_id, &change.scope, change.kind, &change.name)
             })
         };
-        Ok(changed.iter().map(|change| Self::between(of(change), change)).collect())
+        changed.iter().map(|change| Self::between(of(change), change)).collect()
     }
 
     fn between(before: Option<&InterfacePin>, after: &InterfacePin) -> Self {
@@ -165,9 +170,15 @@ impl Change {
                 writeln!(out, "    {}", escape::line(line))?;
             }
         }
-        let which = if self.name.is_empty() { "--offered".to_owned() } else { format!("--tool '{name}'") };
-        writeln!(out, "  accept    agentsh mcp pins trust --server {server} {which}")?;
+        writeln!(out, "  accept    {}", self.accept())?;
         Ok(())
+    }
+
+    /// The command that trusts it.
+    pub fn accept(&self) -> String {
+        let (server, name) = (escape::line(&self.server_id), escape::line(&self.name));
+        let which = if self.name.is_empty() { "--offered".to_owned() } else { format!("--tool '{name}'") };
+        format!("agentsh mcp pins trust --server {server} {which}")
     }
 }
 

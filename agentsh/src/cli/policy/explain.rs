@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::package::Known;
-use super::{QuestionArgs, Surroundings, Which, failed};
+use super::{QuestionArgs, Surroundings, Which};
 use crate::agent;
 use crate::cli::exit::{FAILED, NO};
 use crate::policy::{self, Answer, PathContext, Policy, Question, Ruled};
@@ -24,6 +24,87 @@ const TRACERS: [&str; 7] = ["gdb", "gdbserver", "lldb", "strace", "ltrace", "per
 const TRACING: &str =
     "it reaches processes of its own sandbox alone: none of this machine, of another server or of the agent";
 
+/// An answer, and whose it is.
+pub(in crate::cli) struct Explained {
+    pub answer: Answer,
+    /// Which policy answers.
+    pub source: String,
+    known: Known,
+    note: Option<&'static str>,
+    beware: Option<String>,
+    /// Why the profile says so.
+    reason: Option<String>,
+    /// The server that was named, when nothing is known of it.
+    unknown: Option<ServerId>,
+}
+
+impl Explained {
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn of(
+        which: &Which,
+        from: Option<ServerId>,
+        question: Question,
+        place: &Surroundings,
+    ) -> Result<Self, String> {
+        let question = from_here(question, place);
+        let mut policy = policy::load(&place.search(which.policy.clone(), &which.agent))
+            .map_err(|error| error.render())?;
+        as_started(&mut policy, &which.agent, place);
+        let known = match (&which.profile, &from) {
+            (Some(_), None) => {
+                return Err("error: a profile belongs to a server: add `--server ID`\n".to_owned());
+            }
+            (Some(name), Some(_)) => Known::named(name, place),
+            (None, Some(id)) => Known::of_server(id, &policy, place).await,
+            (None, None) => Ok(Known::default()),
+        };
+        let known = known.map_err(|error| format!("error: {error}\n"))?;
+        let unknown = from.clone().filter(|id| !known.is_known && !policy.mcp.servers.contains_key(id));
+        let profile = known.profile.as_ref();
+        let answer = policy.ask_with(from.as_ref(), profile, &question, &place.context());
+        let beware = answer.change.as_ref().filter(|_| !answer.allow);
+        Ok(Self {
+            note: note(from.is_some(), &answer, &question),
+            beware: beware.and_then(|_| policy::beware(&question, &place.context())),
+            reason: profile.and_then(|profile| profile.reason(&answer.rule)).map(str::to_owned),
+            source: policy.source,
+            answer,
+            known,
+            unknown,
+        })
+    }
+
+    /// What stands below the answer.
+    pub fn remarks(&self) -> Vec<String> {
+        let beware = self.beware.as_ref().map(|beware| format!("beware: {beware}"));
+        let reason = self.reason.as_ref().map(|reason| format!("why: {reason}"));
+        let note = self.note.map(|note| format!("note: {note}"));
+        [beware, reason, self.known.how(), note].into_iter().flatten().collect()
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let answer = &self.answer;
+        let mut whole = json!({
+            "allow": answer.allow, "rule": answer.rule, "text": answer.text, "change": answer.change,
+            "policy": self.source,
+        });
+        let more = [
+            ("reason", self.reason.as_deref()),
+            ("profile", self.known.profile.as_ref().map(|profile| profile.file.as_str())),
+            ("package", self.known.package.as_deref()),
+            ("note", self.note),
+            ("beware", self.beware.as_deref()),
+        ];
+        for (key, value) in more {
+            if let (Some(value), Some(fields)) = (value, whole.as_object_mut()) {
+                fields.insert(key.to_owned(), value.into());
+            }
+        }
+        whole
+    }
+}
+
 /// Exit code 0: allowed; 1: denied; 125: not a question.
 pub(super) async fn explain(
     which: &Which,
@@ -35,83 +116,35 @@ pub(super) async fn explain(
     err: &mut dyn Write,
 ) -> io::Result<u8> {
     let (from, question) = match asked(server, args) {
-        Ok((from, question)) => (from, from_here(question, place)),
+        Ok(asked) => asked,
         Err(why) => {
             writeln!(err, "error: {why}")?;
             return Ok(FAILED);
         }
     };
-    let mut policy = match policy::load(&place.search(which.policy.clone(), &which.agent)) {
-        Ok(policy) => policy,
-        Err(error) => return failed(&error, err),
-    };
-    as_started(&mut policy, &which.agent, place);
-    let known = match (&which.profile, &from) {
-        (Some(_), None) => {
-            writeln!(err, "error: a profile belongs to a server: add `--server ID`")?;
-            return Ok(FAILED);
-        }
-        (Some(name), Some(_)) => Known::named(name, place),
-        (None, Some(id)) => Known::of_server(id, &policy, place).await,
-        (None, None) => Ok(Known::default()),
-    };
-    let known = match known {
-        Ok(known) => known,
-        Err(error) => {
-            writeln!(err, "error: {error}")?;
+    let explained = match Explained::of(which, from, question, place).await {
+        Ok(explained) => explained,
+        Err(why) => {
+            write!(err, "{why}")?;
             return Ok(FAILED);
         }
     };
-    if let Some(id) = from
-        .as_ref()
-        .filter(|id| server.is_some() && !known.is_known && !policy.mcp.servers.contains_key(*id))
-    {
+    if let Some(id) = explained.unknown.as_ref().filter(|_| server.is_some()) {
         writeln!(
             err,
             "note: no server '{}' is pinned here or in the policy: this is the answer for any server like that",
             escape::line(&id.0)
         )?;
     }
-    let profile = known.profile.as_ref();
-    let answer = policy.ask_with(from.as_ref(), profile, &question, &place.context());
-    let note = note(from.is_some(), &answer, &question);
-    let beware = answer.change.as_ref().filter(|_| !answer.allow);
-    let beware = beware.and_then(|_| policy::beware(&question, &place.context()));
-    let reason = profile.and_then(|profile| profile.reason(&answer.rule));
     if json {
-        let mut whole = json!({
-            "allow": answer.allow, "rule": answer.rule, "text": answer.text, "change": answer.change,
-            "policy": policy.source,
-        });
-        let more = [
-            ("reason", reason),
-            ("profile", profile.map(|profile| profile.file.as_str())),
-            ("package", known.package.as_deref()),
-            ("note", note),
-            ("beware", beware.as_deref()),
-        ];
-        for (key, value) in more {
-            if let (Some(value), Some(fields)) = (value, whole.as_object_mut()) {
-                fields.insert(key.to_owned(), value.into());
-            }
-        }
-        writeln!(out, "{whole}")?;
+        writeln!(out, "{}", explained.json())?;
     } else {
-        write!(out, "{answer}")?;
-        if let Some(beware) = &beware {
-            writeln!(out, "  beware: {beware}")?;
-        }
-        if let Some(reason) = reason {
-            writeln!(out, "  why: {reason}")?;
-        }
-        if let Some(how) = known.how() {
-            writeln!(out, "  {how}")?;
-        }
-        if let Some(note) = note {
-            writeln!(out, "  note: {note}")?;
+        write!(out, "{}", explained.answer)?;
+        for remark in explained.remarks() {
+            writeln!(out, "  {remark}")?;
         }
     }
-    Ok(if answer.allow { 0 } else { NO })
+    Ok(if explained.answer.allow { 0 } else { NO })
 }
 
 /// Below the top of a repository a path counts from where it was typed.

@@ -1,6 +1,7 @@
 //! Questions that a person has to answer: what waits, what was answered, and for how long an answer holds. They are asked
 //! outside: by `agentsh approvals` over a socket of the session that no sandbox reaches.
 
+mod lasting;
 mod socket;
 mod tell;
 
@@ -27,6 +28,7 @@ use crate::types::{RuleRef, ServerId};
 use super::Session;
 use super::content::{self, since_1970};
 
+pub use lasting::{lasting_line, remember};
 pub use socket::{Asking, Said, ask, sockets};
 
 /// Questions that wait at once; more are refused.

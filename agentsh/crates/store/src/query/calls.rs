@@ -97,7 +97,7 @@ fn calls(connection: &Connection, filter: &EventFilter) -> Result<Vec<Call>, Sto
 }
 
 /// The call that a verdict is about: the nearest one before it with the same server, tool and id.
-fn call_of(connection: &Connection, verdict: &Record) -> Result<Option<Record>, StoreError> {
+pub(super) fn call_of(connection: &Connection, verdict: &Record) -> Result<Option<Record>, StoreError> {
     let seq = i64::try_from(verdict.seq).unwrap_or(i64::MAX);
     let mut query = select();
     query.push(" WHERE session = ").bind(verdict.session.to_string());

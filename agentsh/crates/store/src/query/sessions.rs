@@ -46,6 +46,44 @@ impl Reader {
     }
 }
 
+/// A session by its first and its last event: what a list can show without counting.
+#[derive(Clone, Debug)]
+pub struct ListedSession {
+    /// The first event: its id is where a list goes on.
+    pub first: Record,
+    pub last: Record,
+}
+
+impl Reader {
+    /// As [`Reader::sessions`], before the one whose first event is `before`, and nothing counted.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn list_sessions(
+        &mut self,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<ListedSession>, StoreError> {
+        self.ask(move |connection| {
+            let mut first = select();
+            first.push(" WHERE seq = 1 AND id < ").bind(before.unwrap_or(i64::MAX));
+            first.push(" ORDER BY id DESC LIMIT ").bind(i64::from(limit));
+            let listed = records(connection, first)?.into_iter().map(|first| {
+                let last = newest_of(connection, &first)?.unwrap_or_else(|| first.clone());
+                Ok(ListedSession { first, last })
+            });
+            listed.collect()
+        })
+        .await
+    }
+}
+
+fn newest_of(connection: &Connection, first: &Record) -> Result<Option<Record>, StoreError> {
+    let mut last = select();
+    last.push(" WHERE session = ").bind(first.session.to_string()).push(" ORDER BY seq DESC LIMIT 1");
+    Ok(records(connection, last)?.pop())
+}
+
 fn sessions(connection: &Connection, limit: u64) -> Result<Vec<RecordedSession>, StoreError> {
     let mut first = select();
     // Every session has one event with this place, and the last one in the journal began last.
@@ -55,9 +93,7 @@ fn sessions(connection: &Connection, limit: u64) -> Result<Vec<RecordedSession>,
 
 fn session(connection: &Connection, first: &Record) -> Result<RecordedSession, StoreError> {
     let id = first.session.to_string();
-    let mut last = select();
-    last.push(" WHERE session = ").bind(id.clone()).push(" ORDER BY seq DESC LIMIT 1");
-    let last = records(connection, last)?.pop();
+    let last = newest_of(connection, first)?;
     let mut counts = Query::new("SELECT count(*), ");
     counts.push(CALLS).push(", ").push(BLOCKED).push(", ").push(REFUSED);
     counts.push(" FROM events WHERE session = ").bind(id);

@@ -60,13 +60,22 @@ pub fn shorten(text: &str, characters: usize) -> Cow<'_, str> {
     }
 }
 
-fn is_unsafe(character: char) -> bool {
+/// Whether a terminal would obey a character, or a reader not see it.
+#[must_use]
+pub fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(
             u32::from(character),
-            0xAD | 0x61C | 0x180E | 0x200B..=0x200F | 0x2028..=0x202E | 0x2060..=0x206F | 0xFE00..=0xFE0F
-                | 0xFEFF | 0xFFF9..=0xFFFB | 0xE0000..=0xE0FFF
+            0xAD | 0x34F | 0x61C | 0x115F | 0x1160 | 0x17B4 | 0x17B5 | 0x180E | 0x200B..=0x200F | 0x2028..=0x202E
+                | 0x2060..=0x206F | 0x2800 | 0x3164 | 0xFE00..=0xFE0F | 0xFEFF | 0xFFA0 | 0xFFF9..=0xFFFB
+                | 0xE0000..=0xE0FFF
         )
+}
+
+/// Whether a character looks like an ordinary space and is none.
+#[must_use]
+pub fn is_odd_space(character: char) -> bool {
+    matches!(u32::from(character), 0xA0 | 0x1680 | 0x2000..=0x200A | 0x202F | 0x205F | 0x3000)
 }
 
 #[cfg(test)]

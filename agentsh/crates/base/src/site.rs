@@ -1,0 +1,46 @@
+//! Whether a request came from a page of one's own.
+
+/// What a browser says of where a request goes to and comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked<'a> {
+    /// It only reads: GET or HEAD.
+    pub only_reads: bool,
+    /// The header of this name; None where there is none or it is no text.
+    pub host: Option<&'a str>,
+    /// None: there is no such header. One that is no text counts as a foreign one.
+    pub origin: Option<&'a str>,
+    /// `Sec-Fetch-Site`.
+    pub fetch_site: Option<&'a str>,
+}
+
+/// Whether the request was sent to one of `hosts` (without ports), by a page of its own or by no page at all.
+///
+/// # Errors
+/// For a name that was rebound to this address, and for pages of other sites.
+pub fn same_site(asked: &Asked<'_>, hosts: &[String]) -> Result<(), &'static str> {
+    let host = asked.host.ok_or("a request names its host")?;
+    if !hosts.iter().any(|ours| ours.eq_ignore_ascii_case(bare(host))) {
+        return Err("this server is not known by that host name");
+    }
+    if asked.only_reads {
+        return Ok(());
+    }
+    if let Some(origin) = asked.origin {
+        let origin = origin.split_once("://");
+        if origin.is_none_or(|(_, origin)| !origin.eq_ignore_ascii_case(host)) {
+            return Err("from a page of another site");
+        }
+    }
+    match asked.fetch_site {
+        None | Some("same-origin" | "none") => Ok(()),
+        Some(_) => Err("from a page of another site"),
+    }
+}
+
+/// A host without its port.
+fn bare(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}

@@ -1,0 +1,117 @@
+//! Records page by page, for whoever shows them: the newest first, from a place on.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::super::reader::{records, select};
+use super::super::{Reader, Record, StoreError};
+use super::calls::call_of;
+use crate::types::SessionId;
+
+/// Which records, and which part of them. What is None or empty does not count.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    pub session: Option<SessionId>,
+    pub server: Option<String>,
+    /// Of these types.
+    pub kinds: &'static [&'static str],
+    /// Of none of these types.
+    pub without: &'static [&'static str],
+    pub action: Option<&'static str>,
+    /// Only what was refused, of whatever type. In one session: elsewhere no index answers.
+    pub refused: bool,
+    /// Only records with a smaller id.
+    pub before: Option<i64>,
+    /// Only records before this place in the session.
+    pub before_seq: Option<i64>,
+    /// Only records behind this place in the session: then the oldest of them are given.
+    pub after_seq: Option<i64>,
+    /// Most records.
+    pub limit: u32,
+}
+
+impl Reader {
+    /// The records of a page, the newest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn page(&mut self, page: &Page) -> Result<Vec<Record>, StoreError> {
+        let mut query = select();
+        query.push(" WHERE TRUE");
+        // One index answers: that of the session, else that of the types. A `+` keeps the others out.
+        if let Some(session) = page.session {
+            query.push(" AND session = ").bind(session.to_string());
+        }
+        let is_in = if page.session.is_some() { " AND +type IN (" } else { " AND type IN (" };
+        for (start, kinds) in [(is_in, page.kinds), (" AND +type NOT IN (", page.without)] {
+            if kinds.is_empty() {
+                continue;
+            }
+            query.push(start);
+            for (number, kind) in kinds.iter().enumerate() {
+                query.push(if number > 0 { ", " } else { "" }).bind((*kind).to_owned());
+            }
+            query.push(")");
+        }
+        if page.refused {
+            query.push(" AND (+action = 'block' OR +type IN ('mcp_server_refused', 'mcp_message_rejected'))");
+        }
+        if let Some(server) = &page.server {
+            query.push(if page.session.is_some() { " AND +server_id = " } else { " AND server_id = " });
+            query.bind(server.clone());
+        }
+        if let Some(action) = page.action {
+            query.push(if page.session.is_some() { " AND +action = " } else { " AND action = " });
+            query.bind(action.to_owned());
+        }
+        if let Some(before) = page.before {
+            query.push(" AND id < ").bind(before);
+        }
+        if let Some(before) = page.before_seq {
+            query.push(" AND seq < ").bind(before);
+        }
+        if let Some(after) = page.after_seq {
+            query.push(" AND seq > ").bind(after);
+        }
+        // In a session the places run as the ids do, and they are what its index is in order of.
+        let order = if page.session.is_some() { "seq" } else { "id" };
+        let way = if page.after_seq.is_some() { "ASC" } else { "DESC" };
+        query.push(&format!(" ORDER BY {order} {way} LIMIT ")).bind(i64::from(page.limit));
+        let mut found = self.ask(move |connection| records(connection, query)).await?;
+        if page.after_seq.is_some() {
+            found.reverse();
+        }
+        Ok(found)
+    }
+
+    /// What the calls said that these verdicts are about, by the id of the verdict's record.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn inputs(&mut self, verdicts: Vec<Record>) -> Result<BTreeMap<i64, Value>, StoreError> {
+        self.ask(move |connection| {
+            let mut inputs = BTreeMap::new();
+            for verdict in &verdicts {
+                if let Some(call) = call_of(connection, verdict)? {
+                    inputs.extend(call.body.get("input").cloned().map(|input| (verdict.id, input)));
+                }
+            }
+            Ok(inputs)
+        })
+        .await
+    }
+
+    /// The id of the newest record; 0 where there is none. Cheap enough to be asked again and again.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn newest(&mut self) -> Result<i64, StoreError> {
+        self.ask(|connection| {
+            let newest =
+                connection.query_row("SELECT coalesce(max(id), 0) FROM events", [], |row| row.get(0));
+            newest.map_err(|error| StoreError::sql("looking for the newest event", &error))
+        })
+        .await
+    }
+}

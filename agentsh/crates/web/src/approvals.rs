@@ -1,0 +1,133 @@
+//! Questions that wait for a person, and the forms that answer them.
+
+use crate::session::part;
+use crate::{Frame, Href, Html, Row, row};
+
+/// What a running session asks.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub id: String,
+    pub session: String,
+    pub server: String,
+    /// The tool, or a method.
+    pub name: String,
+    /// Whose data would go to the server.
+    pub from: Option<String>,
+    pub why: String,
+    pub rule: String,
+    /// JSON, with secrets taken out.
+    pub arguments: String,
+    pub interface: Option<String>,
+    /// Seconds that it still waits.
+    pub left: u64,
+    /// What an answer is bound to: it goes back with the form.
+    pub bound: String,
+    /// The line of policy that `always` writes.
+    pub line: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Approvals {
+    pub waiting: Vec<Question>,
+    /// What was asked and answered before.
+    pub answered: Vec<Row>,
+    /// Sessions that could not be asked.
+    pub silent: Vec<String>,
+}
+
+#[must_use]
+pub fn approvals(frame: &Frame, approvals: &Approvals) -> String {
+    frame.around(|html| {
+        part(html, "approvals", "Waiting for your answer", |html| {
+            for silent in &approvals.silent {
+                html.leaf("p", "note", silent);
+            }
+            if approvals.waiting.is_empty() {
+                html.leaf("p", "empty", "Nothing waits.");
+            } else {
+                questions(html, &frame.token, &approvals.waiting);
+            }
+        });
+        part(html, "answered", "Asked and answered", |html| {
+            if approvals.answered.is_empty() {
+                html.leaf("p", "empty", "Nothing was asked so far.");
+            } else {
+                row::rows(html, &approvals.answered);
+            }
+        });
+    })
+}
+
+pub(crate) fn questions(html: &mut Html, token: &str, waiting: &[Question]) {
+    for question in waiting {
+        let title = format!("question-{}", question.id);
+        html.element("article", &[("class", "question"), ("aria-labelledby", &title)], |html| {
+            html.element("h3", &[("id", &title)], |html| {
+                html.text(&format!("'{}' of server '{}'", question.name, question.server));
+            });
+            one(html, question);
+            form(html, token, question);
+        });
+    }
+}
+
+fn one(html: &mut Html, question: &Question) {
+    if !question.why.is_empty() {
+        html.leaf("p", "", &question.why);
+    }
+    if let Some(from) = &question.from {
+        html.element("p", &[], |html| {
+            html.text("It carries what server ");
+            html.link(&Href::to(&["server", from]), from);
+            html.text(" said.");
+        });
+    }
+    html.element("p", &[("class", "rule")], |html| {
+        html.text("asked by ");
+        html.code(&question.rule);
+    });
+    html.element("p", &[("class", "rule")], |html| {
+        html.text(&format!("question {}, waits {} s more, ", question.id, question.left));
+        html.link(&Href::to(&["session", &question.session]), "in its session");
+        html.text(", ");
+        html.link(&Href::to(&["server", &question.server]), "the server");
+    });
+    let label = format!("Arguments of {}", question.name);
+    let attributes = [("tabindex", "0"), ("role", "region"), ("aria-label", label.as_str())];
+    html.element("pre", &attributes, |html| html.lines(&question.arguments));
+    if let Some(interface) = &question.interface {
+        html.element("p", &[("class", "rule")], |html| {
+            html.text("definition ");
+            html.code(interface);
+        });
+    }
+    html.element("p", &[("class", "rule")], |html| {
+        html.text("always would write ");
+        html.code(&question.line);
+    });
+}
+
+fn form(html: &mut Html, token: &str, question: &Question) {
+    let to = Href::to(&["approvals", &question.id]);
+    html.element("form", &[("method", "post"), ("action", to.as_str()), ("class", "answers")], |html| {
+        html.void("input", &[("type", "hidden"), ("name", "token"), ("value", token)]);
+        html.void("input", &[("type", "hidden"), ("name", "bound"), ("value", &question.bound)]);
+        let answers = [
+            ("once", "Approve once"),
+            ("session", "Approve for this session"),
+            ("always", "Approve always"),
+            ("deny", "Deny"),
+        ];
+        for (value, text) in answers {
+            let label = format!("{text}: {} of {}", question.name, question.server);
+            let attributes = [
+                ("type", "submit"),
+                ("name", "answer"),
+                ("value", value),
+                ("class", if value == "deny" { "deny" } else { "approve" }),
+                ("aria-label", label.as_str()),
+            ];
+            html.element("button", &attributes, |html| html.text(text));
+        }
+    });
+}

@@ -1,0 +1,213 @@
+//! Who sent what to whom, as a drawing and as a table.
+
+use crate::{Html, Tone};
+use agentsh_base::escape::shorten;
+
+/// Boxes of one column; more are one box.
+const MOST_BOXES: usize = 40;
+/// Characters of a name in a box.
+const NAME: usize = 24;
+
+const BOX_WIDTH: usize = 220;
+const BOX_HEIGHT: usize = 30;
+const STEP: usize = 46;
+const COLUMNS: [usize; 3] = [10, 370, 730];
+const WIDTH: usize = 960;
+
+/// Where something begins or ends.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    Agent,
+    Server(String),
+    /// A host outside, with its port.
+    Host(String),
+}
+
+impl End {
+    fn column(&self) -> usize {
+        match self {
+            Self::Agent => 0,
+            Self::Server(_) => 1,
+            Self::Host(_) => 2,
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Agent => "agent",
+            Self::Server(name) | Self::Host(name) => name,
+        }
+    }
+}
+
+/// What went from one to the other.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    pub from: End,
+    pub to: End,
+    /// Such as `12 calls, 3 refused`.
+    pub what: String,
+    pub tone: Tone,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    pub edges: Vec<Edge>,
+}
+
+/// The place of a box: its left upper corner.
+type Corner = (usize, usize);
+
+struct Drawing<'f> {
+    boxes: Vec<(&'f End, Corner)>,
+    /// Boxes of each column that found no room.
+    left_out: [usize; 3],
+    height: usize,
+}
+
+impl Flow {
+    pub(crate) fn show(&self, html: &mut Html) {
+        if self.edges.is_empty() {
+            html.leaf("p", "empty", "Nothing was sent to a server or a host.");
+            return;
+        }
+        let drawing = self.drawing();
+        let region = [
+            ("class", "scroll"),
+            ("role", "region"),
+            ("tabindex", "0"),
+            ("aria-label", "Drawing of the flows"),
+        ];
+        html.element("div", &region, |html| self.draw(html, &drawing));
+        if drawing.left_out.iter().any(|count| *count > 0) {
+            html.leaf("p", "", "Not everything has room in the drawing; the table has all of it.");
+        }
+        html.element("details", &[], |html| {
+            html.leaf("summary", "", "The same as a table");
+            html.table("Who sent what to whom", &["from", "to", "what"], |rows| {
+                for edge in &self.edges {
+                    rows.row(|cells| {
+                        cells.text(edge.from.name());
+                        cells.text(edge.to.name());
+                        cells.text(&edge.what);
+                    });
+                }
+            });
+        });
+    }
+
+    fn drawing(&self) -> Drawing<'_> {
+        let mut ends: Vec<&End> = self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]).collect();
+        ends.push(&End::Agent);
+        ends.sort();
+        ends.dedup();
+        let (mut boxes, mut left_out, mut used) = (Vec::new(), [0; 3], [0; 3]);
+        for end in ends {
+            let column = end.column();
+            let (Some(used), Some(left_out), Some(x)) =
+                (used.get_mut(column), left_out.get_mut(column), COLUMNS.get(column))
+            else {
+                continue;
+            };
+            if *used == MOST_BOXES {
+                *left_out += 1;
+                continue;
+            }
+            boxes.push((end, (*x, 10 + *used * STEP)));
+            *used += 1;
+        }
+        let tallest = used.iter().zip(&left_out).map(|(used, out)| used + usize::from(*out > 0)).max();
+        let height = 10 + tallest.unwrap_or(1) * STEP;
+        // One agent stands in the middle of what it talks to.
+        if let Some((_, corner)) = boxes.iter_mut().find(|(end, _)| **end == End::Agent) {
+            corner.1 = (height.saturating_sub(BOX_HEIGHT)) / 2;
+        }
+        Drawing { boxes, left_out, height }
+    }
+
+    fn draw(&self, html: &mut Html, drawing: &Drawing<'_>) {
+        let view = format!("0 0 {WIDTH} {}", drawing.height + 6);
+        let (width, height) = (WIDTH.to_string(), (drawing.height + 6).to_string());
+        let attributes = [
+            ("viewBox", view.as_str()),
+            ("width", width.as_str()),
+            ("height", height.as_str()),
+            ("role", "img"),
+            ("aria-labelledby", "flow-title"),
+        ];
+        html.element("svg", &attributes, |html| {
+            let said = format!("Who sent what to whom: {} flows. The table below lists them.", self.edges.len());
+            html.element("title", &[("id", "flow-title")], |html| html.text(&said));
+            html.own(
+                "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" \
+                 orient=\"auto\"><path d=\"M0 0L8 4L0 8z\"/></marker></defs>",
+            );
+            for (number, edge) in self.edges.iter().enumerate() {
+                self.line(html, drawing, edge, number);
+            }
+            for (end, (x, y)) in &drawing.boxes {
+                draw_box(html, end.name(), end.column(), *x, *y);
+            }
+            for (column, count) in drawing.left_out.iter().enumerate().filter(|(_, count)| **count > 0) {
+                let x = COLUMNS.get(column).copied().unwrap_or_default();
+                draw_box(html, &format!("and {count} more"), column, x, 10 + MOST_BOXES * STEP);
+            }
+        });
+    }
+
+    fn line(&self, html: &mut Html, drawing: &Drawing<'_>, edge: &Edge, number: usize) {
+        let corner =
+            |wanted: &End| drawing.boxes.iter().find(|(end, _)| *end == wanted).map(|(_, corner)| *corner);
+        let (Some((from_x, from_y)), Some((to_x, to_y))) = (corner(&edge.from), corner(&edge.to)) else {
+            return;
+        };
+        let middle = BOX_HEIGHT / 2;
+        let (y1, y2) = (from_y + middle, to_y + middle);
+        let (path, at) = if from_x == to_x {
+            // From server to server: around the right side.
+            let (x, out) = (from_x + BOX_WIDTH, from_x + BOX_WIDTH + 60 + (number % 3) * 14);
+            (format!("M{x} {y1}C{out} {y1} {out} {y2} {x} {y2}"), (out - 24, y1.midpoint(y2)))
+        } else {
+            let x1 = from_x + BOX_WIDTH;
+            let half = x1.midpoint(to_x);
+            (
+                format!("M{x1} {y1}C{half} {y1} {half} {y2} {to_x} {y2}"),
+                (to_x.saturating_sub(8), y2.saturating_sub(5)),
+            )
+        };
+        let class = match edge.tone {
+            Tone::Good => "edge good",
+            Tone::Warn => "edge warn",
+            Tone::Bad => "edge bad",
+            Tone::Quiet => "edge quiet",
+        };
+        html.element("path", &[("class", class), ("d", &path), ("marker-end", "url(#tip)")], |html| {
+            let said = format!("{} to {}: {}", edge.from.name(), edge.to.name(), edge.what);
+            html.leaf("title", "", &said);
+        });
+        let (x, y) = (at.0.to_string(), at.1.to_string());
+        let anchor = if from_x == to_x { "middle" } else { "end" };
+        let attributes = [("class", "count"), ("x", x.as_str()), ("y", y.as_str()), ("text-anchor", anchor)];
+        html.element("text", &attributes, |html| html.text(&shorten(&edge.what, 22)));
+    }
+}
+
+fn draw_box(html: &mut Html, name: &str, column: usize, x: usize, y: usize) {
+    let class = ["node agent", "node server", "node host"].get(column).copied().unwrap_or("node");
+    html.element("g", &[("class", class)], |html| {
+        html.leaf("title", "", name);
+        let (left, top) = (x.to_string(), y.to_string());
+        let (width, height) = (BOX_WIDTH.to_string(), BOX_HEIGHT.to_string());
+        let place = [
+            ("x", left.as_str()),
+            ("y", top.as_str()),
+            ("width", width.as_str()),
+            ("height", height.as_str()),
+            ("rx", "6"),
+        ];
+        html.element("rect", &place, |_| {});
+        let (x, y) = ((x + 10).to_string(), (y + 20).to_string());
+        html.element("text", &[("x", x.as_str()), ("y", y.as_str())], |html| html.text(&shorten(name, NAME)));
+    });
+}

@@ -1,0 +1,172 @@
+//! Writes HTML and escapes on the way: names of elements and attributes are ours, everything else is text.
+
+use crate::Href;
+use crate::escape::{is_odd_space, is_unsafe};
+
+/// A piece of a page.
+#[derive(Debug, Default)]
+pub struct Html {
+    text: String,
+    /// The page stands alone: its links lead nowhere and are written as text.
+    is_alone: bool,
+}
+
+/// Of an element: names of ours, values of anybody.
+pub type Attributes<'a> = &'a [(&'static str, &'a str)];
+
+impl Html {
+    #[must_use]
+    pub fn new(is_alone: bool) -> Self {
+        Self { text: String::with_capacity(16 << 10), is_alone }
+    }
+
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    #[must_use]
+    pub fn finish(self) -> String {
+        self.text
+    }
+
+    /// An element with what `inside` writes in it.
+    pub fn element(
+        &mut self,
+        name: &'static str,
+        attributes: Attributes<'_>,
+        inside: impl FnOnce(&mut Self),
+    ) {
+        self.start(name, attributes);
+        inside(self);
+        self.text.push_str("</");
+        self.text.push_str(name);
+        self.text.push('>');
+    }
+
+    /// An element that has nothing in it and no end.
+    pub fn void(&mut self, name: &'static str, attributes: Attributes<'_>) {
+        self.start(name, attributes);
+    }
+
+    /// An element with one text in it.
+    pub fn leaf(&mut self, name: &'static str, class: &'static str, text: &str) {
+        let attributes: Attributes<'_> = if class.is_empty() { &[] } else { &[("class", class)] };
+        self.element(name, attributes, |html| html.text(text));
+    }
+
+    /// Text of anybody on one line: what would be markup, a line break or invisible is shown as what it is.
+    pub fn text(&mut self, text: &str) {
+        self.shown(text, false);
+    }
+
+    /// As [`Html::text`], with line breaks where the text has them. For what stands in a `pre`.
+    pub fn lines(&mut self, text: &str) {
+        self.shown(text, true);
+    }
+
+    pub fn link(&mut self, to: &Href, text: &str) {
+        if self.is_alone {
+            return self.text(text);
+        }
+        self.element("a", &[("href", to.as_str())], |html| html.text(text));
+    }
+
+    /// A piece of a program or a policy, on one line.
+    pub fn code(&mut self, text: &str) {
+        self.leaf("code", "", text);
+    }
+
+    /// Markup of this crate itself.
+    pub(crate) fn own(&mut self, markup: &'static str) {
+        self.text.push_str(markup);
+    }
+
+    fn start(&mut self, name: &'static str, attributes: Attributes<'_>) {
+        self.text.push('<');
+        self.text.push_str(name);
+        for (name, value) in attributes {
+            self.text.push(' ');
+            self.text.push_str(name);
+            self.text.push_str("=\"");
+            for character in value.chars() {
+                // What a form sends back has to be what it was.
+                if is_unsafe(character) && *name != "value" {
+                    self.text.push_str(&spelled(character));
+                } else {
+                    self.character(character);
+                }
+            }
+            self.text.push('"');
+        }
+        self.text.push('>');
+    }
+
+    fn shown(&mut self, text: &str, keeps_lines: bool) {
+        for character in text.chars() {
+            if keeps_lines && matches!(character, '\n' | '\t') {
+                self.text.push(character);
+            } else if is_unsafe(character) || is_odd_space(character) {
+                self.text.push_str("<span class=\"unseen\">");
+                self.text.push_str(&spelled(character));
+                self.text.push_str("</span>");
+            } else {
+                self.character(character);
+            }
+        }
+    }
+
+    fn character(&mut self, character: char) {
+        match character {
+            '&' => self.text.push_str("&amp;"),
+            '<' => self.text.push_str("&lt;"),
+            '>' => self.text.push_str("&gt;"),
+            '"' => self.text.push_str("&quot;"),
+            '\'' => self.text.push_str("&#39;"),
+            other => self.text.push(other),
+        }
+    }
+}
+
+/// How a character is shown that could not be seen.
+fn spelled(character: char) -> String {
+    match character {
+        '\n' => "\\n".to_owned(),
+        '\r' => "\\r".to_owned(),
+        '\t' => "\\t".to_owned(),
+        other => format!("\\u{{{:x}}}", u32::from(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_given_becomes_markup() {
+        let hostile = "<script>alert(1)</script>\"'&\u{202e}\u{0}\n\u{a0}é";
+        let mut html = Html::new(false);
+        html.element("p", &[("title", hostile)], |html| html.text(hostile));
+        let text = html.finish();
+        assert_eq!(
+            text,
+            "<p title=\"&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;\\u{202e}\\u{0}\\n\u{a0}é\">\
+             &lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;<span class=\"unseen\">\\u{202e}</span>\
+             <span class=\"unseen\">\\u{0}</span><span class=\"unseen\">\\n</span><span class=\"unseen\">\\u{a0}</span>é</p>"
+        );
+    }
+
+    #[test]
+    fn what_a_form_sends_back_is_what_it_was() {
+        let mut html = Html::new(false);
+        html.void("input", &[("value", "a\u{200b}\"b")]);
+        assert_eq!(html.finish(), "<input value=\"a\u{200b}&quot;b\">");
+    }
+
+    #[test]
+    fn a_page_that_stands_alone_has_no_links() {
+        let mut html = Html::new(true);
+        html.link(&Href::to(&["server", "x"]), "x");
+        assert_eq!(html.finish(), "x");
+    }
+}

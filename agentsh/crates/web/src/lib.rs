@@ -1,0 +1,42 @@
+//! The pages of agentsh as HTML. Pure: plain values in, one text out; no input or output, no clock.
+//!
+//! Everything that is shown goes through [`Html`], which escapes whatever it is given: there is no way to put markup
+//! into it from outside. What a reader could not see is shown as `\u{…}`. The pages need no script and nothing from
+//! elsewhere; [`SCRIPT`] only keeps them up to date.
+
+use agentsh_base::escape;
+
+mod approvals;
+mod flow;
+mod frame;
+mod href;
+mod html;
+mod now;
+mod policy;
+mod registry;
+mod row;
+mod server;
+mod session;
+mod table;
+
+pub use approvals::{Approvals, Question, approvals};
+pub use flow::{Edge, End, Flow};
+pub use frame::{Frame, Message, Place, message, opened};
+pub use href::Href;
+pub use html::Html;
+pub use now::{Now, Sessions, now, sessions};
+pub use policy::{Asked, Effective, Part, Policy, WouldHave, policy};
+pub use registry::{Found, FoundDetail, Registry, registry, registry_detail};
+pub use row::{Row, Tone, Word};
+pub use server::{Change, Field, Offer, Server, ServerLine, Servers, server, servers};
+pub use session::{Layer, Listed, Process, Session, Timeline, alone, session};
+
+/// The one script, from a file of its own: the pages allow no other.
+pub const SCRIPT: &str = include_str!("live.js");
+
+/// The one stylesheet.
+pub const STYLE: &str = include_str!("style.css");
+
+/// What a browser may do with a page: show it, load its own script and stylesheet, and send forms back.
+pub const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";

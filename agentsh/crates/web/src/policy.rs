@@ -1,0 +1,193 @@
+//! The policy that is in force, questions about it, and what it would have done to a session.
+
+use crate::session::who;
+use crate::{Frame, Href, Html, Word};
+
+/// One part of the policy.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub key: String,
+    pub value: String,
+    /// As `file:line (key)`.
+    pub rule: String,
+}
+
+/// The policy in force.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    pub source: String,
+    pub parts: Vec<Part>,
+    pub warnings: Vec<String>,
+}
+
+/// A question, as it was typed, and its answer.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    pub server: String,
+    /// One of the names of [`KINDS`].
+    pub kind: String,
+    pub about: String,
+    /// None: nothing was asked.
+    pub answer: Option<(Word, Vec<String>)>,
+}
+
+/// What the policy would have done to something that happened.
+#[derive(Clone, Debug)]
+pub struct WouldHave {
+    pub server: Option<String>,
+    pub what: String,
+    pub times: u64,
+    pub then: Word,
+    pub now: Word,
+    pub rule: String,
+    pub differs: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Why there is none.
+    pub effective: Result<Effective, String>,
+    pub asked: Asked,
+    /// The session that was named, and what would have been.
+    pub session: String,
+    pub would_have: Option<Result<Vec<WouldHave>, String>>,
+}
+
+/// What can be asked: the value that is sent, and what people read.
+const KINDS: [(&str, &str); 6] = [
+    ("connect", "connect to HOST:PORT"),
+    ("read", "read the file"),
+    ("write", "write the file"),
+    ("exec", "execute the program"),
+    ("env", "see the variable"),
+    ("tool", "call the tool"),
+];
+
+#[must_use]
+pub fn policy(frame: &Frame, policy: &Policy) -> String {
+    frame.around(|html| {
+        html.element("section", &[("id", "ask")], |html| {
+            html.leaf("h2", "", "Ask the policy");
+            ask(html, &policy.asked);
+        });
+        html.element("section", &[("id", "would")], |html| {
+            html.leaf("h2", "", "What would it have done");
+            would(html, policy);
+        });
+        html.element("section", &[("id", "effective")], |html| {
+            html.leaf("h2", "", "The policy in force");
+            match &policy.effective {
+                Ok(effective) => parts(html, effective),
+                Err(why) => html.element("pre", &[("tabindex", "0")], |html| html.lines(why)),
+            }
+        });
+    })
+}
+
+fn ask(html: &mut Html, asked: &Asked) {
+    html.element("form", &[("method", "get"), ("action", "/policy"), ("class", "ask")], |html| {
+        html.element("div", &[], |html| {
+            html.element("label", &[("for", "server")], |html| html.text("May server (empty: the agent)"));
+            html.void(
+                "input",
+                &[("id", "server"), ("name", "server"), ("value", &asked.server), ("autocomplete", "off")],
+            );
+        });
+        html.element("div", &[], |html| {
+            html.element("label", &[("for", "kind")], |html| html.text("do this"));
+            html.element("select", &[("id", "kind"), ("name", "kind")], |html| {
+                for (value, text) in KINDS {
+                    let chosen = [("value", value), ("selected", "")];
+                    let attributes = if asked.kind == value { chosen.as_slice() } else { &chosen[..1] };
+                    html.element("option", attributes, |html| html.text(text));
+                }
+            });
+        });
+        html.element("div", &[], |html| {
+            html.element("label", &[("for", "about")], |html| html.text("with this"));
+            html.void(
+                "input",
+                &[
+                    ("id", "about"),
+                    ("name", "about"),
+                    ("value", &asked.about),
+                    ("required", ""),
+                    ("autocomplete", "off"),
+                ],
+            );
+        });
+        html.element("button", &[("type", "submit")], |html| html.text("Ask"));
+    });
+    if let Some((word, lines)) = &asked.answer {
+        html.element("div", &[("class", "answer"), ("role", "status")], |html| {
+            html.element("p", &[], |html| word.show(html));
+            for line in lines {
+                html.leaf("p", "", line);
+            }
+        });
+    }
+}
+
+fn would(html: &mut Html, policy: &Policy) {
+    html.element("form", &[("method", "get"), ("action", "/policy"), ("class", "ask")], |html| {
+        html.element("div", &[], |html| {
+            html.element("label", &[("for", "session")], |html| {
+                html.text("Session (an id, its beginning, or latest)")
+            });
+            html.void(
+                "input",
+                &[("id", "session"), ("name", "session"), ("value", &policy.session), ("required", "")],
+            );
+        });
+        html.element("button", &[("type", "submit")], |html| html.text("Try"));
+    });
+    match &policy.would_have {
+        None => {}
+        Some(Err(why)) => html.leaf("p", "note", why),
+        Some(Ok(list)) => {
+            let differ = list.iter().filter(|one| one.differs).count();
+            html.leaf("p", "", &format!("{} of {} would be decided otherwise.", differ, list.len()));
+            html.table("Then and now", &["who", "what", "times", "then", "now", "rule"], |rows| {
+                for one in list {
+                    rows.row(|cells| {
+                        cells.cell(|html| who(html, one.server.as_ref()));
+                        cells.text(&one.what);
+                        cells.number(one.times);
+                        cells.cell(|html| one.then.show(html));
+                        cells.cell(|html| {
+                            one.now.show(html);
+                            if one.differs {
+                                html.text(" ");
+                                html.leaf("strong", "", "differs");
+                            }
+                        });
+                        cells.code(&one.rule);
+                    });
+                }
+            });
+            html.element("p", &[], |html| {
+                html.link(&Href::to(&["session", &policy.session]), "The session");
+                html.text(". Lists of servers, tools and hosts are tried; what looks into arguments is not.");
+            });
+        }
+    }
+}
+
+fn parts(html: &mut Html, effective: &Effective) {
+    html.element("p", &[], |html| {
+        html.text("from ");
+        html.code(&effective.source);
+    });
+    for warning in &effective.warnings {
+        html.leaf("p", "note", warning);
+    }
+    html.table("Every part, and the place that says it", &["part", "value", "place"], |rows| {
+        for part in &effective.parts {
+            rows.row(|cells| {
+                cells.text(&part.key);
+                cells.code(&part.value);
+                cells.code(&part.rule);
+            });
+        }
+    });
+}

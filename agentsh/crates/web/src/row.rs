@@ -1,0 +1,116 @@
+//! One thing that happened, as a line of a timeline.
+
+use crate::{Href, Html};
+
+/// How a word is coloured. The word says the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    Good,
+    Warn,
+    Bad,
+    Quiet,
+}
+
+/// A word with its tone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word {
+    pub text: String,
+    pub tone: Tone,
+}
+
+impl Word {
+    #[must_use]
+    pub fn new(text: impl Into<String>, tone: Tone) -> Self {
+        Self { text: text.into(), tone }
+    }
+
+    pub(crate) fn show(&self, html: &mut Html) {
+        let class = match self.tone {
+            Tone::Good => "word good",
+            Tone::Warn => "word warn",
+            Tone::Bad => "word bad",
+            Tone::Quiet => "word quiet",
+        };
+        html.leaf("span", class, &self.text);
+    }
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Place in its session.
+    pub seq: u64,
+    pub time: String,
+    /// A server; None: the agent, or the session itself.
+    pub server: Option<String>,
+    /// Where it can be looked at, in a list of several sessions.
+    pub session: Option<String>,
+    /// `call`, `connection`, ….
+    pub kind: &'static str,
+    pub what: String,
+    pub verdict: Option<Word>,
+    pub detail: String,
+    /// As `file:line (key)`.
+    pub rule: Option<String>,
+    /// The piece of policy, or the command, that would change it.
+    pub change: Option<String>,
+    /// Of a call: JSON, with secrets taken out.
+    pub input: Option<String>,
+}
+
+/// The rows as a list.
+pub(crate) fn rows(html: &mut Html, rows: &[Row]) {
+    html.element("ol", &[("class", "timeline"), ("role", "list")], |html| {
+        for row in rows {
+            html.element("li", &[], |html| self::row(html, row));
+        }
+    });
+}
+
+fn row(html: &mut Html, row: &Row) {
+    html.element("p", &[("class", "event")], |html| {
+        html.element("time", &[], |html| html.text(&row.time));
+        html.text(" ");
+        html.leaf("span", "kind", row.kind);
+        html.text(" ");
+        if let Some(verdict) = &row.verdict {
+            verdict.show(html);
+            html.text(" ");
+        }
+        html.element("span", &[("class", "who")], |html| match &row.server {
+            Some(server) => html.link(&Href::to(&["server", server]), server),
+            None => html.text("agent"),
+        });
+        html.text(" ");
+        html.leaf("strong", "", &row.what);
+        if let Some(session) = &row.session {
+            html.text(" ");
+            let to = Href::to(&["session", session]).with("before", &(row.seq.saturating_add(1)).to_string());
+            html.link(&to, "in its session");
+        }
+    });
+    if !row.detail.is_empty() {
+        html.leaf("p", "detail", &row.detail);
+    }
+    if let Some(rule) = &row.rule {
+        html.element("p", &[("class", "rule")], |html| {
+            html.text("by ");
+            html.code(rule);
+        });
+    }
+    if let Some(change) = &row.change {
+        html.element("p", &[("class", "change")], |html| {
+            html.text("to change it: ");
+            html.code(change);
+        });
+    }
+    if let Some(input) = &row.input {
+        html.element("details", &[], |html| {
+            html.element("summary", &[], |html| {
+                html.text("arguments");
+                html.leaf("span", "hidden", &format!(" of {} at {}", row.what, row.time));
+            });
+            html.element("pre", &[("tabindex", "0")], |html| html.lines(input));
+        });
+    }
+}

@@ -1,0 +1,241 @@
+//! One server: what it offers, what changed, what it did and reached. And the list of all.
+
+use crate::row::rows;
+use crate::session::{part, turn};
+use crate::{Frame, Href, Html, Row, Word};
+
+/// A server in the list.
+#[derive(Clone, Debug)]
+pub struct ServerLine {
+    pub id: String,
+    pub tools: u64,
+    pub calls: u64,
+    pub refused: u64,
+    /// Entries of its interface that are not what was trusted.
+    pub changed: u64,
+    pub pinned: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Servers {
+    pub servers: Vec<ServerLine>,
+    pub first: Option<Href>,
+    pub next: Option<Href>,
+}
+
+#[must_use]
+pub fn servers(frame: &Frame, servers: &Servers) -> String {
+    frame.around(|html| {
+        part(html, "servers", "On record", |html| {
+            if servers.servers.is_empty() {
+                html.leaf("p", "empty", "No server is on record.");
+                return;
+            }
+            let heads = ["server", "tools seen", "calls", "refused", "interface"];
+            html.table("Servers by their ids", &heads, |rows| {
+                for server in &servers.servers {
+                    rows.row(|cells| {
+                        cells.cell(|html| html.link(&Href::to(&["server", &server.id]), &server.id));
+                        cells.number(server.tools);
+                        cells.number(server.calls);
+                        cells.number(server.refused);
+                        let word = match (server.changed, server.pinned) {
+                            (0, 0) => Word::new("not pinned", crate::Tone::Quiet),
+                            (0, pinned) => Word::new(format!("{pinned} pinned"), crate::Tone::Good),
+                            (changed, _) => Word::new(format!("{changed} changed"), crate::Tone::Bad),
+                        };
+                        cells.cell(|html| word.show(html));
+                    });
+                }
+            });
+        });
+        html.element("nav", &[("class", "turn"), ("aria-label", "Pages of servers")], |html| {
+            if let Some(first) = &servers.first {
+                html.link(first, "First");
+                html.text(" ");
+            }
+            if let Some(next) = &servers.next {
+                html.link(next, "Next");
+            }
+        });
+    })
+}
+
+/// Something that a server offers.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    pub kind: &'static str,
+    pub name: String,
+    pub description: String,
+    pub hash: String,
+    /// When and by whom it was trusted; None: it is not pinned.
+    pub trusted: Option<String>,
+    pub risk: Word,
+    pub calls: u64,
+    pub refused: u64,
+    /// The whole definition, one member a line.
+    pub definition: Option<String>,
+}
+
+/// A field of something that changed.
+#[derive(Clone, Debug)]
+pub struct Field {
+    pub name: String,
+    /// Unified.
+    pub diff: String,
+}
+
+/// Something that is not what was trusted.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub kind: &'static str,
+    pub name: String,
+    pub seen: String,
+    pub before: Option<String>,
+    pub after: String,
+    pub fields: Vec<Field>,
+    /// The command that accepts it.
+    pub accept: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub id: String,
+    /// Name and value.
+    pub facts: Vec<(&'static str, String)>,
+    pub changes: Vec<Change>,
+    pub offers: Vec<Offer>,
+    pub next: Option<Href>,
+    /// Host and port, what went, verdict.
+    pub network: Vec<(String, String, Word)>,
+    pub history: Vec<Row>,
+    pub older: Option<Href>,
+}
+
+#[must_use]
+pub fn server(frame: &Frame, server: &Server) -> String {
+    frame.around(|html| {
+        html.element("section", &[("id", "facts"), ("data-live", ""), ("aria-label", "Facts")], |html| {
+            html.element("dl", &[("class", "facts")], |html| {
+                for (name, value) in server.facts.iter().filter(|(_, value)| !value.is_empty()) {
+                    html.element("div", &[], |html| {
+                        html.leaf("dt", "", name);
+                        html.leaf("dd", "", value);
+                    });
+                }
+            });
+        });
+        if !server.changes.is_empty() {
+            part(html, "changes", "Not what was trusted", |html| {
+                server.changes.iter().for_each(|change| self::change(html, change));
+            });
+        }
+        part(html, "offers", "What it offers", |html| offers(html, server));
+        part(html, "network", "Network used", |html| network(html, server));
+        part(html, "history", "History", |html| {
+            if server.history.is_empty() {
+                html.leaf("p", "empty", "Nothing.");
+            } else {
+                rows(html, &server.history);
+            }
+            turn(html, "Pages of the history", None, server.older.as_ref());
+        });
+    })
+}
+
+fn change(html: &mut Html, change: &Change) {
+    html.element("article", &[("class", "changed")], |html| {
+        html.leaf("h3", "", format!("{} {}", change.kind, change.name).trim());
+        html.element("p", &[("class", "rule")], |html| {
+            html.text(&format!("seen {}; trusted ", change.seen));
+            html.code(change.before.as_deref().unwrap_or("never"));
+            html.text(", offered ");
+            html.code(&change.after);
+        });
+        for field in &change.fields {
+            html.element("p", &[], |html| {
+                html.text("field ");
+                html.code(&field.name);
+            });
+            let label = format!("Difference of {} in {}", field.name, change.name);
+            let attributes =
+                [("class", "diff"), ("tabindex", "0"), ("role", "region"), ("aria-label", label.as_str())];
+            html.element("pre", &attributes, |html| diff(html, &field.diff));
+        }
+        html.element("p", &[("class", "change")], |html| {
+            html.text("to accept it: ");
+            html.code(&change.accept);
+        });
+    });
+}
+
+/// Lines of a unified difference. The sign says what the colour repeats.
+pub(crate) fn diff(html: &mut Html, text: &str) {
+    for line in text.lines() {
+        let name = match line.as_bytes().first() {
+            Some(b'+') => "ins",
+            Some(b'-') => "del",
+            _ => "span",
+        };
+        html.element(name, &[], |html| html.text(line));
+        html.own("\n");
+    }
+}
+
+fn offers(html: &mut Html, server: &Server) {
+    if server.offers.is_empty() {
+        html.leaf("p", "empty", "No listing of it is on record.");
+        return;
+    }
+    let heads = ["name", "what it says", "risk", "pin", "calls", "refused"];
+    html.table("Tools, prompts, resources and instructions", &heads, |rows| {
+        for offer in &server.offers {
+            rows.row(|cells| {
+                cells.cell(|html| {
+                    html.text(offer.kind);
+                    html.text(" ");
+                    html.leaf("strong", "", &offer.name);
+                });
+                cells.cell(|html| {
+                    html.text(&offer.description);
+                    if let Some(definition) = &offer.definition {
+                        html.element("details", &[], |html| {
+                            html.element("summary", &[], |html| {
+                                html.text("definition");
+                                html.leaf("span", "hidden", &format!(" of {}", offer.name));
+                            });
+                            html.element("pre", &[("tabindex", "0")], |html| html.lines(definition));
+                        });
+                    }
+                });
+                cells.cell(|html| offer.risk.show(html));
+                cells.cell(|html| {
+                    html.text(offer.trusted.as_deref().unwrap_or("not pinned"));
+                    html.text(" ");
+                    html.code(&offer.hash);
+                });
+                cells.number(offer.calls);
+                cells.number(offer.refused);
+            });
+        }
+    });
+    if let Some(next) = &server.next {
+        html.element("p", &[], |html| html.link(next, "More of it"));
+    }
+}
+
+fn network(html: &mut Html, server: &Server) {
+    if server.network.is_empty() {
+        html.leaf("p", "empty", "It reached no host, and tried none.");
+        return;
+    }
+    html.table("Hosts", &["host", "verdict", "what went"], |rows| {
+        for (host, what, word) in &server.network {
+            rows.row(|cells| {
+                cells.text(host);
+                cells.cell(|html| word.show(html));
+                cells.text(what);
+            });
+        }
+    });
+}

@@ -1,0 +1,219 @@
+//! One session: what happened, in which order, by which rule; who sent what to whom; what ran; what was enforced.
+
+use crate::frame::alone as document;
+use crate::row::rows;
+use crate::{Flow, Frame, Href, Html, Row, Word};
+
+/// A page of a timeline.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    pub rows: Vec<Row>,
+    pub newer: Option<Href>,
+    pub older: Option<Href>,
+    /// Said where not everything is there.
+    pub note: Option<String>,
+    /// Whether only refusals are shown, and the way to the other view.
+    pub only_refused: bool,
+    pub other_view: Option<Href>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// None: the agent.
+    pub server: Option<String>,
+    pub program: String,
+    pub hash: String,
+    pub starts: u64,
+    pub ended: String,
+}
+
+/// A layer of protection of one sandbox.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    pub server: Option<String>,
+    pub layer: String,
+    pub state: Word,
+    pub asked: String,
+    pub got: String,
+    pub why: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Session {
+    pub id: String,
+    pub state: Word,
+    /// Name and value.
+    pub facts: Vec<(&'static str, String)>,
+    pub flow: Flow,
+    pub timeline: Timeline,
+    pub processes: Vec<Process>,
+    pub layers: Vec<Layer>,
+    /// What else the report has: a title and its lines.
+    pub sections: Vec<(String, Vec<String>)>,
+}
+
+/// The page of a session.
+#[must_use]
+pub fn session(frame: &Frame, session: &Session) -> String {
+    frame.around(|html| body(html, session))
+}
+
+/// The same as one file.
+#[must_use]
+pub fn alone(title: &str, session: &Session) -> String {
+    document(title, |html| body(html, session))
+}
+
+fn body(html: &mut Html, session: &Session) {
+    html.element("section", &[("id", "facts"), ("data-live", ""), ("aria-label", "Facts")], |html| {
+        html.element("p", &[], |html| session.state.show(html));
+        html.element("dl", &[("class", "facts")], |html| {
+            for (name, value) in session.facts.iter().filter(|(_, value)| !value.is_empty()) {
+                html.element("div", &[], |html| {
+                    html.leaf("dt", "", name);
+                    html.leaf("dd", "", value);
+                });
+            }
+        });
+        if !html.is_alone() {
+            html.element("p", &[], |html| {
+                html.link(
+                    &Href::to(&["policy"]).with("session", &session.id),
+                    "What today's policy would have done to this session",
+                );
+            });
+        }
+    });
+    part(html, "flow", "Who sent what to whom", |html| session.flow.show(html));
+    part(html, "timeline", "What happened", |html| timeline(html, &session.timeline));
+    part(html, "processes", "Processes", |html| processes(html, &session.processes));
+    part(html, "enforced", "What was enforced, and what not", |html| layers(html, &session.layers));
+    for (title, lines) in session.sections.iter().filter(|(_, lines)| !lines.is_empty()) {
+        html.element("section", &[], |html| {
+            html.leaf("h2", "", title);
+            html.element("ul", &[("class", "plain")], |html| {
+                lines.iter().for_each(|line| html.leaf("li", "", line))
+            });
+        });
+    }
+}
+
+/// A section that is kept up to date.
+pub(crate) fn part(html: &mut Html, id: &'static str, title: &'static str, inside: impl FnOnce(&mut Html)) {
+    html.element("section", &[("id", id), ("data-live", "")], |html| {
+        html.leaf("h2", "", title);
+        inside(html);
+    });
+}
+
+fn timeline(html: &mut Html, timeline: &Timeline) {
+    if let (Some(other), false) = (&timeline.other_view, html.is_alone()) {
+        let text = if timeline.only_refused { "Show everything" } else { "Show only what was refused" };
+        html.element("p", &[], |html| html.link(other, text));
+    }
+    if let Some(note) = &timeline.note {
+        html.leaf("p", "note", note);
+    }
+    if timeline.rows.is_empty() {
+        html.leaf("p", "empty", "Nothing.");
+    } else {
+        rows(html, &timeline.rows);
+    }
+    turn(html, "Pages of what happened", timeline.newer.as_ref(), timeline.older.as_ref());
+}
+
+/// The ways to the pages before and after.
+pub(crate) fn turn(html: &mut Html, label: &'static str, newer: Option<&Href>, older: Option<&Href>) {
+    if (newer.is_none() && older.is_none()) || html.is_alone() {
+        return;
+    }
+    html.element("nav", &[("class", "turn"), ("aria-label", label)], |html| {
+        if let Some(newer) = newer {
+            html.link(newer, "Newer");
+            html.text(" ");
+        }
+        if let Some(older) = older {
+            html.link(older, "Older");
+        }
+    });
+}
+
+/// As a link to the page of a server, or as the agent.
+pub(crate) fn who(html: &mut Html, server: Option<&String>) {
+    match server {
+        Some(server) => html.link(&Href::to(&["server", server]), server),
+        None => html.text("agent"),
+    }
+}
+
+fn processes(html: &mut Html, processes: &[Process]) {
+    if processes.is_empty() {
+        html.leaf("p", "empty", "None was started.");
+        return;
+    }
+    html.table("Programs that were started", &["sandbox", "program", "started", "ended", "hash"], |rows| {
+        for process in processes {
+            rows.row(|cells| {
+                cells.cell(|html| who(html, process.server.as_ref()));
+                cells.code(&process.program);
+                cells.number(process.starts);
+                cells.text(&process.ended);
+                cells.code(&process.hash);
+            });
+        }
+    });
+}
+
+fn layers(html: &mut Html, layers: &[Layer]) {
+    if layers.is_empty() {
+        html.leaf("p", "empty", "Nothing is on record.");
+        return;
+    }
+    html.table(
+        "Layers of protection",
+        &["sandbox", "layer", "state", "asked", "got", "why not more"],
+        |rows| {
+            for layer in layers {
+                rows.row(|cells| {
+                    cells.cell(|html| who(html, layer.server.as_ref()));
+                    cells.text(&layer.layer);
+                    cells.cell(|html| layer.state.show(html));
+                    cells.text(&layer.asked);
+                    cells.text(&layer.got);
+                    cells.text(&layer.why);
+                });
+            }
+        },
+    );
+}
+
+/// A session in a list.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    pub id: String,
+    pub started: String,
+    pub state: Word,
+    pub verb: String,
+    pub agent: String,
+    pub project: String,
+    pub events: u64,
+}
+
+/// Sessions as a table.
+pub(crate) fn listed(html: &mut Html, caption: &str, sessions: &[Listed]) {
+    html.table(caption, &["session", "state", "what", "project", "events"], |rows| {
+        for session in sessions {
+            rows.row(|cells| {
+                cells.cell(|html| html.link(&Href::to(&["session", &session.id]), &session.started));
+                cells.cell(|html| session.state.show(html));
+                cells.cell(|html| {
+                    html.text(&session.verb);
+                    html.text(" ");
+                    html.code(&session.agent);
+                });
+                cells.text(&session.project);
+                cells.number(session.events);
+            });
+        }
+    });
+}

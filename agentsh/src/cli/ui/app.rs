@@ -1,0 +1,145 @@
+//! What every page needs.
+
+use std::path::PathBuf;
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::gate::Gate;
+use crate::cli::output::Failure;
+use crate::cli::policy::Surroundings;
+use crate::session::approvals::{self, Asking, Item, Said};
+use crate::store::{PinStore, Reader, StoreError, exists};
+use crate::web::{Frame, Href, Message, Place, message};
+
+pub(super) struct App {
+    pub state_dir: PathBuf,
+    pub place: Surroundings,
+    pub gate: Gate,
+    pub pins: PinStore,
+    reader: tokio::sync::Mutex<Option<Reader>>,
+    /// Open pages that are kept up to date.
+    pub streams: std::sync::Arc<tokio::sync::Semaphore>,
+}
+
+/// Pages that are kept up to date at once.
+const STREAMS: usize = 32;
+
+/// A question, and the socket of the session that asks it.
+pub(super) type Waiting = (PathBuf, Item);
+
+impl App {
+    pub fn new(state_dir: PathBuf, place: Surroundings, gate: Gate) -> Self {
+        Self {
+            pins: PinStore::new(&state_dir),
+            state_dir,
+            place,
+            gate,
+            reader: tokio::sync::Mutex::default(),
+            streams: std::sync::Arc::new(tokio::sync::Semaphore::new(STREAMS)),
+        }
+    }
+
+    /// None: nothing was recorded so far.
+    pub async fn reader(&self) -> Result<Option<Reader>, StoreError> {
+        let mut known = self.reader.lock().await;
+        if known.is_none() {
+            *known = Reader::open(&self.state_dir).await?;
+        }
+        Ok(known.clone())
+    }
+
+    /// The pins, where there are any: asking makes no store.
+    pub fn pins(&self) -> Option<&PinStore> {
+        exists(&self.state_dir).then_some(&self.pins)
+    }
+
+    /// Every question of every session, and what is said of those that do not answer.
+    pub async fn waiting(&self) -> (Vec<Waiting>, Vec<String>) {
+        let (mut found, mut silent) = (Vec::new(), Vec::new());
+        for path in approvals::sockets(&self.state_dir) {
+            let session = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            match approvals::ask(&path, &Asking::List).await {
+                Some(Ok(Said::Waiting(items))) => {
+                    found.extend(items.into_iter().map(|item| (path.clone(), item)));
+                }
+                Some(Ok(Said::Refused(why))) => silent.push(format!("session {session}: {why}")),
+                Some(Err(error)) => silent.push(format!("session {session} cannot be asked: {error}")),
+                Some(Ok(Said::Answered(_))) | None => {}
+            }
+        }
+        found.sort_by_key(|(_, item)| item.asked_at);
+        (found, silent)
+    }
+
+    pub fn frame(&self, title: impl Into<String>, here: Place, waiting: usize, newest: Option<i64>) -> Frame {
+        Frame { title: title.into(), here, waiting, token: self.gate.form().to_owned(), newest }
+    }
+
+    /// The newest event, for pages that are kept up to date.
+    pub async fn newest(&self) -> Result<i64, StoreError> {
+        match self.reader().await? {
+            Some(mut reader) => reader.newest().await,
+            None => Ok(0),
+        }
+    }
+}
+
+/// What a handler gives: a page, or why there is none.
+pub(super) type Answer = Result<Page, Trouble>;
+
+pub(super) struct Page(pub String);
+
+impl IntoResponse for Page {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], self.0).into_response()
+    }
+}
+
+/// Why there is no page.
+pub(super) struct Trouble(pub StatusCode, pub String);
+
+impl Trouble {
+    pub fn missing(what: impl Into<String>) -> Self {
+        Self(StatusCode::NOT_FOUND, what.into())
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        let status = match error {
+            StoreError::NoSession | StoreError::UnknownSession(_) | StoreError::AmbiguousSession(_) => {
+                StatusCode::NOT_FOUND
+            }
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Store(error) => error.into(),
+            other => Self(StatusCode::INTERNAL_SERVER_ERROR, other.to_string()),
+        }
+    }
+}
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        let frame = Frame {
+            title: self.0.canonical_reason().unwrap_or("Trouble").to_owned(),
+            here: Place::Now,
+            waiting: 0,
+            token: String::new(),
+            newest: None,
+        };
+        let said = Message {
+            title: String::new(),
+            lines: vec![self.1],
+            back: Some((Href::to(&[]), "Now".to_owned())),
+        };
+        (self.0, Page(message(&frame, &said))).into_response()
+    }
+}

@@ -1,0 +1,85 @@
+//! Says that something new is on record, as server-sent events. Nothing but a number goes over it: the page asks again.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Frame;
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use super::app::App;
+use crate::store::running;
+
+/// Between two looks at the record.
+const PAUSE: Duration = Duration::from_millis(400);
+/// Looks without news after which the connection is tried.
+const QUIET_LOOKS: u32 = 40;
+
+#[derive(Deserialize)]
+pub(super) struct Since {
+    #[serde(default)]
+    after: i64,
+}
+
+/// Pieces of a body as they come.
+struct Feed(mpsc::Receiver<Bytes>);
+
+impl hyper::body::Body for Feed {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+pub(super) async fn stream(State(app): State<Arc<App>>, Query(since): Query<Since>) -> Response {
+    let Ok(place) = Arc::clone(&app.streams).try_acquire_owned() else {
+        return (StatusCode::TOO_MANY_REQUESTS, "too many pages are open\n").into_response();
+    };
+    let (pieces, feed) = mpsc::channel(4);
+    tokio::spawn(async move {
+        watch(&app, since.after, &pieces).await;
+        drop(place);
+    });
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::new(Feed(feed))).into_response()
+}
+
+/// Until the page is closed.
+async fn watch(app: &App, mut newest: i64, pieces: &mpsc::Sender<Bytes>) {
+    let mut runs = running::running(&app.state_dir);
+    let mut quiet = 0;
+    if pieces.send(Bytes::from_static(b"retry: 3000\n\n")).await.is_err() {
+        return;
+    }
+    loop {
+        let now = app.newest().await.unwrap_or(newest);
+        let run_now = running::running(&app.state_dir);
+        let piece = if now != newest || run_now != runs {
+            (newest, runs, quiet) = (now, run_now, 0);
+            Some(format!("event: news\nid: {now}\ndata: {now}\n\n"))
+        } else {
+            quiet += 1;
+            (quiet % QUIET_LOOKS == 0).then(|| ":\n\n".to_owned())
+        };
+        if let Some(piece) = piece {
+            if pieces.send(Bytes::from(piece)).await.is_err() {
+                return;
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            () = pieces.closed() => return,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The policy in force, questions about it, and what it would have done to a session.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use serde::Deserialize;
+
+use super::app::{Answer, App, Page};
+use super::rows::refused;
+use crate::cli::policy::{Explained, Surroundings, Which};
+use crate::policy::{self, Policy, Question};
+use crate::store::StoreError;
+use crate::types::ServerId;
+use crate::web::{self, Asked, Effective, Part, Place, Tone, Word, WouldHave};
+
+/// Different things of a session that are tried.
+const TRIED: usize = 500;
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Wanted {
+    #[serde(default)]
+    server: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    about: String,
+    #[serde(default)]
+    session: String,
+}
+
+pub(super) async fn page(State(app): State<Arc<App>>, Query(wanted): Query<Wanted>) -> Answer {
+    let loaded = app.place.in_force().map_err(|error| error.render());
+    let would_have = match (&loaded, wanted.session.as_str()) {
+        (_, "") => None,
+        (Ok(policy), session) => {
+            Some(would_have(&app, policy, session.trim()).await.map_err(|error| error.to_string()))
+        }
+        (Err(_), _) => Some(Err("the policy cannot be read".to_owned())),
+    };
+    let asked = ask(&wanted, &app.place).await;
+    let effective = loaded.map(|policy| Effective {
+        parts: policy
+            .lines()
+            .into_iter()
+            .map(|line| Part { key: line.key, value: line.value, rule: line.rule.to_string() })
+            .collect(),
+        warnings: policy.warnings.iter().map(|w| format!("{}: {}", w.rule, w.value)).collect(),
+        source: policy.source,
+    });
+    let page = web::Policy { effective, asked, session: wanted.session, would_have };
+    let waiting = app.waiting().await.0.len();
+    Ok(Page(web::policy(&app.frame("Policy", Place::Policy, waiting, None), &page)))
+}
+
+async fn ask(wanted: &Wanted, place: &Surroundings) -> Asked {
+    let mut asked = Asked {
+        server: wanted.server.clone(),
+        kind: wanted.kind.clone(),
+        about: wanted.about.clone(),
+        answer: None,
+    };
+    let about = wanted.about.trim();
+    if about.is_empty() {
+        return asked;
+    }
+    let server = Some(wanted.server.trim()).filter(|id| !id.is_empty()).map(|id| ServerId(id.to_owned()));
+    asked.answer = Some(match question(&wanted.kind, about, server) {
+        Ok((from, question)) => match Explained::of(&Which::in_force(), from, question, place).await {
+            Ok(explained) => shown(&explained),
+            Err(why) => (Word::new("no answer", Tone::Warn), vec![why.trim().to_owned()]),
+        },
+        Err(why) => (Word::new("not a question", Tone::Warn), vec![why]),
+    });
+    asked
+}
+
+fn question(
+    kind: &str,
+    about: &str,
+    server: Option<ServerId>,
+) -> Result<(Option<ServerId>, Question), String> {
+    let about_it = about.to_owned();
+    let question = match kind {
+        "connect" => policy::connect(about)?,
+        "read" => Question::Read(about_it),
+        "write" => Question::Write(about_it),
+        "exec" => Question::Exec(about_it),
+        "env" if about.contains('=') => return Err(format!("'{about}' is no name of a variable")),
+        "env" => Question::Env(about_it),
+        "tool" => {
+            return match (policy::tool(about), server) {
+                (Some((named, question)), None) => Ok((Some(named), question)),
+                (Some((named, question)), Some(server)) if named == server => Ok((Some(named), question)),
+                (_, Some(server)) => Ok((Some(server), Question::Tool(about_it))),
+                (None, None) => Err(format!("which server's tool is '{about}'? name the server too")),
+            };
+        }
+        other => return Err(format!("'{other}' cannot be asked")),
+    };
+    Ok((server, question))
+}
+
+fn shown(explained: &Explained) -> (Word, Vec<String>) {
+    let answer = &explained.answer;
+    let word = if answer.allow { Word::new("allowed", Tone::Good) } else { Word::new("denied", Tone::Bad) };
+    let said = answer.to_string();
+    let mut lines: Vec<String> = said.lines().map(|line| line.trim().to_owned()).collect();
+    lines.extend(explained.remarks());
+    (word, lines)
+}
+
+/// Every tool and host of the session, asked of today's policy.
+async fn would_have(app: &App, policy: &Policy, session: &str) -> Result<Vec<WouldHave>, StoreError> {
+    let mut reader = app.reader().await?.ok_or(StoreError::NoSession)?;
+    let id = reader.session(session).await?;
+    let tally = reader.tally(id).await?;
+    let context = app.place.context();
+    let mut list = Vec::new();
+    let mut add = |server: Option<&ServerId>, what: String, times: u64, passed: bool, question: &Question| {
+        let answer = policy.ask(server, question, &context);
+        let word = |passed: bool| if passed { Word::new("allowed", Tone::Good) } else { refused() };
+        list.push(WouldHave {
+            server: server.map(|id| id.0.clone()),
+            what,
+            times,
+            then: word(passed),
+            now: word(answer.allow),
+            rule: answer.rule.to_string(),
+            differs: passed != answer.allow,
+        });
+    };
+    for tool in &tally.tools {
+        let server = ServerId(tool.server_id.clone());
+        let passed = !matches!(tool.action.as_deref(), Some("block" | "ask"));
+        let question = Question::Tool(tool.tool_name.clone());
+        add(Some(&server), format!("call {}", tool.tool_name), tool.calls, passed, &question);
+    }
+    for one in tally.summary.connections.values() {
+        let question = Question::Connect(one.host.clone(), one.port);
+        let what = format!("connect to {}:{}", one.host, one.port);
+        add(one.server_id.as_ref(), what, one.closed + one.failed, true, &question);
+    }
+    for one in tally.summary.refused_connections.values() {
+        let port = if one.port == 0 { 443 } else { one.port };
+        let question = Question::Connect(one.host.clone(), port);
+        let what = format!("connect to {}:{port}", one.host);
+        add(one.server_id.as_ref(), what, one.count, false, &question);
+    }
+    list.sort_by_key(|one| !one.differs);
+    list.truncate(TRIED);
+    Ok(list)
+}

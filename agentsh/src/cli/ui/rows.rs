@@ -1,0 +1,354 @@
+//! Records as lines of a timeline: what it was, what became of it, by which rule, and what would change it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::policy::PathContext;
+use crate::policy::{Policy, Question};
+use crate::store::words::{Action, ApprovalWord, ConnectionState, ExitCause};
+use crate::store::{Event, Record};
+use crate::types::{RuleRef, ServerId};
+use crate::web::{Row, Tone, Word};
+
+/// Types that a timeline leaves out: they stand elsewhere on the page, or belong to another line.
+pub(in crate::cli) const LEFT_OUT: [&str; 5] =
+    ["mcp_tool_called", "mcp_tool_seen", "enforcement", "mcp_server_env_filtered", "dns_query"];
+
+/// What the lines are made with.
+pub(in crate::cli) struct Making<'a> {
+    /// What calls said, by the record of their verdict.
+    pub inputs: &'a BTreeMap<i64, Value>,
+    /// The policy in force, which says what would change a refusal.
+    pub policy: Option<&'a Policy>,
+    pub context: &'a PathContext,
+    /// Several sessions: each line says of which it is.
+    pub names_session: bool,
+}
+
+impl Making<'_> {
+    pub fn rows(&self, records: &[Record]) -> Vec<Row> {
+        records.iter().map(|record| self.row(record)).collect()
+    }
+
+    fn row(&self, record: &Record) -> Row {
+        let mut row = Row {
+            seq: record.seq,
+            time: record
+                .time
+                .strftime(if self.names_session { "%m-%d %H:%M:%S" } else { "%H:%M:%S%.3f" })
+                .to_string(),
+            server: record.body.get("server_id").and_then(Value::as_str).map(str::to_owned),
+            session: self.names_session.then(|| record.session.to_string()),
+            kind: "event",
+            what: record.kind.clone(),
+            verdict: None,
+            detail: String::new(),
+            rule: None,
+            change: None,
+            input: None,
+        };
+        if let Some(event) = &record.event {
+            self.call(&mut row, event);
+            server(&mut row, event);
+            network(&mut row, event);
+            approval(&mut row, event);
+            session(&mut row, event);
+        }
+        if let Some(input) = self.inputs.get(&record.id) {
+            row.input = serde_json::to_string_pretty(input).ok();
+        }
+        row
+    }
+
+    fn call(&self, row: &mut Row, event: &Event) {
+        match event {
+            Event::McpToolCallIntercepted { server_id, tool_name, action, reason, rule, .. } => {
+                fill(row, "call", tool_name, action_word(*action), words_of(reason));
+                row.rule = shown_rule(rule);
+                if *action == Action::Block {
+                    row.change = self.change(server_id, tool_name, reason, rule);
+                }
+            }
+            Event::McpExfilDetected {
+                server_id,
+                tool_name,
+                action,
+                reason,
+                rule,
+                source_server,
+                source_tool,
+                destination,
+                context,
+                detector,
+                ..
+            } => {
+                let from = source_server.as_ref().map(|server| {
+                    let tool = source_tool.as_ref().map(|tool| format!("/{tool}")).unwrap_or_default();
+                    format!(" from {server}{tool}")
+                });
+                let to = destination.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
+                let detail = format!(
+                    "{}{}{to}, found by {detector}: {context}",
+                    words_of(reason),
+                    from.unwrap_or_default()
+                );
+                fill(row, "data", tool_name, action_word(*action), detail);
+                row.rule = shown_rule(rule);
+                row.change = source_server.as_ref().filter(|_| *action != Action::Allow).map(|from| {
+                    let quoted = |id: &ServerId| Value::String(id.0.clone()).to_string();
+                    format!(
+                        "sandbox: {{mcp: {{exfiltration: {{allow: [{{from: {}, to: {}}}]}}}}}}",
+                        quoted(from),
+                        quoted(server_id)
+                    )
+                });
+            }
+            Event::McpContentDetected {
+                tool_name,
+                category,
+                action,
+                reason,
+                rule,
+                context,
+                detector,
+                ..
+            } => {
+                let detail = format!("{category} ({detector}), {}: {context}", words_of(reason));
+                fill(row, "content", tool_name, action_word(*action), detail);
+                row.rule = shown_rule(rule);
+            }
+            Event::McpToolCallAudited { tool_name, verdict, by, action, after_ms, .. } => {
+                let by = by.as_deref().unwrap_or("both auditors");
+                let detail = format!("{verdict}, says {by}, after {after_ms} ms");
+                fill(row, "audit", tool_name, action_word(*action), detail);
+            }
+            _ => {}
+        }
+    }
+
+    /// The piece of policy, or the command, after which a call like this goes on.
+    fn change(&self, server: &ServerId, tool: &str, reason: &str, rule: &RuleRef) -> Option<String> {
+        match reason {
+            "interface-changed" | "interface-not-pinned" | "interface-added" => {
+                Some(format!("agentsh mcp pins trust --server {server} --tool '{tool}'"))
+            }
+            _ if rule.id.contains("denied_") && rule.line > 0 => {
+                Some(format!("take out line {} of {}", rule.line, rule.file))
+            }
+            _ => {
+                let asked = Question::Tool(tool.to_owned());
+                let answer = self.policy?.ask(Some(server), &asked, self.context);
+                answer.change.filter(|_| !answer.allow)
+            }
+        }
+    }
+}
+
+fn server(row: &mut Row, event: &Event) {
+    match event {
+        Event::McpServerRefused { reason, detail, rule, .. } => {
+            fill(row, "server", "not started", refused(), format!("{}: {detail}", words_of(reason)));
+            row.rule = shown_rule(rule);
+        }
+        Event::McpMessageRejected { from, reason, detail, bytes, .. } => {
+            let what = format!("message of the {from}");
+            fill(row, "message", &what, refused(), format!("{}: {detail} ({bytes} bytes)", words_of(reason)));
+        }
+        Event::McpRequestTimedOut { method, after_ms, .. } => {
+            fill(row, "message", method, warn("no answer"), format!("after {after_ms} ms"));
+        }
+        Event::McpServerCrashed { exit_code, pending_calls, restart_in_ms, .. } => {
+            let detail = format!(
+                "exit status {exit_code}, {pending_calls} calls pending, starts again in {restart_in_ms} ms"
+            );
+            fill(row, "server", "crashed", warn("crashed"), detail);
+        }
+        Event::McpToolChanged { tool_name, previous_hash, new_hash, .. } => {
+            let detail = format!("was {previous_hash}, is {new_hash}");
+            fill(row, "interface", tool_name, warn("changed"), detail);
+        }
+        Event::McpToolsListChanged { .. } => {
+            fill(row, "interface", "list of tools", warn("changed"), String::new());
+        }
+        Event::McpServerBinaryMismatch {
+            binary_path, expected_hash, actual_hash, action, changed, ..
+        } => {
+            let detail =
+                format!("pinned {expected_hash}, found {actual_hash}; changed: {}", changed.join(", "));
+            fill(row, "program", binary_path, action_word(*action), detail);
+        }
+        Event::McpServerBinaryNotPinned { binary_path, actual_hash, action, .. } => {
+            fill(row, "program", binary_path, action_word(*action), format!("not pinned: {actual_hash}"));
+        }
+        Event::McpServerBinaryPinned { binary_path, hash, files, .. } => {
+            fill(row, "program", binary_path, quiet("pinned"), format!("{files} files, {hash}"));
+        }
+        Event::McpServerUnavailable { method, detail, tool_name, .. } => {
+            fill(row, "message", tool_name.as_ref().unwrap_or(method), warn("not delivered"), detail.clone());
+        }
+        Event::McpServerSuspected { tool_name, hint, detail, .. } => {
+            fill(row, "interface", tool_name, warn("less trusted"), format!("{hint}: {detail}"));
+        }
+        Event::McpResultsForgotten { reason, results, detail, .. } => {
+            let what = format!("{results} results");
+            fill(row, "data", &what, warn("not remembered"), format!("{}: {detail}", words_of(reason)));
+        }
+        _ => {}
+    }
+}
+
+fn network(row: &mut Row, event: &Event) {
+    match event {
+        Event::McpNetworkConnection {
+            name,
+            address,
+            port,
+            protocol,
+            action,
+            state,
+            detail,
+            rule,
+            comm,
+            bytes_sent,
+            bytes_received,
+            duration_ms,
+            ..
+        } => {
+            let word = match state {
+                ConnectionState::Failed => warn("failed"),
+                ConnectionState::Open => Word::new("open", Tone::Good),
+                ConnectionState::Closed => action_word(*action),
+            };
+            let by = comm.as_ref().map(|comm| format!(", by {comm}")).unwrap_or_default();
+            let mut told = format!(
+                "{protocol}, {} sent, {} received, {duration_ms} ms{by}",
+                bytes(*bytes_sent),
+                bytes(*bytes_received)
+            );
+            if !detail.is_empty() {
+                told.push_str(&format!("; {detail}"));
+            }
+            fill(row, "connection", &host(name.as_ref(), address.as_ref(), *port), word, told);
+            row.rule = shown_rule(rule);
+        }
+        Event::NetConnectBlocked {
+            name, address, port, reason, detail, rule, change, count, comm, ..
+        } => {
+            let by = comm.as_ref().map(|comm| format!(", by {comm}")).unwrap_or_default();
+            let often = if *count > 1 { format!(", {count} times") } else { String::new() };
+            let about = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+            let told = format!("{}{about}{often}{by}", words_of(reason));
+            fill(row, "connection", &host(name.as_ref(), address.as_ref(), *port), refused(), told);
+            (row.rule, row.change) = (shown_rule(rule), change.clone());
+        }
+        Event::DnsBlocked { name, reason, rule, change, count, .. } => {
+            let often = if *count > 1 { format!(", {count} times") } else { String::new() };
+            fill(row, "name", name, refused(), format!("{}{often}", words_of(reason)));
+            (row.rule, row.change) = (shown_rule(rule), change.clone());
+        }
+        _ => {}
+    }
+}
+
+fn approval(row: &mut Row, event: &Event) {
+    match event {
+        Event::ApprovalRequested { name, rule, why, approval, .. } => {
+            fill(row, "approval", name, warn("asked"), format!("{approval}: {why}"));
+            row.rule = shown_rule(rule);
+        }
+        Event::ApprovalDecided { name, word, scope, by, after_ms, approval, .. } => {
+            let tone = if *word == ApprovalWord::Approved { Tone::Good } else { Tone::Bad };
+            let scope = scope.map(|scope| format!(", {scope}")).unwrap_or_default();
+            let by = if by.is_empty() { String::new() } else { format!(", by {by}") };
+            let told = format!(
+                "{approval}{scope}{by}, after {:.1} s",
+                std::time::Duration::from_millis(*after_ms).as_secs_f64()
+            );
+            fill(row, "approval", name, Word::new(word.as_str(), tone), told);
+        }
+        _ => {}
+    }
+}
+
+fn session(row: &mut Row, event: &Event) {
+    match event {
+        Event::SessionStarted { verb, agent, .. } => {
+            fill(row, "session", &agent.join(" "), quiet("started"), format!("agentsh {verb}"));
+        }
+        Event::SessionEnded { exit_code, .. } => {
+            fill(row, "session", &format!("exit status {exit_code}"), quiet("ended"), String::new());
+        }
+        Event::ProcessStarted { program, args, pid, .. } => {
+            fill(row, "process", program, quiet("started"), format!("{} (process {pid})", args.join(" ")));
+        }
+        Event::ProcessExited { exit_code, cause, .. } => {
+            let word = if *cause == ExitCause::Exited { quiet("exited") } else { warn(cause.as_str()) };
+            fill(row, "process", &format!("exit status {exit_code}"), word, String::new());
+        }
+        Event::GuardChanged { path, what, detail, .. } => {
+            fill(row, "file", path, warn(&words_of(what)), detail.clone());
+        }
+        Event::OutputMessageReplaced { provider, reason_code } => {
+            fill(row, "model", provider, warn("answer replaced"), reason_code.clone());
+        }
+        Event::ModelAnswerWithheld { provider, reason } => {
+            fill(row, "model", provider, refused(), reason.clone());
+        }
+        Event::AlertUndelivered { attempts, detail, .. } => {
+            fill(row, "alert", "webhook", warn("not delivered"), format!("{attempts} attempts: {detail}"));
+        }
+        _ => {}
+    }
+}
+
+fn fill(row: &mut Row, kind: &'static str, what: &str, verdict: Word, detail: String) {
+    (row.kind, row.verdict, row.detail) = (kind, Some(verdict), detail);
+    what.clone_into(&mut row.what);
+}
+
+/// A verdict as people read it.
+pub(super) fn action_word(action: Action) -> Word {
+    match action {
+        Action::Allow => Word::new("allowed", Tone::Good),
+        Action::Rewrite => Word::new("rewritten", Tone::Warn),
+        Action::Alert => Word::new("allowed with an alert", Tone::Warn),
+        Action::Ask => Word::new("asked", Tone::Warn),
+        Action::Block => refused(),
+    }
+}
+
+pub(super) fn refused() -> Word {
+    Word::new("refused", Tone::Bad)
+}
+
+fn warn(text: &str) -> Word {
+    Word::new(text, Tone::Warn)
+}
+
+fn quiet(text: &str) -> Word {
+    Word::new(text, Tone::Quiet)
+}
+
+/// A stable code as words.
+fn words_of(code: &str) -> String {
+    code.replace('-', " ")
+}
+
+fn shown_rule(rule: &RuleRef) -> Option<String> {
+    Some(rule.to_string())
+}
+
+pub(super) fn host(name: Option<&String>, address: Option<&String>, port: u16) -> String {
+    let host = name.or(address).map_or("unknown", String::as_str);
+    if port == 0 { host.to_owned() } else { format!("{host}:{port}") }
+}
+
+/// A number of bytes as people read it.
+pub(super) fn bytes(count: u64) -> String {
+    match count {
+        0..1024 => format!("{count} B"),
+        1024..1_048_576 => format!("{} KiB", count / 1024),
+        _ => format!("{} MiB", count / 1_048_576),
+    }
+}

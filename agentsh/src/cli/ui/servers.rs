@@ -1,0 +1,272 @@
+//! The list of servers, and each with its interface, its changes and what it did.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::app::{Answer, App, Page, Trouble};
+use super::rows::{Making, action_word, bytes, host, refused};
+use super::session::in_force;
+use crate::base::json::Json;
+use crate::cli::pins::offered::Change as Changed;
+use crate::policy::risk::{self, Risk};
+use crate::store::{
+    Event, EventFilter, InterfacePin, Page as Records, Reader, StoreError, Tool, TrustedBy, WhichInterface,
+    shown_time,
+};
+use crate::types::ServerId;
+use crate::web::{self, Change, Field, Href, Offer, Place, Server, ServerLine, Servers, Tone, Word};
+
+/// Servers on a page of the list.
+const LISTED: u32 = 50;
+/// Offers on a page of a server.
+const OFFERS: usize = 100;
+/// Lines of the history.
+const HISTORY: u32 = 50;
+/// Connections that are added up.
+const CONNECTIONS: u32 = 2000;
+/// Characters of a description in the table; the definition has all of it.
+const DESCRIPTION: usize = 400;
+
+/// Types of which the history of a server is made: few, however many calls there are.
+const ABOUT: [&str; 15] = [
+    "process_started",
+    "process_exited",
+    "mcp_server_binary_mismatch",
+    "mcp_server_binary_not_pinned",
+    "mcp_server_binary_pinned",
+    "mcp_server_crashed",
+    "mcp_server_refused",
+    "mcp_server_suspected",
+    "mcp_tool_changed",
+    "mcp_tools_list_changed",
+    "mcp_content_detected",
+    "mcp_exfil_detected",
+    "mcp_message_rejected",
+    "approval_decided",
+    "mcp_request_timed_out",
+];
+
+#[derive(Deserialize)]
+pub(super) struct Part {
+    after: Option<String>,
+    /// Offers that are passed over.
+    #[serde(default)]
+    skip: usize,
+    before: Option<i64>,
+}
+
+pub(super) async fn list(State(app): State<Arc<App>>, Query(part): Query<Part>) -> Answer {
+    let mut page = Servers { servers: Vec::new(), first: None, next: None };
+    let mut newest = 0;
+    if let Some(mut reader) = app.reader().await? {
+        newest = reader.newest().await?;
+        let counts = match app.pins() {
+            Some(pins) => pins.interface_counts().await?,
+            None => BTreeMap::new(),
+        };
+        let mut known = reader.known_servers(part.after.clone(), LISTED + 1).await?;
+        let is_more = known.len() > LISTED as usize;
+        known.truncate(LISTED as usize);
+        if let Some(last) = known.last().filter(|_| is_more) {
+            page.next = Some(Href::to(&["servers"]).with("after", &last.server_id));
+        }
+        page.first = part.after.map(|_| Href::to(&["servers"]));
+        page.servers = known
+            .into_iter()
+            .map(|one| {
+                let (pinned, changed) = counts.get(&one.server_id).copied().unwrap_or_default();
+                let (tools, calls, refused) = (one.tools, one.calls, one.blocked);
+                ServerLine { id: one.server_id, tools, calls, refused, changed, pinned }
+            })
+            .collect();
+    }
+    let waiting = app.waiting().await.0.len();
+    Ok(Page(web::servers(&app.frame("Servers", Place::Servers, waiting, Some(newest)), &page)))
+}
+
+pub(super) async fn one(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    Query(part): Query<Part>,
+) -> Answer {
+    let mut reader = app.reader().await?.ok_or(StoreError::NoSession)?;
+    let newest = reader.newest().await?;
+    let (pins, changed, programs) = match app.pins() {
+        Some(store) => {
+            let which = WhichInterface { server: Some(id.clone()), ..WhichInterface::default() };
+            let (pins, changed) = store.interfaces(which).await?;
+            (pins, changed, store.of_server(&ServerId(id.clone())).await?)
+        }
+        None => Default::default(),
+    };
+    let filter = EventFilter { server: Some(id.clone()), limit: 2000, ..EventFilter::default() };
+    let seen = reader.tools(&filter).await?;
+    let mut history = history(&app, &mut reader, &id, part.before).await?;
+    if seen.is_empty() && pins.is_empty() && programs.is_empty() && history.is_empty() {
+        return Err(Trouble::missing("no such server is on record"));
+    }
+    let older = (history.len() > HISTORY as usize).then(|| {
+        history.truncate(HISTORY as usize);
+    });
+    let oldest = older.and_then(|()| history.last().map(|(id, _)| *id));
+    let mut facts = Vec::new();
+    for pin in programs {
+        let by = if pin.trusted_by == TrustedBy::User { "by you" } else { "at first use" };
+        facts.push(("program", pin.state.program));
+        facts.push(("package", pin.state.identity));
+        facts.push(("pin", format!("{}, {by}, {}", pin.state.digest, shown_time(&pin.trusted_at))));
+        facts.push((
+            "pinned for",
+            if pin.state.scope.is_empty() { "you".to_owned() } else { pin.state.scope },
+        ));
+    }
+    let (offers, next) = offers(&pins, &seen, &id, part.skip);
+    let page = Server {
+        facts,
+        changes: Changed::between_all(&pins, &changed).into_iter().map(change).collect(),
+        offers,
+        next,
+        network: network(&mut reader, &id).await?,
+        history: history.into_iter().map(|(_, row)| row).collect(),
+        older: oldest.map(|oldest| Href::to(&["server", &id]).with("before", &oldest.to_string())),
+        id: id.clone(),
+    };
+    let waiting = app.waiting().await.0.len();
+    let live = (part.before.is_none() && part.skip == 0).then_some(newest);
+    Ok(Page(web::server(&app.frame(format!("Server {id}"), Place::Servers, waiting, live), &page)))
+}
+
+fn change(change: Changed) -> Change {
+    Change {
+        accept: change.accept(),
+        kind: change.kind,
+        seen: shown_time(&change.refused_at),
+        before: change.pinned_hash,
+        after: change.hash,
+        fields: change.fields.into_iter().map(|field| Field { name: field.name, diff: field.diff }).collect(),
+        name: change.name,
+    }
+}
+
+/// What is pinned, and what was seen beside it.
+fn offers(pins: &[InterfacePin], seen: &[Tool], id: &str, skip: usize) -> (Vec<Offer>, Option<Href>) {
+    let counts: BTreeMap<&str, &Tool> = seen.iter().map(|tool| (tool.tool_name.as_str(), tool)).collect();
+    let mut all: Vec<Offer> = pins.iter().map(|pin| pinned(pin, &counts)).collect();
+    let is_pinned =
+        |tool: &Tool| pins.iter().any(|pin| pin.kind.as_str() == "tool" && pin.name == tool.tool_name);
+    all.extend(seen.iter().filter(|tool| !is_pinned(tool)).map(|tool| Offer {
+        kind: "tool",
+        name: tool.tool_name.clone(),
+        description: shortened(tool.description.as_deref().unwrap_or_default()),
+        hash: tool.tool_hash.clone().unwrap_or_default(),
+        trusted: None,
+        risk: risk_word(risk::of_name(&tool.tool_name)),
+        calls: tool.calls,
+        refused: tool.blocked,
+        definition: None,
+    }));
+    let next = (all.len() > skip + OFFERS)
+        .then(|| Href::to(&["server", id]).with("skip", &(skip + OFFERS).to_string()));
+    (all.into_iter().skip(skip).take(OFFERS).collect(), next)
+}
+
+fn pinned(pin: &InterfacePin, counts: &BTreeMap<&str, &Tool>) -> Offer {
+    let is_tool = pin.kind.as_str() == "tool";
+    let counted = counts.get(pin.name.as_str()).filter(|_| is_tool);
+    let text = pin.definition.as_deref().unwrap_or_default();
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    let description = match &value {
+        Value::String(text) => text.as_str(),
+        other => other.get("description").and_then(Value::as_str).unwrap_or_default(),
+    };
+    let by = if pin.trusted_by == Some(TrustedBy::User) { "by you" } else { "at first sight" };
+    let risk = if is_tool {
+        risk_word(
+            crate::json::read(text.as_bytes())
+                .map_or_else(|_| risk::of_name(&pin.name), |definition: Json<'_>| risk::risk(&definition)),
+        )
+    } else {
+        Word::new("none", Tone::Quiet)
+    };
+    Offer {
+        kind: pin.kind.as_str(),
+        name: pin.name.clone(),
+        description: shortened(description),
+        hash: pin.hash.clone(),
+        trusted: Some(format!("{}, {by}", shown_time(&pin.at))),
+        risk,
+        calls: counted.map_or(0, |tool| tool.calls),
+        refused: counted.map_or(0, |tool| tool.blocked),
+        definition: serde_json::to_string_pretty(&value).ok().filter(|_| !text.is_empty()),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    crate::store::escape::shorten(text, DESCRIPTION).into_owned()
+}
+
+fn risk_word(risk: Risk) -> Word {
+    match risk {
+        Risk::Low => Word::new("low", Tone::Good),
+        Risk::Medium => Word::new("medium", Tone::Warn),
+        Risk::High => Word::new("high", Tone::Bad),
+    }
+}
+
+async fn history(
+    app: &App,
+    reader: &mut Reader,
+    id: &str,
+    before: Option<i64>,
+) -> Result<Vec<(i64, web::Row)>, StoreError> {
+    let wanted = Records {
+        server: Some(id.to_owned()),
+        kinds: &ABOUT,
+        before,
+        limit: HISTORY + 1,
+        ..Records::default()
+    };
+    let records = reader.page(&wanted).await?;
+    let (policy, context) = (in_force(&app.place), app.place.context());
+    let inputs = BTreeMap::new();
+    let making = Making { inputs: &inputs, policy: policy.as_ref(), context: &context, names_session: true };
+    Ok(records.iter().map(|record| record.id).zip(making.rows(&records)).collect())
+}
+
+/// Hosts that it reached or was refused, with what went.
+async fn network(reader: &mut Reader, id: &str) -> Result<Vec<(String, String, Word)>, StoreError> {
+    let wanted = Records {
+        server: Some(id.to_owned()),
+        kinds: &["mcp_network_connection", "net_connect_blocked", "dns_blocked"],
+        limit: CONNECTIONS,
+        ..Records::default()
+    };
+    let mut hosts: BTreeMap<(String, bool), (u64, u64, u64)> = BTreeMap::new();
+    for record in reader.page(&wanted).await? {
+        let (key, added) = match record.event {
+            Some(Event::McpNetworkConnection { name, address, port, bytes_sent, bytes_received, .. }) => {
+                ((host(name.as_ref(), address.as_ref(), port), true), (1, bytes_sent, bytes_received))
+            }
+            Some(Event::NetConnectBlocked { name, address, port, count, .. }) => {
+                ((host(name.as_ref(), address.as_ref(), port), false), (count, 0, 0))
+            }
+            Some(Event::DnsBlocked { name, count, .. }) => ((name, false), (count, 0, 0)),
+            _ => continue,
+        };
+        let sum = hosts.entry(key).or_default();
+        *sum = (sum.0 + added.0, sum.1 + added.1, sum.2 + added.2);
+    }
+    let lines = hosts.into_iter().map(|((host, passed), (times, sent, received))| {
+        if passed {
+            let what = format!("{times} times, {} sent, {} received", bytes(sent), bytes(received));
+            (host, what, action_word(crate::store::words::Action::Allow))
+        } else {
+            (host, format!("{times} times"), refused())
+        }
+    });
+    Ok(lines.collect())
+}

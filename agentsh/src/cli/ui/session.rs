@@ -1,0 +1,238 @@
+//! The page of a session: one of the pages, and the file that `agentsh report --format html` writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::app::{Answer, App, Page};
+use super::flow;
+use super::rows::{LEFT_OUT, Making};
+use crate::cli::policy::Surroundings;
+use crate::policy::Policy;
+use crate::store::words::LayerState;
+use crate::store::{Event, Page as Records, Reader, SessionTally, StoreError, running, shown_time};
+use crate::types::SessionId;
+use crate::web::{Href, Layer, Place, Process, Session, Timeline, Tone, Word, session};
+
+/// Lines of a timeline on a page.
+const LINES: u32 = 100;
+/// Lines of the timeline of a report.
+const ALL_LINES: u32 = 2000;
+/// Layers of sandboxes that are listed.
+const LAYERS: u32 = 500;
+
+/// Which part of a timeline.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Part {
+    /// Only before this place in the session.
+    before: Option<i64>,
+    after: Option<i64>,
+    #[serde(default)]
+    show: String,
+}
+
+pub(super) async fn page(
+    State(app): State<Arc<App>>,
+    Path(word): Path<String>,
+    Query(part): Query<Part>,
+) -> Answer {
+    let mut reader = app.reader().await?.ok_or(StoreError::NoSession)?;
+    let id = reader.session(&word).await?;
+    let newest = reader.newest().await?;
+    let policy = in_force(&app.place);
+    let look = Look { reader: &mut reader, id, policy: policy.as_ref(), place: &app.place };
+    let whole = look.whole(&part, LINES, running::is_running(&app.state_dir, id)).await?;
+    let waiting = app.waiting().await.0.len();
+    // A page from further back shows what does not change any more.
+    let live = (part.before.is_none() && part.after.is_none()).then_some(newest);
+    let title = format!("Session of {}", whole.facts.first().map_or("", |(_, started)| started.as_str()));
+    Ok(Page(session(&app.frame(title, Place::Sessions, waiting, live), &whole)))
+}
+
+/// The page as one file, with the lines of `more` sections below.
+pub(in crate::cli) async fn alone(
+    reader: &mut Reader,
+    id: SessionId,
+    is_running: bool,
+    place: &Surroundings,
+    more: Vec<(String, Vec<String>)>,
+) -> Result<String, StoreError> {
+    let policy = in_force(place);
+    let look = Look { reader, id, policy: policy.as_ref(), place };
+    let mut whole = look.whole(&Part::default(), ALL_LINES, is_running).await?;
+    whole.sections.extend(more);
+    Ok(crate::web::alone(&format!("agentsh session {id}"), &whole) + "\n")
+}
+
+/// The policy in force here; None: it cannot be read, and `agentsh policy check` says why.
+pub(super) fn in_force(place: &Surroundings) -> Option<Policy> {
+    place.in_force().ok()
+}
+
+/// A session that is looked at.
+struct Look<'a> {
+    reader: &'a mut Reader,
+    id: SessionId,
+    policy: Option<&'a Policy>,
+    place: &'a Surroundings,
+}
+
+impl Look<'_> {
+    async fn whole(mut self, part: &Part, lines: u32, is_running: bool) -> Result<Session, StoreError> {
+        let tally = self.reader.tally(self.id).await?;
+        Ok(Session {
+            id: self.id.to_string(),
+            state: state_word(tally.summary.exit_code, is_running),
+            facts: facts(&tally),
+            flow: flow::of(&tally),
+            timeline: self.timeline(part, lines).await?,
+            processes: processes(&tally),
+            layers: self.layers().await?,
+            sections: stripped(&tally),
+        })
+    }
+
+    async fn timeline(&mut self, part: &Part, lines: u32) -> Result<Timeline, StoreError> {
+        let only_refused = part.show == "refused";
+        let wanted = Records {
+            session: Some(self.id),
+            without: &LEFT_OUT,
+            refused: only_refused,
+            before_seq: part.before,
+            after_seq: part.after,
+            limit: lines.saturating_add(1),
+            ..Records::default()
+        };
+        let mut records = self.reader.page(&wanted).await?;
+        let is_more = records.len() > lines as usize;
+        if is_more && part.after.is_some() {
+            records.remove(0);
+        } else {
+            records.truncate(lines as usize);
+        }
+        let verdicts = records.iter().filter(|record| record.kind == "mcp_tool_call_intercepted").cloned();
+        let inputs = self.reader.inputs(verdicts.collect()).await?;
+        let context = self.place.context();
+        let making = Making { inputs: &inputs, policy: self.policy, context: &context, names_session: false };
+        let to = || {
+            let to = Href::to(&["session", &self.id.to_string()]);
+            if only_refused { to.with("show", "refused") } else { to }
+        };
+        let place = |record: Option<&crate::store::Record>| record.map(|record| record.seq.to_string());
+        let (newest, oldest) = (place(records.first()), place(records.last()));
+        let has_older = if part.after.is_some() { true } else { is_more };
+        let has_newer = if part.after.is_some() { is_more } else { part.before.is_some() };
+        let turned = Href::to(&["session", &self.id.to_string()]);
+        Ok(Timeline {
+            rows: making.rows(&records),
+            newer: newest.filter(|_| has_newer).map(|seq| to().with("after", &seq)),
+            older: oldest.filter(|_| has_older).map(|seq| to().with("before", &seq)),
+            note: (lines == ALL_LINES && is_more)
+                .then(|| format!("The session was long: these are its last {ALL_LINES} events.")),
+            only_refused,
+            other_view: Some(if only_refused { turned } else { turned.with("show", "refused") }),
+        })
+    }
+
+    async fn layers(&mut self) -> Result<Vec<Layer>, StoreError> {
+        let wanted =
+            Records { session: Some(self.id), kinds: &["enforcement"], limit: LAYERS, ..Records::default() };
+        let mut layers = Vec::new();
+        for record in self.reader.page(&wanted).await? {
+            if let Some(Event::Enforcement { server_id, layer, asked, got, state, why }) = record.event {
+                let word = match state {
+                    LayerState::Enforced => Word::new("enforced", Tone::Good),
+                    LayerState::Degraded => Word::new("in part", Tone::Warn),
+                    LayerState::Absent => Word::new("not enforced", Tone::Bad),
+                };
+                let server = server_id.map(|id| id.0);
+                layers.push((
+                    state == LayerState::Enforced,
+                    Layer { server, layer, state: word, asked, got, why },
+                ));
+            }
+        }
+        // What lacks comes first, then the order in which it was told.
+        layers.reverse();
+        layers.sort_by_key(|(is_whole, _)| *is_whole);
+        Ok(layers.into_iter().map(|(_, layer)| layer).collect())
+    }
+}
+
+pub(super) fn state_word(exit_code: Option<u8>, is_running: bool) -> Word {
+    match (exit_code, is_running) {
+        (Some(0), _) => Word::new("ended", Tone::Quiet),
+        (Some(code), _) => Word::new(format!("ended with {code}"), Tone::Warn),
+        (None, true) => Word::new("runs", Tone::Good),
+        (None, false) => Word::new("broken off", Tone::Bad),
+    }
+}
+
+fn facts(tally: &SessionTally) -> Vec<(&'static str, String)> {
+    let summary = &tally.summary;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (mut passed, mut refused) = (0, 0);
+    for tool in &tally.tools {
+        match tool.action.as_deref() {
+            Some("block" | "ask") => refused += tool.calls,
+            _ => passed += tool.calls,
+        }
+    }
+    let connections: u64 = summary.refused_connections.values().map(|one| one.count).sum();
+    let duration = summary.duration_ms.map(|ms| format!("{:.1} s", Duration::from_millis(ms).as_secs_f64()));
+    vec![
+        ("started", summary.started_at.as_deref().map(shown_time).unwrap_or_default()),
+        ("command", summary.agent.join(" ")),
+        ("project", text(&summary.project)),
+        ("calls", format!("{passed} passed, {refused} refused")),
+        ("connections and names refused", connections.to_string()),
+        ("duration", duration.unwrap_or_default()),
+        ("exit status", summary.exit_code.map(|code| format!("exit status {code}")).unwrap_or_default()),
+        ("policy", text(&summary.policy)),
+        ("started by", summary.verb.as_ref().map(|verb| format!("agentsh {verb}")).unwrap_or_default()),
+        ("events", tally.events.to_string()),
+        ("version", text(&summary.version)),
+        ("kernel", text(&summary.kernel)),
+        ("user", summary.uid.map(|uid| format!("uid {uid}")).unwrap_or_default()),
+        ("session", summary.session.to_string()),
+    ]
+}
+
+fn processes(tally: &SessionTally) -> Vec<Process> {
+    let list = tally.summary.processes.values().map(|process| Process {
+        server: process.server_id.as_ref().map(|id| id.0.clone()),
+        program: process.program.clone(),
+        hash: process.hash.clone(),
+        starts: process.starts,
+        ended: match (process.last_exit_code, process.last_cause) {
+            (Some(code), Some(cause)) => format!("{cause}, {code}"),
+            _ => "runs, or its end is not on record".to_owned(),
+        },
+    });
+    list.collect()
+}
+
+fn stripped(tally: &SessionTally) -> Vec<(String, Vec<String>)> {
+    let lines = tally.summary.env_stripped.values().map(|stripped| {
+        let who = stripped.server_id.as_ref().map_or("agent".to_owned(), |id| format!("server {id}"));
+        let names: Vec<&str> = stripped.names.iter().map(String::as_str).collect();
+        format!("{who}: {}", names.join(", "))
+    });
+    let mut sections = vec![("Variables that were not passed on".to_owned(), lines.collect())];
+    if tally.summary.not_listed > 0 {
+        let text = format!(
+            "{} different entries of this session found no room in the lists",
+            tally.summary.not_listed
+        );
+        sections.push(("Left out".to_owned(), vec![text]));
+    }
+    sections
+}
+
+/// The age of a session, in the words of a list.
+pub(super) fn started(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+}

@@ -1,0 +1,108 @@
+//! Paths and methods, and what stands in front of all of them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Query, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+
+use super::app::{App, Page, Trouble};
+use super::gate::Turned;
+use super::{approvals, events, now, policy, registry, servers, session};
+use crate::web::{self, CONTENT_POLICY, SCRIPT, STYLE};
+
+/// Longest body of a form, in bytes.
+const MAX_BODY: usize = 16 << 10;
+
+/// What every answer says beside itself.
+const HEADERS: [(HeaderName, &str); 7] = [
+    (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+pub(super) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(now::now))
+        .route("/open", get(open))
+        .route("/sessions", get(now::sessions))
+        .route("/session/{id}", get(session::page))
+        .route("/servers", get(servers::list))
+        .route("/server/{id}", get(servers::one))
+        .route("/registry", get(registry::search))
+        .route("/registry/{id}", get(registry::one))
+        .route("/approvals", get(approvals::list))
+        .route("/approvals/{id}", post(approvals::answer))
+        .route("/policy", get(policy::page))
+        .route("/events", get(events::stream))
+        .route("/style.css", get(async || ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE)))
+        .route("/live.js", get(async || ([(header::CONTENT_TYPE, "text/javascript; charset=utf-8")], SCRIPT)))
+        .fallback(async || Trouble::missing("there is no such page"))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn_with_state(Arc::clone(&app), gate))
+        .with_state(app)
+}
+
+/// Before anything else: meant for this page, from a page of its own, and by who followed the link.
+async fn gate(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let (method, headers) = (request.method(), request.headers());
+    let mut passed = app.gate.same_site(method, headers);
+    if request.uri().path() != "/open" {
+        passed = passed.and_then(|()| app.gate.known(headers));
+    }
+    let mut response = match passed {
+        Ok(()) => next.run(request).await,
+        Err(turned) => turned_away(turned),
+    };
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// In plain text: who is not known sees no page of ours.
+fn turned_away(turned: Turned) -> Response {
+    match turned {
+        Turned::Foreign(why) => (StatusCode::FORBIDDEN, format!("refused: {why}\n")),
+        Turned::Unknown => {
+            let how = "refused: the page opens with the link that `agentsh ui` printed, once; start it again for a new link\n";
+            (StatusCode::UNAUTHORIZED, how.to_owned())
+        }
+    }
+    .into_response()
+}
+
+#[derive(Deserialize)]
+struct Opening {
+    #[serde(default)]
+    token: String,
+}
+
+async fn open(
+    State(app): State<Arc<App>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Query(opening): Query<Opening>,
+    headers: HeaderMap,
+) -> Response {
+    if !app.gate.is_own(peer) {
+        return turned_away(Turned::Foreign("another user of this machine"));
+    }
+    let Some(cookie) = app.gate.exchange(&opening.token) else {
+        // Who came in already may follow the link again.
+        return match app.gate.known(&headers) {
+            Ok(()) => Page(web::opened()).into_response(),
+            Err(turned) => turned_away(turned),
+        };
+    };
+    // The link may have been followed from elsewhere: the next request is one of our own page, and carries the cookie.
+    ([(header::SET_COOKIE, cookie)], Page(web::opened())).into_response()
+}

@@ -1,0 +1,345 @@
+//! `agentsh ui`: every page of a real record, an approval given by a form, and everybody who must not come in.
+
+use std::io::BufRead;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::browser::Ui;
+use crate::support::{Mode, Outcome, Peer, Place, patience, within};
+
+const HOSTILE: &str = "<script>alert(1)</script>\u{202e}\u{200b}";
+
+/// A session of an agent with a server whose id is markup: a call that passes, one that does not, a connection refused.
+fn recorded(place: &Place) {
+    place.user_policy(
+        "version: 1\nsandbox:\n  mcp:\n    enforce_policy: true\n    denied_tools:\n      - {server: \"*\", tool: add}\n",
+    );
+    let server = place.program("fixture_server");
+    let mut command = place.agentsh(&["mcp", "run", "--id", "<b>fs", "--"]);
+    let mut peer = Peer::start(command.arg(server));
+    peer.shake_hands();
+    peer.request("tools/list", json!({}));
+    peer.call("echo", json!({ "text": HOSTILE }));
+    peer.try_call("add", json!({ "a": 1, "b": 2 }));
+    peer.finish();
+    place.shell("wget -q -T 2 http://refused.example/ ; exit 3");
+}
+
+#[test]
+fn every_page_shows_what_is_on_record_and_nothing_of_it_is_markup() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        recorded(&place);
+        let sessions = place.listed(&["sessions", "--json"]);
+        let of = |verb: &str| {
+            let found = sessions.iter().find(|session| session["verb"] == verb).expect(verb);
+            found["session"].as_str().unwrap().to_owned()
+        };
+        let ui = Ui::open(&place);
+        let server = "/server/%3Cb%3Efs";
+        let session = format!("/session/{}", of("mcp run"));
+        let page = |path: &str| {
+            let got = ui.get(path);
+            assert_eq!(got.status, 200, "{mode:?} {path}: {}", got.body);
+            assert!(got.body.starts_with("<!doctype html>"), "{path}");
+            let scripts = got.body.matches("<script").count();
+            assert_eq!(scripts, 1, "{path}: only our own script: {}", got.body);
+            assert!(!got.body.contains('\u{202e}') && !got.body.contains('\u{200b}'), "{path}");
+            assert!(!got.body.contains("<b>") && !got.body.contains(" style="), "{path}: {}", got.body);
+            assert!(got.head.contains("content-security-policy: default-src 'none'"), "{}", got.head);
+            got.body
+        };
+        let now = page("/");
+        assert!(now.contains("Nothing waits.") && now.contains("No session runs."), "{now}");
+        assert!(now.contains("&lt;b&gt;fs") && now.contains("in its session"), "{now}");
+        assert!(page("/sessions").contains("ended with 3"));
+        let shown = page(&session);
+        assert!(shown.contains("&lt;script&gt;alert(1)"), "{shown}");
+        assert!(shown.contains("<span class=\"unseen\">\\u{202e}</span>"), "{shown}");
+        // By which rule, and what would change it.
+        assert!(shown.contains("policy.yaml:6 (sandbox.mcp.denied_tools[0])"), "{shown}");
+        assert!(shown.contains("take out line 6 of "), "{shown}");
+        assert!(shown.contains("<svg ") && shown.contains("1 call, 1 refused"), "{shown}");
+        assert!(shown.contains("What was enforced, and what not"), "{shown}");
+        let refused = page(&format!("{session}?show=refused"));
+        assert!(
+            refused.contains("<strong>add</strong>") && !refused.contains("<strong>echo</strong>"),
+            "{refused}"
+        );
+        assert!(page("/servers").contains("pinned</span>"));
+        let shown = page(server);
+        assert!(shown.contains("<strong>echo</strong>") && shown.contains("at first sight"), "{shown}");
+        assert!(page("/registry?q=x").contains("No registry is kept on this machine"));
+        assert!(page("/approvals").contains("Nothing was asked so far."));
+        let policy = page("/policy");
+        assert!(policy.contains("mcp.denied_tools") && policy.contains("policy.yaml:6"), "{policy}");
+        let asked = page("/policy?server=%3Cb%3Efs&kind=tool&about=add");
+        assert!(asked.contains("<span class=\"word bad\">denied</span>"), "{asked}");
+        // The policy changes, and the page says what it would have done.
+        place.user_policy("version: 1\n");
+        let would = page(&format!("/policy?session={}", of("mcp run")));
+        assert!(would.contains("1 of 2 would be decided otherwise."), "{would}");
+        for (path, status) in
+            [("/session/ffffffff", 404), ("/server/nobody", 404), ("/nothing", 404), ("/registry/x", 400)]
+        {
+            assert_eq!(ui.get(path).status, status, "{path}");
+        }
+        assert_eq!(ui.interrupt(), 0);
+    }
+}
+
+#[test]
+fn who_did_not_follow_the_link_from_here_is_refused() {
+    let place = Place::new(Mode::Invoker);
+    recorded(&place);
+    let mut ui = Ui::start(&place);
+    let paths = ["/", "/sessions", "/servers", "/policy", "/events", "/style.css", "/live.js"];
+    for path in paths {
+        assert_eq!(ui.get(path).status, 401, "{path} without a cookie");
+    }
+    assert_eq!(ui.post("/approvals/x-1", "answer=once").status, 401);
+    let link = ui.link.clone();
+    // A name that was rebound to this address, also with the token.
+    assert_eq!(ui.raw("GET", &link, &[("Host", "rebound.example:80")], "").status, 403);
+    assert_eq!(ui.raw("GET", &link, &[("Host", "")], "").status, 400);
+    assert_eq!(ui.get("/open?token=").status, 401);
+    assert_eq!(ui.get(&link[..link.len() - 1]).status, 401, "not the whole token");
+    let cookie = {
+        let got = ui.get(&link);
+        assert_eq!(got.status, 200);
+        got.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap().to_owned()
+    };
+    assert_eq!(ui.get(&link).status, 401, "the link opens once");
+    ui.cookie = cookie.split(';').next().unwrap().to_owned();
+    assert_eq!(ui.get("/").status, 200);
+    assert_eq!(ui.raw("GET", "/", &[("Host", "rebound.example")], "").status, 403);
+    assert_eq!(
+        ui.raw("GET", "/", &[("Host", &format!("localhost:{}", ui.address.split(':').nth(1).unwrap()))], "")
+            .status,
+        200
+    );
+    // Forms: of another site, without the token, with one that is not ours.
+    let form = "token=0&bound=0&answer=once";
+    for origin in ["http://evil.example", "null", "http://127.0.0.1:1"] {
+        assert_eq!(ui.raw("POST", "/approvals/x-1", &[("Origin", origin)], form).status, 403, "{origin}");
+    }
+    assert_eq!(ui.raw("POST", "/approvals/x-1", &[("Sec-Fetch-Site", "same-site")], form).status, 403);
+    for form in ["answer=once", form, "token=&answer=once"] {
+        let got = ui.post("/approvals/x-1", form);
+        assert_eq!(got.status, 403, "{form}: {}", got.body);
+        assert!(got.body.contains("the form is not one of this page"), "{}", got.body);
+    }
+    assert_eq!(ui.post("/", "x").status, 405);
+    assert_eq!(ui.post("/approvals/x-1", &format!("token={}", "x".repeat(20_000))).status, 413);
+    let name = ui.cookie.split('=').next().unwrap().to_owned();
+    ui.cookie = format!("{name}={}", "0".repeat(64));
+    assert_eq!(ui.get("/").status, 401, "a cookie that is not ours");
+    // Of an earlier start.
+    let stale = Ui::start(&place);
+    assert_eq!(stale.get(&link).status, 401);
+}
+
+const ASKING: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s, headless: wait}\n    rules:\n      \
+    - {name: sums, tool: add, when: [{path: /b, equals: \"40\"}], action: ask, reason: sums of forty are <i>delicate</i>}\n";
+
+fn agent(place: &Place, script: &str) -> Child {
+    let servers =
+        json!({"mcpServers": {"fixture": {"command": place.program("fixture_server"), "args": []}}});
+    place.write(place.home.join(".claude.json"), servers.to_string());
+    let script = format!("#!/bin/sh\ncall() {{ /run/agentsh/agentsh call \"$@\"; }}\n{script}\n");
+    let claude = place.script(place.project.join("bin/claude"), &script);
+    let mut command = place.agentsh(&["run", "--"]);
+    command.arg(claude).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.user_policy(ASKING);
+        let ui = Ui::open(&place);
+        let mut news = ui.listen(0);
+        let call = "call fixture add '{\"a\": 2, \"b\": 40}'";
+        let child = agent(
+            &place,
+            &format!("{call}; echo \"first $?\"; {call}; echo \"second $?\"; {call}; echo \"third $?\""),
+        );
+        let wait = || {
+            let mut page = ui.get("/approvals");
+            let waits =
+                within(Duration::from_secs(30), || ui.get("/approvals").body.contains("name=\"bound\""));
+            assert!(waits, "{mode:?}: {}", page.body);
+            page = ui.get("/approvals");
+            page
+        };
+        let page = wait();
+        // The stream said so too.
+        let heard = (&mut news).lines().take(12).map_while(Result::ok).any(|line| line == "event: news");
+        assert!(heard, "no news came");
+        assert!(page.body.contains("&lt;i&gt;delicate") && page.body.contains("1 waiting"), "{}", page.body);
+        let now = ui.get("/").body;
+        assert!(now.contains("runs</span>") && now.contains("&quot;b&quot;: 40"), "{now}");
+        let action =
+            page.body.split("action=\"/approvals/").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        let path = format!("/approvals/{action}");
+        let (token, bound) = (page.field("token").to_owned(), page.field("bound").to_owned());
+        let form = |bound: &str, answer: &str| format!("token={token}&bound={bound}&answer={answer}");
+        // Another question than the one that was looked at is not answered.
+        assert_eq!(ui.post(&path, &form(&"0".repeat(64), "once")).status, 409);
+        assert_eq!(ui.post(&path, &form(&bound, "perhaps")).status, 400);
+        assert_eq!(
+            ui.raw("POST", &path, &[("Origin", "http://evil.example")], &form(&bound, "once")).status,
+            403
+        );
+        let done = ui.post(&path, &form(&bound, "once"));
+        assert_eq!(done.status, 200, "{}", done.body);
+        assert_eq!(ui.post(&path, &form(&bound, "once")).status, 409, "answered once");
+        // Once was once. The next answer is for good, and written down.
+        let page = wait();
+        let action =
+            page.body.split("action=\"/approvals/").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        let done = ui.post(&format!("/approvals/{action}"), &form(page.field("bound"), "always"));
+        assert!(done.body.contains("approved.yaml"), "{}", done.body);
+        let page = wait();
+        let action =
+            page.body.split("action=\"/approvals/").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        assert_eq!(ui.post(&format!("/approvals/{action}"), &form(page.field("bound"), "deny")).status, 200);
+        let output = child.wait_with_output().unwrap();
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(
+            out,
+            "42\nfirst 0\n42\nsecond 0\nthird 1\n",
+            "{mode:?} {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let written = std::fs::read_to_string(place.home.join(".config/agentsh/approved.yaml")).unwrap();
+        assert!(written.contains("server: \"fixture\", tool: \"add\", arguments: "), "{written}");
+        assert!(ui.get("/approvals").body.contains("denied</span>"));
+        // What was left running a moment ago has ended.
+        assert!(within(Duration::from_secs(5), || ui.get("/").body.contains("No session runs.")));
+    }
+}
+
+#[test]
+fn a_session_that_was_killed_does_not_run() {
+    let place = Place::new(Mode::Invoker);
+    let mut child = place.agentsh(&["run", "--", "sleep", "60"]).stderr(Stdio::null()).spawn().unwrap();
+    let ui = Ui::open(&place);
+    assert!(within(Duration::from_secs(20), || ui.get("/").body.contains("runs</span>")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(within(Duration::from_secs(5), || ui.get("/").body.contains("broken off</span>")));
+}
+
+/// 10 000 calls of 200 servers in one session, and 4 000 pinned tools.
+fn much(place: &Place) {
+    recorded(place);
+    let database = place.home.join(".local/state/agentsh/agentsh.db");
+    let mut store = rusqlite::Connection::open(database).unwrap();
+    let (session, seq): (String, i64) = store
+        .query_row(
+            "SELECT session, max(seq) FROM events WHERE session = (SELECT session FROM events WHERE id = 1)",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .unwrap();
+    let change = store.transaction().unwrap();
+    let mut seq = seq;
+    let mut add = |server: &str, body: Value| {
+        seq += 1;
+        let action = body.get("action").and_then(Value::as_str).map(str::to_owned);
+        let tool = body.get("tool_name").and_then(Value::as_str).map(str::to_owned);
+        change
+            .execute(
+                "INSERT INTO events (session, seq, time, type, body, prev, hash, server_id, tool_name, action) \
+                 VALUES (?1, ?2, '2026-03-04T05:06:07.000000Z', ?3, ?4, zeroblob(32), zeroblob(32), ?5, ?6, ?7)",
+                (&session, seq, body["type"].as_str().unwrap(), body.to_string(), server, tool, action),
+            )
+            .unwrap();
+    };
+    for server in 0..200 {
+        let id = format!("server-{server:03}");
+        for tool in 0..50 {
+            let (name, call) = (format!("tool-{}", tool % 20), server * 100 + tool);
+            let action = if tool % 10 == 0 { "block" } else { "allow" };
+            add(
+                &id,
+                json!({"type": "mcp_tool_called", "server_id": id, "tool_name": name, "jsonrpc_id": call, "input": {"path": "/a/b"}}),
+            );
+            add(
+                &id,
+                json!({"type": "mcp_tool_call_intercepted", "server_id": id, "tool_name": name, "jsonrpc_id": call,
+                "tool_hash": null, "action": action, "reason": "tool-not-allowlisted",
+                "rule": {"id": "sandbox.mcp.allowed_tools", "file": "policy.yaml", "line": 3}}),
+            );
+        }
+        add(
+            &id,
+            json!({"type": "mcp_network_connection", "server_id": id, "connection": server, "name": format!("h{server}.example"),
+            "address": null, "port": 443, "protocol": "tls", "action": "allow", "state": "closed", "detail": "",
+            "rule": {"id": "r", "file": "policy.yaml", "line": 4}, "pid": null, "comm": null,
+            "bytes_sent": 10, "bytes_received": 2000, "duration_ms": 5}),
+        );
+        for tool in 0..20 {
+            change
+                .execute(
+                    "INSERT INTO interface_pins VALUES (?1, '', 'x', 'tool', ?2, 'sha256:00', ?3, '2026-03-04T05:06:07.000000Z', 'first-use')",
+                    (&id, format!("tool-{tool}"), json!({"name": "t", "description": "d".repeat(3000)}).to_string()),
+                )
+                .unwrap();
+        }
+    }
+    change.commit().unwrap();
+}
+
+#[test]
+fn pages_are_quick_however_much_is_on_record() {
+    let place = Place::new(Mode::Invoker);
+    much(&place);
+    let limit = patience(Duration::from_millis(if cfg!(debug_assertions) { 500 } else { 100 }));
+    let ui = Ui::open(&place);
+    let sessions = place.listed(&["sessions", "--json"]);
+    let long =
+        sessions.iter().find(|one| one["calls"].as_u64() > Some(9000)).unwrap()["session"].as_str().unwrap();
+    let paths = [
+        "/".to_owned(),
+        "/sessions".to_owned(),
+        format!("/session/{long}"),
+        format!("/session/{long}?before=9000"),
+        format!("/session/{long}?show=refused"),
+        "/servers".to_owned(),
+        "/servers?after=server-099".to_owned(),
+        "/server/server-100".to_owned(),
+        "/approvals".to_owned(),
+        "/policy".to_owned(),
+        format!("/policy?session={long}"),
+        "/registry".to_owned(),
+    ];
+    let mut slow = Vec::new();
+    for path in &paths {
+        // A busy machine may interrupt one of them.
+        let quickest = (0..3).map(|_| {
+            let start = Instant::now();
+            let got = ui.get(path);
+            assert_eq!(got.status, 200, "{path}: {}", got.body);
+            assert!(got.body.len() < 1 << 20, "{path}: {} bytes", got.body.len());
+            start.elapsed()
+        });
+        let quickest = quickest.min().unwrap();
+        if quickest > limit {
+            slow.push(format!("{path}: {quickest:?}"));
+        }
+    }
+    assert!(slow.is_empty(), "{slow:#?}");
+    // All of it can be reached by turning pages, and back.
+    let page = ui.get(&format!("/session/{long}")).body;
+    let older = page.split("?before=").nth(1).unwrap().split('"').next().unwrap();
+    let second = ui.get(&format!("/session/{long}?before={older}")).body;
+    assert!(second.contains("?after=") && second.contains("?before="), "{second}");
+    let servers = ui.get("/servers").body;
+    assert!(servers.contains("server-048") && servers.contains("/servers?after=server-048"), "{servers}");
+    let report = Outcome::of(&mut place.agentsh(&["report", long, "--format", "html"])).expect_code(0).stdout;
+    assert!(report.contains("The session was long") && !report.contains("<a "), "{}", report.len());
+}
