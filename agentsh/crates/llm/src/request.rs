@@ -31,6 +31,10 @@ pub fn read(provider: Provider, body: &[u8]) -> Result<Asked, LlmError> {
             texts(tree.member("instructions"), &mut system);
             instructions(tree.member("input"), &mut system);
         }
+        Provider::Google => {
+            let instruction = tree.member("systemInstruction").or_else(|| tree.member("system_instruction"));
+            texts(instruction.and_then(|content| content.member("parts")), &mut system);
+        }
     }
     Ok(Asked {
         model: text("model").unwrap_or_default(),

@@ -235,7 +235,7 @@ pub fn port(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<u16> {
     }
 }
 
-fn request(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<RequestRule> {
+pub fn request(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<RequestRule> {
     let text = reader.text(here)?;
     match RequestRule::parse(&text) {
         Ok(rule) => Some(rule),
