@@ -76,7 +76,7 @@ pub use search::{APPROVED_FILE, Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search
 pub use sections::approvals::{ApprovalPolicy, Approved};
 pub use sections::content::{ContentPolicy, OnFinding};
 pub use sections::cross_server::CrossServerPolicy;
-pub use sections::llm::LlmPolicy;
+pub use sections::llm::{Budget, Credentials, LlmPolicy, OnSecret, Price, Sentences, dollars};
 pub use sections::rules::{CallRule, Condition, RuleAction, Test};
 pub use sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy, connect, tool};
 

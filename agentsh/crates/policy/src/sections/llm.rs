@@ -1,5 +1,7 @@
 //! `llm`: the channel between the agent and its model.
 
+use std::collections::BTreeMap;
+
 use crate::describe::Lines;
 use crate::glob;
 use crate::keys::{KEY, Key, Kind};
@@ -21,6 +23,8 @@ pub struct LlmPolicy {
     pub allow: Vec<Ruled<RequestRule>>,
     /// What becomes of a request in which secrets stand; None: it is recorded.
     pub secrets: Option<Ruled<OnSecret>>,
+    /// The same for one kind, by the name in its tag (`EMAIL`).
+    pub secret_kinds: BTreeMap<String, Ruled<OnSecret>>,
     pub credentials: Option<Ruled<Credentials>>,
     pub budgets: Vec<Ruled<Budget>>,
     pub prices: Vec<Ruled<Price>>,
@@ -91,6 +95,17 @@ impl Price {
 }
 
 impl LlmPolicy {
+    /// What becomes of a secret of this kind.
+    #[must_use]
+    pub fn on_secret(&self, kind: &str) -> OnSecret {
+        let of_kind = self.secret_kinds.get(kind).map(|word| word.value);
+        of_kind.unwrap_or_else(|| match kind {
+            // They stand in every log of a repository.
+            "EMAIL" | "PHONE" => OnSecret::Off,
+            _ => self.secrets.as_ref().map(|word| word.value).unwrap_or_default(),
+        })
+    }
+
     /// The rule that lets a request pass unread; `target` is its path and query.
     #[must_use]
     pub fn passes(&self, method: &str, target: &str) -> Option<&Ruled<RequestRule>> {
@@ -106,6 +121,7 @@ pub struct Llm {
     replacement: Option<Ruled<String>>,
     allow: List<RequestRule>,
     secrets: Option<Ruled<OnSecret>>,
+    secret_kinds: BTreeMap<String, Ruled<OnSecret>>,
     credentials: Option<Ruled<Credentials>>,
     budgets: List<Budget>,
     prices: List<Price>,
@@ -228,6 +244,14 @@ const LLM: &[Key] = &[
         ..KEY
     },
     Key {
+        name: "secret_kinds",
+        kind: Kind::Names(&Kind::Word(&["off", "log", "redact", "block"])),
+        default: "`EMAIL` and `PHONE` are off, every other kind is as `secrets` says",
+        about: "The same for single kinds, by the name that stands in the tag.",
+        example: "{EMAIL: redact, PASSWORD: block}",
+        ..KEY
+    },
+    Key {
         name: "credentials",
         kind: Kind::Word(&["pass", "broker"]),
         default: "pass",
@@ -276,6 +300,7 @@ impl Section<Policy> for Llm {
             }),
             allow: reader.adding(fields.find("allow"), network::request),
             secrets: reader.word(fields.find("secrets"), &ON_SECRET),
+            secret_kinds: kinds(reader, &fields),
             credentials: reader.word(fields.find("credentials"), &CREDENTIALS),
             budgets: reader.adding(fields.find("budgets"), budget),
             prices: reader.adding(fields.find("prices"), price),
@@ -290,6 +315,7 @@ impl Section<Policy> for Llm {
         lay(&self.replacement, &mut below.replacement);
         lay_list(&self.allow, &mut below.allow);
         lay(&self.secrets, &mut below.secrets);
+        below.secret_kinds.extend(self.secret_kinds.iter().map(|(kind, word)| (kind.clone(), word.clone())));
         lay(&self.credentials, &mut below.credentials);
         lay_list(&self.budgets, &mut below.budgets);
         // What a layer above says of a model goes before what the layers below say.
@@ -326,6 +352,13 @@ impl Section<Policy> for Llm {
             }
             None => {}
         }
+        for (kind, wanted) in &self.secret_kinds {
+            if wanted.value >= llm.on_secret(kind) {
+                llm.secret_kinds.insert(kind.clone(), wanted.clone());
+            } else {
+                narrowing.refuse(&wanted.rule, "secrets are treated more strictly without this file");
+            }
+        }
         // One more budget takes away.
         llm.budgets.extend(self.budgets.iter().flat_map(|list| list.value.iter().cloned()));
         let belongs = [
@@ -358,6 +391,9 @@ impl Section<Policy> for Llm {
         }
         lines.list("llm.allow", &llm.allow, ToString::to_string);
         add_word(lines, "llm.secrets", llm.secrets.as_ref(), &ON_SECRET);
+        for (kind, word) in &llm.secret_kinds {
+            add_word(lines, &format!("llm.secret_kinds.{kind}"), Some(word), &ON_SECRET);
+        }
         add_word(lines, "llm.credentials", llm.credentials.as_ref(), &CREDENTIALS);
         lines.list("llm.budgets", &llm.budgets, ToString::to_string);
         lines.list("llm.prices", &llm.prices, |price| {
@@ -422,6 +458,17 @@ fn price(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Price> {
         return None;
     };
     Some(Price { model, input, output })
+}
+
+fn kinds(reader: &mut Reader<'_>, fields: &Fields<'_>) -> BTreeMap<String, Ruled<OnSecret>> {
+    let names = fields.find("secret_kinds").and_then(|here| reader.names(&here));
+    let mut found = BTreeMap::new();
+    for (kind, here) in names.iter().flat_map(Fields::all) {
+        if let Some(word) = reader.word(Some(here), &ON_SECRET) {
+            found.insert(kind.to_owned(), word);
+        }
+    }
+    found
 }
 
 fn pattern(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
