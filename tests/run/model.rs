@@ -177,5 +177,160 @@ fn what_cannot_be_judged_does_not_go_on() {
     }
     assert_eq!(ask("error"), "{\"type\":\"error\"}");
     assert_eq!(ask("fine"), "{\"content\":[]}");
-    assert_eq!(place.events("model_answer_withheld").len(), 3);
+    assert_eq!(place.events("model_answer_withheld").len(), 4);
+}
+
+/// What the agent gets for this request, with further arguments of curl.
+fn curl(place: &Place, server: &HttpServer, path: &str, more: &str) -> String {
+    place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", server.port));
+    let script = format!(
+        "#!/bin/sh\nexec curl -sS -N --max-time 20 -w ' %{{http_code}}' -H 'Content-Type: application/json' {more} \"$ANTHROPIC_BASE_URL{path}\"\n"
+    );
+    let claude = place.script(place.project.join("bin/claude"), &script);
+    Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(claude)).stdout
+}
+
+#[test]
+fn a_path_of_a_gateway_is_judged_and_one_that_nobody_knows_is_refused() {
+    let place = Place::new(Mode::Invoker);
+    deny(&place, "{server: mail, tool: send}");
+    let model = HttpServer::start(|asked| match asked.path.as_str() {
+        path if path.ends_with("essages") => {
+            let pieces = stream();
+            Reply::events(&pieces.iter().map(String::as_str).collect::<Vec<_>>())
+        }
+        _ => Reply::json("{\"passed\":true}"),
+    });
+    place.write(place.project.join("request.json"), "{\"model\":\"m\",\"stream\":true,\"messages\":[]}");
+    let body = "--data-binary @request.json";
+    for path in ["/anthropic/v1/messages", "/v1/%6dessages"] {
+        let seen = curl(&place, &model, path, body);
+        assert!(seen.contains("'mcp__mail__send' blocked by policy"), "{path}: {seen}");
+    }
+    for path in ["//v1/messages", "/x/../v1//messages", "/api/chat", "/v1/complete"] {
+        let seen = curl(&place, &model, path, &format!("--path-as-is {body}"));
+        assert!(seen.ends_with(" 403") && seen.contains("llm: {allow: ["), "{path}: {seen}");
+    }
+    assert!(model.asked().iter().all(|asked| asked.path.ends_with("essages") && !asked.path.contains("//")));
+    // What the built-in policy of the agent lists, and what the user does.
+    assert!(curl(&place, &model, "/api/event_logging/batch", body).contains("passed"));
+    place.user_policy("version: 1\nllm: {allow: [\"POST /api/chat\"]}\n");
+    assert!(curl(&place, &model, "/api/chat", body).contains("passed"));
+}
+
+#[test]
+fn a_compressed_request_is_read_and_goes_on_as_it_was_read() {
+    let place = Place::new(Mode::Invoker);
+    let model = HttpServer::start(|_| Reply::json("{\"content\":[]}"));
+    place.write(place.project.join("request.json"), "{\"model\":\"m\",\"messages\":[]}");
+    let gzip = std::process::Command::new("gzip").arg("-k").arg(place.project.join("request.json")).status();
+    assert!(gzip.unwrap().success());
+    let seen =
+        curl(&place, &model, "/v1/messages", "-H 'Content-Encoding: gzip' --data-binary @request.json.gz");
+    assert!(seen.starts_with("{\"content\":[]}"), "{seen}");
+    let asked = model.asked();
+    assert_eq!(
+        (asked[0].message()["model"].as_str(), asked[0].header("content-encoding")),
+        (Some("m"), None)
+    );
+    let seen =
+        curl(&place, &model, "/v1/messages", "-H 'Content-Encoding: snappy' --data-binary @request.json");
+    assert!(seen.ends_with(" 415") && seen.contains("snappy"), "{seen}");
+    assert_eq!(model.asked().len(), 1);
+}
+
+#[test]
+fn budgets_refuse_in_the_shape_of_the_provider() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "version: 1\nllm:\n  budgets: [{model: \"m*\", max_tokens: 100}, {model: quick, rpm: 1}]\n  \
+         prices: [{model: \"m*\", input: \"3.00\", output: \"15.00\"}]\n",
+    );
+    let model = HttpServer::start(|_| {
+        Reply::json("{\"content\":[],\"usage\":{\"input_tokens\":90,\"output_tokens\":20}}")
+    });
+    place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port));
+    let ask = "curl -sS -w ' %{http_code}\\n' -H 'Content-Type: application/json' \"$ANTHROPIC_BASE_URL/v1/messages\" -d";
+    let script = format!(
+        "#!/bin/sh\n{ask} '{{\"model\":\"m\"}}'\n{ask} '{{\"model\":\"m\"}}'\n{ask} '{{\"model\":\"quick\"}}'\n{ask} '{{\"model\":\"quick\"}}'\n"
+    );
+    let claude = place.script(place.project.join("bin/claude"), &script);
+    let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(claude));
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(lines[0].ends_with(" 200") && lines[2].ends_with(" 200"), "{outcome}");
+    assert!(lines[1].ends_with(" 403") && lines[1].contains("permission_error"), "{outcome}");
+    assert!(lines[1].contains("110 of 100 tokens") && lines[1].contains("policy.yaml:3"), "{outcome}");
+    assert!(lines[3].ends_with(" 429") && lines[3].contains("rate_limit_error"), "{outcome}");
+    let called = place.events("model_called");
+    assert_eq!(called.len(), 2, "{called:?}");
+    assert_eq!((&called[0]["input_tokens"], &called[0]["output_tokens"]), (&json!(90), &json!(20)));
+    assert_eq!(called[0]["cost_micro_usd"], json!(570));
+}
+
+#[test]
+fn secrets_in_requests_are_told_replaced_or_refused() {
+    let place = Place::new(Mode::Invoker);
+    let model = HttpServer::start(|_| Reply::json("{\"content\":[]}"));
+    let token = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
+    let request = json!({"model": "m", "messages": [{"role": "user", "content": format!("token {token} of me@example.com")}]});
+    place.write(place.project.join("request.json"), request.to_string());
+    let ask = |policy: &str| {
+        place.user_policy(policy);
+        curl(&place, &model, "/v1/messages", "--data-binary @request.json")
+    };
+    assert!(ask("version: 1\n").ends_with(" 200"));
+    assert!(model.asked()[0].message()["messages"][0]["content"].as_str().unwrap().contains(&token));
+    assert!(ask("version: 1\nllm: {secrets: redact}\n").ends_with(" 200"));
+    let content = model.asked()[1].message()["messages"][0]["content"].as_str().unwrap().to_owned();
+    assert!(
+        content.contains("[REDACTED ") && content.contains("me@example.com") && !content.contains("ghp_"),
+        "{content}"
+    );
+    let refused = ask("version: 1\nllm: {secrets: block}\n");
+    assert!(refused.ends_with(" 403") && refused.contains("llm: {secrets: log}"), "{refused}");
+    assert_eq!(model.asked().len(), 2);
+    let found = place.events("model_secrets_found");
+    let actions: Vec<_> = found.iter().map(|event| event["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["alert", "rewrite", "block"]);
+    assert!(found.iter().all(|event| !event.to_string().contains("a1B2c3D4")), "{found:?}");
+}
+
+#[test]
+fn a_stream_that_breaks_off_ends_with_an_error_of_the_provider() {
+    let place = Place::new(Mode::Invoker);
+    let model = HttpServer::start(|_| {
+        Reply::events(&["event: ping\ndata: {\"type\":\"ping\"}\n\n", "event: x\ndata: [\n\n"])
+    });
+    place.write(place.project.join("request.json"), "{\"model\":\"m\",\"stream\":true}");
+    let seen = curl(&place, &model, "/v1/messages", "--data-binary @request.json");
+    assert!(
+        seen.contains("\"type\":\"ping\"") && seen.contains("event: error") && seen.contains("api_error"),
+        "{seen}"
+    );
+    assert_eq!(place.events("model_answer_withheld").len(), 1);
+}
+
+#[test]
+fn the_key_is_on_the_wire_and_not_inside() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy("version: 1\nllm: {credentials: broker}\n");
+    let model = HttpServer::start(|_| Reply::json("{\"content\":[]}"));
+    place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port));
+    place.set("ANTHROPIC_API_KEY", "sk-ant-real-key");
+    let ask = "curl -sS -H \"X-Api-Key: $ANTHROPIC_API_KEY\" -H 'Content-Type: application/json' -d '{\"model\":\"m\"}'";
+    let script = format!(
+        "#!/bin/sh\n{ask} \"$ANTHROPIC_BASE_URL/v1/messages\"\n{ask} \"$ANTHROPIC_BASE_URL/v1/models/x\"\nenv\ncat /proc/*/environ\n"
+    );
+    let claude = place.script(place.project.join("bin/claude"), &script);
+    let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(&claude));
+    assert!(outcome.stdout.contains("ANTHROPIC_API_KEY=agentsh-anthropic-api-key-"), "{outcome}");
+    assert!(!outcome.stdout.contains("sk-ant-real-key"), "{outcome}");
+    assert_eq!(model.asked()[0].header("x-api-key"), Some("sk-ant-real-key"));
+    // Where nobody could put it on the wire, nothing starts.
+    place.set("ANTHROPIC_BASE_URL", "https://model.example");
+    let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(&claude));
+    assert!(
+        outcome.stderr.contains("add `enabled: true`") && outcome.stderr.contains("policy.yaml:2"),
+        "{outcome}"
+    );
 }

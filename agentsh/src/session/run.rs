@@ -341,7 +341,16 @@ async fn start_agent(
         .await
         .map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
     let known = launch.servers.keys().map(|id| id.0.clone()).collect();
-    if let Some(model) = Model::of(session, &launch.endpoints, known) {
+    let model = Model::of(session, &launch.endpoints, known);
+    let broker = session.policy.llm.credentials.as_ref();
+    if let Some(word) = broker.filter(|word| word.value == policy::Credentials::Broker && model.is_none()) {
+        let why = format!(
+            "{}: keys can only stay outside where the model's channel is: add `enabled: true`",
+            word.rule
+        );
+        return Err(RunError::Refused(why));
+    }
+    if let Some(model) = model.clone() {
         let judged = Enforcement::enforced("model", "tool calls are judged before the agent sees them");
         session.record_enforcement(None, &[judged]);
         way.channel = Some(model);
@@ -354,6 +363,9 @@ async fn start_agent(
     let mut env = agent_environment(session, kind, launch, &toolchains, &pinned);
     brokered.settle(&mut env);
     files.extend(trust::give(session, &rules, &mut env));
+    if let Some(model) = &model {
+        model.keep_keys(&mut env);
+    }
     let argv: Vec<String> =
         pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let limits = process.limits.clone().or(policy::limits::limits_for_agent());

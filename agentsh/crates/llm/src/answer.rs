@@ -4,6 +4,7 @@ use crate::canary::{Needle, Search};
 use crate::dialect::{Rulings, parse, whole};
 use crate::engine::{in_arguments, judge_one};
 use crate::route::Provider;
+use crate::usage::Usage;
 use crate::{Judge, LlmError, Ruling, Told};
 
 /// What the agent gets.
@@ -12,6 +13,8 @@ pub struct Answer {
     /// None: the answer as it came.
     pub body: Option<String>,
     pub told: Vec<Told>,
+    /// As the provider counts it.
+    pub usage: Usage,
 }
 
 impl Answer {
@@ -29,13 +32,21 @@ impl Answer {
         let text = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is no UTF-8"))?;
         let tree = parse(text)?;
         let form = whole(provider);
+        let mut usage = Usage::default();
+        for part in tree.as_array().unwrap_or(std::slice::from_ref(&tree)) {
+            usage.merge(Usage::of(part));
+        }
         let (calls, texts) = form.read(&tree)?;
         let leaks = needle.is_some_and(|needle| {
             texts.iter().any(|text| needle.find(&mut Search::default(), text))
                 || calls.iter().any(|(_, call)| in_arguments(needle, &call.arguments))
         });
         if leaks {
-            return Ok(Self { body: Some(form.replaced(&tree, replacement)), told: vec![Told::Leaked] });
+            return Ok(Self {
+                body: Some(form.replaced(&tree, replacement)),
+                told: vec![Told::Leaked],
+                usage,
+            });
         }
         let (mut rulings, mut told) = (Rulings::new(), Vec::new());
         for (key, call) in calls {
@@ -46,6 +57,6 @@ impl Answer {
             rulings.insert(key, (call, ruling));
         }
         let body = if told.is_empty() { None } else { Some(form.without(&tree, &rulings)?) };
-        Ok(Self { body, told })
+        Ok(Self { body, told, usage })
     }
 }

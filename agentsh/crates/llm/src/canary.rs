@@ -9,18 +9,27 @@ const LONGEST: usize = 240;
 /// What takes the place of an answer that holds the sentence.
 pub const REPLACEMENT: &str = "[Response withheld: the model attempted to reveal protected instructions.]";
 
-/// The sentence that is looked for.
+/// Sentences that are looked for at once.
+const MOST: usize = 64;
+
+/// The sentences that are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needle {
+    patterns: Vec<Pattern>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
     folded: Vec<char>,
-    /// Of Knuth, Morris and Pratt: how much of the needle still stands after a character that does not fit.
+    /// Of Knuth, Morris and Pratt: how much of the pattern still stands after a character that does not fit.
     fallback: Vec<usize>,
 }
 
 /// How far the needle has come in one text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
-    matched: usize,
+    /// Of each pattern.
+    matched: Vec<usize>,
     /// Folded characters so far.
     seen: usize,
     after_space: bool,
@@ -55,31 +64,68 @@ impl Needle {
     /// The first sentence of a system prompt that is long enough to tell. None: there is none.
     #[must_use]
     pub fn arm(prompt: &str) -> Option<Self> {
-        let lines = prompt.lines().filter(|line| !is_wrapper(line.trim()));
-        let text = lines.collect::<Vec<_>>().join("\n");
-        let mut start = 0;
-        let mut characters = text.char_indices().peekable();
-        while let Some((at, character)) = characters.next() {
-            let next = characters.peek().map(|(_, next)| *next);
-            let ends = match character {
-                '.' | '!' | '?' => next.is_none_or(char::is_whitespace),
-                '。' | '！' | '？' => true,
-                // An empty line, or one that lists something, ends a sentence too.
-                '\n' => next.is_none_or(|next| matches!(next, '\n' | '-' | '*' | '#')),
-                _ => false,
-            };
-            if !ends && next.is_some() {
-                continue;
-            }
-            let end = at + character.len_utf8();
-            if let Some(needle) = Self::of(text.get(start..end).unwrap_or_default()) {
-                return Some(needle);
-            }
-            start = end;
-        }
-        None
+        Self::of(sentences(prompt).take(1))
     }
 
+    /// Every sentence of a system prompt that is long enough to tell, the first 64 of them.
+    #[must_use]
+    pub fn arm_every(prompt: &str) -> Option<Self> {
+        Self::of(sentences(prompt).take(MOST))
+    }
+
+    fn of(patterns: impl Iterator<Item = Pattern>) -> Option<Self> {
+        let patterns: Vec<Pattern> = patterns.collect();
+        (!patterns.is_empty()).then_some(Self { patterns })
+    }
+
+    /// Goes on with a text; true once one of the sentences stands in it.
+    pub fn find(&self, search: &mut Search, text: &str) -> bool {
+        let mut found = false;
+        search.matched.resize(self.patterns.len(), 0);
+        let mut state = (search.began, search.after_space);
+        for character in text.chars() {
+            fold(&mut state, character, |one| {
+                search.seen += 1;
+                for (pattern, matched) in self.patterns.iter().zip(&mut search.matched) {
+                    found |= pattern.advance(matched, one);
+                }
+            });
+        }
+        (search.began, search.after_space) = state;
+        found
+    }
+}
+
+/// The telling sentences of a prompt, in their order.
+fn sentences(prompt: &str) -> impl Iterator<Item = Pattern> {
+    let lines = prompt.lines().filter(|line| !is_wrapper(line.trim()));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let mut found = Vec::new();
+    let mut start = 0;
+    let mut characters = text.char_indices().peekable();
+    while let Some((at, character)) = characters.next() {
+        let next = characters.peek().map(|(_, next)| *next);
+        let ends = match character {
+            '.' | '!' | '?' => next.is_none_or(char::is_whitespace),
+            '。' | '！' | '？' => true,
+            // An empty line, or one that lists something, ends a sentence too.
+            '\n' => next.is_none_or(|next| matches!(next, '\n' | '-' | '*' | '#')),
+            _ => false,
+        };
+        if !ends && next.is_some() {
+            continue;
+        }
+        let end = at + character.len_utf8();
+        found.extend(Pattern::of(text.get(start..end).unwrap_or_default()));
+        if found.len() == MOST {
+            break;
+        }
+        start = end;
+    }
+    found.into_iter()
+}
+
+impl Pattern {
     fn of(sentence: &str) -> Option<Self> {
         let mut text = folded(sentence);
         if text.len() < SHORTEST {
@@ -104,27 +150,19 @@ impl Needle {
         Some(Self { folded, fallback })
     }
 
-    /// Goes on with a text; true once the needle stands in it.
-    pub fn find(&self, search: &mut Search, text: &str) -> bool {
-        let mut found = false;
-        let mut state = (search.began, search.after_space);
-        for character in text.chars() {
-            fold(&mut state, character, |one| {
-                search.seen += 1;
-                while search.matched > 0 && self.folded.get(search.matched) != Some(&one) {
-                    search.matched = self.fallback.get(search.matched - 1).copied().unwrap_or(0);
-                }
-                if self.folded.get(search.matched) == Some(&one) {
-                    search.matched += 1;
-                }
-                if search.matched == self.folded.len() {
-                    found = true;
-                    search.matched = self.fallback.last().copied().unwrap_or(0);
-                }
-            });
+    /// One character more; true when the pattern is complete with it.
+    fn advance(&self, matched: &mut usize, one: char) -> bool {
+        while *matched > 0 && self.folded.get(*matched) != Some(&one) {
+            *matched = self.fallback.get(*matched - 1).copied().unwrap_or(0);
         }
-        (search.began, search.after_space) = state;
-        found
+        if self.folded.get(*matched) == Some(&one) {
+            *matched += 1;
+        }
+        let complete = *matched == self.folded.len();
+        if complete {
+            *matched = self.fallback.last().copied().unwrap_or(0);
+        }
+        complete
     }
 }
 
@@ -138,12 +176,12 @@ impl Search {
     /// Folded characters that cannot belong to the needle any more; the rest may be its beginning.
     #[must_use]
     pub fn cleared(&self) -> usize {
-        self.seen - self.matched
+        self.seen - self.matched.iter().max().copied().unwrap_or(0)
     }
 
     /// The text has ended: what is left is no needle.
     pub fn end(&mut self) {
-        self.matched = 0;
+        self.matched.fill(0);
     }
 }
 
@@ -165,13 +203,21 @@ mod tests {
 
     #[test]
     fn the_first_telling_sentence_is_armed() {
-        let needle: String = Needle::arm(PROMPT).unwrap().folded.iter().collect();
+        let needle: String = Needle::arm(PROMPT).unwrap().patterns[0].folded.iter().collect();
         assert_eq!(needle, "you are the internal pricing oracle of example corp.");
         assert_eq!(Needle::arm("Short. Also short. \n<a>\n"), None);
         assert_eq!(Needle::arm(""), None);
         let long = "É".repeat(500);
-        let needle: String = Needle::arm(&long).unwrap().folded.iter().collect();
+        let needle: String = Needle::arm(&long).unwrap().patterns[0].folded.iter().collect();
         assert_eq!(needle, "é".repeat(120));
+    }
+
+    #[test]
+    fn every_sentence_can_be_looked_for() {
+        let prompt = format!("{PROMPT}\nThe second sentence tells as well as the first one.");
+        let text = "Well: the SECOND sentence tells as well as the first one.";
+        let found = |needle: Option<Needle>| needle.unwrap().find(&mut Search::default(), text);
+        assert!(found(Needle::arm_every(&prompt)) && !found(Needle::arm(&prompt)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::dialect::{Channel, Dialect, Key, Piece, Rulings, dialect};
 use crate::json::{self, Json};
 use crate::route::Provider;
 use crate::sse::{Frame, Framer};
+use crate::usage::Usage;
 use crate::{Call, LlmError, MAX_DEPTH, MAX_HELD};
 
 /// Decides about calls.
@@ -54,6 +55,7 @@ pub struct Stream {
     replacement: String,
     searches: BTreeMap<Channel, Search>,
     told: Vec<Told>,
+    usage: Usage,
     ended: bool,
 }
 
@@ -72,6 +74,7 @@ impl Stream {
             replacement: replacement.to_owned(),
             searches: BTreeMap::new(),
             told: Vec::new(),
+            usage: Usage::default(),
             ended: false,
         }
     }
@@ -106,6 +109,12 @@ impl Stream {
         std::mem::take(&mut self.told)
     }
 
+    /// Tokens so far, as the provider says.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
     /// The answer was replaced: nothing more comes, and the model may stop.
     #[must_use]
     pub fn is_ended(&self) -> bool {
@@ -122,6 +131,7 @@ impl Stream {
             return Ok(());
         };
         let taken = self.dialect.take(&frame.event, data)?;
+        self.usage.merge(taken.usage);
         if taken.is_ping {
             out.extend_from_slice(&frame.raw);
             return Ok(());
@@ -182,6 +192,13 @@ impl Stream {
             return;
         }
         let Some(call) = self.drafts.remove(&key) else { return };
+        // The last event of some providers has every call once more.
+        let before = self.rulings.values().find(|(known, _)| !call.id.is_empty() && *known == call);
+        if let Some((_, ruling)) = before {
+            let ruling = ruling.clone();
+            self.rulings.insert(key, (call, ruling));
+            return;
+        }
         let ruling = judge_one(judge, &call);
         if let Ruling::Block(reason) = &ruling {
             self.told.push(Told::Blocked { call: call.clone(), reason: reason.clone() });

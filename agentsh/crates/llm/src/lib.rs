@@ -11,6 +11,7 @@ mod engine;
 pub mod request;
 pub mod route;
 pub mod sse;
+mod usage;
 
 pub use agentsh_base::json;
 pub use answer::Answer;
@@ -19,6 +20,7 @@ mod tests;
 
 pub use engine::{Judge, Ruling, Stream, Told};
 pub use route::{Provider, Route, route};
+pub use usage::Usage;
 
 /// JSON may be nested this deep: schemas of tools are.
 pub const MAX_DEPTH: usize = 512;

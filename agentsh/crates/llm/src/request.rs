@@ -13,11 +13,15 @@ pub struct Asked {
     pub system: String,
 }
 
-/// Reads a request body.
+/// Reads a request body; `path` is where it goes.
 ///
 /// # Errors
 /// When it is no strict JSON object.
-pub fn read(provider: Provider, body: &[u8]) -> Result<Asked, LlmError> {
+pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<Asked, LlmError> {
+    // An answer that was kept is asked for by its name alone.
+    if body.is_empty() {
+        return Ok(Asked::default());
+    }
     let tree = json::read_to_depth(body, MAX_DEPTH)?;
     if tree.as_object().is_none() {
         return Err(LlmError::Shape("a request is an object"));
@@ -31,12 +35,23 @@ pub fn read(provider: Provider, body: &[u8]) -> Result<Asked, LlmError> {
             texts(tree.member("instructions"), &mut system);
             instructions(tree.member("input"), &mut system);
         }
+        Provider::Google => {
+            let instruction = tree.member("systemInstruction").or_else(|| tree.member("system_instruction"));
+            texts(instruction.and_then(|content| content.member("parts")), &mut system);
+        }
     }
     Ok(Asked {
-        model: text("model").unwrap_or_default(),
+        model: text("model").or_else(|| named(path)).unwrap_or_default(),
         stream: matches!(tree.member("stream"), Some(Json::Bool(true))),
         system: system.join("\n"),
     })
+}
+
+/// The model that a path names: `/v1beta/models/NAME:generateContent`.
+fn named(path: &str) -> Option<String> {
+    let (_, rest) = path.rsplit_once("/models/")?;
+    let name = rest.split([':', '/']).next().filter(|name| !name.is_empty())?;
+    Some(name.to_owned())
 }
 
 /// A text, or the texts of a list of blocks.
@@ -70,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_system_prompt_stands_in_many_places() {
-        let system = |provider, body: &str| read(provider, body.as_bytes()).unwrap().system;
+        let system = |provider, body: &str| read(provider, "/", body.as_bytes()).unwrap().system;
         assert_eq!(system(Provider::Anthropic, r#"{"system":"a"}"#), "a");
         assert_eq!(
             system(
@@ -82,8 +97,11 @@ mod tests {
         let chat = r#"{"messages":[{"role":"system","content":"a"},{"role":"user","content":"u"},{"role":"developer","content":[{"type":"text","text":"b"}]}]}"#;
         assert_eq!(system(Provider::OpenAiChat, chat), "a\nb");
         let responses = r#"{"instructions":"a","input":[{"role":"developer","content":[{"type":"input_text","text":"b"}]}],"stream":true,"model":"m"}"#;
-        let asked = read(Provider::OpenAiResponses, responses.as_bytes()).unwrap();
+        let asked = read(Provider::OpenAiResponses, "/v1/responses", responses.as_bytes()).unwrap();
         assert_eq!((asked.system.as_str(), asked.model.as_str(), asked.stream), ("a\nb", "m", true));
-        assert!(read(Provider::Anthropic, b"[]").is_err());
+        assert!(read(Provider::Anthropic, "/", b"[]").is_err());
+        let google = r#"{"systemInstruction":{"parts":[{"text":"a"},{"text":"b"}]}}"#;
+        let asked = read(Provider::Google, "/v1beta/models/gem:generateContent", google.as_bytes()).unwrap();
+        assert_eq!((asked.system.as_str(), asked.model.as_str()), ("a\nb", "gem"));
     }
 }

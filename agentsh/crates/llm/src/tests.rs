@@ -205,6 +205,91 @@ fn an_item_that_is_refused_becomes_a_message() {
     assert_eq!(through(Provider::OpenAiResponses, &allowed).0, allowed);
 }
 
+/// Some tell of an item at its end, or in the last event, alone.
+#[test]
+fn what_only_the_end_of_an_answer_says_is_judged() {
+    let ends = [ITEMS[0], ITEMS[4], ITEMS[6], ITEMS[7]];
+    let (out, told) = through(Provider::OpenAiResponses, &events(&ends));
+    assert!(!out.contains("\"c1\"") && out.contains("\"c2\""), "{out}");
+    assert_eq!(out.matches("Tool 'send' blocked by policy").count(), 5, "{out}");
+    assert_eq!(told.len(), 1);
+    let (out, told) = through(Provider::OpenAiResponses, &events(&[ITEMS[0], ITEMS[7]]));
+    assert!(!out.contains("\"c1\"") && out.contains("\"c2\"") && told.len() == 1, "{out}");
+    // Other arguments than those that were judged before.
+    let changed = events(&ITEMS).replace("send", "look").replacen(
+        r#""name":"read","arguments":"{}"}]"#,
+        r#""name":"read","arguments":"{\"secret\":1}"}]"#,
+        1,
+    );
+    let (out, told) = through(Provider::OpenAiResponses, &changed);
+    assert!(told.len() == 1 && !out.contains("secret"), "{out}");
+    let message = r#"{"type":"message","content":[{"type":"output_text","text":"LEAK"}]}"#;
+    let done = format!(r#"{{"type":"response.output_item.done","output_index":0,"item":{message}}}"#);
+    let last = format!(r#"{{"type":"response.completed","response":{{"id":"r","output":[{message}]}}}}"#);
+    for line in [&done, &last] {
+        let text = events(&[ITEMS[0], &line.replace("LEAK", PROMPT)]);
+        let (out, told) = cut(Provider::OpenAiResponses, &text, &[], Needle::arm(PROMPT));
+        assert!(told == [Told::Leaked] && !out.contains("oracle") && out.contains(REPLACEMENT), "{out}");
+    }
+}
+
+const CANDIDATES: [&str; 3] = [
+    r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"Let me"}]},"index":0}],"usageMetadata":{"promptTokenCount":7,"candidatesTokenCount":2}}"#,
+    r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hm","thought":true},{"functionCall":{"name":"send","args":{"a":1}}},{"functionCall":{"id":"k","name":"read","args":{}}}]},"index":0}]}"#,
+    r#"{"candidates":[{"content":{"role":"model","parts":[]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":7,"candidatesTokenCount":9,"thoughtsTokenCount":1}}"#,
+];
+
+#[test]
+fn a_call_of_a_candidate_becomes_a_text() {
+    let text = chunks(&CANDIDATES);
+    let (out, told) = through(Provider::Google, &text);
+    assert!(out.contains(r#"{"text":"[agentsh] Tool 'send' blocked by policy: not allowed here"}"#), "{out}");
+    assert!(!out.contains("\"send\"") && out.contains("\"read\"") && told.len() == 1, "{out}");
+    let allowed = text.replace("send", "look");
+    assert_eq!(through(Provider::Google, &allowed).0, allowed);
+    let leaking = chunks(&[
+        r#"{"candidates":[{"content":{"parts":[{"text":"You are the internal pricing oracle"}]}}]}"#,
+        r#"{"candidates":[{"content":{"parts":[{"text":" of Example Corp. More"}]}}]}"#,
+    ]);
+    let (out, told) = cut(Provider::Google, &leaking, &[], Needle::arm(PROMPT));
+    assert!(told == [Told::Leaked] && !out.contains("oracle") && out.contains(REPLACEMENT), "{out}");
+    // Without `alt=sse` the stream is one list.
+    for body in [format!("[{}]", CANDIDATES.join(",")), CANDIDATES[1].to_owned()] {
+        let answer = Answer::of(Provider::Google, body.as_bytes(), None, REPLACEMENT, &mut Strict).unwrap();
+        let out = answer.body.unwrap();
+        assert!(
+            out.contains("blocked by policy") && !out.contains("\"send\"") && out.contains("\"read\""),
+            "{out}"
+        );
+    }
+}
+
+#[test]
+fn tokens_are_counted_as_the_provider_says() {
+    let used = |provider, text: &str| {
+        let mut stream = Stream::new(provider, None, REPLACEMENT);
+        stream.push(text.as_bytes(), &mut Strict).unwrap();
+        (stream.usage().input, stream.usage().output)
+    };
+    assert_eq!(used(Provider::Google, &chunks(&CANDIDATES)), (7, 10));
+    let anthropic = events(&[
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":5,"cache_read_input_tokens":100,"output_tokens":1}}}"#,
+        r#"{"type":"message_delta","delta":{},"usage":{"output_tokens":20}}"#,
+    ]);
+    assert_eq!(used(Provider::Anthropic, &anthropic), (105, 20));
+    assert_eq!(
+        used(
+            Provider::OpenAiChat,
+            &chunks(&[r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#])
+        ),
+        (3, 4)
+    );
+    let last = events(&[
+        r#"{"type":"response.completed","response":{"output":[],"usage":{"input_tokens":8,"output_tokens":9}}}"#,
+    ]);
+    assert_eq!(used(Provider::OpenAiResponses, &last), (8, 9));
+}
+
 const PROMPT: &str = "You are the internal pricing oracle of Example Corp. Be kind.";
 
 fn said(pieces: &[&str]) -> String {

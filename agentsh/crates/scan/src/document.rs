@@ -85,6 +85,46 @@ pub fn strings<'a>(value: &Json<'a>, pointer: &str, known: &dyn Fn(&str) -> bool
     }
 }
 
+/// Every string in a value but those below members of certain names. Names of members are left out.
+pub fn strings_but<'a>(value: &Json<'a>, is_left: &dyn Fn(&str) -> bool, parts: &mut Vec<Part<'a>>) {
+    fn walk<'a>(
+        value: &Json<'a>,
+        pointer: &mut String,
+        is_left: &dyn Fn(&str) -> bool,
+        parts: &mut Vec<Part<'a>>,
+    ) {
+        let length = pointer.len();
+        match value {
+            _ if parts.len() >= MAX_STRINGS => {}
+            Json::String(_) => {
+                if let Some(text) = value.as_text().filter(|text| !text.is_empty()) {
+                    parts.push(Part { pointer: pointer.clone(), text, is_name: false });
+                }
+            }
+            Json::Array(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    pointer.push_str(&format!("/{at}"));
+                    walk(item, pointer, is_left, parts);
+                    pointer.truncate(length);
+                }
+            }
+            Json::Object(members) => {
+                for (raw, member) in members {
+                    let name = agentsh_base::json::unescape(raw);
+                    if !is_left(&name) {
+                        pointer.push('/');
+                        pointer.push_str(&escape(&name));
+                        walk(member, pointer, is_left, parts);
+                        pointer.truncate(length);
+                    }
+                }
+            }
+            Json::Null | Json::Bool(_) | Json::Number(_) => {}
+        }
+    }
+    walk(value, &mut String::new(), is_left, parts);
+}
+
 /// A name in a JSON pointer.
 #[must_use]
 pub fn escape(name: &str) -> Cow<'_, str> {

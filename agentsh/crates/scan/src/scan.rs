@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use agentsh_base::json::Json;
 
-use crate::document::{Document, Part, strings};
-use crate::finding::{Action, Category, Finding, Removal, Rewrite, Scan, Severity, context};
+use crate::document::{Document, Part, strings, strings_but};
+use crate::finding::{Action, Category, Finding, Redaction, Removal, Rewrite, Scan, Severity, context};
 use crate::html::{self, Hidden};
 use crate::rules::{Channel, Patterns};
 use crate::score::{self, Own, Rule, Sign};
@@ -72,6 +72,28 @@ pub fn scan_outbound(arguments: &Json<'_>) -> Scan {
     let mut parts = Vec::new();
     strings(arguments, "", &|_| true, &mut parts);
     judge(&parts, Channel::Outbound, &[], &[])
+}
+
+/// Secrets in the strings of a message, and those strings with tags in their place. What stands below a member whose name
+/// `is_left` is not looked at: identifiers, pictures, what is signed.
+#[must_use]
+pub fn scan_secrets(
+    message: &Json<'_>,
+    is_left: &dyn Fn(&str) -> bool,
+    counts: &dyn Fn(&str) -> bool,
+) -> (Vec<Redaction>, Vec<Rewrite>) {
+    let mut parts = Vec::new();
+    strings_but(message, is_left, &mut parts);
+    let (mut redactions, mut rewrites) = (Vec::new(), Vec::new());
+    for part in parts {
+        let found: Vec<_> =
+            secrets::find(&part.text).into_iter().filter(|secret| counts(secret.kind)).collect();
+        if !found.is_empty() {
+            redactions.extend(secrets::redactions(&part.pointer, &found));
+            rewrites.push(Rewrite { text: secrets::redacted(&part.text, &found), pointer: part.pointer });
+        }
+    }
+    (redactions, rewrites)
 }
 
 /// One text, as if it stood at the pointer ``.

@@ -12,6 +12,18 @@ use super::words::{
 };
 use crate::types::{RuleRef, ServerId};
 
+/// A secret, without its value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SecretFound {
+    /// As in its tag: `EMAIL`.
+    pub kind: String,
+    /// JSON pointer of the string in which it stands.
+    pub pointer: String,
+    /// The same for the same value in one session, and for no other one: HMAC-SHA256 with a key that is not kept.
+    pub hash: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -337,7 +349,7 @@ pub enum Event {
     },
     /// An answer of the agent's model was replaced.
     OutputMessageReplaced {
-        /// `anthropic`, `openai-chat`, `openai-responses`.
+        /// `anthropic`, `openai-chat`, `openai-responses`, `google`.
         provider: String,
         /// `system_prompt_leak`.
         reason_code: String,
@@ -346,6 +358,31 @@ pub enum Event {
     ModelAnswerWithheld {
         provider: String,
         reason: String,
+    },
+    /// A model answered.
+    ModelCalled {
+        provider: String,
+        model: String,
+        /// Of HTTP.
+        status: u16,
+        /// As the provider counts them; 0 where it does not say.
+        input_tokens: u64,
+        output_tokens: u64,
+        /// In millionths of a dollar; None: no price is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_micro_usd: Option<u64>,
+        /// From the request to the head of the answer, and to its end.
+        head_ms: u64,
+        total_ms: u64,
+    },
+    /// Secrets stood in a request to the model. No value stands here.
+    ModelSecretsFound {
+        provider: String,
+        /// `alert`: it went on as it was; `rewrite`: without them; `block`: it did not go on.
+        action: Action,
+        found: Vec<SecretFound>,
+        /// Further ones that are not listed.
+        more: u64,
     },
     /// A name that was looked up and may be reached: once for each name and type of question.
     DnsQuery {
@@ -371,7 +408,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 34] = [
+    pub const KINDS: [&str; 36] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -404,6 +441,8 @@ impl Event {
         "guard_changed",
         "output_message_replaced",
         "model_answer_withheld",
+        "model_called",
+        "model_secrets_found",
         "dns_query",
         "dns_blocked",
     ];

@@ -1,16 +1,19 @@
 //! Bodies of answers: a stream that is judged on its way, and errors in the provider's shape.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::json;
+use tokio::time::{Instant, Sleep};
 
 use super::judge::SessionJudge;
-use super::{Asked, Reply};
+use super::{Asked, ModelCall, Reply};
 use crate::llm::{Provider, Stream};
 
 /// A stream of events, judged event by event. Dropping it hangs up on the model.
@@ -19,12 +22,18 @@ pub(super) struct Judged {
     stream: Stream,
     judge: SessionJudge,
     provider: Provider,
+    call: ModelCall,
+    quiet: Pin<Box<Sleep>>,
 }
 
+/// A model that says nothing for so long has died.
+const QUIET: Duration = Duration::from_secs(600);
+
 impl Judged {
-    pub(super) fn new(body: Incoming, asked: &Asked, judge: SessionJudge) -> Self {
+    pub(super) fn new(body: Incoming, asked: &Asked, judge: SessionJudge, call: ModelCall) -> Self {
         let stream = Stream::new(asked.provider, asked.needle.clone(), &asked.replacement);
-        Self { body: Some(body), stream, judge, provider: asked.provider }
+        let quiet = Box::pin(tokio::time::sleep(QUIET));
+        Self { body: Some(body), stream, judge, provider: asked.provider, call, quiet }
     }
 
     /// What the agent gets of these bytes; None ends the model's stream.
@@ -34,6 +43,7 @@ impl Judged {
             None => self.stream.finish(&mut self.judge),
         };
         let told = self.stream.told();
+        self.call.usage = self.stream.usage();
         self.judge.note(self.provider, &told);
         match taken {
             Ok(out) => {
@@ -42,11 +52,15 @@ impl Judged {
                 }
                 out
             }
-            Err(error) => {
-                self.body = None;
-                error_event(self.provider, &format!("[agentsh] the answer is withheld: {error}"))
-            }
+            Err(error) => self.withhold(&error.to_string()),
         }
+    }
+
+    /// Ends the stream with an error as the provider's clients read it. What was held does not go on.
+    fn withhold(&mut self, why: &str) -> Vec<u8> {
+        self.body = None;
+        self.judge.withheld(self.provider, why);
+        error_event(self.provider, &format!("[agentsh] the answer is withheld: {why}"))
     }
 }
 
@@ -60,17 +74,20 @@ impl Body for Judged {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         loop {
             let Some(body) = &mut self.body else { return Poll::Ready(None) };
-            let out = match ready!(Pin::new(body).poll_frame(context)) {
+            let polled = Pin::new(body).poll_frame(context);
+            if polled.is_pending() && self.quiet.as_mut().poll(context).is_ready() {
+                let out = self.withhold("the model said nothing for ten minutes");
+                return Poll::Ready(Some(Ok(Frame::data(Bytes::from(out)))));
+            }
+            let out = match ready!(polled) {
                 Some(Ok(frame)) => {
                     // Trailers say nothing that anybody here asks for.
                     let Ok(bytes) = frame.into_data() else { continue };
+                    self.quiet.as_mut().reset(Instant::now() + QUIET);
                     self.take(Some(&bytes))
                 }
                 // The agent must not take what arrived for the whole.
-                Some(Err(error)) => {
-                    self.body = None;
-                    return Poll::Ready(Some(Err(error)));
-                }
+                Some(Err(error)) => self.withhold(&format!("the model's answer broke off: {error}")),
                 None => {
                     self.body = None;
                     self.take(None)
@@ -84,23 +101,37 @@ impl Body for Judged {
 }
 
 /// An error as the provider's clients read it.
-pub(super) fn error_body(provider: Provider, message: &str) -> String {
+pub(super) fn error_body(provider: Provider, status: StatusCode, message: &str) -> String {
+    let kind = match status {
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => "invalid_request_error",
+        _ => "api_error",
+    };
     match provider {
         Provider::Anthropic => {
-            json!({ "type": "error", "error": { "type": "api_error", "message": message } }).to_string()
+            json!({ "type": "error", "error": { "type": kind, "message": message } }).to_string()
         }
         Provider::OpenAiChat | Provider::OpenAiResponses => {
-            json!({ "error": { "message": message, "type": "agentsh", "param": null, "code": null } })
-                .to_string()
+            json!({ "error": { "message": message, "type": kind, "param": null, "code": null } }).to_string()
+        }
+        Provider::Google => {
+            let word = match status {
+                StatusCode::TOO_MANY_REQUESTS => "RESOURCE_EXHAUSTED",
+                StatusCode::FORBIDDEN => "PERMISSION_DENIED",
+                StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => "INVALID_ARGUMENT",
+                _ => "UNAVAILABLE",
+            };
+            json!({ "error": { "code": status.as_u16(), "message": message, "status": word } }).to_string()
         }
     }
 }
 
 fn error_event(provider: Provider, message: &str) -> Vec<u8> {
-    let body = error_body(provider, message);
+    let body = error_body(provider, StatusCode::BAD_GATEWAY, message);
     let text = match provider {
         Provider::Anthropic => format!("event: error\ndata: {body}\n\n"),
-        Provider::OpenAiChat => format!("data: {body}\n\n"),
+        Provider::OpenAiChat | Provider::Google => format!("data: {body}\n\n"),
         Provider::OpenAiResponses => {
             let error = json!({ "type": "error", "code": "agentsh", "message": message, "param": null });
             format!("event: error\ndata: {error}\n\n")

@@ -35,6 +35,7 @@ pub(super) fn word(provider: Provider) -> &'static str {
         Provider::Anthropic => "anthropic",
         Provider::OpenAiChat => "openai-chat",
         Provider::OpenAiResponses => "openai-responses",
+        Provider::Google => "google",
     }
 }
 
@@ -88,6 +89,14 @@ impl SessionJudge {
         for event in self.events(provider, told) {
             self.session.journal.record(event);
         }
+    }
+
+    /// A stream that does not go on.
+    pub(super) fn withheld(&self, provider: Provider, why: &str) {
+        self.session.journal.record(Event::ModelAnswerWithheld {
+            provider: word(provider).to_owned(),
+            reason: why.to_owned(),
+        });
     }
 
     fn events(&mut self, provider: Provider, told: &[Told]) -> Vec<Event> {

@@ -2,21 +2,25 @@
 //! the agent has it. The relay brings the connections, with both of their ends.
 
 mod body;
+mod encoding;
 mod judge;
+mod keys;
+mod ledger;
+mod secrets;
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1 as client;
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName,
-    HeaderValue, TRANSFER_ENCODING, UPGRADE,
+    HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
@@ -26,14 +30,18 @@ use tokio::sync::Mutex;
 
 use self::body::{Judged, answered, error_body};
 use self::judge::SessionJudge;
+use self::keys::Keys;
+use self::ledger::Ledger;
 use super::Session;
 use crate::agent::{Endpoint, Scheme};
 use crate::llm::canary::{Needle, REPLACEMENT};
-use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, request, route};
+use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Usage, request, route};
 use crate::net::allow::is_local;
 use crate::net::channel::{Carried, Channel, Ends};
 use crate::policy::domain::{self, Host};
-use crate::store::Event;
+use crate::policy::{Credentials, OnModelSecret as OnSecret, Sentences};
+use crate::store::words::Action;
+use crate::store::{Event, escape};
 
 /// Longest request that is read, in bytes: pictures and documents travel in it.
 const MAX_REQUEST: usize = 64 << 20;
@@ -46,12 +54,24 @@ pub struct Model {
     places: Vec<(Host, u16)>,
     servers: Rc<BTreeSet<String>>,
     needs: Option<Canary>,
-    told: Cell<bool>,
+    books: Rc<Books>,
+    keys: Keys,
+    /// For hashes of secrets; it ends with the session.
+    key: [u8; 32],
+    /// Routes and secrets that were told already.
+    told: RefCell<BTreeSet<String>>,
 }
 
 #[derive(Clone)]
 struct Canary {
     replacement: String,
+    sentences: Sentences,
+}
+
+/// What the session has used, and where that is written down.
+struct Books {
+    session: Rc<Session>,
+    ledger: RefCell<Ledger>,
 }
 
 /// One answer of the model, and by what it is judged.
@@ -59,7 +79,12 @@ struct Asked {
     provider: Provider,
     needle: Option<Needle>,
     replacement: String,
+    model: String,
+    since: Instant,
 }
+
+/// Different things that are told once each.
+const MOST_TOLD: usize = 4096;
 
 type Outgoing = Either<Full<Bytes>, Incoming>;
 type Reply = Response<Either<Full<Bytes>, Either<Incoming, Judged>>>;
@@ -85,16 +110,47 @@ impl Model {
             return None;
         }
         let replacement = policy.replacement.as_ref().map_or(REPLACEMENT, |text| &text.value).to_owned();
-        let needs =
-            policy.canary.as_ref().is_some_and(|canary| canary.value).then_some(Canary { replacement });
+        let needs = policy.canary.as_ref().is_some_and(|canary| canary.value).then_some(Canary {
+            replacement,
+            sentences: policy.canary_sentences.as_ref().map(|word| word.value).unwrap_or_default(),
+        });
+        let ledger = RefCell::new(Ledger::new(policy));
+        // Without random bytes hashes are alike in all sessions, and still say no value.
+        let mut key = [0; 32];
+        let _ = getrandom::fill(&mut key);
+        let books = Rc::new(Books { session: Rc::clone(session), ledger });
         let (session, servers) = (Rc::clone(session), Rc::new(servers));
-        Some(Rc::new(Self { session, places, servers, needs, told: Cell::new(false) }))
+        Some(Rc::new(Self {
+            session,
+            places,
+            servers,
+            needs,
+            books,
+            keys: Keys::default(),
+            key,
+            told: RefCell::default(),
+        }))
     }
 
     /// Whether the TLS of an endpoint ends at the session's authority.
     #[must_use]
     pub fn ends_tls(session: &Session) -> bool {
         session.policy.llm.enabled.as_ref().is_some_and(|enabled| enabled.value)
+    }
+
+    /// With `credentials: broker`, puts placeholders in the place of the keys in the agent's environment.
+    pub fn keep_keys(&self, env: &mut BTreeMap<String, String>) {
+        let is_asked = self.session.policy.llm.credentials.as_ref();
+        if is_asked.is_none_or(|word| word.value != Credentials::Broker) {
+            return;
+        }
+        self.keys.take(env, |name| {
+            let mut random = [0; 12];
+            // Without random bytes it can be guessed, and still opens nothing elsewhere.
+            let _ = getrandom::fill(&mut random);
+            let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("agentsh-{}-{random}", name.to_ascii_lowercase().replace('_', "-"))
+        });
     }
 
     fn judge(&self) -> SessionJudge {
@@ -104,23 +160,25 @@ impl Model {
     /// One request and its answer.
     async fn serve(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         upstream: &Mutex<client::SendRequest<Outgoing>>,
     ) -> Reply {
+        self.keys.put(request.headers_mut());
         let path = request.uri().path().to_owned();
         let routed = route(request.method().as_str(), &path);
         let provider = match routed {
             Route::Model(provider) => provider,
             Route::Beside(_) => return self.pass(request, upstream).await,
             Route::Unknown => {
-                self.note_unknown(request.method().as_str(), &path);
-                return self.pass(request, upstream).await;
+                let target = request.uri().path_and_query().map_or(path.as_str(), |target| target.as_str());
+                if self.session.policy.llm.passes(request.method().as_str(), target).is_some() {
+                    return self.pass(request, upstream).await;
+                }
+                return self.no_route(request.method().as_str(), &path);
             }
         };
+        let since = Instant::now();
         let refuse = |status, why: &str| self.withheld(provider, status, why);
-        if request.headers().contains_key(CONTENT_ENCODING) {
-            return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a compressed request cannot be judged");
-        }
         let (mut head, body) = request.into_parts();
         let body = match Limited::new(body, MAX_REQUEST).collect().await {
             Ok(body) => body.to_bytes(),
@@ -131,13 +189,29 @@ impl Model {
                 );
             }
         };
-        let asked = match request::read(provider, &body) {
+        let body = match encoding::decode(&mut head.headers, body, MAX_REQUEST) {
+            Ok(body) => body,
+            Err(why) => {
+                return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, &format!("a compressed request: {why}"));
+            }
+        };
+        let asked = match request::read(provider, &path, &body) {
             Ok(asked) => asked,
             Err(error) => {
                 return refuse(StatusCode::BAD_REQUEST, &format!("the request cannot be read: {error}"));
             }
         };
+        let admitted = self.books.ledger.borrow_mut().admit(&asked.model, since);
+        if let Err(spent) = admitted {
+            return self.spent(provider, &spent);
+        }
+        let body = match self.search(provider, body).await {
+            Ok(body) => body,
+            Err(refused) => return refused,
+        };
         hop_by_hop(&mut head.headers);
+        // The body may have another length than it came with; hyper writes the one that it has.
+        head.headers.remove(CONTENT_LENGTH);
         // What cannot be read cannot be judged.
         head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let request = Request::from_parts(head, Either::Left(Full::new(body)));
@@ -150,8 +224,13 @@ impl Model {
         let canary = self.needs.as_ref();
         let asked = Asked {
             provider,
-            needle: canary.and_then(|_| Needle::arm(&asked.system)),
+            needle: canary.and_then(|canary| match canary.sentences {
+                Sentences::First => Needle::arm(&asked.system),
+                Sentences::Every => Needle::arm_every(&asked.system),
+            }),
             replacement: canary.map_or_else(|| REPLACEMENT.to_owned(), |canary| canary.replacement.clone()),
+            model: asked.model,
+            since,
         };
         self.answer(answer, asked).await
     }
@@ -159,27 +238,32 @@ impl Model {
     async fn answer(&self, answer: Response<Incoming>, asked: Asked) -> Reply {
         let (mut head, body) = answer.into_parts();
         hop_by_hop(&mut head.headers);
+        let mut call = ModelCall::new(Rc::clone(&self.books), &asked, head.status);
         // No model speaks in an error.
         if !head.status.is_success() {
             return Response::from_parts(head, Either::Right(Either::Left(body)));
         }
         let refuse = |why: &str| self.withheld(asked.provider, StatusCode::BAD_GATEWAY, why);
-        if head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-            return refuse("the model's answer is compressed, though nobody asked for that");
-        }
+        let is_plain = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match kind.as_str() {
+            "text/event-stream" if !is_plain => {
+                refuse("the model's stream is compressed, though nobody asked for that")
+            }
             "text/event-stream" => {
                 head.headers.remove(CONTENT_LENGTH);
-                let judged = Judged::new(body, &asked, self.judge());
+                let judged = Judged::new(body, &asked, self.judge(), call);
                 Response::from_parts(head, Either::Right(Either::Right(judged)))
             }
             "application/json" => {
                 let Ok(body) = Limited::new(body, MAX_HELD).collect().await else {
                     return refuse("the model's answer is longer than 16 MiB, or broke off");
                 };
-                let body = body.to_bytes();
+                let body = match encoding::decode(&mut head.headers, body.to_bytes(), MAX_HELD) {
+                    Ok(body) => body,
+                    Err(why) => return refuse(&format!("the model's answer: {why}")),
+                };
                 let mut judge = self.judge();
                 let judged =
                     Answer::of(asked.provider, &body, asked.needle.as_ref(), &asked.replacement, &mut judge);
@@ -187,6 +271,7 @@ impl Model {
                     Ok(judged) => judged,
                     Err(error) => return refuse(&error.to_string()),
                 };
+                call.usage = judged.usage;
                 let is_recorded = judge.record(asked.provider, &judged.told).await;
                 if !is_recorded {
                     return refuse("it cannot be recorded");
@@ -217,13 +302,67 @@ impl Model {
         }
     }
 
-    fn note_unknown(&self, method: &str, path: &str) {
-        if !self.told.replace(true) {
-            let path = crate::store::escape::line(path);
-            self.session.note(&format!(
-                "`{method} {path}` of the model's host is no route of a model that agentsh knows: it is not judged"
-            ));
+    /// True the first time.
+    fn is_new(&self, what: &str) -> bool {
+        let mut told = self.told.borrow_mut();
+        told.len() < MOST_TOLD && told.insert(what.to_owned())
+    }
+
+    fn no_route(&self, method: &str, path: &str) -> Reply {
+        let path = escape::line(path);
+        let why = format!(
+            "`{method} {path}` of the model's host is no route of a model that agentsh knows; to let it pass unread: \
+             `llm: {{allow: [\"{method} {path}\"]}}`"
+        );
+        if self.is_new(&why) {
+            self.session.note(&why);
         }
+        self.withheld(Provider::OpenAiChat, StatusCode::FORBIDDEN, &why)
+    }
+
+    fn spent(&self, provider: Provider, spent: &ledger::Spent) -> Reply {
+        let status =
+            if spent.again.is_some() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::FORBIDDEN };
+        let mut reply = self.withheld(provider, status, &format!("the budget is used up: {}", spent.why));
+        if let Some(again) = spent.again {
+            reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(again.as_secs() + 1));
+        }
+        reply
+    }
+
+    /// The request as it goes on, with what the policy says of the secrets in it.
+    async fn search(&self, provider: Provider, body: Bytes) -> Result<Bytes, Reply> {
+        let (policy, key, text) = (self.session.policy.llm.clone(), self.key, body.clone());
+        // Off the thread that carries messages: a request has megabytes.
+        let searched = tokio::task::spawn_blocking(move || secrets::search(&text, &policy, &key)).await;
+        let Ok(searched) = searched else {
+            return Err(self.withheld(provider, StatusCode::BAD_GATEWAY, "the search for secrets failed"));
+        };
+        let Some(searched) = searched else { return Ok(body) };
+        let action = match searched.action {
+            OnSecret::Block => Action::Block,
+            OnSecret::Redact => Action::Rewrite,
+            OnSecret::Log | OnSecret::Off => Action::Alert,
+        };
+        let kinds: BTreeSet<&str> = searched.found.iter().map(|found| found.kind.as_str()).collect();
+        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+        // A conversation is sent again with every turn.
+        let is_new = searched.found.iter().filter(|found| self.is_new(&found.hash)).count() > 0;
+        if is_new || action == Action::Block {
+            self.session.journal.record(Event::ModelSecretsFound {
+                provider: judge::word(provider).to_owned(),
+                action,
+                found: searched.found,
+                more: u64::try_from(searched.more).unwrap_or(u64::MAX),
+            });
+        }
+        if action == Action::Block {
+            let why = format!(
+                "the request holds what must not leave ({kinds}); `llm: {{secrets: log}}` lets it pass"
+            );
+            return Err(self.withheld(provider, StatusCode::FORBIDDEN, &why));
+        }
+        Ok(searched.body.map_or(body, Bytes::from))
     }
 
     /// In the shape of the provider's own errors, so that the agent shows it.
@@ -232,7 +371,7 @@ impl Model {
             provider: judge::word(provider).to_owned(),
             reason: why.to_owned(),
         });
-        answered(status, error_body(provider, &format!("[agentsh] {why}")))
+        answered(status, error_body(provider, status, &format!("[agentsh] {why}")))
     }
 }
 
@@ -270,6 +409,51 @@ impl Channel for Model {
         })
     }
 }
+
+/// One request and its answer, for the record and the budgets. Told when it is dropped, however the answer ends.
+pub(super) struct ModelCall {
+    books: Rc<Books>,
+    provider: Provider,
+    name: String,
+    status: u16,
+    since: Instant,
+    head: Duration,
+    usage: Usage,
+}
+
+impl ModelCall {
+    fn new(books: Rc<Books>, asked: &Asked, status: StatusCode) -> Self {
+        Self {
+            books,
+            provider: asked.provider,
+            name: asked.model.clone(),
+            status: status.as_u16(),
+            since: asked.since,
+            head: asked.since.elapsed(),
+            usage: Usage::default(),
+        }
+    }
+}
+
+impl Drop for ModelCall {
+    fn drop(&mut self) {
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let cost = self.books.ledger.borrow_mut().book(&self.name, self.usage, Instant::now());
+        self.books.session.journal.record(Event::ModelCalled {
+            provider: judge::word(self.provider).to_owned(),
+            model: self.name.chars().take(MOST_NAME).collect(),
+            status: self.status,
+            input_tokens: self.usage.input,
+            output_tokens: self.usage.output,
+            cost_micro_usd: cost,
+            head_ms: milliseconds(self.head),
+            total_ms: milliseconds(self.since.elapsed()),
+        });
+    }
+}
+
+/// Characters of a model's name on record.
+const MOST_NAME: usize = 200;
 
 async fn send(
     request: Request<Outgoing>,

@@ -6,6 +6,7 @@ use super::{Dialect, Found, Piece, Rulings, Taken, Whole, number, parse, quoted,
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
+use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
 /// Blocks that call something: at the agent, and at the provider.
@@ -62,7 +63,7 @@ impl Dialect for Anthropic {
     fn take(&mut self, _event: &str, data: &str) -> Result<Taken, LlmError> {
         let tree = parse(data)?;
         let kind = text(&tree, "type").ok_or(LlmError::Shape("an event without a type"))?;
-        let mut taken = Taken::default();
+        let mut taken = Taken { usage: Usage::of(&tree), ..Taken::default() };
         let index = || number(&tree, "index").ok_or(LlmError::Shape("a block without an index"));
         match kind.as_str() {
             "ping" => taken.is_ping = true,

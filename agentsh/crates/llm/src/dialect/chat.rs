@@ -6,6 +6,7 @@ use super::{Dialect, Found, Key, Piece, Rulings, Taken, Whole, number, parse, qu
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
+use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
 /// The place of the one call that the API had before there were lists.
@@ -126,6 +127,7 @@ impl Dialect for Chat {
         if tree.as_object().is_none() {
             return Err(LlmError::Shape("a chunk is an object"));
         }
+        taken.usage = Usage::of(&tree);
         for (choice, part) in choices(&tree) {
             let none = Json::Null;
             let delta = part.member("delta").unwrap_or(&none);

@@ -2,6 +2,7 @@
 
 mod anthropic;
 mod chat;
+mod google;
 mod responses;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use crate::engine::Ruling;
 use crate::json::{self, Json};
 use crate::route::Provider;
 use crate::sse::Frame;
+use crate::usage::Usage;
 use crate::{Call, LlmError, MAX_DEPTH};
 
 /// A call in an answer: the block, or the choice and the place in it.
@@ -27,6 +29,8 @@ pub(crate) struct Taken {
     pub keys: Vec<Key>,
     /// Calls that have all of their arguments now.
     pub complete: Vec<Key>,
+    /// What the event says of the tokens so far.
+    pub usage: Option<Usage>,
     pub is_ping: bool,
     /// Nothing that counts comes behind it.
     pub is_last: bool,
@@ -67,6 +71,7 @@ pub(crate) fn dialect(provider: Provider) -> Box<dyn Dialect + Send> {
         Provider::Anthropic => Box::new(anthropic::Anthropic::default()),
         Provider::OpenAiChat => Box::new(chat::Chat::default()),
         Provider::OpenAiResponses => Box::new(responses::Responses::default()),
+        Provider::Google => Box::new(google::Google::default()),
     }
 }
 
@@ -86,6 +91,7 @@ pub(crate) fn whole(provider: Provider) -> &'static dyn Whole {
         Provider::Anthropic => &anthropic::Message,
         Provider::OpenAiChat => &chat::Completion,
         Provider::OpenAiResponses => &responses::Response,
+        Provider::Google => &google::Generated,
     }
 }
 

@@ -6,8 +6,11 @@ use super::{Dialect, Found, Piece, Rulings, Taken, Whole, number, parse, quoted,
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
+use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
+/// Where the items of the last event are numbered from.
+const LAST_ITEMS: u64 = 1 << 32;
 /// Events that end an answer, with the whole of it.
 const LAST: [&str; 4] = ["response.completed", "response.incomplete", "response.failed", "error"];
 
@@ -18,6 +21,8 @@ pub(super) struct Responses {
     heard: BTreeSet<u64>,
     response: Option<String>,
     items: u64,
+    /// Refused items whose message the agent has.
+    replaced: BTreeSet<u64>,
 }
 
 /// A call's item. What runs at the provider has run when it is told.
@@ -114,6 +119,7 @@ impl Dialect for Responses {
             return Ok(taken);
         }
         let tree = parse(data)?;
+        taken.usage = Usage::of(&tree);
         let kind = text(&tree, "type").unwrap_or_else(|| event.to_owned());
         let place = number(&tree, "output_index");
         let key = place.filter(|place| self.calls.contains(place)).map(|place| (place, 0));
@@ -138,6 +144,8 @@ impl Dialect for Responses {
                     if is_done {
                         taken.complete.push((place, 0));
                     }
+                } else if kind.ends_with("done") {
+                    taken.texts.extend(self.unheard(place, item));
                 }
             }
             "response.output_text.delta" | "response.refusal.delta" => {
@@ -151,7 +159,10 @@ impl Dialect for Responses {
             "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
                 taken.texts.extend(text(&tree, "delta").map(|said| ((0, 1), said)));
             }
-            last if LAST.contains(&last) => taken.is_last = true,
+            last if LAST.contains(&last) => {
+                taken.is_last = true;
+                self.take_last(&tree, &mut taken);
+            }
             _ => taken.keys.extend(key),
         }
         Ok(taken)
@@ -172,7 +183,8 @@ impl Dialect for Responses {
         if let Some(place) = number(&tree, "output_index")
             && let Some((call, why)) = reason(rulings, (place, 0))
         {
-            if kind == "response.output_item.added" {
+            // Some tell of an item at its end alone.
+            if kind.starts_with("response.output_item.") && self.replaced.insert(place) {
                 message_events(place, number(&tree, "sequence_number"), &refusal(&call.name, why), out);
             }
             return Ok(true);
@@ -210,6 +222,54 @@ impl Dialect for Responses {
     }
 }
 
+impl Responses {
+    /// What an item says that did not come piece by piece.
+    fn unheard(&mut self, place: u64, item: &Json<'_>) -> Vec<((u64, u8), String)> {
+        if !self.heard.insert(place) {
+            return Vec::new();
+        }
+        let (said, thought) = said(item);
+        [((0, 0), said), ((0, 1), thought)].into_iter().filter(|(_, text)| !text.is_empty()).collect()
+    }
+
+    /// The last event has the whole answer once more. What stands there alone counts as well.
+    fn take_last(&mut self, tree: &Json<'_>, taken: &mut Taken) {
+        let response = tree.member("response");
+        let items = response.and_then(|response| response.member("output")).and_then(Json::as_array);
+        for (place, item) in (0..).zip(items.unwrap_or_default()) {
+            let Some(Call { id, namespace, name, arguments, at_provider }) = call(item) else {
+                taken.texts.extend(self.unheard(place, item));
+                continue;
+            };
+            // The client may take this one for what counts, so it is judged as it stands here.
+            let key = (LAST_ITEMS + place, 0);
+            taken.keys.push(key);
+            taken.complete.push(key);
+            taken.pieces.push(Piece {
+                key,
+                id: Some(id),
+                namespace,
+                name: Some(name),
+                arguments,
+                is_whole: true,
+                at_provider,
+            });
+        }
+    }
+}
+
+/// Texts and thoughts of an item.
+fn said(item: &Json<'_>) -> (String, String) {
+    let all = |name: &str| {
+        let parts = item.member(name).and_then(Json::as_array).unwrap_or_default();
+        parts
+            .iter()
+            .filter_map(|part| text(part, "text").or_else(|| text(part, "refusal")))
+            .collect::<String>()
+    };
+    (all("content"), all("summary"))
+}
+
 /// An answer that came as one.
 pub(super) struct Response;
 
@@ -218,12 +278,9 @@ impl Whole for Response {
         let (mut found, mut said, mut thought) = (Vec::new(), String::new(), String::new());
         for (place, item) in (0..).zip(tree.member("output").and_then(Json::as_array).unwrap_or_default()) {
             found.extend(call(item).map(|call| ((place, 0), call)));
-            for part in item.member("content").and_then(Json::as_array).unwrap_or_default() {
-                said.push_str(&text(part, "text").or_else(|| text(part, "refusal")).unwrap_or_default());
-            }
-            for part in item.member("summary").and_then(Json::as_array).unwrap_or_default() {
-                thought.push_str(&text(part, "text").unwrap_or_default());
-            }
+            let (texts, thoughts) = self::said(item);
+            said.push_str(&texts);
+            thought.push_str(&thoughts);
         }
         Ok((found, vec![said, thought]))
     }

@@ -1,12 +1,15 @@
 //! `llm`: the channel between the agent and its model.
 
+use std::collections::BTreeMap;
+
 use crate::describe::Lines;
+use crate::glob;
 use crate::keys::{KEY, Key, Kind};
-use crate::model::Ruled;
+use crate::model::{RequestRule, Ruled};
 use crate::narrow::Narrowing;
-use crate::reader::{Fields, Reader};
-use crate::section::{Section, lay};
-use crate::sections::Policy;
+use crate::reader::{Fields, Here, List, Reader};
+use crate::section::{Section, lay, lay_list};
+use crate::sections::{Policy, network};
 
 /// What is in force, each key with its place where it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,13 +17,179 @@ pub struct LlmPolicy {
     /// None: where the model is spoken to without TLS.
     pub enabled: Option<Ruled<bool>>,
     pub canary: Option<Ruled<bool>>,
+    pub canary_sentences: Option<Ruled<Sentences>>,
     pub replacement: Option<Ruled<String>>,
+    /// Requests to the model's host that go on though agentsh knows no such route of a model.
+    pub allow: Vec<Ruled<RequestRule>>,
+    /// What becomes of a request in which secrets stand; None: it is recorded.
+    pub secrets: Option<Ruled<OnSecret>>,
+    /// The same for one kind, by the name in its tag (`EMAIL`).
+    pub secret_kinds: BTreeMap<String, Ruled<OnSecret>>,
+    pub credentials: Option<Ruled<Credentials>>,
+    pub budgets: Vec<Ruled<Budget>>,
+    pub prices: Vec<Ruled<Price>>,
+}
+
+/// Which sentences of the system prompt the canary looks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sentences {
+    /// The first one that tells.
+    #[default]
+    First,
+    /// Every one that tells.
+    Every,
+}
+
+/// What becomes of secrets in a request to the model. Strictest last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OnSecret {
+    Off,
+    #[default]
+    Log,
+    Redact,
+    Block,
+}
+
+/// Where the key to the model's API is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Credentials {
+    /// In the agent's environment.
+    #[default]
+    Pass,
+    /// With the session, which puts it on the wire. The agent has a placeholder.
+    Broker,
+}
+
+/// What a session may use of the models that the pattern means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Glob over the model's name.
+    pub model: String,
+    pub max_tokens: Option<u64>,
+    /// In millionths of a dollar.
+    pub max_cost: Option<u64>,
+    pub requests_per_minute: Option<u64>,
+    pub tokens_per_minute: Option<u64>,
+}
+
+/// What tokens of the models that the pattern means cost, in millionths of a dollar for a million tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Price {
+    pub model: String,
+    pub input: u64,
+    pub output: u64,
+}
+
+impl Budget {
+    #[must_use]
+    pub fn is_for(&self, model: &str) -> bool {
+        glob::matches(&self.model, model)
+    }
+}
+
+impl Price {
+    #[must_use]
+    pub fn is_for(&self, model: &str) -> bool {
+        glob::matches(&self.model, model)
+    }
+}
+
+impl LlmPolicy {
+    /// What becomes of a secret of this kind.
+    #[must_use]
+    pub fn on_secret(&self, kind: &str) -> OnSecret {
+        let of_kind = self.secret_kinds.get(kind).map(|word| word.value);
+        of_kind.unwrap_or_else(|| match kind {
+            // They stand in every log of a repository.
+            "EMAIL" | "PHONE" => OnSecret::Off,
+            _ => self.secrets.as_ref().map(|word| word.value).unwrap_or_default(),
+        })
+    }
+
+    /// The rule that lets a request pass unread; `target` is its path and query.
+    #[must_use]
+    pub fn passes(&self, method: &str, target: &str) -> Option<&Ruled<RequestRule>> {
+        self.allow.iter().find(|rule| rule.value.matches(method, target))
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Llm {
-    written: LlmPolicy,
+    enabled: Option<Ruled<bool>>,
+    canary: Option<Ruled<bool>>,
+    canary_sentences: Option<Ruled<Sentences>>,
+    replacement: Option<Ruled<String>>,
+    allow: List<RequestRule>,
+    secrets: Option<Ruled<OnSecret>>,
+    secret_kinds: BTreeMap<String, Ruled<OnSecret>>,
+    credentials: Option<Ruled<Credentials>>,
+    budgets: List<Budget>,
+    prices: List<Price>,
 }
+
+const SENTENCES: [(&str, Sentences); 2] = [("first", Sentences::First), ("every", Sentences::Every)];
+const ON_SECRET: [(&str, OnSecret); 4] = [
+    ("off", OnSecret::Off),
+    ("log", OnSecret::Log),
+    ("redact", OnSecret::Redact),
+    ("block", OnSecret::Block),
+];
+const CREDENTIALS: [(&str, Credentials); 2] = [("pass", Credentials::Pass), ("broker", Credentials::Broker)];
+
+const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
+/// Tokens of a session.
+const MOST_TOKENS: u64 = 1 << 40;
+
+const BUDGET: &[Key] = &[
+    Key {
+        name: "model",
+        default: "`*`",
+        about: "Pattern over the model's name.",
+        example: "claude-*",
+        ..KEY
+    },
+    Key {
+        name: "max_tokens",
+        kind: Kind::Number(1, MOST_TOKENS),
+        default: "no limit",
+        about: "Tokens of a session, asked and answered.",
+        example: "2000000",
+        ..KEY
+    },
+    Key {
+        name: "max_cost_usd",
+        default: "no limit",
+        about: "Dollars of a session. A model without a line in `prices` is refused then.",
+        example: "\"5.00\"",
+        ..KEY
+    },
+    Key { name: "rpm", kind: COUNT, default: "no limit", about: "Requests a minute.", example: "60", ..KEY },
+    Key {
+        name: "tpm",
+        kind: Kind::Number(1, MOST_TOKENS),
+        default: "no limit",
+        about: "Tokens a minute, asked and answered.",
+        example: "200000",
+        ..KEY
+    },
+];
+
+const PRICE: &[Key] = &[
+    Key {
+        name: "model",
+        default: "`*`",
+        about: "Pattern over the model's name.",
+        example: "claude-*",
+        ..KEY
+    },
+    Key { name: "input", about: "Dollars for a million tokens that are asked.", example: "\"3.00\"", ..KEY },
+    Key {
+        name: "output",
+        about: "Dollars for a million tokens that are answered.",
+        example: "\"15.00\"",
+        ..KEY
+    },
+];
 
 const LLM: &[Key] = &[
     Key {
@@ -41,11 +210,70 @@ const LLM: &[Key] = &[
         ..KEY
     },
     Key {
+        name: "canary_sentences",
+        kind: Kind::Word(&["first", "every"]),
+        default: "first",
+        about: "Whether only the first telling sentence of the system prompt is looked for, or every one (64 at most).",
+        example: "every",
+        ..KEY
+    },
+    Key {
         name: "replacement",
         kind: Kind::Text,
         default: "`[Response withheld: the model attempted to reveal protected instructions.]`",
         about: "What the agent gets in place of such an answer.",
         example: "\"I can't share my system instructions.\"",
+        ..KEY
+    },
+    Key {
+        name: "allow",
+        kind: Kind::List(&Kind::Text),
+        default: "what the built-in policies of Claude Code and Codex list",
+        about: "Requests to the model's host, as `METHOD /path`, that go on unread though agentsh knows no such route of a \
+            model. Everything else there is refused.",
+        example: "[\"POST /api/telemetry/**\"]",
+        ..KEY
+    },
+    Key {
+        name: "secrets",
+        kind: Kind::Word(&["off", "log", "redact", "block"]),
+        default: "log",
+        about: "What becomes of a request to the model in which keys, passwords or tokens stand: it is recorded by their \
+            kinds, they are replaced by `[REDACTED KIND]`, or it is refused.",
+        example: "redact",
+        ..KEY
+    },
+    Key {
+        name: "secret_kinds",
+        kind: Kind::Names(&Kind::Word(&["off", "log", "redact", "block"])),
+        default: "`EMAIL` and `PHONE` are off, every other kind is as `secrets` says",
+        about: "The same for single kinds, by the name that stands in the tag.",
+        example: "{EMAIL: redact, PASSWORD: block}",
+        ..KEY
+    },
+    Key {
+        name: "credentials",
+        kind: Kind::Word(&["pass", "broker"]),
+        default: "pass",
+        about: "With `broker` the agent has a placeholder for the API key in its environment, and the session puts the key \
+            on the wire.",
+        example: "broker",
+        ..KEY
+    },
+    Key {
+        name: "budgets",
+        kind: Kind::List(&Kind::Map(BUDGET)),
+        default: "none",
+        about: "What a session may use. Every budget holds whose pattern means the model.",
+        example: "[{model: \"*\", max_tokens: 2000000, rpm: 60}]",
+        ..KEY
+    },
+    Key {
+        name: "prices",
+        kind: Kind::List(&Kind::Map(PRICE)),
+        default: "none",
+        about: "What tokens cost. The first line whose pattern means the model counts.",
+        example: "[{model: \"claude-*\", input: \"3.00\", output: \"15.00\"}]",
         ..KEY
     },
 ];
@@ -63,27 +291,45 @@ impl Section<Policy> for Llm {
         let fields = fields.find("llm").and_then(|here| reader.map(&here, LLM));
         let Some(fields) = fields else { return Self::default() };
         Self {
-            written: LlmPolicy {
-                enabled: reader.boolean(fields.find("enabled")),
-                canary: reader.boolean(fields.find("canary")),
-                replacement: fields.find("replacement").and_then(|here| {
-                    let text = reader.text(&here)?;
-                    Some(reader.ruled(&here, text))
-                }),
-            },
+            enabled: reader.boolean(fields.find("enabled")),
+            canary: reader.boolean(fields.find("canary")),
+            canary_sentences: reader.word(fields.find("canary_sentences"), &SENTENCES),
+            replacement: fields.find("replacement").and_then(|here| {
+                let text = reader.text(&here)?;
+                Some(reader.ruled(&here, text))
+            }),
+            allow: reader.adding(fields.find("allow"), network::request),
+            secrets: reader.word(fields.find("secrets"), &ON_SECRET),
+            secret_kinds: kinds(reader, &fields),
+            credentials: reader.word(fields.find("credentials"), &CREDENTIALS),
+            budgets: reader.adding(fields.find("budgets"), budget),
+            prices: reader.adding(fields.find("prices"), price),
         }
     }
 
     fn merge(&self, below: &mut Policy) {
-        lay(&self.written.enabled, &mut below.llm.enabled);
-        lay(&self.written.canary, &mut below.llm.canary);
-        lay(&self.written.replacement, &mut below.llm.replacement);
+        let below = &mut below.llm;
+        lay(&self.enabled, &mut below.enabled);
+        lay(&self.canary, &mut below.canary);
+        lay(&self.canary_sentences, &mut below.canary_sentences);
+        lay(&self.replacement, &mut below.replacement);
+        lay_list(&self.allow, &mut below.allow);
+        lay(&self.secrets, &mut below.secrets);
+        below.secret_kinds.extend(self.secret_kinds.iter().map(|(kind, word)| (kind.clone(), word.clone())));
+        lay(&self.credentials, &mut below.credentials);
+        lay_list(&self.budgets, &mut below.budgets);
+        // What a layer above says of a model goes before what the layers below say.
+        let mut below_prices = std::mem::take(&mut below.prices);
+        lay_list(&self.prices, &mut below.prices);
+        if !self.prices.as_ref().is_some_and(|list| list.replaces) {
+            below.prices.append(&mut below_prices);
+        }
     }
 
     /// What is judged without the file stays judged.
     fn narrow(&self, base: &mut Policy, narrowing: &mut Narrowing<'_>) {
-        let LlmPolicy { enabled, canary, replacement } = &self.written;
-        for (wanted, in_force) in [(enabled, &mut base.llm.enabled), (canary, &mut base.llm.canary)] {
+        let llm = &mut base.llm;
+        for (wanted, in_force) in [(&self.enabled, &mut llm.enabled), (&self.canary, &mut llm.canary)] {
             match wanted {
                 Some(wanted) if wanted.value => *in_force = Some(wanted.clone()),
                 Some(wanted) => {
@@ -92,20 +338,156 @@ impl Section<Policy> for Llm {
                 None => {}
             }
         }
-        if let Some(replacement) = replacement {
-            narrowing.refuse(&replacement.rule, "the text belongs to the user");
+        match &self.canary_sentences {
+            Some(wanted) if wanted.value == Sentences::Every => llm.canary_sentences = Some(wanted.clone()),
+            Some(wanted) => narrowing.refuse(&wanted.rule, "the canary is the user's"),
+            None => {}
         }
+        match &self.secrets {
+            Some(wanted) if wanted.value >= llm.secrets.as_ref().map_or(OnSecret::Log, |own| own.value) => {
+                llm.secrets = Some(wanted.clone());
+            }
+            Some(wanted) => {
+                narrowing.refuse(&wanted.rule, "secrets are treated more strictly without this file")
+            }
+            None => {}
+        }
+        for (kind, wanted) in &self.secret_kinds {
+            if wanted.value >= llm.on_secret(kind) {
+                llm.secret_kinds.insert(kind.clone(), wanted.clone());
+            } else {
+                narrowing.refuse(&wanted.rule, "secrets are treated more strictly without this file");
+            }
+        }
+        // One more budget takes away.
+        llm.budgets.extend(self.budgets.iter().flat_map(|list| list.value.iter().cloned()));
+        let belongs = [
+            self.replacement.as_ref().map(|text| &text.rule),
+            self.credentials.as_ref().map(|word| &word.rule),
+            self.prices.as_ref().map(|list| &list.rule),
+        ];
+        for rule in belongs.into_iter().flatten() {
+            narrowing.refuse(rule, "this belongs to the user");
+        }
+        let Some(list) = &self.allow else { return };
+        for entry in &list.value {
+            if !llm.allow.iter().any(|outer| outer.value.covers(&entry.value)) {
+                narrowing.refuse(&entry.rule, format!("`{}` does not pass without this file", entry.value));
+            }
+        }
+        llm.allow.clone_from(&list.value);
     }
 
     fn describe(policy: &Policy, _: &str, lines: &mut Lines) {
-        let LlmPolicy { enabled, canary, replacement } = &policy.llm;
-        for (name, flag) in [("llm.enabled", enabled), ("llm.canary", canary)] {
+        let llm = &policy.llm;
+        for (name, flag) in [("llm.enabled", &llm.enabled), ("llm.canary", &llm.canary)] {
             if let Some(flag) = flag {
                 lines.add(name, flag.value.to_string(), &flag.rule);
             }
         }
-        if let Some(replacement) = replacement {
+        add_word(lines, "llm.canary_sentences", llm.canary_sentences.as_ref(), &SENTENCES);
+        if let Some(replacement) = &llm.replacement {
             lines.add("llm.replacement", format!("{:?}", replacement.value), &replacement.rule);
         }
+        lines.list("llm.allow", &llm.allow, ToString::to_string);
+        add_word(lines, "llm.secrets", llm.secrets.as_ref(), &ON_SECRET);
+        for (kind, word) in &llm.secret_kinds {
+            add_word(lines, &format!("llm.secret_kinds.{kind}"), Some(word), &ON_SECRET);
+        }
+        add_word(lines, "llm.credentials", llm.credentials.as_ref(), &CREDENTIALS);
+        lines.list("llm.budgets", &llm.budgets, ToString::to_string);
+        lines.list("llm.prices", &llm.prices, |price| {
+            format!("{}: {} in, {} out", price.model, dollars(price.input), dollars(price.output))
+        });
     }
+}
+
+fn add_word<T: PartialEq + Copy>(
+    lines: &mut Lines,
+    name: &str,
+    word: Option<&Ruled<T>>,
+    words: &[(&str, T)],
+) {
+    if let Some(word) = word
+        && let Some((text, _)) = words.iter().find(|(_, value)| *value == word.value)
+    {
+        lines.add(name, *text, &word.rule);
+    }
+}
+
+impl std::fmt::Display for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let limits = [
+            self.max_tokens.map(|tokens| format!("{tokens} tokens")),
+            self.max_cost.map(dollars),
+            self.requests_per_minute.map(|requests| format!("{requests} requests a minute")),
+            self.tokens_per_minute.map(|tokens| format!("{tokens} tokens a minute")),
+        ];
+        let limits: Vec<String> = limits.into_iter().flatten().collect();
+        write!(f, "{}: {}", self.model, limits.join(", "))
+    }
+}
+
+/// Millionths of a dollar as dollars.
+#[must_use]
+pub fn dollars(micros: u64) -> String {
+    format!("${}.{:02}", micros / 1_000_000, micros / 10_000 % 100)
+}
+
+fn budget(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Budget> {
+    let fields = reader.map(here, BUDGET)?;
+    let mut number =
+        |name: &str, most: u64| reader.number(fields.find(name), 1, most).map(|found| found.value);
+    let (max_tokens, requests, tokens) =
+        (number("max_tokens", MOST_TOKENS), number("rpm", u64::from(u32::MAX)), number("tpm", MOST_TOKENS));
+    let max_cost = amount(reader, &fields, "max_cost_usd")?;
+    let model = pattern(reader, &fields)?;
+    if max_tokens.or(requests).or(tokens).or(max_cost).is_none() {
+        reader.problem(here, "this budget limits nothing", Some("add `max_tokens: 1000000`".to_owned()));
+        return None;
+    }
+    Some(Budget { model, max_tokens, max_cost, requests_per_minute: requests, tokens_per_minute: tokens })
+}
+
+fn price(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Price> {
+    let fields = reader.map(here, PRICE)?;
+    let model = pattern(reader, &fields)?;
+    let (input, output) = (amount(reader, &fields, "input")?, amount(reader, &fields, "output")?);
+    let (Some(input), Some(output)) = (input, output) else {
+        reader.problem(here, "a price has `input` and `output`", None);
+        return None;
+    };
+    Some(Price { model, input, output })
+}
+
+fn kinds(reader: &mut Reader<'_>, fields: &Fields<'_>) -> BTreeMap<String, Ruled<OnSecret>> {
+    let names = fields.find("secret_kinds").and_then(|here| reader.names(&here));
+    let mut found = BTreeMap::new();
+    for (kind, here) in names.iter().flat_map(Fields::all) {
+        if let Some(word) = reader.word(Some(here), &ON_SECRET) {
+            found.insert(kind.to_owned(), word);
+        }
+    }
+    found
+}
+
+fn pattern(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
+    fields.find("model").map_or_else(|| Some("*".to_owned()), |here| reader.text(&here))
+}
+
+/// Dollars with at most six decimals, in millionths. `Some(None)`: it is not written; `None`: it cannot be read.
+fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> Option<Option<u64>> {
+    let Some(here) = fields.find(name) else { return Some(None) };
+    let text = reader.text(&here)?;
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let micros = (digits(whole) && digits(fraction) && whole.len() <= 9 && fraction.len() <= 6)
+        .then(|| format!("{whole}{fraction:0<6}").parse::<u64>().ok())
+        .flatten();
+    if micros.is_none() {
+        let help = "write dollars in quotes, such as `\"3.00\"`".to_owned();
+        reader.problem(&here, format!("`{text}` is no amount of dollars"), Some(help));
+        return None;
+    }
+    Some(micros)
 }

@@ -1,0 +1,189 @@
+//! Google Generate Content: candidates, each with parts, some of which are calls. A call comes whole, in one event.
+
+use super::{Dialect, Found, Key, Piece, Rulings, Taken, Whole, parse, quoted, text, with};
+use crate::engine::Ruling;
+use crate::json::Json;
+use crate::sse::{Frame, spelled};
+use crate::usage::Usage;
+use crate::{Call, LlmError, refusal};
+
+#[derive(Default)]
+pub(super) struct Google {
+    events: u64,
+}
+
+/// Calls at the agent, and what ran at the provider.
+fn call(part: &Json<'_>) -> Option<Call> {
+    if let Some(called) = part.member("functionCall").or_else(|| part.member("function_call")) {
+        return Some(Call {
+            id: text(called, "id").unwrap_or_default(),
+            namespace: None,
+            name: text(called, "name").unwrap_or_default(),
+            arguments: called.member("args").map(Json::to_compact).unwrap_or_default(),
+            at_provider: false,
+        });
+    }
+    let code = part.member("executableCode").or_else(|| part.member("executable_code"))?;
+    Some(Call {
+        id: String::new(),
+        namespace: None,
+        name: "code_execution".to_owned(),
+        arguments: code.to_compact(),
+        at_provider: true,
+    })
+}
+
+fn candidates<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b [Json<'a>])> {
+    let all = tree.member("candidates").and_then(Json::as_array).unwrap_or_default();
+    (0..).zip(all).map(|(place, candidate)| {
+        let place = super::number(candidate, "index").unwrap_or(place);
+        (place, parts(candidate))
+    })
+}
+
+fn parts<'a, 'b>(candidate: &'b Json<'a>) -> &'b [Json<'a>] {
+    candidate
+        .member("content")
+        .and_then(|content| content.member("parts"))
+        .and_then(Json::as_array)
+        .unwrap_or_default()
+}
+
+fn channel(candidate: u64, part: &Json<'_>) -> (u64, u8) {
+    (candidate, u8::from(matches!(part.member("thought"), Some(Json::Bool(true)))))
+}
+
+/// The same call is judged the same way wherever it stands.
+fn refused(part: &Json<'_>, rulings: &Rulings) -> Option<String> {
+    let wanted = call(part)?;
+    rulings.values().find_map(|(known, ruling)| match ruling {
+        Ruling::Block(why) if *known == wanted => Some(refusal(&known.name, why)),
+        _ => None,
+    })
+}
+
+/// An object with candidates, without what was refused. None: nothing was.
+fn left(tree: &Json<'_>, rulings: &Rulings) -> Option<String> {
+    let all = tree.member("candidates").and_then(Json::as_array)?;
+    let mut changed = false;
+    let candidates: Vec<String> = all
+        .iter()
+        .map(|candidate| {
+            let Some(content) = candidate.member("content") else { return candidate.to_compact() };
+            let parts = parts(candidate).iter().map(|part| match refused(part, rulings) {
+                Some(said) => {
+                    changed = true;
+                    format!(r#"{{"text":{}}}"#, quoted(&said))
+                }
+                None => part.to_compact(),
+            });
+            let parts = format!("[{}]", parts.collect::<Vec<_>>().join(","));
+            if content.member("parts").is_none() {
+                return candidate.to_compact();
+            }
+            with(candidate, &[("content", Some(with(content, &[("parts", Some(parts))])))])
+        })
+        .collect();
+    changed.then(|| with(tree, &[("candidates", Some(format!("[{}]", candidates.join(","))))]))
+}
+
+fn replacing(replacement: &str) -> String {
+    let said = quoted(replacement);
+    format!(
+        r#"[{{"content":{{"parts":[{{"text":{said}}}],"role":"model"}},"finishReason":"STOP","index":0}}]"#
+    )
+}
+
+impl Dialect for Google {
+    fn take(&mut self, _event: &str, data: &str) -> Result<Taken, LlmError> {
+        let tree = parse(data)?;
+        if tree.as_object().is_none() {
+            return Err(LlmError::Shape("an event is an object"));
+        }
+        let mut taken = Taken { usage: Usage::of(&tree), ..Taken::default() };
+        self.events += 1;
+        let mut place = 0;
+        for (candidate, parts) in candidates(&tree) {
+            for part in parts {
+                taken.texts.extend(text(part, "text").map(|said| (channel(candidate, part), said)));
+                let Some(Call { id, name, arguments, at_provider, .. }) = call(part) else { continue };
+                let key: Key = (self.events, place);
+                place += 1;
+                taken.keys.push(key);
+                taken.complete.push(key);
+                taken.pieces.push(Piece {
+                    key,
+                    id: Some(id),
+                    name: Some(name),
+                    arguments,
+                    is_whole: true,
+                    at_provider,
+                    ..Piece::default()
+                });
+            }
+        }
+        Ok(taken)
+    }
+
+    fn rewrite(
+        &mut self,
+        event: &str,
+        data: &str,
+        rulings: &Rulings,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, LlmError> {
+        let Some(left) = left(&parse(data)?, rulings) else { return Ok(false) };
+        out.extend(spelled((!event.is_empty()).then_some(event), &left));
+        Ok(true)
+    }
+
+    fn released(&mut self, _frame: &Frame) -> Result<(), LlmError> {
+        Ok(())
+    }
+
+    fn leak(&mut self, replacement: &str, out: &mut Vec<u8>) {
+        out.extend(spelled(None, &format!(r#"{{"candidates":{}}}"#, replacing(replacement))));
+    }
+}
+
+/// An answer that came as one: an object, or the list of objects that a stream without events is.
+pub(super) struct Generated;
+
+fn pieces<'a, 'b>(tree: &'b Json<'a>) -> &'b [Json<'a>] {
+    tree.as_array().unwrap_or(std::slice::from_ref(tree))
+}
+
+impl Whole for Generated {
+    fn read(&self, tree: &Json<'_>) -> Result<Found, LlmError> {
+        let (mut calls, mut texts) = (Vec::new(), std::collections::BTreeMap::<(u64, u8), String>::new());
+        for (event, piece) in (0..).zip(pieces(tree)) {
+            let mut place = 0;
+            for (candidate, parts) in candidates(piece) {
+                for part in parts {
+                    let said = text(part, "text").unwrap_or_default();
+                    texts.entry(channel(candidate, part)).or_default().push_str(&said);
+                    if let Some(call) = call(part) {
+                        calls.push(((event, place), call));
+                        place += 1;
+                    }
+                }
+            }
+        }
+        Ok((calls, texts.into_values().collect()))
+    }
+
+    fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
+        let one = |tree: &Json<'_>| left(tree, rulings).unwrap_or_else(|| tree.to_compact());
+        Ok(match tree.as_array() {
+            Some(list) => format!("[{}]", list.iter().map(one).collect::<Vec<_>>().join(",")),
+            None => one(tree),
+        })
+    }
+
+    fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {
+        match tree.as_array() {
+            Some(_) => format!(r#"[{{"candidates":{}}}]"#, replacing(replacement)),
+            None => with(tree, &[("candidates", Some(replacing(replacement)))]),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What an answer used, as its provider counts it.
+
+use crate::dialect::number;
+use crate::json::Json;
+
+/// Tokens of one answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Asked, with what came out of a cache.
+    pub input: u64,
+    /// Answered, with what was thought.
+    pub output: u64,
+}
+
+impl Usage {
+    /// What an answer, or an event of one, says of it.
+    pub(crate) fn of(tree: &Json<'_>) -> Option<Self> {
+        let nested = |name: &str| tree.member(name).and_then(|inner| inner.member("usage"));
+        let found = tree
+            .member("usage")
+            .or_else(|| nested("message"))
+            .or_else(|| nested("response"))
+            .or_else(|| tree.member("usageMetadata"))?;
+        let sum = |names: &[&str]| {
+            names.iter().fold(0_u64, |sum, name| sum.saturating_add(number(found, name).unwrap_or(0)))
+        };
+        Some(Self {
+            input: sum(&[
+                "input_tokens",
+                "cache_read_input_tokens",
+                "cache_creation_input_tokens",
+                "prompt_tokens",
+                "promptTokenCount",
+            ]),
+            output: sum(&[
+                "output_tokens",
+                "completion_tokens",
+                "candidatesTokenCount",
+                "thoughtsTokenCount",
+            ]),
+        })
+    }
+
+    /// Counts grow over a stream, and not every event has both.
+    pub(crate) fn merge(&mut self, other: Option<Self>) {
+        let other = other.unwrap_or_default();
+        self.input = self.input.max(other.input);
+        self.output = self.output.max(other.output);
+    }
+}

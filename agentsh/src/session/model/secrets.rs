@@ -1,0 +1,124 @@
+//! Keys, passwords and tokens in what the agent sends to its model.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::json::{self, Json};
+use crate::llm::MAX_DEPTH;
+use crate::policy::{LlmPolicy, OnModelSecret as OnSecret};
+use crate::scan::{self, Redaction};
+use crate::store::SecretFound;
+
+/// Secrets of one request that are recorded one by one.
+const MOST_LISTED: usize = 16;
+
+/// Members with identifiers, signed or encoded content: a tag in there would break the request, and none of them is text
+/// that a person wrote.
+const LEFT: [&str; 17] = [
+    "call_id",
+    "data",
+    "encrypted_content",
+    "file_data",
+    "id",
+    "image_url",
+    "media_type",
+    "mimeType",
+    "model",
+    "name",
+    "previous_response_id",
+    "prompt_cache_key",
+    "role",
+    "signature",
+    "thoughtSignature",
+    "tool_use_id",
+    "type",
+];
+
+/// What was found in a request, and what becomes of it.
+pub(super) struct Searched {
+    /// None: it goes on as it is.
+    pub body: Option<String>,
+    pub action: OnSecret,
+    pub found: Vec<SecretFound>,
+    pub more: usize,
+}
+
+/// Looks through a request. None: nothing is in it. Time is linear in the request.
+pub(super) fn search(body: &[u8], policy: &LlmPolicy, key: &[u8]) -> Option<Searched> {
+    let tree = json::read_to_depth(body, MAX_DEPTH).ok()?;
+    let is_left = |name: &str| LEFT.contains(&name);
+    let (redactions, _) =
+        scan::scan_secrets(&tree, &is_left, &|kind| policy.on_secret(kind) != OnSecret::Off);
+    let action = redactions.iter().map(|found| policy.on_secret(found.kind)).max()?;
+    let found: Vec<SecretFound> =
+        redactions.iter().take(MOST_LISTED).map(|redaction| told(&tree, redaction, key)).collect();
+    let body = (action == OnSecret::Redact).then(|| {
+        let (_, rewrites) =
+            scan::scan_secrets(&tree, &is_left, &|kind| policy.on_secret(kind) == OnSecret::Redact);
+        scan::rewritten(&tree, &rewrites)
+    });
+    let more = redactions.len() - found.len();
+    Some(Searched { body, action, found, more })
+}
+
+fn told(tree: &Json<'_>, redaction: &Redaction, key: &[u8]) -> SecretFound {
+    let text = at(tree, &redaction.pointer).and_then(Json::as_text).unwrap_or_default();
+    let value = text.get(redaction.start..redaction.end).unwrap_or_default();
+    let hash = Hmac::<Sha256>::new_from_slice(key).map_or_else(
+        |_| String::new(),
+        |mut mac| {
+            mac.update(value.as_bytes());
+            mac.finalize().into_bytes().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        },
+    );
+    SecretFound { kind: redaction.kind.to_owned(), pointer: redaction.pointer.clone(), hash }
+}
+
+fn at<'a, 'b>(tree: &'b Json<'a>, pointer: &str) -> Option<&'b Json<'a>> {
+    pointer.split('/').skip(1).try_fold(tree, |value, part| {
+        let name = part.replace("~1", "/").replace("~0", "~");
+        match value {
+            Json::Array(items) => items.get(name.parse::<usize>().ok()?),
+            _ => value.member(&name),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::policy::Ruled;
+    use crate::types::RuleRef;
+
+    fn policy(action: OnSecret) -> LlmPolicy {
+        let secrets = Some(Ruled { value: action, rule: RuleRef::default_rule("llm") });
+        LlmPolicy { secrets, ..LlmPolicy::default() }
+    }
+
+    fn request() -> String {
+        let token = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
+        format!(r#"{{"model":"m","messages":[{{"content":"key {token} mail a@b.co"}}],"id":"{token}"}}"#)
+    }
+
+    #[test]
+    fn a_secret_is_told_without_its_value() {
+        let request = request();
+        let searched = search(request.as_bytes(), &policy(OnSecret::Log), b"k").unwrap();
+        assert_eq!((searched.action, searched.found.len(), searched.body), (OnSecret::Log, 1, None));
+        assert_eq!(searched.found[0].pointer, "/messages/0/content");
+        assert!(searched.found[0].hash.len() == 16 && !searched.found[0].hash.contains("ghp"));
+        assert!(search(request.as_bytes(), &policy(OnSecret::Off), b"k").is_none());
+    }
+
+    #[test]
+    fn what_is_redacted_keeps_the_rest() {
+        let searched = search(request().as_bytes(), &policy(OnSecret::Redact), b"k").unwrap();
+        let body = searched.body.unwrap();
+        let value: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let content = value["messages"][0]["content"].as_str().unwrap();
+        assert!(content.starts_with("key [REDACTED ") && content.ends_with("] mail a@b.co"), "{content}");
+        assert!(value["id"].as_str().unwrap().starts_with("ghp_"), "identifiers stay");
+    }
+}
