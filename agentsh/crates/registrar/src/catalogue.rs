@@ -61,7 +61,7 @@ impl Catalogue {
         let total = reads::first(&self.0.rows(COUNT, &values)?);
         values.extend([Value::Int(before), Value::Int(limit)]);
         let rows = self.0.rows(ROWS, &values)?;
-        Ok((rows.iter().filter_map(|row| registered(row)).collect(), total))
+        Ok((rows.iter().filter_map(registered).collect(), total))
     }
 
     /// One registration, and what changed since the one of the same name before it.
@@ -74,9 +74,9 @@ impl Catalogue {
         const BEFORE: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
             FROM servers WHERE name = $1 AND id < $2 ORDER BY id DESC LIMIT 1";
         let rows = self.0.rows(ONE, &[Value::Int(id)])?;
-        let Some(found) = rows.first().and_then(|row| registered(row)) else { return Ok(None) };
+        let Some(found) = rows.first().and_then(registered) else { return Ok(None) };
         let rows = self.0.rows(BEFORE, &[Value::text(found.name.clone()), Value::Int(id)])?;
-        let before = rows.first().and_then(|row| registered(row));
+        let before = rows.first().and_then(registered);
         let changed = before.map(|before| difference(&before.components, &found.components));
         Ok(Some((found, changed)))
     }
