@@ -21,9 +21,10 @@ use crate::types::{RuleRef, ServerId};
 use super::approvals::Approvals;
 use super::content::{self, Content};
 use super::content_scan::ContentScan;
+use super::declared::Declared;
 use super::places::{Places, Repeats};
-use super::remote::{self, Remote};
-use super::server::{Declaration, ErrorOutput, Server};
+use super::remote::Remote;
+use super::server::{ErrorOutput, Server};
 use super::{Session, why};
 
 /// How a server is reached, as the record of its tools shows it.
@@ -41,13 +42,6 @@ pub struct Bridges {
     places: Rc<Places>,
     /// Of connections that are not served, by reason.
     unserved: RefCell<BTreeMap<&'static str, Repeats>>,
-}
-
-/// What an agent's server is.
-#[derive(Clone, Debug)]
-pub enum Declared {
-    Command(Declaration),
-    Url(remote::Declaration),
 }
 
 impl Bridges {
