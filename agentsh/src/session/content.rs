@@ -378,8 +378,12 @@ impl Check for Content {
             Matter::Result { tool, answer } => {
                 report.rewrite(self.remember_result(subject.server, tool, answer));
             }
-            Matter::Server | Matter::Offer { .. } | Matter::Request { .. } | Matter::ServerRequest { .. } => {
-            }
+            // What a model's call carries is searched when it goes to its server.
+            Matter::Server
+            | Matter::ModelCall { .. }
+            | Matter::Offer { .. }
+            | Matter::Request { .. }
+            | Matter::ServerRequest { .. } => {}
         }
     }
 

@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::package::Known;
-use super::{QuestionArgs, Surroundings, Which, failed};
+use super::{OfServer, QuestionArgs, Surroundings, Which, failed};
 use crate::agent;
 use crate::cli::exit::{FAILED, NO};
+use crate::guard::{Guard, Matter, Outcome};
+use crate::json::Json;
 use crate::policy::{self, Answer, PathContext, Policy, Question, Ruled};
 use crate::session::network::with_endpoints;
 use crate::store::escape;
@@ -27,13 +30,14 @@ const TRACING: &str =
 /// Exit code 0: allowed; 1: denied; 125: not a question.
 pub(super) async fn explain(
     which: &Which,
-    server: Option<&str>,
+    of: &OfServer,
     args: &QuestionArgs,
     json: bool,
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
+    let server = of.server.as_deref();
     let (from, question) = match asked(server, args) {
         Ok((from, question)) => (from, from_here(question, place)),
         Err(why) => {
@@ -73,7 +77,17 @@ pub(super) async fn explain(
         )?;
     }
     let profile = known.profile.as_ref();
-    let answer = policy.ask_with(from.as_ref(), profile, &question, &place.context());
+    let mut answer = policy.ask_with(from.as_ref(), profile, &question, &place.context());
+    if let (Some(server), Question::Tool(tool), true) = (&from, &question, answer.allow) {
+        let arguments = of.arguments.as_deref().map(|text| crate::json::read(text.as_bytes())).transpose();
+        match arguments {
+            Ok(arguments) => called(&policy, server, tool, arguments.as_ref(), &mut answer),
+            Err(why) => {
+                writeln!(err, "error: --arguments is no JSON: {why}")?;
+                return Ok(FAILED);
+            }
+        }
+    }
     let note = note(from.is_some(), &answer, &question);
     let beware = answer.change.as_ref().filter(|_| !answer.allow);
     let beware = beware.and_then(|_| policy::beware(&question, &place.context()));
@@ -112,6 +126,22 @@ pub(super) async fn explain(
         }
     }
     Ok(if answer.allow { 0 } else { NO })
+}
+
+/// What the checks say of a call that the lists let pass: the ones that judge it on the wire. What counts in time, or across
+/// calls, finds nothing in a single one.
+fn called(policy: &Policy, server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, answer: &mut Answer) {
+    let matter = Matter::Call { tool, hash: None, arguments };
+    let decision = Guard::beyond_lists(&policy.mcp).decide(server, matter, Duration::ZERO);
+    let Some(found) = decision.deciding() else { return };
+    answer.rule = found.verdict.rule.clone();
+    answer.change = None;
+    answer.allow = decision.verdict.outcome != Outcome::Block;
+    answer.text = match decision.verdict.outcome {
+        Outcome::Ask => format!("a person is asked first: {}", found.what),
+        Outcome::Alert => format!("{}: an alert is recorded", found.what),
+        _ => found.what.clone(),
+    };
 }
 
 /// Below the top of a repository a path counts from where it was typed.
