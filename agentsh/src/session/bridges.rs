@@ -15,6 +15,7 @@ use crate::guard::{Check, Guard};
 use crate::mcp::aggregate::{Front, Member};
 use crate::mcp::bridge_accept::Arrival;
 use crate::mcp::{self, Audit, Note, Options};
+use crate::store::words::ServerType;
 use crate::store::{Event, redact};
 use crate::types::{RuleRef, ServerId};
 
@@ -28,8 +29,8 @@ use super::server::{ErrorOutput, Server};
 use super::{Session, why};
 
 /// How a server is reached, as the record of its tools shows it.
-pub const STDIO: &str = "stdio";
-pub const HTTP: &str = "http";
+pub const STDIO: ServerType = ServerType::Stdio;
+pub const HTTP: ServerType = ServerType::Http;
 
 /// What every connection of a session shares: one guard, so that rates count over all of them.
 pub struct Bridges {
@@ -181,10 +182,10 @@ impl Bridges {
         output: impl tokio::io::AsyncWrite + Unpin,
         server: impl mcp::Upstream + 'static,
         id: ServerId,
-        kind: &str,
+        kind: ServerType,
     ) -> mcp::Ended {
         let mut options = self.options(id);
-        kind.clone_into(&mut options.server_type);
+        options.server_type = kind;
         let record = self.session.journal.clone();
         let ended = mcp::serve(input, output, server, Rc::clone(&self.guard), record, options).await;
         self.session.keep_interfaces().await;

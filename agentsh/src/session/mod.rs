@@ -8,6 +8,7 @@ mod briefing;
 pub mod content;
 mod content_scan;
 pub mod context;
+mod copies;
 pub mod declared;
 pub mod environment;
 pub mod fetch;

@@ -69,6 +69,8 @@ pub enum RunError {
     Io { doing: &'static str, source: std::io::Error },
     #[error("cannot guard hook files of the project: {0}")]
     StandIns(std::io::Error),
+    #[error(transparent)]
+    Signals(#[from] super::signals::Deaf),
     #[error("cannot record what happened: {0}")]
     Store(#[from] crate::store::StoreError),
 }

@@ -13,6 +13,7 @@ use crate::json;
 use crate::llm::{Call, Judge, Provider, Ruling, Told};
 use crate::mcp::of_model_call;
 use crate::session::Session;
+use crate::store::words::{ModelProvider, ReplacedReason};
 use crate::store::{Event, redact};
 use crate::types::ServerId;
 
@@ -30,11 +31,11 @@ pub(super) struct SessionJudge {
     refused: Vec<(Call, ServerId, String, Decision)>,
 }
 
-pub(super) fn word(provider: Provider) -> &'static str {
+pub(super) fn word(provider: Provider) -> ModelProvider {
     match provider {
-        Provider::Anthropic => "anthropic",
-        Provider::OpenAiChat => "openai-chat",
-        Provider::OpenAiResponses => "openai-responses",
+        Provider::Anthropic => ModelProvider::Anthropic,
+        Provider::OpenAiChat => ModelProvider::OpenAiChat,
+        Provider::OpenAiResponses => ModelProvider::OpenAiResponses,
     }
 }
 
@@ -105,8 +106,8 @@ impl SessionJudge {
         }
         if told.iter().any(super::is_leak) {
             events.push(Event::OutputMessageReplaced {
-                provider: word(provider).to_owned(),
-                reason_code: "system_prompt_leak".to_owned(),
+                provider: word(provider),
+                reason_code: ReplacedReason::SystemPromptLeak,
             });
         }
         events

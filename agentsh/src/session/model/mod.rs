@@ -228,10 +228,9 @@ impl Model {
 
     /// In the shape of the provider's own errors, so that the agent shows it.
     fn withheld(&self, provider: Provider, status: StatusCode, why: &str) -> Reply {
-        self.session.journal.record(Event::ModelAnswerWithheld {
-            provider: judge::word(provider).to_owned(),
-            reason: why.to_owned(),
-        });
+        self.session
+            .journal
+            .record(Event::ModelAnswerWithheld { provider: judge::word(provider), reason: why.to_owned() });
         answered(status, error_body(provider, &format!("[agentsh] {why}")))
     }
 }
