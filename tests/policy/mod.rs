@@ -1,5 +1,6 @@
 //! `agentsh policy`, with the files that people write.
 
+mod arguments;
 mod generate;
 mod layers;
 mod reference;

@@ -119,6 +119,39 @@ fn what_is_allowed_comes_as_it_was_sent() {
     assert_eq!(ask(&place, &model, "/v1/messages", &request).stdout, stream().concat());
 }
 
+/// What a call says is judged as on the wire, and stands on record as there; what a person decides is asked on the wire.
+#[test]
+fn rules_about_what_a_call_says_hold_for_the_model_too() {
+    let place = Place::new(Mode::Invoker);
+    let model = streaming();
+    let request = json!({"model": "m", "stream": true, "messages": []});
+    let rule = |to: &str, action: &str| {
+        place.user_policy(&format!(
+            "version: 1\nsandbox: {{mcp: {{rules: [{{server: mail, tool: send, when: [{{path: /to, equals: {to}}}], \
+             action: {action}, reason: never by mail}}]}}}}\n"
+        ));
+    };
+    rule("x", "ask");
+    assert_eq!(ask(&place, &model, "/v1/messages", &request).stdout, stream().concat());
+    rule("y", "block");
+    assert_eq!(ask(&place, &model, "/v1/messages", &request).stdout, stream().concat());
+    rule("x", "block");
+    let outcome = ask(&place, &model, "/v1/messages", &request);
+    assert!(outcome.stdout.contains("Tool 'mcp__mail__send' blocked by policy"), "{outcome}");
+    assert!(
+        outcome.stdout.contains("policy.yaml:2") && outcome.stdout.contains("never by mail"),
+        "{outcome}"
+    );
+    assert!(!outcome.stdout.contains("\"t1\""), "{outcome}");
+    let detected = place.detections();
+    assert!(
+        detected.iter().any(|event| event["server_id"] == "mail" && event["pointer"] == "/to"),
+        "{detected:?}"
+    );
+    let calls = place.listed(&["mcp", "calls", "--json"]);
+    assert_eq!((calls.len(), calls[0]["action"].as_str()), (1, Some("block")), "{calls:?}");
+}
+
 #[test]
 fn a_model_that_gives_its_instructions_away_is_cut_off() {
     let place = Place::new(Mode::Invoker);

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use agentsh::policy::{ProcessPolicy, limits};
+use agentsh::sandbox::SpawnError;
 use agentsh::sandbox::layout::{PinnedBytes, PinnedFile};
 use agentsh::sandbox::plan::{Access, Program, Terminal};
 use agentsh::sandbox::sealed::{self, Sealed};
@@ -95,13 +96,14 @@ async fn sandboxed(context: &Context, program: &Path, sealed: Sealed, round: u32
         shared_sockets: true,
         files: Vec::new(),
         extra: Vec::new(),
+        stand_ins: true,
+        beyond_landlock: Vec::new(),
         network: None,
         stdio: [null.as_fd(); 3],
         allow_degraded: false,
     };
     let name = format!("agentsh-{}-{round}", std::process::id());
-    let begun = launch::begin(context, &start, &name).unwrap();
-    let layout = launch::prepare(context, &start);
-    let running = launch::start(context, begun, start, layout).await.unwrap();
+    let (running, ()) =
+        launch::assemble(context, start, &name, |_, _| Ok::<_, SpawnError>(())).await.unwrap();
     assert_eq!(running.child.exit().await, 0, "{:?}", running.child.execution_error());
 }

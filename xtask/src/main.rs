@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "this starts compilers and tests, not agents")]
 
 mod bench;
+mod deny;
 mod ebpf;
 mod install;
 mod run;

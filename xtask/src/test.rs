@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
 use crate::run::{Captured, capture, cargo, is_root, repository, say, succeed, target};
-use crate::{ebpf, install, vm};
+use crate::{deny, ebpf, install, vm};
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -27,6 +27,8 @@ enum Part {
     Root,
     /// Real agents, real servers and the official clients
     E2e,
+    /// Licences, sources and banned crates of what is built; the first time cargo-deny is built for minutes
+    Deny,
     /// The black-box suite on Debian's cloud kernels, in emulated machines: half an hour, and not part of `all`
     Vm,
     All,
@@ -66,7 +68,13 @@ pub fn main(options: &Options) -> Result<bool> {
             Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
         });
     }
-    if !matches!(options.part, Part::E2e | Part::Vm) {
+    if options.part == Part::Deny || (options.part == Part::All && deny::is_installed()) {
+        steps.run("dependencies", || {
+            deny::check()?;
+            Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
+        });
+    }
+    if !matches!(options.part, Part::Deny | Part::E2e | Part::Vm) {
         steps.run("build", || check(&["test", "--workspace", "--locked", "--no-run"]));
     }
     if matches!(options.part, Part::Unit | Part::All) {

@@ -59,9 +59,8 @@ enum Verb {
     Explain {
         #[command(flatten)]
         which: Which,
-        /// Ask for this MCP server instead of the agent
-        #[arg(long, value_name = "ID")]
-        server: Option<String>,
+        #[command(flatten)]
+        of: OfServer,
         #[command(flatten)]
         question: QuestionArgs,
         /// Print JSON
@@ -116,6 +115,16 @@ impl Which {
     pub(super) fn in_force() -> Self {
         Self { policy: None, agent: "default".to_owned(), profile: None }
     }
+}
+
+#[derive(Debug, Args)]
+struct OfServer {
+    /// Ask for this MCP server instead of the agent
+    #[arg(long, value_name = "ID")]
+    server: Option<String>,
+    /// What the tool would be called with
+    #[arg(long, value_name = "JSON", requires = "tool")]
+    arguments: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -210,11 +219,11 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
         Verb::Check { names, json } => check(names, *json, place, out, err),
         Verb::Show { profiles: true, json, .. } => profiles::list(&place.config_home, *json, out, err),
         Verb::Show { name, which, json, .. } => show(name.as_deref(), which, *json, place, out, err),
-        Verb::Explain { which, server: _, question, json } if !question.flow.is_empty() => {
+        Verb::Explain { which, of: _, question, json } if !question.flow.is_empty() => {
             flow::explain(which, &question.flow, *json, place, out, err).await
         }
-        Verb::Explain { which, server, question, json } => {
-            explain::explain(which, server.as_deref(), question, *json, place, out, err).await
+        Verb::Explain { which, of, question, json } => {
+            explain::explain(which, of, question, *json, place, out, err).await
         }
         Verb::Init { file } => init::init(file.as_deref(), place, out, err),
         Verb::Generate { session, output } => {

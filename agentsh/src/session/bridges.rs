@@ -15,20 +15,22 @@ use crate::guard::{Check, Guard};
 use crate::mcp::aggregate::{Front, Member};
 use crate::mcp::bridge_accept::Arrival;
 use crate::mcp::{self, Audit, Note, Options};
+use crate::store::words::ServerType;
 use crate::store::{Event, redact};
 use crate::types::{RuleRef, ServerId};
 
 use super::approvals::Approvals;
 use super::content::{self, Content};
 use super::content_scan::ContentScan;
+use super::declared::Declared;
 use super::places::{Places, Repeats};
-use super::remote::{self, Remote};
-use super::server::{Declaration, ErrorOutput, Server};
+use super::remote::Remote;
+use super::server::{ErrorOutput, Server};
 use super::{Session, why};
 
 /// How a server is reached, as the record of its tools shows it.
-pub const STDIO: &str = "stdio";
-pub const HTTP: &str = "http";
+pub const STDIO: ServerType = ServerType::Stdio;
+pub const HTTP: ServerType = ServerType::Http;
 
 /// What every connection of a session shares: one guard, so that rates count over all of them.
 pub struct Bridges {
@@ -41,13 +43,6 @@ pub struct Bridges {
     places: Rc<Places>,
     /// Of connections that are not served, by reason.
     unserved: RefCell<BTreeMap<&'static str, Repeats>>,
-}
-
-/// What an agent's server is.
-#[derive(Clone, Debug)]
-pub enum Declared {
-    Command(Declaration),
-    Url(remote::Declaration),
 }
 
 impl Bridges {
@@ -189,10 +184,10 @@ impl Bridges {
         output: impl tokio::io::AsyncWrite + Unpin,
         server: impl mcp::Upstream + 'static,
         id: ServerId,
-        kind: &str,
+        kind: ServerType,
     ) -> mcp::Ended {
         let mut options = self.options(id);
-        kind.clone_into(&mut options.server_type);
+        options.server_type = kind;
         let record = self.session.journal.clone();
         let ended = mcp::serve(input, output, server, Rc::clone(&self.guard), record, options).await;
         self.session.keep_interfaces().await;

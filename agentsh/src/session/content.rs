@@ -16,6 +16,7 @@ use crate::guard::{Check, Finding, Matter, Outcome, Reason, Report, Rewrite, Sev
 use crate::json::Json;
 use crate::policy::OnFlow;
 use crate::store::taint::Opened;
+use crate::store::words::ForgotReason;
 use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
 
@@ -88,7 +89,7 @@ impl Content {
         let mut content = Self::with(settings, journal, &key, random, Some(store));
         if let Some(aside) = set_aside {
             let detail = format!("{}; the old file is {}", aside.reason, aside.moved_to.display());
-            content.forgotten(None, "store-damaged", 0, detail);
+            content.forgotten(None, ForgotReason::StoreDamaged, 0, detail);
         }
         let mut refused = 0;
         let mut why = String::new();
@@ -99,7 +100,7 @@ impl Content {
             }
         }
         if refused > 0 {
-            content.forgotten(None, "store-refused", refused, why);
+            content.forgotten(None, ForgotReason::StoreRefused, refused, why);
         }
         Ok(content)
     }
@@ -229,23 +230,18 @@ impl Content {
                     self.flow.load().0,
                     whose.join(", ")
                 );
-                self.forgotten(None, "memory-full", self.evicted, detail);
+                self.forgotten(None, ForgotReason::MemoryFull, self.evicted, detail);
             }
         }
         if truncated {
             let detail = "the end of a result is not remembered".to_owned();
-            self.forgotten(Some(server), "too-long", 1, detail);
+            self.forgotten(Some(server), ForgotReason::TooLong, 1, detail);
         }
         id
     }
 
-    fn forgotten(&self, server_id: Option<ServerId>, reason: &str, results: u64, detail: String) {
-        self.journal.record(Event::McpResultsForgotten {
-            server_id,
-            reason: reason.to_owned(),
-            results,
-            detail,
-        });
+    fn forgotten(&self, server_id: Option<ServerId>, reason: ForgotReason, results: u64, detail: String) {
+        self.journal.record(Event::McpResultsForgotten { server_id, reason, results, detail });
     }
 
     /// Waits until what is remembered is on disk.
@@ -403,7 +399,9 @@ impl Check for Content {
                 let passed = replaced(answer, &before);
                 report.rewrite(self.remember_result(subject.server, tool, &passed));
             }
+            // What a model's call carries is searched when it goes to its server.
             Matter::Server
+            | Matter::ModelCall { .. }
             | Matter::Offer { .. }
             | Matter::Request { .. }
             | Matter::ServerRequest { .. }

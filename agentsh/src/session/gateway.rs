@@ -18,11 +18,12 @@ use crate::types::{RuleRef, ServerId};
 
 use super::bridges::{self, Bridges};
 use super::context::Context;
+use super::declared::Declaration;
 use super::network::Backend;
 use super::places::Repeats;
 use super::remote::{self, Remote};
 use super::run::RunError;
-use super::server::{Declaration, ErrorOutput, Server};
+use super::server::{ErrorOutput, Server};
 use super::{Opening, Session, SessionError};
 
 /// Bytes that the HTTP side and the proxy may be ahead of each other.

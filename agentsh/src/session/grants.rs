@@ -147,3 +147,100 @@ pub fn from_arguments(
     grants.dedup();
     (grants, refused)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    fn expanded(filesystem: &str, context: &PathContext) -> Expanded {
+        let text = format!("agent: {{filesystem: {{{filesystem}}}}}");
+        let policy = crate::policy::parse("p.yaml", &text).unwrap();
+        expand(&policy.agent.filesystem, context)
+    }
+
+    fn home() -> PathContext {
+        PathContext { home: "/home/u".into(), project: "/home/u/project".into() }
+    }
+
+    fn grant(path: impl Into<PathBuf>, access: Access) -> Grant {
+        Grant { path: path.into(), access }
+    }
+
+    #[test]
+    fn the_home_and_the_project_are_put_in() {
+        let found = expanded(
+            r#"read: ["~/notes", /srv], write: [build], deny: ["~/notes/private"], unmask: ["~/.npmrc"]"#,
+            &home(),
+        );
+        assert!(found.grants.contains(&grant("/home/u/notes", Access::ReadOnly)), "{found:?}");
+        assert!(found.grants.contains(&grant("/srv", Access::ReadOnly)));
+        assert!(found.grants.contains(&grant("/home/u/project/build", Access::ReadWrite)));
+        assert!(found.denied.contains(&"/home/u/notes/private".into()));
+        assert!(found.unmasked.contains(&"/home/u/.npmrc".into()));
+        assert_eq!(found.refused, None);
+    }
+
+    #[test]
+    fn a_writable_home_is_refused_with_its_rule_and_a_readable_one_is_not() {
+        for path in ["/home/u", "/home"] {
+            let refused = expanded(&format!("write: [{path:?}]"), &home()).refused.unwrap();
+            assert!(refused.contains("never writable") && refused.contains("p.yaml:1"), "{refused}");
+        }
+        assert_eq!(expanded(r#"read: ["~"]"#, &home()).refused, None);
+    }
+
+    #[test]
+    fn a_pattern_is_what_it_matches_now() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path();
+        let context = PathContext { home: "/home/u".into(), project: root.to_owned() };
+        for name in ["a.log", "deep/b.log", "c.txt"] {
+            std::fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            std::fs::write(root.join(name), "").unwrap();
+        }
+        let found = expanded(r#"deny: ["**/*.log"], write: ["deep/**"]"#, &context);
+        assert!(found.denied.contains(&root.join("a.log")), "{found:?}");
+        assert!(found.denied.contains(&root.join("deep/b.log")));
+        assert!(!found.denied.contains(&root.join("c.txt")));
+        assert!(found.grants.contains(&grant(root.join("deep"), Access::ReadWrite)));
+    }
+
+    #[test]
+    fn what_stands_on_a_command_line_is_given_as_far_as_its_author_may() {
+        let place = tempfile::tempdir().unwrap();
+        let base = place.path().canonicalize().unwrap();
+        let context = PathContext { home: base.join("home"), project: base.join("home/project") };
+        for directory in ["home/project/inner", "data"] {
+            std::fs::create_dir_all(base.join(directory)).unwrap();
+        }
+        std::os::unix::fs::symlink(base.join("data"), context.project.join("out")).unwrap();
+        let data = base.join("data").display().to_string();
+        let words =
+            [data.clone(), "--root=inner".to_owned(), "https://x/data".to_owned(), "missing".to_owned()];
+        let (grants, refused) = from_arguments(&words, &context.project, &context, true);
+        let inner = context.project.join("inner");
+        assert_eq!(grants, [grant(base.join("data"), Access::ReadWrite), grant(&inner, Access::ReadWrite)]);
+        assert!(refused.is_empty(), "{refused:?}");
+        // A file of the project speaks for the project alone.
+        let (grants, refused) = from_arguments(&words, &context.project, &context, false);
+        assert_eq!(grants, [grant(&inner, Access::ReadWrite)]);
+        assert!(
+            refused.len() == 1 && refused[0].contains("only be given what is in the project"),
+            "{refused:?}"
+        );
+        // A link is what it leads to now, which the project must not choose.
+        let link = ["out".to_owned()];
+        let (grants, refused) = from_arguments(&link, &context.project, &context, true);
+        assert!(grants.is_empty() && refused[0].contains("a link in the project"), "{refused:?}");
+        let system = ["/", "/proc", "/usr"].map(str::to_owned);
+        let (grants, refused) = from_arguments(&system, &context.project, &context, true);
+        assert_eq!(grants, [grant("/usr", Access::ReadOnly)]);
+        assert_eq!(refused.len(), 2, "{refused:?}");
+        let home = [context.home.display().to_string()];
+        let (grants, refused) = from_arguments(&home, &context.project, &context, true);
+        assert_eq!(grants, [grant(&context.home, Access::ReadOnly)]);
+        assert!(refused[0].contains("holds the home directory"), "{refused:?}");
+    }
+}

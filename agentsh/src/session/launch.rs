@@ -8,9 +8,7 @@ use std::time::Duration;
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::cgroup::{Cgroup, Quota};
 use crate::sandbox::control::Cause;
-use crate::sandbox::layout::{
-    Elsewhere, Grant, Keep, Layout, OWN_DIRECTORY, PinnedFile, Request, StandIn, layout,
-};
+use crate::sandbox::layout::{Elsewhere, Grant, Keep, Layout, PinnedFile, Request, layout};
 use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::placeholders::{self, Placeholders};
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
@@ -46,6 +44,10 @@ pub struct Start<'a> {
     pub shared_sockets: bool,
     pub files: Vec<(PathBuf, Vec<u8>, u32)>,
     pub extra: Vec<Elsewhere>,
+    /// What must not come into being in the project is kept away, by stand-ins on disk where it takes one.
+    pub stand_ins: bool,
+    /// As `extra`, and no rule of Landlock opens it.
+    pub beyond_landlock: Vec<Elsewhere>,
     /// None: nobody serves it, and nothing is reached.
     pub network: Option<Way>,
     pub stdio: [BorrowedFd<'a>; 3],
@@ -66,9 +68,25 @@ pub struct Running {
     pub published: tokio::task::JoinSet<()>,
 }
 
-/// The mounts of a start, as data: what `start` would do and the stand-ins that it needs.
-#[must_use]
-pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
+/// The one way from what a process is to its running sandbox: pid 1 is born while its layout is made. `before` sees the
+/// layout before anything of the program runs, and can still refuse.
+///
+/// # Errors
+/// The step that failed; nothing is left running.
+pub async fn assemble<T, E: From<SpawnError>>(
+    context: &Context,
+    start: Start<'_>,
+    cgroup: &str,
+    before: impl FnOnce(&Start<'_>, &Layout) -> Result<T, E>,
+) -> Result<(Running, T), E> {
+    let begun = begin(context, &start, cgroup)?;
+    let layout = prepare(context, &start);
+    let kept = before(&start, &layout)?;
+    Ok((finish(context, begun, start, layout).await?, kept))
+}
+
+/// The mounts of a start, as data, and the stand-ins that they need.
+fn prepare(context: &Context, start: &Start<'_>) -> Layout {
     let request = Request {
         identity: context.identity,
         user: &context.user,
@@ -99,6 +117,9 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         private_bytes: private_bytes(context, start.limits),
         files: start.files.clone(),
         extra: start.extra.clone(),
+        stand_ins: start.stand_ins,
+        beyond_landlock: start.beyond_landlock.clone(),
+        sets_git: start.program.env.iter().any(|variable| variable.starts_with("GIT_CONFIG_COUNT=")),
         for_agent: start.for_agent,
         bridge: start.for_agent.then_some((context.executable.0.as_path(), context.executable.1)),
         execute: start.execute.clone(),
@@ -158,7 +179,7 @@ fn as_the_user_may(path: &Path, access: Access) -> Access {
 const START_IS_OVER: Duration = Duration::from_secs(1);
 
 /// What must stand before the first process: its cgroup with what polices it, and a pid 1 that waits for its plan.
-pub struct Begun {
+struct Begun {
     /// Dropped before the cgroup, as in [`Running`].
     ordered: Ordered,
     cgroup: Cgroup,
@@ -170,7 +191,7 @@ pub struct Begun {
 ///
 /// # Errors
 /// What could not be had; nothing is left running.
-pub fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, SpawnError> {
+fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, SpawnError> {
     // A quota of more CPUs than there are would cost a cgroup and hold nothing.
     let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| u64::from(set.count()));
     let cpu_percent = start
@@ -209,7 +230,7 @@ pub fn stand_ins(context: &Context, layout: &Layout) -> std::io::Result<Placehol
 ///
 /// # Errors
 /// The step that failed; nothing is left running.
-pub async fn start(
+async fn finish(
     context: &Context,
     begun: Begun,
     start: Start<'_>,
@@ -240,7 +261,7 @@ pub async fn start(
         ));
     }
     let mut program = start.program;
-    mounts.extend(unlisted_stand_ins(&layout.placeholders, &mut program));
+    program.env.extend(layout.env);
     let mut network = start.network;
     let published = network.as_mut().map(|way| std::mem::take(&mut way.published)).unwrap_or_default();
     let is_policed = network.as_ref().is_some_and(Way::is_policed);
@@ -294,31 +315,6 @@ fn publish_on(
         cause: Cause::Other,
     })?;
     Ok(publish::serve(published, sockets))
-}
-
-/// Git inside the sandbox does not list the stand-ins among the untracked files: they are not the project's.
-fn unlisted_stand_ins(placeholders: &[(PathBuf, StandIn)], program: &mut Program) -> Option<plan::Mount> {
-    // Sockets are seen by no git; empty directories are what `git clean` and `git stash -u` remove.
-    let empty = |path: &Path| match std::fs::symlink_metadata(path) {
-        Ok(found) if found.is_file() => found.len() == 0,
-        Ok(found) if found.is_dir() => std::fs::read_dir(path).is_ok_and(|mut inner| inner.next().is_none()),
-        _ => false,
-    };
-    let names: Vec<String> = placeholders
-        .iter()
-        .filter(|(path, _)| empty(path))
-        .filter_map(|(path, _)| Some(path.file_name()?.to_str()?.to_owned() + "\n"))
-        .collect();
-    if names.is_empty() || program.env.iter().any(|variable| variable.starts_with("GIT_CONFIG_COUNT=")) {
-        return None;
-    }
-    let list = Path::new(OWN_DIRECTORY).join("gitignore");
-    program.env.extend([
-        "GIT_CONFIG_COUNT=1".to_owned(),
-        "GIT_CONFIG_KEY_0=core.excludesFile".to_owned(),
-        format!("GIT_CONFIG_VALUE_0={}", list.display()),
-    ]);
-    Some(plan::Mount { target: list, what: What::File { content: names.concat().into_bytes(), mode: 0o444 } })
 }
 
 /// A part of what the user has for everything: the agent gets half, a server an eighth.

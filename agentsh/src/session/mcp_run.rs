@@ -16,11 +16,12 @@ use crate::types::ServerId;
 
 use super::bridges::{self, Bridges};
 use super::context::Context;
+use super::declared::Declaration;
 use super::interface;
 use super::network::{self, Backend};
 use super::remote::{self, Remote};
 use super::run::{RunError, exit_code_of};
-use super::server::{Declaration, ErrorOutput, Server};
+use super::server::{ErrorOutput, Server};
 use super::standard;
 use super::{Opening, Session, SessionError, signals};
 

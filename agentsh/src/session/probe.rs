@@ -10,13 +10,14 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use crate::policy::{Limits, ProcessPolicy};
-use crate::sandbox::layout::{PinnedBytes, PinnedFile};
-use crate::sandbox::plan::{Access, Kind, Mount, Program, Source, Terminal, What};
+use crate::sandbox::layout::{Elsewhere, PinnedBytes, PinnedFile};
+use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::sandbox::{Enforcement, SpawnError};
 
 use super::Context;
 use super::launch::{self, Running, Start};
-use super::server::memory_exceeded;
+use super::pipes;
+use super::process::memory_exceeded;
 
 /// A sandbox that takes longer is killed.
 pub const PATIENCE: Duration = Duration::from_millis(2500);
@@ -78,13 +79,13 @@ pub enum ProbeError {
 /// # Errors
 /// When the program could not be started; nothing is left running.
 pub async fn run(context: &Context, probe: Probe) -> Result<Probed, ProbeError> {
-    let (stdout, inside) = pipe()?;
+    let (stdout, inside) = pipes::to_read()?;
     let running = start(context, probe, inside).await?;
-    let Running { child, cgroup, watched_memory, enforcement, .. } = running;
+    let child = &running.child;
     let output = tokio::task::spawn_local(read(stdout));
     let mut ended = Ended::ByItself;
     let exit_code = {
-        let over = memory_exceeded(child.pid, watched_memory);
+        let over = memory_exceeded(&running);
         tokio::pin!(over);
         tokio::select! {
             code = child.exit() => code,
@@ -107,10 +108,10 @@ pub async fn run(context: &Context, probe: Probe) -> Result<Probed, ProbeError> 
     Ok(Probed {
         output,
         exit_code,
-        enforcement,
-        memory_in_cgroup: cgroup.memory_held,
-        cpu_in_cgroup: cgroup.cpu_held,
-        throttled: cgroup.times_throttled(),
+        memory_in_cgroup: running.cgroup.memory_held,
+        cpu_in_cgroup: running.cgroup.cpu_held,
+        throttled: running.cgroup.times_throttled(),
+        enforcement: running.enforcement,
         ended,
     })
 }
@@ -126,6 +127,11 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
     let words = std::iter::once("agentsh".to_owned()).chain(probe.arguments);
     let policy = ProcessPolicy::default();
     let limits = probe.limits.or(crate::policy::limits::limits_for_agent());
+    let landlock_only = probe.landlock_only.map(|host| Elsewhere {
+        host,
+        inside: LANDLOCK_ONLY.into(),
+        access: Access::ReadWrite,
+    });
     let start = Start {
         label: &probe.name,
         policy: &policy,
@@ -150,24 +156,17 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         shared_sockets: false,
         files: Vec::new(),
         extra: Vec::new(),
+        // A stand-in would have to be made on disk; nothing here depends on one.
+        stand_ins: false,
+        beyond_landlock: landlock_only.into_iter().collect(),
         network: None,
         stdio: [nothing.as_fd(), stdout.as_fd(), nothing.as_fd()],
         // What is missing is what is asked for here.
         allow_degraded: true,
     };
     let cgroup = format!("agentsh-{}-{}", std::process::id(), probe.name);
-    let begun = launch::begin(context, &start, &cgroup)?;
-    let mut layout = launch::prepare(context, &start);
-    if let Some(path) = probe.landlock_only {
-        let source = Source::Path { path, expect: None, no_links: false };
-        let what = What::Bind { source, access: Access::ReadWrite, kind: Kind::Directory };
-        layout.mounts.push(Mount { target: LANDLOCK_ONLY.into(), what });
-    }
-    // A stand-in would have to be made on disk; nothing here depends on one.
-    let stand_in = |path: &PathBuf| std::fs::symlink_metadata(path).is_err();
-    layout.placeholders.retain(|(path, _)| stand_in(path));
-    layout.mounts.retain(|mount| !layout.placeholders.iter().any(|(path, _)| *path == mount.target));
-    Ok(launch::start(context, begun, start, layout).await?)
+    let (running, ()) = launch::assemble(context, start, &cgroup, |_, _| Ok::<_, SpawnError>(())).await?;
+    Ok(running)
 }
 
 /// Resolves to true when every process that holds the other end is gone.
@@ -182,16 +181,6 @@ pub async fn gone(mut held: pipe::Receiver, patience: Duration) -> Option<Durati
             Err(_) => return None,
         }
     }
-}
-
-/// Our end to read from, and the end for the inside.
-///
-/// # Errors
-/// When there are no descriptors left.
-pub fn pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
-    let (ours, inside) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    rustix::io::ioctl_fionbio(&ours, true)?;
-    Ok((pipe::Receiver::from_owned_fd(ours)?, inside))
 }
 
 async fn read(stdout: pipe::Receiver) -> String {

@@ -16,7 +16,7 @@ use crate::store::Event;
 use crate::store::words::LayerState;
 
 use super::address::Address;
-use super::server::Declaration;
+use super::declared::Declaration;
 use super::{Session, grants};
 
 /// What one server may touch, all of its policies taken together.

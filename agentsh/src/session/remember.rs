@@ -15,7 +15,7 @@ use crate::agent::{Format, InjectedFile, Key, Kind, Launch, Remembered, Shape, j
 use crate::sandbox::mend::Namespaces;
 use crate::sandbox::visit;
 
-use super::watch::copies::write_anew;
+use super::copies::write_anew;
 use super::{Session, run};
 
 /// Longest file that is read, in bytes.

@@ -12,30 +12,29 @@ use crate::policy;
 use crate::sandbox::SpawnError;
 use crate::sandbox::control::Cause;
 use crate::sandbox::layout::{Elsewhere, Grant, OWN_DIRECTORY};
-use crate::sandbox::mend::Namespaces;
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::sandbox::report::Enforcement;
+use crate::store::Event;
 use crate::store::words::ExitCause;
-use crate::store::{Event, redact};
 use crate::types::ServerId;
 
 use super::agreements;
-use super::bridges::{self, Bridges, Declared};
+use super::bridges::{self, Bridges};
 use super::context::Context;
+use super::declared::{Declaration, Declared};
 use super::guarded_terminal::GuardedTerminal;
-use super::launch::{self, Running, Start};
+use super::launch::Start;
 use super::model::Model;
-use super::pinning::{self, Command, Pinned};
+use super::process::{self, Process, ProcessError};
 use super::publish::Asked;
 use super::remote;
-use super::server::{Declaration, KILLED, memory_exceeded};
+use super::resolving::{self, Command, Pinned, shell_status};
 use super::signals::{Signals, has_terminal, take_terminal_back};
 use super::suspend::Suspended;
 use super::toolchains::{self, Toolchains};
-use super::watch::{self, Guards};
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, briefing, credentials, environment, git_identity, grants,
-    network, registries, remember, repositories, socket_directory, trust, unknown, why,
+    network, pinning, registries, remember, repositories, socket_directory, trust, unknown, why,
 };
 
 /// The command line of `run`.
@@ -68,8 +67,22 @@ pub enum RunError {
     Refused(String),
     #[error("cannot {doing}: {source}")]
     Io { doing: &'static str, source: std::io::Error },
+    #[error("cannot guard hook files of the project: {0}")]
+    StandIns(std::io::Error),
+    #[error(transparent)]
+    Signals(#[from] super::signals::Deaf),
     #[error("cannot record what happened: {0}")]
     Store(#[from] crate::store::StoreError),
+}
+
+impl From<ProcessError> for RunError {
+    fn from(error: ProcessError) -> Self {
+        match error {
+            ProcessError::Spawn(error) => error.into(),
+            ProcessError::Changed(error) => error.into(),
+            ProcessError::StandIns(error) => Self::StandIns(error),
+        }
+    }
 }
 
 /// What is left of a run: its status, and the session for the report.
@@ -115,8 +128,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
 #[must_use]
 pub fn exit_code_of(error: &RunError) -> u8 {
     match error {
-        RunError::Pin(error) if error.is_missing() => 127,
-        RunError::Pin(error) if error.is_not_executable() => 126,
+        RunError::Pin(error) => shell_status(error).unwrap_or(125),
         RunError::Spawn(SpawnError::Init { cause: Cause::Missing, .. }) => 127,
         RunError::Spawn(SpawnError::Init { cause: Cause::NotExecutable, .. }) => 126,
         _ => 125,
@@ -157,7 +169,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         not_below: None,
     };
     let (pinned, ()) =
-        tokio::join!(pinning::resolve(session, command, None), pinning::ahead(session, &declared));
+        tokio::join!(resolving::resolve(session, command, None), pinning::ahead(session, &declared));
     let pinned = pinned?;
     session.agent_runs.set(true);
     let bridges = Bridges::new(Rc::clone(session), declared).with_policy();
@@ -167,11 +179,10 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if let Some(terminal) = &mut terminal {
         terminal.ready();
     }
-    let (running, guards, inside) = start_agent(session, kind, &launch, pinned, &socket, request).await?;
+    let process = start_agent(session, kind, &launch, pinned, &socket, request).await?;
+    let inside = process.namespaces();
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
-    let code = until_exit(session, running, signals).await;
-    guards.finish().await;
-    let code = code?;
+    let code = until_exit(session, process, signals).await?;
     if let Some(inside) = inside {
         remember::keep(session, kind, &given, &inside);
     }
@@ -279,7 +290,7 @@ async fn start_agent(
     pinned: Pinned,
     socket: &Path,
     request: &Request,
-) -> Result<(Running, Guards, Option<Namespaces>), RunError> {
+) -> Result<Process, RunError> {
     let context = &session.context;
     let process = &session.policy.agent;
     let paths = session.paths();
@@ -378,7 +389,7 @@ async fn start_agent(
         terminal: Terminal::Keep,
         program: Program {
             path: pinned.resolved.program.clone(),
-            argv: argv.clone(),
+            argv,
             env: env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
             workdir: context.directory.clone(),
         },
@@ -400,34 +411,19 @@ async fn start_agent(
         shared_sockets: !session.neighbours.get(),
         files,
         extra,
+        stand_ins: true,
+        beyond_landlock: Vec::new(),
         network: Some(way),
         stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
         allow_degraded: session.allow_degraded,
     };
-    let begun = launch::begin(context, &start, &session.next_cgroup())?;
-    let layout = launch::prepare(context, &start);
-    for (path, why) in &layout.refused {
+    let lacks = |path: &Path, why: &str| {
         session.note(&format!("the agent does not get {}: {why}", path.display()));
-    }
-    // Before the stand-ins, which may stand in a directory that was pinned.
-    pinned.resolved.unchanged_since()?;
-    let stand_ins = launch::stand_ins(context, &layout)
-        .map_err(|source| RunError::Io { doing: "guard hook files of the project", source })?;
-    let before = watch::Before::new(session, launch::keep(context, &start), &layout);
-    let mut running = launch::start(context, begun, start, layout).await?;
-    let inside = running.child.namespaces.as_ref().and_then(|inside| inside.try_clone().ok());
-    let guards = Guards::start(session, None, before, &mut running, stand_ins);
-    session.record_enforcement(None, &running.enforcement);
-    session.journal.record(Event::ProcessStarted {
-        server_id: None,
-        program: pinned.resolved.program.display().to_string(),
-        args: redact::arguments(&argv[1.min(argv.len())..]),
-        hash: pinned.resolved.digest.clone(),
-        pid: running.child.pid,
-    });
+    };
+    let process = process::start(session, None, start, &pinned.resolved, lacks).await?;
     // While the agent loads there is time, which a short one would have to wait for at the end.
     session.journal.hurry();
-    Ok((running, guards, inside))
+    Ok(process)
 }
 
 /// What the command line says of a port goes before what the policy says.
@@ -578,11 +574,9 @@ const OUT_OF_MEMORY: &str = "the agent was ended: it used more memory than agent
 const MOST_REQUESTS: u32 = 3;
 
 /// Waits for the agent; the terminal's signals are its business, ours are passed on.
-async fn until_exit(session: &Session, running: Running, mut signals: Signals) -> Result<u8, RunError> {
-    let Running { child, cgroup, watched_memory, way_out, published, .. } = running;
-    let pid = child.pid;
-    let over = memory_exceeded(pid, watched_memory);
-    tokio::pin!(over);
+async fn until_exit(session: &Session, process: Process, mut signals: Signals) -> Result<u8, RunError> {
+    let child = process.child();
+    let mut over = Box::pin(process.over_memory());
     let (mut cause, mut asked) = (ExitCause::Exited, 0);
     let mut suspended = Suspended::default();
     let [stop_key, read_behind, write_behind] = &mut signals.stop;
@@ -591,7 +585,6 @@ async fn until_exit(session: &Session, running: Running, mut signals: Signals) -
             code = child.exit() => break code,
             () = &mut over, if cause == ExitCause::Exited => {
                 cause = ExitCause::MemoryLimit;
-                session.note(OUT_OF_MEMORY);
                 child.kill();
             }
             // From the terminal they reach the agent too, which decides what they mean.
@@ -606,8 +599,8 @@ async fn until_exit(session: &Session, running: Running, mut signals: Signals) -
                     child.kill();
                 }
             }
-            () = child.stopped() => suspended.stop(&child),
-            _ = signals.resumed.recv() => suspended.resume(&child),
+            () = child.stopped() => suspended.stop(child),
+            _ = signals.resumed.recv() => suspended.resume(child),
             // What they mean is the agent's business.
             _ = stop_key.recv() => {}
             _ = read_behind.recv() => {}
@@ -616,19 +609,10 @@ async fn until_exit(session: &Session, running: Running, mut signals: Signals) -
         }
     };
     take_terminal_back();
-    if cause == ExitCause::Exited && code == KILLED && cgroup.was_out_of_memory() {
-        cause = ExitCause::MemoryLimit;
+    drop(over);
+    let ended = process.finish(code, cause).await;
+    if ended.cause == ExitCause::MemoryLimit {
         session.note(OUT_OF_MEMORY);
     }
-    if let Some(error) = child.execution_error() {
-        return Err(error.into());
-    }
-    drop(published);
-    drop(child);
-    drop(cgroup);
-    if let Some(way_out) = way_out {
-        network::finish(session, way_out).await;
-    }
-    session.journal.record(Event::ProcessExited { server_id: None, exit_code: code, cause });
-    Ok(code)
+    ended.error.map_or(Ok(code), |error| Err(error.into()))
 }

@@ -1,9 +1,7 @@
 //! One MCP server behind the proxy: resolved, compared with its pin, and started in its sandbox, again and again.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,34 +11,18 @@ use crate::mcp::{ExitInfo, Running, StartError, Upstream};
 use crate::pin::Resolved;
 use crate::policy::{self, PathContext, ProcessPolicy};
 use crate::sandbox::plan::{Access, Program, Terminal};
-use crate::sandbox::{SpawnError, watchdog};
+use crate::store::Event;
 use crate::store::words::ExitCause;
-use crate::store::{Event, redact};
 use crate::types::{RuleRef, ServerId};
 
-use super::launch::{self, Start};
-use super::pinning::{self, Pinned};
-use super::watch::{self, Guards};
-use super::{Session, environment, grants, interface_pins, network, profiles, server_errors, trust};
+use super::declared::Declaration;
+use super::launch::Start;
+use super::process::{self, Ended, Process, ProcessError};
+use super::resolving::Pinned;
+use super::{
+    Session, environment, grants, interface_pins, network, pinning, pipes, profiles, server_errors, trust,
+};
 
-/// A server as the host's configuration (or the policy) declares it.
-#[derive(Clone, Debug)]
-pub struct Declaration {
-    pub id: ServerId,
-    pub command: String,
-    pub args: Vec<String>,
-    pub env: BTreeMap<String, String>,
-    pub cwd: Option<PathBuf>,
-    /// The user wrote it; false for a file that came with the project.
-    pub users_word: bool,
-    /// It came with the project, and the user has agreed to that file as it is.
-    pub agreed: bool,
-    /// `FILE:LINE` where it stands; None for a command line.
-    pub place: Option<String>,
-}
-
-/// As a shell tells of SIGKILL.
-pub(super) const KILLED: u8 = 137;
 /// How long an ended server's last words are waited for.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
@@ -51,14 +33,6 @@ pub enum ErrorOutput {
     Kept,
     /// To agentsh's own, with the server's id in front of each line.
     Shown,
-}
-
-impl Declaration {
-    /// Whether what the user's policy gives to this name is meant for this server. Anybody can choose a name.
-    #[must_use]
-    pub fn has_grants_by_name(&self) -> bool {
-        self.users_word || self.agreed
-    }
 }
 
 pub struct Server {
@@ -173,9 +147,9 @@ impl Server {
             });
         }
 
-        let (stdin, stdin_inside) = pipe_in().map_err(|error| failed(id, &error))?;
-        let (stdout, stdout_inside) = pipe_out().map_err(|error| failed(id, &error))?;
-        let (stderr, stderr_inside) = pipe_out().map_err(|error| failed(id, &error))?;
+        let (stdin, stdin_inside) = pipes::to_write().map_err(|error| failed(id, &error))?;
+        let (stdout, stdout_inside) = pipes::to_read().map_err(|error| failed(id, &error))?;
+        let (stderr, stderr_inside) = pipes::to_read().map_err(|error| failed(id, &error))?;
         let limits = self.process.limits.clone().or(policy::limits::limits_for_server());
         let workdir = self
             .declaration
@@ -211,43 +185,33 @@ impl Server {
             shared_sockets: !session.neighbours.get(),
             files: bundle.into_iter().collect(),
             extra: Vec::new(),
+            stand_ins: true,
+            beyond_landlock: Vec::new(),
             network: Some(way),
             stdio: [stdin_inside.as_fd(), stdout_inside.as_fd(), stderr_inside.as_fd()],
             allow_degraded: session.allow_degraded,
         };
-        let refused = |error: SpawnError| permanent(error.to_string());
-        let begun = launch::begin(&session.context, &start, &session.next_cgroup()).map_err(refused)?;
-        let layout = launch::prepare(&session.context, &start);
         let is_there = |path: &std::path::Path| session.project_shown || path != session.context.project;
-        for (path, why) in layout.refused.iter().filter(|(path, _)| is_there(path)) {
-            session.note(&format!("server '{id}' does not get {}: {why}", path.display()));
-        }
-        // Before the stand-ins, which may stand in a directory that was pinned.
-        resolved
-            .unchanged_since()
-            .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
-        let stand_ins = launch::stand_ins(&session.context, &layout).map_err(|error| failed(id, &error))?;
+        let lacks = |path: &std::path::Path, why: &str| {
+            if is_there(path) {
+                session.note(&format!("server '{id}' does not get {}: {why}", path.display()));
+            }
+        };
+        let started = process::start(&session, Some(id), start, &resolved, lacks).await;
+        let process = started.map_err(|error| match error {
+            ProcessError::Spawn(error) => permanent(error.to_string()),
+            ProcessError::Changed(error) => permanent(format!("cannot start server '{id}': {error}")),
+            ProcessError::StandIns(error) => failed(id, &error),
+        })?;
         self.starts += 1;
-        let before = watch::Before::new(&session, launch::keep(&session.context, &start), &layout);
-        let mut running = launch::start(&session.context, begun, start, layout).await.map_err(refused)?;
         drop((stdin_inside, stdout_inside, stderr_inside));
-        let guards = Guards::start(&session, Some(id), before, &mut running, stand_ins);
-
-        session.record_enforcement(Some(id), &running.enforcement);
-        session.journal.record(Event::ProcessStarted {
-            server_id: Some(id.clone()),
-            program: resolved.program.display().to_string(),
-            args: redact::arguments(&argv[1.min(argv.len())..]),
-            hash: resolved.digest.clone(),
-            pid: running.child.pid,
-        });
         // The manifest of a large tree is needed no more; the session lives on.
         drop(resolved);
         crate::memory::trim_heap();
         let said =
             server_errors::follow(stderr, (self.error_output == ErrorOutput::Shown).then(|| id.clone()));
         let said = tokio::task::spawn_local(said);
-        Ok(supervised(session, id.clone(), (running, guards), stdin, stdout, (said, self.error_output)))
+        Ok(supervised(session, id.clone(), process, stdin, stdout, (said, self.error_output)))
     }
 }
 
@@ -255,52 +219,28 @@ impl Server {
 fn supervised(
     session: Rc<Session>,
     id: ServerId,
-    (running, guards): (launch::Running, Guards),
+    process: Process,
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
     (said, error_output): (tokio::task::JoinHandle<String>, ErrorOutput),
 ) -> Running<pipe::Sender, pipe::Receiver> {
     let (kill, mut killed) = tokio::sync::mpsc::unbounded_channel::<()>();
     let exit = tokio::task::spawn_local(async move {
-        let launch::Running { child, cgroup, watched_memory, way_out, .. } = running;
-        let pid = child.pid;
-        let mut cause = ExitCause::Exited;
-        let code = {
-            let over = memory_exceeded(pid, watched_memory);
-            tokio::pin!(over);
-            tokio::select! {
-                code = child.exit() => code,
-                () = &mut over => {
-                    cause = ExitCause::MemoryLimit;
-                    child.kill();
-                    child.exit().await
-                }
-                _ = killed.recv() => {
-                    cause = ExitCause::Killed;
-                    child.kill();
-                    child.exit().await
-                }
-            }
-        };
-        if cause == ExitCause::Exited && code == KILLED && cgroup.was_out_of_memory() {
-            cause = ExitCause::MemoryLimit;
-        }
+        let (code, cause) = process
+            .exit(async {
+                killed.recv().await;
+                ExitCause::Killed
+            })
+            .await;
+        let Ended { cause, error } = process.finish(code, cause).await;
         if cause == ExitCause::MemoryLimit {
             session.note(&format!(
                 "server '{id}' was ended: it used more memory than its `limits.memory` allows"
             ));
         }
-        let message = child.execution_error().map(|error| error.to_string());
-        drop(child);
-        drop(cgroup);
-        guards.finish().await;
-        if let Some(way_out) = way_out {
-            network::finish(&session, way_out).await;
-        }
-        session.journal.record(Event::ProcessExited { server_id: Some(id.clone()), exit_code: code, cause });
         let said = tokio::time::timeout(LAST_WORDS, said).await;
-        if let Some(message) = message {
-            session.note(&message);
+        if let Some(error) = error {
+            session.note(&error.to_string());
         } else if code != 0
             && cause == ExitCause::Exited
             && error_output == ErrorOutput::Kept
@@ -324,12 +264,6 @@ fn supervised(
     }
 }
 
-/// Resolves when the processes below `pid` together hold more than `limit` bytes; never without a limit.
-pub async fn memory_exceeded(pid: u32, limit: Option<u64>) {
-    let Some(limit) = limit else { return std::future::pending().await };
-    watchdog::exceeded(pid, limit).await;
-}
-
 /// A grant must not make the pinned program itself writable.
 fn covered(resolved: &Resolved, path: &std::path::Path) -> bool {
     resolved.files.iter().any(|file| file.path == path)
@@ -344,28 +278,6 @@ fn strings(resolved: &Resolved) -> Result<Vec<String>, StartError> {
             argument.to_string_lossy()
         ))
     })
-}
-
-fn pipe_in() -> std::io::Result<(pipe::Sender, std::os::fd::OwnedFd)> {
-    let (inside, ours) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    make_ours(&ours)?;
-    Ok((pipe::Sender::from_owned_fd(ours)?, inside))
-}
-
-fn pipe_out() -> std::io::Result<(pipe::Receiver, std::os::fd::OwnedFd)> {
-    let (ours, inside) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    make_ours(&ours)?;
-    Ok((pipe::Receiver::from_owned_fd(ours)?, inside))
-}
-
-/// Bytes that a server may have written, or not yet read. The kernel gives a pipe 64 KiB, and a long line in such pieces is
-/// a change of process for each; a user may have 64 MiB of pipes (fs.pipe-user-pages-soft).
-const PIPE_BYTES: usize = 256 << 10;
-
-fn make_ours(end: &std::os::fd::OwnedFd) -> std::io::Result<()> {
-    // A user's pipes may be limited: a small one is slower and works.
-    let _ = rustix::pipe::fcntl_setpipe_size(end, PIPE_BYTES);
-    Ok(rustix::io::ioctl_fionbio(end, true)?)
 }
 
 fn permanent(message: String) -> StartError {

@@ -2,7 +2,10 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::run::RunError;
+/// Nothing can be listened for: whoever asked to end would not be heard.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen for signals: {0}")]
+pub struct Deaf(#[from] std::io::Error);
 
 /// What may arrive while the agent runs.
 pub(super) struct Signals {
@@ -15,15 +18,15 @@ pub(super) struct Signals {
     pub resumed: Signal,
 }
 
-fn listen(kind: SignalKind) -> Result<Signal, RunError> {
-    signal(kind).map_err(|source| RunError::Io { doing: "listen for signals", source })
+fn listen(kind: SignalKind) -> Result<Signal, Deaf> {
+    Ok(signal(kind)?)
 }
 
 /// Waits until this process is asked to end; gives its exit status, 128 and the signal.
 ///
 /// # Errors
 /// When nothing can be listened for.
-pub(super) fn end() -> Result<impl Future<Output = u8>, RunError> {
+pub(super) fn end() -> Result<impl Future<Output = u8>, Deaf> {
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
     let mut hang_up = listen(SignalKind::hangup())?;
@@ -41,7 +44,7 @@ fn raw(number: i32) -> SignalKind {
 }
 
 impl Signals {
-    pub fn listen() -> Result<Self, RunError> {
+    pub fn listen() -> Result<Self, Deaf> {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             quit: listen(SignalKind::quit())?,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::watch::copies::Copy;
+use super::copies::Copy;
 
 /// Sessions of which versions are kept.
 const MOST_SESSIONS: usize = 50;

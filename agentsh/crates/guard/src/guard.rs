@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::checks::{CrossServer, Lists, Rates, Rules};
+use crate::checks::{ArgumentLength, CrossServer, Lists, Rates, Rules};
 use crate::decision::{Check, Decision, Matter, Report, Subject};
 use crate::hidden::Hidden;
 use crate::policy::McpPolicy;
@@ -20,9 +20,17 @@ impl Guard {
     /// With the checks that need nothing but the policy.
     #[must_use]
     pub fn new(policy: &McpPolicy) -> Self {
+        let mut guard = Self::beyond_lists(policy);
+        guard.checks.insert(0, Box::new(Lists::new(policy)));
+        guard
+    }
+
+    /// The same without the lists of servers and tools, for whoever has asked those already, as `policy explain` has.
+    #[must_use]
+    pub fn beyond_lists(policy: &McpPolicy) -> Self {
         Self {
             checks: vec![
-                Box::new(Lists::new(policy)),
+                Box::new(ArgumentLength::new(policy)),
                 Box::new(Rules::new(policy)),
                 Box::new(CrossServer::new(&policy.cross_server)),
                 Box::new(Rates::new(&policy.rate_limits)),

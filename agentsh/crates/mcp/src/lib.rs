@@ -42,7 +42,7 @@ mod tools_list;
 pub use audit::{Approve, Audit, Audited, Question, ToApprove};
 pub use options::{HasTrusted, KnownTools, Note, Options};
 pub use proxy::{Ended, serve};
-pub use record::{action, severity};
+pub use record::{action, of_model_call, severity};
 pub use reply::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
 pub use upstream::{ExitInfo, Running, StartError, Upstream};
 

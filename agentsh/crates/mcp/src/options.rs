@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::json::Json;
+use crate::store::words::ServerType;
 use crate::types::ServerId;
 
 use super::audit::{Approve, Audit};
@@ -17,7 +18,7 @@ use super::framing::Budget;
 pub struct Options {
     pub server: ServerId,
     /// As `mcp_tool_seen` shows it.
-    pub server_type: String,
+    pub server_type: ServerType,
     /// Longest line in either direction, in bytes.
     pub max_line_bytes: usize,
     /// Memory for long lines of clients, and of this server: each shared with other connections of the session.
@@ -83,7 +84,7 @@ impl Options {
     pub fn new(server: ServerId) -> Self {
         Self {
             server,
-            server_type: "stdio".to_owned(),
+            server_type: ServerType::Stdio,
             max_line_bytes: super::framing::DEFAULT_LIMIT,
             client_lines: Budget::default(),
             server_lines: Budget::default(),

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use crate::guard::{self, Decision, Finding, Outcome, Refusal};
+use crate::guard::{self, Decision, Finding, Outcome, Refusal, Verdict};
 use crate::store::words::{Action, AuditVerdict, Severity};
 use crate::store::{Event, Recorder};
+use crate::types::ServerId;
 
 use super::connection::Connection;
 use super::jsonrpc::Id;
@@ -62,15 +63,8 @@ impl<R: Recorder> Connection<R> {
         let mut events = Vec::new();
         let jsonrpc_id = id.to_value();
         if let Judged::Call { tool, hash } = judged {
-            events.push(Event::McpToolCallIntercepted {
-                server_id: self.options.server.clone(),
-                tool_name: tool.to_string(),
-                jsonrpc_id: jsonrpc_id.clone(),
-                tool_hash: hash.clone(),
-                action: action(decision.verdict.outcome),
-                reason: decision.verdict.reason.code().to_owned(),
-                rule: decision.verdict.rule.clone(),
-            });
+            let server = &self.options.server;
+            events.push(intercepted(server, tool, &jsonrpc_id, hash.clone(), &decision.verdict));
         }
         if let Some(word) = word {
             events.push(Event::McpToolCallAudited {
@@ -83,8 +77,10 @@ impl<R: Recorder> Connection<R> {
                 after_ms: word.after_ms,
             });
         }
-        let found =
-            decision.findings.iter().map(|found| self.finding_event(judged.name(), &jsonrpc_id, found));
+        let found = decision
+            .findings
+            .iter()
+            .map(|found| finding(&self.options.server, judged.name(), &jsonrpc_id, found));
         events.extend(found);
         if !decision.is_block() {
             events.into_iter().for_each(|event| self.record.record(event));
@@ -106,43 +102,69 @@ impl<R: Recorder> Connection<R> {
     /// Records what was found where nobody gets an answer, such as in a definition.
     pub fn record_findings(&self, name: &str, jsonrpc_id: &Value, decision: &Decision) {
         for found in &decision.findings {
-            self.record.record(self.finding_event(name, jsonrpc_id, found));
+            self.record.record(finding(&self.options.server, name, jsonrpc_id, found));
         }
     }
+}
 
-    fn finding_event(&self, name: &str, jsonrpc_id: &Value, found: &Finding) -> Event {
-        if let Some(category) = &found.category {
-            return Event::McpContentDetected {
-                server_id: self.options.server.clone(),
-                tool_name: name.to_owned(),
-                jsonrpc_id: jsonrpc_id.clone(),
-                category: category.clone(),
-                detector: found.detector.clone(),
-                action: action(found.verdict.outcome),
-                severity: severity(found.severity),
-                reason: found.verdict.reason.code().to_owned(),
-                rule: found.verdict.rule.clone(),
-                pointer: found.pointer.clone(),
-                context: found.context.clone(),
-            };
-        }
-        let source = found.source.as_ref();
-        Event::McpExfilDetected {
-            server_id: self.options.server.clone(),
+/// What the record has of a call that a model wants: as of one on the wire.
+#[must_use]
+pub fn of_model_call(server: &ServerId, tool: &str, jsonrpc_id: &Value, decision: &Decision) -> Vec<Event> {
+    let verdict = intercepted(server, tool, jsonrpc_id, None, &decision.verdict);
+    let found = decision.findings.iter().map(|found| finding(server, tool, jsonrpc_id, found));
+    std::iter::once(verdict).chain(found).collect()
+}
+
+fn intercepted(
+    server: &ServerId,
+    tool: &str,
+    jsonrpc_id: &Value,
+    tool_hash: Option<String>,
+    verdict: &Verdict,
+) -> Event {
+    Event::McpToolCallIntercepted {
+        server_id: server.clone(),
+        tool_name: tool.to_owned(),
+        jsonrpc_id: jsonrpc_id.clone(),
+        tool_hash,
+        action: action(verdict.outcome),
+        reason: verdict.reason.code().to_owned(),
+        rule: verdict.rule.clone(),
+    }
+}
+
+fn finding(server: &ServerId, name: &str, jsonrpc_id: &Value, found: &Finding) -> Event {
+    if let Some(category) = &found.category {
+        return Event::McpContentDetected {
+            server_id: server.clone(),
             tool_name: name.to_owned(),
             jsonrpc_id: jsonrpc_id.clone(),
+            category: category.clone(),
             detector: found.detector.clone(),
             action: action(found.verdict.outcome),
             severity: severity(found.severity),
             reason: found.verdict.reason.code().to_owned(),
             rule: found.verdict.rule.clone(),
-            source_server: source.map(|source| source.server.clone()),
-            source_tool: source.map(|source| source.tool.clone()),
-            destination: found.destination.clone(),
-            context: found.context.clone(),
             pointer: found.pointer.clone(),
-            decoded: found.decoded.iter().map(|step| (*step).to_owned()).collect(),
-        }
+            context: found.context.clone(),
+        };
+    }
+    let source = found.source.as_ref();
+    Event::McpExfilDetected {
+        server_id: server.clone(),
+        tool_name: name.to_owned(),
+        jsonrpc_id: jsonrpc_id.clone(),
+        detector: found.detector.clone(),
+        action: action(found.verdict.outcome),
+        severity: severity(found.severity),
+        reason: found.verdict.reason.code().to_owned(),
+        rule: found.verdict.rule.clone(),
+        source_server: source.map(|source| source.server.clone()),
+        source_tool: source.map(|source| source.tool.clone()),
+        destination: found.destination.clone(),
+        context: found.context.clone(),
+        pointer: found.pointer.clone(),
+        decoded: found.decoded.iter().map(|step| (*step).to_owned()).collect(),
     }
 }
 

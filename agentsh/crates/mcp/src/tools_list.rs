@@ -116,7 +116,7 @@ impl<R: Recorder> Connection<R> {
             },
             previous => Event::McpToolSeen {
                 server_id,
-                server_type: self.options.server_type.clone(),
+                server_type: self.options.server_type,
                 tool_name: name.to_owned(),
                 tool_hash: hash.to_owned(),
                 description: tool
@@ -142,7 +142,7 @@ impl<R: Recorder> Connection<R> {
         for (count, status) in counts.into_iter().filter(|(count, _)| *count > 0) {
             self.record.record(Event::McpToolSeen {
                 server_id: self.options.server.clone(),
-                server_type: self.options.server_type.clone(),
+                server_type: self.options.server_type,
                 tool_name: String::new(),
                 tool_hash: String::new(),
                 description: Some(format!("{count} further tools")),

@@ -69,6 +69,8 @@ pub trait Host {
     fn repositories(&self, directory: &Path) -> Repositories;
     /// What is in a directory, as much as may be looked at; None when it is closed.
     fn names(&self, directory: &Path) -> Option<Vec<(OsString, Found)>>;
+    /// Whether a path is an empty file or directory.
+    fn is_empty(&self, path: &Path) -> bool;
     /// Mounts that one sandbox can be made of: each is open for a moment.
     fn most_mounts(&self) -> usize;
     /// Whether the user may make something in a directory.
@@ -167,6 +169,16 @@ impl Host for RealHost {
             (entry.file_name(), kind)
         });
         Some(found.collect())
+    }
+
+    fn is_empty(&self, path: &Path) -> bool {
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if found.is_file() => found.len() == 0,
+            Ok(found) if found.is_dir() => {
+                std::fs::read_dir(path).is_ok_and(|mut inner| inner.next().is_none())
+            }
+            _ => false,
+        }
     }
 
     fn most_mounts(&self) -> usize {

@@ -77,6 +77,12 @@ pub struct Request<'a> {
     pub files: Vec<(PathBuf, Vec<u8>, u32)>,
     /// Files and directories of the host at another place.
     pub extra: Vec<Elsewhere>,
+    /// Stand-ins may be made on disk; without them what is missing is not kept away.
+    pub stand_ins: bool,
+    /// As `extra`, and no rule of Landlock opens it.
+    pub beyond_landlock: Vec<Elsewhere>,
+    /// The program brings settings for git in its environment, which stay as they are.
+    pub sets_git: bool,
     /// The agent keeps its terminal; a server has none.
     pub for_agent: bool,
     /// agentsh's own executable, shown to the agent as its bridge.
@@ -94,6 +100,8 @@ pub struct Layout {
     pub mounts: Vec<Mount>,
     pub landlock: Vec<LandlockRule>,
     pub executable: Executable,
+    /// Variables that the program gets beside its own, `NAME=VALUE`.
+    pub env: Vec<String>,
     /// Paths that must not come into being: the session makes stand-ins for the time of the run.
     pub placeholders: Vec<(PathBuf, StandIn)>,
     /// Grants that a mask or a missing file made void, each with the reason.
@@ -147,7 +155,9 @@ pub fn layout(request: &Request<'_>, host: &dyn Host) -> Layout {
     out.grants();
     out.program();
     out.generated();
+    out.unlisted();
     out.landlock();
+    out.elsewhere(&request.beyond_landlock);
     out.layout
 }
 
@@ -170,6 +180,9 @@ pub fn guards(keep: &Keep, host: &dyn Host) -> Layout {
         private_bytes: 0,
         files: Vec::new(),
         extra: Vec::new(),
+        stand_ins: true,
+        beyond_landlock: Vec::new(),
+        sets_git: true,
         for_agent: false,
         bridge: None,
         execute: Vec::new(),
@@ -202,6 +215,7 @@ impl<'a> Builder<'a> {
                 mounts: Vec::new(),
                 landlock: Vec::new(),
                 executable: Executable::Everything,
+                env: Vec::new(),
                 placeholders: Vec::new(),
                 refused: Vec::new(),
                 unsearched: Vec::new(),
@@ -453,15 +467,46 @@ impl Builder<'_> {
                 What::Bind { source, access: Access::ReadOnly, kind: Kind::File },
             );
         }
-        for Elsewhere { host, inside, access } in &request.extra {
+        self.elsewhere(&request.extra);
+        for (path, content, mode) in &request.files {
+            self.push(path, What::File { content: content.clone(), mode: *mode });
+        }
+    }
+
+    fn elsewhere(&mut self, shown: &[Elsewhere]) {
+        for Elsewhere { host, inside, access } in shown {
             let kind =
                 if self.host.look(host) == Some(Found::Directory) { Kind::Directory } else { Kind::File };
             let source = Source::Path { path: host.clone(), expect: None, no_links: false };
             self.push(inside, What::Bind { source, access: *access, kind });
         }
-        for (path, content, mode) in &request.files {
-            self.push(path, What::File { content: content.clone(), mode: *mode });
+    }
+
+    /// Git inside does not list the stand-ins among the untracked files: they are not the project's.
+    fn unlisted(&mut self) {
+        if self.request.sets_git {
+            return;
         }
+        // Sockets are seen by no git; empty directories are what `git clean` and `git stash -u` remove.
+        let is_empty = |(path, kind): &&(PathBuf, StandIn)| match (self.host.look(path), kind) {
+            (None, StandIn::Directory) => true,
+            (None, StandIn::File) => builtin_paths::stand_in_content(path).is_empty(),
+            (None, StandIn::Socket) => false,
+            (Some(_), _) => self.host.is_empty(path),
+        };
+        let empty = self.layout.placeholders.iter().filter(is_empty);
+        let names: Vec<String> =
+            empty.filter_map(|(path, _)| Some(path.file_name()?.to_str()?.to_owned() + "\n")).collect();
+        if names.is_empty() {
+            return;
+        }
+        let list = Path::new(OWN_DIRECTORY).join("gitignore");
+        self.layout.env.extend([
+            "GIT_CONFIG_COUNT=1".to_owned(),
+            "GIT_CONFIG_KEY_0=core.excludesFile".to_owned(),
+            format!("GIT_CONFIG_VALUE_0={}", list.display()),
+        ]);
+        self.push(list, What::File { content: names.concat().into_bytes(), mode: 0o444 });
     }
 
     /// Read everywhere (the mounts decide what there is), write where a mount is writable. A right that a rule gives

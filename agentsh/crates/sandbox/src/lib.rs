@@ -19,6 +19,8 @@ pub mod idmap;
 pub mod init;
 pub mod landlock;
 pub mod layout;
+#[cfg(test)]
+mod layout_tests;
 pub mod limits;
 pub mod mend;
 pub mod mount;
@@ -34,6 +36,8 @@ pub mod sealed;
 pub mod seccomp;
 pub mod spawn;
 pub mod stage;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod visit;
 pub mod watchdog;
 pub mod zygote;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::words::{
-    Action, ApprovalScope, ApprovalWord, AuditVerdict, ConnectionState, ExitCause, LayerState, Sender,
-    Severity, ToolStatus,
+    Action, ApprovalScope, ApprovalWord, AuditVerdict, ConnectionState, ExitCause, ForgotReason, GuardChange,
+    LayerState, ModelProvider, ReplacedReason, Sender, ServerType, Severity, ToolStatus,
 };
 use crate::types::{RuleRef, ServerId};
 
@@ -110,7 +110,7 @@ pub enum Event {
     },
     McpToolSeen {
         server_id: ServerId,
-        server_type: String,
+        server_type: ServerType,
         tool_name: String,
         tool_hash: String,
         description: Option<String>,
@@ -241,8 +241,7 @@ pub enum Event {
     McpResultsForgotten {
         /// None: results of several servers.
         server_id: Option<ServerId>,
-        /// `memory-full`, `too-long`, `store-damaged`, `store-refused`.
-        reason: String,
+        reason: ForgotReason,
         /// Since the last event of this kind.
         results: u64,
         detail: String,
@@ -343,25 +342,22 @@ pub enum Event {
         /// None: the agent.
         server_id: Option<ServerId>,
         path: String,
-        /// `replaced`, `put-back`, `not-put-back`, `new-repository`, `instructions`, `refused`, `ended`.
-        what: String,
+        what: GuardChange,
         detail: String,
     },
     /// An answer of the agent's model was replaced.
     OutputMessageReplaced {
-        /// `anthropic`, `openai-chat`, `openai-responses`, `google`.
-        provider: String,
-        /// `system_prompt_leak`.
-        reason_code: String,
+        provider: ModelProvider,
+        reason_code: ReplacedReason,
     },
     /// A request to the agent's model, or its answer, that could not be judged and did not go on.
     ModelAnswerWithheld {
-        provider: String,
+        provider: ModelProvider,
         reason: String,
     },
     /// A model answered.
     ModelCalled {
-        provider: String,
+        provider: ModelProvider,
         model: String,
         /// Of HTTP.
         status: u16,
@@ -377,7 +373,7 @@ pub enum Event {
     },
     /// Secrets stood in a request to the model. No value stands here.
     ModelSecretsFound {
-        provider: String,
+        provider: ModelProvider,
         /// `alert`: it went on as it was; `rewrite`: without them; `block`: it did not go on.
         action: Action,
         found: Vec<SecretFound>,

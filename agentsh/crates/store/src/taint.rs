@@ -12,6 +12,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use super::journal::Journal;
+use super::sql::Query;
 use super::{StoreError, database};
 
 const KEY: usize = 32;
@@ -252,16 +253,23 @@ fn set_aside(path: &Path, reason: String, now: Duration) -> Result<SetAside, Sto
     Ok(SetAside { reason, moved_to })
 }
 
+/// Values that one statement binds: far below what SQLite takes.
+const ROWS_IN_STATEMENT: usize = 500;
+
 fn write(connection: &mut Connection, records: Vec<(u64, Vec<u8>)>) -> rusqlite::Result<()> {
     if records.is_empty() {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut insert = transaction.prepare("INSERT INTO results (expires, record) VALUES ($1, $2)")?;
-    for (expires, record) in records {
-        insert.execute((i64::try_from(expires).unwrap_or(i64::MAX), record))?;
+    let mut records = records.into_iter().peekable();
+    while records.peek().is_some() {
+        let mut insert = Query::new("INSERT INTO results (expires, record) VALUES ");
+        for (at, (expires, record)) in records.by_ref().take(ROWS_IN_STATEMENT).enumerate() {
+            insert.push(if at == 0 { "(" } else { ", (" });
+            insert.bind(i64::try_from(expires).unwrap_or(i64::MAX)).push(", ").bind(record).push(")");
+        }
+        insert.execute(&transaction)?;
     }
-    drop(insert);
     transaction.commit()
 }
 
@@ -296,6 +304,19 @@ mod tests {
         assert_eq!(mode(&state.path().join("taint.db")), 0o600);
         let again = open(state.path(), seconds(60)).await;
         assert_eq!(again.records, [vec![1, 2]]);
+        again.store.close().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn many_at_once_come_back_in_their_order() {
+        let state = tempfile::tempdir().unwrap();
+        let opened = open(state.path(), seconds(10)).await;
+        let many: Vec<Vec<u8>> =
+            (0..2 * ROWS_IN_STATEMENT as u32 + 1).map(|at| at.to_be_bytes().to_vec()).collect();
+        many.iter().for_each(|record| opened.store.remember(record.clone(), seconds(100)));
+        opened.store.close().await.unwrap();
+        let again = open(state.path(), seconds(60)).await;
+        assert_eq!(again.records, many);
         again.store.close().await.unwrap();
     }
 

@@ -130,7 +130,7 @@ pub fn events() -> Vec<Event> {
         },
         Event::McpToolSeen {
             server_id: fs(),
-            server_type: "stdio".to_owned(),
+            server_type: crate::words::ServerType::Stdio,
             tool_name: "read".to_owned(),
             tool_hash: "sha256:11".to_owned(),
             description: Some("Reads\u{1b}[31m a file".to_owned()),

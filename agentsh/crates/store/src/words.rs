@@ -87,3 +87,41 @@ words! {
 words! {
     ConnectionState { Open = "open", Closed = "closed", Failed = "failed", }
 }
+
+words! {
+    /// How a server is reached.
+    ServerType { Stdio = "stdio", Http = "http", }
+}
+
+words! {
+    /// Why results are not remembered, or not whole.
+    ForgotReason {
+        MemoryFull = "memory-full",
+        TooLong = "too-long",
+        StoreDamaged = "store-damaged",
+        StoreRefused = "store-refused",
+    }
+}
+
+words! {
+    /// What happened to a guarded file.
+    GuardChange {
+        Replaced = "replaced",
+        PutBack = "put-back",
+        NotPutBack = "not-put-back",
+        NewRepository = "new-repository",
+        Instructions = "instructions",
+        Refused = "refused",
+        Ended = "ended",
+    }
+}
+
+words! {
+    /// In whose form a model is spoken to.
+    ModelProvider { Anthropic = "anthropic", OpenAiChat = "openai-chat", OpenAiResponses = "openai-responses", Google = "google", }
+}
+
+words! {
+    /// Why an answer of a model was replaced.
+    ReplacedReason { SystemPromptLeak = "system_prompt_leak", }
+}

@@ -36,7 +36,7 @@ const VERIFY_LIMIT: Duration = Duration::from_millis(1500);
 #[expect(clippy::disallowed_methods, reason = "agentsh itself, which is to be killed")]
 pub async fn parent_death(context: &Context, facts: &Facts) -> io::Result<Layer> {
     let (layer, asked) = ("parent-death", "nothing outlives a killed agentsh");
-    let (mut held, inside) = probe::pipe()?;
+    let (mut held, inside) = crate::session::pipes::to_read()?;
     let mut supervisor = Command::new(&context.executable.0)
         .args([PROBE_VERB, SUPERVISE, &serde_json::to_string(facts)?])
         .stdin(Stdio::null())

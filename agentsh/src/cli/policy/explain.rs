@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::package::Known;
-use super::{QuestionArgs, Surroundings, Which};
+use super::{OfServer, QuestionArgs, Surroundings, Which};
 use crate::agent;
 use crate::cli::exit::{FAILED, NO};
+use crate::guard::{Guard, Matter, Outcome};
+use crate::json::Json;
 use crate::policy::{self, Answer, PathContext, Policy, Question, Ruled};
 use crate::session::network::with_endpoints;
 use crate::store::escape;
@@ -39,12 +42,15 @@ pub(in crate::cli) struct Explained {
 }
 
 impl Explained {
+    /// `arguments`: those of a call that is asked about, as JSON.
+    ///
     /// # Errors
     /// Why there is no answer.
     pub async fn of(
         which: &Which,
         from: Option<ServerId>,
         question: Question,
+        arguments: Option<&str>,
         place: &Surroundings,
     ) -> Result<Self, String> {
         let question = from_here(question, place);
@@ -62,7 +68,12 @@ impl Explained {
         let known = known.map_err(|error| format!("error: {error}\n"))?;
         let unknown = from.clone().filter(|id| !known.is_known && !policy.mcp.servers.contains_key(id));
         let profile = known.profile.as_ref();
-        let answer = policy.ask_with(from.as_ref(), profile, &question, &place.context());
+        let mut answer = policy.ask_with(from.as_ref(), profile, &question, &place.context());
+        if let (Some(server), Question::Tool(tool), true) = (&from, &question, answer.allow) {
+            let arguments = arguments.map(|text| crate::json::read(text.as_bytes())).transpose();
+            let arguments = arguments.map_err(|why| format!("error: --arguments is no JSON: {why}\n"))?;
+            called(&policy, server, tool, arguments.as_ref(), &mut answer);
+        }
         let beware = answer.change.as_ref().filter(|_| !answer.allow);
         Ok(Self {
             note: note(from.is_some(), &answer, &question),
@@ -108,13 +119,14 @@ impl Explained {
 /// Exit code 0: allowed; 1: denied; 125: not a question.
 pub(super) async fn explain(
     which: &Which,
-    server: Option<&str>,
+    of: &OfServer,
     args: &QuestionArgs,
     json: bool,
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
+    let server = of.server.as_deref();
     let (from, question) = match asked(server, args) {
         Ok(asked) => asked,
         Err(why) => {
@@ -122,7 +134,7 @@ pub(super) async fn explain(
             return Ok(FAILED);
         }
     };
-    let explained = match Explained::of(which, from, question, place).await {
+    let explained = match Explained::of(which, from, question, of.arguments.as_deref(), place).await {
         Ok(explained) => explained,
         Err(why) => {
             write!(err, "{why}")?;
@@ -145,6 +157,22 @@ pub(super) async fn explain(
         }
     }
     Ok(if explained.answer.allow { 0 } else { NO })
+}
+
+/// What the checks say of a call that the lists let pass: the ones that judge it on the wire. What counts in time, or across
+/// calls, finds nothing in a single one.
+fn called(policy: &Policy, server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, answer: &mut Answer) {
+    let matter = Matter::Call { tool, hash: None, arguments, unlisted: false };
+    let decision = Guard::beyond_lists(&policy.mcp).decide(server, matter, Duration::ZERO);
+    let Some(found) = decision.deciding() else { return };
+    answer.rule = found.verdict.rule.clone();
+    answer.change = None;
+    answer.allow = decision.verdict.outcome != Outcome::Block;
+    answer.text = match decision.verdict.outcome {
+        Outcome::Ask => format!("a person is asked first: {}", found.what),
+        Outcome::Alert => format!("{}: an alert is recorded", found.what),
+        _ => found.what.clone(),
+    };
 }
 
 /// Below the top of a repository a path counts from where it was typed.

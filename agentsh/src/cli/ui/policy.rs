@@ -65,7 +65,7 @@ async fn ask(wanted: &Wanted, place: &Surroundings) -> Asked {
     }
     let server = Some(wanted.server.trim()).filter(|id| !id.is_empty()).map(|id| ServerId(id.to_owned()));
     asked.answer = Some(match question(&wanted.kind, about, server) {
-        Ok((from, question)) => match Explained::of(&Which::in_force(), from, question, place).await {
+        Ok((from, question)) => match Explained::of(&Which::in_force(), from, question, None, place).await {
             Ok(explained) => shown(&explained),
             Err(why) => (Word::new("no answer", Tone::Warn), vec![why.trim().to_owned()]),
         },

@@ -64,7 +64,7 @@ impl Making<'_> {
     fn call(&self, row: &mut Row, event: &Event) {
         match event {
             Event::McpToolCallIntercepted { server_id, tool_name, action, reason, rule, .. } => {
-                fill(row, "call", tool_name, action_word(*action), words_of(reason));
+                fill(row, "call", tool_name, action_word(*action), words_of(reason.as_str()));
                 row.rule = shown_rule(rule);
                 if *action == Action::Block {
                     row.change = self.change(server_id, tool_name, reason, rule);
@@ -114,7 +114,7 @@ impl Making<'_> {
                 detector,
                 ..
             } => {
-                let detail = format!("{category} ({detector}), {}: {context}", words_of(reason));
+                let detail = format!("{category} ({detector}), {}: {context}", words_of(reason.as_str()));
                 fill(row, "content", tool_name, action_word(*action), detail);
                 row.rule = shown_rule(rule);
             }
@@ -148,12 +148,12 @@ impl Making<'_> {
 fn server(row: &mut Row, event: &Event) {
     match event {
         Event::McpServerRefused { reason, detail, rule, .. } => {
-            fill(row, "server", "not started", refused(), format!("{}: {detail}", words_of(reason)));
+            fill(row, "server", "not started", refused(), format!("{}: {detail}", words_of(reason.as_str())));
             row.rule = shown_rule(rule);
         }
         Event::McpMessageRejected { from, reason, detail, bytes, .. } => {
             let what = format!("message of the {from}");
-            fill(row, "message", &what, refused(), format!("{}: {detail} ({bytes} bytes)", words_of(reason)));
+            fill(row, "message", &what, refused(), format!("{}: {detail} ({bytes} bytes)", words_of(reason.as_str())));
         }
         Event::McpRequestTimedOut { method, after_ms, .. } => {
             fill(row, "message", method, warn("no answer"), format!("after {after_ms} ms"));
@@ -192,7 +192,7 @@ fn server(row: &mut Row, event: &Event) {
         }
         Event::McpResultsForgotten { reason, results, detail, .. } => {
             let what = format!("{results} results");
-            fill(row, "data", &what, warn("not remembered"), format!("{}: {detail}", words_of(reason)));
+            fill(row, "data", &what, warn("not remembered"), format!("{}: {detail}", words_of(reason.as_str())));
         }
         _ => {}
     }
@@ -238,13 +238,13 @@ fn network(row: &mut Row, event: &Event) {
             let by = comm.as_ref().map(|comm| format!(", by {comm}")).unwrap_or_default();
             let often = if *count > 1 { format!(", {count} times") } else { String::new() };
             let about = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-            let told = format!("{}{about}{often}{by}", words_of(reason));
+            let told = format!("{}{about}{often}{by}", words_of(reason.as_str()));
             fill(row, "connection", &host(name.as_ref(), address.as_ref(), *port), refused(), told);
             (row.rule, row.change) = (shown_rule(rule), change.clone());
         }
         Event::DnsBlocked { name, reason, rule, change, count, .. } => {
             let often = if *count > 1 { format!(", {count} times") } else { String::new() };
-            fill(row, "name", name, refused(), format!("{}{often}", words_of(reason)));
+            fill(row, "name", name, refused(), format!("{}{often}", words_of(reason.as_str())));
             (row.rule, row.change) = (shown_rule(rule), change.clone());
         }
         _ => {}
@@ -287,13 +287,13 @@ fn session(row: &mut Row, event: &Event) {
             fill(row, "process", &format!("exit status {exit_code}"), word, String::new());
         }
         Event::GuardChanged { path, what, detail, .. } => {
-            fill(row, "file", path, warn(&words_of(what)), detail.clone());
+            fill(row, "file", path, warn(&words_of(what.as_str())), detail.clone());
         }
         Event::OutputMessageReplaced { provider, reason_code } => {
-            fill(row, "model", provider, warn("answer replaced"), reason_code.clone());
+            fill(row, "model", provider.as_str(), warn("answer replaced"), reason_code.as_str().to_owned());
         }
         Event::ModelAnswerWithheld { provider, reason } => {
-            fill(row, "model", provider, refused(), reason.clone());
+            fill(row, "model", provider.as_str(), refused(), reason.clone());
         }
         Event::AlertUndelivered { attempts, detail, .. } => {
             fill(row, "alert", "webhook", warn("not delivered"), format!("{attempts} attempts: {detail}"));

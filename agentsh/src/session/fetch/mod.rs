@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::pin::{NoCache, Store, Wanted};
 use crate::policy::profile::{self, Package, Registry};
-use crate::session::server::Declaration;
+use crate::session::declared::Declaration;
 use crate::types::{RuleRef, ServerId};
 
 use super::Session;

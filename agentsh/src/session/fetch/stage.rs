@@ -9,14 +9,13 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, domain, limits};
-use crate::sandbox::SpawnError;
 use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::session::address::Address;
-use crate::session::launch::{self, Start};
-use crate::session::server::memory_exceeded;
-use crate::session::{environment, network, pinning};
-use crate::store::Event;
+use crate::session::launch::Start;
+use crate::session::process::{self, ProcessError};
+use crate::session::resolving::{self, Command};
+use crate::session::{environment, network, pipes};
 use crate::store::words::ExitCause;
 use crate::types::RuleRef;
 
@@ -54,14 +53,15 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     let process = policy(task.tool, task.reach);
     let mut env = environment::filter(&process.env, &context.env, environment::Asker::Server(job.id)).passed;
     env.extend(task.env.clone());
-    let command = pinning::Command {
+    let command = Command {
         program: task.program.to_owned(),
         args: task.args.clone(),
         cwd: job.directory.clone(),
         env: env.clone(),
         not_below: None,
     };
-    let pinned = pinning::resolve(session, command, None).await.map_err(|error| cannot(error.to_string()))?;
+    let pinned =
+        resolving::resolve(session, command, None).await.map_err(|error| cannot(error.to_string()))?;
     let resolved = &pinned.resolved;
     env.extend(resolved.worded.clone());
     env.extend(resolved.env.clone());
@@ -69,8 +69,8 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
 
     let io = |source| FetchError::Io { doing: "make a pipe", source };
     let nothing = std::fs::File::open("/dev/null").map_err(io)?;
-    let (mut output, output_inside) = pipe().map_err(io)?;
-    let (mut errors, errors_inside) = pipe().map_err(io)?;
+    let (mut output, output_inside) = pipes::to_read().map_err(io)?;
+    let (mut errors, errors_inside) = pipes::to_read().map_err(io)?;
     let way = network::way(session, Some(job.id.clone()), process.network.clone()).await.map_err(cannot)?;
     let argv: Vec<String> =
         resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
@@ -103,64 +103,40 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         shared_sockets: true,
         files: task.files.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)).collect(),
         extra: Vec::new(),
+        stand_ins: true,
+        beyond_landlock: Vec::new(),
         network: Some(way),
         stdio: [nothing.as_fd(), output_inside.as_fd(), errors_inside.as_fd()],
         allow_degraded: session.allow_degraded,
     };
-    let refused = |error: SpawnError| cannot(error.to_string());
-    let begun = launch::begin(context, &start, &session.next_cgroup()).map_err(refused)?;
-    let layout = launch::prepare(context, &start);
-    for (path, why) in &layout.refused {
+    let lacks = |path: &Path, why: &str| {
         session.note(&format!("{} is not shown to {}: {why}", path.display(), task.tool));
-    }
-    resolved.unchanged_since()?;
-    let mut running = launch::start(context, begun, start, layout).await.map_err(refused)?;
+    };
+    let process =
+        process::start(session, Some(job.id), start, resolved, lacks).await.map_err(|error| match error {
+            ProcessError::Changed(error) => error.into(),
+            other => cannot(other.to_string()),
+        })?;
     drop((output_inside, errors_inside));
-    let way_out = running.way_out.take();
-    session.record_enforcement(Some(job.id), &running.enforcement);
-    let over = memory_exceeded(running.child.pid, running.watched_memory);
-    session.journal.record(Event::ProcessStarted {
-        server_id: Some(job.id.clone()),
-        program: resolved.program.display().to_string(),
-        args: crate::store::redact::arguments(&argv[1.min(argv.len())..]),
-        hash: resolved.digest.clone(),
-        pid: running.child.pid,
-    });
     let (mut said, mut complained) = (Vec::new(), Vec::new());
-    let work = async {
-        let (code, (), ()) = tokio::join!(
-            running.child.exit(),
-            read(&mut output, &mut said),
-            read(&mut errors, &mut complained)
-        );
-        code
+    let too_long = async {
+        tokio::time::sleep(LIMIT).await;
+        ExitCause::Killed
     };
-    let ended = tokio::select! {
-        code = work => Ok(code),
-        () = tokio::time::sleep(LIMIT) => Err(ExitCause::Killed),
-        () = over => Err(ExitCause::MemoryLimit),
-    };
-    // First of all: what is over its limit must not have the time that its connections take to end.
-    let code = match ended {
-        Ok(code) => code,
-        Err(_) => {
-            running.child.kill();
-            running.child.exit().await
-        }
-    };
-    let mut cause = ended.err().unwrap_or(ExitCause::Exited);
+    let ((code, mut cause), (), ()) = tokio::join!(
+        process.exit(too_long),
+        read(&mut output, &mut said),
+        read(&mut errors, &mut complained)
+    );
     // The kernel ends the largest process, which need not be the first one.
-    if cause == ExitCause::Exited && code != 0 && running.cgroup.was_out_of_memory() {
+    if cause == ExitCause::Exited && code != 0 && process.was_out_of_memory() {
         cause = ExitCause::MemoryLimit;
     }
-    if let Some(way_out) = way_out {
-        network::finish(session, way_out).await;
-    }
-    session.journal.record(Event::ProcessExited { server_id: Some(job.id.clone()), exit_code: code, cause });
-    if let Some(error) = running.child.execution_error() {
+    let ended = process.finish(code, cause).await;
+    if let Some(error) = ended.error {
         return Err(cannot(error.to_string()));
     }
-    match cause {
+    match ended.cause {
         ExitCause::MemoryLimit => {
             let rule = limits
                 .memory
@@ -204,12 +180,6 @@ async fn read(from: &mut pipe::Receiver, into: &mut Vec<u8>) {
         let room = MOST_OUTPUT.saturating_sub(into.len()).min(read);
         into.extend_from_slice(buffer.get(..room).unwrap_or_default());
     }
-}
-
-fn pipe() -> std::io::Result<(pipe::Receiver, std::os::fd::OwnedFd)> {
-    let (ours, inside) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    rustix::io::ioctl_fionbio(&ours, true)?;
-    Ok((pipe::Receiver::from_owned_fd(ours)?, inside))
 }
 
 /// A small file of the user's configuration; None when it is not there.

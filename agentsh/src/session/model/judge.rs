@@ -1,20 +1,21 @@
-//! Who calls what in a model's answer, and what the policy's lists say to it: the same lists that judge the call on the wire.
-//! What only the wire knows (rates, pins, what arguments carry) is judged there.
+//! Who calls what in a model's answer, and what the policy says to it: the same checks, and the same record, as of a call on
+//! the wire. What only the wire knows (rates, pins, what arguments carry) is judged there, and what asks a person is asked
+//! there.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::guard::Outcome;
-use crate::guard::checks::Lists;
+use crate::guard::{Decision, Guard, Matter, Outcome, Reason, Report, Verdict};
 use crate::json;
 use crate::llm::{Call, Judge, Provider, Ruling, Told};
-use crate::policy::mcp::{Definition, Tool};
+use crate::mcp::of_model_call;
 use crate::session::Session;
-use crate::store::words::Action;
+use crate::store::words::{ModelProvider, ReplacedReason};
 use crate::store::{Event, redact};
-use crate::types::{RuleRef, ServerId};
+use crate::types::ServerId;
 
 /// How agents begin the names of tools of MCP servers.
 const PREFIX: &str = "mcp__";
@@ -25,17 +26,17 @@ const OWN: &str = "agent";
 pub(super) struct SessionJudge {
     session: Rc<Session>,
     servers: Rc<BTreeSet<String>>,
-    lists: Lists,
+    guard: Guard,
     /// Of calls that were refused and are not on record yet.
-    refused: Vec<(Call, ServerId, String, &'static str, RuleRef)>,
+    refused: Vec<(Call, ServerId, String, Decision)>,
 }
 
-pub(super) fn word(provider: Provider) -> &'static str {
+pub(super) fn word(provider: Provider) -> ModelProvider {
     match provider {
-        Provider::Anthropic => "anthropic",
-        Provider::OpenAiChat => "openai-chat",
-        Provider::OpenAiResponses => "openai-responses",
-        Provider::Google => "google",
+        Provider::Anthropic => ModelProvider::Anthropic,
+        Provider::OpenAiChat => ModelProvider::OpenAiChat,
+        Provider::OpenAiResponses => ModelProvider::OpenAiResponses,
+        Provider::Google => ModelProvider::Google,
     }
 }
 
@@ -68,8 +69,8 @@ fn identify(servers: &BTreeSet<String>, call: &Call) -> Option<(ServerId, String
 
 impl SessionJudge {
     pub(super) fn new(session: Rc<Session>, servers: Rc<BTreeSet<String>>) -> Self {
-        let lists = Lists::new(&session.policy.mcp);
-        Self { session, servers, lists, refused: Vec::new() }
+        let guard = Guard::new(&session.policy.mcp);
+        Self { session, servers, guard, refused: Vec::new() }
     }
 
     /// Writes down what happened, before the agent hears of it. False: that is not possible.
@@ -94,36 +95,28 @@ impl SessionJudge {
     /// A stream that does not go on.
     pub(super) fn withheld(&self, provider: Provider, why: &str) {
         self.session.journal.record(Event::ModelAnswerWithheld {
-            provider: word(provider).to_owned(),
+            provider: word(provider),
             reason: why.to_owned(),
         });
     }
 
     fn events(&mut self, provider: Provider, told: &[Told]) -> Vec<Event> {
         let mut events = Vec::new();
-        for (call, server_id, tool_name, reason, rule) in self.refused.drain(..) {
+        for (call, server, tool, decision) in self.refused.drain(..) {
             let input = json::read(call.arguments.as_bytes()).map(|tree| tree.to_value()).unwrap_or_default();
             let jsonrpc_id = Value::String(call.id);
             events.push(Event::McpToolCalled {
-                server_id: server_id.clone(),
-                tool_name: tool_name.clone(),
+                server_id: server.clone(),
+                tool_name: tool.clone(),
                 jsonrpc_id: jsonrpc_id.clone(),
                 input: redact::redact(&input),
             });
-            events.push(Event::McpToolCallIntercepted {
-                server_id,
-                tool_name,
-                jsonrpc_id,
-                tool_hash: None,
-                action: Action::Block,
-                reason: reason.to_owned(),
-                rule,
-            });
+            events.extend(of_model_call(&server, &tool, &jsonrpc_id, &decision));
         }
         if told.iter().any(super::is_leak) {
             events.push(Event::OutputMessageReplaced {
-                provider: word(provider).to_owned(),
-                reason_code: "system_prompt_leak".to_owned(),
+                provider: word(provider),
+                reason_code: ReplacedReason::SystemPromptLeak,
             });
         }
         events
@@ -132,28 +125,34 @@ impl SessionJudge {
 
 impl Judge for SessionJudge {
     fn judge(&mut self, call: &Call) -> Ruling {
-        let (server, tool, answer) = match identify(&self.servers, call) {
+        let (server, tool, decision) = match identify(&self.servers, call) {
             Some((server, tool)) => {
-                let asked = Tool { server: &server, name: &tool, definition: Definition::Any, listed: true };
-                let verdict = self.lists.judge_tool(asked);
-                let refused = verdict.outcome == Outcome::Block;
-                let answer = refused.then(|| (verdict.reason.code(), verdict.rule.clone(), verdict.remedy()));
-                (server, tool, answer)
+                let arguments = json::read(call.arguments.as_bytes()).ok();
+                let matter = Matter::ModelCall { tool: &tool, arguments: arguments.as_ref() };
+                // None of the checks of such a call counts in time.
+                let decision = self.guard.decide(&server, matter, Duration::ZERO);
+                (server, tool, decision)
             }
             None => {
                 let denied =
                     self.session.policy.mcp.own_tool_denied(&call.name).filter(|answer| answer.enforced);
-                let remedy = "the user can take the rule away".to_owned();
-                (
-                    ServerId(OWN.to_owned()),
-                    call.name.clone(),
-                    denied.map(|answer| ("tool-denied", answer.rule, remedy)),
-                )
+                let Some(denied) = denied else { return Ruling::Allow };
+                let mut report = Report::default();
+                report.rule(Verdict::new(Outcome::Block, Reason::ToolDenied, denied.rule));
+                (ServerId(OWN.to_owned()), call.name.clone(), report.fold())
             }
         };
-        let Some((reason, rule, remedy)) = answer else { return Ruling::Allow };
-        let said = format!("{rule}; {remedy}");
-        self.refused.push((call.clone(), server, tool, reason, rule));
+        // What a person decides is asked on the wire.
+        if decision.verdict.outcome != Outcome::Block {
+            return Ruling::Allow;
+        }
+        let remedy = match server.0.as_str() {
+            OWN => "the user can take the rule away".to_owned(),
+            _ => decision.verdict.remedy(),
+        };
+        let what = decision.deciding().map(|found| format!("{}; ", found.what)).unwrap_or_default();
+        let said = format!("{}; {what}{remedy}", decision.verdict.rule);
+        self.refused.push((call.clone(), server, tool, decision));
         Ruling::Block(said)
     }
 }

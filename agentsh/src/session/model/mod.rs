@@ -350,7 +350,7 @@ impl Model {
         let is_new = searched.found.iter().filter(|found| self.is_new(&found.hash)).count() > 0;
         if is_new || action == Action::Block {
             self.session.journal.record(Event::ModelSecretsFound {
-                provider: judge::word(provider).to_owned(),
+                provider: judge::word(provider),
                 action,
                 found: searched.found,
                 more: u64::try_from(searched.more).unwrap_or(u64::MAX),
@@ -367,10 +367,9 @@ impl Model {
 
     /// In the shape of the provider's own errors, so that the agent shows it.
     fn withheld(&self, provider: Provider, status: StatusCode, why: &str) -> Reply {
-        self.session.journal.record(Event::ModelAnswerWithheld {
-            provider: judge::word(provider).to_owned(),
-            reason: why.to_owned(),
-        });
+        self.session
+            .journal
+            .record(Event::ModelAnswerWithheld { provider: judge::word(provider), reason: why.to_owned() });
         answered(status, error_body(provider, status, &format!("[agentsh] {why}")))
     }
 }
@@ -440,7 +439,7 @@ impl Drop for ModelCall {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let cost = self.books.ledger.borrow_mut().book(&self.name, self.usage, Instant::now());
         self.books.session.journal.record(Event::ModelCalled {
-            provider: judge::word(self.provider).to_owned(),
+            provider: judge::word(self.provider),
             model: self.name.chars().take(MOST_NAME).collect(),
             status: self.status,
             input_tokens: self.usage.input,

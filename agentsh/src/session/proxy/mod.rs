@@ -20,9 +20,10 @@ use crate::types::ServerId;
 use super::bridges::Bridges;
 use super::content::{self, Content, Destinations};
 use super::context::Context;
+use super::declared::Declaration;
 use super::network::Backend;
 use super::run::RunError;
-use super::server::{Declaration, ErrorOutput, Server};
+use super::server::{ErrorOutput, Server};
 use super::{Opening, Session, SessionError, signals, standard};
 
 pub use settings::{Settings, SettingsError};

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use similar::{ChangeTag, TextDiff};
 
-use super::copies::Copy;
 use crate::sandbox::host::RealHost;
 use crate::sandbox::layout::instructing;
+use crate::session::copies::Copy;
 
 /// Lines of a change that are shown.
 const MOST_LINES: usize = 6;

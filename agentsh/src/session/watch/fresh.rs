@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::copies::{Copy, write_anew};
 use crate::policy::builtin_paths;
 use crate::sandbox::git_config::{Entry, entries};
 use crate::sandbox::host::{Host, RealHost};
+use crate::session::copies::{Copy, write_anew};
 use crate::session::undo::Aside;
 
 /// Every directory in which git keeps a repository, below these ones.

@@ -5,7 +5,6 @@
 //! is guarded again before it goes on (decision 47).
 
 mod changed;
-pub mod copies;
 mod fresh;
 mod names;
 mod newcomers;
@@ -18,8 +17,8 @@ use std::rc::Rc;
 
 use tokio::sync::mpsc;
 
-use self::copies::Copy;
 use super::Session;
+use super::copies::Copy;
 use super::launch::Running;
 use super::undo::Aside;
 use super::wanted::Key;
@@ -29,6 +28,7 @@ use crate::sandbox::placeholders::Placeholders;
 use crate::sandbox::plan::{Executable, Mount};
 use crate::sandbox::{State, Zygote};
 use crate::store::Event;
+use crate::store::words::GuardChange;
 use crate::types::ServerId;
 
 /// What is known before the start and needed afterwards.
@@ -65,7 +65,7 @@ impl Before {
 /// Something that a person should know.
 struct Told {
     path: PathBuf,
-    what: &'static str,
+    what: GuardChange,
     text: String,
 }
 
@@ -143,14 +143,14 @@ impl Guards {
                     while let Some(Told { path, what, text }) = told.recv().await {
                         let lines: Vec<_> = text.lines().map(crate::store::escape::line).collect();
                         session.note(&lines.join("\n"));
-                        if what == "refused" {
+                        if what == GuardChange::Refused {
                             let shown = path.strip_prefix(&session.context.project).unwrap_or(&path);
                             session.wanted.add(server.as_ref(), Key::Unmask, &format!("{shown:?}"));
                         }
                         session.journal.record(Event::GuardChanged {
                             server_id: server.clone(),
                             path: path.to_string_lossy().into_owned(),
-                            what: what.to_owned(),
+                            what,
                             detail: text,
                         });
                     }

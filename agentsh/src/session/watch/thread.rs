@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::copies::Copy;
 use super::names::{Names, What};
 use super::newcomers::Newcomers;
 use super::{Told, changed, fresh, newcomers};
@@ -21,8 +20,10 @@ use crate::sandbox::mounted::Mounted;
 use crate::sandbox::placeholders::{self, Placeholders};
 use crate::sandbox::plan::{Access, Executable, Mount, What as Made};
 use crate::sandbox::{Zygote, spawn};
+use crate::session::copies::Copy;
 use crate::session::launch::map_owned;
 use crate::session::undo::{Aside, forget_old};
+use crate::store::words::GuardChange;
 
 /// After events that were about nothing guarded: a program that writes a lot costs little.
 const REST: Duration = Duration::from_millis(3);
@@ -118,7 +119,7 @@ impl Watch {
     /// What cannot be guarded does not run.
     fn end(&mut self, why: &str) {
         let text = format!("the sandbox was ended: what the host replaced could not be guarded again: {why}");
-        self.say(&self.keep.project.clone(), "ended", text);
+        self.say(&self.keep.project.clone(), GuardChange::Ended, text);
         spawn::kill(self.sandbox.as_fd());
         self.freezer.thaw();
     }
@@ -160,7 +161,7 @@ impl Watch {
         for entry in self.newcomers.take() {
             let done = fresh::disarm(&entry, &self.aside, &self.host, &|directory| self.is_new(directory));
             if !done.is_empty() {
-                self.say(&entry, "new-repository", set_aside(&entry, &done));
+                self.say(&entry, GuardChange::NewRepository, set_aside(&entry, &done));
             }
         }
     }
@@ -348,7 +349,7 @@ impl Watch {
             let now = Copy::of(&path);
             let is_news = |copy: &Copy| *copy != now && !(copy.is_nothing() && now.is_nothing());
             if self.copies.get(&path).is_some_and(is_news) {
-                self.say(&path, "replaced", replaced(&path));
+                self.say(&path, GuardChange::Replaced, replaced(&path));
                 self.copies.insert(path, now);
             }
         }
@@ -442,12 +443,16 @@ impl Watch {
             {
                 return Err(format!("{}: {error}", path.display()));
             }
-            if now == before || now.is_nothing() { None } else { Some(("replaced", replaced(path))) }
+            if now == before || now.is_nothing() {
+                None
+            } else {
+                Some((GuardChange::Replaced, replaced(path)))
+            }
         } else {
             self.aside.keep(path, &now).map_err(|error| format!("{}: {error}", path.display()))?;
             before.put_back(path).map_err(|error| format!("{}: {error}", path.display()))?;
             Some((
-                "put-back",
+                GuardChange::PutBack,
                 format!(
                     "{} was changed while it was not guarded for a moment; it is as before, and `agentsh undo {}` \
                      gives what was found",
@@ -469,7 +474,7 @@ impl Watch {
         self.hear();
         for path in self.lost().unwrap_or_default() {
             if let Err(why) = self.settle(&path, false) {
-                self.say(&path, "not-put-back", format!("cannot put back what was guarded: {why}"));
+                self.say(&path, GuardChange::NotPutBack, format!("cannot put back what was guarded: {why}"));
             }
         }
         for path in std::mem::take(&mut self.tried) {
@@ -478,7 +483,7 @@ impl Watch {
                 "{shown} was to be changed inside and stays as it is: it names programs that run outside; change it \
                  outside, or allow it: agent: {{filesystem: {{unmask: [{shown:?}]}}}}"
             );
-            self.say(&path, "refused", text);
+            self.say(&path, GuardChange::Refused, text);
         }
         let is_sure = is_armed && self.names.as_ref().is_some_and(|names| !names.is_incomplete);
         if self.newcomers.were_there() || !is_sure {
@@ -488,7 +493,7 @@ impl Watch {
         for change in changed::compare(&self.instructions, &now) {
             // Without a copy the diff still tells.
             let _ = self.aside.keep(&change.path, &change.before);
-            self.say(&change.path, "instructions", change.text);
+            self.say(&change.path, GuardChange::Instructions, change.text);
         }
         forget_old(&self.state);
     }
@@ -514,11 +519,11 @@ impl Watch {
             } else {
                 set_aside(&git, &done)
             };
-            self.say(&git, "new-repository", text);
+            self.say(&git, GuardChange::NewRepository, text);
         }
     }
 
-    fn say(&self, path: &Path, what: &'static str, text: String) {
+    fn say(&self, path: &Path, what: GuardChange, text: String) {
         // A session that is gone hears nothing.
         let _ = self.tell.send(Told { path: path.to_owned(), what, text });
     }

@@ -43,6 +43,10 @@ impl Check for Lists {
                 let listed = hash.is_some();
                 report.rule(self.judge_tool(Tool { server, name: tool, definition, listed }));
             }
+            Matter::ModelCall { tool, .. } => {
+                let definition = Definition::Any;
+                report.rule(self.judge_tool(Tool { server, name: tool, definition, listed: true }));
+            }
             _ => {}
         }
     }

@@ -1,10 +1,12 @@
 //! The checks that need nothing but the policy.
 
+mod argument_length;
 mod cross_server;
 mod lists;
 mod rates;
 mod rules;
 
+pub use argument_length::ArgumentLength;
 pub use cross_server::{CrossServer, looks};
 pub use lists::Lists;
 pub use rates::Rates;

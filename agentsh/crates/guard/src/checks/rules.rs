@@ -75,7 +75,7 @@ impl Check for Rules {
                 let before = self.risks.get(&id).copied().unwrap_or(Risk::Low);
                 self.risks.insert(id, before.max(risk::risk(definition)));
             }
-            Matter::Call { arguments, .. } => {
+            Matter::Call { arguments, .. } | Matter::ModelCall { arguments, .. } => {
                 self.judge_call(subject, "tools/call", arguments.unwrap_or(&Json::Null), report);
             }
             Matter::Request { method, params } => {

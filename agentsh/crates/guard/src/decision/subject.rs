@@ -31,6 +31,9 @@ pub enum Matter<'a> {
         unlisted: bool,
         arguments: Option<&'a Json<'a>>,
     },
+    /// A model says that a tool is to be called. The agent has not heard of it yet; what the wire alone knows, such as what
+    /// was listed or how often, is judged there.
+    ModelCall { tool: &'a str, arguments: Option<&'a Json<'a>> },
     /// The client asks for something else, such as a resource.
     Request { method: &'a str, params: Option<&'a Json<'a>> },
     /// The whole answer to a call or to another request that brings content in: a result or an error.
@@ -65,14 +68,23 @@ impl Offer {
     }
 }
 
-impl Matter<'_> {
+impl<'a> Matter<'a> {
+    /// What a tool is called with, whoever calls it.
+    #[must_use]
+    pub fn arguments(&self) -> Option<&'a Json<'a>> {
+        match *self {
+            Self::Call { arguments, .. } | Self::ModelCall { arguments, .. } => arguments,
+            _ => None,
+        }
+    }
+
     /// What the record and messages call it: a tool's name or a method.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
             Self::Server => "",
             Self::Definition { name, .. } | Self::Offer { name, .. } => name,
-            Self::Call { tool, .. } | Self::Result { tool, .. } => tool,
+            Self::Call { tool, .. } | Self::ModelCall { tool, .. } | Self::Result { tool, .. } => tool,
             Self::Request { method, .. }
             | Self::ServerRequest { method, .. }
             | Self::Notification { method, .. }

@@ -5,17 +5,22 @@
     reason = "a test may stop at the first surprise"
 )]
 
-use super::{Limits, Outcome, Step, fold, visit};
+use super::{Limits, Outcome, Step, visit};
+
+/// Letters and digits alone, in lower case.
+fn letters(text: &str) -> String {
+    text.chars().filter(|one| one.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
 
 const SECRET: &str = "The launch code of the north silo is mango-4417-QUILL, do not share it.";
 
 /// How the secret was found in `text`, and the outcome.
 fn found(text: &str, secret: &str) -> (Option<Vec<Step>>, Outcome) {
-    let wanted = fold(secret).text;
+    let wanted = letters(secret);
     let mut how = None;
     let outcome = visit(text, &Limits::default(), &mut |view| {
         assert!(text.get(view.at.clone()).is_some(), "{:?} is not a place in the text", view.at);
-        if how.is_none() && fold(view.text).text.contains(&wanted) {
+        if how.is_none() && letters(view.text).contains(&wanted) {
             how = Some(view.how.to_vec());
         }
     });

@@ -1,6 +1,7 @@
 //! The sections of a policy, each in a file of its own. A new one is a file here and a line in one of the lists.
 
 pub(crate) mod approvals;
+mod arguments;
 mod briefing;
 pub(crate) mod content;
 pub(crate) mod credentials;
@@ -109,6 +110,10 @@ sections! {
         max_line_bytes: u64,
         /// Seconds a request may stay unanswered before it is cancelled; None leaves it to the client.
         request_timeout_s: Option<u64>,
+    }
+    arguments: arguments::Arguments => {
+        /// Longest argument of a tool call, in bytes of its JSON.
+        max_argument_bytes: Option<Ruled<u64>>
     }
     exfiltration: exfiltration::Exfiltration => { exfiltration: ExfiltrationPolicy }
     detection: detection::Detection => { detection: detection::DetectionPolicy }

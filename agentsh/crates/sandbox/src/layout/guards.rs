@@ -119,6 +119,9 @@ impl Builder<'_> {
             self.keep_from_writing(above);
             return;
         }
+        if missing.is_some() && !self.request.stand_ins {
+            return;
+        }
         let place = (self.real(path).unwrap_or_else(|| path.to_owned()), kind);
         if missing.is_some() && !self.layout.placeholders.contains(&place) {
             let kind = if kind == StandIn::Directory { Kind::Directory } else { Kind::File };

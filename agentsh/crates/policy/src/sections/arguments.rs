@@ -1,0 +1,54 @@
+//! `max_argument_bytes`: how long an argument of a tool call may be.
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Reader};
+use crate::section::{Section, lay};
+use crate::sections::McpPolicy;
+use crate::units;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Arguments {
+    pub most_bytes: Option<Ruled<u64>>,
+}
+
+const LEAST: u64 = 1;
+/// No line is longer.
+const MOST: u64 = 1 << 30;
+
+impl Section<McpPolicy> for Arguments {
+    const KEYS: &'static [Key] = &[Key {
+        name: "max_argument_bytes",
+        kind: Kind::Number(LEAST, MOST),
+        default: "none: a call is as long as a message may be",
+        about: "Longest argument of a tool call, in bytes of its JSON. A call with a longer one is refused.",
+        example: "65536",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        Self { most_bytes: reader.number(fields.find("max_argument_bytes"), LEAST, MOST) }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        lay(&self.most_bytes, &mut below.max_argument_bytes);
+    }
+
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        let in_force = base.max_argument_bytes.as_ref().map(|most| most.value);
+        match &self.most_bytes {
+            Some(own) if in_force.is_some_and(|most| own.value > most) => {
+                narrowing.refuse(&own.rule, "`max_argument_bytes` is lower without this file");
+            }
+            _ => self.merge(base),
+        }
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        if let Some(most) = &policy.max_argument_bytes {
+            lines.add(&format!("{name}.max_argument_bytes"), units::show_bytes(most.value), &most.rule);
+        }
+    }
+}

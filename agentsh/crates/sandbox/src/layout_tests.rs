@@ -1,0 +1,287 @@
+//! Layouts on a host that is a table.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
+
+use std::path::{Path, PathBuf};
+
+use crate::layout::{Elsewhere, Grant, Layout, OWN_DIRECTORY, Request, StandIn, layout};
+use crate::plan::{Access, Executable, Identity, Kind, LandlockAccess, What};
+use crate::testing::FakeHost;
+
+const HOME: &str = "/home/u";
+const PROJECT: &str = "/home/u/project";
+
+/// A process that may write the project.
+fn bare() -> Request<'static> {
+    Request {
+        identity: Identity { host_uid: 1000, host_gid: 1000, from_root: false },
+        user: "u",
+        home: Path::new(HOME),
+        project: Path::new(PROJECT),
+        project_access: Some(Access::ReadWrite),
+        grants: Vec::new(),
+        own_state: Vec::new(),
+        denied: Vec::new(),
+        unmasked: Vec::new(),
+        guard_all: false,
+        pinned: Vec::new(),
+        program_roots: Vec::new(),
+        private_bytes: 1 << 20,
+        files: Vec::new(),
+        extra: Vec::new(),
+        stand_ins: true,
+        beyond_landlock: Vec::new(),
+        sets_git: true,
+        for_agent: false,
+        bridge: None,
+        execute: Vec::new(),
+        shared_sockets: true,
+        terminal: None,
+    }
+}
+
+/// An agent in its project, on a host with what every test needs.
+fn request(change: impl FnOnce(&mut Request<'static>)) -> impl FnOnce(&[&str]) -> Layout {
+    let mut request = Request { sets_git: false, for_agent: true, ..bare() };
+    change(&mut request);
+    move |lines| layout(&request, &host(lines))
+}
+
+fn host(lines: &[&str]) -> FakeHost {
+    let common = ["/usr/bin/", "/bin -> usr/bin", "/dev/null ?", "/home/u/project/"];
+    FakeHost::of(&[&common[..], lines].concat())
+}
+
+fn grant(path: &str, access: Access) -> Grant {
+    Grant { path: path.into(), access }
+}
+
+/// What lies at a path in the end: the last mount counts.
+fn at<'l>(layout: &'l Layout, path: &str) -> Option<&'l What> {
+    layout.mounts.iter().rev().find(|mount| mount.target == Path::new(path)).map(|mount| &mount.what)
+}
+
+fn order(layout: &Layout, path: &str) -> usize {
+    layout
+        .mounts
+        .iter()
+        .rposition(|mount| mount.target == Path::new(path))
+        .unwrap_or_else(|| panic!("no {path}"))
+}
+
+#[track_caller]
+fn is_bound(layout: &Layout, path: &str, wanted: Access) {
+    match at(layout, path) {
+        Some(What::Bind { access, .. }) => assert_eq!(*access, wanted, "{path}"),
+        other => panic!("{path}: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn is_hidden(layout: &Layout, path: &str) {
+    match at(layout, path) {
+        Some(What::Tmpfs { mode: 0o555, .. } | What::File { mode: 0, .. }) => {}
+        other => panic!("{path}: {other:?}"),
+    }
+}
+
+fn why<'l>(layout: &'l Layout, path: &str) -> &'l str {
+    let found = layout.refused.iter().find(|(refused, _)| refused == Path::new(path));
+    found.map_or("", |(_, why)| why)
+}
+
+#[test]
+fn grants_lie_from_the_shortest_to_the_longest_and_the_home_is_private() {
+    let layout = request(|request| {
+        request.grants = vec![
+            grant("/home/u/project/docs", Access::ReadOnly),
+            grant("/srv", Access::ReadOnly),
+            grant("/srv", Access::ReadWrite),
+            grant("/data", Access::ReadOnly),
+        ];
+    })(&["/home/u/project/docs/", "/srv/", "/data/", "/home/u/notes"]);
+    is_bound(&layout, "/srv", Access::ReadWrite);
+    is_bound(&layout, "/data", Access::ReadOnly);
+    is_bound(&layout, "/home/u/project/docs", Access::ReadOnly);
+    assert!(matches!(at(&layout, HOME), Some(What::Tmpfs { mode: 0o700, .. })));
+    assert!(order(&layout, "/data") < order(&layout, HOME));
+    assert!(order(&layout, HOME) < order(&layout, PROJECT));
+    assert!(order(&layout, PROJECT) < order(&layout, "/home/u/project/docs"));
+    assert_eq!(at(&layout, "/home/u/notes"), None);
+    assert!(matches!(at(&layout, "/bin"), Some(What::Symlink { to }) if to == Path::new("usr/bin")));
+}
+
+#[test]
+fn what_is_not_there_or_is_no_file_is_refused_in_words() {
+    let layout = request(|request| {
+        request.grants = ["/missing", "/link", "/socket"].map(|path| grant(path, Access::ReadOnly)).into();
+    })(&["/link -> /usr", "/socket ?"]);
+    assert_eq!(why(&layout, "/missing"), "does not exist");
+    assert_eq!(why(&layout, "/link"), "not a file or a directory");
+    assert_eq!(why(&layout, "/socket"), "not a file or a directory");
+}
+
+#[test]
+fn no_grant_undoes_a_guard() {
+    let layout = request(|request| {
+        request.grants = vec![
+            grant("/home/u/project/.git/hooks", Access::ReadWrite),
+            grant("/home/u/.ssh", Access::ReadWrite),
+            grant("/home/u/.aws", Access::ReadOnly),
+        ];
+    })(&[
+        "/home/u/project/.git/hooks/",
+        "/home/u/project/.git/config = x",
+        "/home/u/.ssh/",
+        "/home/u/.aws/",
+    ]);
+    is_bound(&layout, "/home/u/project/.git/config", Access::ReadOnly);
+    assert!(order(&layout, PROJECT) < order(&layout, "/home/u/project/.git/config"));
+    // Named by a grant and lifted by nobody.
+    is_bound(&layout, "/home/u/project/.git/hooks", Access::ReadOnly);
+    assert_eq!(why(&layout, "/home/u/.ssh"), "SSH keys");
+    assert_eq!(why(&layout, "/home/u/.aws"), "AWS credentials");
+    is_hidden(&layout, "/home/u/.ssh");
+}
+
+#[test]
+fn a_mask_lies_on_a_granted_home_and_what_is_lifted_is_there() {
+    let home = |unmasked: Vec<PathBuf>| {
+        request(|request| {
+            request.grants = vec![grant(HOME, Access::ReadOnly)];
+            request.unmasked = unmasked;
+            request.denied = vec!["/home/u/project/secret".into()];
+        })(&["/home/u/.ssh/id", "/home/u/project/secret"])
+    };
+    is_hidden(&home(Vec::new()), "/home/u/.ssh");
+    is_hidden(&home(Vec::new()), "/home/u/project/secret");
+    assert_eq!(at(&home(vec!["/home/u/.ssh".into()]), "/home/u/.ssh"), None);
+}
+
+#[test]
+fn what_runs_later_must_not_come_into_being() {
+    let layout = request(|_| {})(&["/home/u/project/.git/config = x", "/home/u/project/.git/HEAD"]);
+    let stand_in = |path: &str, kind| layout.placeholders.contains(&(Path::new(PROJECT).join(path), kind));
+    assert!(stand_in(".git/hooks", StandIn::Directory));
+    assert!(stand_in(".git/commondir", StandIn::File));
+    assert!(stand_in(".mcp.json", StandIn::Socket));
+    assert!(stand_in(".claude", StandIn::Directory));
+    is_bound(&layout, "/home/u/project/.claude", Access::ReadOnly);
+}
+
+#[test]
+fn git_does_not_list_stand_ins_unless_it_was_told_something_else() {
+    let list = format!("{OWN_DIRECTORY}/gitignore");
+    let layout = request(|_| {})(&[]);
+    let Some(What::File { content, .. }) = at(&layout, &list) else { panic!("{:?}", layout.mounts) };
+    let names = String::from_utf8(content.clone()).unwrap();
+    assert!(names.lines().any(|name| name == ".claude"), "{names}");
+    // A socket is seen by no git.
+    assert!(!names.contains(".mcp.json"), "{names}");
+    assert!(layout.env.contains(&format!("GIT_CONFIG_VALUE_0={list}")));
+    let layout = request(|request| request.sets_git = true)(&[]);
+    assert!(layout.env.is_empty() && at(&layout, &list).is_none());
+}
+
+#[test]
+fn without_stand_ins_nothing_is_made_and_what_is_there_is_guarded() {
+    let layout = request(|request| request.stand_ins = false)(&["/home/u/project/.git/hooks/"]);
+    is_bound(&layout, "/home/u/project/.git/hooks", Access::ReadOnly);
+    assert_eq!(at(&layout, "/home/u/project/.claude"), None);
+    assert!(layout.placeholders.iter().all(|(path, _)| path.ends_with("hooks")), "{:?}", layout.placeholders);
+}
+
+#[test]
+fn a_directory_in_which_nothing_can_be_made_is_read_only() {
+    let mut host = host(&[]);
+    host.unwritable.insert(PROJECT.into());
+    let layout = layout(&bare(), &host);
+    is_bound(&layout, PROJECT, Access::ReadOnly);
+    assert!(why(&layout, PROJECT).contains("may only be read"), "{:?}", layout.refused);
+}
+
+#[test]
+fn a_working_tree_elsewhere_leads_to_its_repository() {
+    let layout = request(|_| {})(&[
+        "/home/u/project/tree/.git = gitdir: ../store/x",
+        "/home/u/project/store/x/config = [core]\n\thooksPath = .husky\n",
+        "/home/u/project/store/x/HEAD",
+        "/home/u/project/tree/.husky/",
+    ]);
+    is_bound(&layout, "/home/u/project/tree/.git", Access::ReadOnly);
+    is_bound(&layout, "/home/u/project/store/x/config", Access::ReadOnly);
+    // Hooks where the configuration says, counted from the working tree.
+    is_bound(&layout, "/home/u/project/tree/.husky", Access::ReadOnly);
+    // Held: renamed away, it could be made anew.
+    is_bound(&layout, "/home/u/project/store/x", Access::ReadWrite);
+    assert!(layout.repositories.contains(&PathBuf::from("/home/u/project/store/x")));
+}
+
+#[test]
+fn submodules_and_bare_repositories_are_guarded_where_they_lie() {
+    let layout = request(|_| {})(&[
+        "/home/u/project/.git/modules/inner/HEAD",
+        "/home/u/project/.git/modules/inner/config",
+        "/home/u/project/bare/objects/",
+        "/home/u/project/bare/refs/",
+        "/home/u/project/bare/config",
+    ]);
+    is_bound(&layout, "/home/u/project/.git/modules/inner/config", Access::ReadOnly);
+    is_bound(&layout, "/home/u/project/bare/config", Access::ReadOnly);
+    is_bound(&layout, "/home/u/project/bare/objects", Access::ReadWrite);
+}
+
+#[test]
+fn a_repository_behind_a_link_or_a_closed_door_is_not_shown() {
+    let layout =
+        request(|_| {})(&["/home/u/project/one/.git -> /srv/git", "/srv/git/", "/home/u/project/closed !"]);
+    is_hidden(&layout, "/home/u/project/one/.git");
+    assert!(why(&layout, "/home/u/project/one/.git").contains("behind a link"));
+    is_hidden(&layout, "/home/u/project/closed");
+}
+
+#[test]
+fn more_repositories_than_can_be_guarded_are_hidden() {
+    let lines: Vec<String> = (0..40).map(|number| format!("{PROJECT}/vendor/r{number}/.git/HEAD")).collect();
+    let mut lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    lines.push("/home/u/project/own/.git/HEAD");
+    let mut host = host(&lines);
+    host.most_mounts = 500 + 9 * 10;
+    let layout = layout(&bare(), &host);
+    is_hidden(&layout, "/home/u/project/vendor");
+    is_bound(&layout, "/home/u/project/own/.git", Access::ReadWrite);
+}
+
+#[test]
+fn landlock_opens_what_is_writable_and_nothing_beyond() {
+    let elsewhere = |inside: &str| Elsewhere {
+        host: "/srv/shared".into(),
+        inside: inside.into(),
+        access: Access::ReadWrite,
+    };
+    let layout = request(|request| {
+        request.extra = vec![elsewhere("/run/extra")];
+        request.beyond_landlock = vec![elsewhere("/run/beyond")];
+        request.execute = vec!["/usr/bin/true".into()];
+    })(&["/srv/shared/", "/usr/bin/true"]);
+    let rule =
+        |path: &str| layout.landlock.iter().find(|rule| rule.path == Path::new(path)).map(|rule| rule.access);
+    is_bound(&layout, "/run/beyond", Access::ReadWrite);
+    assert_eq!(rule("/run/beyond"), None);
+    assert_eq!(rule("/run/extra"), Some(LandlockAccess::Write { execute: false, sockets: true }));
+    assert_eq!(rule("/"), Some(LandlockAccess::ReadNoExecute));
+    assert_eq!(rule("/usr/bin/true"), Some(LandlockAccess::Read));
+    assert_eq!(rule("/srv/shared"), None);
+    assert!(
+        matches!(&layout.executable, Executable::Below(paths) if paths.contains(&"/usr/bin/true".into()))
+    );
+    assert!(matches!(at(&layout, "/run/beyond"), Some(What::Bind { kind: Kind::Directory, .. })));
+}
+
+#[test]
+fn equal_hosts_give_equal_layouts() {
+    let mut lines = vec!["/home/u/project/.git/config = x", "/home/u/project/a/.git/HEAD", "/home/u/.bashrc"];
+    let one = request(|_| {})(&lines);
+    lines.reverse();
+    assert_eq!(one, request(|_| {})(&lines));
+}

@@ -1,0 +1,139 @@
+//! A process of a session from its start to its end: what the agent, a server and a fetch have in common.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use crate::pin::{PinError, Resolved};
+use crate::sandbox::mend::Namespaces;
+use crate::sandbox::{Child, SpawnError, watchdog};
+use crate::store::words::ExitCause;
+use crate::store::{Event, redact};
+use crate::types::ServerId;
+
+use super::launch::{self, Running, Start};
+use super::watch::{Before, Guards};
+use super::{Session, network};
+
+/// As a shell tells of SIGKILL.
+const KILLED: u8 = 137;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// What was hashed is not what lies there now.
+    #[error(transparent)]
+    Changed(PinError),
+    #[error("cannot guard hook files of the project: {0}")]
+    StandIns(io::Error),
+}
+
+/// A process tree that runs, is guarded, and is on record.
+pub struct Process {
+    session: Rc<Session>,
+    server: Option<ServerId>,
+    running: Running,
+    guards: Guards,
+}
+
+/// What became of one.
+pub struct Ended {
+    pub cause: ExitCause,
+    /// The program was never executed.
+    pub error: Option<SpawnError>,
+}
+
+/// Starts what `resolved` found. `lacks` hears of every grant that is void, and why.
+///
+/// # Errors
+/// The step that failed; nothing is left running.
+pub async fn start(
+    session: &Rc<Session>,
+    server: Option<&ServerId>,
+    start: Start<'_>,
+    resolved: &Resolved,
+    lacks: impl Fn(&Path, &str),
+) -> Result<Process, ProcessError> {
+    let context = &session.context;
+    let args = redact::arguments(start.program.argv.get(1..).unwrap_or_default());
+    let cgroup = session.next_cgroup();
+    let assembled = launch::assemble(context, start, &cgroup, |start, layout| {
+        layout.refused.iter().for_each(|(path, why)| lacks(path, why));
+        // Before the stand-ins, which may stand in a directory that was pinned.
+        resolved.unchanged_since().map_err(ProcessError::Changed)?;
+        let stand_ins = launch::stand_ins(context, layout).map_err(ProcessError::StandIns)?;
+        Ok::<_, ProcessError>((Before::new(session, launch::keep(context, start), layout), stand_ins))
+    });
+    let (mut running, (before, stand_ins)) = assembled.await?;
+    let guards = Guards::start(session, server, before, &mut running, stand_ins);
+    session.record_enforcement(server, &running.enforcement);
+    session.journal.record(Event::ProcessStarted {
+        server_id: server.cloned(),
+        program: resolved.program.display().to_string(),
+        args,
+        hash: resolved.digest.clone(),
+        pid: running.child.pid,
+    });
+    Ok(Process { session: Rc::clone(session), server: server.cloned(), running, guards })
+}
+
+impl Process {
+    #[must_use]
+    pub fn child(&self) -> &Child {
+        &self.running.child
+    }
+
+    /// What is needed to look into it when its program has ended.
+    #[must_use]
+    pub fn namespaces(&self) -> Option<Namespaces> {
+        self.running.child.namespaces.as_ref().and_then(|inside| inside.try_clone().ok())
+    }
+
+    /// Whether the kernel ended one of its processes because the limit on memory was reached.
+    #[must_use]
+    pub fn was_out_of_memory(&self) -> bool {
+        self.running.cgroup.was_out_of_memory()
+    }
+
+    /// Resolves when it holds more memory than it may, where no cgroup sees to that; never otherwise.
+    pub async fn over_memory(&self) {
+        memory_exceeded(&self.running).await;
+    }
+
+    /// Waits for its end, and brings it about where it holds too much memory or `until` says why.
+    pub async fn exit(&self, until: impl Future<Output = ExitCause>) -> (u8, ExitCause) {
+        let cause = tokio::select! {
+            code = self.child().exit() => return (code, ExitCause::Exited),
+            () = self.over_memory() => ExitCause::MemoryLimit,
+            cause = until => cause,
+        };
+        self.child().kill();
+        (self.child().exit().await, cause)
+    }
+
+    /// Takes down what is left of it: its other processes, its guards, and at last its connections. Writes down how it
+    /// ended.
+    pub async fn finish(self, exit_code: u8, cause: ExitCause) -> Ended {
+        let Self { session, server, running, guards } = self;
+        let Running { child, cgroup, way_out, published, .. } = running;
+        let by_kernel = cause == ExitCause::Exited && exit_code == KILLED && cgroup.was_out_of_memory();
+        let cause = if by_kernel { ExitCause::MemoryLimit } else { cause };
+        let error = child.execution_error();
+        drop(published);
+        drop(child);
+        drop(cgroup);
+        guards.finish().await;
+        if let Some(way_out) = way_out {
+            network::finish(&session, way_out).await;
+        }
+        session.journal.record(Event::ProcessExited { server_id: server, exit_code, cause });
+        Ended { cause, error }
+    }
+}
+
+/// Resolves when the processes of a sandbox together hold more than its limit; never where a cgroup holds it.
+pub async fn memory_exceeded(running: &Running) {
+    let Some(limit) = running.watched_memory else { return std::future::pending().await };
+    watchdog::exceeded(running.child.pid, limit).await;
+}

@@ -1,0 +1,199 @@
+//! From a command to the files that will run: found, opened and hashed, off the thread that serves everybody else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::pin::{self, PinError, Resolved};
+use crate::sandbox::layout::{PinnedBytes, PinnedFile};
+use crate::sandbox::mount_calls::file_key;
+use crate::sandbox::sealed;
+use crate::store::pins::PinStore;
+use crate::types::FileKey;
+
+use super::Session;
+
+/// Larger files are bound where they are instead of being copied into the sandbox's memory.
+const LARGEST_COPY: u64 = 16 << 20;
+
+/// A program whose bytes are known.
+pub struct Pinned {
+    pub resolved: Resolved,
+    pub files: Vec<PinnedFile>,
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// A command to be resolved: the agent's, or a server's.
+#[derive(Clone, Debug)]
+pub struct Command {
+    pub program: String,
+    pub args: Vec<String>,
+    pub cwd: PathBuf,
+    pub env: BTreeMap<String, String>,
+    /// See [`pin::Request::not_below`].
+    pub not_below: Option<PathBuf>,
+}
+
+/// Finds, opens and hashes what a command will run; off the thread that serves everybody else.
+///
+/// # Errors
+/// What `pin` says.
+pub async fn resolve(
+    session: &Session,
+    command: Command,
+    store: Option<pin::Store>,
+) -> Result<Pinned, PinError> {
+    let home = session.context.home.clone();
+    let mut cache = Cache::new(session);
+    let path = OsString::from(command.env.get("PATH").cloned().unwrap_or_default());
+    let show = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let (resolved, cache) = tokio::task::spawn_blocking(move || {
+        let request = pin::Request {
+            program: &command.program,
+            args: &command.args,
+            cwd: &command.cwd,
+            path_env: &path,
+            home: &home,
+            env: &command.env,
+            accept_missing_package: false,
+            not_below: command.not_below.as_deref(),
+            store: store.as_ref(),
+        };
+        let mut progress = Progress::new(show);
+        let resolved = pin::resolve(&request, &mut cache, &mut |step| progress.show(&step));
+        progress.clear();
+        (resolved.and_then(pinned), cache)
+    })
+    .await
+    .map_err(|error| PinError::internal(&error.to_string()))?;
+    cache.save().await;
+    resolved
+}
+
+fn pinned(resolved: Resolved) -> Result<Pinned, PinError> {
+    let (mut files, mut descriptors) = (Vec::new(), Vec::new());
+    for file in &resolved.files {
+        let bytes = if file.system_owned || file.size > LARGEST_COPY {
+            PinnedBytes::InPlace(
+                file_key(file.file.as_fd()).map_err(|error| PinError::internal(&error.to_string()))?,
+            )
+        } else {
+            let sealed = sealed::seal(file.file.as_fd(), file.size);
+            let sealed = sealed.map_err(|error| PinError::io(&file.path, error))?;
+            if sealed.sha256 != file.sha256 {
+                return Err(PinError::ChangedSince { path: file.path.clone() });
+            }
+            descriptors.push(sealed.memory);
+            PinnedBytes::Copied { from: descriptors.len() - 1 }
+        };
+        let executable = file.role != pin::Role::Entry;
+        files.push(PinnedFile { path: file.path.clone(), bytes, executable });
+    }
+    Ok(Pinned { resolved, files, descriptors })
+}
+
+/// The exit status that a shell has for a command that cannot be run; None for what is no fault of the command.
+#[must_use]
+pub fn shell_status(error: &PinError) -> Option<u8> {
+    if error.is_missing() {
+        Some(127)
+    } else if error.is_not_executable() {
+        Some(126)
+    } else {
+        None
+    }
+}
+
+/// Hashes of files that did not change. Which files a program brings along is known only after looking at them: the
+/// first small ones are hashed without a question, the next few are asked for one by one, and with more everything is
+/// loaded at once.
+struct Cache {
+    store: Arc<PinStore>,
+    runtime: tokio::runtime::Handle,
+    /// Bytes that are still hashed without a question, and the files that were.
+    unasked_bytes: u64,
+    unasked: BTreeSet<FileKey>,
+    asked: usize,
+    all: Option<BTreeMap<FileKey, [u8; 32]>>,
+    fresh: Vec<(FileKey, [u8; 32])>,
+}
+
+/// Reading everything costs as much as about this many single questions.
+const SINGLE_QUESTIONS: usize = 24;
+
+/// Hashing this much takes about as long as opening the database for the first question.
+const UNASKED_BYTES: u64 = 1 << 20;
+
+impl Cache {
+    fn new(session: &Session) -> Self {
+        let (store, runtime) = (Arc::clone(&session.pins), tokio::runtime::Handle::current());
+        let unasked = BTreeSet::new();
+        Self { store, runtime, unasked_bytes: UNASKED_BYTES, unasked, asked: 0, all: None, fresh: Vec::new() }
+    }
+
+    async fn save(&self) {
+        if !self.fresh.is_empty() {
+            // Without the cache everything is hashed again: slower, never wrong.
+            let _ = self.store.keep_digests(&self.fresh).await;
+        }
+    }
+}
+
+impl pin::DigestCache for Cache {
+    fn lookup(&mut self, key: &FileKey) -> Option<[u8; 32]> {
+        if let Some(all) = &self.all {
+            return all.get(key).copied();
+        }
+        if let Some(left) = self.unasked_bytes.checked_sub(key.size) {
+            self.unasked_bytes = left;
+            self.unasked.insert(*key);
+            return None;
+        }
+        self.asked += 1;
+        if self.asked > SINGLE_QUESTIONS {
+            let all = self.runtime.block_on(self.store.all_digests()).unwrap_or_default();
+            return self.all.insert(all).get(key).copied();
+        }
+        self.runtime.block_on(self.store.digests(&[*key])).unwrap_or_default().get(key).copied()
+    }
+
+    fn store(&mut self, key: FileKey, digest: [u8; 32]) {
+        if !self.unasked.contains(&key) {
+            self.fresh.push((key, digest));
+        }
+    }
+}
+
+/// One line on a terminal for hashing that takes longer than a second.
+struct Progress {
+    started: std::time::Instant,
+    shown: bool,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new(terminal: bool) -> Self {
+        Self { started: std::time::Instant::now(), shown: false, terminal }
+    }
+
+    fn show(&mut self, step: &pin::Progress<'_>) {
+        use std::io::Write;
+        if !self.terminal || self.started.elapsed().as_millis() < 1000 {
+            return;
+        }
+        self.shown = true;
+        let percent = (step.done * 100).checked_div(step.total).unwrap_or(100);
+        let name = step.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let line = format!("checking {} ({percent} %)", crate::store::escape::line(&name));
+        let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+    }
+
+    fn clear(&self) {
+        use std::io::Write;
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
