@@ -13,6 +13,7 @@ mod generic;
 mod json;
 mod launch;
 mod plugins;
+mod project_files;
 mod read;
 mod servers;
 mod walk;
