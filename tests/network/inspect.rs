@@ -167,10 +167,12 @@ fn no_mcp_server_is_asked_past_the_bridges() {
             client(secure, "-X POST -H Accept:text/event-stream -H Accept:Application/JSON"),
         ];
         let is_agent = sandbox.kind == Kind::Agent;
+        // The twin is told by the answer, which names the method.
+        let shown = asks.iter().filter(|line| is_agent || !line.contains("POST"));
         let mut attempts: Vec<_> =
-            asks.iter().map(|line| if is_agent { no(line.clone()) } else { yes(line.clone()) }).collect();
+            shown.map(|line| if is_agent { no(line.clone()) } else { yes(line.clone()) }).collect();
         attempts.extend([
-            yes(client(secure, "-X POST -H Accept:application/json")),
+            yes(client(secure, "-H Accept:application/json")),
             yes(client(secure, "-H Accept:text/event-stream")),
             // A rule that means the request.
             yes(client("http://allowed.test/x", "-H mcp-session-id:1")),
