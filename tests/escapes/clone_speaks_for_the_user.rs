@@ -397,3 +397,32 @@ fn a_subagent_brings_no_servers_of_its_own() {
         );
     }
 }
+
+/// Agents without an adapter read such files too.
+#[test]
+fn files_of_other_agents_do_not_speak_either() {
+    for mode in Mode::all() {
+        for (agent, file, is_directory) in [
+            ("gemini", ".gemini/settings.json", false),
+            ("gemini", ".gemini/.env", false),
+            ("qwen", ".qwen/settings.json", false),
+            ("opencode", "opencode.json", false),
+            ("opencode", ".opencode/plugin/x.ts", true),
+            ("cursor-agent", ".cursor/mcp.json", false),
+        ] {
+            let place = Place::new(mode);
+            let path = place.write(file, r#"{"mcpServers": {"evil": {"command": "evil"}}}"#);
+            let look = format!("cat {file}; true");
+            let outcome = as_agent(&place, agent, &look);
+            assert!(!outcome.stdout.contains("evil"), "{mode:?} {file} {outcome}");
+            assert!(outcome.stderr.contains("came with the project"), "{mode:?} {file} {outcome}");
+            // The twins: another program reads it, and so does the agent once the user has agreed.
+            assert!(as_agent(&place, "other", &look).stdout.contains("evil"), "{mode:?} {file}");
+            if !is_directory {
+                Outcome::of(place.agentsh(&["mcp", "approve"]).arg(path)).expect_code(0);
+                let outcome = as_agent(&place, agent, &look);
+                assert!(outcome.stdout.contains("evil"), "{mode:?} {file} {outcome}");
+            }
+        }
+    }
+}

@@ -83,3 +83,78 @@ fn a_socket_that_blocks_again_stops_nobody() {
         assert_eq!(answers.json, [json!("DONE")], "{mode:?} {}", answers.outcome);
     }
 }
+
+/// Each sandbox has a limit; the sum of them has one too, where control groups can be had.
+#[test]
+fn all_sandboxes_together_have_a_limit() {
+    for mode in Mode::all() {
+        let place = with_server(mode);
+        let wait = "touch made; while ! test -e stop; do sleep 0.1; done";
+        let mut child = place.agentsh(&["run", "--quiet", "--", "sh", "-c", wait]).spawn().unwrap();
+        let name = format!("agentsh-{}", child.id());
+        let is_made = crate::support::within(Duration::from_secs(20), || place.project.join("made").exists());
+        let limits: Vec<u64> = groups(&name)
+            .iter()
+            .flat_map(|group| ["memory.limit_in_bytes", "memory.max"].map(|file| group.join(file)))
+            .filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok())
+            .collect();
+        place.write("stop", "");
+        child.wait().unwrap();
+        assert!(is_made, "{mode:?}");
+        if limits.is_empty() {
+            crate::support::skip("no control group can be made here");
+            continue;
+        }
+        let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let total = memory
+            .lines()
+            .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        assert!(limits.iter().all(|limit| *limit < total.unwrap() << 10), "{mode:?} {limits:?}");
+        assert!(groups(&name).is_empty(), "{mode:?}: left behind");
+    }
+}
+
+/// Refusals without end are counted, not written down one by one.
+#[test]
+fn a_flood_of_refused_names_fills_no_record() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let size = |place: &Place| {
+            let mut open = vec![place.home.join(".local/state/agentsh")];
+            let mut bytes = 0;
+            while let Some(directory) = open.pop() {
+                for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                    match entry.metadata() {
+                        Ok(found) if found.is_dir() => open.push(entry.path()),
+                        Ok(found) => bytes += found.len(),
+                        Err(_) => {}
+                    }
+                }
+            }
+            bytes
+        };
+        let flood = "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); getent hosts h$i.example; done; true";
+        crate::support::Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", flood]))
+            .expect_code(0);
+        let refused = place.events("net_connect_blocked").len() + place.events("dns_blocked").len();
+        let bytes = size(&place);
+        assert!(bytes > 0 && bytes < 1 << 20, "{mode:?}: {bytes} bytes, {refused} events");
+    }
+}
+
+/// Directories of this name among the control groups.
+fn groups(name: &str) -> Vec<std::path::PathBuf> {
+    let mut open = vec![std::path::PathBuf::from("/sys/fs/cgroup")];
+    let mut found = Vec::new();
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name() == name {
+                    found.push(entry.path());
+                }
+                open.push(entry.path());
+            }
+        }
+    }
+    found
+}

@@ -80,9 +80,15 @@ fn what_hooks_and_configurations_lead_to_is_read_only() {
             symlink(to, place.project.join(link)).unwrap();
             place.own(&place.project.join(link));
         }
-        for file in
-            ["scripts/two", "tools/monitor", "tools/x.sh", "tools/other", ".hg/hgrc", ".jj/repo/config.toml"]
-        {
+        for file in [
+            "scripts/two",
+            "tools/monitor",
+            "tools/x.sh",
+            "tools/other",
+            ".hg/hgrc",
+            ".jj/repo/config.toml",
+            ".sl/config",
+        ] {
             place.write(file, "");
         }
         // The repository around the project says where hooks are.
@@ -99,6 +105,9 @@ fn what_hooks_and_configurations_lead_to_is_read_only() {
             no(format!("append {project}/tools/x.sh")),
             no(format!("append {project}/.hg/hgrc")),
             no(format!("append {project}/.jj/repo/config.toml")),
+            no(format!("append {project}/.sl/config")),
+            no(format!("create {project}/.sl/hgrc")),
+            yes(format!("create {project}/.sl/store")),
             no(format!("append {project}/outer/pre-commit")),
             no(format!("append {project}/team.code-workspace")),
             no(format!("create {project}/.kiro/hooks")),
@@ -186,5 +195,34 @@ fn stand_ins_are_in_nobodys_way() {
                 .all(|name| place.project.join(name).symlink_metadata().is_err())
         };
         assert!(within(Duration::from_secs(10), is_gone), "{mode:?}");
+    }
+}
+
+/// A path of a configuration may begin with somebody's name.
+#[test]
+fn hooks_below_a_home_by_name_are_read_only() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        // The home of this user as the machine knows it is where no test may write: a way around leads to the project.
+        let users = fs::read_to_string("/etc/passwd").unwrap();
+        let line = users.lines().find(|line| line.starts_with("root:")).unwrap();
+        let home = line.split(':').nth(5).unwrap();
+        let up = "../".repeat(home.matches('/').count() + 1);
+        let hooks = place.project.join("theirs");
+        place.write("theirs/pre-commit", "");
+        place.write("others/pre-commit", "");
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        let config = format!("[core]\n\thooksPath = ~root/{up}{}\n", hooks.display());
+        place.write(".git/config", config);
+        let script = "echo x >> theirs/pre-commit; echo x > theirs/new; echo x >> others/pre-commit; true";
+        let outcome = run(&place, script).expect_code(0);
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
+        assert_eq!(
+            (read("theirs/pre-commit"), read("theirs/new")),
+            (String::new(), String::new()),
+            "{outcome}"
+        );
+        assert_eq!(read("others/pre-commit"), "x\n", "{outcome}");
     }
 }

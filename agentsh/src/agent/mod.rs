@@ -28,6 +28,7 @@ mod opencode;
 mod project;
 mod providers;
 mod qwen;
+mod project_files;
 mod read;
 mod servers;
 mod walk;

@@ -65,6 +65,7 @@ use std::time::Instant;
 use crate::guard::flow::labels::Labels;
 use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
 use crate::sandbox::Enforcement;
+use crate::sandbox::cgroup::Bound;
 use crate::store::pins::PinStore;
 use crate::store::words::LayerState;
 use crate::store::{Event, Journal, StoreError, running};
@@ -125,6 +126,20 @@ pub struct Session {
     pub wanted: wanted::Wanted,
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
+    /// The limit on the memory of all sandboxes together.
+    bound: RefCell<Bound>,
+}
+
+/// Left to the rest of the machine, of its memory: one part in this many.
+const PART_FOR_OTHERS: u64 = 10;
+
+/// What all sandboxes of a session may hold together.
+fn most_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
+    total.map_or(u64::MAX >> 1, |kibibytes: u64| (kibibytes << 10) / PART_FOR_OTHERS * (PART_FOR_OTHERS - 1))
 }
 
 /// How a session is opened.
@@ -148,7 +163,7 @@ impl Session {
     ///
     /// # Errors
     /// An unusable policy or store: nothing runs without a record.
-    pub async fn open(context: Context, opening: Opening<'_>) -> Result<Self, SessionError> {
+    pub async fn open(mut context: Context, opening: Opening<'_>) -> Result<Self, SessionError> {
         let (home, directory) = (context.home.clone(), context.directory.clone());
         let flags = policy::Flags { home, directory, ..opening.flags };
         let search = Search {
@@ -159,6 +174,9 @@ impl Session {
             agent: opening.agent.to_owned(),
             flags: flags.clone(),
         };
+        let (bounded, bound) =
+            context.hierarchies.bounded(&format!("agentsh-{}", std::process::id()), most_memory());
+        let found = std::mem::replace(&mut context.hierarchies, bounded);
         // All of it at once: programs for the kernel, the policy, the process that sandboxes are born from (whether it
         // started shows when the first one is ordered), and the store.
         let network = network::Network::new(opening.backend, &context.hierarchies);
@@ -206,6 +224,7 @@ impl Session {
             agent_has: OnceCell::new(),
             wanted: wanted::Wanted::default(),
             cleaning: RefCell::default(),
+            bound: RefCell::new(bound),
         };
         session.journal.record(Event::SessionStarted {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -225,7 +244,7 @@ impl Session {
             SessionError::Policy(format!("cannot watch over the session: no thread for it: {error}"))
         })?;
         session.sentinel.replace(Some(sentinel));
-        crate::sandbox::cgroup::sweep(&session.context.hierarchies);
+        crate::sandbox::cgroup::sweep(&found);
         Ok(session)
     }
 
@@ -348,6 +367,7 @@ impl Session {
             // It has no result; a panic was told where it happened.
             let _ = work.await;
         }
+        self.bound.borrow_mut().lift();
         closed
     }
 

@@ -36,6 +36,46 @@ pub fn sandbox(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// Repositories that a large project holds, and the time that looking at and guarding them may add.
+const NESTED: usize = 1_500;
+const MOST_ADDED: f64 = 300.0;
+
+/// What many nested repositories add to `agentsh run -- true`.
+pub fn nested(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
+    let project = place.project.join("nested");
+    let plain = place.project.join("plain");
+    std::fs::create_dir_all(&plain)?;
+    for number in 0..NESTED {
+        let git = project.join(number.to_string()).join(".git");
+        std::fs::create_dir_all(&git)?;
+        std::fs::write(git.join("config"), "[core]\n")?;
+    }
+    let mut medians = Vec::new();
+    for directory in [&plain, &project] {
+        let mut times = Vec::new();
+        for round in 0..=rounds {
+            let started = Instant::now();
+            let mut own = place.command(&place.agentsh);
+            own.args(["run", "--", "/bin/true"]).current_dir(directory);
+            let status = own.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+            ensure!(status.success(), "{own:?} failed: {status}");
+            if round > 0 {
+                times.push(started.elapsed().as_secs_f64() * 1e6);
+            }
+        }
+        medians.push(Samples::new(times));
+    }
+    std::fs::remove_dir_all(&project)?;
+    let [plain, many] = &medians[..] else { return Ok(()) };
+    report.line(
+        "agentsh run -- true in a project of 1,500 nested repositories",
+        &format!("with {}  without {}", milliseconds(many), milliseconds(plain)),
+        ("added", (many.median() - plain.median()) / 1e3, "ms"),
+        Bar::AtMost(MOST_ADDED),
+    );
+    Ok(())
+}
+
 /// `agentsh run -- true` from the start of the process to its end.
 pub fn whole(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
     let mut own = place.command(&place.agentsh);

@@ -59,6 +59,7 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     if wanted(Part::Run) {
         launch::whole(&place, options.rounds, &mut report)?;
+        launch::nested(&place, options.rounds.min(20), &mut report)?;
     }
     if wanted(Part::Mcp) {
         mcp::measure(&place, options.rounds, &mut report)?;

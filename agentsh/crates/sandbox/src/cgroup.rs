@@ -93,6 +93,30 @@ impl Hierarchies {
         Ok((Self { unified: Some(directory.clone()), ..self.clone() }, Parent { directory, descriptor }))
     }
 
+    /// The same with one more directory in between, where one may be made, whose limit holds for all sandboxes together:
+    /// each has one of its own, and nobody counts how many there are.
+    #[must_use]
+    pub fn bounded(&self, name: &str, memory_bytes: u64) -> (Self, Bound) {
+        let (mut bounded, mut bound) = (self.clone(), Bound::default());
+        let mut limited = |above: &Path, file: &str| {
+            let directory = above.join(name);
+            make(&directory).ok()?;
+            bound.0.push(directory.clone());
+            write(&directory.join(file), &memory_bytes.to_string()).is_ok().then_some(directory)
+        };
+        if let Some(above) = self.unified.as_ref().filter(|_| self.unified_memory) {
+            enable_controllers(above);
+            if let Some(directory) = limited(above, "memory.max") {
+                bounded.unified = Some(directory);
+            }
+        } else if let Some(above) = &self.memory
+            && let Some(directory) = limited(above, "memory.limit_in_bytes")
+        {
+            bounded.memory = Some(directory);
+        }
+        (bounded, bound)
+    }
+
     /// Whether a cgroup that holds memory can be made here, as far as permissions tell.
     #[must_use]
     pub fn may_hold_memory(&self) -> bool {
@@ -236,6 +260,26 @@ impl Drop for Cgroup {
     }
 }
 
+/// Directories above all sandboxes of a session. Removed when dropped, if those are gone.
+#[derive(Debug, Default)]
+pub struct Bound(Vec<PathBuf>);
+
+impl Bound {
+    /// Removes them now, before the process ends.
+    pub fn lift(&mut self) {
+        for directory in self.0.drain(..) {
+            // What is still busy is swept by a later run.
+            let _ = fs::remove_dir(&directory);
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.lift();
+    }
+}
+
 /// A directory above the cgroups of sandboxes. Removed when dropped, if they are gone.
 #[derive(Debug)]
 pub struct Parent {
@@ -269,13 +313,24 @@ pub fn sweep(hierarchies: &Hierarchies) {
             let gone =
                 owner.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists());
             if gone {
-                for inner in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
-                    let _ = fs::remove_dir(inner.path());
-                }
-                let _ = fs::remove_dir(entry.path());
+                remove_tree(&entry.path(), DEEPEST);
             }
         }
     }
+}
+
+/// A session's directory, that of its network, and those of its sandboxes.
+const DEEPEST: usize = 3;
+
+fn remove_tree(directory: &Path, depth: usize) {
+    if depth > 0 {
+        for inner in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if inner.file_type().is_ok_and(|kind| kind.is_dir()) {
+                remove_tree(&inner.path(), depth - 1);
+            }
+        }
+    }
+    let _ = fs::remove_dir(directory);
 }
 
 /// Where sandboxes get their cgroups: a cgroup that holds processes cannot hand controllers down, so beside our own
