@@ -53,6 +53,10 @@ impl<R: Recorder> Connection<R> {
             Ok(Message::Request { id, method, .. }) => Plan::Request(id, method.into_owned()),
             Ok(Message::Notification { method, params }) => {
                 self.note_notification(&method, params);
+                if let Some(params) = params {
+                    let decision = self.decide(Matter::Told { method: &method, params });
+                    self.record_findings(&method, &serde_json::Value::Null, &decision);
+                }
                 Plan::Notification(method)
             }
             Ok(Message::Response { id, is_error }) => Plan::Answer(id, is_error),
