@@ -17,6 +17,7 @@ use crate::store::taint::Opened;
 use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
 
+mod files;
 mod later;
 mod little;
 mod own;
@@ -25,6 +26,7 @@ mod random;
 mod report;
 mod settings;
 
+pub use files::FILES;
 use later::Later;
 use little::Little;
 pub use own::Wrapped;
@@ -459,6 +461,12 @@ impl Check for Content {
     }
 
     fn catch_up(&mut self) {
+        self.catch_up_now();
+    }
+}
+
+impl Content {
+    fn catch_up_now(&mut self) {
         self.flow.settle();
         let mut longest = 0;
         for (origin, said) in self.later.take() {
