@@ -275,3 +275,32 @@ fn what_one_server_said_is_no_answer_to_another() {
     peer.finish();
     assert_eq!(place.detections().len(), 2);
 }
+
+/// Whatever of a message carries it: ids, tokens, members that nobody knows, methods that nobody knows, notifications.
+#[test]
+fn everything_that_a_server_is_sent_is_judged() {
+    let place = Place::new(Mode::Invoker);
+    place.policy("version: 1\nsandbox: {mcp: {exfiltration: {close_after: 100}}}\n");
+    let mut peer = informed(&place, &mut command(&place));
+    let part = &MEMO[30..140];
+    let call = |id: Value, more: Value| {
+        let mut params = json!({"name": "two__echo", "arguments": {"text": "well"}});
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+    };
+    for message in [
+        call(json!(part), json!({})),
+        call(json!(900), json!({"_meta": {"progressToken": part}})),
+        call(json!(901), json!({"_meta": {"example.org/note": [part]}})),
+        call(json!(902), json!({"comment": {"text": part}})),
+    ] {
+        peer.send(&message);
+        let answer: Value = serde_json::from_slice(&peer.next_line()).unwrap();
+        assert_eq!(reason(&answer), "tainted-data", "{message} {answer}");
+    }
+    peer.send(&call(json!("a-1"), json!({"_meta": {"progressToken": "t-1"}})));
+    let answer: Value = serde_json::from_slice(&peer.next_line()).unwrap();
+    assert_eq!(answer["result"]["content"][0]["text"], "well", "{answer}");
+    drop(peer);
+    assert_eq!(place.detections().len(), 4);
+}

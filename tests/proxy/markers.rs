@@ -83,7 +83,7 @@ fn a_marker_alone_tells_where_a_text_came_from() {
     let mark = marker(&peer.text("one__read_file", json!({"path": source})));
     let refused = peer.call("two__echo", json!({"text": format!("well{mark}")}));
     assert_eq!(reason(&refused), "tainted-data", "{refused}");
-    assert!(refused["error"]["data"]["rule"].as_str().unwrap().contains("taint-marker"), "{refused}");
+    assert_eq!(place.detections().last().unwrap()["detector"], "taint-marker");
     // A name is judged as it is spelled and forwarded as it is spelled.
     let unknown = peer.call(&format!("one__echo{mark}"), json!({"text": "x"}));
     assert!(unknown["error"]["message"].as_str().unwrap().contains("no such tool"), "{unknown}");

@@ -283,3 +283,31 @@ fn a_project_vouches_for_nobody() {
         assert!(outcome.stderr.contains("inside the project cannot"), "{outcome}");
     }
 }
+
+/// What the agent reads itself passes no proxy: the secrets of its project are known from the start.
+#[test]
+fn a_secret_of_a_project_file_reaches_no_server() {
+    let place = Place::new(Mode::Invoker);
+    two_servers(&place);
+    let secret = "kX7pQ2vT9mL4wZ8rB3nY6cD1";
+    place.write(".env", format!("NAME=orchard\nCARRIER_API_KEY={secret}\n"));
+    place.write("notes.txt", "the word orchard may be said");
+    place.policy("version: 1\nsandbox: {mcp: {exfiltration: {marker: off}}}\n");
+    let steps = json!([
+        call("mail", "echo", json!({"text": format!("it is {secret}")})),
+        call("mail", "echo", json!({"text": "NAME is orchard"})),
+    ]);
+    let answers = script(&place, &steps);
+    assert!(
+        answers.error(0).contains("'.env' of server 'files of the project'")
+            && !answers.error(0).contains(secret),
+        "{}",
+        answers.error(0)
+    );
+    assert_eq!(answers.text(1), "NAME is orchard");
+    let layers = place.events("enforcement");
+    assert!(
+        layers.iter().any(|layer| layer["layer"] == "data flow" && layer["state"] == "degraded"),
+        "{layers:?}"
+    );
+}

@@ -15,7 +15,7 @@ use crate::guard::{Check, Guard};
 use crate::mcp::aggregate::{Front, Member};
 use crate::mcp::bridge_accept::Arrival;
 use crate::mcp::{self, Audit, Note, Options};
-use crate::store::words::ServerType;
+use crate::store::words::{LayerState, ServerType};
 use crate::store::{Event, redact};
 use crate::types::{RuleRef, ServerId};
 
@@ -78,8 +78,26 @@ impl Bridges {
         }
         let settings =
             content::Settings::in_run(policy, Rc::clone(&self.session.labels), self.approvals.can_ask());
-        let content = Content::new(settings, self.session.journal.clone())?;
+        let mut content = Content::new(settings, self.session.journal.clone())?;
+        // With one server nothing goes from one to another; what the agent read may all the same.
+        let has_servers = !self.declared.is_empty();
+        if has_servers && self.session.project_shown {
+            let seeded = content.seed(&self.session.context.project);
+            self.tell_unseen(seeded);
+        }
         Ok(self.with_check(content))
+    }
+
+    /// What the agent reads itself is seen by nobody here, but for secrets of files that were looked at.
+    fn tell_unseen(&self, seeded: usize) {
+        self.session.journal.record(Event::Enforcement {
+            server_id: None,
+            layer: "data flow".to_owned(),
+            asked: "what the agent reads does not reach servers".to_owned(),
+            got: format!("secrets of {seeded} files of the project"),
+            state: LayerState::Degraded,
+            why: "what the agent reads with its own tools does not pass here".to_owned(),
+        });
     }
 
     /// With one check more, which is asked after those of the lists and rates.

@@ -2,7 +2,7 @@
 //! arguments name. The decisions are the guard's; here are the clock, the record and the disk.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -20,6 +20,7 @@ use crate::store::words::ForgotReason;
 use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
 
+mod files;
 mod later;
 mod little;
 mod own;
@@ -28,6 +29,7 @@ pub(super) mod random;
 mod report;
 mod settings;
 
+pub use files::FILES;
 use later::Later;
 use little::Little;
 pub use own::Wrapped;
@@ -38,8 +40,22 @@ pub(super) use random::bytes as random_bytes;
 pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 
-/// Requests beside calls whose parameters an agent chooses.
-const CARRIES: [&str; 4] = ["resources/read", "resources/subscribe", "prompts/get", "completion/complete"];
+/// Requests of the protocol itself, which a client sends whatever its agent wants. In all others an agent may choose what
+/// stands there.
+const OF_PROTOCOL: [&str; 10] = [
+    "initialize",
+    "ping",
+    "server/discover",
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/unsubscribe",
+    "logging/setLevel",
+    "subscriptions/listen",
+];
+/// Definitions that are remembered once for all listings.
+const MOST_DEFINITIONS: usize = 16_384;
 
 /// A result that leaves so many bytes of freed memory behind that the kernel gets them back.
 const LONG: usize = 256 << 10;
@@ -61,6 +77,8 @@ pub struct Content {
     later: Later,
     pairs: Pairs,
     little: Little,
+    /// Definitions that were remembered, each with its server.
+    listed: BTreeSet<(ServerId, String)>,
 }
 
 impl Content {
@@ -131,6 +149,7 @@ impl Content {
             later: Later::default(),
             pairs: Pairs::default(),
             little: Little::default(),
+            listed: BTreeSet::new(),
         }
     }
 
@@ -306,11 +325,41 @@ impl Content {
     /// Hosts in an answer are text, and no order to go anywhere.
     fn judge_answer(&mut self, subject: &Subject<'_>, method: &str, result: &Json<'_>, report: &mut Report) {
         let markers = unmarked(result, |text| self.flow.unmarked(text));
-        if let Some(found) = self.leak(subject.server, &Leaves::of_call(method, result)) {
-            self.keep(&found, subject.server, method);
+        self.judge_copies(subject, method, result, report);
+        report.rewrite(markers);
+    }
+
+    /// What no agent chose as an argument: only what came out of another server's results counts there.
+    fn judge_copies(&mut self, subject: &Subject<'_>, name: &str, said: &Json<'_>, report: &mut Report) {
+        if let Some(found) = self.leak(subject.server, &Leaves::of_call(name, said)) {
+            self.note_refused(&found, subject.server);
+            self.keep(&found, subject.server, name);
             report.find(found);
         }
-        report.rewrite(markers);
+    }
+
+    /// Takes in what a server said of itself, or without being asked.
+    fn remember_said(&mut self, server: &ServerId, name: &str, said: &Json<'_>) {
+        if !has_text(said) {
+            return;
+        }
+        let origin = Origin {
+            server: server.clone(),
+            tool: name.to_owned(),
+            call: String::new(),
+            time: since_1970(),
+            private: Origin::is_private(self.labels(server)),
+        };
+        self.later.push(origin, said);
+        if self.later.is_full() {
+            self.catch_up();
+        }
+    }
+
+    fn remember_definition(&mut self, server: &ServerId, name: &str, hash: &str, definition: &Json<'_>) {
+        if self.listed.len() < MOST_DEFINITIONS && self.listed.insert((server.clone(), hash.to_owned())) {
+            self.remember_said(server, name, definition);
+        }
     }
 
     /// Takes in what a call brought, and marks it. It counts in everything that is judged from now on; the work may
@@ -371,12 +420,17 @@ impl Content {
 
 impl Check for Content {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        let server = subject.server;
         match subject.matter {
-            Matter::Definition { name, definition, .. } => {
-                self.little.declare(subject.server, definition);
+            Matter::Definition { name, definition, hash } => {
+                self.little.declare(server, definition);
                 if !name.is_empty() && hints_open_world(definition) {
-                    self.note_tool(subject.server, name, Annotations { open_world: true });
+                    self.note_tool(server, name, Annotations { open_world: true });
                 }
+                self.remember_definition(server, name, hash, definition);
+            }
+            Matter::Offer { name, definition, hash, .. } => {
+                self.remember_definition(server, name, hash, definition);
             }
             Matter::Call { arguments, .. } => {
                 let before = report.rewrites().to_vec();
@@ -384,32 +438,42 @@ impl Check for Content {
                 let markers = unmarked(carried, |text| self.flow.unmarked(text));
                 self.judge_carried(subject, carried, markers, report);
             }
-            Matter::Request { method, params: Some(params) } => {
+            Matter::Request { method, params } => {
+                let params = params.unwrap_or(&Json::Null);
                 let before = report.rewrites().to_vec();
                 let params = &*replaced(params, &before);
                 let markers = unmarked_params(params, |text| self.flow.unmarked(text));
-                match CARRIES.contains(&method) {
-                    true => self.judge_carried(subject, params, markers, report),
-                    false => report.rewrite(markers),
+                if OF_PROTOCOL.contains(&method) {
+                    self.judge_copies(subject, method, params, report);
+                    report.rewrite(markers);
+                } else {
+                    self.judge_carried(subject, params, markers, report);
                 }
             }
+            Matter::Around { name, rest } => self.judge_copies(subject, name, rest, report),
             Matter::Answer { method, result } => self.judge_answer(subject, method, result, report),
             Matter::Result { tool, answer } => {
                 let before = report.rewrites().to_vec();
                 let passed = replaced(answer, &before);
-                report.rewrite(self.remember_result(subject.server, tool, &passed));
+                report.rewrite(self.remember_result(server, tool, &passed));
             }
+            Matter::Notification { method, params: Some(params) }
+            | Matter::ServerRequest { method, params: Some(params) } => self.remember_said(server, method, params),
             // What a model's call carries is searched when it goes to its server.
-            Matter::Server
-            | Matter::ModelCall { .. }
-            | Matter::Offer { .. }
-            | Matter::Request { .. }
-            | Matter::ServerRequest { .. }
-            | Matter::Notification { .. } => {}
+            Matter::ModelCall { .. }
+            | Matter::Server
+            | Matter::ServerRequest { params: None, .. }
+            | Matter::Notification { params: None, .. } => {}
         }
     }
 
     fn catch_up(&mut self) {
+        self.catch_up_now();
+    }
+}
+
+impl Content {
+    fn catch_up_now(&mut self) {
         self.flow.settle();
         let mut longest = 0;
         for (origin, said) in self.later.take() {
@@ -454,6 +518,19 @@ fn replaced<'v>(value: &'v Json<'v>, rewrites: &'v [Rewrite]) -> Cow<'v, Json<'v
     let mut value = value.clone();
     Rewrite::apply(rewrites, &mut value);
     Cow::Owned(value)
+}
+
+/// Whether anything in it is long enough to be somebody's.
+fn has_text(value: &Json<'_>) -> bool {
+    const SHORTEST: usize = 8;
+    match value {
+        Json::Null | Json::Bool(_) => false,
+        Json::Number(raw) | Json::String(raw) => raw.len() >= SHORTEST,
+        Json::Array(items) => items.iter().any(has_text),
+        Json::Object(members) => {
+            members.iter().any(|(name, value)| name.len() >= SHORTEST || has_text(value))
+        }
+    }
 }
 
 fn hints_open_world(definition: &Json<'_>) -> bool {

@@ -6,6 +6,7 @@ use crate::store::words::AuditVerdict;
 use crate::store::{Event, Recorder};
 use crate::types::RuleRef;
 
+use super::around::around;
 use super::audit::{Audited, Heard, Parked, Question, ToApprove};
 use super::client::Client;
 use super::connection::{Connection, Handshake, Phase, Side};
@@ -17,8 +18,10 @@ use super::record::{Judged, Word};
 use super::reject::Fault;
 use super::reply::{self, ErrorReply};
 
-/// Requests whose answers say nothing.
-const SILENT: [&str; 2] = ["ping", "logging/setLevel"];
+/// Requests of the protocol itself: their answers bring in nothing but what this proxy reads. All others bring in what a
+/// server has.
+const BRINGS_NOTHING: [&str; 5] =
+    ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "subscriptions/listen"];
 
 fn audit_block(reason: Reason) -> Verdict {
     Verdict::new(Outcome::Block, reason, RuleRef::default_rule("auditors"))
@@ -118,6 +121,10 @@ impl<R: Recorder> Connection<R> {
             }
             _ => Matter::Request { method, params },
         });
+        if let Some(rest) = around(tree, method) {
+            let beside = self.decide(Matter::Around { name: judged.name(), rest: &rest });
+            beside.findings.into_iter().for_each(|found| decision.add(found));
+        }
         let rewrites = std::mem::take(&mut decision.rewrites);
         let clean = rewritten(
             tree,
@@ -174,7 +181,7 @@ impl<R: Recorder> Connection<R> {
             "resources/list" => Kind::Offers(Offer::Resource),
             "resources/templates/list" => Kind::Offers(Offer::Template),
             "tools/call" => Kind::ToolCall(called_tool(params)),
-            _ if SILENT.contains(&method) => Kind::Other,
+            _ if BRINGS_NOTHING.contains(&method) => Kind::Other,
             _ => Kind::Content(method.into()),
         };
         // A subscription has no answer until it ends.
@@ -321,6 +328,12 @@ impl<R: Recorder> Connection<R> {
             }
             _ => {}
         }
+        let decision = self.decide(Matter::Around { name: method, rest: params.unwrap_or(&Json::Null) });
+        self.record_findings(method, &serde_json::Value::Null, &decision);
+        // Nobody answers a notification; that it was held back is on record.
+        if decision.is_block() {
+            return;
+        }
         // A server that does not run has nothing to be notified of.
         if !matches!(self.phase, Phase::Idle | Phase::Refused(_) | Phase::Failed(_)) || !self.held.is_empty()
         {
@@ -342,10 +355,14 @@ impl<R: Recorder> Connection<R> {
             _ => "a cancelled request".into(),
         };
         let mut rewrites = Vec::new();
-        if let (Some(id), Some(result)) = (&id, tree.member("result"))
+        if let (Some(id), Some(result)) = (&id, tree.member("result").or_else(|| tree.member("error")))
             && matches!(answer, Answer::Open(_) | Answer::Cancelled(_))
         {
             let mut decision = self.decide(Matter::Answer { method: &method, result });
+            if let Some(rest) = around(tree, &method) {
+                let beside = self.decide(Matter::Around { name: &method, rest: &rest });
+                beside.findings.into_iter().for_each(|found| decision.add(found));
+            }
             rewrites = std::mem::take(&mut decision.rewrites);
             let judged = Judged::Request { method };
             if let Err(error) = self.settle(id, &judged, &decision, None).await {

@@ -10,6 +10,7 @@ use agentsh_policy as policy;
 use agentsh_store as store;
 
 pub mod aggregate;
+mod around;
 pub mod audit;
 pub mod bridge;
 pub mod bridge_accept;

@@ -85,7 +85,7 @@ pub(super) async fn explain(
 enum Strictness {
     Passes,
     Alert,
-    AlertOnce,
+    AskOrAlert,
     Ask,
     Block,
 }
@@ -103,7 +103,7 @@ impl Strictness {
     fn word(self) -> &'static str {
         match self {
             Self::Passes => "allow",
-            Self::Alert | Self::AlertOnce => "alert",
+            Self::Alert | Self::AskOrAlert => "alert",
             Self::Ask => "ask",
             Self::Block => "block",
         }
@@ -113,7 +113,7 @@ impl Strictness {
         match self {
             Self::Passes => "goes on",
             Self::Alert => "goes on, with an alert on record",
-            Self::AlertOnce => "goes on, with one alert for this pair",
+            Self::AskOrAlert => "waits for a person once for this pair; where nobody can answer it goes on, with one alert",
             Self::Ask => "waits for a person",
             Self::Block => "is refused",
         }
@@ -158,13 +158,13 @@ fn of_labels(policy: &Policy, from: &End, to: &End) -> (Strictness, RuleRef) {
     if let Some(passes) = passes(policy, from, to) {
         return passes;
     }
-    if from.labels.source == Source::Shareable {
+    if from.labels.shares_with(to.labels) {
         return (Strictness::Passes, RuleRef::default_rule("sandbox.mcp.servers.flow"));
     }
     let exfiltration = &policy.mcp.exfiltration;
-    match &exfiltration.on_private_to_external {
-        Some(action) => (Strictness::of(action.value), action.rule.clone()),
-        None => (Strictness::AlertOnce, exfiltration.rule.clone()),
+    match exfiltration.on_flow(&from.id.0, &to.id.0) {
+        Some((action, rule)) => (Strictness::of(action), rule.clone()),
+        None => (Strictness::AskOrAlert, exfiltration.rule.clone()),
     }
 }
 

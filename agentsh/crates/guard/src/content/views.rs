@@ -49,5 +49,5 @@ impl Decoder for Views {
 fn show(view: &text::View<'_>, sink: &mut dyn FnMut(View<'_>)) {
     let Some(last) = view.how.last() else { return };
     let how = || view.how.iter().map(|step| Step::as_str(*step)).collect();
-    sink(View { text: view.text, how: &how, is_rearranged: last.is_permutation() });
+    sink(View { text: view.text, how: &how, is_rearranged: last.is_permutation(), is_clean: view.clean });
 }

@@ -36,6 +36,9 @@ pub enum Matter<'a> {
     ModelCall { tool: &'a str, arguments: Option<&'a Json<'a>> },
     /// The client asks for something else, such as a resource.
     Request { method: &'a str, params: Option<&'a Json<'a>> },
+    /// What a message of the client carries beside what it asks for: its id, `_meta`, members that nobody knows; or a whole
+    /// notification. `name` is the tool or the method.
+    Around { name: &'a str, rest: &'a Json<'a> },
     /// The whole answer to a call or to another request that brings content in: a result or an error.
     Result { tool: &'a str, answer: &'a Json<'a> },
     /// The server asks the client for something, such as `sampling/createMessage`.
@@ -84,7 +87,10 @@ impl<'a> Matter<'a> {
         match self {
             Self::Server => "",
             Self::Definition { name, .. } | Self::Offer { name, .. } => name,
-            Self::Call { tool, .. } | Self::ModelCall { tool, .. } | Self::Result { tool, .. } => tool,
+            Self::Call { tool, .. }
+            | Self::ModelCall { tool, .. }
+            | Self::Result { tool, .. }
+            | Self::Around { name: tool, .. } => tool,
             Self::Request { method, .. }
             | Self::ServerRequest { method, .. }
             | Self::Notification { method, .. }

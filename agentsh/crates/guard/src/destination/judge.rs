@@ -1,5 +1,6 @@
 //! Whether a destination is allowed. Whatever is not clearly listed is not.
 
+use crate::policy::domain::Host;
 use crate::policy::{NetworkRule, Ruled};
 use crate::types::RuleRef;
 
@@ -12,6 +13,8 @@ pub enum Judgement<'r> {
     /// A mail address whose host no rule names. A message to it leaves through the server that sends mail, so
     /// that what it carries decides, not where a connection goes.
     Addressee,
+    /// The name of a standard, which documents of everybody bear and nobody connects to.
+    Namespace,
     /// No rule names the host.
     NotListed,
     /// Nobody can say what the host is.
@@ -35,8 +38,33 @@ pub fn judge<'r>(destination: &Destination, allowed: &'r [Ruled<NetworkRule>]) -
     match rule {
         Some(rule) => Judgement::Allowed(&rule.rule),
         None if destination.form == Form::Mail => Judgement::Addressee,
+        None if is_namespace(host) => Judgement::Namespace,
         None => Judgement::NotListed,
     }
+}
+
+/// Hosts whose addresses name vocabularies. Whoever runs them is no friend of who would send something there.
+const NAMESPACES: [&str; 16] = [
+    "www.w3.org",
+    "w3.org",
+    "json-schema.org",
+    "schema.org",
+    "xmlns.com",
+    "purl.org",
+    "schemas.xmlsoap.org",
+    "schemas.microsoft.com",
+    "schemas.openxmlformats.org",
+    "schemas.android.com",
+    "maven.apache.org",
+    "ns.adobe.com",
+    "www.sitemaps.org",
+    "app.kubernetes.io",
+    "helm.sh",
+    "tempuri.org",
+];
+
+fn is_namespace(host: &Host) -> bool {
+    matches!(host, Host::Name(name) if NAMESPACES.contains(&name.as_str()))
 }
 
 /// A host without scheme and port is only its name; a scheme says which port is meant.

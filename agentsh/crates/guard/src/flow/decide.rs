@@ -1,6 +1,6 @@
 //! One session's flow of data: results go in, arguments are judged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::labels::{Labels, Sink, Source};
@@ -11,7 +11,8 @@ use crate::taint::{self, Finding, Leaves, Origin, OriginId, Stored, marker};
 use crate::types::{RuleRef, ServerId};
 use crate::verdict::{Outcome, Reason, Verdict};
 
-/// So many different addresses out of one private result are a list that leaks, not addresses that are used.
+/// So many different references of one kind out of one private result are a list that leaks, not references that are
+/// used.
 const MANY_REFERENCES: usize = 5;
 
 #[derive(Clone, Debug, Default)]
@@ -116,16 +117,16 @@ impl Flow {
         let leaving =
             |origin: &Origin| origin.server != *server && labels.sink != Sink::Local && origin.private;
         let found = self.judge.judge(server, call, now, decoder, &leaving);
-        let mut many: std::collections::BTreeMap<OriginId, BTreeSet<(&str, String)>> =
-            std::collections::BTreeMap::new();
-        for finding in found.iter().filter(|finding| finding.is_reference && finding.category == "email") {
-            many.entry(finding.origin).or_default().insert((finding.category, finding.context.clone()));
+        let mut many: BTreeMap<(OriginId, &str), BTreeSet<String>> = BTreeMap::new();
+        for finding in found.iter().filter(|finding| finding.is_reference) {
+            let of_kind = many.entry((finding.origin, finding.category)).or_default();
+            of_kind.insert(finding.context.clone());
         }
         let mut findings: Vec<Flowed> = Vec::new();
         for finding in found {
             let Some(origin) = self.judge.memory.origin(finding.origin).cloned() else { continue };
             let is_list =
-                many.get(&finding.origin).is_some_and(|references| references.len() >= MANY_REFERENCES);
+                many.get(&(finding.origin, finding.category)).is_some_and(|found| found.len() >= MANY_REFERENCES);
             let refused = leaving(&origin) && (!finding.is_reference || is_list);
             findings.push(Flowed { finding, origin, refused });
         }

@@ -77,7 +77,7 @@ impl Judge {
             if let (Some(raw), Some(decoder)) = (raw, decoder) {
                 decoder.decode(&raw, &mut |view| {
                     let how = || std::iter::once("earlier-calls").chain((view.how)()).collect();
-                    self.view(view.text, at, &how, search);
+                    self.view_as(view.text, at, &how, view.is_clean, search);
                 });
             }
         }

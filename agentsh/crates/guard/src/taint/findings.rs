@@ -22,6 +22,9 @@ pub const NEAR: &str = "taint-near";
 const MAX_FINDINGS: usize = 16;
 /// Letters and digits that a passage has beside words that everybody uses.
 const MIN_CONTENT: usize = 16;
+/// Different letters and digits that a passage has, among the first so many.
+const MIN_DISTINCT: usize = 7;
+const MAX_COUNTED: usize = 4096;
 /// Characters of context on each side.
 const CONTEXT: usize = 50;
 
@@ -131,7 +134,7 @@ impl<'c, 'a> Search<'c, 'a> {
         let passage = if first.2 == last.2 { text.get(range.clone()).unwrap_or_default() } else { "" };
         if matches!(hit.what, What::Run | What::Shifted(None))
             && first.2 == last.2
-            && near::content_length(passage) < MIN_CONTENT
+            && says_nothing(passage)
         {
             return;
         }
@@ -150,7 +153,11 @@ impl<'c, 'a> Search<'c, 'a> {
         self.counts.get(&class).is_none_or(|count| *count < MAX_FINDINGS)
     }
 
-    pub fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, mut chain: Vec<&'static str>) {
+    pub fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, mut chain: Vec<&'static str>, is_clean: bool) {
+        // Readable pieces of something else: a passage in them is chance, a secret is not.
+        if !is_clean && matches!(hit.what, What::Run | What::Shifted(_)) {
+            return;
+        }
         if !self.is_new(DECODED, named(hit.what).1, hit.whence(), leaf) {
             return;
         }
@@ -162,7 +169,7 @@ impl<'c, 'a> Search<'c, 'a> {
             return;
         }
         let passage = text.get(range.clone()).unwrap_or_default();
-        if matches!(hit.what, What::Run | What::Shifted(None)) && near::content_length(passage) < MIN_CONTENT
+        if matches!(hit.what, What::Run | What::Shifted(None)) && says_nothing(passage)
         {
             return;
         }
@@ -238,6 +245,17 @@ fn named(what: What) -> (&'static str, &'static str, Severity) {
     }
 }
 
+/// Words that everybody uses, or a few characters again and again: no passage of anybody's.
+fn says_nothing(passage: &str) -> bool {
+    let distinct: BTreeSet<char> = passage
+        .chars()
+        .filter(|character| character.is_alphanumeric())
+        .flat_map(char::to_lowercase)
+        .take(MAX_COUNTED)
+        .collect();
+    distinct.len() < MIN_DISTINCT || near::content_length(passage) < MIN_CONTENT
+}
+
 /// Bytes of `text` from one symbol (or letter) on, for so many of them.
 fn byte_range(text: &str, first: usize, count: usize, letters: bool) -> Range<usize> {
     let start = byte_of(text, first, letters).map_or(text.len(), |range| range.start);
@@ -292,6 +310,14 @@ pub(super) fn context(text: &str, range: Range<usize>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_few_characters_again_and_again_say_nothing() {
+        for text in ["a".repeat(48), "0101 ".repeat(20), "abcabc-".repeat(9)] {
+            assert!(says_nothing(&text), "{text}");
+        }
+        assert!(!says_nothing("the orchard at Lindenau goes to the Brandt family"));
+    }
 
     #[test]
     fn the_bytes_of_a_hit_are_those_of_its_symbols() {

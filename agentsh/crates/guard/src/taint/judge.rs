@@ -44,6 +44,8 @@ pub struct View<'a> {
     pub how: &'a dyn Fn() -> Vec<&'static str>,
     /// The same characters or words in another order: a guess that fits every text, and no encoding.
     pub is_rearranged: bool,
+    /// Nearly all of what was decoded is text; otherwise these are readable pieces of something else.
+    pub is_clean: bool,
 }
 
 /// Shows every text that decodes from a text, the text itself not among them.
@@ -76,7 +78,7 @@ fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
     let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
     for leaf in texts {
         decoder.decode(&leaf.text, &mut |view| {
-            if !view.is_rearranged && view.text.len() <= room {
+            if !view.is_rearranged && view.is_clean && view.text.len() <= room {
                 room -= view.text.len();
                 decoded.push(view.text.to_owned());
             }
@@ -294,8 +296,9 @@ impl Judge {
             }
             if is_decoded(&leaf) {
                 decoder.decode_leaf(leaf, &mut |view| {
-                    self.view(view.text, at, view.how, search);
+                    self.view_as(view.text, at, view.how, view.is_clean, search);
                     if turns > 0
+                        && view.is_clean
                         && !view.is_rearranged
                         && (MIN_DECODED..=MAX_LOOKED_UP).contains(&view.text.len())
                     {
@@ -317,7 +320,9 @@ impl Judge {
         }
         if parts > 1 && joined.len() >= MIN_DECODED {
             let first = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
-            decoder.decode(&joined, &mut |view| self.view(view.text, first, view.how, search));
+            decoder.decode(&joined, &mut |view| {
+                self.view_as(view.text, first, view.how, view.is_clean, search);
+            });
         }
     }
 
@@ -328,12 +333,24 @@ impl Judge {
         how: &dyn Fn() -> Vec<&'static str>,
         search: &mut Search<'_, '_>,
     ) {
+        self.view_as(text, leaf, how, true, search);
+    }
+
+    /// As [`Judge::view`], of a text that may be a guess.
+    pub(super) fn view_as(
+        &mut self,
+        text: &str,
+        leaf: usize,
+        how: &dyn Fn() -> Vec<&'static str>,
+        is_clean: bool,
+        search: &mut Search<'_, '_>,
+    ) {
         let mut folded = std::mem::take(&mut self.single);
         folded.clear();
         folded.push(text);
         let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
         for hit in &hits.list {
-            search.decoded(hit, text, leaf, how());
+            search.decoded(hit, text, leaf, how(), is_clean);
         }
         if hits.is_full() {
             search.crowded(&hits, leaf, how());

@@ -13,6 +13,9 @@ use crate::threads::side_by_side;
 /// In secrets small pieces count: of their grams the first is kept, and then each that is so far from the last.
 const SECRET_STEP: usize = 3;
 const SECRET_INTERVAL_STEP: usize = 2;
+/// A token that is a whole result, in bytes.
+const MIN_TOKEN: usize = 16;
+const MAX_TOKEN: usize = 512;
 /// Values that are looked at in one result.
 const MAX_ENTITIES: usize = 4096;
 /// Symbols of one result; what stands beyond is not remembered, and the result of [`TaintMemory::print`] says so.
@@ -62,9 +65,14 @@ impl TaintMemory {
         let (hasher, known) = (&self.hasher, &self.known);
         let mut reading = Reading::default();
         let length = texts.clone().map(str::len).sum();
+        let mut long = texts.clone().filter(|text| text.len() >= MIN_TOKEN);
+        let is_alone = long.next().is_some() && long.next().is_none();
+        let add = |reading: &mut Reading, text: &str| {
+            reading.add_within_bounds(hasher, text, is_alone && text.len() >= MIN_TOKEN);
+        };
         let ((), more) =
-            side_by_side(length, || texts.for_each(|text| reading.add_within_bounds(hasher, text)), more);
-        more.iter().for_each(|text| reading.add_within_bounds(hasher, text));
+            side_by_side(length, || texts.for_each(|text| add(&mut reading, text)), more);
+        more.iter().for_each(|text| reading.add_within_bounds(hasher, text, false));
         let Reading { text, truncated, mut spans, references: [symbols, letters], values, mut pairs } =
             reading;
         pairs.retain(|(tag, _)| !known.has(*tag));
@@ -97,19 +105,20 @@ impl TaintMemory {
 }
 
 impl Reading {
-    fn add_within_bounds(&mut self, hasher: &Hasher, leaf: &str) {
+    fn add_within_bounds(&mut self, hasher: &Hasher, leaf: &str, is_alone: bool) {
         // A byte makes a symbol at most.
         let room = MAX_SYMBOLS.saturating_sub(self.text.symbols.len());
         self.truncated |= leaf.len() > room;
-        self.add(hasher, &leaf[..leaf.floor_char_boundary(room)]);
+        self.add(hasher, &leaf[..leaf.floor_char_boundary(room)], is_alone);
     }
 
     /// Folds one leaf and notes where its values stand.
-    fn add(&mut self, hasher: &Hasher, leaf: &str) {
+    fn add(&mut self, hasher: &Hasher, leaf: &str, is_alone: bool) {
         let text = &mut self.text;
         let (leaf_start, mut place) = (text.symbols.len() as u32, (text.symbols.len(), text.letters.len()));
         let (entities, ()) =
             side_by_side(leaf.len(), || secrets::find(leaf, MAX_ENTITIES), || text.push(leaf));
+        let entities = if is_alone { with_token(leaf, entities) } else { entities };
         let entities = with_lone_secret(leaf, entities);
         let mut bounds: Vec<usize> = entities.iter().flat_map(|entity| [entity.start, entity.end]).collect();
         bounds.sort_unstable();
@@ -180,6 +189,24 @@ pub(super) fn value_tag(hasher: &Hasher, kind: Kind, symbols: &[u8]) -> u32 {
     // What stands for a person or a secret is compared without regard to what it was taken for.
     let family = if kind.is_reference() { kind as u8 } else { 0 };
     hash::tag(hasher.whole(symbols).wrapping_add(u64::from(family).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+}
+
+/// A result that is one token and nothing else was asked for by its name, wherever that stands: a key as a number, a
+/// password. What names a place is none.
+fn with_token(leaf: &str, entities: Vec<secrets::Entity>) -> Vec<secrets::Entity> {
+    let word = leaf.trim();
+    let is_token = (MIN_TOKEN..=MAX_TOKEN).contains(&word.len())
+        && word.bytes().any(|byte| byte.is_ascii_digit())
+        && word.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>{}\"',;".contains(&byte))
+        && !word.contains("://")
+        && !word.starts_with(['/', '.', '~'])
+        && !entities.iter().any(|entity| matches!(entity.kind, Kind::Url | Kind::Email | Kind::Ip | Kind::Path))
+        && secrets::checks::looks_random(word.as_bytes());
+    if !is_token || entities.iter().any(|entity| !entity.kind.is_reference()) {
+        return entities;
+    }
+    let start = leaf.len() - leaf.trim_start().len();
+    vec![secrets::Entity { kind: Kind::HighEntropy, start, end: start + word.len() }]
 }
 
 /// A result that is one word and nothing else, and looks like a password.

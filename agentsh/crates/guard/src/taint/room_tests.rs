@@ -44,22 +44,22 @@ fn servers_of(memory: &TaintMemory, text: &str) -> Vec<String> {
 const KEY: &str = "sk-4Rt9LmQ2xVb7Ny3Kp8Wd6HsZc1Jf5";
 
 #[test]
-fn fifty_megabytes_of_ones_own_flush_nothing_of_another() {
-    let mut memory = memory(2 << 20);
+fn many_times_the_memory_of_ones_own_flushes_nothing_of_another() {
+    let mut memory = memory(1 << 20);
     let prose = words(1, 2000);
     remember(&mut memory, "notes", true, &prose);
     remember(&mut memory, "notes", true, &format!("Deploy with key {KEY} today."));
     let mut evicted = 0;
     for number in 0..50_u64 {
-        let flood = words(100 + number, 1 << 20);
+        let flood = words(100 + number, 1 << 17);
         let gone = remember(&mut memory, "flood", true, &flood);
         evicted += gone.iter().map(|gone| gone.by_server.get(&ServerId("flood".to_owned())).unwrap()).sum::<u64>();
         assert!(gone.is_none_or(|gone| gone.by_server.len() == 1));
     }
-    assert!(evicted > 40, "{evicted}");
+    assert!(evicted > 30, "{evicted}");
     assert_eq!(servers_of(&memory, &prose[100..400]), ["notes"]);
     assert_eq!(servers_of(&memory, &format!("it is {KEY}")), ["notes"]);
-    assert!(memory.size() < 40 << 20, "{}", memory.size());
+    assert!(memory.size() < 6 << 20, "{}", memory.size());
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn secrets_stay_when_the_text_around_them_goes() {
 #[test]
 fn a_result_that_is_too_long_is_remembered_as_far_as_it_goes() {
     let mut memory = memory(12 << 20);
-    let text = words(3, 9 << 20);
+    let text = words(3, (8 << 20) + 5000);
     let origin = Origin {
         server: ServerId("big".to_owned()),
         tool: String::new(),

@@ -50,7 +50,7 @@ impl Judge {
         let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
         // What lies between letters is the same in both directions, and was looked at.
         for hit in hits.list.iter().filter(|hit| !matches!(hit.what, What::Shifted(_))) {
-            search.decoded(hit, reversed, leaf, how());
+            search.decoded(hit, reversed, leaf, how(), true);
         }
         self.short_values(reversed, leaf, &mut folded, search);
         self.single = folded;

@@ -35,6 +35,11 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     }
 }
 
+/// Upper-case, as mail writes it: `key=added` is no character.
 fn digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok())
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
 }

@@ -1,0 +1,109 @@
+//! What an agent reads with its own tools goes past the proxy. The secrets that lie in its project are remembered at the
+//! start, as if a server had given them.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::guard::secrets;
+use crate::guard::taint::Origin;
+use crate::json::{self, spell};
+use crate::types::ServerId;
+
+use super::{Content, since_1970};
+
+/// Whose they are, in messages and in pairs of the policy.
+pub const FILES: &str = "files of the project";
+
+/// Directories that are looked into, and how deep; bytes of one file, of all of them, and their number.
+const MOST_ENTRIES: usize = 5000;
+const DEEPEST: usize = 4;
+const LONGEST: u64 = 64 << 10;
+const MOST_BYTES: usize = 1 << 20;
+const MOST_FILES: usize = 200;
+/// Secrets of one file.
+const MOST_SECRETS: usize = 256;
+const TIME: Duration = Duration::from_millis(200);
+/// Directories in which others' files lie.
+const FOREIGN: [&str; 6] = [".git", "node_modules", "target", ".venv", "venv", "vendor"];
+
+impl Content {
+    /// Remembers the secrets of files that are there to hold some. Gives how many files had any.
+    pub fn seed(&mut self, project: &Path) -> usize {
+        let mut seeded = 0;
+        for (path, text) in files(project) {
+            let found = lines_with_secrets(&text);
+            if found.is_empty() {
+                continue;
+            }
+            let lines: Vec<String> = found.iter().map(|line| format!("\"{}\"", spell(line))).collect();
+            let said = format!("[{}]", lines.join(","));
+            let Ok(said) = json::read(said.as_bytes()) else { continue };
+            let shown = path.strip_prefix(project).unwrap_or(&path).display().to_string();
+            let origin = Origin {
+                server: ServerId(FILES.to_owned()),
+                tool: shown,
+                call: String::new(),
+                time: since_1970(),
+                private: true,
+            };
+            self.later.push(origin, &said);
+            seeded += 1;
+        }
+        self.catch_up_now();
+        seeded
+    }
+}
+
+/// Lines that hold a secret: the name in front of it says what it is. A key of several lines is one.
+fn lines_with_secrets(text: &str) -> Vec<&str> {
+    let mut found: Vec<&str> = Vec::new();
+    for entity in secrets::find(text, MOST_SECRETS).iter().filter(|entity| entity.kind.is_secret()) {
+        let start = text[..entity.start].rfind('\n').map_or(0, |at| at + 1);
+        let end = text[entity.end..].find('\n').map_or(text.len(), |at| entity.end + at);
+        if found.last() != Some(&&text[start..end]) {
+            found.push(&text[start..end]);
+        }
+    }
+    found
+}
+
+/// Files that are made to hold secrets, with their texts. What cannot be read is left out: the agent runs as the same user.
+fn files(project: &Path) -> Vec<(PathBuf, String)> {
+    let began = Instant::now();
+    let (mut found, mut bytes, mut entries) = (Vec::new(), 0, 0);
+    let mut open = std::collections::VecDeque::from([(project.to_owned(), 0)]);
+    while let Some((directory, depth)) = open.pop_front() {
+        let Ok(listed) = std::fs::read_dir(&directory) else { continue };
+        for entry in listed.flatten() {
+            entries += 1;
+            if entries > MOST_ENTRIES || found.len() >= MOST_FILES || began.elapsed() > TIME {
+                return found;
+            }
+            let (Ok(kind), name) = (entry.file_type(), entry.file_name()) else { continue };
+            let name = name.to_string_lossy();
+            if kind.is_dir() && depth < DEEPEST && !FOREIGN.contains(&&*name) {
+                open.push_back((entry.path(), depth + 1));
+            } else if kind.is_file()
+                && holds_secrets(&name)
+                && entry.metadata().is_ok_and(|file| file.len() <= LONGEST)
+                && let Ok(text) = std::fs::read_to_string(entry.path())
+                && bytes + text.len() <= MOST_BYTES
+            {
+                bytes += text.len();
+                found.push((entry.path(), text));
+            }
+        }
+    }
+    found
+}
+
+fn holds_secrets(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    const ENDS: [&str; 6] = [".pem", ".key", ".tfvars", ".env", ".p8", ".ppk"];
+    const STARTS: [&str; 6] = [".env", "id_rsa", "id_ed25519", "id_ecdsa", "credentials", "secrets."];
+    const WHOLE: [&str; 7] =
+        [".npmrc", ".netrc", ".pypirc", ".pgpass", ".git-credentials", ".htpasswd", "wp-config.php"];
+    STARTS.iter().any(|start| name.starts_with(start))
+        || ENDS.iter().any(|end| name.ends_with(end))
+        || WHOLE.contains(&&*name)
+}
