@@ -17,6 +17,8 @@ pub(super) struct Settings {
     disabled: Vec<String>,
     approved: Vec<String>,
     approve_all: bool,
+    /// Its own sandbox is asked for.
+    pub(super) sandbox: bool,
     /// `env` of the user's own settings: wins over the environment.
     pub(super) env: BTreeMap<String, String>,
     /// Files of the project, and what the agent gets in their place.
@@ -97,6 +99,7 @@ impl Settings {
         self.disabled.extend(strings(value.get("disabledMcpjsonServers")));
         self.approved.extend(strings(value.get("enabledMcpjsonServers")));
         self.approve_all |= value.get("enableAllProjectMcpServers") == Some(&Value::Bool(true));
+        self.sandbox |= asks_for_sandbox(&value);
         let env = value.get("env").and_then(Value::as_object).into_iter().flatten();
         self.env.extend(env.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
     }
@@ -125,6 +128,7 @@ impl Settings {
             }
         };
         self.disabled.extend(strings(value.get("disabledMcpjsonServers")));
+        self.sandbox |= asks_for_sandbox(&value);
         let Some(keys) = value.as_object_mut() else { return self.cover(project, path, b"{}\n".to_vec()) };
         let before: Vec<String> = keys.keys().cloned().collect();
         keys.retain(|key, value| may_be_a_projects(key, value));
@@ -152,6 +156,10 @@ impl Settings {
             self.covered.push((real, content));
         }
     }
+}
+
+fn asks_for_sandbox(settings: &Value) -> bool {
+    settings.pointer("/sandbox/enabled") == Some(&Value::Bool(true))
 }
 
 fn may_be_a_projects(key: &str, value: &Value) -> bool {
