@@ -15,6 +15,7 @@
 mod agents;
 mod clients;
 mod model;
+mod others;
 mod place;
 mod runner;
 
@@ -36,6 +37,11 @@ fn main() -> ExitCode {
         add("claude_exit_status_is_passed_through", agents::claude_fails);
         add("codex_reads_a_note_through_the_filesystem_server", agents::codex_reads);
         add("codex_does_not_see_a_denied_tool", agents::codex_denied);
+        if starter == Starter::User {
+            add("gemini_reads_a_note_through_the_filesystem_server", others::gemini_reads);
+            add("opencode_reads_a_note_through_the_filesystem_server", others::opencode_reads);
+            add("qwen_reads_a_note_through_the_filesystem_server", others::qwen_reads);
+        }
     }
     let started = if place::is_root() { Starter::Root } else { Starter::User };
     for client in clients::CLIENTS {

@@ -101,7 +101,11 @@ impl Place {
         // The agents are not packages of the project, and large.
         let wanted = entries.flatten().filter(|entry| {
             let name = entry.file_name();
-            name != OsStr::new("@anthropic-ai") && name != OsStr::new("@openai")
+            let is_agent = |agent: &&str| name == OsStr::new(agent);
+            !["@anthropic-ai", "@google", "@openai", "@qwen-code", "opencode-ai"]
+                .iter()
+                .any(|agent| is_agent(&agent))
+                && !name.as_encoded_bytes().starts_with(b"opencode-linux-")
         });
         let mut copy = Command::new("cp");
         copy.arg("-a").args(wanted.map(|entry| entry.path())).arg(&target);

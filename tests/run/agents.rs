@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Mode, Outcome, Peer, Place};
 
-/// A program of the fixture in the project, under the name of an agent.
+/// The scripted agent in the project, under the name of another one.
 fn named(place: &Place, program: &str, name: &str) -> String {
     let path = place.project.join(name);
     std::fs::copy(place.program(program), &path).unwrap();
@@ -27,7 +27,7 @@ fn each_talks_to_its_servers_through_bridges() {
                 json!({"command": place.program("fixture_server"), "args": [], "env": {"WORD": program}});
             let text = json!({"mcpServers": {"own": server}, "keep": "this"}).to_string();
             let path = place.write(place.home.join(file), &text);
-            let agent = named(&place, "fixture_agent", program);
+            let agent = named(&place, "claude", program);
             let script =
                 json!([{"servers": true}, {"server": "own", "tool": "env", "arguments": {"name": "WORD"}}]);
             let config = format!("--mcp-config={}", path.display());
