@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::agents::{NOTE, SERVER, script};
-use crate::model::{FAREWELL, Model, chat, gemini};
-use crate::place::{Ended, Place, Starter, run};
+use crate::model::{FAREWELL, chat, gemini};
+use crate::place::{Ended, Place, Starter, installed, run};
 
-const FS: &str = r#"{"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]}"#;
+const FS: &str =
+    r#"{"command": "npx", "args": ["--no-install", "@modelcontextprotocol/server-filesystem", "."]}"#;
 
 fn project(starter: Starter) -> Place {
     let place = Place::new(starter);
@@ -47,23 +48,6 @@ pub fn gemini_reads(starter: Starter) {
     assert_read(&place, &ended, gemini::result(&script(), &model.conversation()));
 }
 
-fn of_chat(place: &Place, model: &Model, words: &[&str]) {
-    let mut command = place.agentsh(["run", "--"].iter().chain(words));
-    command
-        .env("OPENAI_API_KEY", "k")
-        .env("OPENAI_BASE_URL", format!("http://{}/v1", model.address))
-        .env("OPENAI_MODEL", "scripted");
-    let ended = run(&mut command);
-    assert_read(place, &ended, chat::result(&model.conversation()));
-}
-
-pub fn qwen_reads(starter: Starter) {
-    let place = project(starter);
-    place.write(&place.home.join(".qwen/settings.json"), &format!(r#"{{"mcpServers": {{"fs": {FS}}}}}"#));
-    let model = chat::start(script());
-    of_chat(&place, &model, &["qwen", "--auth-type", "openai", "-y", "-p", "read the note please"]);
-}
-
 pub fn opencode_reads(starter: Starter) {
     let place = project(starter);
     let model = chat::start(script());
@@ -74,9 +58,12 @@ pub fn opencode_reads(starter: Starter) {
             "options": {"baseURL": format!("http://{}/v1", model.address), "apiKey": "k"},
             "models": {"m": {"name": "m"}},
         }},
-        "mcp": {"fs": {"type": "local", "command": ["npx", "-y", SERVER, "."]}},
+        "mcp": {"fs": {"type": "local", "command": ["npx", "--no-install", SERVER, "."]}},
     });
     place.write(&place.home.join(".config/opencode/opencode.json"), &configuration.to_string());
-    of_chat(&place, &model, &["opencode", "run", "read the note please"]);
+    // Its own package chooses one for the machine, which not every registry has for all machines.
+    let program = installed("npm/node_modules/opencode-linux-x64/bin/opencode").display().to_string();
+    let ended = run(&mut place.agentsh(["run", "--", &program, "run", "read the note please"]));
+    assert_read(&place, &ended, chat::result(&model.conversation()));
     assert!(!place.project.join(".opencode").exists(), "the project stays as it is");
 }

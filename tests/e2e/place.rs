@@ -101,10 +101,7 @@ impl Place {
         // The agents are not packages of the project, and large.
         let wanted = entries.flatten().filter(|entry| {
             let name = entry.file_name();
-            let is_agent = |agent: &&str| name == OsStr::new(agent);
-            !["@anthropic-ai", "@google", "@openai", "@qwen-code", "opencode-ai"]
-                .iter()
-                .any(|agent| is_agent(&agent))
+            !["@anthropic-ai", "@google", "@openai"].iter().any(|agent| name == OsStr::new(agent))
                 && !name.as_encoded_bytes().starts_with(b"opencode-linux-")
         });
         let mut copy = Command::new("cp");

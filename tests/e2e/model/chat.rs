@@ -57,5 +57,5 @@ fn answer(script: &Script, request: &Request, received: &Mutex<Vec<Value>>) -> A
         return Answer::Json(json!({"id": "chat_1", "object": "chat.completion", "choices": [choice]}));
     }
     let events = [chunk(delta, Value::Null), chunk(json!({}), reason.into())];
-    Answer::Events(events.into_iter().map(|event| ("message".to_owned(), event)).collect())
+    Answer::Events(events.into_iter().map(|event| (String::new(), event)).collect())
 }

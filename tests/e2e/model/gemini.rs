@@ -47,5 +47,5 @@ fn answer(script: &Script, request: &Request, received: &Mutex<Vec<Value>>) -> A
         return Answer::Json(event);
     }
     received.lock().expect("no thread panicked").push(body.clone());
-    Answer::Events(vec![("message".to_owned(), event)])
+    Answer::Events(vec![(String::new(), event)])
 }
