@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::model::{FAREWELL, Model, Script, anthropic, openai};
 use crate::place::{Ended, Place, Starter, run};
 
-const NOTE: &str = "line one\n\ttabs, \"quotes\", \\ and ümläüts 🦀\nlast line without an end";
-const SERVER: &str = "@modelcontextprotocol/server-filesystem";
+pub const NOTE: &str = "line one\n\ttabs, \"quotes\", \\ and ümläüts 🦀\nlast line without an end";
+pub const SERVER: &str = "@modelcontextprotocol/server-filesystem";
 const SERVER_ENTRY: &str = "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js";
 const DENY_WRITING: &str = "version: 1
 sandbox:

@@ -15,6 +15,7 @@
 mod agents;
 mod clients;
 mod model;
+mod others;
 mod pages;
 mod place;
 mod runner;
@@ -37,6 +38,12 @@ fn main() -> ExitCode {
         add("claude_exit_status_is_passed_through", agents::claude_fails);
         add("codex_reads_a_note_through_the_filesystem_server", agents::codex_reads);
         add("codex_does_not_see_a_denied_tool", agents::codex_denied);
+        if starter == Starter::User {
+            add("gemini_reads_a_note_through_the_filesystem_server", others::gemini_reads);
+            if cfg!(target_arch = "x86_64") {
+                add("opencode_reads_a_note_through_the_filesystem_server", others::opencode_reads);
+            }
+        }
     }
     let started = if place::is_root() { Starter::Root } else { Starter::User };
     cases.push(Case {

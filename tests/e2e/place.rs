@@ -101,7 +101,8 @@ impl Place {
         // The agents are not packages of the project, and large.
         let wanted = entries.flatten().filter(|entry| {
             let name = entry.file_name();
-            name != OsStr::new("@anthropic-ai") && name != OsStr::new("@openai")
+            !["@anthropic-ai", "@google", "@openai"].iter().any(|agent| name == OsStr::new(agent))
+                && !name.as_encoded_bytes().starts_with(b"opencode-linux-")
         });
         let mut copy = Command::new("cp");
         copy.arg("-a").args(wanted.map(|entry| entry.path())).arg(&target);

@@ -1,8 +1,10 @@
 //! `agentsh run` and `agentsh mcp run` as their users see them.
 
 mod agent;
+mod agents;
 mod approvals;
 mod call;
+mod clients;
 mod content;
 mod cross_server;
 mod debug;
@@ -17,9 +19,11 @@ mod model;
 mod project;
 mod queries;
 mod readme;
+mod remember;
 mod remote;
 mod report;
 mod sessions;
+mod shims;
 mod streams;
 mod suggestions;
 mod terminal;

@@ -202,7 +202,7 @@ impl Client {
         let mut entry = before.as_object().cloned().unwrap_or_default();
         for member in ["command", "args", "cmd"] {
             match new.get(member) {
-                Some(value) if member != "args" || entry.contains_key("args") || !start.args.is_empty() => {
+                Some(value) if member != "args" || !start.args.is_empty() => {
                     entry.insert(member.to_owned(), value.clone());
                 }
                 _ => {

@@ -50,7 +50,7 @@ const FACTS: Facts = Facts {
     shown: SHOWN,
     models: Models { any: false, logins: None, others: models },
     set: &[("GEMINI_SANDBOX", "false")],
-    settle: sandbox_off,
+    settle: quiet,
     told: Told::Instructions("$own/GEMINI.md"),
     remembered: |context| vec![trusted(context), ("$own/settings.json", theme())],
 };
@@ -94,9 +94,22 @@ pub(super) fn theme() -> Vec<Key> {
     ]
 }
 
-pub(super) fn sandbox_off(settings: &mut Map<String, Value>) {
+fn sandbox_off(settings: &mut Map<String, Value>) {
     if let Some(Value::Object(tools)) = settings.get_mut("tools") {
         tools.shift_remove("sandbox");
+    }
+}
+
+/// Also without reports of its use, which have nowhere to go, unless the user asks for them.
+pub(super) fn quiet(settings: &mut Map<String, Value>) {
+    sandbox_off(settings);
+    usage_off(settings);
+}
+
+fn usage_off(settings: &mut Map<String, Value>) {
+    let privacy = settings.entry("privacy").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(privacy) = privacy {
+        privacy.entry("usageStatisticsEnabled").or_insert(false.into());
     }
 }
 

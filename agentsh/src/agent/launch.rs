@@ -147,6 +147,8 @@ pub enum Access {
     Private,
     ReadWrite,
     ReadOnly,
+    /// A directory that is copied, to be written to: changes are thrown away. It may lie in the project.
+    Scratch,
     /// One for each project, kept by agentsh, in place of the one for all of them.
     PerProject,
 }

@@ -1,13 +1,13 @@
 //! OpenCode. Its servers stand under `mcp`, in up to three files of `~/.config/opencode` and in `opencode.json` of the
 //! project.
 
-use super::StateKind;
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
     self, Facts, List, Models, Own, Told, Whose, Written, login, no_others, nothing_remembered,
     nothing_to_settle, per_project, read_only,
 };
+use super::{Access, Context, HomeState, Launch, StateKind};
 
 pub(super) const ADAPTER: Adapter = Adapter {
     name: "opencode",
@@ -15,7 +15,11 @@ pub(super) const ADAPTER: Adapter = Adapter {
     programs: &["opencode", "opencode.exe"],
     installed: &["/opencode-ai/", "/opencode-linux-"],
     environment: ENVIRONMENT,
-    adapt: |context, _| facts::adapt(context, &FACTS),
+    adapt: |context, _| {
+        let mut launch = facts::adapt(context, &FACTS)?;
+        scratch(context, &mut launch);
+        Ok(launch)
+    },
 };
 
 const ENVIRONMENT: &[&str] = &[
@@ -75,8 +79,28 @@ const FACTS: Facts = Facts {
         read_only("$own/tui.json", StateKind::File),
     ],
     models: Models { any: true, logins: Some("$data/opencode/auth.json"), others: no_others },
-    set: &[("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")],
+    set: &[
+        ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
+        ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
+        ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
+    ],
     settle: nothing_to_settle,
     told: Told::Listed("instructions"),
     remembered: nothing_remembered,
 };
+
+/// OpenCode writes into every `.opencode` on its way up, and ends when it cannot.
+fn scratch(context: &Context<'_>, launch: &mut Launch) {
+    let within = |directory: &&std::path::Path| directory.starts_with(context.project);
+    for directory in context.cwd.ancestors().take_while(within) {
+        let path = directory.join(".opencode");
+        if directory == context.project || path.is_dir() {
+            launch.home_state.push(HomeState {
+                path,
+                kind: StateKind::Dir,
+                access: Access::Scratch,
+                why: "its settings in the project, and what it puts beside them",
+            });
+        }
+    }
+}

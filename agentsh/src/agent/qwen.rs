@@ -58,7 +58,7 @@ const FACTS: Facts = Facts {
     ],
     models: Models { any: true, logins: None, others: models },
     set: &[("QWEN_SANDBOX", "false")],
-    settle: gemini::sandbox_off,
+    settle: gemini::quiet,
     told: Told::Instructions("$own/QWEN.md"),
     remembered: |context| vec![gemini::trusted(context), ("$own/settings.json", gemini::theme())],
 };

@@ -28,6 +28,34 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("mcp pins trust", &["agentsh mcp pins trust --server fs   # after `agentsh mcp pins diff --server fs`"]),
     ("mcp pins diff", &["agentsh mcp pins diff --server fs"]),
     ("mcp pins reset", &["agentsh mcp pins reset --server fs", "agentsh mcp pins reset --all"]),
+    (
+        "mcp wrap",
+        &["agentsh mcp wrap --client cursor", "agentsh mcp wrap --client cursor --write   # and --undo"],
+    ),
+    (
+        "enable",
+        &["agentsh enable claude codex", "agentsh enable claude --rc   # PATH too, in your shell's file"],
+    ),
+    ("disable", &["agentsh disable claude", "agentsh disable --all"]),
+    ("status", &["agentsh status"]),
+    (
+        "client-config",
+        &[
+            "agentsh client-config --client cursor docs --url https://mcp.example.com/mcp",
+            "agentsh client-config --client vscode --write files -- npx -y @modelcontextprotocol/server-filesystem .",
+        ],
+    ),
+    (
+        "profile add",
+        &[
+            "agentsh profile add tracker --url https://mcp.example.com/mcp --secret-header Authorization < token",
+            "agentsh profile add db --secret-env DATABASE_URL -- ./db-server",
+        ],
+    ),
+    ("profile list", &["agentsh profile list", "agentsh profile list --json"]),
+    ("profile show", &["agentsh profile show tracker"]),
+    ("profile remove", &["agentsh profile remove tracker"]),
+    ("profile test", &["agentsh profile test tracker"]),
     ("mcp approve", &["agentsh mcp approve .mcp.json", "agentsh mcp approve --forget .mcp.json"]),
     ("approvals", &["agentsh approvals list", "agentsh approvals approve 3f2a-1 --session"]),
     ("approvals list", &["agentsh approvals list", "agentsh approvals list --json"]),

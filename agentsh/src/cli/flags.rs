@@ -27,6 +27,11 @@ pub struct FlagArgs {
 }
 
 impl FlagArgs {
+    /// As so many `--env`.
+    pub fn pass(&mut self, names: impl Iterator<Item = String>) {
+        self.env.extend(names);
+    }
+
     /// As a layer of the policy, for the agent.
     pub fn layer(self) -> Flags {
         Flags {

@@ -7,7 +7,7 @@ use crate::session::run::exit_code_of;
 
 use super::flags::FlagArgs;
 use super::run::Network;
-use super::{approve, fail, mcp_query, pins};
+use super::{approve, client_config, fail, mcp_query, pins, profile};
 
 #[derive(Debug, Args)]
 pub struct McpArgs {
@@ -23,6 +23,8 @@ enum Verb {
     Pins(pins::PinsArgs),
     /// Agree to the servers that a file of a project declares, as it is now
     Approve(approve::ApproveArgs),
+    /// Put all servers of a client's configuration behind `agentsh mcp run`
+    Wrap(client_config::WrapArgs),
     #[command(flatten)]
     Query(mcp_query::Query),
 }
@@ -49,11 +51,14 @@ struct ServerArgs {
     /// A server behind a URL, which agentsh asks in its own name: https, or http on this machine
     #[arg(long, conflicts_with = "command")]
     url: Option<String>,
+    /// A server that `agentsh profile add` has kept
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["command", "url"])]
+    profile: Option<String>,
     /// Sent to the server of --url with every request; ${NAME} is a variable of your environment. May be repeated
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     header: Vec<String>,
     /// The server's command and its arguments
-    #[arg(trailing_var_arg = true, required_unless_present = "url", value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required_unless_present_any = ["url", "profile"], value_name = "CMD")]
     command: Vec<String>,
 }
 
@@ -62,7 +67,12 @@ pub async fn run(args: McpArgs) -> u8 {
         Verb::Pins(args) => pins::run(args, &mut anstream::stdout(), &mut anstream::stderr()).await,
         Verb::Approve(args) => approve::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Query(query) => mcp_query::run(query, &mut anstream::stdout(), &mut anstream::stderr()).await,
+        Verb::Wrap(args) => client_config::wrap(&args, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Run(args) => {
+            let args = match kept(args) {
+                Ok(args) => args,
+                Err(why) => return fail(&why),
+            };
             let request = mcp_run::Request {
                 id: args.id,
                 policy: args.policy,
@@ -84,4 +94,29 @@ pub async fn run(args: McpArgs) -> u8 {
             }
         }
     }
+}
+
+/// The command line with what the profile says. A command with secret variables gets them as its own environment, so this
+/// process becomes one that has them: no argument holds a value.
+fn kept(mut args: ServerArgs) -> Result<ServerArgs, String> {
+    use std::os::unix::process::CommandExt;
+    let Some(name) = args.profile.take() else { return Ok(args) };
+    let profile = profile::find(&name).map_err(|error| error.to_string())?;
+    let profile =
+        profile.ok_or_else(|| format!("there is no profile '{name}'; `agentsh profile list` names them"))?;
+    args.id.get_or_insert(name.clone());
+    if let Some(url) = profile.url {
+        args.url = Some(url);
+        args.header.extend(profile.headers.iter().map(|(name, value)| format!("{name}: {value}")));
+        return Ok(args);
+    }
+    if profile.env.iter().all(|(name, value)| std::env::var(name).is_ok_and(|now| now == *value)) {
+        args.flags.pass(profile.env.into_keys());
+        args.command = profile.command;
+        return Ok(args);
+    }
+    #[expect(clippy::disallowed_methods, reason = "it becomes itself, with the variables of the profile")]
+    let mut again = std::process::Command::new("/proc/self/exe");
+    again.args(std::env::args_os().skip(1)).envs(profile.env);
+    Err(format!("cannot start again: {}", again.exec()))
 }

@@ -4,8 +4,10 @@ mod approvals;
 mod approve;
 pub mod attempt;
 mod call;
+mod client_config;
 pub mod demo;
 pub mod doctor;
+mod edit;
 pub mod events;
 mod examples;
 pub mod exit;
@@ -16,6 +18,7 @@ mod mcp_query;
 mod output;
 mod pins;
 pub mod policy;
+mod profile;
 pub mod proxy;
 pub mod registry;
 pub mod report;
@@ -23,6 +26,7 @@ pub mod run;
 pub mod scan;
 pub mod scratch;
 pub mod sessions;
+mod shim;
 mod style;
 mod table;
 mod told;
@@ -56,6 +60,16 @@ enum Verb {
     Run(run::RunArgs),
     /// Run one MCP server, and ask what servers and tools did
     Mcp(mcp::McpArgs),
+    /// Start an agent protected wherever its plain name is typed
+    Enable(shim::EnableArgs),
+    /// Start an agent as it is again
+    Disable(shim::DisableArgs),
+    /// Say which agents are enabled
+    Status,
+    /// Print what puts a server behind agentsh into the configuration of a client, or put it there
+    ClientConfig(client_config::ClientConfigArgs),
+    /// Keep servers under a name, with their secrets where only you read them
+    Profile(profile::ProfileArgs),
     /// Run several MCP servers as one, on standard input and output
     Proxy(proxy::ProxyArgs),
     /// Serve MCP servers over HTTP, for clients on other machines
@@ -96,6 +110,13 @@ enum Verb {
     Completions {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
+    },
+    /// In place of an agent that is enabled; not for people
+    #[command(hide = true)]
+    Shim {
+        name: String,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<std::ffi::OsString>,
     },
     /// The end of an MCP connection that an agent starts; not for people
     #[command(hide = true)]
@@ -139,6 +160,14 @@ pub fn main() -> ExitCode {
         Verb::Policy(args) => on_one_thread(policy_verb(&args)),
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
+        Verb::Enable(args) => shim::enable(&args, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Disable(args) => shim::disable(&args, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Status => shim::status(&mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Shim { name, args } => shim::run(&name, &args).unwrap_or_else(|error| fail(&error)),
+        Verb::ClientConfig(args) => {
+            client_config::run(&args, &mut anstream::stdout(), &mut anstream::stderr())
+        }
+        Verb::Profile(args) => profile::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Proxy(args) => on_one_thread(proxy::run(args)),
         Verb::Gateway(args) => on_one_thread(gateway::run(args)),
         Verb::Report(args) => {
@@ -170,6 +199,7 @@ fn misused() -> u8 {
     let words: Vec<String> = std::env::args().skip(1).take(2).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["mcp", "run"] => exit::FAILED,
+        ["enable" | "disable" | "status" | "client-config" | "profile", ..] => exit::USAGE,
         ["mcp" | "approvals" | "report" | "sessions" | "events" | "scan" | "registry" | "call", ..] => {
             exit::USAGE
         }

@@ -88,6 +88,8 @@ impl Context {
         let env: BTreeMap<String, String> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
+        let mut env = env;
+        without_shims(&mut env);
         let home = env.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let home = home.and_then(|home| home.canonicalize().ok()).ok_or(ContextError::NoHome)?;
         let directory = std::env::current_dir().map_err(ContextError::NoDirectory)?;
@@ -117,6 +119,22 @@ impl Context {
             home,
             env,
         })
+    }
+}
+
+/// Below the directory of data: where `agentsh enable` puts programs with the names of agents.
+pub const SHIMS: &str = "shims";
+
+/// An agent that agentsh starts is the agent itself, also for what it starts.
+fn without_shims(env: &mut BTreeMap<String, String>) {
+    let data = env.get("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = data.or_else(|| Some(PathBuf::from(env.get("HOME")?).join(".local/share")));
+    let Some((shims, path)) = data.map(|data| data.join("agentsh").join(SHIMS)).zip(env.get_mut("PATH"))
+    else {
+        return;
+    };
+    if let Ok(rest) = std::env::join_paths(std::env::split_paths(&path).filter(|entry| *entry != shims)) {
+        *path = rest.to_string_lossy().into_owned();
     }
 }
 

@@ -8,7 +8,7 @@ mod briefing;
 pub mod content;
 mod content_scan;
 pub mod context;
-mod copies;
+pub mod copies;
 mod credentials;
 pub mod declared;
 pub mod environment;

@@ -183,6 +183,10 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let inside = process.namespaces();
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let code = until_exit(session, process, signals).await?;
+    if launch.home_state.iter().any(|state| state.access == StateAccess::Scratch) {
+        // What is left of it is a directory that nobody reads.
+        let _ = std::fs::remove_dir_all(of_project(session, kind).join(format!("copies-{}", session.id)));
+    }
     if let Some(inside) = inside {
         remember::keep(session, kind, &given, &inside);
     }
@@ -497,6 +501,10 @@ fn home_state(
             StateAccess::Private => {
                 copy_private(&path, &mut files, &mut { MOST_COPIED_BYTES }).map_err(io)?;
             }
+            StateAccess::Scratch => {
+                let own = scratch_of(session, kind, &path).map_err(io)?;
+                of_project.push((own, path, Access::ReadWrite));
+            }
             StateAccess::PerProject => {
                 let own = kept_for_project(session, kind, &path, state.kind).map_err(io)?;
                 of_project.push((own, path, Access::ReadWrite));
@@ -550,6 +558,28 @@ fn kept_for_project(
         std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&own)?;
     }
     Ok(own)
+}
+
+/// A copy of a directory, made anew for this run. What is not copied is not there.
+fn scratch_of(session: &Session, kind: Kind, path: &Path) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let directory =
+        of_project(session, kind).join(format!("copies-{}", session.id)).join(name.trim_matches('.'));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    let mut files = Vec::new();
+    if path.is_dir() {
+        copy_private(path, &mut files, &mut { MOST_COPIED_BYTES })?;
+    }
+    for (file, content, mode) in files {
+        let Ok(below) = file.strip_prefix(path) else { continue };
+        let file = directory.join(below);
+        std::fs::create_dir_all(file.parent().unwrap_or(&directory))?;
+        let mut new =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(file)?;
+        std::io::Write::write_all(&mut new, &content)?;
+    }
+    Ok(directory)
 }
 
 /// Of a directory that the agent gets as a copy; the rest stays unseen.

@@ -10,6 +10,8 @@ use super::Session;
 
 /// Named one by one.
 const MOST: usize = 8;
+/// What is started for what it starts itself.
+const SHELLS: &[&str] = &["bash", "dash", "env", "fish", "ksh", "make", "sh", "tmux", "zsh"];
 /// Parts of the names of variables that hold an account, or say where the model is.
 const ACCOUNTS: &[&str] = &["API_KEY", "TOKEN", "BASE_URL", "API_BASE", "API_HOST", "_MODEL"];
 
@@ -17,6 +19,9 @@ const ACCOUNTS: &[&str] = &["API_KEY", "TOKEN", "BASE_URL", "API_BASE", "API_HOS
 pub fn tell(session: &Session, launch: &Launch, stripped: &[String]) {
     let program = launch.argv.first().map(String::as_str).unwrap_or_default();
     let Some(name) = Path::new(program).file_name().and_then(|name| name.to_str()) else { return };
+    if SHELLS.contains(&name) {
+        return;
+    }
     // A script may be called by what it is written in.
     let stem = name.split('.').next().unwrap_or(name);
     let prefix: String = stem

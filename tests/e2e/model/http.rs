@@ -14,7 +14,7 @@ pub struct Request {
 
 pub enum Answer {
     Json(Value),
-    /// Server-sent events: type and data.
+    /// Server-sent events: type, which may be empty, and data.
     Events(Vec<(String, Value)>),
 }
 
@@ -24,7 +24,10 @@ pub fn serve(stream: &TcpStream, answer: impl FnOnce(&Request) -> Answer) -> Res
     let (kind, body) = match answer(&request) {
         Answer::Json(value) => ("application/json", value.to_string()),
         Answer::Events(events) => {
-            let text = |(name, data): (String, Value)| format!("event: {name}\ndata: {data}\n\n");
+            let text = |(name, data): (String, Value)| match name.as_str() {
+                "" => format!("data: {data}\n\n"),
+                name => format!("event: {name}\ndata: {data}\n\n"),
+            };
             ("text/event-stream", events.into_iter().map(text).collect())
         }
     };

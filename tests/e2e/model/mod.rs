@@ -1,6 +1,8 @@
 //! A model that says what the test tells it to: a loopback HTTP server that streams the real wire formats.
 
 pub mod anthropic;
+pub mod chat;
+pub mod gemini;
 mod http;
 pub mod openai;
 

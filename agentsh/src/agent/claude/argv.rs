@@ -215,6 +215,15 @@ pub(super) fn inject(parsed: &Parsed, config: &str) -> Vec<String> {
 }
 
 impl Parsed {
+    /// Adds settings that go before all files. False: there is no place for them.
+    pub(super) fn set(&mut self, settings: &str) -> bool {
+        let may = self.subcommand.is_none() && self.settings.is_empty();
+        if may {
+            self.front.push(format!("--settings={settings}"));
+        }
+        may
+    }
+
     /// Puts a text into the agent's context, behind what the user appends himself. False: there is no place for it.
     pub(super) fn tell(&mut self, text: &str) -> bool {
         if self.subcommand.is_some() || self.appended_file {
@@ -227,7 +236,7 @@ impl Parsed {
                 word.push_str(text);
             }
             Some((word, _)) => word.push_str(text),
-            None => self.front = vec![format!("{APPEND}={text}")],
+            None => self.front.push(format!("{APPEND}={text}")),
         }
         true
     }

@@ -98,6 +98,15 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
                 .to_owned(),
         );
     }
+    if settings.sandbox && parsed.subcommand.is_none() {
+        let is_off = !is_managed && parsed.set(r#"{"sandbox":{"enabled":false}}"#);
+        launch.notes.push(if is_off {
+            "Claude Code's own sandbox is off, because agentsh is the sandbox".to_owned()
+        } else {
+            "Claude Code's own sandbox cannot start inside agentsh: its commands may fail; take `sandbox` out of --settings"
+                .to_owned()
+        });
+    }
     let list = context.inject_dir.join("mcp.json");
     let words = if is_managed {
         // Claude Code then refuses the options, and takes nothing but this file.

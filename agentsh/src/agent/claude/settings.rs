@@ -19,6 +19,8 @@ pub(super) struct Settings {
     approve_all: bool,
     /// Plugins, each as `NAME@MARKETPLACE`, and whether they are on.
     plugins: BTreeMap<String, bool>,
+    /// Its own sandbox is asked for.
+    pub(super) sandbox: bool,
     /// `env` of the user's own settings: wins over the environment.
     pub(super) env: BTreeMap<String, String>,
     /// Files of the project, and what the agent gets in their place.
@@ -122,6 +124,7 @@ impl Settings {
         self.approve_all |= value.get("enableAllProjectMcpServers") == Some(&Value::Bool(true));
         let plugins = value.get("enabledPlugins").and_then(Value::as_object).into_iter().flatten();
         self.plugins.extend(plugins.filter_map(|(name, value)| Some((name.clone(), value.as_bool()?))));
+        self.sandbox |= asks_for_sandbox(&value);
         let env = value.get("env").and_then(Value::as_object).into_iter().flatten();
         self.env.extend(env.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
     }
@@ -154,6 +157,7 @@ impl Settings {
             }
         };
         self.disabled.extend(strings(value.get("disabledMcpjsonServers")));
+        self.sandbox |= asks_for_sandbox(&value);
         let Value::Object(keys) = value else { return self.cover(project, path, b"{}\n".to_vec()) };
         let (kept, taken) = of_a_project(keys);
         if taken.is_empty() {
@@ -181,6 +185,10 @@ impl Settings {
             self.covered.push((real, content));
         }
     }
+}
+
+fn asks_for_sandbox(settings: &Value) -> bool {
+    settings.pointer("/sandbox/enabled") == Some(&Value::Bool(true))
 }
 
 /// What a project may say, and the names of what it may not.

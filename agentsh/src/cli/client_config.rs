@@ -1,0 +1,173 @@
+//! `agentsh client-config` and `agentsh mcp wrap`: servers in the configuration of an MCP client, behind agentsh.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::edit;
+use super::output::{Failure, OK, finish};
+use super::profile::{self, Profile};
+use crate::agent::clients::{CLIENTS, Changed, Client};
+use crate::agent::dialect::Start;
+use crate::store::escape;
+
+fn client(name: &str) -> Result<&'static Client, String> {
+    let known: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();
+    Client::named(name).ok_or_else(|| format!("known are: {}", known.join(", ")))
+}
+
+#[derive(Debug, Args)]
+pub struct WrapArgs {
+    /// Whose configuration: claude, claude-desktop, codex, cursor, vscode, zed, windsurf, cline, continue, gemini, opencode
+    #[arg(long, value_parser = client)]
+    client: &'static Client,
+    /// Another file than the client's usual one
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// Change the file; without it, only what would change is shown
+    #[arg(long)]
+    write: bool,
+    /// Take the servers out from behind agentsh again
+    #[arg(long)]
+    undo: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ClientConfigArgs {
+    /// For which client: claude, claude-desktop, codex, cursor, vscode, zed, windsurf, cline, continue, gemini, opencode
+    #[arg(long, value_parser = client)]
+    client: &'static Client,
+    /// Put it into the client's file; without it, it is printed
+    #[arg(long)]
+    write: bool,
+    /// Another file than the client's usual one
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// A server behind a URL
+    #[arg(long, conflicts_with = "command")]
+    url: Option<String>,
+    /// The name of the server, and of the profile it comes from where neither a command nor --url says what it is
+    #[arg(value_name = "SERVER")]
+    server: String,
+    /// The server's command and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// Puts every server of a client behind `agentsh mcp run`, or shows what that would change.
+pub fn wrap(args: &WrapArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    finish(answer_wrap(args, out), err)
+}
+
+/// Prints one server in the form of a client, or puts it into its file.
+pub fn run(args: &ClientConfigArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    finish(answer(args, out), err)
+}
+
+fn answer_wrap(args: &WrapArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let path = file(args.client, args.file.as_ref())?;
+    let before = edit::read(&path)?;
+    if before.is_empty() {
+        return Err(Failure::No(format!(
+            "{} has no configuration: {} does not exist",
+            args.client.title,
+            path.display()
+        )));
+    }
+    let changed = if args.undo {
+        args.client.unwrapped(&before, &path)
+    } else {
+        args.client.wrapped(&before, &path, &own_path()?)
+    };
+    let changed = changed.map_err(|error| Failure::Failed(error.to_string()))?;
+    for (id, why) in &changed.left {
+        writeln!(out, "server {} stays as it is: {why}", escape::line(id))?;
+    }
+    apply(args.write, &path, &before, &changed, out)
+}
+
+fn answer(args: &ClientConfigArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let start = start(args)?;
+    let failed = |error: crate::agent::AgentError| Failure::Failed(error.to_string());
+    let path = file(args.client, args.file.as_ref())?;
+    if !args.write {
+        let text = args.client.snippet(&args.server, &start).map_err(failed)?;
+        out.write_all(text.as_bytes())?;
+        return Ok(OK);
+    }
+    let before = edit::read(&path)?;
+    let changed = args.client.with_server(&before, &path, &args.server, &start).map_err(failed)?;
+    apply(true, &path, &before, &changed, out)
+}
+
+fn start(args: &ClientConfigArgs) -> Result<Start, Failure> {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let args = match (&args.url, args.command.is_empty()) {
+        (Some(url), _) => words(&["mcp", "run", "--id", &args.server, "--url", url]),
+        (None, false) => {
+            let mut all = words(&["mcp", "run", "--id", &args.server, "--"]);
+            all.extend(args.command.iter().cloned());
+            all
+        }
+        (None, true) => {
+            let known: Option<Profile> = profile::find(&args.server)?;
+            if known.is_none() {
+                return Err(Failure::Usage(format!(
+                    "there is no profile '{}': give the command behind `--`, or --url, or make one with `agentsh profile add`",
+                    escape::line(&args.server)
+                )));
+            }
+            words(&["mcp", "run", "--profile", &args.server])
+        }
+    };
+    Ok(Start { command: own_path()?, args, env: Default::default() })
+}
+
+fn apply(
+    write: bool,
+    path: &std::path::Path,
+    before: &str,
+    changed: &Changed,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    if changed.text == before {
+        writeln!(out, "{}: nothing to change", path.display())?;
+        return Ok(OK);
+    }
+    edit::show(out, path, before, &changed.text)?;
+    if !write {
+        writeln!(out, "nothing was written; to write it: --write")?;
+        return Ok(OK);
+    }
+    let backup = edit::write(path, before, &changed.text, 0o600)?;
+    writeln!(out, "{}: written", path.display())?;
+    if let Some(backup) = backup {
+        writeln!(out, "as it was: {}", backup.display())?;
+    }
+    Ok(OK)
+}
+
+fn file(client: &Client, named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
+    if let Some(path) = named {
+        return Ok(path.clone());
+    }
+    let (home, config) = homes()?;
+    Ok(client.file(&home, &config))
+}
+
+/// The home, and the directory of configurations.
+pub(super) fn homes() -> Result<(PathBuf, PathBuf), Failure> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home =
+        absolute("HOME").ok_or_else(|| Failure::Failed("HOME is not set to an absolute path".to_owned()))?;
+    let config = absolute("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
+    Ok((home, config))
+}
+
+/// agentsh as a client finds it, wherever it is started.
+pub(super) fn own_path() -> Result<String, Failure> {
+    let path = std::env::current_exe()
+        .map_err(|error| Failure::Failed(format!("cannot find agentsh's own executable: {error}")))?;
+    Ok(path.to_string_lossy().into_owned())
+}

@@ -1,0 +1,266 @@
+//! `agentsh profile`: servers under a name, with their secrets in a file that only the user reads.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::client_config::{homes, own_path};
+use super::edit;
+use super::output::{self, Failure, OK, finish};
+use crate::store::escape;
+
+/// One server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ProfileArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Keep a server under a name; secrets are read from standard input, one line each
+    Add(AddArgs),
+    /// List the profiles
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one profile, with the names of its secrets and not their values
+    Show { name: String },
+    /// Forget one profile
+    Remove { name: String },
+    /// Start the server behind agentsh and ask it for its tools
+    Test { name: String },
+}
+
+#[derive(Debug, Args)]
+struct AddArgs {
+    name: String,
+    /// A server behind a URL
+    #[arg(long, conflicts_with = "command", required_unless_present = "command")]
+    url: Option<String>,
+    /// A header that is no secret
+    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
+    header: Vec<String>,
+    /// A header whose value is the next line of standard input
+    #[arg(long, value_name = "NAME", requires = "url")]
+    secret_header: Vec<String>,
+    /// A variable for the command, whose value is the next line of standard input
+    #[arg(long, value_name = "NAME", conflicts_with = "url")]
+    secret_env: Vec<String>,
+    /// The server's command and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// How long a server may take to answer; its packages may have to be fetched first.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub fn run(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    finish(answer(args, out), err)
+}
+
+/// The profile of this name.
+pub fn find(name: &str) -> Result<Option<Profile>, Failure> {
+    Ok(load()?.remove(name))
+}
+
+fn answer(args: &ProfileArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    match &args.verb {
+        Verb::Add(args) => add(args, out),
+        Verb::List { json } => list(*json, out),
+        Verb::Show { name } => {
+            output::json(out, &shown(&known(name)?))?;
+            Ok(OK)
+        }
+        Verb::Remove { name } => {
+            let mut all = load()?;
+            all.remove(name).ok_or_else(|| unknown(name))?;
+            store(&all)?;
+            writeln!(out, "profile {} is forgotten", escape::line(name))?;
+            Ok(OK)
+        }
+        Verb::Test { name } => {
+            known(name)?;
+            test(name, out)
+        }
+    }
+}
+
+fn add(args: &AddArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    if args.name.is_empty() || args.name.starts_with('-') || !args.name.chars().all(plain) {
+        return Err(Failure::Usage("a name is made of letters, digits and `-_.`".to_owned()));
+    }
+    let mut profile = Profile { url: args.url.clone(), command: args.command.clone(), ..Profile::default() };
+    for header in &args.header {
+        let (name, value) = header
+            .split_once(':')
+            .ok_or_else(|| Failure::Usage(format!("'{}' is no `NAME: VALUE`", escape::line(header))))?;
+        profile.headers.insert(name.trim().to_owned(), value.trim().to_owned());
+    }
+    let mut lines = std::io::stdin().lock().lines();
+    let mut secret = |name: &str| -> Result<String, Failure> {
+        let line = lines.next().transpose()?;
+        let line = line.filter(|line| !line.is_empty());
+        line.ok_or_else(|| Failure::Usage(format!("standard input has no line for {}", escape::line(name))))
+    };
+    for name in &args.secret_header {
+        profile.headers.insert(name.clone(), secret(name)?);
+    }
+    for name in &args.secret_env {
+        profile.env.insert(name.clone(), secret(name)?);
+    }
+    let mut all = load()?;
+    all.insert(args.name.clone(), profile);
+    store(&all)?;
+    writeln!(out, "profile {0}: `agentsh mcp run --profile {0}`", args.name)?;
+    Ok(OK)
+}
+
+fn list(as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
+    let all = load()?;
+    if as_json {
+        let all: BTreeMap<&String, Value> =
+            all.iter().map(|(name, profile)| (name, shown(profile))).collect();
+        output::json(out, &all)?;
+        return Ok(OK);
+    }
+    if all.is_empty() {
+        writeln!(out, "no profiles; to make one: `agentsh profile add NAME -- CMD`")?;
+    }
+    for (name, profile) in &all {
+        let what = profile.url.clone().unwrap_or_else(|| profile.command.join(" "));
+        writeln!(out, "{}\t{}", escape::line(name), escape::line(&what))?;
+    }
+    Ok(OK)
+}
+
+/// Without any value that may be a secret.
+fn shown(profile: &Profile) -> Value {
+    let names = |map: &BTreeMap<String, String>| map.keys().cloned().collect::<Vec<_>>();
+    json!({
+        "url": profile.url,
+        "command": profile.command,
+        "headers": names(&profile.headers),
+        "env": names(&profile.env),
+    })
+}
+
+/// Speaks to the server as a client would that was given this profile.
+fn test(name: &str, out: &mut dyn Write) -> Result<u8, Failure> {
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot start agentsh: {error}"));
+    #[expect(clippy::disallowed_methods, reason = "agentsh itself, as a client starts it")]
+    let mut command = Command::new(own_path()?);
+    let mut child = command
+        .args(["mcp", "run", "--profile", name])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let (mut input, output) = (child.stdin.take(), child.stdout.take());
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in output.map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let mut ask = |message: Value| -> std::io::Result<()> {
+        let Some(input) = &mut input else { return Ok(()) };
+        input.write_all(format!("{message}\n").as_bytes())?;
+        input.flush()
+    };
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "agentsh", "version": env!("CARGO_PKG_VERSION")}});
+    let until = std::time::Instant::now() + PATIENCE;
+    let answer = |id: u64| -> Result<Value, Failure> {
+        loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            let line = told
+                .recv_timeout(left)
+                .map_err(|_| Failure::No(format!("profile {name}: the server did not answer")))?;
+            let message: Value = serde_json::from_str(&line).unwrap_or_default();
+            if message["id"] == id && message.get("method").is_none() {
+                if let Some(error) = message.get("error") {
+                    let why = error["message"].as_str().unwrap_or("an error");
+                    return Err(Failure::No(format!("profile {name}: {}", escape::line(why))));
+                }
+                return Ok(message["result"].clone());
+            }
+        }
+    };
+    let asked = (|| {
+        ask(json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}))?;
+        let server = answer(1)?;
+        ask(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+        ask(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}))?;
+        Ok::<_, Failure>((server, answer(2)?))
+    })();
+    drop(input.take());
+    if asked.is_err() {
+        let _ = child.kill();
+    }
+    let _ = child.wait();
+    let (server, tools) = asked?;
+    let name_of = server["serverInfo"]["name"].as_str().unwrap_or("the server");
+    let tools = tools["tools"].as_array().map_or(0, Vec::len);
+    writeln!(out, "profile {name}: {} answers, with {tools} tools", escape::line(name_of))?;
+    Ok(OK)
+}
+
+fn known(name: &str) -> Result<Profile, Failure> {
+    find(name)?.ok_or_else(|| unknown(name))
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::Usage(format!("there is no profile '{}'; `agentsh profile list` names them", escape::line(name)))
+}
+
+fn path() -> Result<PathBuf, Failure> {
+    Ok(homes()?.1.join("agentsh/profiles.json"))
+}
+
+/// All of them.
+fn load() -> Result<BTreeMap<String, Profile>, Failure> {
+    let path = path()?;
+    let text = edit::read(&path)?;
+    if text.trim().is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let all = serde_json::from_str(&text).map_err(|error| {
+        Failure::Failed(format!("{}:{}: not a list of profiles; correct it", path.display(), error.line()))
+    })?;
+    Ok(all)
+}
+
+/// No copy of what was: it would keep a secret that was taken back.
+fn store(all: &BTreeMap<String, Profile>) -> Result<(), Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    let path = path()?;
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot write {}: {error}", path.display()));
+    if let Some(directory) = path.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    }
+    let text = serde_json::to_vec_pretty(all).map_err(std::io::Error::from)?;
+    crate::session::copies::write_anew(&path, &text, 0o600).map_err(failed)
+}

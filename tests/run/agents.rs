@@ -1,0 +1,160 @@
+//! Agents beside Claude Code and Codex: a fixture under the name of each finds bridges where the real one looks.
+
+use serde_json::{Value, json};
+
+use crate::support::{Mode, Outcome, Peer, Place};
+
+/// The scripted agent in the project, under the name of another one.
+fn named(place: &Place, program: &str, name: &str) -> String {
+    let path = place.project.join(name);
+    std::fs::copy(place.program(program), &path).unwrap();
+    place.own(&path);
+    format!("./{name}")
+}
+
+#[test]
+fn each_talks_to_its_servers_through_bridges() {
+    for mode in Mode::all() {
+        for (program, file) in [
+            ("gemini", ".gemini/settings.json"),
+            ("qwen", ".qwen/settings.json"),
+            ("copilot", ".copilot/mcp-config.json"),
+            ("cursor-agent", ".cursor/mcp.json"),
+            ("cline", ".cline/data/settings/cline_mcp_settings.json"),
+        ] {
+            let place = Place::new(mode);
+            let server =
+                json!({"command": place.program("fixture_server"), "args": [], "env": {"WORD": program}});
+            let text = json!({"mcpServers": {"own": server}, "keep": "this"}).to_string();
+            let path = place.write(place.home.join(file), &text);
+            let agent = named(&place, "claude", program);
+            let script =
+                json!([{"servers": true}, {"server": "own", "tool": "env", "arguments": {"name": "WORD"}}]);
+            let config = format!("--mcp-config={}", path.display());
+            let words = ["run", "--quiet", "--", &agent, &config, &script.to_string()];
+            let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+            let answers: Vec<Value> =
+                outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert_eq!(answers[0], json!(["own"]), "{program} {outcome}");
+            assert_eq!(answers[1]["result"]["content"][0]["text"], program, "{outcome}");
+            let calls = place.listed(&["mcp", "calls", "--json"]);
+            assert_eq!(calls.len(), 1, "{program}: {calls:?}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{program}");
+        }
+    }
+}
+
+#[test]
+fn opencode_and_amp_have_their_own_forms() {
+    for (program, file, list, command) in [
+        (
+            "opencode",
+            ".config/opencode/opencode.json",
+            "mcp",
+            json!(["/run/agentsh/agentsh", "bridge", "own"]),
+        ),
+        ("amp", ".config/amp/settings.json", "amp.mcpServers", json!("/run/agentsh/agentsh")),
+    ] {
+        let place = Place::new(Mode::Invoker);
+        let entry = if program == "amp" {
+            json!({"command": "no-such-server"})
+        } else {
+            json!({"type": "local", "command": ["no-such-server"]})
+        };
+        let path = place.write(place.home.join(file), json!({list: {"own": entry}}).to_string());
+        let script = format!("#!/bin/sh\ncat {}\n", path.display());
+        place.script(program, &script);
+        let agent = format!("./{program}");
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", &agent])).expect_code(0);
+        let seen: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(seen[list]["own"]["command"], command, "{outcome}");
+    }
+}
+
+/// It writes a file into `.opencode` wherever there is one, and ends when it cannot.
+#[test]
+fn opencode_writes_beside_its_settings_and_the_project_stays_as_it_is() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.script(
+            "opencode",
+            "#!/bin/sh\ncat .opencode/agent.md 2>/dev/null; echo x > .opencode/.gitignore && echo written\n",
+        );
+        let run = || Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "./opencode"]));
+        assert_eq!(run().stdout, "written\n", "{mode:?} {}", run());
+        assert!(!place.project.join(".opencode").exists());
+        place.write(".opencode/agent.md", "mine\n");
+        assert_eq!(run().stdout, "mine\nwritten\n", "{mode:?} {}", run());
+        assert!(!place.project.join(".opencode/.gitignore").exists());
+        let kept = place.home.join(".local/state/agentsh/agents/opencode");
+        let copies = std::fs::read_dir(kept)
+            .unwrap()
+            .flatten()
+            .flat_map(|project| std::fs::read_dir(project.path()).unwrap());
+        assert!(copies.flatten().all(|entry| !entry.file_name().to_string_lossy().starts_with("copies")));
+    }
+}
+
+#[test]
+fn an_agent_that_is_not_known_is_told_of_what_it_misses() {
+    let place = Place::new(Mode::Invoker);
+    place.script("myagent", "#!/bin/sh\necho \"$MYAGENT_MODE-$FOO_API_KEY-$OTHER\"\n");
+    place.write(place.home.join(".myagent/settings"), "x");
+    let run = |program: &str, options: &[&str]| {
+        let words: Vec<&str> = ["run"].iter().chain(options).chain(&["--", program]).copied().collect();
+        let mut command = place.agentsh(&words);
+        Outcome::of(command.env("MYAGENT_MODE", "m").env("FOO_API_KEY", "k3y").env("OTHER", "o"))
+            .expect_code(0)
+    };
+    let outcome = run("./myagent", &[]);
+    assert!(outcome.stdout.starts_with("--"), "{outcome}");
+    assert!(outcome.stderr.contains("`--env FOO_API_KEY --env MYAGENT_MODE`"), "{outcome}");
+    assert!(outcome.stderr.contains("`--write ~/.myagent`"), "{outcome}");
+    assert!(!outcome.stderr.contains("k3y"), "{outcome}");
+    let following =
+        run("./myagent", &["--env", "FOO_API_KEY", "--env", "MYAGENT_MODE", "--write", "~/.myagent"]);
+    assert!(following.stdout.starts_with("m-k3y-"), "{following}");
+    assert!(!following.stderr.contains("no adapter"), "{following}");
+    assert!(!run("true", &[]).stderr.contains("~/.true"));
+}
+
+/// The Agent Client Protocol: an editor starts the agent and both ask each other, a line each.
+#[test]
+fn messages_of_an_editor_pass_both_ways() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.script(
+            "acp-agent",
+            "#!/bin/sh\nread -r hello\necho \"{\\\"jsonrpc\\\":\\\"2.0\\\",\\\"id\\\":0,\\\"result\\\":{\\\"protocolVersion\\\":1,\\\"heard\\\":$hello}}\"\n\
+             echo '{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"session/request_permission\",\"params\":{\"text\":\"ü🦀\"}}'\nread -r answer\n\
+             echo \"{\\\"jsonrpc\\\":\\\"2.0\\\",\\\"id\\\":1,\\\"result\\\":$answer}\"\n",
+        );
+        let mut editor = Peer::start(&mut place.agentsh(&["run", "--", "./acp-agent"]));
+        let hello =
+            json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}});
+        editor.send(&hello);
+        assert_eq!(editor.next()["result"]["heard"], hello, "{mode:?}");
+        assert_eq!(editor.next()["params"]["text"], "ü🦀");
+        let permission = json!({"jsonrpc": "2.0", "id": 7, "result": {"outcome": "selected"}});
+        editor.send(&permission);
+        assert_eq!(editor.next()["result"], permission);
+        editor.close();
+        assert!(editor.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn the_sandbox_of_claude_code_itself_is_switched_off() {
+    let place = Place::new(Mode::Invoker);
+    place.script("claude", "#!/bin/sh\nprintf '%s\\n' \"$@\"\n");
+    let run = |words: &[&str]| {
+        let words: Vec<&str> = ["run", "--", "./claude"].iter().chain(words).copied().collect();
+        Outcome::of(&mut place.agentsh(&words)).expect_code(0)
+    };
+    assert!(!run(&[]).stdout.contains("--settings"));
+    place.write(place.home.join(".claude/settings.json"), r#"{"sandbox": {"enabled": true}}"#);
+    let outcome = run(&[]);
+    assert!(outcome.stdout.contains("--settings={\"sandbox\":{\"enabled\":false}}"), "{outcome}");
+    assert!(outcome.stderr.contains("own sandbox is off"), "{outcome}");
+    assert!(run(&["--settings", "{\"sandbox\":{\"enabled\":true}}"]).stderr.contains("take `sandbox` out"));
+}

@@ -1,0 +1,135 @@
+//! What an agent asks once: answered once.
+
+use serde_json::{Value, json};
+
+use crate::support::{Mode, Outcome, Place};
+
+/// Shows what it was given, and leaves what Claude Code would and what it should not.
+fn claude(place: &Place, left: &Value) {
+    let text = left.to_string();
+    place.script(
+        "claude",
+        &format!("#!/bin/sh\ncat ~/.claude.json 2>/dev/null\ncat > ~/.new <<'END'\n{text}\nEND\nmv ~/.new ~/.claude.json\n"),
+    );
+}
+
+fn run(place: &Place, program: &str) -> Outcome {
+    Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", program])).expect_code(0)
+}
+
+#[test]
+fn the_second_run_knows_and_the_users_file_has_only_what_opens_nothing() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let project = place.project.to_str().unwrap().to_owned();
+        let own = place.home.join(".claude.json");
+        place
+            .write(&own, r#"{"userID": "u", "theme": "dark", "numStartups": 10, "tipsHistory": {"old": 5}}"#);
+        claude(
+            &place,
+            &json!({
+                "userID": "other", "theme": "light", "numStartups": 3, "hasCompletedOnboarding": true,
+                "tipsHistory": {"old": 1, "new": 2}, "env": {"X": "1"}, "apiKeyHelper": "evil",
+                "mcpServers": {"evil": {"command": "x"}}, "lastOnboardingVersion": "$(evil)",
+                "projects": {&project: {
+                    "hasTrustDialogAccepted": true, "allowedTools": ["Bash"], "enabledMcpjsonServers": ["a"],
+                    "hasCompletedProjectOnboarding": true, "mcpServers": {"evil": {"command": "x"}},
+                }, "/other": {"hasTrustDialogAccepted": true}},
+            }),
+        );
+        assert!(!run(&place, "./claude").stdout.contains("light"));
+        let host: Value = serde_json::from_str(&std::fs::read_to_string(&own).unwrap()).unwrap();
+        let expected = json!({
+            "userID": "u", "theme": "light", "numStartups": 10, "tipsHistory": {"old": 5, "new": 2},
+            "hasCompletedOnboarding": true, "projects": {&project: {"hasCompletedProjectOnboarding": true}},
+        });
+        assert_eq!(host, expected, "{mode:?}");
+        let second = run(&place, "./claude");
+        let seen: Value = serde_json::from_str(&second.stdout).unwrap();
+        let of_project = &seen["projects"][&project];
+        assert_eq!(seen["hasCompletedOnboarding"], true, "{second}");
+        assert_eq!(of_project["hasTrustDialogAccepted"], true, "{mode:?} {second}");
+        assert_eq!(of_project["enabledMcpjsonServers"], json!(["a"]), "{second}");
+        assert!(of_project.get("allowedTools").is_none() && seen.get("env").is_none(), "{second}");
+        assert!(seen["projects"].get("/other").is_none(), "{second}");
+    }
+}
+
+/// The user works outside meanwhile: what he writes stays.
+#[test]
+fn what_changed_outside_meanwhile_stays() {
+    let place = Place::new(Mode::Invoker);
+    let own = place.home.join(".claude.json");
+    place.write(&own, r#"{"theme": "dark"}"#);
+    place.script(
+        "claude",
+        "#!/bin/sh\necho ready\nread -r go\nprintf '{\"theme\": \"dark\", \"hasCompletedOnboarding\": true}' > ~/.claude.json\n",
+    );
+    let mut peer = crate::support::Peer::start(&mut place.agentsh(&["run", "--quiet", "--", "./claude"]));
+    assert_eq!(peer.next_line(), b"ready\n");
+    place.write(&own, r#"{"theme": "daltonized", "userID": "new"}"#);
+    peer.send_line(b"go");
+    peer.close();
+    assert!(peer.child.wait().unwrap().success());
+    let host: Value = serde_json::from_str(&std::fs::read_to_string(&own).unwrap()).unwrap();
+    assert_eq!(host, json!({"theme": "daltonized", "userID": "new", "hasCompletedOnboarding": true}));
+}
+
+#[test]
+fn what_an_agent_puts_there_instead_of_a_file_is_not_read() {
+    let place = Place::new(Mode::Invoker);
+    let own = place.home.join(".claude.json");
+    let text = r#"{"theme": "dark"}"#;
+    for left in [
+        "ln -s /etc/passwd ~/.claude.json",
+        "mkfifo ~/.claude.json",
+        "mkdir ~/.claude.json",
+        "printf '{\"theme\": \"light\", \"theme\": \"x\"}' > ~/.claude.json",
+        "head -c 20000000 /dev/zero > ~/.claude.json",
+    ] {
+        place.write(&own, text);
+        place.script("claude", &format!("#!/bin/sh\nrm ~/.claude.json; {left}\n"));
+        run(&place, "./claude");
+        assert_eq!(std::fs::read_to_string(&own).unwrap(), text, "{left}");
+    }
+}
+
+#[test]
+fn codex_trusts_a_project_once() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let project = place.project.display().to_string();
+        let own = place.home.join(".codex/config.toml");
+        let text = "# mine\nmodel = \"m\"\n";
+        place.write(&own, text);
+        place.script(
+            "codex",
+            &format!(
+                "#!/bin/sh\ncat ~/.codex/config.toml\nprintf 'model_provider = \"evil\"\\n[projects.\"{project}\"]\\ntrust_level = \"trusted\"\\n[notice]\\nhide_rate_limit_model_nudge = true\\n' > ~/.codex/config.toml\n"
+            ),
+        );
+        assert!(!run(&place, "./codex").stdout.contains("trusted"));
+        let host = std::fs::read_to_string(&own).unwrap();
+        assert!(host.starts_with(text) && host.contains("hide_rate_limit_model_nudge = true"), "{host}");
+        assert!(!host.contains("evil") && !host.contains("trusted"), "{host}");
+        let second = run(&place, "./codex").stdout;
+        assert!(
+            second.contains("trust_level = \"trusted\"") && !second.contains("evil"),
+            "{mode:?} {second}"
+        );
+    }
+}
+
+#[test]
+fn gemini_trusts_a_folder_once() {
+    let place = Place::new(Mode::Invoker);
+    let project = place.project.display().to_string();
+    place.script(
+        "gemini",
+        &format!("#!/bin/sh\ncat ~/.gemini/trustedFolders.json 2>/dev/null\nprintf '{{\"{project}\": \"TRUST_FOLDER\", \"/\": \"TRUST_FOLDER\"}}' > ~/.gemini/trustedFolders.json\n"),
+    );
+    assert_eq!(run(&place, "./gemini").stdout, "");
+    assert!(!place.home.join(".gemini/trustedFolders.json").exists());
+    let second: Value = serde_json::from_str(&run(&place, "./gemini").stdout).unwrap();
+    assert_eq!(second, json!({project: "TRUST_FOLDER"}));
+}
