@@ -6,6 +6,7 @@ mod events;
 mod inspect;
 mod kernel;
 mod names;
+mod proxy;
 mod ways_out;
 
 use std::fs;

@@ -30,6 +30,7 @@ pub mod proxy;
 pub mod publish;
 mod registries;
 pub mod remote;
+mod remotes;
 mod repositories;
 pub mod run;
 mod sentinel;

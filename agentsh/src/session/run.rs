@@ -33,7 +33,7 @@ use super::toolchains::{self, Toolchains};
 use super::watch::{self, Guards};
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, briefing, credentials, environment, git_identity, grants,
-    network, registries, repositories, socket_directory, trust, why,
+    network, registries, remotes, repositories, socket_directory, trust, why,
 };
 
 /// The command line of `run`.
@@ -317,7 +317,10 @@ async fn start_agent(
         .map_err(|source| RunError::Io { doing: "remember what was agreed to", source })?;
 
     let rules = network::with_endpoints(&process.network, &launch.endpoints, Model::ends_tls(session));
-    let rules = if is_listed { rules } else { registries::with_registries(rules, context) };
+    let rules = match is_listed {
+        true => rules,
+        false => remotes::with_remotes(registries::with_registries(rules, context), context),
+    };
     let rules = credentials::with_hosts(&rules, session);
     let shown = toolchains
         .grants

@@ -15,6 +15,7 @@ use super::channel::Channel;
 use super::credentials::Broker;
 use super::kernel::Policed;
 use super::pool::Pool;
+use super::proxy::Proxy;
 use super::resolve::{ResolveError, Resolver};
 use super::socket::Socket;
 use crate::policy::NetworkPolicy;
@@ -212,6 +213,8 @@ pub struct Gate<R> {
     pub authority: Option<Rc<Authority>>,
     /// Secrets that go on requests.
     pub broker: Option<Rc<Broker>>,
+    /// The user's own way out.
+    pub proxy: Option<Rc<Proxy>>,
     /// Speaks in the relay's place on some connections.
     pub channel: Option<Rc<dyn Channel>>,
     pub(super) live: Cell<usize>,
@@ -263,6 +266,7 @@ impl<R: Recorder + 'static> Gate<R> {
             on_refusal,
             authority: None,
             broker: None,
+            proxy: None,
             channel: None,
             live: Cell::new(0),
             seats: Rc::default(),
@@ -282,6 +286,13 @@ impl<R: Recorder + 'static> Gate<R> {
     #[must_use]
     pub fn with_broker(mut self, broker: Option<Rc<Broker>>) -> Self {
         self.broker = broker;
+        self
+    }
+
+    /// Connections leave by the user's proxy.
+    #[must_use]
+    pub fn with_proxy(mut self, proxy: Option<Rc<Proxy>>) -> Self {
+        self.proxy = proxy;
         self
     }
 

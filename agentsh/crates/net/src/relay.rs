@@ -20,7 +20,7 @@ use super::gate::Gate;
 use super::opening::{Closed, Opening, Reading};
 use super::permit::{Permit, dialled_directly, permit, refusal, wanted};
 use super::refuse::{ACCESS_DENIED, Farewell, Refused, refuse, tell};
-use super::resolve::ResolveError;
+use super::resolve::{ResolveError, Resolver};
 use super::socket::Socket;
 use super::traffic::Traffic;
 use super::wakeful::Wakeful;
@@ -179,6 +179,16 @@ async fn open<R: Recorder + 'static>(
         }
     };
     readable(permit, protocol).map_err(Stop::Refused)?;
+    if let Some(proxy) = gate.proxy.as_ref().filter(|proxy| proxy.is_for_host(&permit.shown, permit.port)) {
+        let lookup = Resolver::system_lookup()
+            .map_err(|error| failed(gate, permit, protocol, None, &error.to_string()))?;
+        return match proxy.tunnel(&permit.shown, permit.port, &*lookup).await {
+            Ok((stream, address)) => {
+                Ok(Opened { protocol, first, outside: Socket::Watched(stream), address })
+            }
+            Err(error) => Err(failed(gate, permit, protocol, None, &error.to_string())),
+        };
+    }
     let addresses = match addresses(gate, permit).await {
         Ok(addresses) => addresses,
         Err(ResolveError::NotPublic { address, why }) => {
