@@ -26,6 +26,7 @@ fn a_fetch_from_a_remote_of_the_project() {
             .expect_code(0);
             let lines: Vec<&str> = outcome.stdout.lines().collect();
             assert_eq!(lines, ["one", "403 000 none", "no push"], "{outcome}");
+            assert!(outcome.stderr.contains("POST /git/public.git/git-receive-pack"), "{outcome}");
             assert!(outcome.stderr.contains(".git/config"), "{outcome}");
             let log = std::fs::read_to_string(place.internet_log()).unwrap();
             assert!(!log.contains("receive-pack"), "{log}");

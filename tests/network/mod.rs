@@ -1,5 +1,6 @@
 //! Connections by name, on a machine whose only network is the small internet of the fixture.
 
+mod ask;
 pub mod clients;
 mod detached;
 mod events;

@@ -95,12 +95,7 @@ async fn answer(
             // First what lasts: an answer without it would look as if it did.
             let line = always.then(|| remember(item, any_arguments)).transpose()?;
             decide(path, item, true, scope).await?;
-            writeln!(
-                out,
-                "approved: '{}' of server '{}'",
-                escape::line(&item.name),
-                escape::line(&item.server)
-            )?;
+            writeln!(out, "approved: {}", about(item))?;
             if let Some((file, line)) = line {
                 writeln!(out, "written to {}: {line}", file.display())?;
             }
@@ -108,15 +103,17 @@ async fn answer(
         Verb::Deny { id } => {
             let (path, item) = find(&waiting, &id)?;
             decide(path, item, false, ApprovalScope::Session).await?;
-            writeln!(
-                out,
-                "denied: '{}' of server '{}'",
-                escape::line(&item.name),
-                escape::line(&item.server)
-            )?;
+            writeln!(out, "denied: {}", about(item))?;
         }
     }
     Ok(OK)
+}
+
+fn about(item: &Item) -> String {
+    match &item.host {
+        Some(_) => format!("connections to '{}'", escape::line(&item.name)),
+        None => format!("'{}' of server '{}'", escape::line(&item.name), escape::line(&item.server)),
+    }
 }
 
 /// Every question of every session, with the session's socket.
@@ -161,7 +158,10 @@ fn list(waiting: &[(PathBuf, Item)], context: &Context, out: &mut dyn Write) -> 
     let now = context.now.as_second();
     let rows = waiting.iter().map(|(_, item)| {
         let left = i64::try_from(item.expires_at).unwrap_or(i64::MAX).saturating_sub(now).max(0);
-        let what = format!("{}/{}", item.server, item.name);
+        let what = item
+            .host
+            .as_ref()
+            .map_or_else(|| format!("{}/{}", item.server, item.name), |_| item.name.clone());
         vec![item.id.clone(), what, item.why.clone(), format!("{left} s"), item.rule.clone()]
     });
     table(out, context, &["id", "call", "why", "left", "rule"], rows.collect())?;
@@ -197,6 +197,24 @@ sandbox:
     approved:
 ";
 
+/// Where hosts stand, before everything else of the file.
+const HOSTS: &str = "agent:\n  network:\n    allow:\n";
+
+/// A file of what was approved, with one host more.
+fn with_host(before: &str, line: &str) -> String {
+    let entry = format!("{HOSTS}      {line}\n");
+    if before.contains(HOSTS) {
+        return before.replacen(HOSTS, &entry, 1);
+    }
+    let calls = "sandbox:\n  mcp:\n    approved:\n";
+    // A list that is empty is not written.
+    match before.split_once(calls) {
+        Some((head, rest)) if rest.trim().is_empty() => format!("{head}{entry}"),
+        Some((head, rest)) => format!("{head}{entry}{calls}{rest}"),
+        None => format!("{before}{entry}"),
+    }
+}
+
 /// Adds the narrowest line that answers this question, and gives it.
 fn remember(item: &Item, any_arguments: bool) -> Result<(PathBuf, String), Failure> {
     let failed = |error: std::io::Error| Failure::Failed(format!("cannot write it down: {error}"));
@@ -215,14 +233,19 @@ fn remember(item: &Item, any_arguments: bool) -> Result<(PathBuf, String), Failu
     if let Some(interface) = item.interface.as_ref().filter(|_| item.from.is_none()) {
         entry.push_str(&format!(", interface: {}", text(interface)));
     }
-    let line = format!("- {{{entry}}}");
+    let mut line = format!("- {{{entry}}}");
     let before = match std::fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => HEAD.to_owned(),
         Err(error) => return Err(failed(error)),
     };
     let end = if before.ends_with('\n') { "" } else { "\n" };
-    let after = format!("{before}{end}      {line}\n");
+    let section = if before.contains("    approved:\n") { "" } else { "sandbox:\n  mcp:\n    approved:\n" };
+    let mut after = format!("{before}{end}{section}      {line}\n");
+    if let Some(host) = &item.host {
+        line = format!("- {}", text(host));
+        after = with_host(&before, &line);
+    }
     // Somebody may have written something else into it: then nothing is approved.
     policy::parse(&file.display().to_string(), &after).map_err(|error| Failure::Failed(error.render()))?;
     std::fs::create_dir_all(&directory).map_err(failed)?;

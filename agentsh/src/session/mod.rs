@@ -11,6 +11,7 @@ pub mod context;
 mod credentials;
 pub mod environment;
 pub mod fetch;
+mod first_index;
 pub mod gateway;
 mod git_identity;
 pub mod grants;

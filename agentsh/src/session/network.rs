@@ -123,6 +123,10 @@ pub struct Way {
     pub published: Vec<Published>,
     /// The user's own way out of this machine.
     proxy: Option<Rc<Proxy>>,
+    /// Asks a person about names that no rule names.
+    pub ask: Option<Rc<dyn net::ask::Ask>>,
+    /// A person may be asked.
+    pub asks: bool,
     /// Secrets that go on requests.
     pub broker: Option<Rc<net::credentials::Broker>>,
     /// Speaks on some connections in the relay's place.
@@ -149,7 +153,8 @@ pub async fn way(
         }
         Err(why) => (None, Some(why)),
     };
-    let allow = Allowlist::new(&rules);
+    let asks = server.is_none() && asks(session, &rules);
+    let allow = Allowlist::new(&rules).asking(asks);
     let plan = if policed.is_some() {
         match kernel::listeners(&allow) {
             listeners if listeners.is_empty() => plan::Network::Closed,
@@ -175,10 +180,22 @@ pub async fn way(
         plan,
         published: Vec::new(),
         proxy,
+        ask: None,
+        asks,
         broker: None,
         channel: None,
         enforcement,
     })
+}
+
+/// Whether a person is asked about what no rule of the agent names.
+fn asks(session: &Session, rules: &NetworkPolicy) -> bool {
+    let can = super::approvals::can_ask(session);
+    match &rules.unknown {
+        Some(asks) => asks.value && can,
+        // Where a policy lists what may run, it means to leave nothing to chance.
+        None => can && session.executable_paths(&session.policy.agent).is_empty(),
+    }
 }
 
 fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
@@ -338,6 +355,7 @@ impl Way {
                 Rc::clone(&on_refusal),
             )
             .with_authority(authority.clone())
+            .with_ask(self.ask.clone())
             .with_proxy(self.proxy.clone())
             .with_broker(self.broker.clone())
             .with_channel(self.channel.clone())

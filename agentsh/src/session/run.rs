@@ -18,6 +18,7 @@ use crate::store::words::ExitCause;
 use crate::types::ServerId;
 
 use super::agreements;
+use super::approvals::{Approvals, Hosts};
 use super::bridges::{self, Bridges, Declared};
 use super::context::Context;
 use super::guarded_terminal::GuardedTerminal;
@@ -32,8 +33,8 @@ use super::suspend::Suspended;
 use super::toolchains::{self, Toolchains};
 use super::watch::{self, Guards};
 use super::{
-    Opening, RemoveOnDrop, Session, SessionError, briefing, credentials, environment, git_identity, grants,
-    network, registries, remotes, repositories, socket_directory, trust, why,
+    Opening, RemoveOnDrop, Session, SessionError, briefing, credentials, environment, first_index,
+    git_identity, grants, network, registries, remotes, repositories, socket_directory, trust, why,
 };
 
 /// The command line of `run`.
@@ -165,7 +166,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if let Some(terminal) = &mut terminal {
         terminal.ready();
     }
-    let (running, guards) = start_agent(session, kind, &launch, pinned, &socket, request).await?;
+    let (running, guards) =
+        start_agent(session, kind, &launch, pinned, &socket, (request, bridges.approvals())).await?;
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let code = until_exit(session, running, signals).await;
     guards.finish().await;
@@ -273,7 +275,7 @@ async fn start_agent(
     launch: &Launch,
     pinned: Pinned,
     socket: &Path,
-    request: &Request,
+    (request, approvals): (&Request, Approvals),
 ) -> Result<(Running, Guards), RunError> {
     let context = &session.context;
     let process = &session.policy.agent;
@@ -319,7 +321,10 @@ async fn start_agent(
     let rules = network::with_endpoints(&process.network, &launch.endpoints, Model::ends_tls(session));
     let rules = match is_listed {
         true => rules,
-        false => remotes::with_remotes(registries::with_registries(rules, context), context),
+        false => {
+            let first = first_index::of_new_cargo(session).await;
+            remotes::with_remotes(registries::with_registries(rules, context, &first), context)
+        }
     };
     let rules = credentials::with_hosts(&rules, session);
     let shown = toolchains
@@ -345,6 +350,9 @@ async fn start_agent(
         way.channel = Some(model);
     }
     way.broker.clone_from(&brokered.broker);
+    if way.asks {
+        way.ask = Some(Rc::new(Hosts::new(approvals)));
+    }
     way.publish(&to_publish(session, &request.publish)).map_err(RunError::Refused)?;
     for published in &way.published {
         session.announce(&published.line());

@@ -11,6 +11,7 @@ use agentsh_policy as policy;
 use agentsh_store as store;
 
 pub mod allow;
+pub mod ask;
 pub mod authority;
 mod carry;
 pub mod channel;

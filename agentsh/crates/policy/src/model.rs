@@ -21,6 +21,8 @@ pub struct NetworkPolicy {
     pub loopback: Vec<Ruled<u16>>,
     /// None: what the user's environment says.
     pub proxy: Option<Ruled<ProxyChoice>>,
+    /// Whether a person is asked about a host that no rule names; None: where one can answer.
+    pub unknown: Option<Ruled<bool>>,
 }
 
 /// By which proxy connections leave this machine.

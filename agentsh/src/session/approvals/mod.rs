@@ -1,6 +1,7 @@
 //! Questions that a person has to answer: what waits, what was answered, and for how long an answer holds. They are asked
 //! outside: by `agentsh approvals` over a socket of the session that no sandbox reaches.
 
+mod hosts;
 mod socket;
 mod tell;
 
@@ -27,6 +28,7 @@ use crate::types::{RuleRef, ServerId};
 use super::Session;
 use super::content::since_1970;
 
+pub use hosts::Hosts;
 pub use socket::{Asking, Said, ask, sockets};
 
 /// Questions that wait at once; more are refused.
@@ -43,6 +45,8 @@ enum Key {
     Call { server: ServerId, name: String, arguments: String, interface: Option<String> },
     /// Whatever goes from one server to another.
     Flow { from: ServerId, to: ServerId },
+    /// Connections of the agent to a host.
+    Host(String),
 }
 
 /// A question as a person sees it.
@@ -63,6 +67,9 @@ pub struct Item {
     /// Whose data would go to `server`; None: the question is about this call.
     #[serde(default)]
     pub from: Option<String>,
+    /// A host that the agent wants to reach: the question is about no call.
+    #[serde(default)]
+    pub host: Option<String>,
     /// Which rule asks, as `file:line (key)`.
     pub rule: String,
     pub why: String,
@@ -133,6 +140,7 @@ impl Approvals {
                 wanted.is_none() || wanted.as_ref() == found
             };
             match key {
+                Key::Host(_) => false,
                 Key::Flow { from, to } => approved.server == to.0 && approved.from.as_ref() == Some(&from.0),
                 Key::Call { server, name, arguments, interface } => {
                     approved.from.is_none()
@@ -155,9 +163,7 @@ impl Approvals {
     }
 
     fn can_ask(&self) -> bool {
-        self.0.session.policy.mcp.approvals.waits_headless()
-            || std::io::stderr().is_terminal()
-            || std::io::stdin().is_terminal()
+        can_ask(&self.0.session)
     }
 
     /// Puts a question where a person finds it. None: nobody can be asked.
@@ -204,9 +210,14 @@ impl Approvals {
         });
     }
 
-    async fn wait(self, key: Key, item: Item, heard: oneshot::Receiver<Answer>, rule: RuleRef) -> Verdict {
+    async fn wait(
+        self,
+        key: Key,
+        item: Item,
+        heard: oneshot::Receiver<Answer>,
+        (rule, patience): (RuleRef, Duration),
+    ) -> Verdict {
         let mut waiting = Waiting { approvals: &self, item: &item, since: Instant::now(), is_over: false };
-        let patience = self.0.session.policy.mcp.approvals.wait();
         let answer = tokio::time::timeout(patience, heard).await;
         waiting.is_over = true;
         let since = waiting.since;
@@ -221,7 +232,7 @@ impl Approvals {
         // A refusal of a call stays one for the session; a yes only when that was said. What goes between two servers is
         // asked again: one refused text is no verdict on the next.
         let lasts = match (&key, is_yes) {
-            (Key::Call { .. }, false) => true,
+            (Key::Call { .. } | Key::Host(_), false) => true,
             (Key::Flow { .. }, false) => false,
             (_, true) => scope != ApprovalScope::Once,
         };
@@ -287,6 +298,7 @@ impl Approve for Approvals {
             arguments_hash: arguments.clone(),
             interface: definition.clone(),
             from: from.map(|from| from.0),
+            host: None,
             rule: rule.to_string(),
             why: call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default(),
             asked_at: now.as_secs(),
@@ -305,8 +317,16 @@ impl Approve for Approvals {
             why: item.why.clone(),
         });
         tell::tell(&self.0.session, &item);
-        Box::pin(self.clone().wait(key, item, heard, rule))
+        Box::pin(self.clone().wait(key, item, heard, (rule, patience)))
     }
+}
+
+/// Whether a person seems to be there, or is to be waited for all the same.
+#[must_use]
+pub fn can_ask(session: &Session) -> bool {
+    session.policy.mcp.approvals.waits_headless()
+        || std::io::stderr().is_terminal()
+        || std::io::stdin().is_terminal()
 }
 
 /// What a person may see of arguments.

@@ -19,6 +19,7 @@ pub struct Network {
     pub allow: List<NetworkRule>,
     pub loopback: List<u16>,
     pub proxy: Option<Ruled<ProxyChoice>>,
+    pub unknown: Option<Ruled<bool>>,
 }
 
 const PORT: Kind = Kind::Number(1, 65_535);
@@ -90,6 +91,15 @@ const NETWORK: &[Key] = &[
         example: "environment",
         ..KEY
     },
+    Key {
+        name: "unknown",
+        kind: Kind::Word(&["ask", "deny"]),
+        default: "ask, for the agent, where a person can answer and the policy does not list what may run",
+        about: "What becomes of a connection to a host that no rule names, on port 443 or 80: a person is asked \
+            (`agentsh approvals`) and it waits at most 30 s, or it is refused. Servers never ask.",
+        example: "deny",
+        ..KEY
+    },
 ];
 
 impl Section<ProcessPolicy> for Network {
@@ -110,7 +120,8 @@ impl Section<ProcessPolicy> for Network {
             contradictions(reader, &list.value);
         }
         let proxy = network.find("proxy").and_then(|here| proxy(reader, &here));
-        Self { allow, loopback, proxy }
+        let unknown = reader.word(network.find("unknown"), &[("ask", true), ("deny", false)]);
+        Self { allow, loopback, proxy, unknown }
     }
 
     /// Among equals the first rule decides, so the higher layer's stand first.
@@ -122,12 +133,20 @@ impl Section<ProcessPolicy> for Network {
         }
         lay_list(&self.loopback, &mut network.loopback);
         lay(&self.proxy, &mut network.proxy);
+        lay(&self.unknown, &mut network.unknown);
     }
 
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
         let base = &mut base.network;
         if let Some(proxy) = &self.proxy {
             narrowing.refuse(&proxy.rule, "how connections leave this machine is the user's business");
+        }
+        match &self.unknown {
+            Some(asks) if asks.value => {
+                narrowing.refuse(&asks.rule, "when the user is asked is the user's business");
+            }
+            Some(asks) => base.unknown = Some(asks.clone()),
+            None => {}
         }
         if let Some(list) = &self.allow {
             for entry in &list.value {
@@ -164,6 +183,10 @@ impl Section<ProcessPolicy> for Network {
         lines.list(&format!("{name}.network.loopback"), &policy.network.loopback, ToString::to_string);
         if let Some(proxy) = &policy.network.proxy {
             lines.add(&format!("{name}.network.proxy"), proxy.value.to_string(), &proxy.rule);
+        }
+        if let Some(asks) = &policy.network.unknown {
+            let word = if asks.value { "ask" } else { "deny" };
+            lines.add(&format!("{name}.network.unknown"), word, &asks.rule);
         }
     }
 }
