@@ -19,7 +19,7 @@ pub fn forge(mode: Mode, backend: &'static str) -> Place {
     let script = format!(
         "cd {0} && git init -q --bare -b main private.git && git clone -q private.git work 2>/dev/null && cd work && \
          git checkout -qb main 2>/dev/null; echo one > file && git add file && \
-         git -c user.name=A -c user.email=a@b.example commit -qm one && git push -q origin main",
+         git -c user.name=A -c user.email=a@b.example commit -qm one && git push -q origin main && cp -r ../private.git ../public.git",
         root.display()
     );
     #[expect(clippy::disallowed_methods, reason = "the forge is made by whoever runs the tests")]

@@ -6,6 +6,7 @@ mod git;
 mod ordinary;
 mod publish;
 mod registries;
+mod remotes;
 mod things;
 mod toolchains;
 mod why;

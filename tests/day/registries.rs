@@ -1,5 +1,6 @@
 //! Package registries of the project's ecosystems: read, and nothing else; said by the user's configuration alone.
 
+use super::credentials::forge;
 use crate::network::clients::authority;
 use crate::support::sandbox::{Kind, Sandbox};
 use crate::support::{Mode, Place, no, yes};
@@ -44,5 +45,29 @@ fn the_registry_of_a_project_may_be_read() {
             let first = blocked.iter().find(|event| event["reason"] == "request-not-allowed").unwrap();
             assert!(first["rule"]["file"].as_str().unwrap().ends_with(".npmrc"), "{first}");
         }
+    }
+}
+
+/// A cargo that was never used has no index on the disk, only the address of one in itself.
+#[test]
+fn a_cargo_that_was_never_used_reaches_its_registry() {
+    for mode in Mode::all() {
+        let place = forge(mode, "userns");
+        place.script(
+            place.home.join("bin/cargo"),
+            "#!/bin/sh\n# sparse+https://allowed.test:8443/ sparse+https://next\n",
+        );
+        place.set("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", place.home.join("bin").display()));
+        let sandbox = Sandbox { place, kind: Kind::Agent };
+        let packages = "https-request v4.test:8443 system GET /crates/a v4.test:8443";
+        // Nobody asks where there is nothing to build.
+        sandbox.holds(&[no(packages), no(request("GET /in/de/index"))]);
+        sandbox.place.write("Cargo.lock", "version = 4\n");
+        sandbox.holds(&[
+            yes(packages),
+            yes(request("GET /in/de/index")),
+            no(request("PUT /api/v1/crates/new")),
+            no("https-request other.test:8443 system GET /x other.test:8443"),
+        ]);
     }
 }

@@ -1,11 +1,13 @@
 //! Connections by name, on a machine whose only network is the small internet of the fixture.
 
+mod ask;
 pub mod clients;
 mod detached;
 mod events;
 mod inspect;
 mod kernel;
 mod names;
+mod proxy;
 mod ways_out;
 
 use std::fs;

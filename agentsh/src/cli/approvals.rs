@@ -94,12 +94,7 @@ async fn answer(
             // First what lasts: an answer without it would look as if it did.
             let line = always.then(|| lasting(item, any_arguments)).transpose()?;
             decide(path, item, true, scope).await?;
-            writeln!(
-                out,
-                "approved: '{}' of server '{}'",
-                escape::line(&item.name),
-                escape::line(&item.server)
-            )?;
+            writeln!(out, "approved: {}", about(item))?;
             if let Some((file, line)) = line {
                 writeln!(out, "written to {}: {line}", file.display())?;
             }
@@ -107,15 +102,17 @@ async fn answer(
         Verb::Deny { id } => {
             let (path, item) = find(&waiting, &id)?;
             decide(path, item, false, ApprovalScope::Session).await?;
-            writeln!(
-                out,
-                "denied: '{}' of server '{}'",
-                escape::line(&item.name),
-                escape::line(&item.server)
-            )?;
+            writeln!(out, "denied: {}", about(item))?;
         }
     }
     Ok(OK)
+}
+
+fn about(item: &Item) -> String {
+    match &item.host {
+        Some(_) => format!("connections to '{}'", escape::line(&item.name)),
+        None => format!("'{}' of server '{}'", escape::line(&item.name), escape::line(&item.server)),
+    }
 }
 
 /// Every question of every session, with the session's socket.
@@ -160,7 +157,10 @@ fn list(waiting: &[(PathBuf, Item)], context: &Context, out: &mut dyn Write) -> 
     let now = context.now.as_second();
     let rows = waiting.iter().map(|(_, item)| {
         let left = i64::try_from(item.expires_at).unwrap_or(i64::MAX).saturating_sub(now).max(0);
-        let what = format!("{}/{}", item.server, item.name);
+        let what = item
+            .host
+            .as_ref()
+            .map_or_else(|| format!("{}/{}", item.server, item.name), |_| item.name.clone());
         vec![item.id.clone(), what, item.why.clone(), format!("{left} s"), item.rule.clone()]
     });
     table(out, context, &["id", "call", "why", "left", "rule"], rows.collect())?;

@@ -67,6 +67,12 @@ impl Bridges {
         }
     }
 
+    /// The questions of the session.
+    #[must_use]
+    pub fn approvals(&self) -> Approvals {
+        Approvals::clone(&self.approvals)
+    }
+
     /// With what the policy asks for under `exfiltration`.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::sandbox::layout::OWN_DIRECTORY;
 use crate::store::escape;
 
-use super::{Session, registries};
+use super::{Session, credentials, registries, remotes};
 
 /// Hosts that are named one by one.
 const MOST_HOSTS: usize = 12;
@@ -31,10 +31,12 @@ pub fn text(session: &Session) -> Option<String> {
         if names.is_empty() { "nothing else".to_owned() } else { names.join(", ") }
     };
     let rules = if session.executable_paths(process).is_empty() {
-        registries::with_registries(process.network.clone(), &session.context)
+        let rules = registries::with_registries(process.network.clone(), &session.context, &[]);
+        remotes::with_remotes(rules, &session.context)
     } else {
         process.network.clone()
     };
+    let rules = credentials::with_hosts(&rules, session);
     let mut hosts: Vec<String> = Vec::new();
     for rule in &rules.allow {
         let host = escape::line(&rule.value.to_string()).into_owned();

@@ -10,8 +10,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::agent;
+use crate::egress::proxy::Proxy;
+use crate::net::allow::Reason;
 use crate::net::{self, Allowlist, Gate, LazyResolver, Origin, Refusal, Room, kernel};
-use crate::policy::{NetworkPolicy, NetworkRule, Ruled, domain};
+use crate::policy::{NetworkPolicy, NetworkRule, ProxyChoice, Ruled, domain};
 use crate::sandbox::cgroup::{Cgroup, Hierarchies};
 use crate::sandbox::control::MOST_PORTS;
 use crate::sandbox::network::Sockets;
@@ -119,6 +121,12 @@ pub struct Way {
     pub plan: plan::Network,
     /// Ports of the sandbox that this machine reaches.
     pub published: Vec<Published>,
+    /// The user's own way out of this machine.
+    proxy: Option<Rc<Proxy>>,
+    /// Asks a person about names that no rule names.
+    pub ask: Option<Rc<dyn net::ask::Ask>>,
+    /// A person may be asked.
+    pub asks: bool,
     /// Secrets that go on requests.
     pub broker: Option<Rc<net::credentials::Broker>>,
     /// Speaks on some connections in the relay's place.
@@ -145,7 +153,8 @@ pub async fn way(
         }
         Err(why) => (None, Some(why)),
     };
-    let allow = Allowlist::new(&rules);
+    let asks = server.is_none() && asks(session, &rules);
+    let allow = Allowlist::new(&rules).asking(asks);
     let plan = if policed.is_some() {
         match kernel::listeners(&allow) {
             listeners if listeners.is_empty() => plan::Network::Closed,
@@ -154,7 +163,15 @@ pub async fn way(
     } else {
         any_ip(&allow)?
     };
-    let enforcement = enforcement(backend, &plan, missing);
+    let mut enforcement = enforcement(backend, &plan, missing);
+    let proxy = proxy(session, &rules)?.map(Rc::new);
+    if let (Some(proxy), false) = (&proxy, matches!(plan, plan::Network::Closed)) {
+        let by = format!(
+            "; by the proxy '{}', which resolves names: what is not public is its to refuse",
+            proxy.name()
+        );
+        enforcement.got.push_str(&by);
+    }
     Ok(Way {
         session: Rc::clone(session),
         server,
@@ -162,10 +179,23 @@ pub async fn way(
         policed,
         plan,
         published: Vec::new(),
+        proxy,
+        ask: None,
+        asks,
         broker: None,
         channel: None,
         enforcement,
     })
+}
+
+/// Whether a person is asked about what no rule of the agent names.
+fn asks(session: &Session, rules: &NetworkPolicy) -> bool {
+    let can = super::approvals::can_ask(session);
+    match &rules.unknown {
+        Some(asks) => asks.value && can,
+        // Where a policy lists what may run, it means to leave nothing to chance.
+        None => can && session.executable_paths(&session.policy.agent).is_empty(),
+    }
 }
 
 fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
@@ -180,6 +210,29 @@ fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
         return Ok(plan::Network::Closed);
     }
     Ok(plan::Network::AnyIp { ports: ports.into_iter().collect() })
+}
+
+/// The proxy by which the connections of a process leave this machine.
+///
+/// # Errors
+/// When the policy names one that cannot be used. One of the environment is told, and not used then.
+pub fn proxy(session: &Session, rules: &NetworkPolicy) -> Result<Option<Proxy>, String> {
+    let variable = |name: &str| session.context.env.get(name).cloned();
+    match rules.proxy.as_ref().map(|choice| (&choice.value, &choice.rule)) {
+        Some((ProxyChoice::Off, _)) => Ok(None),
+        Some((ProxyChoice::Url(url), rule)) => {
+            let except = variable("no_proxy").or_else(|| variable("NO_PROXY")).unwrap_or_default();
+            Proxy::new(url, &except).map(Some).map_err(|why| format!("{why}, by {rule}"))
+        }
+        Some((ProxyChoice::Environment, _)) | None => {
+            Ok(Proxy::of_environment(variable).unwrap_or_else(|why| {
+                session.note_lack(&format!(
+                    "HTTPS_PROXY is not used: {why}; `network: {{proxy: off}}` says so for good"
+                ));
+                None
+            }))
+        }
+    }
 }
 
 /// What userns cannot give.
@@ -302,6 +355,8 @@ impl Way {
                 Rc::clone(&on_refusal),
             )
             .with_authority(authority.clone())
+            .with_ask(self.ask.clone())
+            .with_proxy(self.proxy.clone())
             .with_broker(self.broker.clone())
             .with_channel(self.channel.clone())
         };
@@ -330,6 +385,8 @@ impl Session {
     fn tell_refusal(&self, server: Option<&ServerId>, refusal: &Refusal) {
         if let Some(entry) = &refusal.entry {
             self.wanted.add(server, Key::Host, entry);
+        } else if refusal.reason == Reason::LoopbackPortNotOpen.code() {
+            self.wanted.add(server, Key::Loopback, &refusal.port.to_string());
         }
         let shown = self.network.shown.get();
         self.network.shown.set(shown.saturating_add(1));

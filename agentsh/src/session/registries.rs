@@ -27,9 +27,9 @@ struct Ecosystem {
 
 /// The address of a registry, and the file or variable that says so.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Found {
-    url: String,
-    said_by: String,
+pub struct Found {
+    pub url: String,
+    pub said_by: String,
 }
 
 const ECOSYSTEMS: &[Ecosystem] = &[
@@ -67,9 +67,10 @@ const ECOSYSTEMS: &[Ecosystem] = &[
     Ecosystem { id: "ruby", files: &["Gemfile", "Gemfile.lock"], hosts: ruby },
 ];
 
-/// The rules of a process, with the registries of the project's ecosystems among them.
+/// The rules of a process, with the registries of the project's ecosystems among them; and with those that a tool without a
+/// configuration of its own has built in ([`super::first_index`]).
 #[must_use]
-pub fn with_registries(rules: NetworkPolicy, context: &Context) -> NetworkPolicy {
+pub fn with_registries(rules: NetworkPolicy, context: &Context, first: &[Found]) -> NetworkPolicy {
     let mut rules = rules;
     let mut known = BTreeSet::new();
     for ecosystem in ECOSYSTEMS {
@@ -77,7 +78,8 @@ pub fn with_registries(rules: NetworkPolicy, context: &Context) -> NetworkPolicy
         if !is_used(&context.project) && !is_used(&context.directory) {
             continue;
         }
-        for found in (ecosystem.hosts)(context) {
+        let built_in = first.iter().filter(|_| ecosystem.id == "cargo").cloned();
+        for found in (ecosystem.hosts)(context).into_iter().chain(built_in) {
             let rule = RuleRef { id: format!("registry of {}", ecosystem.id), file: found.said_by, line: 0 };
             if let Some(value) = reading(&found.url, &rule)
                 && known.insert(value.host.to_string() + &format!("{:?}", value.ports))
@@ -139,6 +141,15 @@ pub fn of_npmrc(context: &Context) -> String {
         (key == "registry" || key.starts_with('@') && key.ends_with(":registry")) && !place.contains('@')
     };
     text.lines().filter(is_registry).fold(String::new(), |text, line| text + line + "\n")
+}
+
+/// Whether the project uses cargo, and the user's cargo knows no registry yet.
+#[must_use]
+pub fn cargo_is_new(context: &Context) -> bool {
+    let is_used =
+        |file: &&str| context.project.join(file).is_file() || context.directory.join(file).is_file();
+    let files = ECOSYSTEMS.iter().find(|ecosystem| ecosystem.id == "cargo").map_or(&[][..], |one| one.files);
+    files.iter().any(is_used) && cargo(context).is_empty()
 }
 
 /// Every registry that the user's cargo has an index of, and where its packages are.
@@ -299,7 +310,7 @@ fn above(file: &Path, name: &str) -> Option<PathBuf> {
     file.ancestors().find(|above| above.ends_with(name) && above.is_dir()).map(Path::to_owned)
 }
 
-fn directories(path: &Path) -> Vec<PathBuf> {
+pub(super) fn directories(path: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     found.sort();

@@ -62,10 +62,11 @@ impl Remote {
         let headers = self.headers()?;
         let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
         let rules = rules(&self.session, id, url, *users_word);
+        let proxy = super::network::proxy(&self.session, &self.session.policy.agent.network)?;
         let (session, max) = (Rc::clone(&self.session), self.session.policy.mcp.max_line_bytes);
         Ok(Settings {
             server: id.0.clone(),
-            client: Client::new(lookup, rules),
+            client: Client::new(lookup, rules).with_proxy(proxy),
             url: url.clone(),
             headers,
             remedy: remedy(id, url),

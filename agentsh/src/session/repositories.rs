@@ -58,11 +58,9 @@ fn key(project: &Path, repository: &Path) -> String {
 
 /// Where git is led from the project, and as what.
 fn find(context: &Context) -> BTreeMap<PathBuf, &'static str> {
-    let dot = context.project.join(".git");
     let mut found = BTreeMap::new();
-    let mut configs = vec![dot.join("config")];
-    if let Some(main) = main_repository(&dot) {
-        configs.push(main.join("config"));
+    let (configs, main) = configurations(context);
+    if let Some(main) = main {
         found.insert(main, "the main repository of this working tree");
     }
     let remotes: BTreeSet<PathBuf> =
@@ -71,6 +69,26 @@ fn find(context: &Context) -> BTreeMap<PathBuf, &'static str> {
         found.entry(remote).or_insert("a remote of this repository");
     }
     found.retain(|path, _| may_be_shown(path, context));
+    found
+}
+
+/// The configurations of the project's repository, and the main repository if its working tree is a linked one.
+fn configurations(context: &Context) -> (Vec<PathBuf>, Option<PathBuf>) {
+    let dot = context.project.join(".git");
+    let main = main_repository(&dot);
+    let of_main = main.as_ref().map(|main| main.join("config"));
+    ([dot.join("config")].into_iter().chain(of_main).collect(), main)
+}
+
+/// The addresses of the project's remotes, each with the configuration that says so.
+#[must_use]
+pub fn addresses(context: &Context) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    for config in configurations(context).0 {
+        let entries = entries(&bounded(&config).unwrap_or_default());
+        let urls = entries.into_iter().filter(|entry| entry.section == "remote" && entry.key == "url");
+        found.extend(urls.filter_map(|entry| entry.value).map(|url| (url, config.clone())));
+    }
     found
 }
 

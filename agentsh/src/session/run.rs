@@ -19,6 +19,7 @@ use crate::store::words::ExitCause;
 use crate::types::ServerId;
 
 use super::agreements;
+use super::approvals::{Approvals, Hosts};
 use super::bridges::{self, Bridges};
 use super::context::Context;
 use super::declared::{Declaration, Declared};
@@ -33,8 +34,9 @@ use super::signals::{Signals, has_terminal, take_terminal_back};
 use super::suspend::Suspended;
 use super::toolchains::{self, Toolchains};
 use super::{
-    Opening, RemoveOnDrop, Session, SessionError, briefing, credentials, environment, git_identity, grants,
-    network, pinning, registries, remember, repositories, socket_directory, trust, unknown, why,
+    Opening, RemoveOnDrop, Session, SessionError, briefing, credentials, environment, first_index,
+    git_identity, grants, network, pinning, registries, remember, remotes, repositories, socket_directory,
+    trust, unknown, why,
 };
 
 /// The command line of `run`.
@@ -179,7 +181,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if let Some(terminal) = &mut terminal {
         terminal.ready();
     }
-    let process = start_agent(session, kind, &launch, pinned, &socket, request).await?;
+    let asked = (request, bridges.approvals());
+    let process = start_agent(session, kind, &launch, pinned, &socket, asked).await?;
     let inside = process.namespaces();
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let code = until_exit(session, process, signals).await?;
@@ -293,7 +296,7 @@ async fn start_agent(
     launch: &Launch,
     pinned: Pinned,
     socket: &Path,
-    request: &Request,
+    (request, approvals): (&Request, Approvals),
 ) -> Result<Process, RunError> {
     let context = &session.context;
     let process = &session.policy.agent;
@@ -337,7 +340,13 @@ async fn start_agent(
         .map_err(|source| RunError::Io { doing: "remember what was agreed to", source })?;
 
     let rules = network::with_endpoints(&process.network, &launch.endpoints, Model::ends_tls(session));
-    let rules = if is_listed { rules } else { registries::with_registries(rules, context) };
+    let rules = match is_listed {
+        true => rules,
+        false => {
+            let first = first_index::of_new_cargo(session).await;
+            remotes::with_remotes(registries::with_registries(rules, context, &first), context)
+        }
+    };
     let rules = credentials::with_hosts(&rules, session);
     let shown = toolchains
         .grants
@@ -371,6 +380,9 @@ async fn start_agent(
         way.channel = Some(model);
     }
     way.broker.clone_from(&brokered.broker);
+    if way.asks {
+        way.ask = Some(Rc::new(Hosts::new(approvals)));
+    }
     way.publish(&to_publish(session, &request.publish)).map_err(RunError::Refused)?;
     for published in &way.published {
         session.announce(&published.line());

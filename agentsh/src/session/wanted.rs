@@ -14,6 +14,8 @@ const MOST_WANTED: usize = 200;
 pub enum Key {
     /// `network.allow`.
     Host,
+    /// `network.loopback`.
+    Loopback,
     /// `filesystem.read`.
     Read,
     /// `filesystem.write`.
@@ -46,7 +48,11 @@ impl Wanted {
         let all = self.0.borrow();
         let mut text = String::new();
         for (server, counts) in &*all {
-            let network = list(counts, Key::Host, most).map(|list| format!("network: {{allow: [{list}]}}"));
+            let network: Vec<String> = [(Key::Host, "allow"), (Key::Loopback, "loopback")]
+                .into_iter()
+                .filter_map(|(key, name)| Some(format!("{name}: [{}]", list(counts, key, most)?)))
+                .collect();
+            let network = (!network.is_empty()).then(|| format!("network: {{{}}}", network.join(", ")));
             let files: Vec<String> = [(Key::Read, "read"), (Key::Write, "write"), (Key::Unmask, "unmask")]
                 .into_iter()
                 .filter_map(|(key, name)| Some(format!("{name}: [{}]", list(counts, key, most)?)))
@@ -91,9 +97,10 @@ mod tests {
         for entry in ["b.example", "a.example", "c.example", "c.example"] {
             wanted.add(None, Key::Host, entry);
         }
+        wanted.add(None, Key::Loopback, "5432");
         wanted.add(None, Key::Unmask, "\".git/config\"");
         wanted.add(Some(&ServerId("s".to_owned())), Key::Host, "d.example");
-        let expected = "agent:\n  network: {allow: [a.example, c.example]}\n  filesystem: {unmask: [\".git/config\"]}\n\
+        let expected = "agent:\n  network: {allow: [a.example, c.example], loopback: [5432]}\n  filesystem: {unmask: [\".git/config\"]}\n\
                         sandbox:\n  mcp:\n    servers:\n      - {id: \"s\", network: {allow: [d.example]}}";
         assert_eq!(wanted.snippet(2).as_deref(), Some(expected));
     }

@@ -71,6 +71,8 @@ fn remember(session: &Session, question: &Question, answer: &Answer) {
         Question::Read(_) | Question::Write(_) if change.contains("unmask: [") => Key::Unmask,
         // Whoever asks for a path is told about both; what he may read he asks to write.
         Question::Read(_) => Key::Read,
+        Question::Connect(..) if change.contains("loopback: [") => Key::Loopback,
+        Question::Connect(..) => Key::Host,
         _ => return,
     };
     let entry = change.split_once(": [").and_then(|(_, rest)| rest.split_once(']'));

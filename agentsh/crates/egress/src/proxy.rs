@@ -2,7 +2,9 @@
 //!
 //! The proxy resolves the name, so what it leads to cannot be vetted here; what the URL itself says is judged as always.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -16,6 +18,8 @@ use super::target::{Rules, Target};
 
 /// Longest answer to CONNECT, in bytes.
 const MAX_HEAD: usize = 16 << 10;
+/// For the answer to CONNECT.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
@@ -73,41 +77,72 @@ impl Proxy {
         Ok(Self { target, authorization, except: except.filter(|host| !host.is_empty()).collect() })
     }
 
-    /// Not for this machine, and not for hosts that NO_PROXY names.
+    /// Its host, as it may be shown.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.target.name()
+    }
+
     pub(crate) fn is_for(&self, target: &Target) -> bool {
-        let name = target.name();
-        let is_here = target.literal().is_some_and(|address| address.is_loopback())
-            || name == "localhost"
-            || name.ends_with(".localhost");
-        !target.is_plain()
-            && !is_here
-            && !self.except.iter().any(|pattern| covers(pattern, name, target.port()))
+        !target.is_plain() && self.is_for_host(target.name(), target.port())
+    }
+
+    /// Not for this machine, and not for hosts that NO_PROXY names. `host` is a name, or an address as it is written.
+    #[must_use]
+    pub fn is_for_host(&self, host: &str, port: u16) -> bool {
+        let is_loopback = |text: &str| text.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        let is_here =
+            is_loopback(host.trim_matches(['[', ']'])) || host == "localhost" || host.ends_with(".localhost");
+        !is_here && !self.except.iter().any(|pattern| covers(pattern, host, port))
     }
 
     pub(crate) async fn connect(&self, target: &Target, lookup: &Lookup) -> Result<TcpStream, HttpError> {
+        self.tunnel(target.name(), target.port(), lookup).await.map(|(stream, _)| stream)
+    }
+
+    /// A connection to `host` by way of the proxy, and the proxy's own address. Who asked has judged the host; what it leads
+    /// to is not known here. `lookup` resolves the proxy's name.
+    ///
+    /// # Errors
+    /// When the proxy cannot be reached, or does not connect.
+    pub async fn tunnel(
+        &self,
+        host: &str,
+        port: u16,
+        lookup: &Lookup,
+    ) -> Result<(TcpStream, IpAddr), HttpError> {
         let proxy = self.target.name().to_owned();
-        let host = format!("{}:{}", target.name(), target.port());
+        let host = match host.parse::<Ipv6Addr>() {
+            Ok(address) => format!("[{address}]:{port}"),
+            Err(_) => format!("{host}:{port}"),
+        };
         let refused = |why: String| HttpError::Proxy { proxy: proxy.clone(), host: host.clone(), why };
         let addresses = self.target.resolve(&Rules::users_word(), lookup).await;
         let addresses = addresses.map_err(|why| refused(why.to_string()))?;
         let failed = |source| HttpError::Connect { host: proxy.clone(), source: Arc::new(source) };
         let dialled = dial(&addresses, self.target.port(), Timeouts::default()).await.map_err(failed)?;
+        let address = dialled.address;
         let mut stream = dialled.socket.watched().map_err(failed)?;
         let authorization = self.authorization.as_deref().unwrap_or_default();
         let request = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n{authorization}\r\n");
         stream.write_all(request.as_bytes()).await.map_err(failed)?;
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            // Byte by byte: what follows the head belongs to the server behind.
-            match stream.read_u8().await {
-                Ok(byte) if head.len() < MAX_HEAD => head.push(byte),
-                Ok(_) => return Err(refused("its answer has no end".to_owned())),
-                Err(error) => return Err(refused(error.to_string())),
+        let answer = async {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                // Byte by byte: what follows the head belongs to the server behind.
+                match stream.read_u8().await {
+                    Ok(byte) if head.len() < MAX_HEAD => head.push(byte),
+                    Ok(_) => return Err(refused("its answer has no end".to_owned())),
+                    Err(error) => return Err(refused(error.to_string())),
+                }
             }
-        }
+            Ok(head)
+        };
+        let silent = |_| refused(format!("no answer within {} s", PATIENCE.as_secs()));
+        let head = tokio::time::timeout(PATIENCE, answer).await.map_err(silent)??;
         let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
         match line.split(' ').nth(1).map(str::as_bytes) {
-            Some([b'2', _, _]) => Ok(stream),
+            Some([b'2', _, _]) => Ok((stream, address)),
             _ => Err(refused(line.chars().filter(|letter| !letter.is_control()).take(200).collect())),
         }
     }

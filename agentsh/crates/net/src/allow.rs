@@ -13,6 +13,8 @@ use crate::types::RuleRef;
 #[derive(Clone, Debug, Default)]
 pub struct Allowlist {
     policy: NetworkPolicy,
+    /// Names that no rule names are asked about.
+    asks: bool,
 }
 
 /// What the allowlist says about one destination, and by which rule.
@@ -34,6 +36,8 @@ pub struct Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     Allowed,
+    /// Refused, unless a person says otherwise.
+    Asked,
     Refused,
 }
 
@@ -77,7 +81,19 @@ impl Reason {
 impl Allowlist {
     #[must_use]
     pub fn new(policy: &NetworkPolicy) -> Self {
-        Self { policy: policy.clone() }
+        Self { policy: policy.clone(), asks: false }
+    }
+
+    /// A person may be asked about names that no rule names, on the ports of the web.
+    #[must_use]
+    pub fn asking(mut self, asks: bool) -> Self {
+        self.asks = asks;
+        self
+    }
+
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.asks
     }
 
     /// One rule more, such as the address of the agent's model. It counts as written before all others.
@@ -98,7 +114,8 @@ impl Allowlist {
     #[must_use]
     pub fn ports(&self) -> BTreeSet<u16> {
         let named = self.policy.allow.iter().flat_map(|rule| rule.value.ports().iter().copied());
-        named.chain(self.loopback().map(|(port, _)| port)).collect()
+        let of_the_web = crate::policy::domain::DEFAULT_PORTS.into_iter().filter(|_| self.asks);
+        named.chain(self.loopback().map(|(port, _)| port)).chain(of_the_web).collect()
     }
 
     /// The most precise rule that means this name on any port. The name may be in any spelling.
@@ -142,6 +159,12 @@ impl Allowlist {
         }
         match self.policy.rule_for_host(host) {
             Some(near) => plain(Permission::Refused, near.rule.clone(), Reason::PortNotAllowed),
+            None if self.asks
+                && matches!(host, Host::Name(_))
+                && crate::policy::domain::DEFAULT_PORTS.contains(&port) =>
+            {
+                plain(Permission::Asked, RuleRef::default_rule("network.unknown"), no)
+            }
             None => refused("network.allow", no),
         }
     }

@@ -11,7 +11,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ServerConfig};
 
 /// A program may not depend on a certificate that outlives its session by much.
 const VALID: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -78,7 +78,8 @@ impl Authority {
         Ok(config)
     }
 
-    /// How agentsh speaks to the world: whom this machine trusts is trusted.
+    /// How agentsh speaks to the world: whom this machine trusts is trusted, and whom SSL_CERT_FILE and NODE_EXTRA_CA_CERTS
+    /// name.
     pub(super) fn outside(&self) -> Result<Arc<ClientConfig>, String> {
         self.outside.get_or_init(trusting).clone()
     }
@@ -92,11 +93,9 @@ fn dated(mut params: CertificateParams) -> CertificateParams {
 }
 
 fn trusting() -> Result<Arc<ClientConfig>, String> {
-    let mut roots = RootCertStore::empty();
-    let (known, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if known == 0 {
-        return Err("this machine has no certificate authorities; install `ca-certificates`".to_owned());
-    }
+    let roots = agentsh_egress::tls::machine_roots().map_err(|why| {
+        format!("this machine has no certificate authorities ({why}); install `ca-certificates`")
+    })?;
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;

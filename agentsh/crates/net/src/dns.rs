@@ -131,13 +131,18 @@ fn look_up(name: &Name, rtype: RecordType, allow: &Allowlist, pool: &mut Pool) -
             outcome: Outcome::Empty,
         };
     }
-    let Some(rule) = allow.name(&host) else { return no(default(), Reason::NameNotAllowed) };
+    let rule = match allow.name(&host) {
+        Some(rule) => rule.rule.clone(),
+        // Whether it may be reached is asked when it is connected to: nobody waits so long for an address.
+        None if allow.asks() => RuleRef::default_rule("network.unknown"),
+        None => return no(default(), Reason::NameNotAllowed),
+    };
     if !matches!(rtype, RecordType::A | RecordType::AAAA) {
         return Reply { code: ResponseCode::NoError, records: Vec::new(), outcome: Outcome::Empty };
     }
     match pool.address_of(&host) {
         Some(pair) => addresses(rtype, pair),
-        None => no(rule.rule.clone(), Reason::NamePoolFull),
+        None => no(rule, Reason::NamePoolFull),
     }
 }
 

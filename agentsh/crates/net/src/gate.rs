@@ -10,11 +10,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::allow::Allowlist;
+use super::ask::Ask;
 use super::authority::Authority;
 use super::channel::Channel;
 use super::credentials::Broker;
 use super::kernel::Policed;
 use super::pool::Pool;
+use super::proxy::Proxy;
 use super::resolve::{ResolveError, Resolver};
 use super::socket::Socket;
 use crate::policy::NetworkPolicy;
@@ -37,6 +39,8 @@ pub struct Refusal {
     pub change: Option<String>,
     /// The same as an entry of `network.allow` alone.
     pub entry: Option<String>,
+    /// It is about one request of a connection.
+    pub of_request: bool,
 }
 
 /// The host's resolver, set up when the first name is needed.
@@ -212,6 +216,10 @@ pub struct Gate<R> {
     pub authority: Option<Rc<Authority>>,
     /// Secrets that go on requests.
     pub broker: Option<Rc<Broker>>,
+    /// Asks a person about names that no rule names.
+    pub ask: Option<Rc<dyn Ask>>,
+    /// The user's own way out.
+    pub proxy: Option<Rc<Proxy>>,
     /// Speaks in the relay's place on some connections.
     pub channel: Option<Rc<dyn Channel>>,
     pub(super) live: Cell<usize>,
@@ -263,6 +271,8 @@ impl<R: Recorder + 'static> Gate<R> {
             on_refusal,
             authority: None,
             broker: None,
+            ask: None,
+            proxy: None,
             channel: None,
             live: Cell::new(0),
             seats: Rc::default(),
@@ -285,6 +295,21 @@ impl<R: Recorder + 'static> Gate<R> {
         self
     }
 
+    /// A person is asked about names that no rule names.
+    #[must_use]
+    pub fn with_ask(mut self, ask: Option<Rc<dyn Ask>>) -> Self {
+        self.allow = self.allow.asking(ask.is_some());
+        self.ask = ask;
+        self
+    }
+
+    /// Connections leave by the user's proxy.
+    #[must_use]
+    pub fn with_proxy(mut self, proxy: Option<Rc<Proxy>>) -> Self {
+        self.proxy = proxy;
+        self
+    }
+
     /// Gives some connections to a channel.
     #[must_use]
     pub fn with_channel(mut self, channel: Option<Rc<dyn Channel>>) -> Self {
@@ -295,7 +320,12 @@ impl<R: Recorder + 'static> Gate<R> {
     /// Counts a refusal, and tells a new one. Gives the number that the next event stands for, when one is due.
     pub(super) fn count(&self, refusal: &Refusal) -> Option<u64> {
         let mut counted = self.counted.borrow_mut();
-        let mut key = (refusal.host.clone(), refusal.port, refusal.reason);
+        // One refused request must not hide the next: each has a line of its own that allows it.
+        let host = match refusal.of_request {
+            true => format!("{} {}", refusal.host, refusal.detail),
+            false => refusal.host.clone(),
+        };
+        let mut key = (host, refusal.port, refusal.reason);
         if counted.len() >= MOST_DIFFERENT && !counted.contains_key(&key) {
             key = (String::new(), 0, "");
         }

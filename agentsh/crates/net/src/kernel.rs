@@ -178,7 +178,7 @@ impl Policed {
         if is_local(&host) || self.opened.borrow().contains(name) {
             return Ok(());
         }
-        let is_allowed = |port: &u16| allow.decide(&host, *port).outcome == Permission::Allowed;
+        let is_allowed = |port: &u16| allow.decide(&host, *port).outcome != Permission::Refused;
         let ports: Vec<u16> = allow.ports().into_iter().filter(is_allowed).collect();
         if !allow.exact_names().any(|exact| exact == name) {
             let taken = self.taken.get() + 2 * ports.len();

@@ -6,11 +6,12 @@
 //! where the name really leads; [`relay`] brings them together and [`copy`] carries the bytes.
 
 use agentsh_base::{look, types};
-use agentsh_egress::{dial, resolve, socket};
+use agentsh_egress::{dial, proxy, resolve, socket};
 use agentsh_policy as policy;
 use agentsh_store as store;
 
 pub mod allow;
+pub mod ask;
 pub mod authority;
 mod carry;
 pub mod channel;

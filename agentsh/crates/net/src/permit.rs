@@ -67,6 +67,7 @@ pub(super) fn unruled(host: String, port: u16, reason: &'static str, detail: &st
         rule: RuleRef::default_rule("network.allow"),
         change: None,
         entry: None,
+        of_request: false,
     })
 }
 
@@ -98,13 +99,22 @@ pub(super) fn permit<R: Recorder + 'static>(
         Host::Address(address) => address.to_string(),
     };
     let decision = gate.allow.decide(&host, port);
-    if decision.outcome == Permission::Allowed {
+    if decision.outcome != Permission::Refused {
         return Ok(Permit { host, shown, port, decision, caller: None, is_bridged: gate.server.is_none() });
     }
     let (change, entry) = gate.change(&shown, port);
     let reason = decision.reason.code();
     let detail = String::new();
-    Err(Box::new(Refusal { host: shown, port, reason, detail, rule: decision.rule, change, entry }))
+    Err(Box::new(Refusal {
+        host: shown,
+        port,
+        reason,
+        detail,
+        rule: decision.rule,
+        change,
+        entry,
+        of_request: false,
+    }))
 }
 
 pub(super) type Change = (Option<String>, Option<String>);
@@ -123,6 +133,7 @@ pub(super) fn refusal(
         rule: permit.decision.rule.clone(),
         change,
         entry,
+        of_request: false,
     }
 }
 
@@ -148,12 +159,37 @@ pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> 
     let what = if past_bridges { "; it asks an MCP server past the bridges" } else { "" };
     let detail = format!("{shown} on a connection to '{}'{what}", permit.shown);
     // Some requests cannot be meant by any rule.
-    let change = written
-        .filter(|text| RequestRule::parse(text).is_ok())
-        .map(|text| match past_bridges {
-            true => format!("declare the server in your own configuration of the agent, or add {text:?} to `allow` of that rule"),
-            false => format!("add {text:?} to `allow` of that rule"),
-        });
-    let found = refusal(permit, refused.code, detail, (change, None));
-    Refusal { rule: refused.rule.clone().unwrap_or_else(|| found.rule.clone()), ..found }
+    let (change, entry) = match written.filter(|text| RequestRule::parse(text).is_ok()) {
+        Some(text) if past_bridges => {
+            let change = format!(
+                "declare the server in your own configuration of the agent, or add {text:?} to `allow` of that rule"
+            );
+            (Some(change), None)
+        }
+        Some(text) => remedy(permit, refused, &text),
+        None => (None, None),
+    };
+    let found = refusal(permit, refused.code, detail, (change, entry));
+    let rule = refused.rule.clone().unwrap_or_else(|| found.rule.clone());
+    Refusal { rule, of_request: true, ..found }
+}
+
+/// What would let a request through: one more in the rule that decides, or a rule where nobody wrote that one.
+fn remedy(permit: &Permit, refused: &http_host::Refusal, request: &str) -> Change {
+    let decision = &permit.decision;
+    if refused.rule.is_some() {
+        return (Some(format!("add {request:?} to `allow` of that rule")), None);
+    }
+    let known = decision.requests.iter().map(|known| known.value.to_string());
+    let all: Vec<String> = known.chain([request.to_owned()]).map(|text| format!("{text:?}")).collect();
+    let all = all.join(", ");
+    if decision.rule.line == 0 {
+        let host = &permit.shown;
+        let entry = format!("{{host: {host:?}, port: {}, inspect: true, allow: [{all}]}}", permit.port);
+        return (Some(crate::policy::allow_line(None, &entry)), Some(entry));
+    }
+    match decision.rule.id.contains(".credentials") {
+        true => (Some(format!("write `allow: [{all}]` in that entry")), None),
+        false => (Some(format!("add {request:?} to `allow` of that rule")), None),
+    }
 }

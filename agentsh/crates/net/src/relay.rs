@@ -13,6 +13,7 @@ use rustix::net::{SocketAddrAny, SocketFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::allow::Permission;
 use super::carry::{First, Opened, carry};
 use super::copy::reset_when_dropped;
 use super::dial::{Dialled, Timeouts, dial};
@@ -20,7 +21,7 @@ use super::gate::Gate;
 use super::opening::{Closed, Opening, Reading};
 use super::permit::{Permit, dialled_directly, permit, refusal, wanted};
 use super::refuse::{ACCESS_DENIED, Farewell, Refused, refuse, tell};
-use super::resolve::ResolveError;
+use super::resolve::{ResolveError, Resolver};
 use super::socket::Socket;
 use super::traffic::Traffic;
 use super::wakeful::Wakeful;
@@ -179,6 +180,17 @@ async fn open<R: Recorder + 'static>(
         }
     };
     readable(permit, protocol).map_err(Stop::Refused)?;
+    approved(gate, permit, protocol).await.map_err(Stop::Refused)?;
+    if let Some(proxy) = gate.proxy.as_ref().filter(|proxy| proxy.is_for_host(&permit.shown, permit.port)) {
+        let lookup = Resolver::system_lookup()
+            .map_err(|error| failed(gate, permit, protocol, None, &error.to_string()))?;
+        return match proxy.tunnel(&permit.shown, permit.port, &*lookup).await {
+            Ok((stream, address)) => {
+                Ok(Opened { protocol, first, outside: Socket::Watched(stream), address })
+            }
+            Err(error) => Err(failed(gate, permit, protocol, None, &error.to_string())),
+        };
+    }
     let addresses = match addresses(gate, permit).await {
         Ok(addresses) => addresses,
         Err(ResolveError::NotPublic { address, why }) => {
@@ -221,6 +233,34 @@ fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Box<Refused>>
         format!("the rule for '{}' is about requests, which cannot be read in {protocol}", permit.shown);
     let farewell = if protocol == "tls" { Farewell::Alert(ACCESS_DENIED) } else { Farewell::Reset };
     let refusal = refusal(permit, "requests-not-readable", detail, (None, None));
+    Err(Box::new(Refused { refusal, protocol: Some(protocol), farewell }))
+}
+
+/// Asks a person where no rule says anything.
+async fn approved<R: Recorder + 'static>(
+    gate: &Gate<R>,
+    permit: &Permit,
+    protocol: &'static str,
+) -> Result<(), Box<Refused>> {
+    if permit.decision.outcome != Permission::Asked {
+        return Ok(());
+    }
+    let answer = match &gate.ask {
+        Some(ask) => ask.ask(&permit.shown, permit.port).await,
+        None => Err("nobody-to-ask"),
+    };
+    let Err(reason) = answer else { return Ok(()) };
+    let detail = match reason {
+        "approval-denied" => "no rule names it, and a person said no",
+        "approval-timed-out" => "no rule names it, and nobody answered in time",
+        _ => "no rule names it, and nobody could be asked",
+    };
+    let farewell = match protocol {
+        "tls" => Farewell::Alert(ACCESS_DENIED),
+        "http" => Farewell::Http(403, format!("agentsh: refused: {detail}")),
+        _ => Farewell::Reset,
+    };
+    let refusal = refusal(permit, reason, detail.to_owned(), gate.change(&permit.shown, permit.port));
     Err(Box::new(Refused { refusal, protocol: Some(protocol), farewell }))
 }
 

@@ -122,6 +122,7 @@ async fn observe<R: Recorder + 'static>(
                 rule: rule.clone(),
                 change,
                 entry,
+                of_request: false,
             };
             blocked(gate, refusal, query_type).await
         }
@@ -134,6 +135,7 @@ async fn observe<R: Recorder + 'static>(
                 rule: crate::types::RuleRef::default_rule("network.resolver"),
                 change: None,
                 entry: None,
+                of_request: false,
             };
             blocked(gate, refusal, query_type).await
         }

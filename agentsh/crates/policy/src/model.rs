@@ -19,6 +19,34 @@ pub struct NetworkPolicy {
     pub allow: Vec<Ruled<NetworkRule>>,
     /// Ports of the host's own loopback that are opened by number.
     pub loopback: Vec<Ruled<u16>>,
+    /// None: what the user's environment says.
+    pub proxy: Option<Ruled<ProxyChoice>>,
+    /// Whether a person is asked about a host that no rule names; None: where one can answer.
+    pub unknown: Option<Ruled<bool>>,
+}
+
+/// By which proxy connections leave this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProxyChoice {
+    /// None, whatever the environment says.
+    Off,
+    /// The one of HTTPS_PROXY and NO_PROXY.
+    Environment,
+    /// This one. It may hold a password.
+    Url(String),
+}
+
+impl std::fmt::Display for ProxyChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Environment => f.write_str("environment"),
+            Self::Url(url) => {
+                let shown = url.rsplit_once('@').map_or(url.as_str(), |(_, host)| host);
+                f.write_str(shown)
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,11 +14,32 @@ sandbox:
     approved:
 ";
 
+/// Where hosts stand, before everything else of the file.
+const HOSTS: &str = "agent:\n  network:\n    allow:\n";
+
+/// A file of what was approved, with one host more.
+fn with_host(before: &str, line: &str) -> String {
+    let entry = format!("{HOSTS}      {line}\n");
+    if before.contains(HOSTS) {
+        return before.replacen(HOSTS, &entry, 1);
+    }
+    let calls = "sandbox:\n  mcp:\n    approved:\n";
+    // A list that is empty is not written.
+    match before.split_once(calls) {
+        Some((head, rest)) if rest.trim().is_empty() => format!("{head}{entry}"),
+        Some((head, rest)) => format!("{head}{entry}{calls}{rest}"),
+        None => format!("{before}{entry}"),
+    }
+}
+
 /// The narrowest line that answers this question.
 #[must_use]
 pub fn lasting_line(item: &Item, any_arguments: bool) -> String {
     // JSON is YAML, and quotes what has to be quoted.
     let text = |text: &str| serde_json::Value::String(text.to_owned()).to_string();
+    if let Some(host) = &item.host {
+        return format!("- {}", text(host));
+    }
     let tool = if item.from.is_some() { "*" } else { &item.name };
     let mut entry = format!("server: {}, tool: {}", text(&item.server), text(tool));
     if let Some(from) = &item.from {
@@ -41,14 +62,18 @@ pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<
     let failed = |error: io::Error| format!("cannot write it down: {error}");
     let directory = config_home.join("agentsh");
     let file = directory.join(APPROVED_FILE);
-    let line = lasting_line(item, any_arguments);
     let before = match std::fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => HEAD.to_owned(),
         Err(error) => return Err(failed(error)),
     };
     let end = if before.ends_with('\n') { "" } else { "\n" };
-    let after = format!("{before}{end}      {line}\n");
+    let section = if before.contains("    approved:\n") { "" } else { "sandbox:\n  mcp:\n    approved:\n" };
+    let line = lasting_line(item, any_arguments);
+    let after = match &item.host {
+        Some(_) => with_host(&before, &line),
+        None => format!("{before}{end}{section}      {line}\n"),
+    };
     // Somebody may have written something else into it: then nothing is approved.
     policy::parse(&file.display().to_string(), &after).map_err(|error| error.render())?;
     std::fs::create_dir_all(&directory).map_err(failed)?;

@@ -1,6 +1,7 @@
 //! Questions that a person has to answer: what waits, what was answered, and for how long an answer holds. They are asked
 //! outside: by `agentsh approvals` over a socket of the session that no sandbox reaches.
 
+mod hosts;
 mod lasting;
 mod socket;
 mod tell;
@@ -28,6 +29,7 @@ use crate::types::{RuleRef, ServerId};
 use super::Session;
 use super::content::{self, since_1970};
 
+pub use hosts::Hosts;
 pub use lasting::{lasting_line, remember};
 pub use socket::{Asking, Said, ask, sockets};
 
@@ -43,6 +45,8 @@ const MOST_SHOWN: usize = 16 << 10;
 enum Key {
     /// One call, with everything that it says.
     Call { server: ServerId, name: String, arguments: String, interface: Option<String> },
+    /// Connections of the agent to a host.
+    Host(String),
     /// What goes from one server to another: this text, or whatever it is.
     Flow { from: ServerId, to: ServerId, what: Carried },
 }
@@ -88,6 +92,9 @@ pub struct Item {
     /// With `from`: the call carries a copy, and an answer is about this text alone.
     #[serde(default)]
     pub is_copy: bool,
+    /// A host that the agent wants to reach: the question is about no call.
+    #[serde(default)]
+    pub host: Option<String>,
     /// Which rule asks, as `file:line (key)`.
     pub rule: String,
     pub why: String,
@@ -158,6 +165,7 @@ impl Approvals {
                 wanted.is_none() || wanted.as_ref() == found
             };
             match key {
+                Key::Host(_) => false,
                 Key::Flow { from, to, what } => {
                     let copy = if let Carried::Copy(hash) = what { Some(hash) } else { None };
                     approved.server == to.0
@@ -187,9 +195,7 @@ impl Approvals {
     /// Whether a person may be there to answer.
     #[must_use]
     pub fn can_ask(&self) -> bool {
-        self.0.session.policy.mcp.approvals.waits_headless()
-            || std::io::stderr().is_terminal()
-            || std::io::stdin().is_terminal()
+        can_ask(&self.0.session)
     }
 
     /// Puts a question where a person finds it. None: nobody can be asked.
@@ -236,9 +242,14 @@ impl Approvals {
         });
     }
 
-    async fn wait(self, key: Key, item: Item, heard: oneshot::Receiver<Answer>, rule: RuleRef) -> Verdict {
+    async fn wait(
+        self,
+        key: Key,
+        item: Item,
+        heard: oneshot::Receiver<Answer>,
+        (rule, patience): (RuleRef, Duration),
+    ) -> Verdict {
         let mut waiting = Waiting { approvals: &self, item: &item, since: Instant::now(), is_over: false };
-        let patience = self.0.session.policy.mcp.approvals.wait();
         let answer = tokio::time::timeout(patience, heard).await;
         waiting.is_over = true;
         let since = waiting.since;
@@ -253,7 +264,7 @@ impl Approvals {
         // A refusal of a call stays one for the session; a yes only when that was said. What goes between two servers is
         // asked again: one refused text is no verdict on the next.
         let lasts = match (&key, is_yes) {
-            (Key::Call { .. }, false) => true,
+            (Key::Call { .. } | Key::Host(_), false) => true,
             (Key::Flow { .. }, false) => false,
             // There is nothing in the call that another one would not have: the same question each time.
             (Key::Flow { what: Carried::Nothing, .. }, true) => true,
@@ -326,6 +337,7 @@ impl Approve for Approvals {
             interface: definition.clone(),
             from: from.map(|from| from.0),
             is_copy,
+            host: None,
             rule: rule.to_string(),
             why: call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default(),
             asked_at: now.as_secs(),
@@ -344,8 +356,16 @@ impl Approve for Approvals {
             why: item.why.clone(),
         });
         tell::tell(&self.0.session, &item);
-        Box::pin(self.clone().wait(key, item, heard, rule))
+        Box::pin(self.clone().wait(key, item, heard, (rule, patience)))
     }
+}
+
+/// Whether a person seems to be there, or is to be waited for all the same.
+#[must_use]
+pub fn can_ask(session: &Session) -> bool {
+    session.policy.mcp.approvals.waits_headless()
+        || std::io::stderr().is_terminal()
+        || std::io::stdin().is_terminal()
 }
 
 /// What a person may see of arguments.

@@ -10,10 +10,12 @@ use super::Item;
 
 /// Tells the user at once, whatever draws on the terminal.
 pub fn tell(session: &Session, item: &Item) {
+    let who = match &item.host {
+        Some(_) => format!("a connection of the agent to '{}'", escape::line(&item.name)),
+        None => format!("'{}' of server '{}'", escape::line(&item.name), escape::line(&item.server)),
+    };
     let what = format!(
-        "'{}' of server '{}' waits for your answer{}",
-        escape::line(&item.name),
-        escape::line(&item.server),
+        "{who} waits for your answer{}",
         if item.why.is_empty() { String::new() } else { format!(": {}", escape::line(&item.why)) }
     );
     let how = format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::egress::Client;
+use crate::egress::proxy::Proxy;
 use crate::egress::resolve::Resolver;
 use crate::egress::target::Rules;
 use crate::store::Journal;
@@ -37,11 +38,13 @@ pub fn alerts(
     Ok(Some(Alerts::start(session.journal.subscribe(), webhook)))
 }
 
-/// A client that resolves as the host does. The user named the address, so it may be a private one.
+/// A client that resolves as the host does, or goes by the proxy of the environment. The user named the address, so it may be
+/// a private one.
 ///
 /// # Errors
-/// When the resolver of this machine cannot be used.
+/// When the resolver of this machine cannot be used, or the environment names a proxy that is none.
 pub fn client() -> Result<Client, String> {
     let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
-    Ok(Client::new(lookup, Rules::users_word()))
+    let proxy = Proxy::of_environment(|name| std::env::var(name).ok())?;
+    Ok(Client::new(lookup, Rules::users_word()).with_proxy(proxy))
 }

@@ -7,10 +7,10 @@ use ipnet::IpNet;
 use crate::describe::Lines;
 use crate::domain::{self, HostError};
 use crate::keys::{KEY, Key, Kind};
-use crate::model::{HostPattern, NetworkPolicy, NetworkRule, RequestRule, Ruled};
+use crate::model::{HostPattern, NetworkPolicy, NetworkRule, ProxyChoice, RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay_list};
+use crate::section::{Section, lay, lay_list};
 use crate::sections::ProcessPolicy;
 use crate::yaml::Value;
 
@@ -18,6 +18,8 @@ use crate::yaml::Value;
 pub struct Network {
     pub allow: List<NetworkRule>,
     pub loopback: List<u16>,
+    pub proxy: Option<Ruled<ProxyChoice>>,
+    pub unknown: Option<Ruled<bool>>,
 }
 
 const PORT: Kind = Kind::Number(1, 65_535);
@@ -81,6 +83,23 @@ const NETWORK: &[Key] = &[
         example: "[5432]",
         ..KEY
     },
+    Key {
+        name: "proxy",
+        default: "environment",
+        about: "The HTTP proxy by which allowed connections leave this machine: `environment` (HTTPS_PROXY and NO_PROXY of the \
+            user), `off`, or its URL. Names are judged as always; what they lead to is then the proxy's to know.",
+        example: "environment",
+        ..KEY
+    },
+    Key {
+        name: "unknown",
+        kind: Kind::Word(&["ask", "deny"]),
+        default: "ask, for the agent, where a person can answer and the policy does not list what may run",
+        about: "What becomes of a connection to a host that no rule names, on port 443 or 80: a person is asked \
+            (`agentsh approvals`) and it waits at most 30 s, or it is refused. Servers never ask.",
+        example: "deny",
+        ..KEY
+    },
 ];
 
 impl Section<ProcessPolicy> for Network {
@@ -100,7 +119,9 @@ impl Section<ProcessPolicy> for Network {
         if let Some(list) = &allow {
             contradictions(reader, &list.value);
         }
-        Self { allow, loopback }
+        let proxy = network.find("proxy").and_then(|here| proxy(reader, &here));
+        let unknown = reader.word(network.find("unknown"), &[("ask", true), ("deny", false)]);
+        Self { allow, loopback, proxy, unknown }
     }
 
     /// Among equals the first rule decides, so the higher layer's stand first.
@@ -111,10 +132,22 @@ impl Section<ProcessPolicy> for Network {
             network.allow = list.value.iter().cloned().chain(kept).collect();
         }
         lay_list(&self.loopback, &mut network.loopback);
+        lay(&self.proxy, &mut network.proxy);
+        lay(&self.unknown, &mut network.unknown);
     }
 
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
         let base = &mut base.network;
+        if let Some(proxy) = &self.proxy {
+            narrowing.refuse(&proxy.rule, "how connections leave this machine is the user's business");
+        }
+        match &self.unknown {
+            Some(asks) if asks.value => {
+                narrowing.refuse(&asks.rule, "when the user is asked is the user's business");
+            }
+            Some(asks) => base.unknown = Some(asks.clone()),
+            None => {}
+        }
         if let Some(list) = &self.allow {
             for entry in &list.value {
                 let possible = narrowing.possible.iter().any(|profile| profile.network.permits(&entry.value));
@@ -148,7 +181,29 @@ impl Section<ProcessPolicy> for Network {
     fn describe(policy: &ProcessPolicy, name: &str, lines: &mut Lines) {
         lines.list(&format!("{name}.network.allow"), &policy.network.allow, ToString::to_string);
         lines.list(&format!("{name}.network.loopback"), &policy.network.loopback, ToString::to_string);
+        if let Some(proxy) = &policy.network.proxy {
+            lines.add(&format!("{name}.network.proxy"), proxy.value.to_string(), &proxy.rule);
+        }
+        if let Some(asks) = &policy.network.unknown {
+            let word = if asks.value { "ask" } else { "deny" };
+            lines.add(&format!("{name}.network.unknown"), word, &asks.rule);
+        }
     }
+}
+
+fn proxy(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<ProxyChoice>> {
+    let text = reader.text(here)?;
+    let value = match text.as_str() {
+        "off" => ProxyChoice::Off,
+        "environment" => ProxyChoice::Environment,
+        url if url.starts_with("http://") && url.len() > 7 => ProxyChoice::Url(text),
+        _ => {
+            let help = "write `environment`, `off`, or `http://HOST:PORT`".to_owned();
+            reader.problem(here, "this is no proxy that can be used", Some(help));
+            return None;
+        }
+    };
+    Some(reader.ruled(here, value))
 }
 
 fn network_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> {

@@ -1,0 +1,108 @@
+//! The registry of a cargo that was never used: it has the address of its index built in, and the index says where its packages
+//! are. Both are asked once, at the start, where the project uses cargo and there is no index yet.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper::Method;
+use hyper::header::HeaderMap;
+use memchr::memmem;
+
+use crate::egress::Client;
+use crate::egress::client::{Limits, whole};
+use crate::egress::resolve::Resolver;
+use crate::egress::target::Rules;
+
+use super::registries::{self, Found};
+use super::{Session, network};
+
+/// How an index over HTTP is written.
+const MARK: &[u8] = b"sparse+https://";
+/// Larger than any cargo.
+const MOST_BYTES: u64 = 256 << 20;
+/// Longest host, with a port.
+const LONGEST: usize = 260;
+/// The start waits for the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Of the index's configuration.
+const MOST_ANSWER: usize = 64 << 10;
+
+/// The index that the installed cargo has built in, and where that says its packages are. Empty where cargo has a registry.
+pub async fn of_new_cargo(session: &Session) -> Vec<Found> {
+    if !registries::cargo_is_new(&session.context) {
+        return Vec::new();
+    }
+    let known = cargos(session).into_iter().find_map(|program| Some((built_in(&program)?, program)));
+    let Some((host, program)) = known else { return Vec::new() };
+    let index = format!("https://{host}/");
+    let mut found = vec![Found { url: index.clone(), said_by: program.display().to_string() }];
+    match packages(session, &index).await {
+        Ok(url) => found.push(Found { url, said_by: format!("{index}config.json") }),
+        Err(why) => session.note(&format!("where the packages of {host} are is not known: {why}")),
+    }
+    found
+}
+
+/// The cargo of PATH, and those that a manager of toolchains starts in its place.
+fn cargos(session: &Session) -> Vec<PathBuf> {
+    let context = &session.context;
+    let managed = context.env.get("RUSTUP_HOME").map_or_else(|| context.home.join(".rustup"), PathBuf::from);
+    let managed =
+        registries::directories(&managed.join("toolchains")).into_iter().map(|one| one.join("bin/cargo"));
+    registries::program(context, "cargo").into_iter().chain(managed).collect()
+}
+
+/// The host of the index that a program has among its texts.
+fn built_in(program: &Path) -> Option<String> {
+    let found = std::fs::metadata(program).ok()?;
+    if !found.is_file() || found.len() > MOST_BYTES {
+        return None;
+    }
+    let bytes = std::fs::read(program).ok()?;
+    memmem::find_iter(&bytes, MARK).find_map(|at| host(bytes.get(at + MARK.len()..)?))
+}
+
+/// A host with a dot in it, up to the slash behind it: texts of a program stand side by side.
+fn host(bytes: &[u8]) -> Option<String> {
+    let end = bytes.iter().take(LONGEST).position(|byte| *byte == b'/')?;
+    let host = std::str::from_utf8(bytes.get(..end)?).ok()?;
+    let is_host = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte);
+    (host.contains('.') && host.bytes().all(is_host)).then(|| host.to_owned())
+}
+
+async fn packages(session: &Session, index: &str) -> Result<String, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let lookup = Resolver::system_lookup().map_err(|error| text(&error))?;
+    let proxy = network::proxy(session, &session.policy.agent.network)?;
+    let limits = Limits {
+        connect: PATIENCE,
+        first_byte: Some(PATIENCE),
+        idle: Some(PATIENCE),
+        max_body: Some(MOST_ANSWER),
+    };
+    let client = Client::new(lookup, Rules::default()).with_limits(limits).with_proxy(proxy);
+    let target = client.target(&format!("{index}config.json")).map_err(|error| text(&error))?;
+    let answer =
+        client.send(Method::GET, &target, HeaderMap::new(), whole("")).await.map_err(|error| text(&error))?;
+    if !answer.status.is_success() {
+        return Err(format!("it answers {}", answer.status));
+    }
+    let body = answer.whole(MOST_ANSWER).await.map_err(|error| text(&error))?;
+    let config: serde_json::Value = serde_json::from_slice(&body).map_err(|error| text(&error))?;
+    let packages = config.get("dl").and_then(serde_json::Value::as_str);
+    packages.map(str::to_owned).ok_or_else(|| "its configuration names no place".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_among_texts() {
+        assert_eq!(host(b"index.example/more").as_deref(), Some("index.example"));
+        assert_eq!(host(b"index.example:8443/").as_deref(), Some("index.example:8443"));
+        for other in [&b"iints_inheritance:/"[..], b"", b"a.example", b"A.example/", b"a b.c/"] {
+            assert_eq!(host(other), None);
+        }
+    }
+}

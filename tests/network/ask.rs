@@ -1,0 +1,112 @@
+//! Hosts that no rule names: a person is asked while the connection waits, and nothing leaves before the answer.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{backends, heard};
+use crate::support::{Mode, Outcome, Place, skip, within};
+
+const POLICY: &str = "sandbox: {mcp: {approvals: {wait: 20s, headless: wait}}}\n";
+
+fn agent(place: &Place, script: &str) -> Child {
+    let mut command = place.agentsh(&["run", "--", "sh", "-c", script]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn ended(child: Child) -> (String, String) {
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+fn say(place: &Place, words: &[&str]) -> Outcome {
+    Outcome::of(place.agentsh(&["approvals"]).args(words)).expect_code(0)
+}
+
+fn waiting(place: &Place) -> Vec<Value> {
+    serde_json::from_str(&say(place, &["list", "--json"]).stdout).unwrap()
+}
+
+/// The question about a host, as soon as it waits.
+fn question(place: &Place, host: &str) -> String {
+    let find = || waiting(place).into_iter().find(|item| item["host"] == host);
+    assert!(within(Duration::from_secs(30), || find().is_some()), "{host}: {:?}", waiting(place));
+    find().unwrap()["id"].as_str().unwrap().to_owned()
+}
+
+const GET: &str = "get() { curl -sS -m 40 -o /dev/null -w '%{http_code}\\n' \"http://$1/\"; }; ";
+
+fn places() -> Vec<Place> {
+    if !Mode::Invoker.is_root() {
+        skip("a person beside the small internet: the tests are not run by root");
+        return Vec::new();
+    }
+    backends().into_iter().map(|(mode, backend)| Place::new(mode).online().policed_by(backend)).collect()
+}
+
+#[test]
+fn a_person_says_yes_or_no() {
+    for place in places() {
+        place.user_policy(POLICY);
+        // Two connections to one host are one question; the other host is another, and waits meanwhile.
+        let script = format!(
+            "{GET} get other.test & get other.test & get v4.test & wait; get other.test; get v4.test"
+        );
+        let child = agent(&place, &script);
+        let (other, v4) = (question(&place, "other.test"), question(&place, "v4.test"));
+        assert_eq!(waiting(&place).len(), 2);
+        assert!(
+            !heard(&place).contains("name other.test") && !heard(&place).contains("tcp "),
+            "{}",
+            heard(&place)
+        );
+        say(&place, &["deny", &v4]);
+        say(&place, &["approve", &other]);
+        let (out, err) = ended(child);
+        let mut first: Vec<&str> = out.lines().take(3).collect();
+        first.sort_unstable();
+        assert_eq!(first, ["200", "200", "403"], "{out}{err}");
+        assert!(out.ends_with("200\n403\n"), "{out}{err}");
+        assert!(err.contains("a connection of the agent to 'other.test:80' waits for your answer"), "{err}");
+        assert!(err.contains("a person said no"), "{err}");
+        assert!(!heard(&place).contains("name v4.test"), "{}", heard(&place));
+        assert_eq!(place.events("approval_decided").len(), 2);
+        assert!(!std::fs::exists(place.home.join(".config/agentsh/approved.yaml")).unwrap());
+    }
+}
+
+#[test]
+fn for_good_is_a_line_of_policy() {
+    for place in places() {
+        place.user_policy(POLICY);
+        let child = agent(&place, &format!("{GET} get other.test"));
+        let id = question(&place, "other.test");
+        let said = say(&place, &["approve", &id, "--always"]);
+        assert!(said.stdout.contains("approved.yaml: - \"other.test\""), "{said}");
+        assert_eq!(ended(child).0, "200\n");
+        let (out, err) = ended(agent(&place, &format!("{GET} get other.test")));
+        assert!(out == "200\n" && !err.contains("waits for your answer"), "{out}{err}");
+    }
+}
+
+#[test]
+fn nobody_is_asked_where_nobody_is_and_where_the_policy_says_so() {
+    for place in places() {
+        for policy in
+            ["", "agent: {network: {unknown: deny}}\nsandbox: {mcp: {approvals: {headless: wait}}}\n"]
+        {
+            place.user_policy(&format!("version: 1\n{policy}"));
+            let began = std::time::Instant::now();
+            let (out, err) = ended(agent(&place, &format!("{GET} get other.test")));
+            assert!(began.elapsed() < Duration::from_secs(15), "{err}");
+            assert!(out == "000\n" && err.contains("the name 'other.test' is refused"), "{out}{err}");
+        }
+        // Nobody answers in time.
+        place.user_policy("sandbox: {mcp: {approvals: {wait: 1s, headless: wait}}}\n");
+        let (out, err) = ended(agent(&place, &format!("{GET} get other.test; get other.test")));
+        assert!(out == "403\n403\n" && err.contains("nobody answered in time"), "{out}{err}");
+        assert!(!heard(&place).contains("name other.test"));
+    }
+}
