@@ -100,13 +100,13 @@ impl Walk<'_> {
         if is_identifier_at(&self.pointer, self.channel) || is_blob_at(&self.pointer, text) {
             return None;
         }
+        let is_removed = self.places.removals.contains(self.pointer.as_str())
+            && (self.changes.hidden || moves_cursor(text));
         let clean: Option<Cow<'_, str>> =
-            self.places.removals.contains(self.pointer.as_str()).then(|| {
-                match (self.changes.hidden, self.changes.control) {
-                    (true, _) => sanitised(text).0,
-                    (false, true) => ansi::strip(text).0,
-                    (false, false) => Cow::Borrowed(text),
-                }
+            is_removed.then(|| match (self.changes.hidden, self.changes.control) {
+                (true, _) => sanitised(text).0,
+                (false, true) => ansi::strip(text).0,
+                (false, false) => Cow::Borrowed(text),
             });
         let mut places: Vec<(Range<usize>, Cow<'_, str>)> = match &clean {
             // The places of its secrets have moved.
@@ -127,6 +127,12 @@ impl Walk<'_> {
             false => Some(tagged(shown, places)),
         }
     }
+}
+
+/// Whether a terminal does something at a text. Other control characters are data.
+#[must_use]
+pub fn moves_cursor(text: &str) -> bool {
+    text.contains(|letter| letter == '\u{1b}' || ('\u{80}'..='\u{9f}').contains(&letter))
 }
 
 /// A tag in place of each place; of those that overlap, the first one's, for all of them.
