@@ -156,10 +156,8 @@ impl ContentScan {
             });
         }
         for removal in &scan.removals {
-            if !hidden && !(removal.kind == "ansi" && moving.contains(&removal.pointer)) {
-                continue;
-            }
-            if told.len() >= MOST || told.contains(&removal.kind) {
+            let is_removed = hidden || removal.kind == "ansi" && moving.contains(&removal.pointer);
+            if !is_removed || told.len() >= MOST || told.contains(&removal.kind) {
                 continue;
             }
             told.push(removal.kind);

@@ -15,6 +15,9 @@ use crate::scan::{is_blob_at, is_identifier_at, sanitised};
 use crate::secrets;
 use crate::views::ansi;
 
+/// A place of a text, and the kind that the tag there names.
+pub type Tagged = (Range<usize>, String);
+
 /// What is taken out or replaced.
 pub struct Changes<'c> {
     /// Terminal control.
@@ -24,7 +27,7 @@ pub struct Changes<'c> {
     /// Whether a tag stands in place of this kind of secret.
     pub redacts: &'c dyn Fn(&str) -> bool,
     /// Further places of a text, and the kind that the tag there names.
-    pub also: &'c dyn Fn(&str) -> Vec<(Range<usize>, String)>,
+    pub also: &'c dyn Fn(&str) -> Vec<Tagged>,
 }
 
 /// The strings of `value` that change, by their positions below it. `scan` is what a scan of it in `channel` said.
