@@ -7,7 +7,7 @@ use crate::support::{Mode, Outcome, Place};
 /// A server whose program stays the same, and whose answers stand in files of the project: `tools`, `prompts`, `instructions`.
 const SERVER: &str = r#"#!/bin/sh
 while read -r line; do
-  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/p')
   case $line in
     *'"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"prompts":{}},"serverInfo":{"name":"s","version":"1"},"instructions":'"$(cat instructions)"'}' ;;
     *'"tools/list"'*) result='{"tools":'"$(cat tools)"'}' ;;

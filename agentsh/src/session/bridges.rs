@@ -250,7 +250,7 @@ impl Bridges {
         let (interfaces, server) = (self.session.interfaces.clone(), options.server.clone());
         options.known = mcp::KnownTools(Rc::new(move |tool| interfaces.hash_of(&server, tool)));
         let (interfaces, server) = (self.session.interfaces.clone(), options.server.clone());
-        options.has_trusted = mcp::HasTrusted(Rc::new(move || interfaces.knows(&server)));
+        options.has_trusted = mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
         options.audit.clone_from(&self.audit);
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn mcp::Approve>);
         let session = Rc::clone(&self.session);

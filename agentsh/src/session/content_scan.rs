@@ -4,6 +4,8 @@
 mod custom;
 mod secrets;
 
+use std::collections::BTreeSet;
+
 use crate::guard::{Check, Finding, Matter, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
 use crate::json::Json;
 use crate::policy::{ContentPolicy, DetectionPolicy, McpPolicy, OnFinding, OnRequest};
@@ -117,7 +119,7 @@ impl ContentScan {
         // An agent that edits a page needs its comments: they go only where something was found.
         let hidden = sanitizes && scan.verdict != Action::Allow && action != OnFinding::Off;
         if sanitizes {
-            self.tell_removed(subject, &scan, hidden, report);
+            self.tell_removed(subject, &scan, text.value, hidden, report);
         }
         let changes = Changes {
             control: sanitizes,
@@ -136,10 +138,26 @@ impl ContentScan {
     }
 
     /// What is taken out, once for each kind.
-    fn tell_removed(&self, subject: &Subject<'_>, scan: &Scan, hidden: bool, report: &mut Report) {
+    fn tell_removed(
+        &self,
+        subject: &Subject<'_>,
+        scan: &Scan,
+        value: &Json<'_>,
+        hidden: bool,
+        report: &mut Report,
+    ) {
         let mut told: Vec<&str> = Vec::new();
-        for removal in scan.removals.iter().filter(|removal| hidden || removal.kind == "ansi") {
-            if told.len() >= MOST || told.contains(&removal.kind) {
+        let mut moving = BTreeSet::new();
+        if !hidden && scan.removals.iter().any(|removal| removal.kind == "ansi") {
+            custom::texts(value, &mut String::new(), &mut |pointer, text| {
+                if scan::moves_cursor(text) {
+                    moving.insert(pointer.to_owned());
+                }
+            });
+        }
+        for removal in &scan.removals {
+            let is_removed = hidden || removal.kind == "ansi" && moving.contains(&removal.pointer);
+            if !is_removed || told.len() >= MOST || told.contains(&removal.kind) {
                 continue;
             }
             told.push(removal.kind);

@@ -104,10 +104,12 @@ impl InterfacePins {
         known.pins.get(&(Offered::Tool, tool.to_owned())).map(|(hash, _)| hash.clone())
     }
 
-    /// Whether anything that a server offers was trusted, in this session or before.
+    /// Whether tools of a server were trusted, in this session or before.
     #[must_use]
-    pub fn knows(&self, server: &ServerId) -> bool {
-        self.0.borrow().servers.get(server).is_some_and(|known| !known.pins.is_empty())
+    pub fn knows_tools(&self, server: &ServerId) -> bool {
+        let state = self.0.borrow();
+        let known = state.servers.get(server);
+        known.is_some_and(|known| known.pins.keys().any(|(kind, _)| *kind == Offered::Tool))
     }
 
     /// Writes down what was seen since.

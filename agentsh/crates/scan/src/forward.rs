@@ -15,6 +15,9 @@ use crate::scan::{is_blob_at, is_identifier_at, sanitised};
 use crate::secrets;
 use crate::views::ansi;
 
+/// A place of a text, and the kind that the tag there names.
+pub type Tagged = (Range<usize>, String);
+
 /// What is taken out or replaced.
 pub struct Changes<'c> {
     /// Terminal control.
@@ -24,7 +27,7 @@ pub struct Changes<'c> {
     /// Whether a tag stands in place of this kind of secret.
     pub redacts: &'c dyn Fn(&str) -> bool,
     /// Further places of a text, and the kind that the tag there names.
-    pub also: &'c dyn Fn(&str) -> Vec<(Range<usize>, String)>,
+    pub also: &'c dyn Fn(&str) -> Vec<Tagged>,
 }
 
 /// The strings of `value` that change, by their positions below it. `scan` is what a scan of it in `channel` said.
@@ -100,13 +103,13 @@ impl Walk<'_> {
         if is_identifier_at(&self.pointer, self.channel) || is_blob_at(&self.pointer, text) {
             return None;
         }
+        let is_removed = self.places.removals.contains(self.pointer.as_str())
+            && (self.changes.hidden || moves_cursor(text));
         let clean: Option<Cow<'_, str>> =
-            self.places.removals.contains(self.pointer.as_str()).then(|| {
-                match (self.changes.hidden, self.changes.control) {
-                    (true, _) => sanitised(text).0,
-                    (false, true) => ansi::strip(text).0,
-                    (false, false) => Cow::Borrowed(text),
-                }
+            is_removed.then(|| match (self.changes.hidden, self.changes.control) {
+                (true, _) => sanitised(text).0,
+                (false, true) => ansi::strip(text).0,
+                (false, false) => Cow::Borrowed(text),
             });
         let mut places: Vec<(Range<usize>, Cow<'_, str>)> = match &clean {
             // The places of its secrets have moved.
@@ -127,6 +130,12 @@ impl Walk<'_> {
             false => Some(tagged(shown, places)),
         }
     }
+}
+
+/// Whether a terminal does something at a text. Other control characters are data.
+#[must_use]
+pub fn moves_cursor(text: &str) -> bool {
+    text.contains(|letter| letter == '\u{1b}' || ('\u{80}'..='\u{9f}').contains(&letter))
 }
 
 /// A tag in place of each place; of those that overlap, the first one's, for all of them.
