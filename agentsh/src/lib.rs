@@ -11,7 +11,7 @@ mod corpora_tests;
 pub mod session;
 pub mod telemetry;
 
-pub use agentsh_base::{json, look, memory, missing, types};
+pub use agentsh_base::{busy_poll, json, memory, missing, types};
 pub use agentsh_egress as egress;
 pub use agentsh_gateway as gateway;
 pub use agentsh_guard as guard;

@@ -1,7 +1,7 @@
 //! Plain values that every part of agentsh shares.
 
+pub mod busy_poll;
 pub mod json;
-pub mod look;
 pub mod memory;
 pub mod missing;
 pub mod types;
