@@ -12,7 +12,7 @@ pub mod session;
 pub mod telemetry;
 
 pub use agentsh_base as base;
-pub use agentsh_base::{json, look, memory, missing, types};
+pub use agentsh_base::{busy_poll, json, memory, missing, types};
 pub use agentsh_egress as egress;
 pub use agentsh_gateway as gateway;
 pub use agentsh_guard as guard;

@@ -1,8 +1,8 @@
 //! Plain values that every part of agentsh shares.
 
+pub mod busy_poll;
 pub mod escape;
 pub mod json;
-pub mod look;
 pub mod memory;
 pub mod missing;
 pub mod random;

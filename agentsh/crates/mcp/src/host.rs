@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 
-use crate::look::{self, look};
+use crate::busy_poll;
 use crate::store::Recorder;
 
 use super::audit::Answered;
@@ -140,7 +140,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
         tokio::select! {
             biased;
             woke = next => woke,
-            () = look(|| end) => Woke::Looked,
+            () = busy_poll::poll(|| end) => Woke::Looked,
         }
     }
 
@@ -148,7 +148,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
         match woke {
             // A stream that failed has ended, which the reader remembers.
             Woke::Written(Ok(())) => {
-                self.looking = look::is_useful().then(|| std::time::Instant::now() + look::MOMENT);
+                self.looking = busy_poll::is_useful().then(|| std::time::Instant::now() + busy_poll::MOMENT);
             }
             Woke::Looked => self.looking = None,
             Woke::Read(more) => self.on_server_read(more.unwrap_or(false)),

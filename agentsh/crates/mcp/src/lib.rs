@@ -4,7 +4,7 @@
 //! `from_server` decide (`audit` lets a call wait for somebody outside), and `outbox` writes what was inspected. `proxy` owns the input and output and the life of the
 //! server; `bridge` is what the agent starts in the server's place.
 
-use agentsh_base::{json, look, types};
+use agentsh_base::{busy_poll, json, types};
 use agentsh_guard as guard;
 use agentsh_policy as policy;
 use agentsh_store as store;

@@ -5,7 +5,7 @@
 //! policy says, [`pool`] which name an address stands for, [`opening`] whether the first bytes name the same, [`resolve`]
 //! where the name really leads; [`relay`] brings them together and [`copy`] carries the bytes.
 
-use agentsh_base::{look, types};
+use agentsh_base::{busy_poll, types};
 use agentsh_egress::{dial, proxy, resolve, socket};
 use agentsh_policy as policy;
 use agentsh_store as store;

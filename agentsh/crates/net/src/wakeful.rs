@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::look;
+use crate::busy_poll;
 
 /// How long a program may take from one connection to the next to count as busy.
 const BETWEEN: Duration = Duration::from_micros(30);
@@ -37,8 +37,8 @@ impl Wakeful {
             awake: Cell::new(false),
             expected: Cell::new(0),
             answered: Cell::new(0),
-            useful: look::is_useful(),
-            moment: look::MOMENT,
+            useful: busy_poll::is_useful(),
+            moment: busy_poll::MOMENT,
         }
     }
 
@@ -50,7 +50,7 @@ impl Wakeful {
         }
         let own = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            look::look(|| own.until.get()).await;
+            busy_poll::poll(|| own.until.get()).await;
             own.awake.set(false);
         });
     }

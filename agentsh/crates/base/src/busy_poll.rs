@@ -1,4 +1,4 @@
-//! Looks for what comes next instead of sleeping.
+//! Busy polling: looks for what comes next instead of sleeping.
 //!
 //! Programs that answer each other within microseconds lose more by sleeping: it takes ten to thirty of them to wake an
 //! idle processor of a virtual machine, and whoever wakes it pays as much again.
@@ -21,7 +21,7 @@ pub fn is_useful() -> bool {
 }
 
 /// Keeps the thread's runtime from sleeping until then. The time is asked for again and again, so it may move.
-pub async fn look(until: impl Fn() -> Instant) {
+pub async fn poll(until: impl Fn() -> Instant) {
     while Instant::now() < until() {
         // Whoever else wants this processor goes first.
         std::thread::yield_now();
