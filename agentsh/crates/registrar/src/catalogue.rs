@@ -13,8 +13,8 @@ use crate::{names, reads};
 pub struct Registered {
     pub id: i64,
     pub name: String,
-    /// Whether other characters of the name could be taken for those of an ASCII name.
-    pub looks_like: Option<String>,
+    /// Of a name that is not ASCII: as it reads to people, as far as its characters look like ASCII.
+    pub reads_like: Option<String>,
     pub hash: String,
     /// Whether the interface on record has that hash, computed now.
     pub is_right: bool,
@@ -61,7 +61,7 @@ impl Catalogue {
         let total = reads::first(&self.0.rows(COUNT, &values)?);
         values.extend([Value::Int(before), Value::Int(limit)]);
         let rows = self.0.rows(ROWS, &values)?;
-        Ok((rows.iter().filter_map(|row| registered(row)).collect(), total))
+        Ok((rows.iter().filter_map(registered).collect(), total))
     }
 
     /// One registration, and what changed since the one of the same name before it.
@@ -74,9 +74,9 @@ impl Catalogue {
         const BEFORE: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
             FROM servers WHERE name = $1 AND id < $2 ORDER BY id DESC LIMIT 1";
         let rows = self.0.rows(ONE, &[Value::Int(id)])?;
-        let Some(found) = rows.first().and_then(|row| registered(row)) else { return Ok(None) };
+        let Some(found) = rows.first().and_then(registered) else { return Ok(None) };
         let rows = self.0.rows(BEFORE, &[Value::text(found.name.clone()), Value::Int(id)])?;
-        let before = rows.first().and_then(|row| registered(row));
+        let before = rows.first().and_then(registered);
         let changed = before.map(|before| difference(&before.components, &found.components));
         Ok(Some((found, changed)))
     }
@@ -86,10 +86,9 @@ fn registered(row: &Row) -> Option<Registered> {
     let [id, name, hash, interface, at, _, status, by, expires] = row.as_slice() else { return None };
     let components = components(interface.as_text());
     let name = name.as_text().to_owned();
-    let skeleton = names::skeleton(&name);
     Some(Registered {
         id: id.as_int(),
-        looks_like: (!name.is_ascii()).then_some(skeleton),
+        reads_like: (!name.is_ascii()).then(|| names::reading(&name)),
         name,
         is_right: self::hash(components.iter().map(String::as_str)) == hash.as_text(),
         hash: hash.as_text().to_owned(),

@@ -64,6 +64,8 @@ struct Drawing<'f> {
     /// Boxes of each column that found no room.
     left_out: [usize; 3],
     height: usize,
+    /// Rows that the servers take.
+    servers: usize,
 }
 
 impl Flow {
@@ -117,13 +119,17 @@ impl Flow {
             boxes.push((end, (*x, 10 + *used * STEP)));
             *used += 1;
         }
-        let tallest = used.iter().zip(&left_out).map(|(used, out)| used + usize::from(*out > 0)).max();
-        let height = 10 + tallest.unwrap_or(1) * STEP;
+        let mut rows = [0; 3];
+        for (rows, (used, out)) in rows.iter_mut().zip(used.iter().zip(&left_out)) {
+            *rows = used + usize::from(*out > 0);
+        }
+        let [_, servers, _] = rows;
+        let height = 20 + rows.into_iter().max().unwrap_or(1) * STEP;
         // One agent stands in the middle of what it talks to.
         if let Some((_, corner)) = boxes.iter_mut().find(|(end, _)| **end == End::Agent) {
             corner.1 = (height.saturating_sub(BOX_HEIGHT)) / 2;
         }
-        Drawing { boxes, left_out, height }
+        Drawing { boxes, left_out, height, servers }
     }
 
     fn draw(&self, html: &mut Html, drawing: &Drawing<'_>) {
@@ -164,17 +170,26 @@ impl Flow {
         };
         let middle = BOX_HEIGHT / 2;
         let (y1, y2) = (from_y + middle, to_y + middle);
+        let at = (to_x.saturating_sub(8), y2.saturating_sub(5));
         let (path, at) = if from_x == to_x {
             // From server to server: around the right side.
             let (x, out) = (from_x + BOX_WIDTH, from_x + BOX_WIDTH + 60 + (number % 3) * 14);
             (format!("M{x} {y1}C{out} {y1} {out} {y2} {x} {y2}"), (out - 24, y1.midpoint(y2)))
+        } else if edge.from == End::Agent && edge.to.column() == 2 && drawing.servers > 0 {
+            // From the agent itself to a host: below the servers.
+            let (x1, lane) = (from_x + BOX_WIDTH, 10 + drawing.servers * STEP);
+            let (left, right) = (COLUMNS[1], COLUMNS[1] + BOX_WIDTH);
+            let (down, up) = (x1.midpoint(left), right.midpoint(to_x));
+            (
+                format!(
+                    "M{x1} {y1}C{down} {y1} {down} {lane} {left} {lane}L{right} {lane}C{up} {lane} {up} {y2} {to_x} {y2}"
+                ),
+                at,
+            )
         } else {
             let x1 = from_x + BOX_WIDTH;
             let half = x1.midpoint(to_x);
-            (
-                format!("M{x1} {y1}C{half} {y1} {half} {y2} {to_x} {y2}"),
-                (to_x.saturating_sub(8), y2.saturating_sub(5)),
-            )
+            (format!("M{x1} {y1}C{half} {y1} {half} {y2} {to_x} {y2}"), at)
         };
         let class = match edge.tone {
             Tone::Good => "edge good",
