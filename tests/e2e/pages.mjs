@@ -57,8 +57,8 @@ if (await button.count()) {
     if (focused === "once") break;
   }
   await page.keyboard.press("Enter");
-  await page.getByRole("heading", { level: 1, name: "Approved" }).waitFor({ timeout: 10000 });
-  found.keyboard = true;
+  await page.waitForURL(/\/approvals\/.+/, { timeout: 20000 });
+  found.keyboard = await page.locator("main").innerText();
   await page.goto(origin + "/");
   await page.getByText("No session runs.").waitFor({ timeout: 20000 });
   found.live = true;

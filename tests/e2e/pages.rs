@@ -15,7 +15,7 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 const ASK: &str = "version: 1
 sandbox:
   mcp:
-    approvals: {wait: 60s, headless: wait}
+    approvals: {wait: 10m, headless: wait}
     rules:
       - {server: fs, tool: read_text_file, action: ask, reason: notes are private}
 ";
@@ -94,7 +94,8 @@ pub fn look(starter: Starter) {
         complaints.iter().all(|text| text.as_str().is_some_and(|text| text.contains("404"))),
         "{found:#}"
     );
-    assert_eq!((&found["keyboard"], &found["live"]), (&json!(true), &json!(true)), "{found:#}");
+    assert!(found["keyboard"].as_str().is_some_and(|text| text.starts_with("Approved")), "{found:#}");
+    assert_eq!(found["live"], true, "{found:#}");
     // What was approved by the keyboard reached the server, and Claude went on.
     let ended = claude.wait_with_output().expect("our own child");
     let said = String::from_utf8_lossy(&ended.stdout);

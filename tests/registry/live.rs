@@ -57,3 +57,36 @@ fn a_server_that_never_ends_its_listing_or_says_nothing_is_exit_status_1() {
     let (stdout, _, code) = hash(&place, &["exit", "3"]);
     assert_eq!((stdout.as_str(), code), ("", 1));
 }
+
+/// A server that is configured for an agent is named by its id: hashed, and compared with what it was.
+#[test]
+fn a_configured_server_is_hashed_and_compared_by_its_id() {
+    let place = Place::new(Mode::Invoker);
+    let answers = page(2, "a", "");
+    let script = place.write("play.txt", format!("R\nS {OPENING}\nR\nR\nS {answers}\n"));
+    let server = serde_json::json!({"command": place.program("fixture_server"), "args": ["raw", script]});
+    let configured = serde_json::json!({"mcpServers": {"w": server}});
+    place.write(place.home.join(".claude.json"), configured.to_string());
+    let registry = |words: &[&str]| {
+        let output = place.agentsh(&["registry"]).args(words).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr), output.status.code().unwrap())
+    };
+    let (stdout, stderr, code) = registry(&["hash", "--server", "w", "--format", "kiji"]);
+    assert_eq!((stdout, code), (hash(&place, &["raw", script.to_str().unwrap()]).0, 0), "{stderr}");
+    let (stdout, stderr, code) = registry(&["hash", "--server", "nobody"]);
+    assert_eq!((stdout.as_str(), code), ("", 1), "{stderr}");
+    assert!(stderr.contains("no server 'nobody' is configured here") && stderr.contains("'w'"), "{stderr}");
+    // As it was captured, and as it is.
+    place.write("captured/initialize.json", OPENING);
+    let folder = place.write("captured/tools.json", page(2, "a", "") + "\n");
+    let folder = folder.parent().unwrap().to_str().unwrap().to_owned();
+    let (stdout, stderr, code) = registry(&["diff", &folder, "--server", "w"]);
+    assert_eq!((stdout.as_str(), code), ("no difference\n", 0), "{stderr}");
+    place.write("captured/tools.json", page(2, "b", "") + "\n");
+    let (stdout, stderr, code) = registry(&["diff", &folder, "--server", "w"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stdout.contains("- removed tool 'b'") && stdout.contains("+ added tool 'a'"), "{stdout}");
+    assert_eq!(registry(&["diff", &folder]).2, 2);
+    assert_eq!(registry(&["diff", &folder, &folder, "--server", "w"]).2, 2);
+}

@@ -50,7 +50,13 @@ fn nothing_is_wider_than_the_terminal() {
 #[test]
 fn every_help_ends_with_examples() {
     let place = Place::new(Mode::Invoker);
-    for words in [&["run", "--help"][..], &["mcp", "--help"], &["registry", "serve", "--help"], &["--help"]] {
+    for words in [
+        &["run", "--help"][..],
+        &["mcp", "--help"],
+        &["registry", "serve", "--help"],
+        &["ui", "--help"],
+        &["--help"],
+    ] {
         let help = Outcome::of(&mut place.agentsh(words)).expect_code(0);
         assert!(help.stdout.contains("Examples:\n  agentsh "), "{help}");
     }

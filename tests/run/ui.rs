@@ -14,7 +14,7 @@ const HOSTILE: &str = "<script>alert(1)</script>\u{202e}\u{200b}";
 /// A session of an agent with a server whose id is markup: a call that passes, one that does not, a connection refused.
 fn recorded(place: &Place) {
     place.user_policy(
-        "version: 1\nsandbox:\n  mcp:\n    enforce_policy: true\n    denied_tools:\n      - {server: \"*\", tool: add}\n",
+        "version: 1\nsandbox:\n  mcp:\n    enforce_policy: true\n    tool_policy: denylist\n    denied_tools:\n      - {server: \"*\", tool: add}\n",
     );
     let server = place.program("fixture_server");
     let mut command = place.agentsh(&["mcp", "run", "--id", "<b>fs", "--"]);
@@ -59,8 +59,8 @@ fn every_page_shows_what_is_on_record_and_nothing_of_it_is_markup() {
         assert!(shown.contains("&lt;script&gt;alert(1)"), "{shown}");
         assert!(shown.contains("<span class=\"unseen\">\\u{202e}</span>"), "{shown}");
         // By which rule, and what would change it.
-        assert!(shown.contains("policy.yaml:6 (sandbox.mcp.denied_tools[0])"), "{shown}");
-        assert!(shown.contains("take out line 6 of "), "{shown}");
+        assert!(shown.contains("policy.yaml:7 (sandbox.mcp.denied_tools[0])"), "{shown}");
+        assert!(shown.contains("take out line 7 of "), "{shown}");
         assert!(shown.contains("<svg ") && shown.contains("1 call, 1 refused"), "{shown}");
         assert!(shown.contains("What was enforced, and what not"), "{shown}");
         let refused = page(&format!("{session}?show=refused"));
@@ -74,7 +74,7 @@ fn every_page_shows_what_is_on_record_and_nothing_of_it_is_markup() {
         assert!(page("/registry?q=x").contains("No registry is kept on this machine"));
         assert!(page("/approvals").contains("Nothing was asked so far."));
         let policy = page("/policy");
-        assert!(policy.contains("mcp.denied_tools") && policy.contains("policy.yaml:6"), "{policy}");
+        assert!(policy.contains("mcp.denied_tools") && policy.contains("policy.yaml:7"), "{policy}");
         let asked = page("/policy?server=%3Cb%3Efs&kind=tool&about=add");
         assert!(asked.contains("<span class=\"word bad\">denied</span>"), "{asked}");
         // The policy changes, and the page says what it would have done.
@@ -103,7 +103,7 @@ fn who_did_not_follow_the_link_from_here_is_refused() {
     let link = ui.link.clone();
     // A name that was rebound to this address, also with the token.
     assert_eq!(ui.raw("GET", &link, &[("Host", "rebound.example:80")], "").status, 403);
-    assert_eq!(ui.raw("GET", &link, &[("Host", "")], "").status, 400);
+    assert_eq!(ui.raw("GET", &link, &[("Host", "")], "").status, 403);
     assert_eq!(ui.get("/open?token=").status, 401);
     assert_eq!(ui.get(&link[..link.len() - 1]).status, 401, "not the whole token");
     let cookie = {
@@ -162,9 +162,10 @@ fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
         let ui = Ui::open(&place);
         let mut news = ui.listen(0);
         let call = "call fixture add '{\"a\": 2, \"b\": 40}'";
+        let other = "call fixture add '{\"a\": 3, \"b\": 40}'";
         let child = agent(
             &place,
-            &format!("{call}; echo \"first $?\"; {call}; echo \"second $?\"; {call}; echo \"third $?\""),
+            &format!("{call}; echo \"first $?\"; {call}; echo \"second $?\"; {other}; echo \"third $?\""),
         );
         let wait = || {
             let mut page = ui.get("/approvals");
@@ -176,7 +177,7 @@ fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
         };
         let page = wait();
         // The stream said so too.
-        let heard = (&mut news).lines().take(12).map_while(Result::ok).any(|line| line == "event: news");
+        let heard = (&mut news).lines().take(80).map_while(Result::ok).any(|line| line == "event: news");
         assert!(heard, "no news came");
         assert!(page.body.contains("&lt;i&gt;delicate") && page.body.contains("1 waiting"), "{}", page.body);
         let now = ui.get("/").body;
@@ -342,4 +343,69 @@ fn pages_are_quick_however_much_is_on_record() {
     assert!(servers.contains("server-048") && servers.contains("/servers?after=server-048"), "{servers}");
     let report = Outcome::of(&mut place.agentsh(&["report", long, "--format", "html"])).expect_code(0).stdout;
     assert!(report.contains("The session was long") && !report.contains("<a "), "{}", report.len());
+}
+
+/// What is registered is found by name, hash and tool, checked anew, and a name that looks like another says so.
+#[test]
+fn the_registry_of_this_machine_can_be_searched() {
+    let place = Place::new(Mode::Invoker);
+    let mut command = place.agentsh(&["registry", "serve", "--open", "--listen", "127.0.0.1:0"]);
+    let mut serve = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(serve.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let url = line.trim().strip_prefix("listening on ").unwrap().to_owned();
+    let register = |name: &str, tool: &str, says: &str| {
+        let opening = json!({"result": {"capabilities": {"tools": {}}, "serverInfo": {"name": name}}});
+        let tools = json!({"result": {"tools": [{"name": tool, "description": says}]}});
+        place.write("listing/initialize.json", opening.to_string());
+        let folder = place.write("listing/tools.json", tools.to_string() + "\n");
+        let folder = folder.parent().unwrap().to_str().unwrap().to_owned();
+        let words = ["registry", "register", "--listing", &folder, "--registry", &url];
+        Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+    };
+    register("slack", "post_message", "h\u{e9}llo w\u{f6}rld \u{1f980}");
+    register("\u{455}lack-mirror", "post", "<img src=x onerror=alert(1)>");
+    serve.kill().unwrap();
+    serve.wait().unwrap();
+    let ui = Ui::open(&place);
+    let all = ui.get("/registry").body;
+    assert!(all.contains("2 found") && !all.contains("hash is wrong"), "{all}");
+    assert_eq!(all.matches("hash is right").count(), 2, "{all}");
+    assert!(all.contains("not ASCII; reads like &#39;slack-mirror&#39;"), "{all}");
+    let one = ui.get("/registry?q=post_message").body;
+    assert!(one.contains("1 found"), "by tool: {one}");
+    let hash = one.split("<code>").nth(1).unwrap().split('<').next().unwrap().to_owned();
+    assert!(ui.get(&format!("/registry?q=sha256:{}", &hash[..12])).body.contains("1 found"), "by hash");
+    assert!(ui.get("/registry?q=SLACK").body.contains("1 found"), "by name");
+    assert!(ui.get("/registry?q=%25").body.contains("Nothing is registered"), "no pattern");
+    let detail = ui.get("/registry/2").body;
+    assert!(detail.contains("&lt;img src=x") && !detail.contains("<img"), "{detail}");
+    // Somebody changed the database by hand.
+    let store =
+        rusqlite::Connection::open(place.home.join(".local/state/agentsh/registry/registry.db")).unwrap();
+    store.execute("UPDATE servers SET interface = replace(interface, 'llo', 'LLO')", []).unwrap();
+    assert_eq!(ui.get("/registry").body.matches("hash is wrong").count(), 1);
+}
+
+/// A tool that says something else than when it was trusted is shown with what changed, what cannot be seen included.
+#[test]
+fn a_changed_interface_is_shown_field_by_field() {
+    let place = Place::new(Mode::Invoker);
+    recorded(&place);
+    let database = place.home.join(".local/state/agentsh/agentsh.db");
+    let store = rusqlite::Connection::open(&database).unwrap();
+    let changed = store
+        .execute(
+            "INSERT INTO interface_changes SELECT server_id, scope, basis, kind, name, 'sha256:ff', \
+             json_set(definition, '$.description', ?1), at, '' FROM interface_pins WHERE name = 'echo'",
+            ["Says it again\u{e0041}\u{200b}<b>"],
+        )
+        .unwrap();
+    assert_eq!(changed, 1);
+    let ui = Ui::open(&place);
+    assert!(ui.get("/servers").body.contains("1 changed</span>"));
+    let page = ui.get("/server/%3Cb%3Efs").body;
+    assert!(page.contains("Not what was trusted") && page.contains("<code>description</code>"), "{page}");
+    assert!(page.contains("<ins>+Says it again<span class=\"unseen\">\\u{e0041}</span>"), "{page}");
+    assert!(page.contains("agentsh mcp pins trust --server"), "{page}");
 }

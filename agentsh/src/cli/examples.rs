@@ -112,7 +112,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("scan output", &["agentsh scan output results.jsonl"]),
     ("scan outbound", &["agentsh scan outbound calls.jsonl --format text"]),
     ("registry hash", &["agentsh registry hash -- npx -y @modelcontextprotocol/server-everything"]),
-    ("registry diff", &["agentsh registry diff captured/before captured/after"]),
+    (
+        "registry diff",
+        &[
+            "agentsh registry diff captured/before captured/after",
+            "agentsh registry diff --server weather   # with what is registered under its name",
+        ],
+    ),
     ("registry register", &["agentsh registry register -- npx -y @modelcontextprotocol/server-everything"]),
     (
         "registry verify",

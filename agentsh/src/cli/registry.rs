@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 mod ask;
@@ -18,6 +18,7 @@ use crate::registry::{Interface, Kind, difference};
 use crate::session::mcp_run;
 use crate::session::run::RunError;
 use crate::store::escape;
+use crate::types::ServerId;
 
 #[derive(Clone, Debug, Args)]
 pub struct RegistryArgs {
@@ -86,28 +87,47 @@ pub enum RegistryVerb {
     },
     /// Serve a registry over HTTP
     Serve(serve::ServeArgs),
-    /// Show what changed between two captured interfaces
+    /// Show what changed between two interfaces: captured ones, one of a live server, or the one on record
     Diff {
-        /// The folder with the listings as they were
-        before: PathBuf,
-        /// The folder with the listings as they are
-        after: PathBuf,
+        /// The folder with the listings as they were; without it, what the registry has under the server's name
+        before: Option<PathBuf>,
+        /// The folder with the listings as they are, where no server is named
+        #[arg(conflicts_with_all = ["url", "server", "command"])]
+        after: Option<PathBuf>,
+        #[command(flatten)]
+        live: Live,
+        #[command(flatten)]
+        at: ask::At,
     },
 }
 
 /// Where the interface comes from.
 #[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("source").required(true).args(["listing", "url", "server", "command"]))]
 pub struct Source {
     /// A folder of captured answers: initialize.json or discover.json, tools.json, prompts.json, resources.json, one
     /// page a line
-    #[arg(long, value_name = "DIR", group = "source")]
+    #[arg(long, value_name = "DIR")]
     pub listing: Option<PathBuf>,
+    #[command(flatten)]
+    pub live: Live,
+    /// The name to use instead of the one that the server gives itself
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+/// A server that is started or asked.
+#[derive(Clone, Debug, Args)]
+pub struct Live {
     /// A server behind a URL: https, or http on this machine
-    #[arg(long, group = "source")]
+    #[arg(long)]
     pub url: Option<String>,
     /// Sent to the server of --url with every request; ${NAME} is a variable of your environment. May be repeated
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     pub header: Vec<String>,
+    /// A server that the configuration of Claude Code or Codex names here
+    #[arg(long, value_name = "ID")]
+    pub server: Option<String>,
     /// A policy file, or the name of a built-in policy, for a server that is started or asked
     #[arg(long, value_name = "FILE|NAME")]
     pub policy: Option<String>,
@@ -115,11 +135,8 @@ pub struct Source {
     #[arg(long)]
     pub allow_degraded: bool,
     /// The command of a server and its arguments, started in its sandbox
-    #[arg(last = true, value_name = "CMD", group = "source", required_unless_present_any = ["listing", "url"])]
+    #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
-    /// The name to use instead of the one that the server gives itself
-    #[arg(long)]
-    pub name: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -148,7 +165,9 @@ pub async fn run(args: RegistryArgs, out: &mut dyn Write, err: &mut dyn Write) -
         RegistryVerb::Revoke { at, name, hash, reason } => ask::revoke(&at, &name, &hash, &reason, out).await,
         RegistryVerb::Log { at, json } => ask::log(&at, json, out).await,
         RegistryVerb::Serve(args) => serve::serve(args, out, err).await,
-        RegistryVerb::Diff { before, after } => diff(&before, &after, out),
+        RegistryVerb::Diff { before, after, live, at } => {
+            diff(before.as_deref(), after.as_deref(), &live, &at, out).await
+        }
     };
     finish(result, err)
 }
@@ -195,16 +214,38 @@ fn described(interface: &Interface) -> String {
     )
 }
 
-fn diff(before: &Path, after: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
-    let (before, after) = (listing::read(before)?, listing::read(after)?);
-    if before.hash() == after.hash() {
-        writeln!(out, "no difference")?;
-        return Ok(OK);
-    }
+/// Exit status 0: no difference; 1: a difference.
+async fn diff(
+    before: Option<&Path>,
+    after: Option<&Path>,
+    live: &Live,
+    at: &ask::At,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let after = match after {
+        Some(folder) => listing::read(folder)?,
+        None if live.is_named() => match live.interface().await? {
+            Ok(interface) => interface,
+            Err(status) => return Ok(status),
+        },
+        None => {
+            let why = "name what to compare with: a second folder, --server ID, --url URL, or `-- CMD`";
+            return Err(Failure::Usage(why.to_owned()));
+        }
+    };
     let texts = |interface: Interface| -> Vec<String> {
         interface.components.into_iter().map(|component| component.canonical).collect()
     };
-    for line in difference(&texts(before), &texts(after)).lines() {
+    let before = match before {
+        Some(folder) => texts(listing::read(folder)?),
+        None => ask::recorded(at, &after).await?,
+    };
+    let changed = difference(&before, &texts(after));
+    if changed.is_empty() {
+        writeln!(out, "no difference")?;
+        return Ok(OK);
+    }
+    for line in changed.lines() {
         writeln!(out, "{}", escape::line(line))?;
     }
     Ok(NO)
@@ -215,19 +256,30 @@ impl Source {
     async fn interface(&self) -> Result<Result<Interface, u8>, Failure> {
         let mut interface = match &self.listing {
             Some(folder) => listing::read(folder)?,
-            None => {
-                let captured = match mcp_run::capture(self.request()).await {
-                    Ok(captured) => captured,
-                    Err(RunError::Refused(reason)) => return Err(Failure::No(reason)),
-                    Err(error) => return Ok(Err(fail(&error.to_string()))),
-                };
-                crate::registry::read(&captured).map_err(|error| Failure::No(error.to_string()))?
-            }
+            None => match self.live.interface().await? {
+                Ok(interface) => interface,
+                Err(status) => return Ok(Err(status)),
+            },
         };
         if let Some(name) = &self.name {
             interface.name.clone_from(name);
         }
         Ok(Ok(interface))
+    }
+}
+
+impl Live {
+    fn is_named(&self) -> bool {
+        self.url.is_some() || self.server.is_some() || !self.command.is_empty()
+    }
+
+    async fn interface(&self) -> Result<Result<Interface, u8>, Failure> {
+        let captured = match mcp_run::capture(self.request()).await {
+            Ok(captured) => captured,
+            Err(RunError::Refused(reason)) => return Err(Failure::No(reason)),
+            Err(error) => return Ok(Err(fail(&error.to_string()))),
+        };
+        crate::registry::read(&captured).map(Ok).map_err(|error| Failure::No(error.to_string()))
     }
 
     fn request(&self) -> mcp_run::Request {
@@ -238,9 +290,10 @@ impl Source {
             allow_degraded: self.allow_degraded,
             backend: Network::Auto.into(),
             learn: false,
-            what: match &self.url {
-                Some(url) => mcp_run::What::Url { url: url.clone(), headers: self.header.clone() },
-                None => mcp_run::What::Command(self.command.clone()),
+            what: match (&self.url, &self.server) {
+                (Some(url), _) => mcp_run::What::Url { url: url.clone(), headers: self.header.clone() },
+                (None, Some(id)) => mcp_run::What::Configured(ServerId(id.clone())),
+                (None, None) => mcp_run::What::Command(self.command.clone()),
             },
         }
     }

@@ -12,15 +12,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::mcp;
 use crate::registry::Captured;
+use crate::store::escape;
 use crate::types::ServerId;
 
 use super::bridges::{self, Bridges};
 use super::context::Context;
-use super::declared::Declaration;
+use super::declared::{Declaration, Declared};
 use super::interface;
 use super::network::{self, Backend};
 use super::remote::{self, Remote};
-use super::run::{RunError, exit_code_of};
+use super::run::{self, RunError, exit_code_of};
 use super::server::{ErrorOutput, Server};
 use super::standard;
 use super::{Opening, Session, SessionError, signals};
@@ -47,6 +48,8 @@ pub enum What {
         /// `NAME: VALUE`, with variables of the user's environment as `${NAME}`.
         headers: Vec<String>,
     },
+    /// As the project or its user has configured it for an agent.
+    Configured(ServerId),
 }
 
 /// How long a server may take to say all that it offers; its packages may have to be fetched first.
@@ -64,8 +67,9 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let end = signals::end()?;
     let command = request.what.program();
     let failure = Failure::default();
+    let declared = declared(session, request.what, id)?;
     let code = tokio::select! {
-        ended = serve(bridges, session, streams, request.what, id.clone(), &failure) => match ended.exit {
+        ended = serve(bridges, session, streams, declared, id.clone(), &failure) => match ended.exit {
             Some(exit) => exit.code,
             None => failure.get().or_else(|| missing(session, command.as_deref())).unwrap_or(0),
         },
@@ -87,9 +91,16 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (end, failure) = (signals::end()?, Failure::default());
     let theirs = tokio::io::split(theirs);
+    let declared = match declared(session, request.what, id) {
+        Ok(declared) => declared,
+        Err(error) => {
+            session.close(1).await?;
+            return Err(error);
+        }
+    };
     let answer = tokio::select! {
         answer = interface::ask(ours) => answer,
-        _ended = serve(bridges, session, theirs, request.what, id.clone(), &failure) => {
+        _ended = serve(bridges, session, theirs, declared, id.clone(), &failure) => {
             Err("it ended before it answered".to_owned())
         }
         _code = end => Err("interrupted".to_owned()),
@@ -160,14 +171,29 @@ async fn serve(
     bridges: &Bridges,
     session: &Rc<Session>,
     (input, output): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
-    what: What,
+    declared: Declared,
     id: ServerId,
     failure: &Failure,
 ) -> mcp::Ended {
+    match declared {
+        Declared::Command(declaration) => {
+            let server = Server::new(Rc::clone(session), declaration, ErrorOutput::Shown);
+            let server = server.telling(Rc::clone(failure));
+            bridges.proxy(input, output, server, id, bridges::STDIO).await
+        }
+        Declared::Url(declaration) => {
+            let server = Remote::new(Rc::clone(session), declaration);
+            bridges.proxy(input, output, server, id, bridges::HTTP).await
+        }
+    }
+}
+
+/// What is to be started or asked.
+fn declared(session: &Session, what: What, id: &ServerId) -> Result<Declared, RunError> {
     match what {
         What::Command(command) => {
             let mut words = command.into_iter();
-            let declaration = Declaration {
+            Ok(Declared::Command(Declaration {
                 id: id.clone(),
                 command: words.next().unwrap_or_default(),
                 args: words.collect(),
@@ -176,17 +202,24 @@ async fn serve(
                 users_word: true,
                 agreed: false,
                 place: None,
-            };
-            let server = Server::new(Rc::clone(session), declaration, ErrorOutput::Shown);
-            let server = server.telling(Rc::clone(failure));
-            bridges.proxy(input, output, server, id, bridges::STDIO).await
+            }))
         }
         What::Url { url, headers } => {
             let headers = headers.iter().map(|line| remote::header(line, &session.context.env)).collect();
-            let declaration =
-                remote::Declaration { id: id.clone(), url, headers, users_word: true, place: None };
-            let server = Remote::new(Rc::clone(session), declaration);
-            bridges.proxy(input, output, server, id, bridges::HTTP).await
+            let id = id.clone();
+            Ok(Declared::Url(remote::Declaration { id, url, headers, users_word: true, place: None }))
+        }
+        What::Configured(wanted) => {
+            let mut configured = run::configured(session)?;
+            configured.remove(&wanted).ok_or_else(|| {
+                let known: Vec<String> =
+                    configured.keys().map(|id| format!("'{}'", escape::line(&id.0))).collect();
+                let known = if known.is_empty() { "none is".to_owned() } else { known.join(", ") };
+                RunError::Refused(format!(
+                    "no server '{}' is configured here for Claude Code or Codex; configured: {known}",
+                    escape::line(&wanted.0)
+                ))
+            })
         }
     }
 }
@@ -195,7 +228,7 @@ impl What {
     fn program(&self) -> Option<String> {
         match self {
             Self::Command(command) => command.first().cloned(),
-            Self::Url { .. } => None,
+            Self::Url { .. } | Self::Configured(_) => None,
         }
     }
 
@@ -204,12 +237,14 @@ impl What {
         match self {
             Self::Command(command) => command.clone(),
             Self::Url { url, .. } => vec![remote::shown(url)],
+            Self::Configured(id) => vec![id.0.clone()],
         }
     }
 
     fn derive_id(&self) -> String {
         match self {
             Self::Command(command) => derive_id(command),
+            Self::Configured(id) => id.0.clone(),
             Self::Url { url, .. } => {
                 let host = url::Url::parse(url).ok().and_then(|url| Some(url.host_str()?.to_owned()));
                 host.unwrap_or_else(|| "server".to_owned())

@@ -257,6 +257,18 @@ fn policy_servers(session: &Session) -> BTreeMap<ServerId, agent::Declared> {
     servers
 }
 
+/// The servers that the configurations of agents name here: Claude Code's first, then Codex's, then the policy's.
+///
+/// # Errors
+/// When a configuration cannot be read.
+pub(super) fn configured(session: &Session) -> Result<BTreeMap<ServerId, Declared>, RunError> {
+    let mut found = BTreeMap::new();
+    for (kind, name) in [(Kind::Codex, "codex"), (Kind::Claude, "claude")] {
+        found.extend(declarations(&adapt(session, kind, &[name.to_owned()])?));
+    }
+    Ok(found)
+}
+
 fn declarations(launch: &Launch) -> BTreeMap<ServerId, Declared> {
     let mut declared = BTreeMap::new();
     for (id, server) in &launch.servers {

@@ -13,8 +13,8 @@ use crate::{names, reads};
 pub struct Registered {
     pub id: i64,
     pub name: String,
-    /// Whether other characters of the name could be taken for those of an ASCII name.
-    pub looks_like: Option<String>,
+    /// Of a name that is not ASCII: as it reads to people, as far as its characters look like ASCII.
+    pub reads_like: Option<String>,
     pub hash: String,
     /// Whether the interface on record has that hash, computed now.
     pub is_right: bool,
@@ -86,10 +86,9 @@ fn registered(row: &Row) -> Option<Registered> {
     let [id, name, hash, interface, at, _, status, by, expires] = row.as_slice() else { return None };
     let components = components(interface.as_text());
     let name = name.as_text().to_owned();
-    let skeleton = names::skeleton(&name);
     Some(Registered {
         id: id.as_int(),
-        looks_like: (!name.is_ascii()).then_some(skeleton),
+        reads_like: (!name.is_ascii()).then(|| names::reading(&name)),
         name,
         is_right: self::hash(components.iter().map(String::as_str)) == hash.as_text(),
         hash: hash.as_text().to_owned(),

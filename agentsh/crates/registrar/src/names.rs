@@ -25,6 +25,15 @@ pub(crate) fn skeleton(name: &str) -> String {
     unicode_security::skeleton(&name.to_lowercase()).collect::<String>().to_lowercase()
 }
 
+/// A name as it reads: what looks like an ASCII letter is that letter.
+pub(crate) fn reading(name: &str) -> String {
+    let letter = |character: char| {
+        let prototype = unicode_security::skeleton(character.encode_utf8(&mut [0; 4])).collect::<String>();
+        if !character.is_ascii() && prototype.is_ascii() { prototype } else { character.to_string() }
+    };
+    name.chars().map(letter).collect()
+}
+
 fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character,

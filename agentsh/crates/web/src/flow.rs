@@ -1,10 +1,12 @@
 //! Who sent what to whom, as a drawing and as a table.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::escape::shorten;
 use crate::{Html, Tone};
-use agentsh_base::escape::shorten;
 
 /// Boxes of one column; more are one box.
-const MOST_BOXES: usize = 40;
+const MOST_BOXES: usize = 16;
 /// Characters of a name in a box.
 const NAME: usize = 24;
 
@@ -64,6 +66,8 @@ struct Drawing<'f> {
     /// Boxes of each column that found no room.
     left_out: [usize; 3],
     height: usize,
+    /// Rows that the servers take.
+    servers: usize,
 }
 
 impl Flow {
@@ -98,32 +102,48 @@ impl Flow {
     }
 
     fn drawing(&self) -> Drawing<'_> {
-        let mut ends: Vec<&End> = self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]).collect();
-        ends.push(&End::Agent);
-        ends.sort();
-        ends.dedup();
         let (mut boxes, mut left_out, mut used) = (Vec::new(), [0; 3], [0; 3]);
-        for end in ends {
-            let column = end.column();
+        let mut edges_of: BTreeMap<&End, usize> = BTreeMap::new();
+        for end in self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]) {
+            *edges_of.entry(end).or_default() += 1;
+        }
+        for column in 0..3 {
+            let ends = self.ends(column);
             let (Some(used), Some(left_out), Some(x)) =
                 (used.get_mut(column), left_out.get_mut(column), COLUMNS.get(column))
             else {
                 continue;
             };
-            if *used == MOST_BOXES {
-                *left_out += 1;
-                continue;
+            let mut shown: Vec<usize> = (0..ends.len()).collect();
+            // Those that most was sent from or to, in the order in which they came.
+            let most = |at: &usize| ends.get(*at).and_then(|end| edges_of.get(*end)).copied().unwrap_or(0);
+            shown.sort_by_key(|at| std::cmp::Reverse(most(at)));
+            shown.truncate(MOST_BOXES);
+            shown.sort_unstable();
+            *left_out = ends.len() - shown.len();
+            for end in shown.into_iter().filter_map(|at| ends.get(at)) {
+                boxes.push((*end, (*x, 10 + *used * STEP)));
+                *used += 1;
             }
-            boxes.push((end, (*x, 10 + *used * STEP)));
-            *used += 1;
         }
-        let tallest = used.iter().zip(&left_out).map(|(used, out)| used + usize::from(*out > 0)).max();
-        let height = 10 + tallest.unwrap_or(1) * STEP;
+        let mut rows = [0; 3];
+        for (rows, (used, out)) in rows.iter_mut().zip(used.iter().zip(&left_out)) {
+            *rows = used + usize::from(*out > 0);
+        }
+        let [_, servers, _] = rows;
+        let height = 20 + rows.into_iter().max().unwrap_or(1) * STEP;
         // One agent stands in the middle of what it talks to.
         if let Some((_, corner)) = boxes.iter_mut().find(|(end, _)| **end == End::Agent) {
             corner.1 = (height.saturating_sub(BOX_HEIGHT)) / 2;
         }
-        Drawing { boxes, left_out, height }
+        Drawing { boxes, left_out, height, servers }
+    }
+
+    /// The ends of one column, as they are first named: hosts then stand beside who reached them.
+    fn ends(&self, column: usize) -> Vec<&End> {
+        let mut known = BTreeSet::new();
+        let all = self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]).chain([&End::Agent]);
+        all.filter(|end| end.column() == column && known.insert(*end)).collect()
     }
 
     fn draw(&self, html: &mut Html, drawing: &Drawing<'_>) {
@@ -164,17 +184,26 @@ impl Flow {
         };
         let middle = BOX_HEIGHT / 2;
         let (y1, y2) = (from_y + middle, to_y + middle);
+        let at = (to_x.saturating_sub(8), y2.saturating_sub(5));
         let (path, at) = if from_x == to_x {
             // From server to server: around the right side.
             let (x, out) = (from_x + BOX_WIDTH, from_x + BOX_WIDTH + 60 + (number % 3) * 14);
             (format!("M{x} {y1}C{out} {y1} {out} {y2} {x} {y2}"), (out - 24, y1.midpoint(y2)))
+        } else if edge.from == End::Agent && edge.to.column() == 2 && drawing.servers > 0 {
+            // From the agent itself to a host: below the servers.
+            let (x1, lane) = (from_x + BOX_WIDTH, 10 + drawing.servers * STEP);
+            let (left, right) = (COLUMNS[1], COLUMNS[1] + BOX_WIDTH);
+            let (down, up) = (x1.midpoint(left), right.midpoint(to_x));
+            (
+                format!(
+                    "M{x1} {y1}C{down} {y1} {down} {lane} {left} {lane}L{right} {lane}C{up} {lane} {up} {y2} {to_x} {y2}"
+                ),
+                at,
+            )
         } else {
             let x1 = from_x + BOX_WIDTH;
             let half = x1.midpoint(to_x);
-            (
-                format!("M{x1} {y1}C{half} {y1} {half} {y2} {to_x} {y2}"),
-                (to_x.saturating_sub(8), y2.saturating_sub(5)),
-            )
+            (format!("M{x1} {y1}C{half} {y1} {half} {y2} {to_x} {y2}"), at)
         };
         let class = match edge.tone {
             Tone::Good => "edge good",
@@ -210,4 +239,28 @@ fn draw_box(html: &mut Html, name: &str, column: usize, x: usize, y: usize) {
         let (x, y) = ((x + 10).to_string(), (y + 20).to_string());
         html.element("text", &[("x", x.as_str()), ("y", y.as_str())], |html| html.text(&shorten(name, NAME)));
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edge(from: End, to: End) -> Edge {
+        Edge { from, to, what: "1 call".to_owned(), tone: Tone::Good }
+    }
+
+    #[test]
+    fn a_drawing_has_a_bound_and_the_table_has_everything() {
+        let server = |number: usize| End::Server(format!("server {number:03}"));
+        let mut edges: Vec<Edge> = (0..200).map(|number| edge(End::Agent, server(number))).collect();
+        edges.push(edge(server(150), End::Host("<host>:443".to_owned())));
+        let mut html = Html::new(false);
+        Flow { edges }.show(&mut html);
+        let text = html.finish();
+        assert_eq!(text.matches("class=\"node server\"").count(), MOST_BOXES + 1, "{text}");
+        // What does more than others is among those that are drawn.
+        assert!(text.contains("<title>server 150</title>") && text.contains("and 184 more"), "{text}");
+        assert!(text.contains("&lt;host&gt;:443") && !text.contains("<host>"), "{text}");
+        assert_eq!(text.matches("<tr ").count(), 202, "{text}");
+    }
 }

@@ -86,6 +86,17 @@ pub(super) async fn register(
     Ok(OK)
 }
 
+/// What the registry has under the name of an interface, as canonical texts.
+pub(super) async fn recorded(at: &At, interface: &Interface) -> Result<Vec<String>, Failure> {
+    match at.client()?.verify(interface).await.map_err(failure)? {
+        Verdict::Same => Ok(interface.components.iter().map(|one| one.canonical.clone()).collect()),
+        Verdict::Changed { components, .. } => Ok(components),
+        Verdict::Unknown { .. } => {
+            Err(Failure::No(format!("server '{}' is not registered", escape::line(&interface.name))))
+        }
+    }
+}
+
 /// Exit status 0: in force under its name; 1: changed or unknown.
 pub(super) async fn verify(
     at: &At,

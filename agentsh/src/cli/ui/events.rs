@@ -72,10 +72,10 @@ async fn watch(app: &App, mut newest: i64, pieces: &mpsc::Sender<Bytes>) {
             quiet += 1;
             (quiet % QUIET_LOOKS == 0).then(|| ":\n\n".to_owned())
         };
-        if let Some(piece) = piece {
-            if pieces.send(Bytes::from(piece)).await.is_err() {
-                return;
-            }
+        if let Some(piece) = piece
+            && pieces.send(Bytes::from(piece)).await.is_err()
+        {
+            return;
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}

@@ -75,7 +75,7 @@ fn line(found: &Registered) -> Found {
     Found {
         id: found.id,
         name: found.name.clone(),
-        beware: found.looks_like.as_ref().map(|like| format!("not ASCII; reads like '{like}'")),
+        beware: found.reads_like.as_ref().map(|like| format!("not ASCII; reads like '{like}'")),
         hash: found.hash.clone(),
         status: match found.status.as_str() {
             "current" => Word::new("current", Tone::Good),

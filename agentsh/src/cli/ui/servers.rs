@@ -262,11 +262,15 @@ async fn network(reader: &mut Reader, id: &str) -> Result<Vec<(String, String, W
     }
     let lines = hosts.into_iter().map(|((host, passed), (times, sent, received))| {
         if passed {
-            let what = format!("{times} times, {} sent, {} received", bytes(sent), bytes(received));
+            let what = format!("{}, {} sent, {} received", often(times), bytes(sent), bytes(received));
             (host, what, action_word(crate::store::words::Action::Allow))
         } else {
-            (host, format!("{times} times"), refused())
+            (host, often(times), refused())
         }
     });
     Ok(lines.collect())
+}
+
+fn often(times: u64) -> String {
+    if times == 1 { "once".to_owned() } else { format!("{times} times") }
 }

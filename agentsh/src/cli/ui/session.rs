@@ -190,7 +190,7 @@ fn facts(tally: &SessionTally) -> Vec<(&'static str, String)> {
         ("calls", format!("{passed} passed, {refused} refused")),
         ("connections and names refused", connections.to_string()),
         ("duration", duration.unwrap_or_default()),
-        ("exit status", summary.exit_code.map(|code| format!("exit status {code}")).unwrap_or_default()),
+        ("ended with", summary.exit_code.map(|code| format!("exit status {code}")).unwrap_or_default()),
         ("policy", text(&summary.policy)),
         ("started by", summary.verb.as_ref().map(|verb| format!("agentsh {verb}")).unwrap_or_default()),
         ("events", tally.events.to_string()),

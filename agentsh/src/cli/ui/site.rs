@@ -19,12 +19,12 @@ use crate::web::{self, CONTENT_POLICY, SCRIPT, STYLE};
 /// Longest body of a form, in bytes.
 const MAX_BODY: usize = 16 << 10;
 
-/// What every answer says beside itself.
+/// What every answer says beside itself. Without a referrer a browser would send forms from the origin `null`.
 const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
