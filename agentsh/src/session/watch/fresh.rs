@@ -45,8 +45,10 @@ pub fn is_bare(directory: &Path) -> bool {
     builtin_paths::GIT_BARE.iter().all(|name| directory.join(name).is_dir())
 }
 
-/// The configurations of a directory, and what in them is not harmless: None where they are not plain text.
-fn configurations(directory: &Path) -> Vec<(PathBuf, Copy, Option<(Vec<Entry>, Vec<Entry>)>)> {
+/// What a configuration says: what is harmless, and the rest. None where it is no plain text.
+type Parted = Option<(Vec<Entry>, Vec<Entry>)>;
+
+fn configurations(directory: &Path) -> Vec<(PathBuf, Copy, Parted)> {
     let paths = ["config", "config.worktree"].map(|name| directory.join(name));
     let read = |path: PathBuf| {
         let copy = Copy::of(&path);

@@ -228,9 +228,13 @@ impl Watch {
             let path = entry.path();
             if newcomers::is_repository_name(&path) {
                 self.note_repository(&path);
-            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) && entry.file_name() != "node_modules"
-            {
-                inner.push(path);
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name() == "node_modules" {
+                    // Too much to be watched: it is looked at from time to time.
+                    self.look_again.get_or_insert_with(Instant::now);
+                } else {
+                    inner.push(path);
+                }
             }
         }
         inner
