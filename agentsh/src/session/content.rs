@@ -34,7 +34,7 @@ use later::Later;
 use little::Little;
 pub use own::Wrapped;
 pub use pairs::{CLOSED_PAIR, LABEL_FLOW};
-use pairs::{Pairs, ways};
+use pairs::{Pairs, way_of_value, ways};
 use random::Random;
 pub(super) use random::bytes as random_bytes;
 pub use report::token_id;
@@ -214,7 +214,10 @@ impl Content {
                 "it carries something out of a result of '{}' of server '{}'; {}",
                 escape::line(&origin.tool),
                 origin.server,
-                ways(policy, &origin.server, server)
+                match pairs::is_prose(finding.category) {
+                    true => ways(policy, &origin.server, server),
+                    false => way_of_value(policy, &origin.server, server),
+                }
             ),
             source: Some(ToolId { server: origin.server, tool: origin.tool }),
             destination: Some(server.0.clone()),

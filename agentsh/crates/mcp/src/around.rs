@@ -21,7 +21,9 @@ pub(super) fn around<'a>(tree: &Json<'a>, method: &str) -> Option<Json<'a>> {
     {
         rest.extend(others(params, &OF_CALL));
     }
-    rest.iter().any(|(raw, value)| !KNOWN.contains(raw) || says_something(value)).then_some(Json::Object(rest))
+    rest.iter()
+        .any(|(raw, value)| !KNOWN.contains(raw) || says_something(value))
+        .then_some(Json::Object(rest))
 }
 
 /// Names that say nothing by themselves.

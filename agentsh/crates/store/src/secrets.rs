@@ -149,7 +149,10 @@ fn value_length(text: &str) -> usize {
 /// `name=`
 fn is_parameter(text: &str) -> bool {
     const LONGEST: usize = 64;
-    let end = text.bytes().take(LONGEST).position(|byte| !byte.is_ascii_alphanumeric() && !b"_-.[]%".contains(&byte));
+    let end = text
+        .bytes()
+        .take(LONGEST)
+        .position(|byte| !byte.is_ascii_alphanumeric() && !b"_-.[]%".contains(&byte));
     end.is_some_and(|end| end > 0 && text.as_bytes().get(end) == Some(&b'='))
 }
 

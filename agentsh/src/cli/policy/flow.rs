@@ -113,7 +113,9 @@ impl Strictness {
         match self {
             Self::Passes => "goes on",
             Self::Alert => "goes on, with an alert on record",
-            Self::AskOrAlert => "waits for a person once for this pair; where nobody can answer it goes on, with one alert",
+            Self::AskOrAlert => {
+                "waits for a person once for this pair; where nobody can answer it goes on, with one alert"
+            }
             Self::Ask => "waits for a person",
             Self::Block => "is refused",
         }

@@ -53,7 +53,7 @@ impl Content {
     pub(super) fn may_flow(&self, flowed: &Flowed, server: &ServerId) -> bool {
         let from = &flowed.origin.server;
         // What has no meaning of its own may be shared; a value (a key, a card, an address) may not.
-        let is_prose = matches!(flowed.finding.category, "passage" | "near-copy" | "marker");
+        let is_prose = is_prose(flowed.finding.category);
         self.settings.policy.allows(&from.0, &server.0).is_some()
             || is_prose && self.labels(from).shares_with(self.labels(server))
     }
@@ -166,6 +166,11 @@ impl Content {
     }
 }
 
+/// A copy of text, and no value.
+pub(super) fn is_prose(category: &str) -> bool {
+    matches!(category, "passage" | "near-copy" | "marker")
+}
+
 fn flow_finding(
     policy: &ExfiltrationPolicy,
     source: &Source<'_>,
@@ -182,9 +187,21 @@ fn flow_finding(
     finding(LABEL_FLOW, *outcome, rule.clone(), (from, tool), server, what)
 }
 
+/// The lines of policy that let a value (a key, a card) pass as well, and the file that they go into.
+pub(super) fn way_of_value(policy: &ExfiltrationPolicy, from: &ServerId, to: &ServerId) -> String {
+    let file = file_of(policy);
+    format!(
+        "in {file} below `sandbox: mcp:`, `exfiltration: {{allow: [{{from: {from}, to: {to}}}]}}` lets everything go to '{to}'"
+    )
+}
+
+fn file_of(policy: &ExfiltrationPolicy) -> &str {
+    if policy.is_written() { &policy.rule.file } else { "~/.config/agentsh/policy.yaml" }
+}
+
 /// The lines of policy that let a flow pass, the narrowest first, and the file that they go into.
 pub(super) fn ways(policy: &ExfiltrationPolicy, from: &ServerId, to: &ServerId) -> String {
-    let file = if policy.is_written() { &policy.rule.file } else { "~/.config/agentsh/policy.yaml" };
+    let file = file_of(policy);
     format!(
         "in {file} below `sandbox: mcp:`, `servers: [{{id: {from}, flow: {{source: shareable}}}}]` lets \
          its prose and code go, `exfiltration: {{allow: [{{from: {from}, to: {to}}}]}}` lets everything go to '{to}'"

@@ -125,8 +125,9 @@ impl Flow {
         let mut findings: Vec<Flowed> = Vec::new();
         for finding in found {
             let Some(origin) = self.judge.memory.origin(finding.origin).cloned() else { continue };
-            let is_list =
-                many.get(&(finding.origin, finding.category)).is_some_and(|found| found.len() >= MANY_REFERENCES);
+            let is_list = many
+                .get(&(finding.origin, finding.category))
+                .is_some_and(|found| found.len() >= MANY_REFERENCES);
             let refused = leaving(&origin) && (!finding.is_reference || is_list);
             findings.push(Flowed { finding, origin, refused });
         }

@@ -132,10 +132,7 @@ impl<'c, 'a> Search<'c, 'a> {
             return;
         }
         let passage = if first.2 == last.2 { text.get(range.clone()).unwrap_or_default() } else { "" };
-        if matches!(hit.what, What::Run | What::Shifted(None))
-            && first.2 == last.2
-            && says_nothing(passage)
-        {
+        if matches!(hit.what, What::Run | What::Shifted(None)) && first.2 == last.2 && says_nothing(passage) {
             return;
         }
         let (_, category, severity) = named(hit.what);
@@ -153,7 +150,14 @@ impl<'c, 'a> Search<'c, 'a> {
         self.counts.get(&class).is_none_or(|count| *count < MAX_FINDINGS)
     }
 
-    pub fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, mut chain: Vec<&'static str>, is_clean: bool) {
+    pub fn decoded(
+        &mut self,
+        hit: &Hit,
+        text: &str,
+        leaf: usize,
+        mut chain: Vec<&'static str>,
+        is_clean: bool,
+    ) {
         // Readable pieces of something else: a passage in them is chance, a secret is not.
         if !is_clean && matches!(hit.what, What::Run | What::Shifted(_)) {
             return;
@@ -169,8 +173,7 @@ impl<'c, 'a> Search<'c, 'a> {
             return;
         }
         let passage = text.get(range.clone()).unwrap_or_default();
-        if matches!(hit.what, What::Run | What::Shifted(None)) && says_nothing(passage)
-        {
+        if matches!(hit.what, What::Run | What::Shifted(None)) && says_nothing(passage) {
             return;
         }
         if letters {

@@ -70,8 +70,7 @@ impl TaintMemory {
         let add = |reading: &mut Reading, text: &str| {
             reading.add_within_bounds(hasher, text, is_alone && text.len() >= MIN_TOKEN);
         };
-        let ((), more) =
-            side_by_side(length, || texts.for_each(|text| add(&mut reading, text)), more);
+        let ((), more) = side_by_side(length, || texts.for_each(|text| add(&mut reading, text)), more);
         more.iter().for_each(|text| reading.add_within_bounds(hasher, text, false));
         let Reading { text, truncated, mut spans, references: [symbols, letters], values, mut pairs } =
             reading;
@@ -200,7 +199,9 @@ fn with_token(leaf: &str, entities: Vec<secrets::Entity>) -> Vec<secrets::Entity
         && word.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>{}\"',;".contains(&byte))
         && !word.contains("://")
         && !word.starts_with(['/', '.', '~'])
-        && !entities.iter().any(|entity| matches!(entity.kind, Kind::Url | Kind::Email | Kind::Ip | Kind::Path))
+        && !entities
+            .iter()
+            .any(|entity| matches!(entity.kind, Kind::Url | Kind::Email | Kind::Ip | Kind::Path))
         && secrets::checks::looks_random(word.as_bytes());
     if !is_token || entities.iter().any(|entity| !entity.kind.is_reference()) {
         return entities;

@@ -86,7 +86,8 @@ impl Room {
         let own = self.shelves.get(&origin.server);
         let is_new = usize::from(own.is_none());
         let share = memory / (self.shelves.len() + is_new).max(1);
-        let others = || self.shelves.iter().filter(|(server, _)| **server != origin.server).map(|(_, shelf)| shelf);
+        let others =
+            || self.shelves.iter().filter(|(server, _)| **server != origin.server).map(|(_, shelf)| shelf);
         let largest = |private: bool| {
             let of_kind = others().filter(|shelf| shelf.private == private && !shelf.whole.is_empty());
             of_kind.max_by_key(|shelf| shelf.used)
@@ -98,7 +99,10 @@ impl Room {
         if may_ask && let Some(public) = largest(false) {
             return public.whole.front().copied();
         }
-        if may_ask && origin.private && let Some(other) = largest(true).filter(|other| other.used > share) {
+        if may_ask
+            && origin.private
+            && let Some(other) = largest(true).filter(|other| other.used > share)
+        {
             return other.whole.front().copied();
         }
         own_oldest
@@ -125,7 +129,8 @@ impl TaintMemory {
             evicted.symbols += u64::from(entry.end - entry.start);
             *evicted.by_server.entry(entry.origin.server.clone()).or_default() += 1;
             let server = entry.origin.server.clone();
-            let has_secrets = entry.origin.private && entry.spans.iter().any(|span| !span.kind.is_reference());
+            let has_secrets =
+                entry.origin.private && entry.spans.iter().any(|span| !span.kind.is_reference());
             if has_secrets {
                 let before = entry.size;
                 entry.size = size_of_secrets(entry);
@@ -199,9 +204,12 @@ impl TaintMemory {
             let keeps = old.get(index)?.keeps;
             (keeps == Keeps::All || keeps == Keeps::Secrets && !is_text).then_some(at)
         };
-        for (index, is_text) in
-            [(&mut self.long, true), (&mut self.pairs, true), (&mut self.short, false), (&mut self.values, false)]
-        {
+        for (index, is_text) in [
+            (&mut self.long, true),
+            (&mut self.pairs, true),
+            (&mut self.short, false),
+            (&mut self.values, false),
+        ] {
             index.remap(|at| place(at, is_text));
         }
         self.steps.remap(|at| letter(at, true));

@@ -53,7 +53,8 @@ fn many_times_the_memory_of_ones_own_flushes_nothing_of_another() {
     for number in 0..50_u64 {
         let flood = words(100 + number, 1 << 17);
         let gone = remember(&mut memory, "flood", true, &flood);
-        evicted += gone.iter().map(|gone| gone.by_server.get(&ServerId("flood".to_owned())).unwrap()).sum::<u64>();
+        evicted +=
+            gone.iter().map(|gone| gone.by_server.get(&ServerId("flood".to_owned())).unwrap()).sum::<u64>();
         assert!(gone.is_none_or(|gone| gone.by_server.len() == 1));
     }
     assert!(evicted > 30, "{evicted}");
@@ -85,9 +86,14 @@ fn a_public_server_takes_no_room_of_a_private_one() {
 #[test]
 fn secrets_stay_when_the_text_around_them_goes() {
     let mut memory = memory(1 << 20);
-    let secrets: Vec<String> = (0..40_u64).map(|number| words(number, 40).replace([' '], "7") + "Q9").collect();
+    let secrets: Vec<String> =
+        (0..40_u64).map(|number| words(number, 40).replace([' '], "7") + "Q9").collect();
     for (number, secret) in secrets.iter().enumerate() {
-        let text = format!("{} password = {secret} \n {}", words(1000 + number as u64, 9_000), words(2000 + number as u64, 9_000));
+        let text = format!(
+            "{} password = {secret} \n {}",
+            words(1000 + number as u64, 9_000),
+            words(2000 + number as u64, 9_000)
+        );
         remember(&mut memory, "notes", true, &text);
         remember(&mut memory, "mail", true, &words(5000 + number as u64, 9_000));
     }

@@ -3,7 +3,8 @@
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
 use crate::model::{
-    DataSink, DataSource, ExfiltrationPolicy, FlowPair, FlowRule, HostPattern, MarkerPlace, NetworkRule, OnFlow, Ruled,
+    DataSink, DataSource, ExfiltrationPolicy, FlowPair, FlowRule, HostPattern, MarkerPlace, NetworkRule,
+    OnFlow, Ruled,
 };
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -102,8 +103,18 @@ const PAIR: &[Key] = &[
 ];
 
 const RULE: &[Key] = &[
-    Key { name: "from", default: "none: it has to be there", about: "Whose results: a name or a pattern.", ..KEY },
-    Key { name: "to", default: "none: it has to be there", about: "Whose arguments: a name or a pattern.", ..KEY },
+    Key {
+        name: "from",
+        default: "none: it has to be there",
+        about: "Whose results: a name or a pattern.",
+        ..KEY
+    },
+    Key {
+        name: "to",
+        default: "none: it has to be there",
+        about: "Whose arguments: a name or a pattern.",
+        ..KEY
+    },
     Key {
         name: "on_private_to_external",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
