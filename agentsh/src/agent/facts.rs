@@ -29,8 +29,11 @@ pub(super) struct Facts {
     pub(super) settle: fn(&mut Map<String, Value>),
     pub(super) told: Told,
     /// Keys of files that are kept when the agent has ended.
-    pub(super) remembered: fn(&Context<'_>) -> Vec<(&'static str, Vec<Key>)>,
+    pub(super) remembered: fn(&Context<'_>) -> Vec<Kept>,
 }
+
+/// A file, and the keys of it that are kept.
+pub(super) type Kept = (&'static str, Vec<Key>);
 
 /// The agent's own directory.
 pub(super) struct Own {
@@ -120,7 +123,7 @@ pub(super) const fn per_project(path: &'static str, kind: StateKind) -> Shown {
 
 pub(super) fn nothing_to_settle(_: &mut Map<String, Value>) {}
 
-pub(super) fn nothing_remembered(_: &Context<'_>) -> Vec<(&'static str, Vec<Key>)> {
+pub(super) fn nothing_remembered(_: &Context<'_>) -> Vec<Kept> {
     Vec::new()
 }
 

@@ -8,7 +8,8 @@ use clap::Args;
 use serde_json::Value;
 
 use super::output::{Context, Failure, OK, finish};
-use crate::agent::agreement;
+use crate::agent::dialect::Dialect;
+use crate::agent::{agreement, json};
 use crate::session::agreements;
 use crate::store::escape;
 
@@ -24,9 +25,6 @@ pub struct ApproveArgs {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }
-
-/// Keys under which servers are declared.
-const LISTS: [&str; 3] = ["mcpServers", "servers", "mcp_servers"];
 
 /// Does what is asked; gives the exit status.
 pub fn run(args: &ApproveArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
@@ -67,19 +65,29 @@ fn read(path: &PathBuf) -> std::io::Result<String> {
 }
 
 fn parse(text: &str) -> Option<Value> {
-    let json = || serde_json::from_str(text).ok();
+    let json = || serde_json::from_str(&json::plain(text)).ok();
     let toml = || serde_json::to_value(text.parse::<toml::Table>().ok()?).ok();
     json().or_else(toml)
 }
 
+/// Keys under which files of projects list servers, and how entries look there.
+const LISTS: [(&str, Dialect); 5] = [
+    ("mcpServers", Dialect::Common),
+    ("servers", Dialect::Typed),
+    ("mcp_servers", Dialect::Common),
+    ("mcp", Dialect::OpenCode),
+    ("amp.mcpServers", Dialect::Common),
+];
+
 /// Every server with its command and the variables that it asks for; every other key with its value.
 fn describe(document: &Value, out: &mut dyn Write) -> std::io::Result<()> {
     let others = document.as_object().into_iter().flatten();
-    for (key, value) in others.filter(|(key, _)| !LISTS.contains(&key.as_str())) {
+    for (key, value) in others.filter(|(key, _)| !LISTS.iter().any(|(list, _)| list == key)) {
         writeln!(out, "{}: {}", escape::line(key), escape::line(&value.to_string()))?;
     }
-    for list in LISTS {
+    for (list, dialect) in LISTS {
         for (id, entry) in document.get(list).and_then(Value::as_object).into_iter().flatten() {
+            let entry = &dialect.common(entry);
             let word = |value: &Value| value.as_str().map(str::to_owned);
             let args = entry.get("args").and_then(Value::as_array).into_iter().flatten().filter_map(word);
             let words: Vec<String> = entry.get("command").and_then(word).into_iter().chain(args).collect();
@@ -97,14 +105,18 @@ fn describe(document: &Value, out: &mut dyn Write) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The names in `${NAME}`, `${NAME:-default}` and `${env:NAME}`.
+/// The names in `$NAME`, `${NAME}`, `${NAME:-default}`, `${env:NAME}` and `{env:NAME}`.
 fn variables(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::String(text) => {
-            for part in text.split("${").skip(1) {
-                let name = part.strip_prefix("env:").unwrap_or(part);
-                let end = name.find(['}', ':']).unwrap_or(name.len());
-                into.extend(name.get(..end).filter(|name| !name.is_empty()).map(str::to_owned));
+            for part in text.split('$').skip(1) {
+                let part = part.strip_prefix('{').unwrap_or(part);
+                let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+                let name: String = part.chars().take_while(|letter| is_name(*letter)).collect();
+                into.extend(Some(name).filter(|name| !name.is_empty() && !part.starts_with("env:")));
+            }
+            for part in text.split("{env:").skip(1) {
+                into.extend(part.split('}').next().filter(|name| !name.is_empty()).map(str::to_owned));
             }
         }
         Value::Array(items) => items.iter().for_each(|item| variables(item, into)),

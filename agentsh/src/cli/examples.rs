@@ -48,7 +48,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "profile add",
         &[
-            "agentsh profile add tracker --url https://mcp.example.com/mcp --secret-header Authorization < token",
+            "agentsh profile add tracker --url https://mcp.example.com/mcp --secret-header Authorization   # reads the value, a line",
             "agentsh profile add db --secret-env DATABASE_URL -- ./db-server",
         ],
     ),

@@ -130,8 +130,11 @@ fn left(session: &Session, inside: &Namespaces, path: &Path) -> Option<String> {
     Some(text)
 }
 
+/// Which file it is, and when it was written.
+type Stamp = (u64, i64, i64);
+
 /// A file of the user, and which one it is; empty when there is none.
-fn users(path: &Path) -> std::io::Result<(String, Option<(u64, i64, i64)>)> {
+fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((String::new(), None)),

@@ -263,8 +263,8 @@ fn policy_servers(session: &Session) -> BTreeMap<ServerId, agent::Declared> {
 /// When a configuration cannot be read.
 pub(super) fn configured(session: &Session) -> Result<BTreeMap<ServerId, Declared>, RunError> {
     let mut found = BTreeMap::new();
-    for (kind, name) in [(Kind::Codex, "codex"), (Kind::Claude, "claude")] {
-        found.extend(declarations(&adapt(session, kind, &[name.to_owned()])?));
+    for name in ["codex", "claude"] {
+        found.extend(declarations(&adapt(session, Kind::of(name), &[name.to_owned()])?));
     }
     Ok(found)
 }

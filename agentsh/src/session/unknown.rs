@@ -10,8 +10,8 @@ use super::Session;
 
 /// Named one by one.
 const MOST: usize = 8;
-/// What is started for what it starts itself.
-const SHELLS: &[&str] = &["bash", "dash", "env", "fish", "ksh", "make", "sh", "tmux", "zsh"];
+/// What is started for what it starts itself, and agentsh, which plays the agent of its demonstration.
+const SHELLS: &[&str] = &["agentsh", "bash", "dash", "env", "fish", "ksh", "make", "sh", "tmux", "zsh"];
 /// Parts of the names of variables that hold an account, or say where the model is.
 const ACCOUNTS: &[&str] = &["API_KEY", "TOKEN", "BASE_URL", "API_BASE", "API_HOST", "_MODEL"];
 
