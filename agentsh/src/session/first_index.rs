@@ -80,7 +80,9 @@ async fn packages(session: &Session, index: &str) -> Result<String, String> {
         idle: Some(PATIENCE),
         max_body: Some(MOST_ANSWER),
     };
-    let client = Client::new(lookup, Rules::default()).with_limits(limits).with_proxy(proxy);
+    // As for every registry: what the user's own tools say may lie in a private network.
+    let rules = Rules { anywhere: true, ..Rules::default() };
+    let client = Client::new(lookup, rules).with_limits(limits).with_proxy(proxy);
     let target = client.target(&format!("{index}config.json")).map_err(|error| text(&error))?;
     let answer =
         client.send(Method::GET, &target, HeaderMap::new(), whole("")).await.map_err(|error| text(&error))?;
