@@ -461,7 +461,9 @@ impl Check for Content {
                 report.rewrite(self.remember_result(server, tool, &passed));
             }
             Matter::Notification { method, params: Some(params) }
-            | Matter::ServerRequest { method, params: Some(params) } => self.remember_said(server, method, params),
+            | Matter::ServerRequest { method, params: Some(params) } => {
+                self.remember_said(server, method, params)
+            }
             // What a model's call carries is searched when it goes to its server.
             Matter::ModelCall { .. }
             | Matter::Server

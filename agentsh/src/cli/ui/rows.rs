@@ -153,7 +153,13 @@ fn server(row: &mut Row, event: &Event) {
         }
         Event::McpMessageRejected { from, reason, detail, bytes, .. } => {
             let what = format!("message of the {from}");
-            fill(row, "message", &what, refused(), format!("{}: {detail} ({bytes} bytes)", words_of(reason.as_str())));
+            fill(
+                row,
+                "message",
+                &what,
+                refused(),
+                format!("{}: {detail} ({bytes} bytes)", words_of(reason.as_str())),
+            );
         }
         Event::McpRequestTimedOut { method, after_ms, .. } => {
             fill(row, "message", method, warn("no answer"), format!("after {after_ms} ms"));
@@ -192,7 +198,13 @@ fn server(row: &mut Row, event: &Event) {
         }
         Event::McpResultsForgotten { reason, results, detail, .. } => {
             let what = format!("{results} results");
-            fill(row, "data", &what, warn("not remembered"), format!("{}: {detail}", words_of(reason.as_str())));
+            fill(
+                row,
+                "data",
+                &what,
+                warn("not remembered"),
+                format!("{}: {detail}", words_of(reason.as_str())),
+            );
         }
         _ => {}
     }

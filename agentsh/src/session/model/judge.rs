@@ -94,10 +94,9 @@ impl SessionJudge {
 
     /// A stream that does not go on.
     pub(super) fn withheld(&self, provider: Provider, why: &str) {
-        self.session.journal.record(Event::ModelAnswerWithheld {
-            provider: word(provider),
-            reason: why.to_owned(),
-        });
+        self.session
+            .journal
+            .record(Event::ModelAnswerWithheld { provider: word(provider), reason: why.to_owned() });
     }
 
     fn events(&mut self, provider: Provider, told: &[Told]) -> Vec<Event> {

@@ -59,7 +59,7 @@ mod tests {
         let policy = crate::policy::parse("p.yaml", "sandbox: {mcp: {max_argument_bytes: 8}}").unwrap();
         let asked = |text: &str| {
             let arguments = crate::json::read(text.as_bytes()).unwrap();
-            let matter = Matter::Call { tool: "t", hash: None, arguments: Some(&arguments) };
+            let matter = Matter::Call { tool: "t", hash: None, arguments: Some(&arguments), unlisted: false };
             let mut guard = Guard::new(&policy.mcp);
             let decision = guard.decide(&ServerId("s".to_owned()), matter, std::time::Duration::ZERO);
             (decision.verdict.outcome, decision.findings.first().map(|found| found.pointer.clone()))
