@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::agents;
 use crate::model::anthropic;
-use crate::place::{Place, Starter, installed};
+use crate::place::{Starter, installed};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
 
