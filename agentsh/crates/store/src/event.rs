@@ -404,7 +404,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 36] = [
+    pub const KINDS: [&str; 37] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -434,6 +434,7 @@ impl Event {
         "mcp_server_refused",
         "mcp_network_connection",
         "net_connect_blocked",
+        "credential_used",
         "guard_changed",
         "output_message_replaced",
         "model_answer_withheld",
