@@ -32,6 +32,7 @@ mod raw_socket;
 mod read_masked_secret;
 mod recreate_git;
 mod replace_binary;
+mod review_apply;
 mod session_liveness;
 mod set_user_id;
 mod setns;

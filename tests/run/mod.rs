@@ -19,6 +19,7 @@ mod queries;
 mod readme;
 mod remote;
 mod report;
+mod review;
 mod sessions;
 mod streams;
 mod suggestions;

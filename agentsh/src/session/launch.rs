@@ -8,8 +8,11 @@ use std::time::Duration;
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::cgroup::{Cgroup, Quota};
 use crate::sandbox::layout::{
-    Elsewhere, Grant, Keep, Layout, OWN_DIRECTORY, PinnedFile, Request, StandIn, layout,
+    CacheLayer, Elsewhere, Grant, Keep, Layout, OWN_DIRECTORY, PinnedFile, ProjectLayer, Request, StandIn,
+    layout,
 };
+use crate::sandbox::lend::lend;
+use crate::sandbox::mend::Namespaces;
 use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::placeholders::{self, Placeholders};
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
@@ -36,6 +39,8 @@ pub struct Start<'a> {
     /// Descriptors that `pinned` refers to.
     pub descriptors: Vec<OwnedFd>,
     pub project_access: Option<Access>,
+    /// None: what is written to the project reaches it.
+    pub layer: Option<ProjectLayer>,
     pub grants: Vec<Grant>,
     pub own_state: Vec<Grant>,
     pub denied: Vec<PathBuf>,
@@ -45,6 +50,7 @@ pub struct Start<'a> {
     pub shared_sockets: bool,
     pub files: Vec<(PathBuf, Vec<u8>, u32)>,
     pub extra: Vec<Elsewhere>,
+    pub caches: Vec<CacheLayer>,
     /// None: nobody serves it, and nothing is reached.
     pub network: Option<Way>,
     pub stdio: [BorrowedFd<'a>; 3],
@@ -74,6 +80,7 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         home: &context.home,
         project: &context.project,
         project_access: start.project_access.map(|access| as_the_user_may(&context.project, access)),
+        layer: start.layer.clone(),
         grants: start
             .grants
             .iter()
@@ -98,6 +105,7 @@ pub fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         private_bytes: private_bytes(context, start.limits),
         files: start.files.clone(),
         extra: start.extra.clone(),
+        caches: start.caches.clone(),
         for_agent: start.for_agent,
         bridge: start.for_agent.then_some((context.executable.0.as_path(), context.executable.1)),
         execute: start.execute.clone(),
@@ -124,6 +132,7 @@ pub fn keep(context: &Context, start: &Start<'_>) -> Keep {
         home: context.home.clone(),
         project: context.project.clone(),
         project_access: start.project_access.map(|access| as_the_user_may(&context.project, access)),
+        is_layered: start.layer.is_some(),
         grants: start
             .grants
             .iter()
@@ -354,6 +363,42 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
     report
 }
 
+/// Shows a server the project's layer as the agent has it.
+///
+/// # Errors
+/// In words; then the server must not start with the project itself.
+pub fn borrow_layer(
+    context: &Context,
+    agent: &Namespaces,
+    layout: &mut Layout,
+    descriptors: &mut Vec<OwnedFd>,
+) -> Result<(), String> {
+    let is_part =
+        |mount: &plan::Mount| matches!(&mount.what, What::Bind { source: Source::Layer { .. }, .. });
+    let mut wanted = Vec::new();
+    for mount in layout.mounts.iter().filter(|mount| is_part(mount)) {
+        if let What::Bind { source: Source::Layer { below }, .. } = &mount.what {
+            wanted.push(if below.as_os_str().is_empty() {
+                context.project.clone()
+            } else {
+                context.project.join(below)
+            });
+        }
+    }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let mut lent = lend(&context.zygote, agent, &wanted)?.into_iter();
+    for mount in &mut layout.mounts {
+        let What::Bind { source, .. } = &mut mount.what else { continue };
+        if matches!(source, Source::Layer { .. }) {
+            descriptors.extend(lent.next());
+            *source = Source::Detached(descriptors.len().saturating_sub(1));
+        }
+    }
+    Ok(())
+}
+
 /// As root: what belongs to root, or to somebody else than the sandbox's id, is bound through an id map, so that it is the
 /// sandbox's own inside, and what is made there belongs to its owner outside.
 pub(super) fn map_owned(
@@ -362,11 +407,18 @@ pub(super) fn map_owned(
     passed: &mut Vec<OwnedFd>,
     enforcement: &mut Vec<Enforcement>,
 ) {
+    let mut sources: Vec<&mut Source> = Vec::new();
     for mount in mounts {
-        let What::Bind { source, access, .. } = &mut mount.what else { continue };
+        match &mut mount.what {
+            What::Bind { access: Access::Device, .. } => {}
+            What::Bind { source, .. } => sources.push(source),
+            What::Overlay { lower, layer, .. } => sources.extend([lower, layer]),
+            _ => {}
+        }
+    }
+    for source in sources {
         let Source::Path { path, expect, no_links } = source else { continue };
-        let system = crate::sandbox::layout::is_system(path) || path.starts_with("/dev");
-        if system || *access == Access::Device {
+        if crate::sandbox::layout::is_system(path) || path.starts_with("/dev") {
             continue;
         }
         let Some((uid, gid)) = maps.owner(path) else { continue };

@@ -142,6 +142,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         program_roots: Vec::new(),
         descriptors: probe.descriptors,
         project_access: Some(Access::ReadWrite),
+        layer: None,
         grants: Vec::new(),
         own_state: Vec::new(),
         denied: Vec::new(),
@@ -150,6 +151,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         shared_sockets: false,
         files: Vec::new(),
         extra: Vec::new(),
+        caches: Vec::new(),
         network: None,
         stdio: [nothing.as_fd(), stdout.as_fd(), nothing.as_fd()],
         // What is missing is what is asked for here.

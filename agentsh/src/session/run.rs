@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::agent::{self, Access as StateAccess, Kind, Launch, StateKind, Transport};
 use crate::policy;
 use crate::sandbox::SpawnError;
-use crate::sandbox::layout::{Elsewhere, Grant, OWN_DIRECTORY};
+use crate::sandbox::layout::{Elsewhere, Grant, OWN_DIRECTORY, ProjectLayer};
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::sandbox::report::Enforcement;
 use crate::store::Event;
@@ -29,11 +29,11 @@ use super::remote;
 use super::server::{Declaration, KILLED, memory_exceeded};
 use super::signals::{Signals, has_terminal, take_terminal_back};
 use super::suspend::Suspended;
-use super::toolchains::{self, Toolchains};
+use super::toolchains::{self, Caches, Toolchains};
 use super::watch::{self, Guards};
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, briefing, environment, git_identity, grants, network,
-    registries, repositories, socket_directory, trust, why,
+    registries, repositories, review, socket_directory, trust, why,
 };
 
 /// The command line of `run`.
@@ -47,6 +47,8 @@ pub struct Request {
     pub publish: Vec<Asked>,
     /// Agree to the repositories beside the project that its git leads to.
     pub agree: bool,
+    /// What is written to the project is kept apart, and applied afterwards.
+    pub review: bool,
     pub agent: Vec<String>,
     /// `run`, or `demo`.
     pub verb: &'static str,
@@ -98,6 +100,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
         },
     )
     .await?;
+    session.is_reviewed.set(request.review);
     let session = Rc::new(session);
     let result = supervise(&session, kind, &request).await;
     session.release_notes();
@@ -165,10 +168,15 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if let Some(terminal) = &mut terminal {
         terminal.ready();
     }
-    let (running, guards) = start_agent(session, kind, &launch, pinned, &socket, request).await?;
+    let started = start_agent(session, kind, &launch, pinned, &socket, request).await;
+    if started.is_err() && request.review {
+        tell_of_layer(session);
+    }
+    let (running, guards, layers) = started?;
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let code = until_exit(session, running, signals).await;
     guards.finish().await;
+    drop(layers);
     let code = code?;
     if let Some(terminal) = terminal.as_mut().filter(|_| code != 0) {
         terminal.restore();
@@ -176,6 +184,9 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     drop(terminal);
     bridges.finish();
     session.clean_up(sockets);
+    if request.review {
+        tell_of_layer(session);
+    }
     Ok(code)
 }
 
@@ -267,6 +278,12 @@ fn declarations(launch: &Launch) -> BTreeMap<ServerId, Declared> {
     declared
 }
 
+/// What stays locked while the agent runs.
+struct Layers {
+    _project: Option<review::Layer>,
+    _caches: Caches,
+}
+
 async fn start_agent(
     session: &Rc<Session>,
     kind: Kind,
@@ -274,7 +291,7 @@ async fn start_agent(
     pinned: Pinned,
     socket: &Path,
     request: &Request,
-) -> Result<(Running, Guards), RunError> {
+) -> Result<(Running, Guards, Layers), RunError> {
     let context = &session.context;
     let process = &session.policy.agent;
     let paths = session.paths();
@@ -300,16 +317,24 @@ async fn start_agent(
     let is_listed = !session.executable_paths(process).is_empty();
     let mut toolchains = if is_listed { Toolchains::default() } else { toolchains::find(context) };
     toolchains.caches.retain(|cache| !is_granted(cache));
-    let caches = toolchains::caches(context, &toolchains)
+    let hidden: Vec<PathBuf> = expanded.denied.iter().chain(&toolchains.hidden).cloned().collect();
+    let caches = toolchains::caches(context, &toolchains, &hidden)
         .map_err(|source| RunError::Io { doing: "make the project's caches", source })?;
     let socket = (socket.to_owned(), Path::new(OWN_DIRECTORY).join("bridge"), Access::ReadOnly);
-    let of_caches: Vec<_> = caches.iter().map(|(_, inside)| (inside.clone(), Access::ReadWrite)).collect();
-    let caches = caches.into_iter().map(|(host, inside)| (host, inside, Access::ReadWrite));
-    let extra = caches.chain([socket]).chain(of_project);
+    let of_caches: Vec<_> = caches.places().into_iter().map(|inside| (inside, Access::ReadWrite)).collect();
+    let own = caches.own.iter().cloned().map(|(host, inside)| (host, inside, Access::ReadWrite));
+    let extra = own.chain([socket]).chain(of_project);
     let extra = extra.map(|(host, inside, access)| Elsewhere { host, inside, access }).collect();
 
-    let beside = repositories::agreed(session, request.agree)
+    let mut beside = repositories::agreed(session, request.agree)
         .map_err(|source| RunError::Io { doing: "remember what was agreed to", source })?;
+    if request.review {
+        for grant in &mut beside {
+            grant.access = Access::ReadOnly;
+            let path = grant.path.display();
+            session.note(&format!("{path} lies outside the project: with --review it may only be read"));
+        }
+    }
 
     let rules = network::with_endpoints(&process.network, &launch.endpoints, Model::ends_tls(session));
     let rules = if is_listed { rules } else { registries::with_registries(rules, context) };
@@ -341,6 +366,8 @@ async fn start_agent(
     }
     let mut env = agent_environment(session, kind, launch, &toolchains, &pinned);
     files.extend(trust::give(session, &rules, &mut env));
+    let is_layered = request.review && project_access.is_some();
+    let layer = is_layered.then(|| layer(session, &request.agent, &expanded.unmasked)).transpose()?;
     let argv: Vec<String> =
         pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let limits = process.limits.clone().or(policy::limits::limits_for_agent());
@@ -361,6 +388,7 @@ async fn start_agent(
         program_roots: pinned.resolved.read_roots.clone(),
         descriptors: pinned.descriptors,
         project_access,
+        layer: layer.as_ref().map(|layer| ProjectLayer::Own(layer.directory.clone())),
         grants: expanded.grants.into_iter().chain(toolchains.grants).chain(beside).collect(),
         own_state,
         denied: expanded.denied.into_iter().chain(toolchains.hidden).collect(),
@@ -369,6 +397,7 @@ async fn start_agent(
         shared_sockets: !session.neighbours.get(),
         files,
         extra,
+        caches: caches.layers.clone(),
         network: Some(way),
         stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
         allow_degraded: session.allow_degraded,
@@ -384,6 +413,9 @@ async fn start_agent(
         .map_err(|source| RunError::Io { doing: "guard hook files of the project", source })?;
     let before = watch::Before::new(session, launch::keep(context, &start), &layout);
     let mut running = launch::start(context, begun, start, layout).await?;
+    if layer.is_some() {
+        share_layer(session, &running)?;
+    }
     let guards = Guards::start(session, None, before, &mut running, stand_ins);
     session.record_enforcement(None, &running.enforcement);
     session.journal.record(Event::ProcessStarted {
@@ -395,7 +427,60 @@ async fn start_agent(
     });
     // While the agent loads there is time, which a short one would have to wait for at the end.
     session.journal.hurry();
-    Ok((running, guards))
+    Ok((running, guards, Layers { _project: layer, _caches: caches }))
+}
+
+/// The layer that is laid over the project.
+fn layer(session: &Session, agent: &[String], unmasked: &[PathBuf]) -> Result<review::Layer, RunError> {
+    let context = &session.context;
+    review::forget_old(&context.state);
+    let guard_all = session.policy.agent.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
+    let command = crate::store::redact::arguments(agent);
+    review::begin(context, &session.id.to_string(), &command, unmasked, guard_all)
+        .map_err(|error| RunError::Refused(format!("cannot start in review mode: {error}")))
+}
+
+/// Servers get to it through the agent's sandbox.
+fn share_layer(session: &Session, running: &Running) -> Result<(), RunError> {
+    let namespaces = running.child.namespaces.as_ref().map(crate::sandbox::mend::Namespaces::try_clone);
+    if let Some(namespaces) = namespaces {
+        let namespaces = namespaces.map_err(|source| RunError::Io { doing: "share the layer", source })?;
+        // It is set once: a session has one agent.
+        let _ = session.layered.set(namespaces);
+    }
+    let got = "a copy-on-write layer, of servers too; nothing reaches it before `agentsh review --apply`";
+    session.record_enforcement(None, &[Enforcement::enforced("project", got)]);
+    Ok(())
+}
+
+/// What waits for a person.
+fn tell_of_layer(session: &Session) {
+    let context = &session.context;
+    let id = session.id.to_string();
+    let Ok(found) = review::find(&context.state, Some(&id), &context.project) else { return };
+    match found.changes(context) {
+        Ok((changes, _)) if changes.is_empty() => match found.discard() {
+            Ok(()) if session.layered.get().is_none() => {}
+            Ok(()) => session.note("nothing was changed in the project"),
+            Err(error) => session.note(&error.to_string()),
+        },
+        Ok((changes, _)) => {
+            let guarded = changes.iter().filter(|change| change.guarded.is_some()).count();
+            let also = if guarded > 0 {
+                format!(" ({guarded} of them run by themselves outside)")
+            } else {
+                String::new()
+            };
+            let files = changes.iter().filter(|change| !change.is_directory()).count();
+            let what = match files {
+                0 => "directories".to_owned(),
+                1 => "1 file".to_owned(),
+                files => format!("{files} files"),
+            };
+            session.note(&format!("{what} changed{also}; agentsh review {id}"));
+        }
+        Err(error) => session.note(&format!("{error}; agentsh review {id}")),
+    }
 }
 
 /// What the command line says of a port goes before what the policy says.

@@ -12,6 +12,7 @@ use tokio::net::unix::pipe;
 use crate::mcp::{ExitInfo, Running, StartError, Upstream};
 use crate::pin::Resolved;
 use crate::policy::{self, PathContext, ProcessPolicy};
+use crate::sandbox::layout::ProjectLayer;
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::sandbox::{SpawnError, watchdog};
 use crate::store::words::ExitCause;
@@ -187,7 +188,7 @@ impl Server {
         let way = network::way(&session, Some(id.clone()), self.process.network.clone())
             .await
             .map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
-        let start = Start {
+        let mut start = Start {
             label: &id.0,
             policy: &self.process,
             limits: &limits,
@@ -203,6 +204,7 @@ impl Server {
             program_roots: resolved.read_roots.clone(),
             descriptors,
             project_access: session.project_shown.then_some(Access::ReadOnly),
+            layer: session.layered.get().map(|_| ProjectLayer::Lent),
             grants: expanded.grants,
             own_state: given.own_state,
             denied: expanded.denied,
@@ -211,13 +213,18 @@ impl Server {
             shared_sockets: !session.neighbours.get(),
             files: bundle.into_iter().collect(),
             extra: Vec::new(),
+            caches: Vec::new(),
             network: Some(way),
             stdio: [stdin_inside.as_fd(), stdout_inside.as_fd(), stderr_inside.as_fd()],
             allow_degraded: session.allow_degraded,
         };
         let refused = |error: SpawnError| permanent(error.to_string());
         let begun = launch::begin(&session.context, &start, &session.next_cgroup()).map_err(refused)?;
-        let layout = launch::prepare(&session.context, &start);
+        let mut layout = launch::prepare(&session.context, &start);
+        if let Some(agent) = session.layered.get() {
+            launch::borrow_layer(&session.context, agent, &mut layout, &mut start.descriptors)
+                .map_err(|why| permanent(format!("cannot show the project to server '{id}': {why}")))?;
+        }
         let is_there = |path: &std::path::Path| session.project_shown || path != session.context.project;
         for (path, why) in layout.refused.iter().filter(|(path, _)| is_there(path)) {
             session.note(&format!("server '{id}' does not get {}: {why}", path.display()));

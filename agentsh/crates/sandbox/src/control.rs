@@ -30,6 +30,8 @@ pub enum Order {
     Birth { in_cgroup: bool },
     /// Mounts in a sandbox that runs: what is to be done, the two namespaces, and detached mounts.
     Mend,
+    /// Mounts of parts of a sandbox that runs, for another one: what is wanted, and the two namespaces.
+    Lend,
     /// When the session is gone: remove the stand-ins that it has records of in this directory. Nothing comes with it, and
     /// nobody answers.
     CleanUp { records: Vec<u8>, pid: u32 },
@@ -64,6 +66,8 @@ pub enum Answer {
     Continued,
     /// The mounts are made.
     Mended,
+    /// Comes with the detached mounts, in the order in which they were asked for.
+    Lent,
     /// The program never ran, or a mount could not be made.
     Failed { message: String, missing: bool },
 }

@@ -19,6 +19,7 @@ pub mod idmap;
 pub mod init;
 pub mod landlock;
 pub mod layout;
+pub mod lend;
 pub mod limits;
 pub mod mend;
 pub mod mount;

@@ -31,8 +31,8 @@ const MOST_AT_ONCE: usize = 100;
 /// The two namespaces of a sandbox that mounts are made in; held open, so that they can be entered later.
 #[derive(Debug)]
 pub struct Namespaces {
-    user: OwnedFd,
-    mount: OwnedFd,
+    pub(super) user: OwnedFd,
+    pub(super) mount: OwnedFd,
 }
 
 impl Namespaces {
@@ -43,6 +43,12 @@ impl Namespaces {
     pub fn of(pid: u32) -> io::Result<Self> {
         let open = |name: &str| File::open(Path::new("/proc").join(pid.to_string()).join("ns").join(name));
         Ok(Self { user: open("user")?.into(), mount: open("mnt")?.into() })
+    }
+
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { user: self.user.try_clone()?, mount: self.mount.try_clone()? })
     }
 }
 
@@ -121,11 +127,16 @@ fn work(descriptors: Vec<OwnedFd>) -> Result<(), StageError> {
     nix::sched::setns(&user, CloneFlags::CLONE_NEWUSER).at("enter the user namespace")?;
     // In it no further namespace may be made, and detached mounts count as one each. The capability that it takes nobody
     // inside has; still, the door is closed again.
+    with_namespaces(|| make(&mount, identity, &executable, mounts, &mut passed))
+}
+
+/// In the user namespace of a sandbox, while there may be further mount namespaces.
+pub(super) fn with_namespaces<T>(work: impl FnOnce() -> Result<T, StageError>) -> Result<T, StageError> {
     let mut most = File::options().write(true).open(MOUNT_NAMESPACES).at("open the limit of namespaces")?;
     most.write_all(b"1000").at("raise the limit of namespaces")?;
-    let done = make(&mount, identity, &executable, mounts, &mut passed);
-    let closed = most.write_all(b"0").at("lower the limit of namespaces");
-    done.and(closed)
+    let done = work();
+    most.write_all(b"0").at("lower the limit of namespaces")?;
+    done
 }
 
 fn make(
@@ -187,6 +198,8 @@ fn opened(
             let tree = passed.get_mut(*index).and_then(Option::take);
             tree.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).at("find what was passed")?
         }
+        // Nothing of a layer is guarded.
+        Source::Layer { .. } => return Ok(None),
     };
     restrict(tree.as_fd(), *access, executable.holds(&mount.target), true)
         .on("restrict mount", mount.target.display())?;

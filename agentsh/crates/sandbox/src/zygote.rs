@@ -18,7 +18,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use super::control::{self, Answer, Order};
-use super::{init, mend, placeholders, reaper, seccomp};
+use super::{init, lend, mend, placeholders, reaper, seccomp};
 
 /// The hidden verb by which agentsh executes itself for this.
 pub const VERB: &str = "__init";
@@ -125,6 +125,10 @@ fn serve() -> io::Result<u8> {
             Order::Birth { in_cgroup } => in_cgroup,
             Order::Mend => {
                 in_a_child(|| mend::child(control.as_fd(), descriptors.collect()))?;
+                continue;
+            }
+            Order::Lend => {
+                in_a_child(|| lend::child(control.as_fd(), descriptors.collect()))?;
                 continue;
             }
             Order::CleanUp { records, pid } => {

@@ -93,6 +93,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         program_roots: resolved.read_roots.clone(),
         descriptors: pinned.descriptors,
         project_access: None,
+        layer: None,
         grants: task.read.iter().map(readable).collect(),
         // Inside what every sandbox hides: the records and packages of agentsh.
         own_state: vec![writable],
@@ -102,6 +103,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         shared_sockets: true,
         files: task.files.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)).collect(),
         extra: Vec::new(),
+        caches: Vec::new(),
         network: Some(way),
         stdio: [nothing.as_fd(), output_inside.as_fd(), errors_inside.as_fd()],
         allow_degraded: session.allow_degraded,
