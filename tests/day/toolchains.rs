@@ -96,7 +96,7 @@ fn the_cache_of_the_user_is_below_and_stays_as_it_is() {
 fn two_runs_at_once_have_a_layer_each() {
     let place = place(Mode::Invoker);
     place.write(place.home.join(".cargo/registry/cache/user.crate"), "of the user\n");
-    let words = ["run", "--quiet", "--", "sh", "-c", "echo ready > started; read line"];
+    let words = ["run", "--quiet", "--", "sh", "-c", "echo ready > started; read line; true"];
     let mut command = place.agentsh(&words);
     let mut first = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
     assert!(crate::support::eventually(|| place.project.join("started").exists()));

@@ -434,6 +434,35 @@ fn killed_after(place: &Place, microseconds: u64) {
     child.wait().unwrap();
 }
 
+/// Paths that are not the same in both.
+fn differing(one: &BTreeMap<PathBuf, String>, other: &BTreeMap<PathBuf, String>) -> Vec<PathBuf> {
+    one.keys().chain(other.keys()).filter(|path| one.get(*path) != other.get(*path)).cloned().collect()
+}
+
+/// Every file is the old or the new one, and none is missing that is there before and afterwards.
+#[track_caller]
+fn all_whole(
+    before: &BTreeMap<PathBuf, String>,
+    after: &BTreeMap<PathBuf, String>,
+    now: &BTreeMap<PathBuf, String>,
+) {
+    for (path, what) in now {
+        let is_own = path.file_name().unwrap().to_string_lossy().starts_with(".agentsh-");
+        let is_whole = is_own || before.get(path) == Some(what) || after.get(path) == Some(what);
+        assert!(is_whole, "{path:?} is half written");
+    }
+    for path in before.keys().filter(|path| after.contains_key(*path)) {
+        assert!(now.contains_key(path), "{path:?} is lost");
+    }
+    let content = |what: &String| what.split_once(' ').unwrap().1.to_owned();
+    let is_somewhere = |what: &String| now.values().any(|now| content(now).ends_with(&content(what)));
+    for (path, what) in
+        before.iter().filter(|(_, what)| what.contains("file") && after.values().any(|now| now == *what))
+    {
+        assert!(is_somewhere(what), "what was in {path:?} is nowhere");
+    }
+}
+
 /// `kill -9` of an apply, at any moment: every file is whole, old or new, and the next apply finishes.
 #[test]
 fn a_killed_apply_loses_nothing() {
@@ -441,42 +470,47 @@ fn a_killed_apply_loses_nothing() {
         std::env::var("AGENTSH_REVIEW_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     let place = Place::new(Mode::Invoker);
     let content = |name: usize, what: &str| format!("{what} {name}\n").repeat(200);
-    for name in 0..120 {
-        place.write(format!("d{}/f{name}", name % 7), content(name, "old"));
+    for name in 0..64 {
+        place.write(format!("d{}/f{name}", name % 3), content(name, "old"));
     }
     let before = snapshot(&place.project);
     let script = "for f in d*/f*; do n=${f#*/f}; case $((n % 4)) in 0) rm $f;; 1) mv $f $f.moved;; \
-                  *) yes \"new $n\" | head -n 200 > $f;; esac; done; mkdir -p fresh; for n in $(seq 40); do \
+                  *) yes \"new $n\" | head -n 200 > $f;; esac; done; mkdir -p fresh; for n in $(seq 16); do \
                   yes \"fresh $n\" | head -n 200 > fresh/$n; done";
     run(&place, script).expect_code(0);
+    let began = std::time::Instant::now();
     review(&place, &["--apply", "--keep"]).expect_code(0);
+    // A little longer than all of it takes here.
+    let longest = u64::try_from(began.elapsed().as_micros()).unwrap() * 5 / 4;
     let after = snapshot(&place.project);
     let mut seed = 0x2545_F491_4F6C_DD1D_u64;
     let (mut early, mut late) = (0, 0);
     for moment in 0..moments {
-        review(&place, &["--undo"]).expect_code(0);
-        assert_eq!(snapshot(&place.project), before, "{moment}: taken back");
+        // After an undo that was interrupted, the last apply is not all of it.
+        let all: &[&str] = if moment % 3 == 0 { &["--undo", "d0", "d1", "d2", "fresh"] } else { &["--undo"] };
+        let undone = review(&place, all).expect_code(0);
+        let wrong = differing(&snapshot(&place.project), &before);
+        assert!(wrong.is_empty(), "{moment}: taken back, but for {wrong:?}: {undone}");
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
-        killed_after(&place, seed % 120_000);
+        killed_after(&place, seed % longest);
         let now = snapshot(&place.project);
         early += u32::from(now == before);
         late += u32::from(now == after);
-        for (path, what) in &now {
-            let is_own = path.file_name().unwrap().to_string_lossy().starts_with(".agentsh-");
-            let is_whole = is_own || before.get(path) == Some(what) || after.get(path) == Some(what);
-            assert!(is_whole, "{moment}: {path:?} is half written");
+        all_whole(&before, &after, &now);
+        if moment % 3 == 2 {
+            // What was interrupted is taken back as far as it came, and that is interrupted too.
+            let mut undo = place.agentsh(&["review", "--undo"]);
+            let mut child = undo.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(std::time::Duration::from_micros(seed % longest));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            all_whole(&before, &after, &snapshot(&place.project));
         }
-        for (path, what) in before.iter().chain(&after) {
-            if before.get(path) == after.get(path) {
-                assert_eq!(now.get(path), Some(what), "{moment}: {path:?} is lost");
-            }
-            let is_changed = before.contains_key(path) && after.contains_key(path);
-            assert!(!is_changed || now.contains_key(path), "{moment}: {path:?} is lost");
-        }
-        review(&place, &["--apply", "--keep"]).expect_code(0);
-        assert_eq!(snapshot(&place.project), after, "{moment}: finished");
+        let finished = review(&place, &["--apply", "--keep"]).expect_code(0);
+        let wrong = differing(&snapshot(&place.project), &after);
+        assert!(wrong.is_empty(), "{moment}: finished, but for {wrong:?}: {finished}");
     }
     eprintln!("of {moments} kills {early} came before anything was applied, {late} after everything");
 }

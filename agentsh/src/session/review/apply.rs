@@ -96,9 +96,11 @@ impl Applier<'_> {
                 })
             });
             run.write(about.collect(), true)?;
+            let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
             for Ready { number, step, .. } in ready {
                 let line = match self.commit(run.number, number, &step) {
                     Ok(now) => {
+                        directories.extend(step.path.parent().map(Path::to_owned));
                         outcome.applied.push(step.path.clone());
                         Line::Done(Done { number, path: step.path, was: step.expected, now })
                     }
@@ -109,6 +111,12 @@ impl Applier<'_> {
                     }
                 };
                 run.write(vec![line], false)?;
+            }
+            for directory in directories {
+                // It may be gone by now, with all that was in it.
+                if let Ok((directory, _)) = self.project.parent(&directory.join("name")) {
+                    rustix::fs::fsync(directory)?;
+                }
             }
         }
         run.write(vec![Line::End], true)?;
@@ -223,7 +231,6 @@ impl Applier<'_> {
                 rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty())?;
             }
         }
-        rustix::fs::fsync(&parent)?;
         self.project.stamp(&step.path)
     }
 

@@ -147,6 +147,12 @@ impl Run {
         self.directory.join(OLD)
     }
 
+    /// One of them, below the review's directory.
+    #[must_use]
+    pub fn kept(&self, number: u32) -> PathBuf {
+        Path::new(&format!("{PREFIX}{}", self.number)).join(OLD).join(number.to_string())
+    }
+
     #[must_use]
     pub fn began(&self) -> Begin {
         let begin = self.lines.iter().find_map(|line| match line {

@@ -1,12 +1,12 @@
 //! Which changes are applied, and in which order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::apply::{Applier, Outcome, Step};
-use super::beneath::{Beneath, Kind};
+use super::beneath::{Beneath, Kind, Stamp};
 use super::changes::{Change, State};
-use super::journal::{Begin, Run, Staged};
+use super::journal::{Begin, Done, Run, Staged};
 use super::{APPLYING, Context, Result, Review, ReviewError, io_at, lock};
 
 /// What somebody asked for.
@@ -129,34 +129,85 @@ impl Review {
         applier.apply(&mut run, steps).map_err(io_at("apply to", &self.project))
     }
 
-    /// Takes back what the last apply (or undo) did, where nobody changed it since. Doing it twice changes nothing.
+    /// Takes back what the last apply (or undo) did, where nobody changed it since: doing it twice changes nothing. What
+    /// was interrupted and went on is one. With paths, for each of them the last that was about it.
     ///
     /// # Errors
     /// When nothing was applied, or the journal cannot be written.
     pub fn undo(&self, paths: &[PathBuf]) -> Result<Applied> {
         self.settle()?;
         let _lock = self.lock_for_apply()?;
-        let last = self.runs()?.into_iter().rev().find(|run| run.done().next().is_some());
-        let Some(last) = last else {
+        let mut runs = self.runs()?;
+        runs.retain(|run| run.done().next().is_some());
+        if runs.is_empty() {
             return Err(ReviewError::Refused(format!("nothing of session {} was applied", self.session)));
-        };
+        }
         let selection = Selection { paths: paths.to_vec(), guarded: true };
-        let steps: Vec<Step> = last
-            .done()
-            .rev()
-            .filter(|done| selection.names(&done.path))
-            .map(|done| Step {
-                path: done.path.clone(),
-                expected: done.now.clone(),
-                new: done.was.clone().map(|was| (was, PathBuf::from(done.number.to_string()))),
-            })
-            .collect();
-        let (project, old) = (self.open_project()?, last.old());
-        let source = Beneath::open(&old).map_err(io_at("open", &old))?;
+        let steps = if paths.is_empty() { of_last(&runs) } else { of_paths(&runs, &selection) };
+        let project = self.open_project()?;
+        let source = Beneath::open(&self.directory).map_err(io_at("open", &self.directory))?;
         let begin = Begin { is_undo: true, total: steps.len(), ..Begin::default() };
         let outcome = self.run(&project, &source, begin, steps)?;
         Ok(Applied { applied: outcome.applied, conflicts: outcome.conflicts, ..Applied::default() })
     }
+}
+
+/// Back to what stood there before.
+fn back(run: &Run, done: &Done) -> Step {
+    let kept = |was: &Stamp| (was.clone(), run.kept(done.number));
+    Step { path: done.path.clone(), expected: done.now.clone(), new: done.was.as_ref().map(kept) }
+}
+
+/// Where the runs begin that belong to the last one of these: what was interrupted went on in the next.
+fn first_of_last(runs: &[Run]) -> usize {
+    let belong = |at: &usize| {
+        let pair = at.checked_sub(1).and_then(|before| runs.get(before)).zip(runs.get(*at));
+        pair.is_some_and(|(before, run)| !before.has_ended() && before.began().is_undo == run.began().is_undo)
+    };
+    let mut at = runs.len().saturating_sub(1);
+    while belong(&at) {
+        at -= 1;
+    }
+    at
+}
+
+fn of_last(runs: &[Run]) -> Vec<Step> {
+    let mut done_already: BTreeMap<&Path, usize> = BTreeMap::new();
+    let mut rest = runs;
+    // An undo that was interrupted goes on.
+    if runs.last().is_some_and(|run| run.began().is_undo && !run.has_ended()) {
+        let (before, undo) = runs.split_at(first_of_last(runs));
+        for done in undo.iter().flat_map(Run::done) {
+            *done_already.entry(&done.path).or_default() += 1;
+        }
+        rest = before;
+    }
+    let last = rest.get(first_of_last(rest)..).unwrap_or_default();
+    let mut steps = Vec::new();
+    for run in last.iter().rev() {
+        for done in run.done().rev() {
+            match done_already.get_mut(done.path.as_path()).filter(|count| **count > 0) {
+                Some(count) => *count -= 1,
+                None => steps.push(back(run, done)),
+            }
+        }
+    }
+    steps
+}
+
+fn of_paths(runs: &[Run], selection: &Selection) -> Vec<Step> {
+    let mut seen: BTreeSet<&Path> = BTreeSet::new();
+    let mut steps = Vec::new();
+    for run in runs.iter().rev() {
+        let of_run: Vec<&Done> = run
+            .done()
+            .rev()
+            .filter(|done| selection.names(&done.path) && !seen.contains(done.path.as_path()))
+            .collect();
+        steps.extend(of_run.iter().map(|done| back(run, done)));
+        seen.extend(of_run.iter().map(|done| done.path.as_path()));
+    }
+    steps
 }
 
 fn known(changes: &[Change], named: &Path) -> bool {
@@ -186,7 +237,7 @@ fn add_directories<'c>(changes: &'c [Change], chosen: &mut Vec<&'c Change>) {
 /// First what stands in the way of another kind, then everything that is made (directories, objects of git, what names
 /// them), and what is removed last: content that was moved is always somewhere. What is in a directory goes before it.
 fn steps(chosen: &[&Change]) -> Vec<Step> {
-    let is_directory = |stamp: &super::beneath::Stamp| stamp.kind == Kind::Directory;
+    let is_directory = |stamp: &Stamp| stamp.kind == Kind::Directory;
     let turned: Vec<&Change> = chosen
         .iter()
         .copied()
