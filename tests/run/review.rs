@@ -427,7 +427,7 @@ fn where_no_layer_can_be_had_nothing_starts() {
 
 /// Kills an apply at some moment, after this many microseconds.
 fn killed_after(place: &Place, microseconds: u64) {
-    let mut command: Command = place.agentsh(&["review", "--apply"]);
+    let mut command: Command = place.agentsh(&["review", "--apply", "--keep"]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_micros(microseconds));
     child.kill().unwrap();

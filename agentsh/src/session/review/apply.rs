@@ -191,18 +191,12 @@ impl Applier<'_> {
         match (&step.expected, &step.new) {
             (None, None) => {}
             (Some(old), Some((new, _))) if is_directory(old) && is_directory(new) => {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let directory = rustix::fs::openat(&parent, name, flags, Mode::empty())?;
-                let inherited = rustix::fs::fstat(&directory)?.st_mode & 0o2000;
-                rustix::fs::fchmod(&directory, Mode::from_raw_mode(new.given_mode() | inherited))?;
+                set_mode(&parent, name, new.given_mode())?;
             }
             (None, Some((new, _))) if is_directory(new) => {
                 rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o700)).map_err(existing)?;
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let directory = rustix::fs::openat(&parent, name, flags, Mode::empty())?;
-                let inherited = rustix::fs::fstat(&directory)?.st_mode & 0o2000;
                 self.give_name_to_owner(parent.as_fd(), name)?;
-                rustix::fs::fchmod(&directory, Mode::from_raw_mode(new.given_mode() | inherited))?;
+                set_mode(&parent, name, new.given_mode())?;
             }
             (None, Some(_)) => rename(&parent, &temporary, &parent, name, RenameFlags::NOREPLACE)?,
             (Some(old), None) if is_directory(old) => {
@@ -322,8 +316,12 @@ impl Applier<'_> {
             |found: &Stamp| about.old.as_ref().is_some_and(|old| old.is_unchanged_but_for_its_name(found));
         match (&about.new, &beside) {
             (Some(mark), None) if mark.kind == Kind::Directory => {
-                Ok(there
-                    .is_some_and(|found| found.kind == Kind::Directory && found.given_mode() == mark.mode))
+                if there.is_none_or(|found| found.kind != Kind::Directory) {
+                    return Ok(false);
+                }
+                // Made, perhaps without its mode yet.
+                set_mode(&parent, name, mark.mode)?;
+                Ok(true)
             }
             // Nothing beside: it never began, or was finished.
             (Some(_), None) => has_mark(name),
@@ -395,6 +393,14 @@ fn kept_beside(name: &OsStr) -> io::Error {
         "two versions of it were made outside meanwhile; the other one is {}",
         name.display()
     ))
+}
+
+/// Of a directory. What it inherited from the one above stays.
+fn set_mode(parent: &OwnedFd, name: &OsStr, mode: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    let inherited = rustix::fs::fstat(&directory)?.st_mode & 0o2000;
+    Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode | inherited))?)
 }
 
 fn stamp_of(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Stamp>> {

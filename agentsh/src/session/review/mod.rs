@@ -38,6 +38,8 @@ const MOST_KEPT: usize = 50;
 const ABOUT: &str = "about";
 /// Held while the run lasts.
 const RUNNING: &str = "running";
+/// A layer that is being removed.
+const GONE: &str = "gone";
 /// Held while somebody applies.
 const APPLYING: &str = "applying";
 
@@ -332,10 +334,19 @@ impl Review {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_at("remove", path)(error)),
             _ => Ok(()),
         };
+        // In one step: half a layer must not pass for a whole one.
+        let gone = self.directory.join(GONE);
+        remove(&gone)?;
+        match fs::rename(self.upper(), &gone) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io_at("discard", &gone)(error));
+            }
+            _ => {}
+        }
         if !has_applied {
             return remove(&self.directory);
         }
-        remove(&self.upper())?;
+        remove(&gone)?;
         remove(&self.directory.join(WORK))
     }
 }
