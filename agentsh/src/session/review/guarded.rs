@@ -115,7 +115,7 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
             let is_link = matches!(now, Some(Kind::File | Kind::Link));
             let is_it =
                 |file: &&str| rest == Path::new(file) || is_link && Path::new(file).starts_with(&rest);
-            if files.iter().any(|file| is_it(&file)) {
+            if files.iter().any(|file| is_it(file)) {
                 return NESTED_READ_ONLY
                     .iter()
                     .find(|(named, _)| named.starts_with(part))
