@@ -65,3 +65,57 @@ fn what_is_fetched_is_there_next_time_and_never_outside() {
         assert_eq!(outcome.stdout, "", "{outcome}");
     }
 }
+
+/// The user's own cache is there from the start, below what the project writes.
+#[test]
+fn the_cache_of_the_user_is_below_and_stays_as_it_is() {
+    for mode in Mode::all() {
+        let place = place(mode);
+        let lower = place.home.join(".cargo/registry");
+        let of_user = place.write(lower.join("cache/user.crate"), "fetched outside\n");
+        place.write(lower.join("index/config"), "index\n");
+        let script = "cat ~/.cargo/registry/cache/user.crate; cd ~/.cargo/registry; echo poison > cache/user.crate; \
+                      echo new > cache/new.crate; rm -r index; mkdir -p src/a; mv src/a src/b; ls";
+        let outcome = inside(&place, script).expect_code(0);
+        assert_eq!(outcome.stdout, "fetched outside\ncache\nsrc\n", "{mode:?} {outcome}");
+        assert_eq!(std::fs::read_to_string(&of_user).unwrap(), "fetched outside\n", "{outcome}");
+        assert!(lower.join("index/config").exists() && !lower.join("cache/new.crate").exists(), "{outcome}");
+        let outcome = inside(&place, "cd ~/.cargo/registry; cat cache/*; ls").expect_code(0);
+        assert_eq!(outcome.stdout, "new\npoison\ncache\nsrc\n", "it is there next time: {outcome}");
+        // Another project has the user's, and nothing of this one's.
+        let other = place.home.join("other");
+        place.make_directory(&other);
+        let words = ["run", "--quiet", "--", "sh", "-c", "cat ~/.cargo/registry/cache/*"];
+        let outcome = Outcome::of(place.agentsh(&words).current_dir(&other)).expect_code(0);
+        assert_eq!(outcome.stdout, "fetched outside\n", "{outcome}");
+    }
+}
+
+/// Two runs at once in one project: a layer is mounted once, and both have what the user has.
+#[test]
+fn two_runs_at_once_have_a_layer_each() {
+    let place = place(Mode::Invoker);
+    place.write(place.home.join(".cargo/registry/cache/user.crate"), "of the user\n");
+    let words = ["run", "--quiet", "--", "sh", "-c", "echo ready > started; read line; true"];
+    let mut command = place.agentsh(&words);
+    let mut first = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    assert!(crate::support::eventually(|| place.project.join("started").exists()));
+    let outcome =
+        inside(&place, "cat ~/.cargo/registry/cache/user.crate; echo x > ~/.cargo/registry/cache/x")
+            .expect_code(0);
+    assert_eq!(outcome.stdout, "of the user\n", "{outcome}");
+    drop(first.stdin.take());
+    assert!(first.wait().unwrap().success());
+}
+
+/// What a policy hides is not shown by way of a cache.
+#[test]
+fn a_cache_that_the_policy_hides_is_the_projects_alone() {
+    for mode in Mode::all() {
+        let place = place(mode);
+        place.write(place.home.join(".cargo/registry/cache/user.crate"), "hidden\n");
+        place.user_policy("agent: {filesystem: {deny: [\"~/.cargo/registry/cache\"]}}\n");
+        let outcome = inside(&place, "cat ~/.cargo/registry/cache/user.crate; true");
+        assert_eq!(outcome.stdout, "", "{outcome}");
+    }
+}

@@ -33,6 +33,7 @@ mod raw_socket;
 mod read_masked_secret;
 mod recreate_git;
 mod replace_binary;
+mod review_apply;
 mod servers_declared_elsewhere;
 mod session_liveness;
 mod set_user_id;

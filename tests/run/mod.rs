@@ -22,6 +22,7 @@ mod readme;
 mod remember;
 mod remote;
 mod report;
+mod review;
 mod sessions;
 mod shims;
 mod streams;

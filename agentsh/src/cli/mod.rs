@@ -22,6 +22,7 @@ mod profile;
 pub mod proxy;
 pub mod registry;
 pub mod report;
+mod review;
 pub mod run;
 pub mod scan;
 pub mod scratch;
@@ -84,6 +85,8 @@ enum Verb {
     Report(report::ReportArgs),
     /// List the sessions that are on record
     Sessions(sessions::SessionsArgs),
+    /// Show what a run with `--review` changed, apply it to the project, or throw it away
+    Review(review::ReviewArgs),
     /// Give a file back as it was before a session, or as it was found
     Undo(undo::UndoArgs),
     /// Check the record of events
@@ -176,6 +179,7 @@ pub fn main() -> ExitCode {
         Verb::Sessions(args) => {
             on_one_thread(sessions::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }
+        Verb::Review(args) => review::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Undo(args) => undo::run(&args),
         Verb::Events(args) => {
             on_one_thread(events::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
@@ -200,9 +204,10 @@ fn misused() -> u8 {
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["mcp", "run"] => exit::FAILED,
         ["enable" | "disable" | "status" | "client-config" | "profile", ..] => exit::USAGE,
-        ["mcp" | "approvals" | "report" | "sessions" | "events" | "scan" | "registry" | "call", ..] => {
-            exit::USAGE
-        }
+        [
+            "mcp" | "approvals" | "report" | "review" | "sessions" | "events" | "scan" | "registry" | "call",
+            ..,
+        ] => exit::USAGE,
         _ => exit::FAILED,
     }
 }

@@ -35,6 +35,9 @@ pub struct RunArgs {
     /// this machine), now and from now on in this project
     #[arg(long)]
     agree: bool,
+    /// Keep what is written to the project apart, as a layer over it; `agentsh review` shows it and applies it
+    #[arg(long)]
+    review: bool,
     /// Start even if a layer of protection cannot be had here
     #[arg(long)]
     allow_degraded: bool,
@@ -84,6 +87,7 @@ pub async fn run(args: RunArgs) -> u8 {
         backend: args.network.into(),
         publish: args.publish,
         agree: args.agree,
+        review: args.review,
         agent: args.agent,
         verb: "run",
     };

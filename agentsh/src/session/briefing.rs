@@ -46,6 +46,13 @@ pub fn text(session: &Session) -> Option<String> {
     }
     hosts.extend(rules.loopback.iter().take(MOST_HOSTS).map(|port| format!("localhost:{}", port.value)));
     let hosts = if hosts.is_empty() { "nothing else".to_owned() } else { hosts.join(", ") };
+    let guarded = if session.is_reviewed.get() {
+        "The project is a copy-on-write layer: everything in it can be written, and the user looks at it before it reaches \
+         the real one (renaming a directory that was there before may say EXDEV: copy it instead)"
+    } else {
+        "Read-only in the project: git hooks and .git/config, and files that start programs outside (editor tasks, \
+         .envrc, .mcp.json, agent settings)"
+    };
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write!(
@@ -53,8 +60,7 @@ pub fn text(session: &Session) -> Option<String> {
         "You run inside an agentsh sandbox.\n\
          - Files: the project is {project}. Writable: it, /tmp, and {}. Readable: the system, installed toolchains, and {}. \
          The home is private and mostly empty; what you leave there is gone afterwards.\n\
-         - Read-only in the project: git hooks and .git/config, and files that start programs outside (editor tasks, \
-         .envrc, .mcp.json, agent settings).\n\
+         - {guarded}.\n\
          - Network: your model, and {hosts}. Everything else is refused.\n\
          - EACCES, EPERM or EROFS on a file, ENOENT of a path in the home that should exist, or a refused connection is \
          the sandbox's policy, not a fault of the tool: do not retry or work around it. Ask \

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::policy::{Limits, ProcessPolicy};
 use crate::sandbox::cgroup::{Cgroup, Quota};
 use crate::sandbox::control::Cause;
-use crate::sandbox::layout::{Elsewhere, Grant, Keep, Layout, PinnedFile, Request, layout};
+use crate::sandbox::layout::{CacheLayer, Elsewhere, Grant, Keep, Layout, PinnedFile, Request, layout};
 use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::placeholders::{self, Placeholders};
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
@@ -19,6 +19,7 @@ use crate::net::Gate;
 use super::Context;
 use super::network::{self, Way};
 use super::publish::{self, Published};
+use super::review::launch::{Shown, borrow};
 
 /// One process tree to be started.
 pub struct Start<'a> {
@@ -35,6 +36,8 @@ pub struct Start<'a> {
     /// Descriptors that `pinned` refers to.
     pub descriptors: Vec<OwnedFd>,
     pub project_access: Option<Access>,
+    /// None: what is written to the project reaches it.
+    pub layer: Option<Shown<'a>>,
     pub grants: Vec<Grant>,
     pub own_state: Vec<Grant>,
     pub denied: Vec<PathBuf>,
@@ -48,6 +51,7 @@ pub struct Start<'a> {
     pub stand_ins: bool,
     /// As `extra`, and no rule of Landlock opens it.
     pub beyond_landlock: Vec<Elsewhere>,
+    pub caches: Vec<CacheLayer>,
     /// None: nobody serves it, and nothing is reached.
     pub network: Option<Way>,
     pub stdio: [BorrowedFd<'a>; 3],
@@ -75,12 +79,19 @@ pub struct Running {
 /// The step that failed; nothing is left running.
 pub async fn assemble<T, E: From<SpawnError>>(
     context: &Context,
-    start: Start<'_>,
+    mut start: Start<'_>,
     cgroup: &str,
     before: impl FnOnce(&Start<'_>, &Layout) -> Result<T, E>,
 ) -> Result<(Running, T), E> {
     let begun = begin(context, &start, cgroup)?;
-    let layout = prepare(context, &start);
+    let mut layout = prepare(context, &start);
+    if let Some(Shown::Lent(agent)) = &start.layer {
+        borrow(context, agent, &mut layout, &mut start.descriptors).map_err(|why| SpawnError::Init {
+            label: start.label.to_owned(),
+            message: format!("cannot show the project to it: {why}"),
+            cause: Cause::Other,
+        })?;
+    }
     let kept = before(&start, &layout)?;
     Ok((finish(context, begun, start, layout).await?, kept))
 }
@@ -93,6 +104,7 @@ fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         home: &context.home,
         project: &context.project,
         project_access: start.project_access.map(|access| as_the_user_may(&context.project, access)),
+        layer: start.layer.as_ref().map(Shown::of_project),
         grants: start
             .grants
             .iter()
@@ -120,6 +132,7 @@ fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         stand_ins: start.stand_ins,
         beyond_landlock: start.beyond_landlock.clone(),
         sets_git: start.program.env.iter().any(|variable| variable.starts_with("GIT_CONFIG_COUNT=")),
+        caches: start.caches.clone(),
         for_agent: start.for_agent,
         bridge: start.for_agent.then_some((context.executable.0.as_path(), context.executable.1)),
         execute: start.execute.clone(),
@@ -146,6 +159,7 @@ pub fn keep(context: &Context, start: &Start<'_>) -> Keep {
         home: context.home.clone(),
         project: context.project.clone(),
         project_access: start.project_access.map(|access| as_the_user_may(&context.project, access)),
+        is_layered: start.layer.is_some(),
         grants: start
             .grants
             .iter()
@@ -355,11 +369,18 @@ pub(super) fn map_owned(
     passed: &mut Vec<OwnedFd>,
     enforcement: &mut Vec<Enforcement>,
 ) {
+    let mut sources: Vec<&mut Source> = Vec::new();
     for mount in mounts {
-        let What::Bind { source, access, .. } = &mut mount.what else { continue };
+        match &mut mount.what {
+            What::Bind { access: Access::Device, .. } => {}
+            What::Bind { source, .. } => sources.push(source),
+            What::Overlay { lower, layer, .. } => sources.extend([lower, layer]),
+            _ => {}
+        }
+    }
+    for source in sources {
         let Source::Path { path, expect, no_links } = source else { continue };
-        let system = crate::sandbox::layout::is_system(path) || path.starts_with("/dev");
-        if system || *access == Access::Device {
+        if crate::sandbox::layout::is_system(path) || path.starts_with("/dev") {
             continue;
         }
         let Some((uid, gid)) = maps.owner(path) else { continue };

@@ -41,6 +41,7 @@ pub mod remote;
 mod remotes;
 mod repositories;
 pub mod resolving;
+pub mod review;
 pub mod run;
 mod sentinel;
 pub mod server;
@@ -124,6 +125,10 @@ pub struct Session {
     agent_runs: Cell<bool>,
     /// What the agent has beside what the policy says; set when it is started.
     agent_has: OnceCell<why::Has>,
+    /// What is written to the project is looked at afterwards.
+    pub is_reviewed: Cell<bool>,
+    /// The project is a layer, and this is how others get to it; set when the agent is started.
+    pub layered: OnceCell<crate::sandbox::mend::Namespaces>,
     /// What would have to be allowed.
     pub wanted: wanted::Wanted,
     /// What programs left behind, on its way out.
@@ -224,6 +229,8 @@ impl Session {
             unready: RefCell::default(),
             agent_runs: Cell::new(false),
             agent_has: OnceCell::new(),
+            is_reviewed: Cell::new(false),
+            layered: OnceCell::new(),
             wanted: wanted::Wanted::default(),
             cleaning: RefCell::default(),
             bound: RefCell::new(bound),

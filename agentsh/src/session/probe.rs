@@ -148,6 +148,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         program_roots: Vec::new(),
         descriptors: probe.descriptors,
         project_access: Some(Access::ReadWrite),
+        layer: None,
         grants: Vec::new(),
         own_state: Vec::new(),
         denied: Vec::new(),
@@ -159,6 +160,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         // A stand-in would have to be made on disk; nothing here depends on one.
         stand_ins: false,
         beyond_landlock: landlock_only.into_iter().collect(),
+        caches: Vec::new(),
         network: None,
         stdio: [nothing.as_fd(), stdout.as_fd(), nothing.as_fd()],
         // What is missing is what is asked for here.

@@ -30,13 +30,14 @@ use super::process::{self, Process, ProcessError};
 use super::publish::Asked;
 use super::remote;
 use super::resolving::{self, Command, Pinned, shell_status};
+use super::review::launch::{Layers, Shown};
 use super::signals::{Signals, has_terminal, take_terminal_back};
 use super::suspend::Suspended;
 use super::toolchains::{self, Toolchains};
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, briefing, credentials, environment, first_index,
-    git_identity, grants, network, pinning, registries, remember, remotes, repositories, socket_directory,
-    trust, unknown, why,
+    git_identity, grants, network, pinning, registries, remember, remotes, repositories, review,
+    socket_directory, trust, unknown, why,
 };
 
 /// The command line of `run`.
@@ -50,6 +51,8 @@ pub struct Request {
     pub publish: Vec<Asked>,
     /// Agree to the repositories beside the project that its git leads to.
     pub agree: bool,
+    /// What is written to the project is kept apart, and applied afterwards.
+    pub review: bool,
     pub agent: Vec<String>,
     /// `run`, or `demo`.
     pub verb: &'static str,
@@ -115,8 +118,12 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
         },
     )
     .await?;
+    session.is_reviewed.set(request.review);
     let session = Rc::new(session);
     let result = supervise(&session, kind, &request).await;
+    if request.review {
+        review::launch::tell(&session);
+    }
     session.release_notes();
     let exit_code = match &result {
         Ok(code) => *code,
@@ -182,7 +189,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         terminal.ready();
     }
     let asked = (request, bridges.approvals());
-    let process = start_agent(session, kind, &launch, pinned, &socket, asked).await?;
+    let (process, layers) = start_agent(session, kind, &launch, pinned, &socket, asked).await?;
     let inside = process.namespaces();
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let code = until_exit(session, process, signals).await?;
@@ -193,6 +200,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if let Some(inside) = inside {
         remember::keep(session, kind, &given, &inside);
     }
+    // Unlocked: from here on it is a person's.
+    drop(layers);
     if let Some(terminal) = terminal.as_mut().filter(|_| code != 0) {
         terminal.restore();
     }
@@ -309,7 +318,7 @@ async fn start_agent(
     pinned: Pinned,
     socket: &Path,
     (request, approvals): (&Request, Approvals),
-) -> Result<Process, RunError> {
+) -> Result<(Process, Layers), RunError> {
     let context = &session.context;
     let process = &session.policy.agent;
     let paths = session.paths();
@@ -340,16 +349,22 @@ async fn start_agent(
     let is_listed = !session.executable_paths(process).is_empty();
     let mut toolchains = if is_listed { Toolchains::default() } else { toolchains::find(context) };
     toolchains.caches.retain(|cache| !is_granted(cache));
-    let caches = toolchains::caches(context, &toolchains)
+    let hidden = expanded.denied.into_iter().chain(toolchains.hidden.iter().cloned());
+    let hidden: Vec<PathBuf> =
+        hidden.chain(launch.hidden.iter().cloned()).chain(brokered.hidden.iter().cloned()).collect();
+    let caches = toolchains::caches(context, &toolchains, &hidden)
         .map_err(|source| RunError::Io { doing: "make the project's caches", source })?;
     let socket = (socket.to_owned(), Path::new(OWN_DIRECTORY).join("bridge"), Access::ReadOnly);
-    let of_caches: Vec<_> = caches.iter().map(|(_, inside)| (inside.clone(), Access::ReadWrite)).collect();
-    let caches = caches.into_iter().map(|(host, inside)| (host, inside, Access::ReadWrite));
-    let extra = caches.chain([socket]).chain(of_project);
+    let of_caches: Vec<_> = caches.places().into_iter().map(|inside| (inside, Access::ReadWrite)).collect();
+    let own = caches.own.iter().cloned().map(|(host, inside)| (host, inside, Access::ReadWrite));
+    let extra = own.chain([socket]).chain(of_project);
     let extra = extra.map(|(host, inside, access)| Elsewhere { host, inside, access }).collect();
 
-    let beside = repositories::agreed(session, request.agree)
+    let mut beside = repositories::agreed(session, request.agree)
         .map_err(|source| RunError::Io { doing: "remember what was agreed to", source })?;
+    if request.review {
+        review::launch::read_only(session, &mut beside);
+    }
 
     let rules = network::with_endpoints(&process.network, &launch.endpoints, Model::ends_tls(session));
     let rules = match is_listed {
@@ -405,6 +420,9 @@ async fn start_agent(
     if let Some(model) = &model {
         model.keep_keys(&mut env);
     }
+    let is_layered = request.review && project_access.is_some();
+    let layer =
+        is_layered.then(|| review::launch::begin(session, &request.agent, &expanded.unmasked)).transpose()?;
     let argv: Vec<String> =
         pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let limits = process.limits.clone().or(policy::limits::limits_for_agent());
@@ -425,15 +443,10 @@ async fn start_agent(
         program_roots: pinned.resolved.read_roots.clone(),
         descriptors: pinned.descriptors,
         project_access,
+        layer: layer.as_ref().map(|layer| Shown::Own(layer.directory.clone())),
         grants: expanded.grants.into_iter().chain(toolchains.grants).chain(beside).collect(),
         own_state,
-        denied: expanded
-            .denied
-            .into_iter()
-            .chain(toolchains.hidden)
-            .chain(launch.hidden.iter().cloned())
-            .chain(brokered.hidden)
-            .collect(),
+        denied: hidden,
         unmasked: expanded.unmasked.into_iter().chain(state_paths).chain(unmasked).collect(),
         execute: session.executable_paths(process),
         shared_sockets: !session.neighbours.get(),
@@ -441,6 +454,7 @@ async fn start_agent(
         extra,
         stand_ins: true,
         beyond_landlock: Vec::new(),
+        caches: caches.layers.clone(),
         network: Some(way),
         stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
         allow_degraded: session.allow_degraded,
@@ -449,9 +463,12 @@ async fn start_agent(
         session.note(&format!("the agent does not get {}: {why}", path.display()));
     };
     let process = process::start(session, None, start, &pinned.resolved, lacks).await?;
+    if layer.is_some() {
+        review::launch::share(session, &process)?;
+    }
     // While the agent loads there is time, which a short one would have to wait for at the end.
     session.journal.hurry();
-    Ok(process)
+    Ok((process, Layers::new(layer, caches)))
 }
 
 /// What the command line says of a port goes before what the policy says.

@@ -19,6 +19,7 @@ use super::declared::Declaration;
 use super::launch::Start;
 use super::process::{self, Ended, Process, ProcessError};
 use super::resolving::Pinned;
+use super::review::launch::Shown;
 use super::{
     Session, environment, grants, interface_pins, network, pinning, pipes, profiles, server_errors, trust,
 };
@@ -177,6 +178,7 @@ impl Server {
             program_roots: resolved.read_roots.clone(),
             descriptors,
             project_access: session.project_shown.then_some(Access::ReadOnly),
+            layer: session.layered.get().map(Shown::Lent),
             grants: expanded.grants,
             own_state: given.own_state,
             denied: expanded.denied,
@@ -187,6 +189,7 @@ impl Server {
             extra: Vec::new(),
             stand_ins: true,
             beyond_landlock: Vec::new(),
+            caches: Vec::new(),
             network: Some(way),
             stdio: [stdin_inside.as_fd(), stdout_inside.as_fd(), stderr_inside.as_fd()],
             allow_degraded: session.allow_degraded,

@@ -2,14 +2,16 @@
 //! tools fetch and build goes into directories of the project's own, so that nothing written inside is used outside.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::File;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 
 use crate::policy::toolchains::{self, expand};
-use crate::sandbox::layout::{Grant, is_system};
-use crate::sandbox::plan::Access;
+use crate::sandbox::layout::{CacheLayer, Grant, is_system};
+use crate::sandbox::plan::{Access, UPPER, WORK};
 
 use super::Context;
 
@@ -98,20 +100,85 @@ fn is_plain(path: &Path) -> bool {
         && !path.components().any(|part| part == Component::ParentDir)
 }
 
-/// Makes the project's own directories for caches: place on the host and inside.
+/// The caches of one run.
+#[derive(Debug, Default)]
+pub struct Caches {
+    /// Directories of the project's own: place on the host and inside.
+    pub own: Vec<(PathBuf, PathBuf)>,
+    /// Those of the user, each below a layer of the project's own.
+    pub layers: Vec<CacheLayer>,
+    /// Held while the run lasts: a layer can be mounted once.
+    lock: Option<File>,
+}
+
+impl Caches {
+    /// Places inside.
+    #[must_use]
+    pub fn places(&self) -> Vec<PathBuf> {
+        let layers = self.layers.iter().map(|cache| cache.inside.clone());
+        self.own.iter().map(|(_, inside)| inside.clone()).chain(layers).collect()
+    }
+}
+
+/// Runs in one project at a time that have layers of their own; more share what they write, without the user's.
+const MOST_AT_ONCE: usize = 16;
+
+/// Makes the project's caches. What the user has is below, unless one of `hidden` lies there; what is written stays with
+/// the project.
 ///
 /// # Errors
-/// When one cannot be made.
-pub fn caches(context: &Context, toolchains: &Toolchains) -> std::io::Result<Vec<(PathBuf, PathBuf)>> {
+/// When a directory cannot be made.
+pub fn caches(context: &Context, toolchains: &Toolchains, hidden: &[PathBuf]) -> std::io::Result<Caches> {
     let project = Sha256::digest(context.project.as_os_str().as_encoded_bytes());
     let project: String = project.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let base = context.data.join("caches").join(project);
-    let mut made = Vec::new();
+    let make = |path: &Path| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let mut made = Caches::default();
+    let mut slot = None;
     for inside in &toolchains.caches {
         let Ok(rest) = inside.strip_prefix(&context.home) else { continue };
-        let host = base.join(rest);
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&host)?;
-        made.push((host, inside.clone()));
+        let is_hidden = hidden.iter().any(|path| path.starts_with(inside) || inside.starts_with(path));
+        let lower = inside.canonicalize().ok().filter(|lower| lower.is_dir() && !is_hidden);
+        if lower.is_some() && slot.is_none() {
+            let taken = free_slot(&base)?;
+            slot = Some(taken.map(|(directory, lock)| {
+                made.lock = Some(lock);
+                directory
+            }));
+        }
+        match (lower, &slot) {
+            (Some(lower), Some(Some(slot))) => {
+                let layer = slot.join(rest.to_string_lossy().replace('/', "%"));
+                make(&layer.join(UPPER))?;
+                make(&layer.join(WORK))?;
+                made.layers.push(CacheLayer { lower, layer, inside: inside.clone() });
+            }
+            _ => {
+                let host = base.join(rest);
+                make(&host)?;
+                made.own.push((host, inside.clone()));
+            }
+        }
     }
     Ok(made)
+}
+
+/// Layers that no other run in this project has mounted.
+fn free_slot(base: &Path) -> std::io::Result<Option<(PathBuf, File)>> {
+    for number in 0..MOST_AT_ONCE {
+        let directory = base.join(format!("layers-{number}"));
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        let lock = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(directory.join("lock"))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some((directory, lock))),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
 }

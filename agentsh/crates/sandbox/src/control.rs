@@ -32,6 +32,8 @@ pub enum Order {
     Mend,
     /// A file of a sandbox, please: its path inside. Comes with the two namespaces.
     Visit { path: Vec<u8> },
+    /// Mounts of parts of a sandbox that runs, for another one: what is wanted, and the two namespaces.
+    Lend,
     /// When the session is gone: remove the stand-ins that it has records of in this directory. Nothing comes with it, and
     /// nobody answers.
     CleanUp { records: Vec<u8>, pid: u32 },
@@ -62,6 +64,8 @@ pub enum Answer {
     Continued,
     /// The mounts are made.
     Mended,
+    /// Comes with the detached mounts, in the order in which they were asked for.
+    Lent,
     /// Comes with the file.
     Opened,
     /// The program never ran, or a mount or a file could not be had.

@@ -64,13 +64,14 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
     let root = mount::Root::begin()?;
     nix::unistd::sethostname("agentsh").at("set the host name")?;
     let sockets = network::prepare(&plan.network, plan.published)?;
-    root.build(&plan.mounts, &plan.executable, sources)?;
+    let less = root.build(&plan.mounts, &plan.executable, sources)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
 
     // From here on only restrictions: each one binds pid 1 as well as the program.
     limits::apply(&plan.limits)?;
     let short = limits::lower_shares(&plan.limits);
     let mut enforcement = restrict(&plan, filters.get(plan.executable.filter()))?;
+    enforcement.extend(less);
     enforcement.extend(short);
     let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
     control::send(control.as_fd(), &Answer::Ready { enforcement }, &descriptors).at("tell the session")?;

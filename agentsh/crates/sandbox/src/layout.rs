@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use super::etc;
 use super::host::{Found, Host, Small};
 use super::plan::{
-    Access, Descriptor, Executable, FileKey, Identity, Kind, LandlockAccess, LandlockRule, Mount, Source,
-    What,
+    Access, Descriptor, Executable, FileKey, Identity, Kind, LandlockAccess, LandlockRule, Mount,
+    PROJECT_LAYER, Source, What,
 };
 use crate::policy::builtin_paths;
 
@@ -52,6 +52,25 @@ pub enum PinnedBytes {
     Copied { from: Descriptor },
 }
 
+/// The project as a copy-on-write layer, in which nothing needs a guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProjectLayer {
+    /// Mounted here; the directory of the host that holds what is written.
+    Own(PathBuf),
+    /// That of the agent's sandbox. [`Source::Layer`] is for the session to fill in.
+    Lent,
+}
+
+/// A cache of the user below a layer of the project's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheLayer {
+    /// The user's.
+    pub lower: PathBuf,
+    /// The directory of the layer.
+    pub layer: PathBuf,
+    pub inside: PathBuf,
+}
+
 pub struct Request<'a> {
     pub identity: Identity,
     pub user: &'a str,
@@ -59,6 +78,8 @@ pub struct Request<'a> {
     pub project: &'a Path,
     /// None: the project is not shown.
     pub project_access: Option<Access>,
+    /// None: what is written to the project reaches it.
+    pub layer: Option<ProjectLayer>,
     pub grants: Vec<Grant>,
     /// The program's own files in the home directory: bound even inside a mask.
     pub own_state: Vec<Grant>,
@@ -83,6 +104,7 @@ pub struct Request<'a> {
     pub beyond_landlock: Vec<Elsewhere>,
     /// The program brings settings for git in its environment, which stay as they are.
     pub sets_git: bool,
+    pub caches: Vec<CacheLayer>,
     /// The agent keeps its terminal; a server has none.
     pub for_agent: bool,
     /// agentsh's own executable, shown to the agent as its bridge.
@@ -133,6 +155,8 @@ pub struct Keep {
     pub home: PathBuf,
     pub project: PathBuf,
     pub project_access: Option<Access>,
+    /// The project is a layer.
+    pub is_layered: bool,
     pub grants: Vec<Grant>,
     pub denied: Vec<PathBuf>,
     pub unmasked: Vec<PathBuf>,
@@ -158,6 +182,7 @@ pub fn layout(request: &Request<'_>, host: &dyn Host) -> Layout {
     out.unlisted();
     out.landlock();
     out.elsewhere(&request.beyond_landlock);
+    out.put_layer_below();
     out.layout
 }
 
@@ -170,6 +195,7 @@ pub fn guards(keep: &Keep, host: &dyn Host) -> Layout {
         home: &keep.home,
         project: &keep.project,
         project_access: keep.project_access,
+        layer: keep.is_layered.then_some(ProjectLayer::Lent),
         grants: keep.grants.clone(),
         own_state: Vec::new(),
         denied: keep.denied.clone(),
@@ -183,6 +209,7 @@ pub fn guards(keep: &Keep, host: &dyn Host) -> Layout {
         stand_ins: true,
         beyond_landlock: Vec::new(),
         sets_git: true,
+        caches: Vec::new(),
         for_agent: false,
         bridge: None,
         execute: Vec::new(),
@@ -352,7 +379,15 @@ impl Builder<'_> {
         self.granted.clone_from(&grants);
         let before = std::mem::take(&mut self.layout.mounts);
         self.guard();
-        let guards = on_top(std::mem::replace(&mut self.layout.mounts, before));
+        let mut guards = on_top(std::mem::replace(&mut self.layout.mounts, before));
+        if request.layer.is_some() {
+            // A grant around the project guards what it finds below.
+            guards
+                .retain(|mount| !self.is_layered(&mount.target) || !matches!(mount.what, What::Bind { .. }));
+            let placeholders = std::mem::take(&mut self.layout.placeholders);
+            let kept = placeholders.into_iter().filter(|(path, _)| !self.is_layered(path));
+            self.layout.placeholders = kept.collect();
+        }
         // What cannot be guarded may be read alone by now.
         let mut placed = self.granted.clone();
         let held = self.held(&guards);
@@ -468,6 +503,11 @@ impl Builder<'_> {
             );
         }
         self.elsewhere(&request.extra);
+        for cache in &request.caches {
+            let source = |path: &PathBuf| Source::Path { path: path.clone(), expect: None, no_links: false };
+            let (lower, layer) = (source(&cache.lower), source(&cache.layer));
+            self.push(&cache.inside, What::Overlay { lower, layer, or_upper: true });
+        }
         for (path, content, mode) in &request.files {
             self.push(path, What::File { content: content.clone(), mode: *mode });
         }
@@ -526,7 +566,9 @@ impl Builder<'_> {
         for mount in &self.layout.mounts {
             let target = &mount.target;
             let sockets = match &mount.what {
-                What::Bind { access: Access::ReadWrite, .. } => !self.is_shared(target),
+                What::Bind { access: Access::ReadWrite, .. } | What::Overlay { .. } => {
+                    !self.is_shared(target)
+                }
                 // What holds for it holds for what lies in it.
                 What::Tmpfs { mode, .. } if mode & 0o200 != 0 => !self.layout.mounts.iter().any(|inner| {
                     let bound = matches!(&inner.what, What::Bind { access: Access::ReadWrite, .. });
@@ -545,6 +587,33 @@ impl Builder<'_> {
             self.layout.executable = Executable::Below(system.chain(execute).collect());
         }
         self.layout.landlock = rules;
+    }
+
+    /// Below the project that is a layer, by a path as it was written or with links followed.
+    fn is_layered(&self, path: &Path) -> bool {
+        self.request.layer.is_some()
+            && (path.starts_with(self.request.project)
+                || self.real(self.request.project).is_some_and(|real| path.starts_with(real)))
+    }
+
+    /// Everything of the project is a part of its layer. Only what was hashed is taken from the project itself.
+    fn put_layer_below(&mut self) {
+        let (Some(layer), Some(_)) = (&self.request.layer, self.request.project_access) else { return };
+        let project = self.real(self.request.project).unwrap_or_else(|| self.request.project.to_owned());
+        for mount in &mut self.layout.mounts {
+            let What::Bind { source, .. } = &mut mount.what else { continue };
+            let Source::Path { path, expect: None, .. } = source else { continue };
+            let below = path.strip_prefix(&project).or_else(|_| path.strip_prefix(self.request.project));
+            if let Ok(below) = below.map(Path::to_owned) {
+                *source = Source::Layer { below };
+            }
+        }
+        if let ProjectLayer::Own(directory) = layer {
+            let lower = Source::Path { path: project, expect: None, no_links: true };
+            let layer = Source::Path { path: directory.clone(), expect: None, no_links: false };
+            let what = What::Overlay { lower, layer, or_upper: false };
+            self.layout.mounts.insert(0, Mount { target: PROJECT_LAYER.into(), what });
+        }
     }
 
     /// Whether another sandbox may see a directory of the host: all but the program's own files.

@@ -21,6 +21,7 @@ pub mod landlock;
 pub mod layout;
 #[cfg(test)]
 mod layout_tests;
+pub mod lend;
 pub mod limits;
 pub mod mend;
 pub mod mount;

@@ -133,11 +133,16 @@ fn work(descriptors: Vec<OwnedFd>) -> Result<(), StageError> {
     nix::sched::setns(&user, CloneFlags::CLONE_NEWUSER).at("enter the user namespace")?;
     // In it no further namespace may be made, and detached mounts count as one each. The capability that it takes nobody
     // inside has; still, the door is closed again.
+    with_namespaces(|| make(&mount, identity, &executable, mounts, &mut passed))
+}
+
+/// In the user namespace of a sandbox, while there may be further mount namespaces.
+pub(super) fn with_namespaces<T>(work: impl FnOnce() -> Result<T, StageError>) -> Result<T, StageError> {
     let mut most = File::options().write(true).open(MOUNT_NAMESPACES).at("open the limit of namespaces")?;
     most.write_all(b"1000").at("raise the limit of namespaces")?;
-    let done = make(&mount, identity, &executable, mounts, &mut passed);
-    let closed = most.write_all(b"0").at("lower the limit of namespaces");
-    done.and(closed)
+    let done = work();
+    most.write_all(b"0").at("lower the limit of namespaces")?;
+    done
 }
 
 fn make(
@@ -199,6 +204,8 @@ fn opened(
             let tree = passed.get_mut(*index).and_then(Option::take);
             tree.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).at("find what was passed")?
         }
+        // Nothing of a layer is guarded.
+        Source::Layer { .. } => return Ok(None),
     };
     restrict(tree.as_fd(), *access, executable.holds(&mount.target), true)
         .on("restrict mount", mount.target.display())?;

@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, OsStr};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::mount_calls::{
-    attach, filesystem, open_directory, open_in, open_path, parent_of, relative, restrict, tmpfs,
+    attach, filesystem, open_directory, open_in, open_path, overlay, parent_of, relative, restrict, tmpfs,
 };
-use super::plan::{Access, Executable, Kind, Mount, Source, What};
+use super::plan::{Access, Executable, Kind, Mount, PROJECT_LAYER, Source, UPPER, WORK, What};
+use super::report::{Enforcement, State};
 use super::sealed;
 use super::stage::{At, StageError};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -20,13 +22,21 @@ use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, Unmoun
 
 /// A directory that exists everywhere; the new root is built over it, in this mount namespace alone.
 const SCAFFOLD: &CStr = c"/tmp";
+/// Why a project cannot be shown as a layer, and what to do.
+const NO_LAYER: &str = "mount the project's copy-on-write layer (it needs overlayfs in user namespaces, Linux 5.11 or \
+     later, nothing mounted inside the project, and a state directory on ext4, xfs, btrfs or tmpfs: set \
+     XDG_STATE_HOME to one, or run without --review)";
 /// Of one sandbox, out of those that the machine has for all (kernel.pty.max).
 const MOST_TERMINALS: &str = "256";
 /// Where copies of pinned files live until they are bound over their paths; the directory is unlisted.
 const COPIES: &str = "/.copies";
 
 /// Detached copies of what the plan binds, taken before the host's tree disappears, and sealed memory.
-pub struct Sources(BTreeMap<usize, OwnedFd>);
+pub struct Sources {
+    opened: BTreeMap<usize, OwnedFd>,
+    /// The directories of layers.
+    layers: BTreeMap<usize, OwnedFd>,
+}
 
 /// Opens every bind source of the plan.
 ///
@@ -39,29 +49,34 @@ pub fn open_sources(
 ) -> Result<Sources, StageError> {
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .at("make mounts private")?;
-    let mut opened = BTreeMap::new();
+    let (mut opened, mut layers) = (BTreeMap::new(), BTreeMap::new());
     for (index, mount) in mounts.iter().enumerate() {
         let mut take = |descriptor: usize| {
             there(passed.get_mut(descriptor).and_then(Option::take))
                 .on("find what was passed for", mount.target.display())
         };
-        let source = match &mount.what {
-            What::Bind { source, access, .. } => {
-                let tree = match source {
-                    Source::Path { path, expect, no_links } => open_path(path, expect.as_ref(), *no_links)?,
-                    Source::Detached(descriptor) => take(*descriptor)?,
-                };
-                let executable = executable.holds(&mount.target);
-                restrict(tree.as_fd(), *access, executable, true)
-                    .on("restrict mount", mount.target.display())?;
-                tree
-            }
-            What::Copy { from, .. } => take(*from)?,
-            _ => continue,
+        let mut open = |source: &Source, access, executable| {
+            let tree = match source {
+                Source::Path { path, expect, no_links } => open_path(path, expect.as_ref(), *no_links)?,
+                Source::Detached(descriptor) => take(*descriptor)?,
+                Source::Layer { .. } => return Ok(None),
+            };
+            restrict(tree.as_fd(), access, executable, true).on("restrict mount", mount.target.display())?;
+            Ok(Some(tree))
         };
-        opened.insert(index, source);
+        let source = match &mount.what {
+            What::Bind { source, access, .. } => open(source, *access, executable.holds(&mount.target))?,
+            What::Overlay { lower, layer, .. } => {
+                // What may be executed is said of what is mounted on top.
+                layers.extend(open(layer, Access::ReadWrite, true)?.map(|tree| (index, tree)));
+                open(lower, Access::ReadOnly, true)?
+            }
+            What::Copy { from, .. } => Some(take(*from)?),
+            _ => None,
+        };
+        opened.extend(source.map(|source| (index, source)));
     }
-    Ok(Sources(opened))
+    Ok(Sources { opened, layers })
 }
 
 fn there<T>(what: Option<T>) -> io::Result<T> {
@@ -97,21 +112,45 @@ impl Root {
         mounts: &[Mount],
         executable: &Executable,
         mut sources: Sources,
-    ) -> Result<(), StageError> {
+    ) -> Result<Vec<Enforcement>, StageError> {
         let root = self.0.as_fd();
         let mut tree = Tree::new(root, executable).at("look at the new root")?;
+        let mut short = Vec::new();
         for (index, mount) in mounts.iter().enumerate() {
-            tree.make(mount, sources.0.remove(&index))?;
+            let source = sources.opened.remove(&index);
+            match &mount.what {
+                What::Overlay { or_upper, .. } => {
+                    let layers = (source, sources.layers.remove(&index));
+                    short.extend(tree.layer(&mount.target, layers, *or_upper)?);
+                }
+                _ => tree.make(mount, source)?,
+            }
         }
         drop(tree);
+        if mounts.iter().any(|mount| mount.target == Path::new(PROJECT_LAYER)) {
+            detach(Path::new(PROJECT_LAYER)).at("take the bare layer away")?;
+        }
         restrict(root, Access::ReadOnly, executable.holds(Path::new("/")), false)
             .at("make the root read-only")?;
         rustix::process::fchdir(root).at("enter the new root")?;
         // Both arguments the same: the old root ends up stacked on the new one, and is taken off at once.
         rustix::process::pivot_root(".", ".").at("pivot_root")?;
         rustix::mount::unmount(".", UnmountFlags::DETACH).at("detach the host's tree")?;
-        rustix::process::chdir("/").at("enter /")
+        rustix::process::chdir("/").at("enter /")?;
+        Ok(short)
     }
+}
+
+/// Where a path of the new root is before it is entered.
+fn from_outside(path: &Path) -> PathBuf {
+    Path::new(OsStr::from_bytes(SCAFFOLD.to_bytes())).join(relative(path))
+}
+
+/// Takes away a mount that was needed for a moment, and the directory that it stood on.
+fn detach(path: &Path) -> rustix::io::Result<()> {
+    let path = from_outside(path);
+    rustix::mount::unmount(&path, UnmountFlags::DETACH)?;
+    rustix::fs::rmdir(&path)
 }
 
 /// The root while it is filled.
@@ -166,6 +205,11 @@ impl<'r> Tree<'r> {
                 self.own.insert(device(tree.as_fd()).on("look at", target.display())?);
                 self.attach(tree.as_fd(), target, &at, "mount tmpfs")?;
             }
+            What::Bind { source: Source::Layer { below }, access, kind } => {
+                let tree = self.part_of_layer(below, *access, target)?;
+                let at = self.place(target, *kind, 0o755)?;
+                self.attach(tree.as_fd(), target, &at, "bind")?;
+            }
             What::Bind { kind, .. } => {
                 let at = self.place(target, *kind, 0o755)?;
                 let tree = there(source).on("find", target.display())?;
@@ -182,6 +226,8 @@ impl<'r> Tree<'r> {
                 let at = self.place(target, Kind::File, 0o755)?;
                 self.attach(tree.as_fd(), target, &at, "bind")?;
             }
+            // Made by `layer`.
+            What::Overlay { .. } => {}
             What::Proc => {
                 let at = self.place(target, Kind::Directory, 0o555)?;
                 let tree = filesystem(c"proc", &[], true).at("make proc")?;
@@ -199,6 +245,59 @@ impl<'r> Tree<'r> {
             }
         }
         Ok(())
+    }
+
+    /// A copy-on-write layer. Its parts are mounted beside it while the kernel opens them.
+    fn layer(
+        &mut self,
+        target: &Path,
+        (lower, layer): (Option<OwnedFd>, Option<OwnedFd>),
+        or_upper: bool,
+    ) -> Result<Option<Enforcement>, StageError> {
+        const LOWER: &str = "/.lower";
+        const LAYER: &str = "/.upper";
+        let (lower, layer) =
+            (there(lower).on("find", target.display())?, there(layer).on("find", target.display())?);
+        for (path, tree) in [(LOWER, &lower), (LAYER, &layer)] {
+            let at = self.place(Path::new(path), Kind::Directory, 0o700)?;
+            self.attach(tree.as_fd(), Path::new(path), &at, "mount a part of the layer of")?;
+        }
+        let part = |name: &str| from_outside(&Path::new(LAYER).join(name));
+        let made = overlay(&from_outside(Path::new(LOWER)), &part(UPPER), &part(WORK));
+        let (tree, short) = match made {
+            Ok(tree) => (tree, None),
+            Err(error) if or_upper => {
+                let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+                let upper = relative(Path::new(LAYER)).join(UPPER);
+                let tree = rustix::mount::open_tree(self.root, upper, flags).on("open", target.display())?;
+                let asked = format!("{}: the user's own, below a layer", target.display());
+                let why = format!("{error}: no layer can be mounted here");
+                let short = Enforcement::less("cache", &asked, "one of the project's", State::Degraded, why);
+                (tree, Some(short))
+            }
+            Err(error) => return Err(error).on(NO_LAYER, ""),
+        };
+        if target != Path::new(PROJECT_LAYER) {
+            restrict(tree.as_fd(), Access::ReadWrite, self.executable.holds(target), false)
+                .on("restrict mount", target.display())?;
+        }
+        for path in [LOWER, LAYER] {
+            detach(Path::new(path)).on("take away a part of the layer of", target.display())?;
+        }
+        let at = self.place(target, Kind::Directory, 0o755)?;
+        self.attach(tree.as_fd(), target, &at, "mount the layer")?;
+        Ok(short)
+    }
+
+    /// A mount of a part of the project's layer.
+    fn part_of_layer(&self, below: &Path, access: Access, target: &Path) -> Result<OwnedFd, StageError> {
+        let at = open_in(self.root, &Path::new(PROJECT_LAYER).join(below)).on("open", target.display())?;
+        let flags =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        let tree = rustix::mount::open_tree(at, "", flags).on("open", target.display())?;
+        restrict(tree.as_fd(), access, self.executable.holds(target), false)
+            .on("restrict mount", target.display())?;
+        Ok(tree)
     }
 
     /// The directory that holds `path`, made if it is missing, when it lies in a file system of the sandbox's own.

@@ -149,6 +149,18 @@ pub(super) fn filesystem(
     rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
+/// A copy-on-write layer: three paths without commas and colons. Whoever mounts it is who writes to the upper one.
+pub(super) fn overlay(lower: &Path, upper: &Path, work: &Path) -> rustix::io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, path) in [("lowerdir", lower), ("upperdir", upper), ("workdir", work)] {
+        rustix::mount::fsconfig_set_string(context.as_fd(), key, path)?;
+    }
+    rustix::mount::fsconfig_set_flag(context.as_fd(), "userxattr")?;
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
 pub(super) fn attach(tree: BorrowedFd<'_>, at: BorrowedFd<'_>) -> rustix::io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     rustix::mount::move_mount(tree, "", at, "", flags)

@@ -111,10 +111,27 @@ pub enum What {
         from: Descriptor,
         executable: bool,
     },
+    /// A copy-on-write layer: what is written stays in the layer, and nothing reaches what lies below.
+    Overlay {
+        lower: Source,
+        /// A directory with [`UPPER`] and [`WORK`] in it.
+        layer: Source,
+        /// Where no layer can be had: what was written to it before, alone.
+        or_upper: bool,
+    },
     Proc,
     /// A pseudo-terminal directory of the sandbox's own.
     Devpts,
 }
+
+/// In the directory of a layer: what was written.
+pub const UPPER: &str = "upper";
+/// In the directory of a layer: the kernel's own.
+pub const WORK: &str = "work";
+
+/// Where the project's layer stands while the tree is built. It is taken away when everything that shows a part of it
+/// is in place.
+pub const PROJECT_LAYER: &str = "/.layer";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
@@ -128,6 +145,11 @@ pub enum Source {
     },
     /// A detached mount that the session made (id-mapped: needs host privilege).
     Detached(Descriptor),
+    /// A part of the project's layer.
+    Layer {
+        #[serde(with = "path_bytes")]
+        below: PathBuf,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use super::control::{self, Answer, Order};
-use super::{init, mend, placeholders, reaper, seccomp, visit};
+use super::{init, lend, mend, placeholders, reaper, seccomp, visit};
 
 /// The hidden verb by which agentsh executes itself for this.
 pub const VERB: &str = "__init";
@@ -129,6 +129,10 @@ fn serve() -> io::Result<u8> {
             }
             Order::Visit { path } => {
                 in_a_child(|| visit::child(control.as_fd(), path, descriptors.collect()))?;
+                continue;
+            }
+            Order::Lend => {
+                in_a_child(|| lend::child(control.as_fd(), descriptors.collect()))?;
                 continue;
             }
             Order::CleanUp { records, pid } => {

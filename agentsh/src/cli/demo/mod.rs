@@ -125,6 +125,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
         agent: vec![executable.display().to_string(), AGENT_VERB.to_owned()],
         publish: Vec::new(),
         agree: false,
+        review: false,
         verb: "demo",
     };
     let outcome = run_session(request).await.map_err(|error| (exit_code_of(&error), error.to_string()))?;

@@ -94,6 +94,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         program_roots: resolved.read_roots.clone(),
         descriptors: pinned.descriptors,
         project_access: None,
+        layer: None,
         grants: task.read.iter().map(readable).collect(),
         // Inside what every sandbox hides: the records and packages of agentsh.
         own_state: vec![writable],
@@ -105,6 +106,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         extra: Vec::new(),
         stand_ins: true,
         beyond_landlock: Vec::new(),
+        caches: Vec::new(),
         network: Some(way),
         stdio: [nothing.as_fd(), output_inside.as_fd(), errors_inside.as_fd()],
         allow_degraded: session.allow_degraded,

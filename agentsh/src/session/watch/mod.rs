@@ -97,6 +97,7 @@ impl Guards {
         let parts = || -> std::io::Result<(thread::Watch, OwnedFd)> {
             let (stop, ask_to_stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
             let pid = running.child.pid;
+            let namespaces = running.child.namespaces.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
             let freezer = match running.cgroup.directory() {
                 Some(directory) => Freezer::Group(directory.to_owned()),
                 None => Freezer::Signals { pid, stopped: Vec::new() },
@@ -112,7 +113,7 @@ impl Guards {
                 state: session.context.state.clone(),
                 aside: Aside::new(&session.context.state, &session.id.to_string()),
                 sandbox: running.child.handle()?,
-                namespaces: running.child.namespaces.take().ok_or(std::io::ErrorKind::NotFound)?,
+                namespaces: namespaces.try_clone()?,
                 mounted: running.child.mounted.take(),
                 freezer,
                 zygote: Zygote::default(),

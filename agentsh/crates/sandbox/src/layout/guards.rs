@@ -40,6 +40,7 @@ impl Builder<'_> {
         }
         for (grant, access) in &self.granted.clone() {
             if *access == Access::ReadWrite
+                && !self.is_layered(grant)
                 && self.host.look(grant) == Some(Found::Directory)
                 && self.masked(grant).is_none()
             {

@@ -1,0 +1,327 @@
+//! `agentsh review`: what a run with `--review` changed.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{exit, fail, style};
+use crate::session::Context;
+use crate::session::review::changes::{Change, State, Trees};
+use crate::session::review::{self, Applied, Review, Selection, diff};
+use crate::store::escape;
+
+#[derive(Debug, Args)]
+pub struct ReviewArgs {
+    /// A session, or the beginning of its name; without it the newest with a layer over the project around here
+    #[arg(value_name = "SESSION")]
+    session: Option<String>,
+    /// Apply to the project; with paths (from here) only these
+    #[arg(long, num_args = 0.., value_name = "PATH", conflicts_with_all = ["discard", "undo", "list"])]
+    apply: Option<Vec<PathBuf>>,
+    /// With --apply: also what runs by itself outside, without being named
+    #[arg(long, requires = "apply")]
+    guarded: bool,
+    /// Take back what the last --apply did (or the last --undo); with paths only these
+    #[arg(long, num_args = 0.., value_name = "PATH", conflicts_with_all = ["discard", "list"])]
+    undo: Option<Vec<PathBuf>>,
+    /// Throw the layer away
+    #[arg(long, conflicts_with = "list")]
+    discard: bool,
+    /// Keep the layer for later, also when everything in it was applied
+    #[arg(long, conflicts_with_all = ["discard", "list"])]
+    keep: bool,
+    /// List the sessions with a layer
+    #[arg(long)]
+    list: bool,
+    /// Names and counts alone, without the differences
+    #[arg(long)]
+    stat: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    match answer(args, out, err) {
+        Ok(code) => code,
+        Err(Failure::Said(error)) => fail(&escape::line(&error)),
+        // A closed output is nobody's fault here.
+        Err(Failure::Output) => exit::OK,
+    }
+}
+
+enum Failure {
+    Said(String),
+    Output,
+}
+
+impl From<review::ReviewError> for Failure {
+    fn from(error: review::ReviewError) -> Self {
+        Self::Said(error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(_: io::Error) -> Self {
+        Self::Output
+    }
+}
+
+fn answer(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
+    let (context, _) = Context::find_for_server().map_err(|error| Failure::Said(error.to_string()))?;
+    if args.list {
+        return list(&context, args.json, out, err);
+    }
+    let review = review::find(&context.state, args.session.as_deref(), &context.directory)?;
+    if args.discard {
+        review.discard()?;
+        writeln!(err, "the layer of session {} is thrown away", review.session)?;
+        return Ok(exit::OK);
+    }
+    let mut left = review.settle()?;
+    for (path, why) in left.drain(..) {
+        writeln!(err, "{}: {}", shown(&path), escape::line(&why))?;
+    }
+    if let Some(paths) = &args.undo {
+        let done = review.undo(&relative(&review, paths)?)?;
+        return told(&review, &done, "undone", args.json, out, err);
+    }
+    if let Some(paths) = &args.apply {
+        let selection = Selection { paths: relative(&review, paths)?, guarded: args.guarded };
+        let done = review.apply(&context, selection)?;
+        let code = told(&review, &done, "applied", args.json, out, err)?;
+        if done.is_complete && !args.keep && !review.is_running() {
+            review.discard()?;
+            writeln!(
+                err,
+                "everything is in the project; `agentsh review {} --undo` takes it back",
+                review.session
+            )?;
+        }
+        return Ok(code);
+    }
+    let (changes, trees) = review.changes(&context)?;
+    if args.json {
+        let changes: Vec<Value> = changes.iter().map(|change| described(&trees, change)).collect();
+        let interrupted = review.interrupted().map(|(done, total)| json!({"done": done, "total": total}));
+        let all = json!({
+            "session": review.session, "project": review.project.to_string_lossy(),
+            "running": review.is_running(), "interrupted": interrupted, "changes": changes,
+        });
+        writeln!(out, "{}", escape::json(&format!("{all:#}")))?;
+    } else {
+        show(&review, &changes, &trees, args.stat, out)?;
+    }
+    if args.keep {
+        writeln!(err, "the layer is kept; `agentsh review {}` shows it again", review.session)?;
+    }
+    let has_conflict = changes.iter().any(|change| matches!(change.state, State::Conflict(_)));
+    Ok(if has_conflict { exit::NO } else { exit::OK })
+}
+
+fn list(context: &Context, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
+    let waiting = review::waiting(&context.state);
+    if as_json {
+        let rows: Vec<Value> = waiting
+            .iter()
+            .map(|review| {
+                json!({
+                    "session": review.session, "project": review.project.to_string_lossy(),
+                    "running": review.is_running(), "agent": review.command,
+                })
+            })
+            .collect();
+        writeln!(out, "{}", escape::json(&format!("{:#}", Value::from(rows))))?;
+        return Ok(exit::OK);
+    }
+    if waiting.is_empty() {
+        writeln!(err, "no session has a layer")?;
+    }
+    for review in waiting {
+        let running = if review.is_running() { "running" } else { "waits" };
+        let command = escape::line(&review.command.join(" ")).into_owned();
+        writeln!(out, "{}  {running}  {}  {command}", review.session, shown(&review.project))?;
+    }
+    Ok(exit::OK)
+}
+
+/// From the current directory to the project.
+fn relative(review: &Review, paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let one = |path: &PathBuf| {
+        let absolute = crate::session::undo::absolute(path);
+        match absolute.strip_prefix(&review.project) {
+            // The project itself is everything.
+            Ok(below) => Ok(below.to_owned()),
+            Err(_) => Err(Failure::Said(format!(
+                "{} is not in the project of this session, {}",
+                shown(&absolute),
+                shown(&review.project)
+            ))),
+        }
+    };
+    let paths: Vec<PathBuf> = paths.iter().map(one).collect::<Result<_, _>>()?;
+    Ok(if paths.iter().any(|path| path.as_os_str().is_empty()) { Vec::new() } else { paths })
+}
+
+fn show(
+    review: &Review,
+    changes: &[Change],
+    trees: &Trees,
+    stat: bool,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let running = if review.is_running() { ", still running" } else { "" };
+    writeln!(
+        out,
+        "session {}{running}: {} changed in {}",
+        review.session,
+        changes.len(),
+        shown(&review.project)
+    )?;
+    if let Some((done, total)) = review.interrupted() {
+        writeln!(
+            out,
+            "an apply was interrupted after {done} of {total}; `agentsh review {} --apply` goes on",
+            review.session
+        )?;
+    }
+    let (guarded, others): (Vec<&Change>, Vec<&Change>) =
+        changes.iter().partition(|change| change.guarded.is_some());
+    let (inner, others): (Vec<&Change>, Vec<&Change>) =
+        others.into_iter().partition(|change| is_inner(change));
+    if !guarded.is_empty() {
+        let title = "these run by themselves outside; they are applied only when named, or with --guarded:";
+        writeln!(out, "{}", style::paint(style::BAD, title))?;
+    }
+    for change in &guarded {
+        row(out, change, trees, stat)?;
+    }
+    for change in &others {
+        row(out, change, trees, stat)?;
+    }
+    if !inner.is_empty() {
+        let refs = inner.iter().filter(|change| change.path.iter().any(|part| part == "refs"));
+        let refs: Vec<String> = refs.map(|change| shown(&change.path)).collect();
+        let names = if refs.is_empty() { String::new() } else { format!(": {}", refs.join(", ")) };
+        writeln!(out, "{} files of git itself{names}", inner.len())?;
+        let broken = inner.iter().filter(|change| change.state != State::Clean);
+        for change in broken {
+            row(out, change, trees, true)?;
+        }
+    }
+    Ok(())
+}
+
+/// Of a repository: commits, index, branches.
+fn is_inner(change: &Change) -> bool {
+    change.path.iter().any(|part| part == ".git")
+}
+
+fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Result<(), Failure> {
+    let difference = diff::of(trees, change);
+    let letter = match change.what() {
+        "added" => "A",
+        "removed" => "D",
+        _ => "M",
+    };
+    let counts = match (difference.added, difference.removed) {
+        (0, 0) => String::new(),
+        (added, removed) => format!(" +{added} -{removed}"),
+    };
+    let mut line = format!("{letter} {}{counts}", shown(&change.path));
+    if let Some(why) = &change.guarded {
+        line.push_str(&format!(" (guarded: {why})"));
+    }
+    match &change.state {
+        State::Clean => {}
+        State::Conflict(why) => line.push_str(&format!(" (conflict: {why})")),
+        State::Refused(why) => line.push_str(&format!(" ({why})")),
+    }
+    let style =
+        if change.guarded.is_some() || change.state != State::Clean { style::BAD } else { style::HEADING };
+    writeln!(out, "{}", style::paint(style, &line))?;
+    if !stat {
+        for line in &difference.lines {
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn described(trees: &Trees, change: &Change) -> Value {
+    let difference = diff::of(trees, change);
+    let (conflict, refused) = match &change.state {
+        State::Clean => (None, None),
+        State::Conflict(why) => (Some(*why), None),
+        State::Refused(why) => (None, Some(*why)),
+    };
+    let kind = change.now.as_ref().or(change.was.as_ref()).map(|stamp| stamp.kind);
+    json!({
+        "path": change.path.to_string_lossy(), "change": change.what(), "kind": kind,
+        "guarded": change.guarded, "conflict": conflict, "refused": refused,
+        "added": difference.added, "removed": difference.removed,
+    })
+}
+
+fn told(
+    review: &Review,
+    done: &Applied,
+    what: &str,
+    as_json: bool,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let failed = !done.conflicts.is_empty() || !done.unknown.is_empty();
+    let code = if failed { exit::NO } else { exit::OK };
+    if as_json {
+        let names = |paths: &[PathBuf]| {
+            paths.iter().map(|path| path.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        let pairs = |pairs: &[(PathBuf, String)]| {
+            pairs
+                .iter()
+                .map(|(path, why)| json!({"path": path.to_string_lossy(), "why": why}))
+                .collect::<Vec<_>>()
+        };
+        let all = json!({
+            "session": review.session, what: names(&done.applied), "conflicts": pairs(&done.conflicts),
+            "guarded": pairs(&done.guarded), "refused": pairs(&done.refused), "unknown": names(&done.unknown),
+        });
+        writeln!(out, "{}", escape::json(&format!("{all:#}")))?;
+        return Ok(code);
+    }
+    writeln!(out, "{what}: {}", done.applied.len())?;
+    let mut rows = |title: &str, pairs: &[(PathBuf, String)]| -> io::Result<()> {
+        for (path, why) in pairs {
+            writeln!(out, "{title}: {}: {}", shown(path), escape::line(why))?;
+        }
+        Ok(())
+    };
+    rows("conflict", &done.conflicts)?;
+    rows("guarded", &done.guarded)?;
+    rows("not applied", &done.refused)?;
+    for path in &done.unknown {
+        writeln!(out, "nothing to apply: {}", shown(path))?;
+    }
+    if !done.conflicts.is_empty() && what == "applied" {
+        let upper = shown(&review.upper());
+        writeln!(
+            err,
+            "nothing that was changed outside is overwritten; the session's versions lie below {upper}"
+        )?;
+    }
+    if !done.guarded.is_empty() {
+        writeln!(
+            err,
+            "guarded files run by themselves outside: name them (`agentsh review {} --apply PATH`), or add --guarded",
+            review.session
+        )?;
+    }
+    Ok(code)
+}
+
+fn shown(path: &Path) -> String {
+    escape::line(&path.to_string_lossy()).into_owned()
+}

@@ -1,0 +1,472 @@
+//! Puts changes in their places in the project, one file at a time and each in one step.
+//!
+//! For every batch: what stands there is copied aside, what is to stand there is written beside its place, both are on
+//! disk, the journal says what comes next; then each is exchanged with what stood there, which is looked at once more: if
+//! somebody changed it meanwhile, it goes back. Whatever moment the process is killed in, each file is whole, old or new,
+//! and [`settle`] knows which.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+
+use super::beneath::{Beneath, Kind, Stamp, hash};
+use super::journal::{About, Done, Line, Mark, Run, Staged};
+
+/// So many at a time: their files are open together.
+pub const BATCH: usize = 64;
+
+/// One step.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub path: PathBuf,
+    /// What must stand there.
+    pub expected: Option<Stamp>,
+    /// What is to stand there, and under which name its content is found; None: nothing.
+    pub new: Option<(Stamp, PathBuf)>,
+}
+
+/// What came of the steps.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub applied: Vec<PathBuf>,
+    pub conflicts: Vec<(PathBuf, String)>,
+}
+
+pub struct Applier<'a> {
+    pub project: &'a Beneath,
+    /// Where new content comes from.
+    pub source: &'a Beneath,
+    /// Of the session, for names of temporary files.
+    pub name: String,
+}
+
+/// Everything for one step is on disk.
+struct Ready {
+    number: u32,
+    step: Step,
+    new: Option<Mark>,
+}
+
+impl Applier<'_> {
+    /// # Errors
+    /// When the journal cannot be written: nothing is done that is not in it.
+    pub fn apply(&self, run: &mut Run, steps: Vec<Step>) -> io::Result<Outcome> {
+        let old = Beneath::open(&run.old())?;
+        let mut outcome = Outcome::default();
+        let mut number = 0;
+        for batch in batches(steps) {
+            let numbered: Vec<(u32, Step)> = batch
+                .into_iter()
+                .map(|step| {
+                    number += 1;
+                    (number, step)
+                })
+                .collect();
+            let staged =
+                numbered.iter().map(|(number, step)| Staged { number: *number, path: step.path.clone() });
+            run.write(vec![Line::Stage(staged.collect())], false)?;
+            let (mut ready, mut open) = (Vec::new(), Vec::new());
+            for (number, step) in numbered {
+                match self.stage(run.number, number, &step, &old, &mut open) {
+                    Ok(new) => ready.push(Ready { number, step, new }),
+                    Err(error) => {
+                        self.remove_temporary(&step.path, run.number, number);
+                        outcome.conflicts.push((step.path, said(&error)));
+                    }
+                }
+            }
+            for file in open {
+                file.sync_all()?;
+            }
+            old.root().and_then(|root| Ok(rustix::fs::fsync(root)?))?;
+            let about = ready.iter().map(|ready| {
+                Line::About(About {
+                    number: ready.number,
+                    path: ready.step.path.clone(),
+                    old: ready.step.expected.clone(),
+                    new: ready.new.clone(),
+                })
+            });
+            run.write(about.collect(), true)?;
+            let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
+            for Ready { number, step, .. } in ready {
+                let line = match self.commit(run.number, number, &step) {
+                    Ok(now) => {
+                        directories.extend(step.path.parent().map(Path::to_owned));
+                        outcome.applied.push(step.path.clone());
+                        Line::Done(Done { number, path: step.path, was: step.expected, now })
+                    }
+                    Err(error) => {
+                        self.remove_temporary(&step.path, run.number, number);
+                        outcome.conflicts.push((step.path, said(&error)));
+                        Line::Dropped { number }
+                    }
+                };
+                run.write(vec![line], false)?;
+            }
+            for directory in directories {
+                // It may be gone by now, with all that was in it.
+                if let Ok((directory, _)) = self.project.parent(&directory.join("name")) {
+                    rustix::fs::fsync(directory)?;
+                }
+            }
+        }
+        run.write(vec![Line::End], true)?;
+        Ok(outcome)
+    }
+
+    /// Copies aside what stands there, and writes beside it what is to stand there.
+    fn stage(
+        &self,
+        run: u32,
+        number: u32,
+        step: &Step,
+        old: &Beneath,
+        open: &mut Vec<File>,
+    ) -> io::Result<Option<Mark>> {
+        self.must_be(&step.path, step.expected.as_ref())?;
+        if let Some((stamp, _)) = step.new.as_ref().filter(|_| makes_directory(step)) {
+            return Ok(Some(Mark { kind: stamp.kind, mode: stamp.given_mode(), hash: String::new() }));
+        }
+        let (parent, _) = self.project.parent(&step.path)?;
+        let name = number.to_string();
+        let aside = old.root()?;
+        match step.expected.as_ref().map(|stamp| stamp.kind) {
+            Some(Kind::File) => {
+                let mut from = self.project.file(&step.path)?;
+                let mut to = create(aside.as_fd(), OsStr::new(&name))?;
+                io::copy(&mut from, &mut to)?;
+                open.push(to);
+                self.must_be(&step.path, step.expected.as_ref())?;
+            }
+            Some(Kind::Link) => {
+                rustix::fs::symlinkat(self.project.link(&step.path)?, &aside, &name)?;
+            }
+            _ => {}
+        }
+        let Some((stamp, content)) = &step.new else { return Ok(None) };
+        let mode = stamp.given_mode();
+        let temporary = self.temporary(run, number);
+        let hash = match stamp.kind {
+            Kind::File => {
+                let mut from = self.source.file(content)?;
+                let before = Stamp::of(&rustix::fs::fstat(&from)?);
+                let mut to = create(parent.as_fd(), &temporary)?;
+                let hash = copy(&mut from, &mut to)?;
+                if Stamp::of(&rustix::fs::fstat(&from)?) != before {
+                    return Err(io::Error::other("it is being written inside; apply it again"));
+                }
+                self.give_to_owner(&to, parent.as_fd(), &step.path)?;
+                rustix::fs::fchmod(&to, Mode::from_raw_mode(mode))?;
+                open.push(to);
+                hash
+            }
+            Kind::Link => {
+                let to = self.source.link(content)?;
+                rustix::fs::symlinkat(&to, &parent, &temporary)?;
+                self.give_name_to_owner(parent.as_fd(), &temporary)?;
+                hash(to.as_bytes())?
+            }
+            Kind::Directory | Kind::Whiteout | Kind::Special | Kind::Closed => {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+        };
+        Ok(Some(Mark { kind: stamp.kind, mode, hash }))
+    }
+
+    /// The one step that changes the project. Gives what stands there then.
+    fn commit(&self, run: u32, number: u32, step: &Step) -> io::Result<Option<Stamp>> {
+        let (parent, name) = self.project.parent(&step.path)?;
+        self.must_be(&step.path, step.expected.as_ref())?;
+        let temporary = self.temporary(run, number);
+        let is_directory = |stamp: &Stamp| stamp.kind == Kind::Directory;
+        match (&step.expected, &step.new) {
+            (None, None) => {}
+            (Some(old), Some((new, _))) if is_directory(old) && is_directory(new) => {
+                set_mode(&parent, name, new.given_mode())?;
+            }
+            (None, Some((new, _))) if is_directory(new) => {
+                rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o700)).map_err(existing)?;
+                self.give_name_to_owner(parent.as_fd(), name)?;
+                set_mode(&parent, name, new.given_mode())?;
+            }
+            (None, Some(_)) => rename(&parent, &temporary, &parent, name, RenameFlags::NOREPLACE)?,
+            (Some(old), None) if is_directory(old) => {
+                rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(|error| match error {
+                    Errno::NOTEMPTY | Errno::EXIST => {
+                        io::Error::other("it holds what is not part of the layer")
+                    }
+                    error => error.into(),
+                })?;
+            }
+            (Some(old), None) => {
+                rename(&parent, name, &parent, &temporary, RenameFlags::NOREPLACE)?;
+                if !is_still(parent.as_fd(), &temporary, old)? {
+                    rename(&parent, &temporary, &parent, name, RenameFlags::NOREPLACE)?;
+                    return Err(changed());
+                }
+                rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty())?;
+            }
+            (Some(old), Some((new, _))) if is_directory(old) || is_directory(new) => return Err(changed()),
+            (Some(old), Some(_)) => {
+                rename(&parent, &temporary, &parent, name, RenameFlags::EXCHANGE)?;
+                if !is_still(parent.as_fd(), &temporary, old)? {
+                    rename(&parent, &temporary, &parent, name, RenameFlags::EXCHANGE)?;
+                    return Err(changed());
+                }
+                rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty())?;
+            }
+        }
+        self.project.stamp(&step.path)
+    }
+
+    fn must_be(&self, path: &Path, expected: Option<&Stamp>) -> io::Result<()> {
+        let there = self.project.stamp(path)?;
+        let is_it = match (expected, &there) {
+            (None, None) => true,
+            (Some(expected), Some(there)) => expected.is_unchanged(there),
+            _ => false,
+        };
+        if is_it { Ok(()) } else { Err(changed()) }
+    }
+
+    fn temporary(&self, run: u32, number: u32) -> OsString {
+        format!(".agentsh-{}-{run}-{number}", self.name).into()
+    }
+
+    fn remove_temporary(&self, path: &Path, run: u32, number: u32) {
+        if let Ok((parent, _)) = self.project.parent(path) {
+            // It may never have been made.
+            let _ = rustix::fs::unlinkat(&parent, self.temporary(run, number), AtFlags::empty());
+        }
+    }
+
+    /// As root in somebody's project: a new file is his, and one that was there stays whose it was.
+    fn give_to_owner(&self, file: &File, parent: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let name = path.file_name().unwrap_or_default();
+        let found = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
+            .or_else(|_| rustix::fs::fstat(parent))?;
+        Ok(rustix::fs::fchown(file, Some(Uid::from_raw(found.st_uid)), Some(Gid::from_raw(found.st_gid)))?)
+    }
+
+    fn give_name_to_owner(&self, parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let above = rustix::fs::fstat(parent)?;
+        let (uid, gid) = (Uid::from_raw(above.st_uid), Gid::from_raw(above.st_gid));
+        Ok(rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// After a kill: finishes what was put in its place, and takes back what was not. Gives what stays open.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub fn settle(&self, run: &mut Run) -> io::Result<Vec<(PathBuf, String)>> {
+        let mut open = Vec::new();
+        let about = run.unsettled();
+        for one in &about {
+            let line = match self.settle_one(run, one) {
+                Ok(true) => {
+                    let now = self.project.stamp(&one.path)?;
+                    Line::Done(Done { number: one.number, path: one.path.clone(), was: one.old.clone(), now })
+                }
+                Ok(false) => Line::Dropped { number: one.number },
+                Err(error) => {
+                    open.push((one.path.clone(), said(&error)));
+                    continue;
+                }
+            };
+            run.write(vec![line], true)?;
+        }
+        for Staged { number, path } in run.staged() {
+            if about.iter().all(|one| one.number != number) {
+                self.remove_temporary(&path, run.number, number);
+            }
+        }
+        Ok(open)
+    }
+
+    /// Whether it is done. What was beside its place is gone then.
+    fn settle_one(&self, run: &Run, about: &About) -> io::Result<bool> {
+        let Ok((parent, name)) = self.project.parent(&about.path) else { return Ok(false) };
+        let temporary = self.temporary(run.number, about.number);
+        let beside = stamp_of(parent.as_fd(), &temporary)?;
+        let there = self.project.stamp(&about.path)?;
+        let has_mark = |name: &OsStr| -> io::Result<bool> {
+            let Some(mark) = &about.new else { return Ok(false) };
+            marked(parent.as_fd(), name, mark)
+        };
+        let drop_it = || match rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(io::Error::from(error)),
+        };
+        let is_old =
+            |found: &Stamp| about.old.as_ref().is_some_and(|old| old.is_unchanged_but_for_its_name(found));
+        match (&about.new, &beside) {
+            (Some(mark), None) if mark.kind == Kind::Directory => {
+                if there.is_none_or(|found| found.kind != Kind::Directory) {
+                    return Ok(false);
+                }
+                // Made, perhaps without its mode yet.
+                set_mode(&parent, name, mark.mode)?;
+                Ok(true)
+            }
+            // Nothing beside: it never began, or was finished.
+            (Some(_), None) => has_mark(name),
+            (None, None) => Ok(there.is_none()),
+            // What is beside is what was to come.
+            (Some(_), Some(_)) if has_mark(&temporary)? => {
+                drop_it()?;
+                Ok(false)
+            }
+            // What is beside is what stood there, and is kept.
+            (Some(_), Some(found)) if is_old(found) => {
+                let done = has_mark(name)?;
+                drop_it()?;
+                Ok(done)
+            }
+            (None, Some(found)) if is_old(found) => {
+                drop_it()?;
+                Ok(true)
+            }
+            // Somebody changed it in the moment before: it goes back.
+            (Some(_), Some(_)) => {
+                if has_mark(name)? {
+                    rename(&parent, &temporary, &parent, name, RenameFlags::EXCHANGE)?;
+                    drop_it()?;
+                    return Ok(false);
+                }
+                Err(kept_beside(&temporary))
+            }
+            (None, Some(_)) if there.is_none() => {
+                rename(&parent, &temporary, &parent, name, RenameFlags::NOREPLACE)?;
+                Ok(false)
+            }
+            (None, Some(_)) => Err(kept_beside(&temporary)),
+        }
+    }
+}
+
+fn makes_directory(step: &Step) -> bool {
+    step.new.as_ref().is_some_and(|(stamp, _)| stamp.kind == Kind::Directory)
+}
+
+/// What can be written beside its place before any of it is put there: nothing in a directory that the batch itself makes,
+/// and no path twice.
+fn batches(steps: Vec<Step>) -> Vec<Vec<Step>> {
+    let mut batches: Vec<Vec<Step>> = Vec::new();
+    let (mut touched, mut made): (BTreeSet<PathBuf>, BTreeSet<PathBuf>) = Default::default();
+    for step in steps {
+        let waits = touched.contains(&step.path)
+            || !makes_directory(&step) && step.path.ancestors().any(|above| made.contains(above));
+        let is_full = batches.last().is_none_or(|batch| batch.len() >= BATCH);
+        if waits || is_full {
+            batches.push(Vec::new());
+            touched.clear();
+            made.clear();
+        }
+        touched.insert(step.path.clone());
+        if makes_directory(&step) {
+            made.insert(step.path.clone());
+        }
+        if let Some(batch) = batches.last_mut() {
+            batch.push(step);
+        }
+    }
+    batches
+}
+
+fn kept_beside(name: &OsStr) -> io::Error {
+    io::Error::other(format!(
+        "two versions of it were made outside meanwhile; the other one is {}",
+        name.display()
+    ))
+}
+
+/// Of a directory. What it inherited from the one above stays.
+fn set_mode(parent: &OwnedFd, name: &OsStr, mode: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    let inherited = rustix::fs::fstat(&directory)?.st_mode & 0o2000;
+    Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode | inherited))?)
+}
+
+fn stamp_of(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Stamp>> {
+    match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(Stamp::of(&stat))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether what stands at a name is what the journal says was to come.
+fn marked(parent: BorrowedFd<'_>, name: &OsStr, mark: &Mark) -> io::Result<bool> {
+    let Some(found) = stamp_of(parent, name)? else { return Ok(false) };
+    if found.kind != mark.kind || (mark.kind == Kind::File && found.given_mode() != mark.mode) {
+        return Ok(false);
+    }
+    let found = match mark.kind {
+        Kind::Link => hash(rustix::fs::readlinkat(parent, name, Vec::new())?.as_bytes())?,
+        _ => {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            hash(File::from(rustix::fs::openat(parent, name, flags, Mode::empty())?))?
+        }
+    };
+    Ok(found == mark.hash)
+}
+
+fn is_still(parent: BorrowedFd<'_>, name: &OsStr, old: &Stamp) -> io::Result<bool> {
+    Ok(stamp_of(parent, name)?.is_some_and(|found| old.is_unchanged_but_for_its_name(&found)))
+}
+
+fn rename(from: &OwnedFd, old: &OsStr, to: &OwnedFd, new: &OsStr, flags: RenameFlags) -> io::Result<()> {
+    rustix::fs::renameat_with(from, old, to, new, flags).map_err(existing)
+}
+
+fn existing(error: Errno) -> io::Error {
+    match error {
+        Errno::EXIST | Errno::NOENT => changed(),
+        error => error.into(),
+    }
+}
+
+fn changed() -> io::Error {
+    io::Error::other("it was changed outside meanwhile")
+}
+
+fn said(error: &io::Error) -> String {
+    error.to_string()
+}
+
+fn create(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(File::from(rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))?))
+}
+
+/// Gives the hash of what was copied.
+fn copy(from: &mut File, to: &mut File) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0_u8; 128 << 10];
+    loop {
+        let length = from.read(&mut buffer)?;
+        let read = buffer.get(..length).unwrap_or_default();
+        if read.is_empty() {
+            break;
+        }
+        hash.update(read);
+        to.write_all(read)?;
+    }
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,102 @@
+//! What the project was when its layer was laid over it: a stamp for every name. Whatever does not bear its stamp any more
+//! was changed outside, and is never overwritten.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::beneath::{Beneath, Kind, Stamp, bytes};
+use crate::sandbox::control::{decoded, encoded};
+
+/// Entries of a project that can be reviewed.
+const MOST_ENTRIES: usize = 2_000_000;
+const NAME: &str = "base";
+
+#[derive(Debug, Default)]
+pub struct Base {
+    entries: BTreeMap<PathBuf, Stamp>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    #[serde(with = "bytes")]
+    path: PathBuf,
+    stamp: Stamp,
+}
+
+impl Base {
+    /// Looks at everything in a project. What cannot be listed has no stamps: it cannot be changed inside either.
+    ///
+    /// # Errors
+    /// When there is too much of it.
+    pub fn of(project: &Path) -> io::Result<Self> {
+        let tree = Beneath::open(project)?;
+        let mut entries = BTreeMap::new();
+        let mut open = vec![PathBuf::new()];
+        while let Some(directory) = open.pop() {
+            let Ok(names) = tree.names(&directory) else { continue };
+            for (name, stamp) in names {
+                let path = directory.join(name);
+                if stamp.kind == Kind::Directory {
+                    open.push(path.clone());
+                }
+                entries.insert(path, stamp);
+            }
+            if entries.len() > MOST_ENTRIES {
+                return Err(io::Error::other(format!("it holds more than {MOST_ENTRIES} files")));
+            }
+        }
+        Ok(Self { entries })
+    }
+
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, directory: &Path) -> io::Result<()> {
+        let entries: Vec<Entry> = self
+            .entries
+            .iter()
+            .map(|(path, stamp)| Entry { path: path.clone(), stamp: stamp.clone() })
+            .collect();
+        let mut file =
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(NAME))?;
+        file.write_all(&encoded(&entries)?)?;
+        file.sync_all()
+    }
+
+    /// # Errors
+    /// When it is missing or not whole.
+    pub fn read(directory: &Path) -> io::Result<Self> {
+        let entries: Vec<Entry> = decoded(&fs::read(directory.join(NAME))?)?;
+        Ok(Self { entries: entries.into_iter().map(|entry| (entry.path, entry.stamp)).collect() })
+    }
+
+    #[must_use]
+    pub fn get(&self, path: &Path) -> Option<&Stamp> {
+        self.entries.get(path)
+    }
+
+    /// What was applied is what stands there from then on.
+    pub fn set(&mut self, path: PathBuf, stamp: Option<Stamp>) {
+        match stamp {
+            Some(stamp) => drop(self.entries.insert(path, stamp)),
+            None => drop(self.entries.remove(&path)),
+        }
+    }
+
+    /// A path and what was below it, in order.
+    pub fn below<'b>(&'b self, path: &'b Path) -> impl Iterator<Item = (&'b Path, &'b Stamp)> {
+        let entries = self.entries.range(path.to_owned()..);
+        entries
+            .map(|(found, stamp)| (found.as_path(), stamp))
+            .take_while(move |(found, _)| found.starts_with(path))
+    }
+
+    /// Names directly in a directory.
+    pub fn names_in<'b>(&'b self, directory: &'b Path) -> impl Iterator<Item = &'b Path> {
+        self.below(directory).map(|(path, _)| path).filter(move |path| path.parent() == Some(directory))
+    }
+}

@@ -1,0 +1,240 @@
+//! What a layer changes: the kernel's notes in it, read as files that are new, changed or gone.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::base::Base;
+use super::beneath::{Beneath, Kind, Stamp};
+use super::guarded::Guarded;
+
+/// The kernel's marks on what is in a layer.
+const OPAQUE: &str = "user.overlay.opaque";
+const WHITEOUT: &str = "user.overlay.whiteout";
+/// Marks that a layer of ours never has: what they mean is elsewhere.
+const FOREIGN: [&str; 2] = ["user.overlay.redirect", "user.overlay.metacopy"];
+
+/// One path that the layer shows otherwise than the project.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub path: PathBuf,
+    /// When the run began.
+    pub was: Option<Stamp>,
+    pub now: Option<Stamp>,
+    /// Runs by itself outside, and why.
+    pub guarded: Option<String>,
+    pub state: State,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It can be applied.
+    Clean,
+    /// It was changed outside meanwhile, or what it needs was.
+    Conflict(&'static str),
+    /// It is never applied.
+    Refused(&'static str),
+}
+
+impl Change {
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
+        self.now.as_ref().or(self.was.as_ref()).is_some_and(|stamp| stamp.kind == Kind::Directory)
+    }
+
+    #[must_use]
+    pub fn what(&self) -> &'static str {
+        match (&self.was, &self.now) {
+            (None, _) => "added",
+            (_, None) => "removed",
+            _ => "changed",
+        }
+    }
+}
+
+pub struct Trees {
+    pub project: Beneath,
+    pub upper: Beneath,
+}
+
+/// Everything in the layer that is not in the project yet, in order.
+///
+/// # Errors
+/// When the layer cannot be read.
+pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Change>> {
+    let mut walk = Walk { trees, base, found: Vec::new() };
+    walk.directory(Path::new(""), false)?;
+    let mut changes = Vec::new();
+    for (path, was, now) in walk.found {
+        let state = match &now {
+            Some(stamp) if stamp.kind == Kind::Closed => {
+                State::Refused("it is closed to its own owner: what is in it cannot be read")
+            }
+            Some(stamp) if stamp.kind == Kind::Special => {
+                State::Refused("a socket, pipe or device is never applied")
+            }
+            _ => match state(trees, &path, was.as_ref(), now.as_ref()) {
+                Ok(Some(state)) => state,
+                Ok(None) => continue,
+                Err(_) => State::Conflict("it cannot be read"),
+            },
+        };
+        let guarded = guarded.why(&path, now.as_ref().map(|stamp| stamp.kind), trees);
+        changes.push(Change { path, was, now, guarded, state });
+    }
+    changes.sort_by(|one, other| one.path.cmp(&other.path));
+    stand_on_directories(trees, &mut changes);
+    Ok(changes)
+}
+
+/// What is made needs its directory: in the project, or applied before it.
+fn stand_on_directories(trees: &Trees, changes: &mut [Change]) {
+    let mut can_stand: BTreeMap<PathBuf, bool> = BTreeMap::from([(PathBuf::new(), true)]);
+    // In order, so that a directory comes before what is in it.
+    for change in changes {
+        let above = change.path.parent().unwrap_or(Path::new("")).to_owned();
+        let is_there = *can_stand.entry(above.clone()).or_insert_with(|| {
+            trees.project.stamp(&above).ok().flatten().is_some_and(|found| found.kind == Kind::Directory)
+        });
+        if change.now.is_some() && change.state == State::Clean && !is_there {
+            change.state = State::Conflict("its directory is missing outside, or was replaced");
+        }
+        let is_directory = change.now.as_ref().is_some_and(|now| now.kind == Kind::Directory);
+        if is_directory {
+            can_stand.insert(change.path.clone(), change.state == State::Clean);
+        }
+    }
+}
+
+/// None when the project shows the same already.
+fn state(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) -> io::Result<Option<State>> {
+    let there = trees.project.stamp(path)?;
+    if is_same(trees, path, there.as_ref(), now)? {
+        return Ok(None);
+    }
+    let is_as_before = match (was, &there) {
+        (None, None) => true,
+        (Some(was), Some(there)) => was.is_unchanged(there),
+        _ => false,
+    };
+    if is_as_before {
+        return Ok(Some(State::Clean));
+    }
+    Ok(Some(State::Conflict(match (was, &there) {
+        (None, _) => "it was made outside meanwhile",
+        (_, None) => "it was removed outside meanwhile",
+        _ => "it was changed outside meanwhile",
+    })))
+}
+
+/// Whether the project shows what the layer does.
+///
+/// # Errors
+/// When one of the two cannot be read.
+pub fn is_same(trees: &Trees, path: &Path, there: Option<&Stamp>, now: Option<&Stamp>) -> io::Result<bool> {
+    let (Some(there), Some(now)) = (there, now) else { return Ok(there.is_none() && now.is_none()) };
+    if there.kind != now.kind || (now.kind != Kind::Link && there.given_mode() != now.given_mode()) {
+        return Ok(false);
+    }
+    match now.kind {
+        Kind::Directory => Ok(true),
+        Kind::Link => Ok(trees.project.link(path)? == trees.upper.link(path)?),
+        Kind::File => Ok(there.size == now.size && trees.upper.is_same_file(path, &trees.project)?),
+        Kind::Whiteout | Kind::Special | Kind::Closed => Ok(false),
+    }
+}
+
+struct Walk<'t> {
+    trees: &'t Trees,
+    base: &'t Base,
+    found: Vec<(PathBuf, Option<Stamp>, Option<Stamp>)>,
+}
+
+impl Walk<'_> {
+    /// With `opaque`, nothing of the project is seen through the directory.
+    fn directory(&mut self, directory: &Path, opaque: bool) -> io::Result<()> {
+        // Depth is bounded by the longest path that the kernel takes.
+        let names = self.trees.upper.names(directory)?;
+        if opaque {
+            let hidden: Vec<PathBuf> = self.base.names_in(directory).map(Path::to_owned).collect();
+            let is_there = |path: &PathBuf| {
+                names
+                    .binary_search_by(|(name, _)| name.as_os_str().cmp(path.file_name().unwrap_or_default()))
+                    .is_ok()
+            };
+            hidden.iter().filter(|path| !is_there(path)).for_each(|path| self.removed(path));
+        }
+        for (name, stamp) in names {
+            let path = directory.join(name);
+            match stamp.kind {
+                Kind::Whiteout => self.removed(&path),
+                Kind::File if stamp.size == 0 && self.has(&path, WHITEOUT)? => self.removed(&path),
+                Kind::Directory => self.inner(&path, stamp)?,
+                Kind::File | Kind::Link | Kind::Special | Kind::Closed => {
+                    self.refuse_foreign(&path, stamp.kind)?;
+                    self.replaced(&path, &stamp);
+                    self.found.push((path.clone(), self.base.get(&path).cloned(), Some(stamp)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn inner(&mut self, path: &Path, stamp: Stamp) -> io::Result<()> {
+        self.refuse_foreign(path, stamp.kind)?;
+        let opaque = self.has(path, OPAQUE)?;
+        let was = self.base.get(path).cloned();
+        if was
+            .as_ref()
+            .is_none_or(|was| was.kind != Kind::Directory || was.given_mode() != stamp.given_mode())
+        {
+            self.found.push((path.to_owned(), was.clone(), Some(stamp.clone())));
+        }
+        match self.directory(path, opaque) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.found.retain(|(found, ..)| found != path);
+                self.found.push((path.to_owned(), was, Some(Stamp { kind: Kind::Closed, ..stamp })));
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn has(&self, path: &Path, name: &str) -> io::Result<bool> {
+        Ok(self.trees.upper.attribute(path, name)?.is_some())
+    }
+
+    fn refuse_foreign(&self, path: &Path, kind: Kind) -> io::Result<()> {
+        if kind == Kind::Link {
+            return Ok(());
+        }
+        for name in FOREIGN {
+            if self.has(path, name)? {
+                return Err(io::Error::other(format!(
+                    "{} has the mark {name}: not a layer of ours",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Something else than a directory where there was one: what was in it is gone.
+    fn replaced(&mut self, path: &Path, now: &Stamp) {
+        if now.kind != Kind::Directory {
+            self.gone(self.base.below(path).skip(1).map(owned).collect());
+        }
+    }
+
+    fn removed(&mut self, path: &Path) {
+        self.gone(self.base.below(path).map(owned).collect());
+    }
+
+    fn gone(&mut self, paths: Vec<(PathBuf, Stamp)>) {
+        self.found.extend(paths.into_iter().map(|(path, stamp)| (path, Some(stamp), None)));
+    }
+}
+
+fn owned((path, stamp): (&Path, &Stamp)) -> (PathBuf, Stamp) {
+    (path.to_owned(), stamp.clone())
+}

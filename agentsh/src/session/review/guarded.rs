@@ -1,0 +1,147 @@
+//! What runs by itself outside: it is applied only when somebody names it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::beneath::Kind;
+use super::changes::Trees;
+use crate::policy::builtin_paths::{NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier};
+use crate::sandbox::host::RealHost;
+use crate::sandbox::layout::{self, Keep};
+use crate::sandbox::plan::{Access, Mount, What};
+
+/// What is guarded in one project.
+pub struct Guarded {
+    /// What the project's own configuration makes run, and what else a live run would guard; relative.
+    found: BTreeMap<PathBuf, &'static str>,
+    /// What the policy of the run lifts; relative.
+    lifted: Vec<PathBuf>,
+}
+
+const BY_CONFIGURATION: &str = "runs by itself outside, or names what does";
+const OF_A_REPOSITORY: &str = "git runs it, or reads in it what to run";
+
+impl Guarded {
+    /// Asks what a run on the project itself would guard.
+    #[must_use]
+    pub fn of(keep: &Keep) -> Self {
+        let is_guard = |mount: &&Mount| match &mount.what {
+            What::Bind { access, .. } => *access == Access::ReadOnly,
+            What::Tmpfs { .. } | What::File { .. } => true,
+            _ => false,
+        };
+        let layout = layout::guards(keep, &RealHost::default());
+        let guards = layout.guards.iter().filter(is_guard).map(|mount| &mount.target);
+        let paths = guards.chain(layout.placeholders.iter().map(|(path, _)| path));
+        let below = |path: &Path| path.strip_prefix(&keep.project).ok().map(Path::to_owned);
+        let found = paths.filter_map(|path| below(path)).filter(|path| !path.as_os_str().is_empty());
+        Self {
+            found: found.map(|path| (path, BY_CONFIGURATION)).collect(),
+            lifted: keep.unmasked.iter().filter_map(|path| below(path)).collect(),
+        }
+    }
+
+    /// Whether somebody who names this path means what is guarded: it is guarded itself.
+    #[must_use]
+    pub fn is_named_by(&self, path: &Path, trees: &Trees) -> bool {
+        let kind = Some(Kind::Directory);
+        of_project(path, kind).is_some()
+            || of_repository(path, kind, trees).is_some()
+            || path.ancestors().any(|above| self.found.contains_key(above))
+    }
+
+    /// Why a change of this path is guarded.
+    #[must_use]
+    pub fn why(&self, path: &Path, now: Option<Kind>, trees: &Trees) -> Option<String> {
+        if path.ancestors().any(|above| self.lifted.iter().any(|lifted| lifted == above)) {
+            return None;
+        }
+        let is_sample = path.extension().is_some_and(|end| end == "sample");
+        let is_plain_directory = now == Some(Kind::Directory);
+        let why = of_project(path, now)
+            .or_else(|| (!is_sample).then(|| of_repository(path, now, trees)).flatten())
+            .or_else(|| {
+                path.ancestors().find_map(|above| self.found.get(above).copied()).filter(|_| !is_sample)
+            })?;
+        // An empty directory runs nothing.
+        (!is_plain_directory).then(|| why.to_owned())
+    }
+}
+
+/// By the table for the top of a project.
+fn of_project(path: &Path, now: Option<Kind>) -> Option<&'static str> {
+    let top = path.iter().next()?;
+    for entry in PROJECT_READ_ONLY.iter().filter(|entry| entry.tier == Tier::Runs) {
+        let guarded = Path::new(entry.path);
+        // A sample hook is named by the other tables.
+        if entry.path.starts_with(".git/") {
+            continue;
+        }
+        let is_it = path.starts_with(guarded)
+            || (entry.is_pattern() && top.to_str().is_some_and(|name| entry.matches(name)));
+        // Something in its way leads elsewhere.
+        let is_above = guarded.starts_with(path) && matches!(now, Some(Kind::Link | Kind::File));
+        if is_it || is_above {
+            return Some(entry.why);
+        }
+    }
+    None
+}
+
+/// Directories of a repository in which names are those of branches and objects.
+const NAMES_OF_OTHERS: [&str; 3] = ["refs", "logs", "objects"];
+/// Files of a repository that say what runs, or where that stands.
+const SAYS_WHAT_RUNS: [&str; 4] = ["config", "config.worktree", "commondir", "gitdir"];
+
+/// In a repository at any depth.
+fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'static str> {
+    let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap_or("\u{FFFD}")).collect();
+    for (at, part) in parts.iter().enumerate() {
+        let inside = parts.get(at + 1..).unwrap_or_default();
+        if *part == ".git" {
+            // Anything but a directory leads elsewhere.
+            if inside.is_empty() && matches!(now, Some(Kind::File | Kind::Link)) {
+                return Some("sends git elsewhere for its configuration and hooks");
+            }
+            if inside.first().is_some_and(|first| NAMES_OF_OTHERS.contains(first)) {
+                return (inside.len() == 1 && now == Some(Kind::Link)).then_some(OF_A_REPOSITORY);
+            }
+            if says_what_runs(inside) || now == Some(Kind::Link) && !inside.is_empty() {
+                return Some(OF_A_REPOSITORY);
+            }
+        }
+        if let Some((_, files)) = OTHER_REPOSITORIES.iter().find(|(name, _)| name == part) {
+            let rest: PathBuf = inside.iter().collect();
+            let is_link = matches!(now, Some(Kind::File | Kind::Link));
+            let is_it =
+                |file: &&str| rest == Path::new(file) || is_link && Path::new(file).starts_with(&rest);
+            if files.iter().any(is_it) {
+                return NESTED_READ_ONLY
+                    .iter()
+                    .find(|(named, _)| named.starts_with(part))
+                    .map(|(_, why)| *why)
+                    .or(Some(OF_A_REPOSITORY));
+            }
+        }
+    }
+    // One without a working tree is known by what it holds.
+    let holds = |directory: &Path, name: &str| {
+        let is_directory = |tree: &super::beneath::Beneath| {
+            tree.stamp(&directory.join(name))
+                .ok()
+                .flatten()
+                .is_some_and(|found| found.kind == Kind::Directory)
+        };
+        is_directory(&trees.upper) || is_directory(&trees.project)
+    };
+    let mut tops = path.ancestors().skip(1).filter(|above| {
+        path.strip_prefix(above).is_ok_and(|rest| {
+            says_what_runs(&rest.iter().filter_map(|part| part.to_str()).collect::<Vec<_>>())
+        })
+    });
+    tops.any(|top| holds(top, "objects") && holds(top, "refs")).then_some(OF_A_REPOSITORY)
+}
+
+fn says_what_runs(inside: &[&str]) -> bool {
+    inside.contains(&"hooks") || inside.last().is_some_and(|name| SAYS_WHAT_RUNS.contains(name))
+}

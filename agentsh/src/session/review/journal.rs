@@ -1,0 +1,213 @@
+//! What an apply did, line by line, so that one which was killed can be finished or taken back, and one that ended undone.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::beneath::{Kind, Stamp, bytes};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    Begin(Begin),
+    /// These are about to be written beside their places.
+    Stage(Vec<Staged>),
+    /// What is about to be put in its place: everything for it is on disk.
+    About(About),
+    Done(Done),
+    /// Not done after all.
+    Dropped {
+        number: u32,
+    },
+    End,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Begin {
+    /// What was asked for; empty for everything.
+    pub selected: Vec<Staged>,
+    pub guarded: bool,
+    pub is_undo: bool,
+    /// How much there is to do.
+    pub total: usize,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Staged {
+    pub number: u32,
+    #[serde(with = "bytes")]
+    pub path: PathBuf,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct About {
+    pub number: u32,
+    #[serde(with = "bytes")]
+    pub path: PathBuf,
+    pub old: Option<Stamp>,
+    pub new: Option<Mark>,
+}
+
+/// How what was put in place is told from everything else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    pub kind: Kind,
+    pub mode: u32,
+    /// SHA-256 of a file's content, or of where a link leads.
+    pub hash: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Done {
+    pub number: u32,
+    #[serde(with = "bytes")]
+    pub path: PathBuf,
+    pub was: Option<Stamp>,
+    pub now: Option<Stamp>,
+}
+
+const JOURNAL: &str = "journal";
+const OLD: &str = "old";
+const PREFIX: &str = "apply-";
+
+/// One apply or undo.
+pub struct Run {
+    pub number: u32,
+    directory: PathBuf,
+    file: File,
+    pub lines: Vec<Line>,
+}
+
+impl Run {
+    /// # Errors
+    /// When it cannot be written.
+    pub fn begin(review: &Path, begin: Begin) -> io::Result<Self> {
+        let number = numbers(review).last().map_or(1, |last| last + 1);
+        let directory = review.join(format!("{PREFIX}{number}"));
+        fs::DirBuilder::new().mode(0o700).create(&directory)?;
+        fs::DirBuilder::new().mode(0o700).create(directory.join(OLD))?;
+        let file =
+            fs::OpenOptions::new().append(true).create_new(true).mode(0o600).open(directory.join(JOURNAL))?;
+        let mut run = Self { number, directory, file, lines: Vec::new() };
+        run.write(vec![Line::Begin(begin)], true)?;
+        Ok(run)
+    }
+
+    /// An earlier one. A line that was cut off when it was killed is none.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(review: &Path, number: u32) -> io::Result<Self> {
+        let directory = review.join(format!("{PREFIX}{number}"));
+        let path = directory.join(JOURNAL);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines = text.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n');
+        let lines = lines.filter(|line| !line.is_empty()).map(serde_json::from_slice);
+        let lines = lines.collect::<Result<Vec<Line>, _>>().map_err(io::Error::other)?;
+        let file = fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+        file.set_len(whole as u64)?;
+        Ok(Self { number, directory, file, lines })
+    }
+
+    /// Every one of a review, in order.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn all(review: &Path) -> io::Result<Vec<Self>> {
+        numbers(review).into_iter().map(|number| Self::read(review, number)).collect()
+    }
+
+    /// # Errors
+    /// When they cannot be written.
+    pub fn write(&mut self, lines: Vec<Line>, durable: bool) -> io::Result<()> {
+        let mut text = Vec::new();
+        for line in &lines {
+            serde_json::to_writer(&mut text, line).map_err(io::Error::other)?;
+            text.push(b'\n');
+        }
+        self.file.write_all(&text)?;
+        if durable {
+            self.file.sync_data()?;
+        }
+        self.lines.extend(lines);
+        Ok(())
+    }
+
+    /// Where the versions of before are kept, by number.
+    #[must_use]
+    pub fn old(&self) -> PathBuf {
+        self.directory.join(OLD)
+    }
+
+    /// One of them, below the review's directory.
+    #[must_use]
+    pub fn kept(&self, number: u32) -> PathBuf {
+        Path::new(&format!("{PREFIX}{}", self.number)).join(OLD).join(number.to_string())
+    }
+
+    #[must_use]
+    pub fn began(&self) -> Begin {
+        let begin = self.lines.iter().find_map(|line| match line {
+            Line::Begin(begin) => Some(begin.clone()),
+            _ => None,
+        });
+        begin.unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.lines.iter().any(|line| matches!(line, Line::End))
+    }
+
+    pub fn done(&self) -> impl DoubleEndedIterator<Item = &Done> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Done(done) => Some(done),
+            _ => None,
+        })
+    }
+
+    /// What it was about when it was killed.
+    #[must_use]
+    pub fn unsettled(&self) -> Vec<About> {
+        let is_settled = |number: u32| {
+            self.lines.iter().any(|line| match line {
+                Line::Done(done) => done.number == number,
+                Line::Dropped { number: dropped } => *dropped == number,
+                _ => false,
+            })
+        };
+        let about = self.lines.iter().filter_map(|line| match line {
+            Line::About(about) => Some(about),
+            _ => None,
+        });
+        // In one batch at the end: what came before is settled.
+        let tail: Vec<&About> = about.rev().take(super::apply::BATCH).collect();
+        tail.into_iter().rev().filter(|about| !is_settled(about.number)).cloned().collect()
+    }
+
+    /// What may have been written beside its place by the last batch.
+    #[must_use]
+    pub fn staged(&self) -> Vec<Staged> {
+        let last = self.lines.iter().rev().find_map(|line| match line {
+            Line::Stage(staged) => Some(staged.clone()),
+            _ => None,
+        });
+        last.unwrap_or_default()
+    }
+}
+
+fn numbers(review: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(review).into_iter().flatten().flatten();
+    let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix(PREFIX)?.parse().ok();
+    let mut numbers: Vec<u32> = entries.filter_map(|entry| number(entry.file_name())).collect();
+    numbers.sort_unstable();
+    numbers
+}

@@ -1,0 +1,149 @@
+//! What a run in review mode does beside: the layer is made before the agent, shown to its servers, and told of at the
+//! end.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use super::{Layer, begin as begin_layer, find, forget_old};
+use crate::sandbox::layout::{Grant, Layout, ProjectLayer};
+use crate::sandbox::lend::lend;
+use crate::sandbox::mend::Namespaces;
+use crate::sandbox::plan::{Access, Mount, Source, What};
+use crate::sandbox::report::Enforcement;
+use crate::session::process::Process;
+use crate::session::run::RunError;
+use crate::session::toolchains::Caches;
+use crate::session::{Context, Session};
+
+/// How the layer comes into a sandbox.
+pub enum Shown<'a> {
+    /// Mounted there: the directory that holds what is written.
+    Own(PathBuf),
+    /// From the agent's sandbox, which has it.
+    Lent(&'a Namespaces),
+}
+
+impl Shown<'_> {
+    #[must_use]
+    pub fn of_project(&self) -> ProjectLayer {
+        match self {
+            Self::Own(directory) => ProjectLayer::Own(directory.clone()),
+            Self::Lent(_) => ProjectLayer::Lent,
+        }
+    }
+}
+
+/// What stays locked while the agent runs.
+pub struct Layers {
+    _project: Option<Layer>,
+    _caches: Caches,
+}
+
+impl Layers {
+    #[must_use]
+    pub fn new(project: Option<Layer>, caches: Caches) -> Self {
+        Self { _project: project, _caches: caches }
+    }
+}
+
+/// Makes the layer that is laid over the project.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn begin(session: &Session, agent: &[String], unmasked: &[PathBuf]) -> Result<Layer, RunError> {
+    let context = &session.context;
+    forget_old(&context.state);
+    let guard_all = session.policy.agent.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
+    let command = crate::store::redact::arguments(agent);
+    begin_layer(context, &session.id.to_string(), &command, unmasked, guard_all)
+        .map_err(|error| RunError::Refused(format!("cannot start in review mode: {error}")))
+}
+
+/// Repositories beside the project have no layer.
+pub fn read_only(session: &Session, beside: &mut [Grant]) {
+    for grant in beside {
+        grant.access = Access::ReadOnly;
+        let path = grant.path.display();
+        session.note(&format!("{path} lies outside the project: with --review it may only be read"));
+    }
+}
+
+/// From here on servers get to the layer, through the agent's sandbox.
+///
+/// # Errors
+/// When they could not: they would see the project itself.
+pub fn share(session: &Session, agent: &Process) -> Result<(), RunError> {
+    let namespaces = agent.namespaces();
+    let namespaces =
+        namespaces.ok_or_else(|| RunError::Refused("cannot share the layer with servers".to_owned()))?;
+    // It is set once: a session has one agent.
+    let _ = session.layered.set(namespaces);
+    let got = "a copy-on-write layer, of servers too; nothing reaches it before `agentsh review --apply`";
+    session.record_enforcement(None, &[Enforcement::enforced("project", got)]);
+    Ok(())
+}
+
+/// Puts mounts of the agent's layer where a layout shows parts of it. They go to the end of `descriptors`.
+///
+/// # Errors
+/// In words; then the sandbox must not start with the project itself.
+pub fn borrow(
+    context: &Context,
+    agent: &Namespaces,
+    layout: &mut Layout,
+    descriptors: &mut Vec<OwnedFd>,
+) -> Result<(), String> {
+    let mut parts: Vec<_> = layout.mounts.iter_mut().filter_map(part).collect();
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let wanted: Vec<PathBuf> = parts.iter().map(|(_, below)| place(&context.project, below)).collect();
+    let lent = lend(&context.zygote, agent, &wanted)?;
+    for ((source, _), mount) in parts.iter_mut().zip(lent) {
+        descriptors.push(mount);
+        **source = Source::Detached(descriptors.len().saturating_sub(1));
+    }
+    Ok(())
+}
+
+fn part(mount: &mut Mount) -> Option<(&mut Source, PathBuf)> {
+    let What::Bind { source, .. } = &mut mount.what else { return None };
+    let Source::Layer { below } = source else { return None };
+    let below = below.clone();
+    Some((source, below))
+}
+
+/// Joined with nothing, a path would end in a slash.
+fn place(project: &Path, below: &Path) -> PathBuf {
+    if below.as_os_str().is_empty() { project.to_owned() } else { project.join(below) }
+}
+
+/// Says what waits for a person. A layer in which nothing was written is removed.
+pub fn tell(session: &Session) {
+    let context = &session.context;
+    let id = session.id.to_string();
+    let Ok(found) = find(&context.state, Some(&id), &context.project) else { return };
+    match found.changes(context) {
+        Ok((changes, _)) if changes.is_empty() => match found.discard() {
+            Ok(()) if session.layered.get().is_none() => {}
+            Ok(()) => session.note("nothing was changed in the project"),
+            Err(error) => session.note(&error.to_string()),
+        },
+        Ok((changes, _)) => {
+            let guarded = changes.iter().filter(|change| change.guarded.is_some()).count();
+            let also = if guarded > 0 {
+                format!(" ({guarded} of them run by themselves outside)")
+            } else {
+                String::new()
+            };
+            let files = changes.iter().filter(|change| !change.is_directory()).count();
+            let what = match files {
+                0 => "directories".to_owned(),
+                1 => "1 file".to_owned(),
+                files => format!("{files} files"),
+            };
+            session.note(&format!("{what} changed{also}; agentsh review {id}"));
+        }
+        Err(error) => session.note(&format!("{error}; agentsh review {id}")),
+    }
+}

@@ -1,0 +1,375 @@
+//! Review mode: the project is a copy-on-write layer for the time of a run, and what the layer holds is applied by a
+//! person, or thrown away.
+//!
+//! `STATE/review/SESSION/` holds `upper` and `work` (the kernel's), `base` (what the project was), `about`, and one
+//! `apply-N` for each apply and undo.
+
+pub mod apply;
+mod base;
+mod beneath;
+pub mod changes;
+pub mod diff;
+mod guarded;
+mod journal;
+pub mod launch;
+mod plan;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+
+use self::base::Base;
+use self::beneath::{Beneath, bytes};
+use self::changes::{Change, Trees};
+use self::guarded::Guarded;
+use self::journal::Run;
+use super::Context;
+use crate::sandbox::layout::Keep;
+use crate::sandbox::mounted::Mounted;
+use crate::sandbox::plan::{Access, UPPER, WORK};
+
+pub use self::plan::{Applied, Selection};
+
+/// Reviews of which nothing is left but what an undo needs.
+const MOST_KEPT: usize = 50;
+const ABOUT: &str = "about";
+/// Held while the run lasts.
+const RUNNING: &str = "running";
+/// A layer that is being removed.
+const GONE: &str = "gone";
+/// Held while somebody applies.
+const APPLYING: &str = "applying";
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    #[error("cannot {doing} {path}: {source}")]
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("{0}")]
+    Refused(String),
+}
+
+pub(super) type Result<T> = std::result::Result<T, ReviewError>;
+
+fn io_at<'p>(doing: &'static str, path: &'p Path) -> impl Fn(io::Error) -> ReviewError + 'p {
+    move |source| ReviewError::Io { doing, path: path.to_owned(), source }
+}
+
+/// What is kept of a run beside its layer.
+#[derive(Debug, Serialize, Deserialize)]
+struct About {
+    #[serde(with = "bytes")]
+    project: PathBuf,
+    command: Vec<String>,
+    unmasked: Vec<Name>,
+    guard_all: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Name(#[serde(with = "bytes")] PathBuf);
+
+/// The layer of a run that has begun.
+pub struct Layer {
+    pub directory: PathBuf,
+    /// Locked for as long as it is open.
+    _running: File,
+}
+
+/// Makes the layer of a session. The project is looked at before anything can change in it inside.
+///
+/// # Errors
+/// When it cannot be made, or there is too much to look at.
+pub fn begin(
+    context: &Context,
+    session: &str,
+    command: &[String],
+    unmasked: &[PathBuf],
+    guard_all: bool,
+) -> Result<Layer> {
+    let directory = context.state.join("review").join(session);
+    let begun = begin_in(context, directory.clone(), command, unmasked, guard_all);
+    if begun.is_err() {
+        // It holds nothing yet.
+        let _ = remove_tree(&directory);
+    }
+    begun
+}
+
+fn begin_in(
+    context: &Context,
+    directory: PathBuf,
+    command: &[String],
+    unmasked: &[PathBuf],
+    guard_all: bool,
+) -> Result<Layer> {
+    let project = context.project.canonicalize().map_err(io_at("find", &context.project))?;
+    holds_no_mount(&project)?;
+    let make = |path: &Path, mode: u32| {
+        fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(io_at("make", path))
+    };
+    make(&directory, 0o700)?;
+    let upper = directory.join(UPPER);
+    make(&upper, 0o700)?;
+    make(&directory.join(WORK), 0o700)?;
+    let running = lock(&directory, RUNNING)?
+        .ok_or_else(|| ReviewError::Refused("the layer of this session is in use".to_owned()))?;
+    // The directory of the project itself is shown as that of the layer.
+    let mode = fs::metadata(&project).map_err(io_at("look at", &project))?.permissions().mode() & 0o777;
+    fs::set_permissions(&upper, fs::Permissions::from_mode(mode)).map_err(io_at("make", &upper))?;
+    let base = Base::of(&project).map_err(io_at("review", &project))?;
+    base.write(&directory).map_err(io_at("write what is in the project below", &directory))?;
+    let about = About {
+        project,
+        command: command.to_vec(),
+        unmasked: unmasked.iter().cloned().map(Name).collect(),
+        guard_all,
+    };
+    let text = serde_json::to_vec(&about).map_err(io::Error::other).map_err(io_at("describe", &directory))?;
+    let place = directory.join(ABOUT);
+    write_new(&place, &text).map_err(io_at("write", &place))?;
+    Ok(Layer { directory, _running: running })
+}
+
+/// A layer shows one file system: what is mounted inside the project would be missing.
+fn holds_no_mount(project: &Path) -> Result<()> {
+    let mounted = Mounted::of(std::process::id()).and_then(|mut mounted| mounted.points());
+    let mounted = mounted.map_err(io_at("read what is mounted in", project))?;
+    match mounted.into_iter().find(|point| point.starts_with(project) && point != project) {
+        Some(point) => Err(ReviewError::Refused(format!(
+            "{} is mounted inside the project, and overlayfs would not show it; unmount it, or run without --review",
+            point.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    use io::Write;
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+/// None when somebody else holds it.
+fn lock(directory: &Path, name: &str) -> Result<Option<File>> {
+    let path = directory.join(name);
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.map_err(io_at("open", &path))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(io_at("lock", &path)(error.into())),
+    }
+}
+
+/// One session's layer, as it is found afterwards or meanwhile.
+pub struct Review {
+    pub session: String,
+    pub project: PathBuf,
+    pub command: Vec<String>,
+    directory: PathBuf,
+    about: About,
+}
+
+/// Reviews with a layer, the newest first.
+#[must_use]
+pub fn waiting(state: &Path) -> Vec<Review> {
+    all(state).into_iter().filter(Review::has_layer).collect()
+}
+
+/// Every review of which something is left, the newest first.
+#[must_use]
+pub fn all(state: &Path) -> Vec<Review> {
+    let Ok(directory) = state.join("review").canonicalize() else { return Vec::new() };
+    let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+    let mut found: Vec<Review> = entries.filter_map(|entry| Review::read(entry.path())).collect();
+    // Identities of sessions begin with the time.
+    found.sort_by(|one, other| other.session.cmp(&one.session));
+    found
+}
+
+/// The review of a session, named by its identity, the beginning of it, or `latest`; without a name the newest one of
+/// the project around a directory.
+///
+/// # Errors
+/// When there is none, or a name means several.
+pub fn find(state: &Path, named: Option<&str>, here: &Path) -> Result<Review> {
+    let mut found = all(state);
+    let none = |why: String| Err(ReviewError::Refused(why));
+    match named {
+        None => {
+            let here = here.canonicalize().unwrap_or_else(|_| here.to_owned());
+            let is_here = |review: &Review| here.starts_with(&review.project);
+            let newest = found.iter().position(|review| is_here(review) && review.has_layer());
+            match newest.or_else(|| found.iter().position(is_here)) {
+                Some(at) => Ok(found.swap_remove(at)),
+                None => none(
+                    "no session has a layer over this project; `agentsh review --list` names those that there are"
+                        .to_owned(),
+                ),
+            }
+        }
+        Some("latest") if !found.is_empty() => Ok(found.swap_remove(0)),
+        Some(name) => {
+            found.retain(|review| review.session.starts_with(name));
+            match (found.pop(), found.is_empty()) {
+                (Some(review), true) => Ok(review),
+                (Some(_), false) => {
+                    none(format!("'{name}' begins the names of several sessions; write more of it"))
+                }
+                (None, _) => none(format!(
+                    "session '{name}' has no layer; `agentsh review --list` names those that have one"
+                )),
+            }
+        }
+    }
+}
+
+impl Review {
+    fn read(directory: PathBuf) -> Option<Self> {
+        let session = directory.file_name()?.to_str()?.to_owned();
+        let about: About = serde_json::from_slice(&fs::read(directory.join(ABOUT)).ok()?).ok()?;
+        Some(Self {
+            session,
+            project: about.project.clone(),
+            command: about.command.clone(),
+            directory,
+            about,
+        })
+    }
+
+    /// What was written inside is still there.
+    #[must_use]
+    pub fn has_layer(&self) -> bool {
+        self.directory.join(UPPER).is_dir()
+    }
+
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        matches!(lock(&self.directory, RUNNING), Ok(None))
+    }
+
+    /// Where the layer's own version of a file lies.
+    #[must_use]
+    pub fn upper(&self) -> PathBuf {
+        self.directory.join(UPPER)
+    }
+
+    /// An apply was killed and not finished: how much of how much is done.
+    #[must_use]
+    pub fn interrupted(&self) -> Option<(usize, usize)> {
+        let run = Run::all(&self.directory).ok()?.pop()?;
+        (!run.has_ended()).then(|| (run.done().count(), run.began().total))
+    }
+
+    fn trees(&self) -> Result<Trees> {
+        let upper = self.upper();
+        Ok(Trees {
+            project: self.open_project()?,
+            upper: Beneath::open(&upper).map_err(io_at("open the layer", &upper))?,
+        })
+    }
+
+    fn open_project(&self) -> Result<Beneath> {
+        Beneath::open(&self.project).map_err(io_at("open the project", &self.project))
+    }
+
+    /// What it changes and is not in the project yet.
+    ///
+    /// # Errors
+    /// When the layer or the project cannot be read.
+    pub fn changes(&self, context: &Context) -> Result<(Vec<Change>, Trees)> {
+        if !self.has_layer() {
+            return Err(ReviewError::Refused(format!(
+                "nothing of session {} waits to be applied",
+                self.session
+            )));
+        }
+        let trees = self.trees()?;
+        let found = changes::find(&trees, &self.base()?, &self.guarded(context));
+        Ok((found.map_err(io_at("read the layer", &self.directory))?, trees))
+    }
+
+    /// What the project was, and what was applied since.
+    fn base(&self) -> Result<Base> {
+        let mut base = Base::read(&self.directory).map_err(io_at("read the base of", &self.directory))?;
+        for run in Run::all(&self.directory).map_err(io_at("read what was applied of", &self.directory))? {
+            for done in run.done() {
+                base.set(done.path.clone(), done.now.clone());
+            }
+        }
+        Ok(base)
+    }
+
+    fn guarded(&self, context: &Context) -> Guarded {
+        Guarded::of(&Keep {
+            identity: context.identity,
+            home: context.home.clone(),
+            project: self.project.clone(),
+            project_access: Some(Access::ReadWrite),
+            is_layered: false,
+            grants: Vec::new(),
+            denied: Vec::new(),
+            unmasked: self.about.unmasked.iter().map(|name| name.0.clone()).collect(),
+            guard_all: self.about.guard_all,
+        })
+    }
+
+    /// Removes the layer. What was applied can still be undone.
+    ///
+    /// # Errors
+    /// While the run lasts, or when something cannot be removed.
+    pub fn discard(&self) -> Result<()> {
+        let running = lock(&self.directory, RUNNING)?;
+        if running.is_none() {
+            return Err(ReviewError::Refused(format!(
+                "session {} is still running; end it before its layer is thrown away",
+                self.session
+            )));
+        }
+        let has_applied = !Run::all(&self.directory).unwrap_or_default().is_empty();
+        let remove = |path: &Path| match remove_tree(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_at("remove", path)(error)),
+            _ => Ok(()),
+        };
+        // In one step: half a layer must not pass for a whole one.
+        let gone = self.directory.join(GONE);
+        remove(&gone)?;
+        match fs::rename(self.upper(), &gone) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io_at("discard", &gone)(error));
+            }
+            _ => {}
+        }
+        if !has_applied {
+            return remove(&self.directory);
+        }
+        remove(&gone)?;
+        remove(&self.directory.join(WORK))
+    }
+}
+
+/// Removes a tree in which a program may have closed directories, and the kernel's own, which has no permissions.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(path)?;
+    if !found.is_dir() {
+        return fs::remove_file(path);
+    }
+    if found.permissions().mode() & 0o700 != 0o700 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    }
+    for entry in fs::read_dir(path)? {
+        remove_tree(&entry?.path())?;
+    }
+    fs::remove_dir(path)
+}
+
+/// Removes the oldest of those of which only the undo is left.
+pub fn forget_old(state: &Path) {
+    for review in all(state).into_iter().filter(|review| !review.has_layer()).skip(MOST_KEPT) {
+        let _ = remove_tree(&review.directory);
+    }
+}

@@ -1,0 +1,516 @@
+//! `agentsh run --review` and `agentsh review`: what was written inside, shown, applied, taken back, thrown away.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::sandbox::{read_file, script_with, write_file};
+use crate::support::{Mode, Outcome, Place, eventually, is_root, skip};
+
+/// Kind, mode and content of everything below a directory.
+fn snapshot(directory: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(at) = open.pop() {
+        for entry in fs::read_dir(&at).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = path.symlink_metadata().unwrap();
+            let what = if meta.is_dir() {
+                open.push(path.clone());
+                format!("directory {:o}", meta.mode() & 0o7777)
+            } else if meta.is_symlink() {
+                format!("link {}", fs::read_link(&path).unwrap().display())
+            } else {
+                let content = fs::read(&path).unwrap();
+                format!("file {:o} {}", meta.mode() & 0o7777, String::from_utf8_lossy(&content))
+            };
+            found.insert(path.strip_prefix(directory).unwrap().to_owned(), what);
+        }
+    }
+    found
+}
+
+fn run(place: &Place, script: &str) -> Outcome {
+    Outcome::of(&mut place.agentsh(&["run", "--quiet", "--review", "--", "sh", "-ec", script]))
+}
+
+fn review(place: &Place, words: &[&str]) -> Outcome {
+    let words: Vec<&str> = std::iter::once("review").chain(words.iter().copied()).collect();
+    Outcome::of(&mut place.agentsh(&words))
+}
+
+/// The changes by path.
+fn changes(place: &Place) -> BTreeMap<String, Value> {
+    let outcome = review(place, &["--json"]);
+    let all: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome}"));
+    let rows = all["changes"].as_array().unwrap().iter();
+    rows.map(|row| (row["path"].as_str().unwrap().to_owned(), row.clone())).collect()
+}
+
+fn files(place: &Place) {
+    place.write("a.txt", "one\ntwo\nthree\n");
+    place.write("same.txt", "same\n");
+    place.write("gone.txt", "gone\n");
+    place.write("sub/b.txt", "b\n");
+    place.write("sub/deep/c.txt", "c\n");
+    place.write("tree/x", "x\n");
+    place.write("tree/y/z", "z\n");
+    place.write("turns", "a file\n");
+    place.write("folder/inner/file", "inner\n");
+    place.script("tool.sh", "#!/bin/sh\necho tool\n");
+    symlink("a.txt", place.project.join("link")).unwrap();
+    place.own(&place.project.join("link"));
+}
+
+/// Everything that can happen to a file.
+const WORK: &str = "printf 'one\\n2\\nthree\\nfour\\n' > a.txt; touch same.txt; cat same.txt > t; mv t same.txt; \
+    rm gone.txt; mv sub/b.txt sub/moved.txt; chmod 600 sub/deep/c.txt; rm -r tree; mkdir tree; echo new > tree/n; \
+    rm turns; mkdir turns; echo in > turns/in; rm -r folder; echo file > folder; mkdir -p empty/one; chmod 700 empty; \
+    ln -sf sub link; ln -s /etc/passwd out; chmod 755 a.txt; echo 'a b' > 'odd \"name'; : > nothing";
+
+#[test]
+fn nothing_reaches_the_project_before_it_is_applied_and_it_can_be_taken_back() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        files(&place);
+        let before = snapshot(&place.project);
+        let outcome = run(&place, &format!("{WORK}; cat sub/moved.txt tree/n; ./tool.sh")).expect_code(0);
+        assert_eq!(outcome.stdout, "b\nnew\ntool\n", "{outcome}");
+        assert!(outcome.stderr.contains("files changed; agentsh review "), "{outcome}");
+        assert_eq!(snapshot(&place.project), before, "{mode:?}: the project was changed");
+
+        let shown = review(&place, &[]).expect_code(0);
+        for line in ["M a.txt +2 -1", "-two", "+2", "D gone.txt", "A sub/moved.txt", "A tree/n", "D tree/y/z"]
+        {
+            assert!(shown.stdout.lines().any(|shown| shown.starts_with(line)), "{line}: {shown}");
+        }
+        assert!(!shown.stdout.contains("same.txt"), "it is as it was: {shown}");
+        assert_eq!(snapshot(&place.project), before, "showing changes nothing");
+
+        let applied = review(&place, &["--apply"]).expect_code(0);
+        let after = snapshot(&place.project);
+        assert_eq!(after[Path::new("a.txt")], "file 755 one\n2\nthree\nfour\n", "{applied}");
+        assert_eq!(after[Path::new("sub/deep/c.txt")], "file 600 c\n");
+        assert_eq!(after[Path::new("turns/in")], "file 644 in\n");
+        assert_eq!(after[Path::new("folder")], "file 644 file\n");
+        assert_eq!(after[Path::new("empty")], "directory 700");
+        assert_eq!(after[Path::new("out")], "link /etc/passwd");
+        assert!(!after.contains_key(Path::new("tree/x")) && !after.contains_key(Path::new("gone.txt")));
+        assert!(place.listed(&["review", "--list", "--json"]).is_empty(), "nothing is left to apply");
+
+        review(&place, &["--undo"]).expect_code(0);
+        assert_eq!(snapshot(&place.project), before, "{mode:?}: undone");
+        review(&place, &["--undo"]).expect_code(0);
+        assert_eq!(snapshot(&place.project), after, "{mode:?}: done again");
+    }
+}
+
+/// The same work on the project itself gives the same project.
+#[test]
+fn a_layer_that_is_applied_gives_what_a_live_run_gives() {
+    for mode in Mode::all() {
+        let (live, layered) = (Place::new(mode), Place::new(mode));
+        files(&live);
+        files(&layered);
+        live.shell(WORK).expect_code(0);
+        run(&layered, WORK).expect_code(0);
+        review(&layered, &["--apply"]).expect_code(0);
+        assert_eq!(snapshot(&live.project), snapshot(&layered.project), "{mode:?}");
+        let owner = |place: &Place, name: &str| place.project.join(name).symlink_metadata().unwrap().uid();
+        for name in ["a.txt", "tree/n", "empty", "out"] {
+            assert_eq!(owner(&live, name), owner(&layered, name), "{mode:?} {name}");
+        }
+    }
+}
+
+#[test]
+fn what_was_changed_outside_is_a_conflict_and_stays() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        for name in ["edited", "removed", "deleted", "free", "kept/inner"] {
+            place.write(name, "before\n");
+        }
+        run(
+            &place,
+            "for f in edited removed free; do echo inside > $f; done; rm deleted; rm -r kept; echo i > made",
+        )
+        .expect_code(0);
+        place.write("edited", "outside\n");
+        fs::remove_file(place.project.join("removed")).unwrap();
+        place.write("deleted", "changed\n");
+        place.write("made", "outside\n");
+        place.write("kept/other", "outside\n");
+
+        let shown = review(&place, &[]).expect_code(1);
+        assert!(
+            shown.stdout.contains("M edited") && shown.stdout.contains("conflict: it was changed outside"),
+            "{shown}"
+        );
+        let outcome = review(&place, &["--apply"]).expect_code(1);
+        for name in ["edited", "removed", "deleted", "made"] {
+            assert!(outcome.stdout.contains(&format!("conflict: {name}: ")), "{name} {outcome}");
+        }
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap_or_default();
+        assert_eq!(read("free"), "inside\n", "the twin is applied");
+        assert_eq!(read("edited"), "outside\n");
+        assert_eq!(read("deleted"), "changed\n");
+        assert_eq!(read("made"), "outside\n");
+        assert_eq!(read("kept/other"), "outside\n");
+        assert!(!place.project.join("removed").exists());
+        // The layer stays: what is in it is nowhere else.
+        assert_eq!(place.listed(&["review", "--list", "--json"]).len(), 1);
+        place.write("edited", "inside\n");
+        assert!(!review(&place, &[]).stdout.contains("edited"), "made the same by hand, it is none any more");
+    }
+}
+
+/// The same size, and the old time put back.
+#[test]
+fn a_change_outside_that_hides_is_seen() {
+    let place = Place::new(Mode::Invoker);
+    let path = place.write("file", "aaaa\n");
+    run(&place, "echo inside > file").expect_code(0);
+    let before = fs::metadata(&path).unwrap().modified().unwrap();
+    fs::write(&path, "bbbb\n").unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_modified(before).unwrap();
+    let outcome = review(&place, &["--apply"]).expect_code(1);
+    assert!(outcome.stdout.contains("conflict: file"), "{outcome}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "bbbb\n");
+}
+
+#[test]
+fn what_runs_by_itself_is_shown_first_and_applied_only_when_named() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "[core]\n");
+        place.write(".git/objects/x", "");
+        place.write(".git/refs/x", "");
+        place.write("z/file", "z\n");
+        let script = "mkdir -p .git/hooks .vscode z/.git/hooks bare/objects bare/refs bare/hooks; \
+                      echo '[a]' >> .git/config; echo x > .git/hooks/pre-commit; echo x > .git/hooks/a.sample; \
+                      echo x > .envrc; echo x > .mcp.json; echo '{}' > .vscode/tasks.json; echo x > z/.git/hooks/post-merge; \
+                      echo x > bare/hooks/update; ln -s /tmp .husky; echo plain > z/file; echo C > CLAUDE.md; \
+                      mkdir -p .git/refs/heads; echo x > .git/refs/heads/config";
+        run(&place, script).expect_code(0);
+        let guarded = [
+            ".git/config",
+            ".git/hooks/pre-commit",
+            ".envrc",
+            ".mcp.json",
+            ".vscode/tasks.json",
+            "z/.git/hooks/post-merge",
+            "bare/hooks/update",
+            ".husky",
+        ];
+        let found = changes(&place);
+        for name in guarded {
+            assert!(found[name]["guarded"].is_string(), "{name}: {found:#?}");
+        }
+        for name in ["z/file", "CLAUDE.md", ".git/hooks/a.sample", ".git/refs/heads/config"] {
+            assert!(found[name]["guarded"].is_null(), "{name}: {found:#?}");
+        }
+        let shown = review(&place, &["--stat"]).expect_code(0);
+        let line = |name: &str| shown.stdout.lines().position(|line| line.contains(name)).unwrap();
+        assert!(
+            shown.stdout.contains("run by themselves outside") && line(".envrc") < line("z/file"),
+            "{shown}"
+        );
+
+        let outcome = review(&place, &["--apply", "."]).expect_code(0);
+        assert!(outcome.stdout.contains("guarded: .envrc: "), "{outcome}");
+        assert_eq!(fs::read_to_string(place.project.join("z/file")).unwrap(), "plain\n");
+        assert_eq!(fs::read_to_string(place.project.join(".git/config")).unwrap(), "[core]\n");
+        for name in guarded.iter().skip(1) {
+            assert!(place.project.join(name).symlink_metadata().is_err(), "{name} {outcome}");
+        }
+        // A name above it is no name of it.
+        review(&place, &["--apply", ".git"]).expect_code(0);
+        assert!(!place.project.join(".git/hooks/pre-commit").exists());
+        review(&place, &["--apply", ".envrc", ".vscode"]).expect_code(0);
+        assert!(place.project.join(".envrc").exists() && place.project.join(".vscode/tasks.json").exists());
+        assert!(!place.project.join(".mcp.json").exists());
+        review(&place, &["--apply", "--guarded"]).expect_code(0);
+        assert!(
+            place.project.join(".git/hooks/pre-commit").exists() && place.project.join(".husky").is_symlink()
+        );
+    }
+}
+
+#[test]
+fn git_works_inside_and_its_commits_arrive() {
+    if !Path::new("/usr/bin/git").exists() {
+        return skip("git is not installed");
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let git = |script: &str| Outcome::of(place.command("sh").args(["-ec", script])).expect_code(0);
+        place.write(
+            place.home.join(".gitconfig"),
+            "[user]\n\tname = A\n\temail = a@example.org\n[init]\n\tdefaultBranch = main\n",
+        );
+        git("git init -q . && echo one > file && git add . && git commit -qm one");
+        let script = "git config alias.st status; echo two > file; git commit -qam two; git checkout -qb side; \
+                      echo s > s; echo w > w; git stash -uq; git stash pop -q >/dev/null; git add .; git commit -qm three; \
+                      git branch -m side other; git checkout -q main; git merge -q other; git clean -fdq; git gc -q; \
+                      git st -s; git log --format=%s";
+        let outcome = run(&place, script).expect_code(0);
+        assert_eq!(outcome.stdout, "three\ntwo\none\n", "{outcome}");
+        assert_eq!(
+            git("git log --format=%s; git status -s; git config alias.st || true").stdout,
+            "one\n",
+            "{mode:?}"
+        );
+        // `git status` writes its index anew.
+        let first = review(&place, &["--apply"]);
+        assert!(first.code == 0 || first.stdout.contains("conflict: .git/index"), "{first}");
+        let log = git("git log --format=%s main; git fsck --no-dangling; cat s w file");
+        assert_eq!(log.stdout, "three\ntwo\none\ns\nw\ntwo\n", "{mode:?}");
+        let config = fs::read_to_string(place.project.join(".git/config")).unwrap();
+        assert!(!config.contains("alias"), "{config}");
+    }
+}
+
+#[test]
+fn servers_see_what_the_agent_wrote() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let file = place.write("file", "before\n");
+        let servers =
+            json!({"mcpServers": {"fixture": {"command": place.program("fixture_server"), "args": []}}});
+        place.write(place.home.join(".claude.json"), servers.to_string());
+        place.user_policy("sandbox: {mcp: {servers: [{id: fixture, filesystem: {write: [\".\"]}}]}}\n");
+        let (made, other) = (place.project.join("made"), place.project.join("other"));
+        let steps = json!([
+            {"attempt": format!("overwrite {}", file.display())},
+            {"attempt": format!("create {}", other.display())},
+            write_file("fixture", &made),
+            read_file("fixture", &file),
+            read_file("fixture", &other),
+            {"attempt": format!("read {} x", made.display())},
+        ]);
+        let answers = script_with(&place, &["--quiet", "--review"], &steps);
+        assert_eq!(answers.text(2), "written", "{mode:?} {}", answers.outcome);
+        assert_eq!(answers.text(3), "", "the agent emptied it: {}", answers.outcome);
+        assert_eq!(answers.text(4), "made by the probe\n");
+        assert_eq!(answers.json[5], "DONE", "the agent reads what the server wrote: {}", answers.outcome);
+        assert!(!made.exists() && fs::read_to_string(&file).unwrap() == "before\n", "{}", answers.outcome);
+        let found = changes(&place);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["file", "made", "other"], "{}", answers.outcome);
+    }
+}
+
+#[test]
+fn it_is_shown_while_it_runs_and_thrown_away_only_afterwards() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("file", "before\n");
+        let mut command =
+            place.agentsh(&["run", "--quiet", "--review", "--", "sh", "-c", "echo inside > file; read line"]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        assert!(
+            eventually(|| review(&place, &["--stat"]).stdout.contains("M file")),
+            "{}",
+            review(&place, &[])
+        );
+        let shown = review(&place, &[]).expect_code(0);
+        assert!(shown.stdout.contains("still running") && shown.stdout.contains("+inside"), "{shown}");
+        let refused = review(&place, &["--discard"]).expect_code(125);
+        assert!(refused.stderr.contains("still running"), "{refused}");
+        review(&place, &["--apply", "file"]).expect_code(0);
+        assert_eq!(fs::read_to_string(place.project.join("file")).unwrap(), "inside\n");
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(
+            place.listed(&["review", "--list", "--json"]).len(),
+            usize::from(place.project.join("x").exists())
+        );
+    }
+}
+
+#[test]
+fn kept_discarded_and_named() {
+    let place = Place::new(Mode::Invoker);
+    place.write("file", "before\n");
+    run(&place, "echo inside > file").expect_code(0);
+    review(&place, &["--keep", "--stat"]).expect_code(0);
+    review(&place, &["--apply", "--keep"]).expect_code(0);
+    let rows = place.listed(&["review", "--list", "--json"]);
+    assert_eq!(rows.len(), 1);
+    let session = rows[0]["session"].as_str().unwrap().to_owned();
+    let elsewhere = place.home.join("elsewhere");
+    place.make_directory(&elsewhere);
+    let from = |words: &[&str]| Outcome::of(place.agentsh(words).current_dir(&elsewhere));
+    assert_eq!(from(&["review"]).code, 125);
+    from(&["review", &session[..30]]).expect_code(0);
+    assert_eq!(from(&["review", "no-such"]).code, 125);
+    assert_eq!(from(&["review", &session, "--apply", "file"]).code, 125, "it is not in the project");
+    from(&["review", &session, "--discard"]).expect_code(0);
+    from(&["review", &session, "--undo"]).expect_code(0);
+    assert_eq!(fs::read_to_string(place.project.join("file")).unwrap(), "before\n");
+    assert_eq!(review(&place, &["--apply", "--discard"]).code, 2, "one of both");
+    // A run that changes nothing leaves nothing.
+    let quiet = run(&place, "cat file").expect_code(0);
+    assert!(quiet.stderr.contains("nothing was changed"), "{quiet}");
+    assert!(place.listed(&["review", "--list", "--json"]).is_empty());
+}
+
+#[test]
+fn a_script_of_the_project_is_the_agent() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.script("agent.sh", "#!/bin/sh\necho ran > made\ncat made\n");
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--review", "--", "./agent.sh"]))
+            .expect_code(0);
+        assert_eq!(outcome.stdout, "ran\n", "{outcome}");
+        assert!(!place.project.join("made").exists());
+        assert!(changes(&place).contains_key("made"));
+    }
+}
+
+/// What the policy hides or only lets read stays so.
+#[test]
+fn the_policy_holds_in_a_layer() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("secret/key", "KEY");
+        place.write("src/file", "a\n");
+        place.policy("agent: {filesystem: {read: [\".\"], write: [\"./src\"], deny: [\"./secret\"]}}\n");
+        let script = "cat secret/key 2>/dev/null || true; (echo x > top) 2>/dev/null || true; echo b > src/file; cat src/file";
+        let outcome = run(&place, script).expect_code(0);
+        assert_eq!(outcome.stdout, "b\n", "{outcome}");
+        let found = changes(&place);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["src/file"], "{found:#?}");
+    }
+}
+
+/// Started by root in somebody else's project: what is applied is its owner's.
+#[test]
+fn what_root_applies_belongs_to_the_projects_owner() {
+    let place = Place::new(Mode::Invoker);
+    if !place.mode.is_root() {
+        return skip("only root may work in what belongs to others");
+    }
+    let old = place.write("old", "old\n");
+    for path in [&place.project, &old] {
+        std::os::unix::fs::lchown(path, Some(4321), Some(4322)).unwrap();
+    }
+    run(&place, "echo new > new; echo more >> old; mkdir made; ln -s new link").expect_code(0);
+    review(&place, &["--apply"]).expect_code(0);
+    for name in ["new", "old", "made", "link"] {
+        let found = place.project.join(name).symlink_metadata().unwrap();
+        assert_eq!((found.uid(), found.gid()), (4321, 4322), "{name}");
+    }
+}
+
+/// A layer does not reach over a mount: it says so, and what to do.
+#[test]
+fn where_no_layer_can_be_had_nothing_starts() {
+    if !is_root() {
+        return skip("only root may mount something in a project");
+    }
+    let place = Place::new(Mode::Invoker);
+    place.make_directory(&place.project.join("mounted"));
+    let agentsh = place.program("agentsh");
+    let script =
+        format!("mount -t tmpfs none mounted && exec {agentsh:?} run --quiet --review -- sh -c 'echo ran'");
+    let outcome = Outcome::of(place.command("unshare").args(["-m", "sh", "-c", &script]));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{outcome}");
+    assert!(outcome.stderr.contains("overlayfs") && outcome.stderr.contains("without --review"), "{outcome}");
+    assert!(place.listed(&["review", "--list", "--json"]).is_empty());
+}
+
+/// Kills an apply at some moment, after this many microseconds.
+fn killed_after(place: &Place, microseconds: u64) {
+    let mut command: Command = place.agentsh(&["review", "--apply", "--keep"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_micros(microseconds));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Paths that are not the same in both.
+fn differing(one: &BTreeMap<PathBuf, String>, other: &BTreeMap<PathBuf, String>) -> Vec<PathBuf> {
+    one.keys().chain(other.keys()).filter(|path| one.get(*path) != other.get(*path)).cloned().collect()
+}
+
+/// Every file is the old or the new one, and none is missing that is there before and afterwards.
+#[track_caller]
+fn all_whole(
+    before: &BTreeMap<PathBuf, String>,
+    after: &BTreeMap<PathBuf, String>,
+    now: &BTreeMap<PathBuf, String>,
+) {
+    for (path, what) in now {
+        let is_own = path.file_name().unwrap().to_string_lossy().starts_with(".agentsh-");
+        let is_whole = is_own || before.get(path) == Some(what) || after.get(path) == Some(what);
+        assert!(is_whole, "{path:?} is half written");
+    }
+    for path in before.keys().filter(|path| after.contains_key(*path)) {
+        assert!(now.contains_key(path), "{path:?} is lost");
+    }
+    let content = |what: &String| what.split_once(' ').unwrap().1.to_owned();
+    let is_somewhere = |what: &String| now.values().any(|now| content(now).ends_with(&content(what)));
+    for (path, what) in
+        before.iter().filter(|(_, what)| what.contains("file") && after.values().any(|now| now == *what))
+    {
+        assert!(is_somewhere(what), "what was in {path:?} is nowhere");
+    }
+}
+
+/// `kill -9` of an apply, at any moment: every file is whole, old or new, and the next apply finishes.
+#[test]
+fn a_killed_apply_loses_nothing() {
+    let moments: u64 =
+        std::env::var("AGENTSH_REVIEW_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let place = Place::new(Mode::Invoker);
+    let content = |name: usize, what: &str| format!("{what} {name}\n").repeat(200);
+    for name in 0..64 {
+        place.write(format!("d{}/f{name}", name % 3), content(name, "old"));
+    }
+    let before = snapshot(&place.project);
+    let script = "for f in d*/f*; do n=${f#*/f}; case $((n % 4)) in 0) rm $f;; 1) mv $f $f.moved;; \
+                  *) yes \"new $n\" | head -n 200 > $f;; esac; done; mkdir -p fresh; for n in $(seq 16); do \
+                  yes \"fresh $n\" | head -n 200 > fresh/$n; done";
+    run(&place, script).expect_code(0);
+    let began = std::time::Instant::now();
+    review(&place, &["--apply", "--keep"]).expect_code(0);
+    // A little longer than all of it takes here.
+    let longest = u64::try_from(began.elapsed().as_micros()).unwrap() * 5 / 4;
+    let after = snapshot(&place.project);
+    let mut seed = 0x2545_F491_4F6C_DD1D_u64;
+    let (mut early, mut late) = (0, 0);
+    for moment in 0..moments {
+        // After an undo that was interrupted, the last apply is not all of it.
+        let all: &[&str] = if moment % 3 == 0 { &["--undo", "d0", "d1", "d2", "fresh"] } else { &["--undo"] };
+        let undone = review(&place, all).expect_code(0);
+        let wrong = differing(&snapshot(&place.project), &before);
+        assert!(wrong.is_empty(), "{moment}: taken back, but for {wrong:?}: {undone}");
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        killed_after(&place, seed % longest);
+        let now = snapshot(&place.project);
+        early += u32::from(now == before);
+        late += u32::from(now == after);
+        all_whole(&before, &after, &now);
+        if moment % 3 == 2 {
+            // What was interrupted is taken back as far as it came, and that is interrupted too.
+            let mut undo = place.agentsh(&["review", "--undo"]);
+            let mut child = undo.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(std::time::Duration::from_micros(seed % longest));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            all_whole(&before, &after, &snapshot(&place.project));
+        }
+        let finished = review(&place, &["--apply", "--keep"]).expect_code(0);
+        let wrong = differing(&snapshot(&place.project), &after);
+        assert!(wrong.is_empty(), "{moment}: finished, but for {wrong:?}: {finished}");
+    }
+    eprintln!("of {moments} kills {early} came before anything was applied, {late} after everything");
+}
