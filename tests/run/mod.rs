@@ -23,6 +23,7 @@ mod remember;
 mod remote;
 mod report;
 mod sessions;
+mod setup;
 mod shims;
 mod streams;
 mod suggestions;
