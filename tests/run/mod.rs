@@ -24,6 +24,7 @@ mod remote;
 mod report;
 mod review;
 mod sessions;
+mod setup;
 mod shims;
 mod streams;
 mod suggestions;

@@ -4,6 +4,7 @@
 
 mod bench;
 mod deny;
+mod dist;
 mod ebpf;
 mod install;
 mod run;
@@ -29,6 +30,8 @@ enum Task {
     Ebpf(ebpf::Options),
     /// Write docs/events.schema.json, the JSON schema of events, as the code has it
     Schema,
+    /// Make what people install: a tarball, a package for Debian, checksums, a bill of materials
+    Dist(dist::Options),
     /// Measure agentsh beside its peer or the bare floor, in one run (release build; never part of the tests)
     Bench(bench::Options),
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::main(&options),
         Task::Ebpf(options) => ebpf::main(&options),
         Task::Schema => schema(),
+        Task::Dist(options) => dist::main(&options),
         Task::Bench(options) => bench::main(&options),
     };
     match done {

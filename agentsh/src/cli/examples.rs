@@ -168,8 +168,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("gateway keys revoke", &["agentsh gateway keys revoke laptop"]),
     ("ui", &["agentsh ui", "agentsh ui --port 8123 --no-open   # behind `ssh -L 8123:127.0.0.1:8123`"]),
     ("doctor", &["agentsh doctor", "agentsh doctor --json"]),
+    (
+        "setup",
+        &["sudo agentsh setup", "agentsh setup --print   # what it would do", "sudo agentsh setup --undo"],
+    ),
     ("vet-url", &["agentsh vet-url https://example.com/hook"]),
     ("completions", &["agentsh completions bash > ~/.local/share/bash-completion/completions/agentsh"]),
+    ("man", &["agentsh man | man -l -", "agentsh man --directory ~/.local/share/man/man1"]),
     ("demo", &["agentsh demo", "agentsh demo --json"]),
     (
         "call",
@@ -214,7 +219,7 @@ fn below(mut command: Command, words: &str) -> Command {
 }
 
 /// Its own examples, or the first ones of the verbs below it.
-fn of(words: &str) -> Vec<&'static str> {
+pub(super) fn of(words: &str) -> Vec<&'static str> {
     let own = EXAMPLES.iter().find(|(verb, _)| *verb == words);
     if let Some((_, examples)) = own {
         return examples.to_vec();
@@ -237,7 +242,7 @@ mod tests {
 
     /// As a shell splits it: quotes of one kind, no remark, nothing behind a pipe.
     fn words(line: &str) -> Vec<String> {
-        let line = line.split(" #").next().unwrap().split(['|', '>']).next().unwrap();
+        let line = line.split(" #").next().unwrap().split(['|', '>', '<']).next().unwrap();
         let (mut words, mut quoted) = (vec![String::new()], false);
         for character in line.trim().chars() {
             match character {
@@ -267,7 +272,7 @@ mod tests {
         for (verb, examples) in EXAMPLES {
             assert!(verbs.iter().any(|known| known == verb), "no verb `{verb}`");
             for example in *examples {
-                let words = words(example);
+                let words = words(example.strip_prefix("sudo ").unwrap_or(example));
                 assert_eq!(words[1..].join(" ").split(*verb).next(), Some(""), "{example}: not of `{verb}`");
                 if let Err(error) = Arguments::command().try_get_matches_from(&words) {
                     panic!("{example}: {error}");

@@ -13,6 +13,7 @@ mod examples;
 pub mod exit;
 mod flags;
 pub mod gateway;
+mod man;
 pub mod mcp;
 mod mcp_query;
 mod output;
@@ -27,6 +28,7 @@ pub mod run;
 pub mod scan;
 pub mod scratch;
 pub mod sessions;
+mod setup;
 mod shim;
 mod style;
 mod table;
@@ -97,6 +99,8 @@ enum Verb {
     Registry(registry::RegistryArgs),
     /// Try every layer of protection on this machine, for real
     Doctor(doctor::DoctorArgs),
+    /// Give agentsh what AppArmor keeps from programs without a profile, and try whether it works
+    Setup(setup::SetupArgs),
     /// Say whether agentsh would connect to a URL in its own name
     VetUrl(vet_url::VetUrlArgs),
     /// Run a hostile server and a scripted agent under full protection: no key, no network
@@ -114,6 +118,8 @@ enum Verb {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+    /// Print the manual page, or write those of all verbs
+    Man(man::ManArgs),
     /// In place of an agent that is enabled; not for people
     #[command(hide = true)]
     Shim {
@@ -136,6 +142,7 @@ pub fn main() -> ExitCode {
         Some(crate::session::guarded_terminal::VERB) => {
             return crate::session::guarded_terminal::main().into();
         }
+        Some(setup::PROBE_VERB) => return setup::inside().into(),
         Some(doctor::PROBE_VERB) => return doctor::inside().into(),
         Some(demo::SESSION_VERB) => return demo::session().into(),
         Some(demo::SERVER_VERB) => return demo::server().into(),
@@ -155,6 +162,10 @@ pub fn main() -> ExitCode {
         Verb::Bridge { id } => bridge(&id),
         Verb::Why { word } => why::run(&word, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Completions { shell } => completions(shell),
+        Verb::Man(args) => {
+            man::run(&args, Arguments::command(), &mut anstream::stdout(), &mut anstream::stderr())
+        }
+        Verb::Setup(args) => setup::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Call(args) => call::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Approvals(args) => {
             on_one_thread(approvals::run(args, &mut anstream::stdout(), &mut anstream::stderr()))

@@ -8,9 +8,11 @@ mod lint;
 mod package;
 mod profiles;
 mod reference;
+mod tools;
 
 pub(in crate::cli) use explain::Explained;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -22,6 +24,7 @@ use crate::policy::{
     self, Answer, Diagnostic, Named, PathContext, Policy, PolicyError, PolicyTest, Ruled, Search,
     ServerProfile, find, find_named, profile, tests,
 };
+use crate::session::toolchains::Toolchains;
 use crate::types::RuleRef;
 
 #[derive(Debug, Args)]
@@ -166,6 +169,8 @@ pub struct Surroundings {
     pub config_home: PathBuf,
     /// Where the pins are: `$XDG_STATE_HOME/agentsh`, by default `~/.local/state/agentsh`.
     pub state: PathBuf,
+    /// Tells where toolchains lie.
+    pub env: BTreeMap<String, String>,
 }
 
 impl Surroundings {
@@ -184,7 +189,12 @@ impl Surroundings {
         let state = base("XDG_STATE_HOME", ".local/state").join("agentsh");
         let (directory, system) = (std::env::current_dir()?, policy::SYSTEM_FILE.into());
         let project = crate::session::context::project_of(&directory, &home);
-        Ok(Self { project, directory, home, system, config_home, state })
+        let variables = std::env::vars_os();
+        let mut env = variables
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        crate::session::context::without_shims(&mut env);
+        Ok(Self { project, directory, home, system, config_home, state, env })
     }
 
     /// What is in force here, whatever agent is started.
@@ -327,6 +337,7 @@ fn show(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
+    let is_in_force = name.is_none() && which.profile.is_none();
     let named = match (name, &which.profile) {
         (Some(name), _) => Some(find_named(name, &place.config_home)),
         (None, Some(name)) => {
@@ -345,6 +356,7 @@ fn show(
         Err(error) => return failed(&error, err),
     };
     let lines = policy.lines();
+    let tools = if is_in_force { tools::find(&policy, place) } else { Toolchains::default() };
     if json {
         let parts: Vec<Value> = lines
             .iter()
@@ -352,7 +364,9 @@ fn show(
             .collect();
         let warnings: Vec<Value> =
             policy.warnings.iter().map(|w| json!({"text": w.value, "rule": w.rule})).collect();
-        let whole = json!({"source": policy.source, "parts": parts, "warnings": warnings});
+        let whole = json!({
+            "source": policy.source, "parts": parts, "warnings": warnings, "toolchains": tools::json(&tools),
+        });
         writeln!(out, "{whole}")?;
         return Ok(0);
     }
@@ -362,6 +376,7 @@ fn show(
         let part = format!("{}: {}", line.key, line.value);
         writeln!(out, "{part:<width$}  # {}", line.rule, width = width.unwrap_or(0))?;
     }
+    tools::print(&tools, out)?;
     for warning in &policy.warnings {
         writeln!(err, "warning: {}: {}", warning.rule, warning.value)?;
     }

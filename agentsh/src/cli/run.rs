@@ -9,11 +9,11 @@ use clap::{Args, ValueEnum};
 
 use crate::session::network::{self, Backend};
 use crate::session::publish::Asked;
-use crate::session::run::{Outcome, Request, exit_code_of, run as run_session};
+use crate::session::run::{Outcome, Request, RunError, exit_code_of, run as run_session};
 use crate::store::Reader;
 
 use super::flags::FlagArgs;
-use super::{fail, style, told};
+use super::{doctor, fail, style, told};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -104,9 +104,20 @@ pub async fn run(args: RunArgs) -> u8 {
             if let Some(target) = target {
                 target.discard();
             }
-            fail(&error.to_string());
+            fail(&explained(&error));
             exit_code_of(&error)
         }
+    }
+}
+
+/// With what `doctor` would say about a step that the kernel refused.
+fn explained(error: &RunError) -> String {
+    match error {
+        RunError::Spawn(spawn) => match doctor::explain_spawn(spawn) {
+            Some(why) => format!("{error}; {why}"),
+            None => error.to_string(),
+        },
+        _ => error.to_string(),
     }
 }
 

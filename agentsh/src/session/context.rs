@@ -126,7 +126,7 @@ impl Context {
 pub const SHIMS: &str = "shims";
 
 /// An agent that agentsh starts is the agent itself, also for what it starts.
-fn without_shims(env: &mut BTreeMap<String, String>) {
+pub fn without_shims(env: &mut BTreeMap<String, String>) {
     let data = env.get("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let data = data.or_else(|| Some(PathBuf::from(env.get("HOME")?).join(".local/share")));
     let Some((shims, path)) = data.map(|data| data.join("agentsh").join(SHIMS)).zip(env.get_mut("PATH"))

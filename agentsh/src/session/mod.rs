@@ -402,8 +402,7 @@ impl Session {
     /// Programs that may be executed; empty for all that can be seen.
     #[must_use]
     pub fn executable_paths(&self, process: &ProcessPolicy) -> Vec<PathBuf> {
-        let everything = |rule: &RuleRef, value: &str| value == "**" || value == "/**" || rule.id.is_empty();
-        if process.exec.allow.iter().all(|entry| everything(&entry.rule, &entry.value)) {
+        if !lists_programs(process) {
             return Vec::new();
         }
         process
@@ -414,6 +413,13 @@ impl Session {
             .chain([PathBuf::from("/lib64"), PathBuf::from("/lib")])
             .collect()
     }
+}
+
+/// Whether the policy says which programs may run, and not just that all may.
+#[must_use]
+pub fn lists_programs(process: &ProcessPolicy) -> bool {
+    let everything = |rule: &RuleRef, value: &str| value == "**" || value == "/**" || rule.id.is_empty();
+    !process.exec.allow.iter().all(|entry| everything(&entry.rule, &entry.value))
 }
 
 fn kernel() -> String {

@@ -30,27 +30,45 @@ pub struct Toolchains {
     pub set: BTreeMap<String, String>,
 }
 
+/// Where to look.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    pub home: &'a Path,
+    pub project: &'a Path,
+    pub env: &'a BTreeMap<String, String>,
+    /// Directories of agentsh itself, and those that hold the user's configuration.
+    pub own: [&'a Path; 3],
+}
+
+impl<'a> From<&'a Context> for Around<'a> {
+    fn from(context: &'a Context) -> Self {
+        let own = [&context.state, &context.data, &context.config].map(PathBuf::as_path);
+        Self { home: &context.home, project: &context.project, env: &context.env, own }
+    }
+}
+
 /// Looks at what is there. Starts nothing.
 #[must_use]
-pub fn find(context: &Context) -> Toolchains {
-    let home = context.home.display().to_string();
+pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
+    let around = around.into();
+    let home = around.home.display().to_string();
     let mut out = Toolchains::default();
     let mut shown = BTreeSet::new();
     for table in toolchains::builtin() {
-        let place = |path: &String| expand(path, &home, &context.env).map(PathBuf::from);
+        let place = |path: &String| expand(path, &home, around.env).map(PathBuf::from);
         if !table.detect.iter().filter_map(place).any(|path| path.exists()) {
             continue;
         }
         shown.extend(table.read.iter().filter_map(place));
         out.hidden.extend(table.hide.iter().filter_map(place).filter(|path| path.exists()));
-        let caches = table.cache.iter().filter_map(place).filter(|path| may_hold_cache(path, context));
+        let caches = table.cache.iter().filter_map(place).filter(|path| may_hold_cache(path, &around));
         out.caches.extend(caches);
         out.env.extend(table.env);
         out.set.extend(table.set);
         out.found.push(table.id);
     }
-    shown.extend(on_path(context));
-    let shown = shown.into_iter().filter(|path| may_be_shown(path, context));
+    shown.extend(on_path(&around));
+    let shown = shown.into_iter().filter(|path| may_be_shown(path, &around));
     out.grants = shown.map(|path| Grant { path, access: Access::ReadOnly }).collect();
     // In what is read-only no place can be made for one.
     let grants = &out.grants;
@@ -59,16 +77,16 @@ pub fn find(context: &Context) -> Toolchains {
 }
 
 /// Directories of PATH that no table knows: shown as they are, with what is installed around a `bin`.
-fn on_path(context: &Context) -> Vec<PathBuf> {
-    let path = context.env.get("PATH").map(String::as_str).unwrap_or_default();
+fn on_path(around: &Around<'_>) -> Vec<PathBuf> {
+    let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let mut found = Vec::new();
     for directory in path.split(':').map(PathBuf::from) {
-        let around = directory.parent().filter(|_| directory.ends_with("bin"));
-        let is_installation = |around: &&Path| {
-            ["lib", "libexec", "share", "include"].iter().any(|name| around.join(name).is_dir())
-                && *around != context.home.join(".local")
+        let above = directory.parent().filter(|_| directory.ends_with("bin"));
+        let is_installation = |above: &&Path| {
+            ["lib", "libexec", "share", "include"].iter().any(|name| above.join(name).is_dir())
+                && **above != around.home.join(".local")
         };
-        found.extend(around.filter(is_installation).map(Path::to_owned));
+        found.extend(above.filter(is_installation).map(Path::to_owned));
         found.push(directory);
     }
     found
@@ -78,20 +96,20 @@ fn on_path(context: &Context) -> Vec<PathBuf> {
 const PRIVATE: [&str; 7] = ["/tmp", "/var", "/run", "/proc", "/sys", "/dev", "/etc"];
 
 /// Never the home or something that holds it, the project, or what everybody sees anyway.
-fn may_be_shown(path: &Path, context: &Context) -> bool {
+fn may_be_shown(path: &Path, around: &Around<'_>) -> bool {
     is_plain(path)
         && path.exists()
-        && !context.home.starts_with(path)
+        && !around.home.starts_with(path)
         && !is_system(path)
-        && !path.starts_with(&context.project)
-        && !context.project.starts_with(path)
-        && (path.starts_with(&context.home) || !PRIVATE.iter().any(|place| path.starts_with(place)))
-        && [&context.state, &context.data, &context.config].iter().all(|own| !own.starts_with(path))
+        && !path.starts_with(around.project)
+        && !around.project.starts_with(path)
+        && (path.starts_with(around.home) || !PRIVATE.iter().any(|place| path.starts_with(place)))
+        && around.own.iter().all(|own| !own.starts_with(path))
 }
 
 /// Below the home alone: what lies elsewhere is shared with others.
-fn may_hold_cache(path: &Path, context: &Context) -> bool {
-    is_plain(path) && path.starts_with(&context.home) && !path.starts_with(&context.project)
+fn may_hold_cache(path: &Path, around: &Around<'_>) -> bool {
+    is_plain(path) && path.starts_with(around.home) && !path.starts_with(around.project)
 }
 
 fn is_plain(path: &Path) -> bool {

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 
-use crate::sandbox::cgroup;
+use crate::sandbox::control::Cause;
 use crate::sandbox::mount_calls::file_key;
+use crate::sandbox::{SpawnError, cgroup};
 use crate::session::Context;
 use crate::session::probe::{self, Probe};
 use crate::store::{Event, Journal, PinStore, Reader, StoreError};
@@ -200,6 +201,20 @@ fn on_path(name: &str, context: &Context) -> Option<PathBuf> {
         .find(is_program)
 }
 
+/// Why the kernel refused a step of starting a sandbox, and what to do about it; nothing for an error of the program.
+#[must_use]
+pub fn explain_spawn(error: &SpawnError) -> Option<String> {
+    match error {
+        SpawnError::Kernel { source, .. } => Some(explain(&source.to_string())),
+        // Where AppArmor gives the namespace and takes its capabilities, the first mount fails.
+        SpawnError::Init { message, cause: Cause::Other, .. } => {
+            let refused = ["EPERM", "EACCES", "not permitted", "Permission denied"];
+            refused.iter().any(|word| message.contains(word)).then(|| explain(message))
+        }
+        SpawnError::Init { .. } | SpawnError::Vanished { .. } => None,
+    }
+}
+
 /// Why no sandbox could be started, and what to do about it.
 #[must_use]
 pub fn explain(message: &str) -> String {
@@ -224,8 +239,8 @@ fn remedies(message: &str, clone: &str, apparmor: &str, most: &str, container: b
             .to_owned();
     }
     if apparmor == "1" {
-        return "AppArmor keeps user namespaces for programs with a profile; give agentsh one with `userns,`, or \
-                `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or start agentsh as root"
+        return "AppArmor keeps user namespaces for programs with a profile; `sudo agentsh setup` gives agentsh one \
+                (`agentsh setup --print` shows it), or start agentsh as root"
             .to_owned();
     }
     if container {
@@ -253,7 +268,9 @@ mod tests {
     #[test]
     fn each_reason_for_refused_namespaces_has_its_remedy() {
         assert!(remedies("", "0", "", "", false).contains("kernel.unprivileged_userns_clone=1"));
-        assert!(remedies("", "1", "1", "99", false).contains("apparmor_restrict_unprivileged_userns=0"));
+        // For agentsh alone, never for every program of the machine.
+        let apparmor = remedies("", "1", "1", "99", false);
+        assert!(apparmor.contains("agentsh setup") && !apparmor.contains("sysctl"), "{apparmor}");
         assert!(remedies("", "", "", "0", true).contains("user.max_user_namespaces"));
         assert!(remedies("", "", "", "", true).contains("container"));
         assert!(remedies("clone3 (…): EPERM", "", "", "", false).contains("allow user namespaces"));

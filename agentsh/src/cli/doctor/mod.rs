@@ -14,6 +14,7 @@ use clap::Args;
 
 use crate::session::probe::{ProbeError, Probed};
 
+pub(super) use self::host::explain_spawn;
 use self::judge::Host;
 use self::layer::{Layer, State};
 use self::stage::Stage;

@@ -1,0 +1,53 @@
+//! What `policy show` says beside the policy: the toolchains of the user that `run` shows to the agent.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::Surroundings;
+use crate::policy::Policy;
+use crate::session::lists_programs;
+use crate::session::toolchains::{self, Around, Toolchains};
+use crate::store::escape;
+
+/// As `run` finds them. None where the policy lists what may run.
+pub(super) fn find(policy: &Policy, place: &Surroundings) -> Toolchains {
+    if lists_programs(&policy.agent) {
+        return Toolchains::default();
+    }
+    let configured = place.env.get("XDG_DATA_HOME").map(Path::new).filter(|path| path.is_absolute());
+    let data = configured.map_or_else(|| place.home.join(".local/share"), Path::to_owned).join("agentsh");
+    let own = [place.state.as_path(), &data, &place.config_home];
+    toolchains::find(Around { home: &place.home, project: &place.project, env: &place.env, own })
+}
+
+pub(super) fn print(tools: &Toolchains, out: &mut dyn Write) -> io::Result<()> {
+    let shown = |path: &Path| escape::line(&path.display().to_string()).into_owned();
+    if !tools.found.is_empty() {
+        writeln!(out, "# toolchains found here: {}", tools.found.join(", "))?;
+    }
+    for grant in &tools.grants {
+        writeln!(out, "toolchain: {}  # shown to the agent, read-only", shown(&grant.path))?;
+    }
+    for hidden in &tools.hidden {
+        writeln!(out, "toolchain: {}  # hidden", shown(hidden))?;
+    }
+    for cache in &tools.caches {
+        writeln!(out, "cache: {}  # a directory of the project's own stands there", shown(cache))?;
+    }
+    Ok(())
+}
+
+pub(super) fn json(tools: &Toolchains) -> Value {
+    let shown: Vec<_> = tools.grants.iter().map(|grant| grant.path.display().to_string()).collect();
+    let paths = |paths: &mut dyn Iterator<Item = &std::path::PathBuf>| -> Vec<String> {
+        paths.map(|path| path.display().to_string()).collect()
+    };
+    json!({
+        "found": tools.found,
+        "shown": shown,
+        "hidden": paths(&mut tools.hidden.iter()),
+        "caches": paths(&mut tools.caches.iter()),
+    })
+}

@@ -1,0 +1,83 @@
+//! `cargo xtask dist`: what people install, made from the sources and tried.
+
+mod archive;
+mod build;
+mod check;
+mod sbom;
+mod tree;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::run::{say, target};
+
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Where to put it; by default target/dist
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Pack the development build: for trying the packing, not for people
+    #[arg(long)]
+    debug: bool,
+    /// Unpack what was made, and start it
+    #[arg(long)]
+    check: bool,
+}
+
+/// What was made.
+#[derive(Debug)]
+pub struct Made {
+    pub tarball: PathBuf,
+    pub package: PathBuf,
+    pub sums: PathBuf,
+}
+
+/// # Errors
+/// When something cannot be built or packed, or does not work once it is unpacked.
+pub fn main(options: &Options) -> Result<bool> {
+    let output = options.output.clone().unwrap_or_else(|| target().join("dist"));
+    let made = make(&output, options.debug)?;
+    for file in [&made.tarball, &made.package, &made.sums] {
+        say(&format!("{}\n", file.display()));
+    }
+    if options.check {
+        check::check(&made)?;
+        say("unpacked from both, it starts, and every checksum holds\n");
+    }
+    Ok(true)
+}
+
+fn make(output: &Path, debug: bool) -> Result<Made> {
+    std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
+    let binary = build::binary(output, debug)?;
+    let bill = sbom::read()?;
+    let files = tree::files(&binary, &bill)?;
+    let name = format!("agentsh-{}-{}-linux", bill.version, std::env::consts::ARCH);
+    let when = archive::date();
+    let tarball = archive::tarball(output, &name, &files, when, debug)?;
+    let package = archive::package(output, &bill.version, &files, when, debug)?;
+    let bill_file = output.join(format!("{name}.cdx.json"));
+    std::fs::write(&bill_file, bill.text())
+        .with_context(|| format!("cannot write {}", bill_file.display()))?;
+    let sums = archive::sums(output, &[&tarball, &package, &bill_file])?;
+    Ok(Made { tarball, package, sums })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_is_unpacked_and_starts() {
+        let place = tempfile::tempdir().unwrap();
+        let made = make(place.path(), true).unwrap();
+        check::check(&made).unwrap();
+        // A changed byte is noticed.
+        let mut bytes = std::fs::read(&made.package).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&made.package, bytes).unwrap();
+        assert!(check::check(&made).unwrap_err().to_string().contains("SHA256SUMS"));
+    }
+}
