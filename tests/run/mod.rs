@@ -26,6 +26,7 @@ mod sessions;
 mod shims;
 mod streams;
 mod suggestions;
+mod telemetry;
 mod terminal;
 mod ui;
 mod vet_url;

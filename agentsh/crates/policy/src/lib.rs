@@ -78,9 +78,12 @@ pub use sections::content::{ContentPolicy, OnFinding};
 pub use sections::credentials::{Credential, Source as CredentialSource};
 pub use sections::cross_server::{CrossServerPolicy, ToolKind};
 pub use sections::detection::{CustomPattern, DetectionPolicy, Level, OnRequest};
-pub use sections::llm::{Budget, Credentials, LlmPolicy, OnSecret as OnModelSecret, Price, Sentences, dollars};
+pub use sections::llm::{
+    Budget, Credentials, LlmPolicy, OnSecret as OnModelSecret, Price, Sentences, dollars,
+};
 pub use sections::rules::{CallRule, Condition, RuleAction, Test};
 pub use sections::secrets::{CREDENTIALS, CustomSecret, OnSecret, PERSONAL, SecretPolicy};
+pub use sections::telemetry::{EventWebhook, TelemetryPolicy};
 pub use sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy, connect, tool};
 
 /// Why a section of a policy is not in force.
