@@ -28,6 +28,7 @@ mod setup;
 mod shims;
 mod streams;
 mod suggestions;
+mod telemetry;
 mod terminal;
 mod ui;
 mod vet_url;

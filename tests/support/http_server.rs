@@ -13,6 +13,7 @@ pub struct Asked {
     pub path: String,
     /// In lower case, with their values.
     pub headers: Vec<(String, String)>,
+    /// Where it is no text: as far as it is one.
     pub body: String,
 }
 
@@ -140,7 +141,7 @@ fn converse(
         headers.iter().find(|(name, _)| name == "content-length").map(|(_, value)| value.parse().unwrap());
     let mut body = vec![0; length.unwrap_or(0)];
     reader.read_exact(&mut body).ok()?;
-    let asked = Asked { method, path, headers, body: String::from_utf8(body).unwrap() };
+    let asked = Asked { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() };
     kept.lock().unwrap().push(asked.clone());
     let reply = answer(&asked);
     write!(stream, "HTTP/1.1 {} X\r\n", reply.status).ok()?;

@@ -49,6 +49,7 @@ mod server_errors;
 mod signals;
 pub mod standard;
 mod suspend;
+mod telemetry;
 pub mod toolchains;
 pub mod trust;
 pub mod undo;
@@ -110,6 +111,8 @@ pub struct Session {
     /// Tells others that it runs; None where that cannot be told.
     _mark: Option<running::Mark>,
     sentinel: RefCell<Option<sentinel::Sentinel>>,
+    /// Tells others what is recorded.
+    telemetry: RefCell<Option<crate::telemetry::subscriber::Subscriber>>,
     sandboxes: Cell<u32>,
     /// Messages that would disturb a terminal that the agent draws on; shown at the end.
     held: RefCell<Vec<String>>,
@@ -220,6 +223,7 @@ impl Session {
             started: Instant::now(),
             _mark: mark,
             sentinel: RefCell::default(),
+            telemetry: RefCell::default(),
             sandboxes: Cell::new(0),
             held: RefCell::new(Vec::new()),
             unheld: Cell::new(0),
@@ -235,6 +239,9 @@ impl Session {
             cleaning: RefCell::default(),
             bound: RefCell::new(bound),
         };
+        // Before the first event: nobody hears what was recorded before.
+        let telemetry = telemetry::start(&session, || session.journal.subscribe());
+        session.telemetry.replace(telemetry);
         session.journal.record(Event::SessionStarted {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             verb: opening.verb.to_owned(),
@@ -371,6 +378,13 @@ impl Session {
         let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.journal.record(Event::SessionEnded { exit_code, duration_ms });
         self.clean_up(self.network.let_go());
+        if let Some(telemetry) = self.telemetry.take() {
+            // Without the disk nobody is told; the end of the journal says so.
+            let _ = self.journal.flush().await;
+            for note in telemetry.finish().await {
+                self.announce(&format!("telemetry: {}", crate::store::escape::line(&note)));
+            }
+        }
         let ((), closed) = tokio::join!(self.pins.close(), self.journal.close());
         for work in self.cleaning.take() {
             // It has no result; a panic was told where it happened.

@@ -259,7 +259,7 @@ fn credential(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Credential> {
     Some(Credential { host: name, port, source, variables, requests })
 }
 
-fn is_variable(name: &str) -> bool {
+pub(crate) fn is_variable(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|first: char| first.is_ascii_digit())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

@@ -24,6 +24,7 @@ mod rates;
 pub(crate) mod rules;
 pub(crate) mod secrets;
 mod servers;
+pub(crate) mod telemetry;
 mod wire;
 
 pub use env::variable;
@@ -151,4 +152,5 @@ sections! {
     }
     tests: questions::Tests => { tests: Vec<PolicyTest> }
     llm: llm::Llm => { llm: llm::LlmPolicy }
+    telemetry: telemetry::Telemetry => { telemetry: telemetry::TelemetryPolicy }
 }

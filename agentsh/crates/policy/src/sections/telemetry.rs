@@ -1,0 +1,319 @@
+//! `telemetry`: who is told of a session while it runs, beside the journal.
+
+use std::collections::BTreeMap;
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, List, Reader};
+use crate::section::{Section, lay, lay_list};
+use crate::sections::Policy;
+use crate::sections::credentials::is_variable;
+
+/// Most headers of the requests to a receiver.
+const MAX_HEADERS: usize = 32;
+/// Longest path of a socket.
+const MAX_SOCKET: usize = 107;
+/// Where programs of this machine leave their messages.
+const SYSLOG: &str = "/dev/log";
+
+/// What is in force, each key with its place where it was written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TelemetryPolicy {
+    /// Base of the addresses of an OTLP receiver; None: what the environment names.
+    pub endpoint: Option<Ruled<String>>,
+    /// What its requests carry, by name; variables are still `${NAME}`.
+    pub headers: BTreeMap<String, Ruled<String>>,
+    /// Takes every event as a line of JSON. `~` is still unexpanded.
+    pub file: Option<Ruled<String>>,
+    /// The datagram socket of a syslog; None inside where it is off.
+    pub syslog: Option<Ruled<Option<String>>>,
+    pub webhooks: Vec<Ruled<EventWebhook>>,
+}
+
+/// An address that gets events, one request each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventWebhook {
+    pub url: String,
+    /// The variable whose value signs the requests.
+    pub secret_env: Option<String>,
+    /// Globs over the types of events. Never empty.
+    pub events: Vec<String>,
+}
+
+impl std::fmt::Display for EventWebhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.url, self.events.join(", "))?;
+        self.secret_env.iter().try_for_each(|name| write!(f, "; signed with {name}"))
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Telemetry {
+    endpoint: Option<Ruled<String>>,
+    headers: BTreeMap<String, Ruled<String>>,
+    file: Option<Ruled<String>>,
+    syslog: Option<Ruled<Option<String>>>,
+    webhooks: List<EventWebhook>,
+}
+
+const OTLP: &[Key] = &[
+    Key {
+        name: "endpoint",
+        default: "`OTEL_EXPORTER_OTLP_ENDPOINT` of the caller's environment, else nothing is sent",
+        about: "Base URL of an OTLP receiver over HTTP: `https:`, or `http:` on this machine. `/v1/traces`, `/v1/logs` and \
+            `/v1/metrics` are added to its path.",
+        example: "\"https://otel.example:4318\"",
+        ..KEY
+    },
+    Key {
+        name: "headers",
+        kind: Kind::Names(&Kind::Text),
+        default: "`OTEL_EXPORTER_OTLP_HEADERS` where the endpoint is the environment's",
+        about: "What the requests carry. `${NAME}` is a variable of the caller's environment.",
+        example: "{Authorization: \"Bearer ${OTEL_TOKEN}\"}",
+        ..KEY
+    },
+];
+
+const WEBHOOK: &[Key] = &[
+    Key {
+        name: "url",
+        about: "Gets a POST for each event: `https:`, or `http:` on this machine.",
+        example: "\"https://hooks.example/in\"",
+        ..KEY
+    },
+    Key {
+        name: "secret_env",
+        default: "requests are not signed",
+        about: "Variable of the caller's environment whose value signs the requests (HMAC-SHA256).",
+        example: "HOOK_SECRET",
+        ..KEY
+    },
+    Key {
+        name: "events",
+        kind: Kind::List(&Kind::Text),
+        about: "Patterns over the types of events.",
+        example: "[mcp_tool_call_intercepted, \"net_*\"]",
+        ..KEY
+    },
+];
+
+const TELEMETRY: &[Key] = &[
+    Key {
+        name: "otlp",
+        kind: Kind::Map(OTLP),
+        about: "An OpenTelemetry receiver of traces, logs and metrics.",
+        example: "{endpoint: \"https://otel.example:4318\"}",
+        ..KEY
+    },
+    Key {
+        name: "file",
+        default: "none",
+        about: "Gets every event as a line of JSON. It is made for the user alone, and added to.",
+        example: "\"~/agentsh-events.jsonl\"",
+        ..KEY
+    },
+    Key {
+        name: "syslog",
+        kind: Kind::Either(&[Kind::Flag, Kind::Text]),
+        default: "false",
+        about: "Every event goes to the syslog of this machine (`/dev/log`), or to the datagram socket of this path.",
+        example: "true",
+        ..KEY
+    },
+    Key {
+        name: "webhooks",
+        kind: Kind::List(&Kind::Map(WEBHOOK)),
+        default: "none",
+        about: "Addresses that get single events.",
+        example: "[{url: \"https://hooks.example/in\", secret_env: HOOK_SECRET, events: [\"net_*\"]}]",
+        ..KEY
+    },
+];
+
+impl Section<Policy> for Telemetry {
+    const KEYS: &'static [Key] = &[Key {
+        name: "telemetry",
+        kind: Kind::Map(TELEMETRY),
+        about: "Who is told of a session while it runs, beside the journal.",
+        example: "{file: \"~/agentsh-events.jsonl\"}",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let fields = fields.find("telemetry").and_then(|here| reader.map(&here, TELEMETRY));
+        let Some(fields) = fields else { return Self::default() };
+        let otlp = fields.find("otlp").and_then(|here| reader.map(&here, OTLP));
+        let endpoint = otlp.as_ref().and_then(|otlp| otlp.find("endpoint")).and_then(|here| {
+            let url = address(reader, &here)?;
+            Some(reader.ruled(&here, url))
+        });
+        let file = fields.find("file").and_then(|here| {
+            let path = absolute(reader, &here)?;
+            Some(reader.ruled(&here, path))
+        });
+        Self {
+            endpoint,
+            headers: otlp.map(|otlp| headers(reader, &otlp)).unwrap_or_default(),
+            file,
+            syslog: fields.find("syslog").and_then(|here| syslog(reader, &here)),
+            webhooks: reader.adding(fields.find("webhooks"), webhook),
+        }
+    }
+
+    fn merge(&self, below: &mut Policy) {
+        let below = &mut below.telemetry;
+        lay(&self.endpoint, &mut below.endpoint);
+        below.headers.extend(self.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        lay(&self.file, &mut below.file);
+        lay(&self.syslog, &mut below.syslog);
+        lay_list(&self.webhooks, &mut below.webhooks);
+    }
+
+    /// A repository neither hears what its user does nor keeps others from hearing it.
+    fn narrow(&self, _: &mut Policy, narrowing: &mut Narrowing<'_>) {
+        let written = [
+            self.endpoint.as_ref().map(|value| &value.rule),
+            self.file.as_ref().map(|value| &value.rule),
+            self.syslog.as_ref().map(|value| &value.rule),
+            self.webhooks.as_ref().map(|list| &list.rule),
+        ];
+        for rule in written.into_iter().flatten().chain(self.headers.values().map(|value| &value.rule)) {
+            narrowing.refuse(rule, "who is told of a session is the user's choice");
+        }
+    }
+
+    fn describe(policy: &Policy, _: &str, lines: &mut Lines) {
+        let telemetry = &policy.telemetry;
+        if let Some(endpoint) = &telemetry.endpoint {
+            lines.add("telemetry.otlp.endpoint", endpoint.value.clone(), &endpoint.rule);
+        }
+        for (name, value) in &telemetry.headers {
+            let shown = if value.value.contains("${") { value.value.as_str() } else { "(a text)" };
+            lines.add(&format!("telemetry.otlp.headers.{name}"), shown, &value.rule);
+        }
+        if let Some(file) = &telemetry.file {
+            lines.add("telemetry.file", file.value.clone(), &file.rule);
+        }
+        if let Some(syslog) = &telemetry.syslog {
+            lines.add("telemetry.syslog", syslog.value.as_deref().unwrap_or("false"), &syslog.rule);
+        }
+        lines.list("telemetry.webhooks", &telemetry.webhooks, ToString::to_string);
+    }
+}
+
+/// What the URL means is looked at where it is used; here stands what everybody can see.
+fn address(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let url = reader.text(here)?;
+    let is_web = url.starts_with("https://") || url.starts_with("http://");
+    if !is_web || url.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
+        let help = "write `https://HOST/PATH`, or `http://127.0.0.1:PORT/PATH`".to_owned();
+        reader.problem(here, "this is not a URL of the web", Some(help));
+        return None;
+    }
+    Some(url)
+}
+
+fn absolute(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let path = reader.text(here)?;
+    if !path.starts_with('/') && !path.starts_with("~/") {
+        let help = "write a path that starts with `/` or `~/`".to_owned();
+        reader.problem(here, "this is not an absolute path", Some(help));
+        return None;
+    }
+    Some(path)
+}
+
+fn headers(reader: &mut Reader<'_>, otlp: &Fields<'_>) -> BTreeMap<String, Ruled<String>> {
+    let Some(here) = otlp.find("headers") else { return BTreeMap::new() };
+    let names = reader.names(&here);
+    let mut found = BTreeMap::new();
+    for (name, here) in names.iter().flat_map(Fields::all).take(MAX_HEADERS) {
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_token) {
+            reader.problem(&here, "this is no name of a header", None);
+        } else if let Some(value) = reader.text(&here) {
+            found.insert(name.to_owned(), reader.ruled(&here, value));
+        }
+    }
+    found
+}
+
+fn syslog(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<Option<String>>> {
+    if let crate::yaml::Value::Text(_) = &here.node.value {
+        let path = absolute(reader, here)?;
+        if path.len() > MAX_SOCKET {
+            reader.problem(here, format!("the path of a socket has at most {MAX_SOCKET} bytes"), None);
+            return None;
+        }
+        return Some(reader.ruled(here, Some(path)));
+    }
+    let flag = reader.boolean(Some(Here { node: here.node, path: here.path.clone(), line: here.line }))?;
+    Some(Ruled { value: flag.value.then(|| SYSLOG.to_owned()), rule: flag.rule })
+}
+
+fn webhook(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<EventWebhook> {
+    let fields = reader.map(here, WEBHOOK)?;
+    let events = reader.list(fields.find("events"), |reader, here| reader.text(here));
+    let events: Vec<String> =
+        events.into_iter().flat_map(|list| list.value).map(|entry| entry.value).collect();
+    let secret = fields.find("secret_env");
+    let secret_env = secret.as_ref().and_then(|here| reader.text(here));
+    if let (Some(here), Some(name)) = (&secret, &secret_env)
+        && !is_variable(name)
+    {
+        reader.problem(here, "this is no name of a variable", Some("write `secret_env: NAME`".to_owned()));
+        return None;
+    }
+    let Some(url) = fields.find("url") else {
+        reader.problem(here, "a webhook has a `url`", None);
+        return None;
+    };
+    let url = address(reader, &url)?;
+    if events.is_empty() {
+        let help = "add `events: [\"*\"]`, or the types that are wanted".to_owned();
+        reader.problem(here, "this webhook gets no event", Some(help));
+        return None;
+    }
+    Some(EventWebhook { url, secret_env, events })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
+
+    use crate::parse;
+
+    #[test]
+    fn what_it_says_is_read_with_its_places() {
+        let text = "telemetry:\n  otlp: {endpoint: \"https://otel.example\", headers: {X-Key: \"${KEY}\"}}\n  \
+            syslog: /run/log.sock\n  webhooks: [{url: \"http://127.0.0.1:9/\", events: [\"net_*\"]}]\n";
+        let policy = parse("p.yaml", text).unwrap_or_else(|error| panic!("{}", error.render()));
+        let telemetry = policy.telemetry;
+        assert_eq!(telemetry.endpoint.unwrap().value, "https://otel.example");
+        assert_eq!(telemetry.headers["X-Key"].value, "${KEY}");
+        assert_eq!(telemetry.syslog.unwrap().value.as_deref(), Some("/run/log.sock"));
+        assert_eq!(telemetry.webhooks[0].value.events, ["net_*"]);
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (text, why) in [
+            ("{otlp: {endpoint: otel.example}}", "not a URL"),
+            ("{otlp: {headers: {\"a b\": x}}}", "no name of a header"),
+            ("{file: events.jsonl}", "absolute path"),
+            ("{webhooks: [{url: \"https://a.example\"}]}", "gets no event"),
+            ("{webhooks: [{events: [\"*\"]}]}", "has a `url`"),
+            (
+                "{webhooks: [{url: \"https://a.example\", secret_env: \"A B\", events: [\"*\"]}]}",
+                "no name of a variable",
+            ),
+            ("{prometheus: true}", "unknown key"),
+        ] {
+            let error = parse("p.yaml", &format!("telemetry: {text}\n")).unwrap_err().render();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

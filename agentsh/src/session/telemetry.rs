@@ -1,0 +1,256 @@
+//! Whom the policy and the environment want told of a session, for [`crate::telemetry`]. What cannot be told is said; the
+//! session goes on, since its record is the journal.
+
+use std::collections::BTreeMap;
+
+use hyper::header::{HeaderName, HeaderValue};
+use url::Url;
+
+use super::Session;
+use super::proxy::outgoing;
+use crate::agent::expand;
+use crate::egress::target::{Rules, Target};
+use crate::policy::{EventWebhook, Ruled, TelemetryPolicy, place};
+use crate::store::Subscription;
+use crate::telemetry::file::Lines;
+use crate::telemetry::otlp::{self, Addresses, Encoding};
+use crate::telemetry::subscriber::{Hook, Settings, Subscriber};
+use crate::telemetry::syslog::Syslog;
+use crate::telemetry::webhook;
+
+type Environment = BTreeMap<String, String>;
+
+/// Tells everybody of every event from now on; None where nobody is named.
+pub fn start(session: &Session, subscription: impl FnOnce() -> Subscription) -> Option<Subscriber> {
+    let policy = &session.policy.telemetry;
+    let mut problems = Vec::new();
+    let settings = settings(policy, session, &mut problems);
+    let subscriber = (!settings.is_empty()).then(|| {
+        let (journal, id) = (session.journal.clone(), session.id);
+        Subscriber::start(subscription(), journal, id, settings, outgoing::client)
+    });
+    let subscriber = subscriber.transpose().unwrap_or_else(|error| {
+        problems.push(format!("no thread for it: {error}"));
+        None
+    });
+    for problem in problems {
+        session.note(&format!("telemetry: {problem}"));
+    }
+    subscriber
+}
+
+fn settings(policy: &TelemetryPolicy, session: &Session, problems: &mut Vec<String>) -> Settings {
+    let env = &session.context.env;
+    let mut settings = Settings::default();
+    match otlp(policy, env) {
+        Ok(otlp) => settings.otlp = otlp,
+        Err(why) => problems.push(format!("nothing goes to the OTLP receiver: {why}")),
+    }
+    let resolved = |path: &str| place::resolve(path, &session.paths());
+    if let Some(Ruled { value, rule }) = &policy.file {
+        match Lines::open(&resolved(value)) {
+            Ok(lines) => settings.file = Some(lines),
+            Err(why) => problems.push(format!("'{value}' of {rule} gets no events: {why}")),
+        }
+    }
+    if let Some((path, rule)) = policy.syslog.as_ref().and_then(|on| Some((on.value.as_ref()?, &on.rule))) {
+        match Syslog::open(&resolved(path)) {
+            Ok(syslog) => settings.syslog = Some(syslog),
+            Err(why) => problems.push(format!("the syslog '{path}' of {rule} gets no events: {why}")),
+        }
+    }
+    for Ruled { value, rule } in &policy.webhooks {
+        match hook(value, env) {
+            Ok(hook) => settings.webhooks.push(hook),
+            Err(why) => problems.push(format!("the webhook of {rule} gets no events: {why}")),
+        }
+    }
+    settings
+}
+
+fn hook(written: &EventWebhook, env: &Environment) -> Result<Hook, String> {
+    let url = address(&written.url)?;
+    let secret = match &written.secret_env {
+        None => None,
+        // Unsigned where it was to be signed is worse than nothing.
+        Some(name) => {
+            let value = env.get(name).filter(|value| !value.is_empty());
+            Some(value.ok_or_else(|| format!("the variable {name} is not set"))?.clone().into_bytes())
+        }
+    };
+    Ok(Hook { settings: webhook::Settings::new(url, secret), events: written.events.clone() })
+}
+
+/// None where there is no receiver.
+///
+/// # Errors
+/// Why the one that is named cannot be used.
+fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Settings>, String> {
+    let variable = |name: &str| env.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
+    if variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return Ok(None);
+    }
+    let kinds = ["TRACES", "LOGS", "METRICS"];
+    let own = |kind: &str| variable(&format!("OTEL_EXPORTER_OTLP_{kind}_ENDPOINT"));
+    let base = policy.endpoint.as_ref().map(|endpoint| endpoint.value.as_str());
+    let is_named = base.is_some();
+    let base = base.or_else(|| variable("OTEL_EXPORTER_OTLP_ENDPOINT"));
+    if base.is_none() && kinds.into_iter().all(|kind| own(kind).is_none()) {
+        return Ok(None);
+    }
+    let encoding = match variable("OTEL_EXPORTER_OTLP_PROTOCOL") {
+        None | Some("http/protobuf") => Encoding::Protobuf,
+        Some("http/json") => Encoding::Json,
+        // The variable is meant for others then.
+        Some(_) if is_named => Encoding::Protobuf,
+        Some(other) => {
+            return Err(format!(
+                "OTEL_EXPORTER_OTLP_PROTOCOL is '{other}', and agentsh speaks `http/protobuf` and `http/json`; set \
+                 `telemetry: {{otlp: {{endpoint: URL}}}}` in the policy to an endpoint over HTTP"
+            ));
+        }
+    };
+    let to = |kind: &str| -> Result<Option<Url>, String> {
+        if variable(&format!("OTEL_{kind}_EXPORTER")) == Some("none") {
+            return Ok(None);
+        }
+        if let Some(whole) = own(kind).filter(|_| !is_named) {
+            return address(whole).map(Some);
+        }
+        let Some(base) = base else { return Ok(None) };
+        let mut url = address(base)?;
+        let path = format!("{}/v1/{}", url.path().trim_end_matches('/'), kind.to_ascii_lowercase());
+        url.set_path(&path);
+        Ok(Some(url))
+    };
+    let addresses = Addresses { traces: to("TRACES")?, logs: to("LOGS")?, metrics: to("METRICS")? };
+    let mut lines: Vec<(String, String)> = Vec::new();
+    if !is_named {
+        lines.extend(pairs("OTEL_EXPORTER_OTLP_HEADERS", variable("OTEL_EXPORTER_OTLP_HEADERS"))?);
+    }
+    for (name, value) in &policy.headers {
+        let filled = expand::filled(&value.value, env).map_err(|missing| {
+            format!("its header '{name}' needs the variable {missing}, which is not set")
+        })?;
+        lines.push((name.clone(), filled));
+    }
+    let headers = lines.iter().map(|(name, value)| header(name, value)).collect::<Result<_, _>>()?;
+    let resource = pairs("OTEL_RESOURCE_ATTRIBUTES", variable("OTEL_RESOURCE_ATTRIBUTES"))?;
+    let named = resource.iter().find(|(name, _)| name == "service.name").map(|(_, value)| value.clone());
+    let service = variable("OTEL_SERVICE_NAME").map(str::to_owned).or(named);
+    let own = ["service.name", "service.version", "service.instance.id", "os.type"];
+    Ok(Some(otlp::Settings {
+        addresses,
+        headers,
+        encoding,
+        service: service.unwrap_or_else(|| "agentsh".to_owned()),
+        resource: resource.into_iter().filter(|(name, _)| !own.contains(&name.as_str())).collect(),
+    }))
+}
+
+fn address(text: &str) -> Result<Url, String> {
+    // A key may stand in its path or query: the text is not repeated.
+    Target::parse(text, &Rules::users_word())
+        .map(|target| target.url().clone())
+        .map_err(|why| format!("its URL cannot be used: {why}"))
+}
+
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let unusable = || format!("'{}' and its value are no header", crate::store::escape::line(name));
+    let mut value = HeaderValue::from_str(value).map_err(|_| unusable())?;
+    value.set_sensitive(true);
+    Ok((HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable())?, value))
+}
+
+/// `a=b,c=d` with `%XX`, as OpenTelemetry has it.
+fn pairs(variable: &str, text: Option<&str>) -> Result<Vec<(String, String)>, String> {
+    let entries = text.unwrap_or_default().split(',').filter(|entry| !entry.trim().is_empty());
+    let pair = |entry: &str| {
+        let (name, value) = entry.split_once('=')?;
+        Some((decoded(name.trim())?, decoded(value.trim())?)).filter(|(name, _)| !name.is_empty())
+    };
+    let read: Option<Vec<_>> = entries.map(pair).collect();
+    read.ok_or_else(|| format!("{variable} is no list of `NAME=VALUE`, separated by commas"))
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        if let (b'%', Some(hex)) = (first, after.get(..2)) {
+            bytes.push(u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?);
+            rest = after.get(2..).unwrap_or_default();
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    fn env(variables: &[(&str, &str)]) -> Environment {
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn of(policy: &str, variables: &[(&str, &str)]) -> Result<Option<otlp::Settings>, String> {
+        let policy = crate::policy::parse("p.yaml", policy).unwrap();
+        otlp(&policy.telemetry, &env(variables))
+    }
+
+    #[test]
+    fn the_environment_names_a_receiver_as_for_everybody() {
+        assert!(of("version: 1\n", &[]).unwrap().is_none());
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318/base/"),
+            ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "https://logs.example/in"),
+            ("OTEL_METRICS_EXPORTER", "none"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%20b, x=y"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "team=blue,service.name=other"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ];
+        let settings = of("version: 1\n", &variables).unwrap().unwrap();
+        assert_eq!(settings.addresses.traces.unwrap().as_str(), "http://127.0.0.1:4318/base/v1/traces");
+        assert_eq!(settings.addresses.logs.unwrap().as_str(), "https://logs.example/in");
+        assert!(settings.addresses.metrics.is_none());
+        assert_eq!(settings.headers[0].1, "a b");
+        assert_eq!((settings.service.as_str(), settings.encoding), ("other", Encoding::Json));
+        assert_eq!(settings.resource, [("team".to_owned(), "blue".to_owned())]);
+        let off = [variables[0], ("OTEL_SDK_DISABLED", "true")];
+        assert!(of("version: 1\n", &off).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_policy_goes_before_the_environment() {
+        let policy = "telemetry: {otlp: {endpoint: \"https://a.example\", headers: {X-Key: \"k ${KEY}\"}}}\n";
+        let others = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "for=others"),
+            ("KEY", "v"),
+        ];
+        let settings = of(policy, &others).unwrap().unwrap();
+        assert_eq!(settings.addresses.traces.unwrap().as_str(), "https://a.example/v1/traces");
+        let names: Vec<_> = settings.headers.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["x-key"], "what is meant for another receiver is not sent to this one");
+        assert_eq!(settings.headers[0].1, "k v");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told() {
+        let policy = "telemetry: {otlp: {endpoint: \"https://a.example\", headers: {X-Key: \"${KEY}\"}}}\n";
+        let why = |policy: &str, variables: &[(&str, &str)]| of(policy, variables).map(drop).unwrap_err();
+        assert!(why(policy, &[]).contains("the variable KEY"));
+        let plain = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://otel.example:4318")];
+        assert!(why("version: 1\n", &plain).contains("this machine alone"));
+        let grpc = [plain[0], ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
+        assert!(why("version: 1\n", &grpc).contains("http/protobuf"));
+        let odd = [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a.example"), ("OTEL_EXPORTER_OTLP_HEADERS", "x")];
+        assert!(why("version: 1\n", &odd).contains("NAME=VALUE"));
+    }
+}
