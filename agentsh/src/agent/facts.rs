@@ -183,6 +183,11 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
             project_file(context, facts, list, &path, &mut gathered, &mut launch)?;
         }
     }
+    // What the adapter does not read itself.
+    let lists = facts.lists.iter().filter(|list| list.whose == Whose::Project);
+    let own: Vec<PathBuf> =
+        lists.flat_map(|list| of_project(context, list.path)).map(|path| real(&path)).collect();
+    super::project_files::cover(context, &own, &mut launch);
     gathered.finish(context, &mut launch);
     tell(context, facts, &mut users, &mut launch)?;
     write_users(context, facts, users, &mut launch)?;

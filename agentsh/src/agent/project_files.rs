@@ -1,7 +1,7 @@
 //! Files of a project that an agent without an adapter obeys: they name servers and programs that it starts, variables, and
 //! where its model is. They came with the project, so that the agent gets them empty until the user has agreed to them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Context, Launch, agreement, read};
 
@@ -42,14 +42,18 @@ const AGENTS: &[(&[&str], &[&str])] = &[
 const MOST_WORDS: usize = 6;
 
 /// Covers what the project brings for the agent of this command line.
-pub(super) fn cover(context: &Context<'_>, launch: &mut Launch) {
+pub(super) fn cover(context: &Context<'_>, known: &[PathBuf], launch: &mut Launch) {
     let words: Vec<&str> = context.argv.iter().take(MOST_WORDS).map(|word| plain_name(word)).collect();
     let agents = AGENTS.iter().filter(|(names, _)| names.iter().any(|name| words.contains(name)));
     let within = |directory: &&Path| directory.starts_with(context.project);
     let directories: Vec<&Path> = context.cwd.ancestors().filter(within).collect();
     for name in agents.flat_map(|(_, files)| files.iter()) {
         for directory in &directories {
-            cover_one(context, &directory.join(name.trim_end_matches('/')), launch);
+            let path = directory.join(name.trim_end_matches('/'));
+            let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+            if !known.contains(&real) {
+                cover_one(context, &path, launch);
+            }
         }
     }
 }

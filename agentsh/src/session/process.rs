@@ -35,6 +35,7 @@ pub struct Process {
     server: Option<ServerId>,
     running: Running,
     guards: Guards,
+    inside: Option<Namespaces>,
 }
 
 /// What became of one.
@@ -66,6 +67,8 @@ pub async fn start(
         Ok::<_, ProcessError>((Before::new(session, launch::keep(context, start), layout), stand_ins))
     });
     let (mut running, (before, stand_ins)) = assembled.await?;
+    // The guards take them along.
+    let inside = running.child.namespaces.as_ref().and_then(|inside| inside.try_clone().ok());
     let guards = Guards::start(session, server, before, &mut running, stand_ins);
     session.record_enforcement(server, &running.enforcement);
     session.journal.record(Event::ProcessStarted {
@@ -75,7 +78,7 @@ pub async fn start(
         hash: resolved.digest.clone(),
         pid: running.child.pid,
     });
-    Ok(Process { session: Rc::clone(session), server: server.cloned(), running, guards })
+    Ok(Process { session: Rc::clone(session), server: server.cloned(), running, guards, inside })
 }
 
 impl Process {
@@ -87,7 +90,7 @@ impl Process {
     /// What is needed to look into it when its program has ended.
     #[must_use]
     pub fn namespaces(&self) -> Option<Namespaces> {
-        self.running.child.namespaces.as_ref().and_then(|inside| inside.try_clone().ok())
+        self.inside.as_ref().and_then(|inside| inside.try_clone().ok())
     }
 
     /// Whether the kernel ended one of its processes because the limit on memory was reached.
@@ -115,7 +118,7 @@ impl Process {
     /// Takes down what is left of it: its other processes, its guards, and at last its connections. Writes down how it
     /// ended.
     pub async fn finish(self, exit_code: u8, cause: ExitCause) -> Ended {
-        let Self { session, server, running, guards } = self;
+        let Self { session, server, running, guards, inside: _ } = self;
         let Running { child, cgroup, way_out, published, .. } = running;
         let by_kernel = cause == ExitCause::Exited && exit_code == KILLED && cgroup.was_out_of_memory();
         let cause = if by_kernel { ExitCause::MemoryLimit } else { cause };

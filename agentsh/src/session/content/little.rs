@@ -160,7 +160,8 @@ mod tests {
         let deep = format!("{}{}{}", "[".repeat(100), "true", "]".repeat(100));
         let wide = format!("[{}]", vec!["[true,false,true,true]"; 64].join(","));
         let names = r#"{"correct":{"horse":true},"battery":null}"#;
-        for text in [&deep, &wide, names, r#"{"a":123456789012345}"#, r#"{"a":"hello"}"#, "1e99999999999999"] {
+        for text in [&deep, &wide, names, r#"{"a":123456789012345}"#, r#"{"a":"hello"}"#, "1e99999999999999"]
+        {
             assert!(!passes(&mut little, text), "{text}");
         }
     }
