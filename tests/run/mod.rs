@@ -3,6 +3,7 @@
 mod agent;
 mod agents;
 mod approvals;
+mod book;
 mod call;
 mod clients;
 mod content;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::run::{cargo, repository};
+use crate::run::{cargo, repository, succeed};
 
 pub struct Bill {
     /// Of agentsh.
@@ -33,14 +33,32 @@ pub fn read() -> Result<Bill> {
         cargo(["metadata", "--format-version=1", "--locked", "--filter-platform", &target]).output()?;
     anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lock = std::fs::read_to_string(repository().join("Cargo.lock")).context("cannot read Cargo.lock")?;
-    from(&serde_json::from_slice(&output.stdout)?, &lock)
+    // The metadata has the features of all packages together, tests included; a tree has those of the executable.
+    let tree = [
+        "tree",
+        "--locked",
+        "--package=agentsh",
+        "--edges=normal",
+        "--prefix=none",
+        "--format={p}",
+        "--target",
+    ];
+    let tree = succeed(cargo(tree).arg(&target))?;
+    let inside = tree.lines().filter_map(|line| line.split_once(" v"));
+    let inside =
+        inside.map(|(name, rest)| (name.to_owned(), rest.split(' ').next().unwrap_or_default().to_owned()));
+    from(&serde_json::from_slice(&output.stdout)?, &lock, &inside.collect())
 }
 
-fn from(metadata: &Value, lock: &str) -> Result<Bill> {
+fn from(metadata: &Value, lock: &str, inside: &BTreeSet<(String, String)>) -> Result<Bill> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let packages: BTreeMap<String, Value> =
         list(&metadata["packages"]).into_iter().map(|package| (text(&package["id"]), package)).collect();
+    let is_inside = |id: &str| {
+        let package = packages.get(id).map(|package| (text(&package["name"]), text(&package["version"])));
+        package.is_some_and(|package| inside.contains(&package))
+    };
     let nodes: BTreeMap<String, Value> =
         list(&metadata["resolve"]["nodes"]).into_iter().map(|node| (text(&node["id"]), node)).collect();
     let root = packages.iter().find(|(_, package)| package["name"] == "agentsh").map(|(id, _)| id.clone());
@@ -54,6 +72,7 @@ fn from(metadata: &Value, lock: &str) -> Result<Bill> {
             .iter()
             .filter(|dependency| is_normal(dependency))
             .map(|found| text(&found["pkg"]))
+            .filter(|id| is_inside(id))
             .collect()
     };
     let (mut seen, mut open) = (BTreeSet::from([root.clone()]), vec![root.clone()]);
