@@ -25,10 +25,8 @@ pub fn start(session: &Session, subscription: impl FnOnce() -> Subscription) -> 
     let policy = &session.policy.telemetry;
     let mut problems = Vec::new();
     let settings = settings(policy, session, &mut problems);
-    let subscriber = (!settings.is_empty()).then(|| {
-        let (journal, id) = (session.journal.clone(), session.id);
-        Subscriber::start(subscription(), journal, id, settings, outgoing::client)
-    });
+    let subscriber = (!settings.is_empty())
+        .then(|| Subscriber::start(subscription(), session.id, settings, outgoing::client));
     let subscriber = subscriber.transpose().unwrap_or_else(|error| {
         problems.push(format!("no thread for it: {error}"));
         None
