@@ -244,7 +244,7 @@ mod tests {
         let policy = "telemetry: {otlp: {endpoint: \"https://a.example\", headers: {X-Key: \"${KEY}\"}}}\n";
         let why = |policy: &str, variables: &[(&str, &str)]| of(policy, variables).map(drop).unwrap_err();
         assert!(why(policy, &[]).contains("the variable KEY"));
-        let plain = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://otel.example:4318")];
+        let plain = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://192.0.2.1:4318")];
         assert!(why("version: 1\n", &plain).contains("this machine alone"));
         let grpc = [plain[0], ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
         assert!(why("version: 1\n", &grpc).contains("http/protobuf"));
