@@ -200,13 +200,17 @@ fn a_dead_receiver_costs_the_session_nothing_and_is_told() {
     // Takes connections and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
-    place.user_policy(&format!("telemetry: {{otlp: {{endpoint: \"http://127.0.0.1:{port}\"}}}}\n{DENIED}\n"));
+    place.user_policy(&format!(
+        "telemetry:\n  otlp: {{endpoint: \"http://127.0.0.1:{port}\"}}\n  \
+         webhooks: [{{url: \"http://127.0.0.1:{port}/\", events: [mcp_tool_called]}}]\n{DENIED}\n"
+    ));
     let before = Instant::now();
     let outcome = session(&place, None).expect_code(0);
     assert!(before.elapsed() < Duration::from_secs(20), "{:?}", before.elapsed());
     let told = outcome.stderr.lines().find(|line| line.contains("telemetry: otlp: "));
     let told = told.unwrap_or_else(|| panic!("{outcome}"));
     assert!(told.contains("log records and") && !told.contains(" 0 log records"), "{told}");
+    assert!(outcome.stderr.contains("telemetry: webhooks: 2 events were not delivered: "), "{outcome}");
     // What was recorded is whole.
     assert_eq!(place.events("session_ended").len(), 1);
     drop(silent);

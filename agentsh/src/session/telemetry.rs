@@ -25,10 +25,8 @@ pub fn start(session: &Session, subscription: impl FnOnce() -> Subscription) -> 
     let policy = &session.policy.telemetry;
     let mut problems = Vec::new();
     let settings = settings(policy, session, &mut problems);
-    let subscriber = (!settings.is_empty()).then(|| {
-        let (journal, id) = (session.journal.clone(), session.id);
-        Subscriber::start(subscription(), journal, id, settings, outgoing::client)
-    });
+    let subscriber = (!settings.is_empty())
+        .then(|| Subscriber::start(subscription(), session.id, settings, outgoing::client));
     let subscriber = subscriber.transpose().unwrap_or_else(|error| {
         problems.push(format!("no thread for it: {error}"));
         None
@@ -246,7 +244,7 @@ mod tests {
         let policy = "telemetry: {otlp: {endpoint: \"https://a.example\", headers: {X-Key: \"${KEY}\"}}}\n";
         let why = |policy: &str, variables: &[(&str, &str)]| of(policy, variables).map(drop).unwrap_err();
         assert!(why(policy, &[]).contains("the variable KEY"));
-        let plain = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://otel.example:4318")];
+        let plain = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://192.0.2.1:4318")];
         assert!(why("version: 1\n", &plain).contains("this machine alone"));
         let grpc = [plain[0], ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
         assert!(why("version: 1\n", &grpc).contains("http/protobuf"));

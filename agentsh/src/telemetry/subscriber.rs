@@ -16,7 +16,7 @@ use super::syslog::Syslog;
 use super::webhook::{self, Webhook};
 use crate::egress::Client;
 use crate::policy::glob;
-use crate::store::{Event, Heard, Journal, Recorder, Subscription};
+use crate::store::{Event, Heard, Recorder, Subscription};
 use crate::types::SessionId;
 
 /// How long the end of a session waits for what is on its way.
@@ -58,7 +58,6 @@ impl Subscriber {
     /// When there is no thread for it.
     pub fn start(
         subscription: Subscription,
-        journal: Journal,
         session: SessionId,
         settings: Settings,
         client: impl FnOnce() -> Result<Client, String> + Send + 'static,
@@ -68,7 +67,7 @@ impl Subscriber {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let work = move || {
             let notes = LocalSet::new().block_on(&runtime, async move {
-                let told = Told::open(settings, client, journal, session);
+                let told = Audience::open(settings, client, session);
                 told.until(stopped, subscription).await
             });
             // Nobody waits where the session has ended otherwise.
@@ -90,7 +89,7 @@ impl Subscriber {
 }
 
 /// Everybody who is told.
-struct Told {
+struct Audience {
     otlp: Option<Otlp>,
     file: Option<Lines>,
     syslog: Option<Syslog>,
@@ -101,14 +100,9 @@ struct Told {
     lost: u64,
 }
 
-impl Told {
-    fn open(
-        settings: Settings,
-        client: impl FnOnce() -> Result<Client, String>,
-        journal: Journal,
-        session: SessionId,
-    ) -> Self {
-        let undelivered = Undelivered { journal, late: Rc::default() };
+impl Audience {
+    fn open(settings: Settings, client: impl FnOnce() -> Result<Client, String>, session: SessionId) -> Self {
+        let undelivered = Undelivered::default();
         let mut told = Self {
             otlp: None,
             file: settings.file,
@@ -168,10 +162,6 @@ impl Told {
         self.file.iter_mut().for_each(|file| file.tell(&entry));
         self.syslog.iter_mut().for_each(|syslog| syslog.tell(&entry));
         self.otlp.iter().for_each(|otlp| otlp.tell(&entry));
-        // To tell that telling failed would never end.
-        if entry.kind == "alert_undelivered" {
-            return;
-        }
         for (hook, events) in &self.hooks {
             if events.iter().any(|pattern| glob::matches(pattern, &entry.kind)) {
                 hook.send(&format!("{}-{}", entry.session, entry.seq), entry.flat());
@@ -182,7 +172,6 @@ impl Told {
     /// All at once: none of them takes the time of another.
     async fn finish(mut self) -> Vec<String> {
         let until = Instant::now() + LAST_WORDS;
-        self.undelivered.late.borrow_mut().get_or_insert(0);
         let hooks = async {
             for (hook, _) in &self.hooks {
                 hook.finish(until.saturating_duration_since(Instant::now())).await;
@@ -203,8 +192,8 @@ impl Told {
         ] {
             notes.extend(failed.map(|(why, events)| format!("{name}: {events} events are missing: {why}")));
         }
-        if let Some(late @ 1..) = *self.undelivered.late.borrow() {
-            notes.push(format!("webhooks: {late} events were not delivered before the session ended"));
+        if let Some((why, events)) = &*self.undelivered.0.borrow() {
+            notes.push(format!("webhooks: {events} events were not delivered: {why}"));
         }
         if self.lost > 0 {
             notes.push(format!("{} events were recorded faster than they could be told", self.lost));
@@ -213,18 +202,16 @@ impl Told {
     }
 }
 
-/// What a webhook did not take is on record while the session runs, and only counted when its record is about to end.
-#[derive(Clone)]
-struct Undelivered {
-    journal: Journal,
-    late: Rc<RefCell<Option<u64>>>,
-}
+/// What webhooks did not take, and why the last of it. It is counted and not recorded: to record it would be one more event,
+/// and what it says is on record already.
+#[derive(Clone, Default)]
+struct Undelivered(Rc<RefCell<Option<(String, u64)>>>);
 
 impl Recorder for Undelivered {
     fn record(&self, event: Event) {
-        match &mut *self.late.borrow_mut() {
-            Some(late) => *late += 1,
-            None => self.journal.record(event),
+        if let Event::AlertUndelivered { detail, .. } = event {
+            let before = self.0.borrow_mut().take().map_or(0, |(_, events)| events);
+            self.0.replace(Some((detail, before + 1)));
         }
     }
 
@@ -233,11 +220,9 @@ impl Recorder for Undelivered {
         Ok(())
     }
 
-    async fn room(&self) {
-        self.journal.room().await;
-    }
+    async fn room(&self) {}
 
     fn broken(&self) -> Option<String> {
-        self.journal.broken()
+        None
     }
 }
