@@ -398,23 +398,28 @@ fn a_subagent_brings_no_servers_of_its_own() {
     }
 }
 
-/// Agents without an adapter read such files too.
+/// Other agents read such files too.
 #[test]
 fn files_of_other_agents_do_not_speak_either() {
     for mode in Mode::all() {
-        for (agent, file, is_directory) in [
-            ("gemini", ".gemini/settings.json", false),
-            ("gemini", ".gemini/.env", false),
-            ("qwen", ".qwen/settings.json", false),
-            ("opencode", "opencode.json", false),
-            ("opencode", ".opencode/plugin/x.ts", true),
-            ("cursor-agent", ".cursor/mcp.json", false),
+        for (agent, file, is_directory, is_adapted) in [
+            ("gemini", ".gemini/settings.json", false, true),
+            ("gemini", ".gemini/.env", false, false),
+            ("qwen", ".qwen/settings.json", false, true),
+            ("opencode", "opencode.json", false, true),
+            ("opencode", ".opencode/plugin/x.ts", true, false),
+            ("cursor-agent", ".cursor/mcp.json", false, true),
+            ("crush", "crush.json", false, false),
         ] {
             let place = Place::new(mode);
             let path = place.write(file, r#"{"mcpServers": {"evil": {"command": "evil"}}}"#);
             let look = format!("cat {file}; true");
             let outcome = as_agent(&place, agent, &look);
             assert!(!outcome.stdout.contains("evil"), "{mode:?} {file} {outcome}");
+            // An adapter knows the servers in it, and puts them behind bridges.
+            if is_adapted {
+                continue;
+            }
             assert!(outcome.stderr.contains("came with the project"), "{mode:?} {file} {outcome}");
             // The twins: another program reads it, and so does the agent once the user has agreed.
             assert!(as_agent(&place, "other", &look).stdout.contains("evil"), "{mode:?} {file}");

@@ -62,6 +62,9 @@ fn the_run_after_a_killed_one_removes_its_stand_ins() {
 fn a_stand_in_that_the_user_fills_stays() {
     let place = Place::new(Mode::Invoker);
     let mut child = start(&place, "one");
+    // Who renames is known once names are watched, some milliseconds after the start; before that, what takes the place of a
+    // stand-in is set aside.
+    std::thread::sleep(std::time::Duration::from_millis(500));
     // The stand-in is a socket, which cannot be written; it is replaced, as editors that save do.
     place.write(".envrc.new", "export MINE=1\n");
     std::fs::rename(place.project.join(".envrc.new"), place.project.join(".envrc")).unwrap();

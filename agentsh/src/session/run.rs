@@ -543,7 +543,7 @@ fn home_state(
                 copy_private(&path, &mut files, &mut { MOST_COPIED_BYTES }).map_err(io)?;
             }
             StateAccess::Scratch => {
-                let own = scratch_of(session, kind, &path).map_err(io)?;
+                let own = scratch_of(session, kind, &path, &launch.hidden).map_err(io)?;
                 of_project.push((own, path, Access::ReadWrite));
             }
             StateAccess::PerProject => {
@@ -602,7 +602,12 @@ fn kept_for_project(
 }
 
 /// A copy of a directory, made anew for this run. What is not copied is not there.
-fn scratch_of(session: &Session, kind: Kind, path: &Path) -> std::io::Result<PathBuf> {
+fn scratch_of(
+    session: &Session,
+    kind: Kind,
+    path: &Path,
+    hidden: &[PathBuf],
+) -> std::io::Result<PathBuf> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let directory =
@@ -614,6 +619,10 @@ fn scratch_of(session: &Session, kind: Kind, path: &Path) -> std::io::Result<Pat
     }
     for (file, content, mode) in files {
         let Ok(below) = file.strip_prefix(path) else { continue };
+        let real = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
+        if hidden.iter().any(|hidden| real.starts_with(hidden)) {
+            continue;
+        }
         let file = directory.join(below);
         std::fs::create_dir_all(file.parent().unwrap_or(&directory))?;
         let mut new =
