@@ -13,7 +13,10 @@ fn documents() -> PathBuf {
 /// Targets of the links in a page, without what stands behind `#`.
 fn links(text: &str) -> Vec<String> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    targets.map(|target| target.split('#').next().unwrap().to_owned()).filter(|link| !link.is_empty()).collect()
+    targets
+        .map(|target| target.split('#').next().unwrap().to_owned())
+        .filter(|link| !link.is_empty())
+        .collect()
 }
 
 #[test]
@@ -22,11 +25,14 @@ fn the_summary_lists_every_page_and_every_page_is_there() {
     let listed: BTreeSet<String> = links(&summary).into_iter().collect();
     assert!(listed.len() > 15, "{listed:?}");
     for page in &listed {
-        let text = fs::read_to_string(documents().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+        let text =
+            fs::read_to_string(documents().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
         assert!(text.starts_with("# "), "{page} has no title");
     }
-    let there = fs::read_dir(documents()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let there: BTreeSet<String> = there.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect();
+    let there =
+        fs::read_dir(documents()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let there: BTreeSet<String> =
+        there.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect();
     assert_eq!(listed, there);
 }
 
