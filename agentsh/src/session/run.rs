@@ -602,12 +602,7 @@ fn kept_for_project(
 }
 
 /// A copy of a directory, made anew for this run. What is not copied is not there.
-fn scratch_of(
-    session: &Session,
-    kind: Kind,
-    path: &Path,
-    hidden: &[PathBuf],
-) -> std::io::Result<PathBuf> {
+fn scratch_of(session: &Session, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std::io::Result<PathBuf> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let directory =
