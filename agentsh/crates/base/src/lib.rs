@@ -8,3 +8,4 @@ pub mod missing;
 pub mod random;
 pub mod site;
 pub mod types;
+pub mod url_path;

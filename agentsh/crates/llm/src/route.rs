@@ -2,6 +2,8 @@
 //!
 //! A gateway puts its own prefix in front of an API's path (`/anthropic/v1/messages`), so the end of the path decides.
 
+use agentsh_base::url_path::components;
+
 /// Whose API is spoken, and in which form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Provider {
@@ -80,45 +82,6 @@ fn beside(method: &str, parts: &[&str]) -> Option<Provider> {
         _ => return None,
     };
     Some(provider)
-}
-
-/// More components than a path of use has.
-const MAX_COMPONENTS: usize = 64;
-
-/// The decoded components of a path. None when servers could read it in several ways: escaped slashes, dots, empty
-/// components, `;`, bytes that are no text.
-fn components(path: &str) -> Option<Vec<String>> {
-    let rest = path.strip_prefix('/')?;
-    if rest.is_empty() {
-        return Some(Vec::new());
-    }
-    let parts: Vec<&str> = rest.split('/').collect();
-    if parts.len() > MAX_COMPONENTS {
-        return None;
-    }
-    let last = parts.len() - 1;
-    let whole = parts.iter().enumerate().map(|(at, part)| {
-        let plain = decoded(part)?;
-        let is_odd = plain.contains(['/', '\\', '%', ';', '#', '?']) || plain.contains(char::is_control);
-        let is_dots = plain == "." || plain == "..";
-        (!is_odd && !is_dots && (at == last || !plain.is_empty())).then_some(plain)
-    });
-    whole.collect()
-}
-
-fn decoded(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut input = part.bytes();
-    while let Some(byte) = input.next() {
-        if byte == b'%' {
-            let high = char::from(input.next()?).to_digit(16)?;
-            let low = char::from(input.next()?).to_digit(16)?;
-            bytes.push(u8::try_from(high * 16 + low).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -1,13 +1,10 @@
 //! Single requests of a rule with `inspect`: `GET /repos/**`.
 
+use agentsh_base::url_path::components;
+
 use super::glob;
 use super::model::RequestRule;
 use super::path;
-
-/// Longest path that a rule can mean, in bytes.
-const MAX_PATH: usize = 8192;
-/// More components than a path of use has.
-const MAX_COMPONENTS: usize = 128;
 
 impl RequestRule {
     /// Reads `METHOD /path`.
@@ -66,46 +63,6 @@ impl std::fmt::Display for RequestRule {
 /// A rule's path: a slash at its end is a component of its own, as in [`components`].
 fn written(path: &str) -> Vec<String> {
     path.split('/').skip(1).map(str::to_owned).collect()
-}
-
-/// The decoded components of a request's path; None when it can be read in several ways: dots, escaped slashes,
-/// empty components in the middle, `;` (which some servers cut off), bytes that are not text.
-fn components(target: &str) -> Option<Vec<String>> {
-    let path = target.split_once('?').map_or(target, |(path, _)| path);
-    let rest = path.strip_prefix('/')?;
-    if path.len() > MAX_PATH || path.contains(['\\', '#', ';']) {
-        return None;
-    }
-    let parts: Vec<&str> = rest.split('/').collect();
-    let last = parts.len().checked_sub(1)?;
-    if parts.len() > MAX_COMPONENTS {
-        return None;
-    }
-    let mut whole = Vec::new();
-    for (at, part) in parts.iter().enumerate() {
-        let plain = decoded(part)?;
-        let is_odd = plain.contains(['/', '\\', '%', ';', '#', '?']) || plain.contains(char::is_control);
-        if is_odd || plain == "." || plain == ".." || (plain.is_empty() && at != last) {
-            return None;
-        }
-        whole.push(plain);
-    }
-    Some(whole)
-}
-
-fn decoded(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut input = part.bytes();
-    while let Some(byte) = input.next() {
-        if byte == b'%' {
-            let high = char::from(input.next()?).to_digit(16)?;
-            let low = char::from(input.next()?).to_digit(16)?;
-            bytes.push(u8::try_from(high * 16 + low).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
