@@ -48,6 +48,9 @@ pub struct Bridges {
 impl Bridges {
     #[must_use]
     pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
+        if !declared.is_empty() {
+            ContentScan::warm_up();
+        }
         let mut guard = Guard::new(&session.policy.mcp);
         // What a scan hides is not trusted at first sight.
         guard.add(ContentScan::new(&session.policy.mcp));

@@ -43,14 +43,18 @@ struct Text<'a> {
 impl ContentScan {
     #[must_use]
     pub fn new(policy: &McpPolicy) -> Self {
-        // The patterns take a while to be compiled: nobody waits for it before the first server has started.
-        std::thread::spawn(|| scan::scan_text("", Channel::Output));
         Self {
             policy: policy.content.clone(),
             detection: policy.detection.clone(),
             custom: Custom::new(&policy.detection.patterns),
             secrets: Secrets::new(&policy.secrets),
         }
+    }
+
+    /// Compiles the patterns on a thread of its own, which takes some milliseconds: nobody waits for it before the
+    /// first server has started. Where there is no server, nobody needs it.
+    pub fn warm_up() {
+        std::thread::spawn(|| scan::scan_text("", Channel::Output));
     }
 
     fn definition(&self, subject: &Subject<'_>, definition: &Json<'_>, report: &mut Report) {

@@ -17,6 +17,7 @@ use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
 
 use super::bridges::{self, Bridges};
+use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::Declaration;
 use super::network::Backend;
@@ -61,6 +62,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     .await?;
     let session = Rc::new(session);
     session.neighbours.set(config.endpoints.len() > 1);
+    ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
     let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;
     let file = request.config.display().to_string();

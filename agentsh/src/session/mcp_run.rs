@@ -16,6 +16,7 @@ use crate::store::escape;
 use crate::types::ServerId;
 
 use super::bridges::{self, Bridges};
+use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::{Declaration, Declared};
 use super::interface;
@@ -162,6 +163,7 @@ async fn open(request: &Request) -> Result<Opened, RunError> {
     )
     .await?;
     let session = Rc::new(session);
+    ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
     let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;
     Ok(Opened { session, bridges, id })

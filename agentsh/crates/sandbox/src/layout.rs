@@ -5,7 +5,7 @@
 //! read-only hook files.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::etc;
@@ -139,7 +139,7 @@ pub struct Layout {
 }
 
 /// What takes the place of something that must not come into being.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StandIn {
     Directory,
     /// Says nothing to whoever reads it.
@@ -231,6 +231,8 @@ struct Builder<'a> {
     granted: BTreeMap<PathBuf, Access>,
     /// Directories and links that were followed already.
     followed: BTreeSet<PathBuf>,
+    /// What [`Layout::placeholders`] holds, to be asked for each of thousands of repositories.
+    stood_in: HashSet<(PathBuf, StandIn)>,
 }
 
 impl<'a> Builder<'a> {
@@ -253,6 +255,7 @@ impl<'a> Builder<'a> {
             roots: RefCell::default(),
             granted: BTreeMap::new(),
             followed: BTreeSet::new(),
+            stood_in: HashSet::new(),
         }
     }
 }
@@ -419,11 +422,9 @@ impl Builder<'_> {
             // The agent starts there, even if it may see only parts of it.
             self.push(request.project, What::Directory { mode: 0o755 });
         }
-        let holds = self
-            .layout
-            .mounts
-            .iter()
-            .filter(|mount| held.contains(&mount.target) || granted_below(&self.granted, &mount.target));
+        let holds = self.layout.mounts.iter().filter(|mount| {
+            held.contains(&mount.target) || granted_in_writable(&self.granted, &mount.target)
+        });
         self.layout.guards = holds.cloned().chain(guards.iter().cloned()).collect();
         self.layout.mounts.extend(guards);
     }
@@ -634,9 +635,11 @@ impl Builder<'_> {
     }
 }
 
-/// A grant in another one: whoever moves what it lies on takes it away.
-fn granted_below(granted: &BTreeMap<PathBuf, Access>, target: &Path) -> bool {
-    granted.contains_key(target) && target.ancestors().skip(1).any(|above| granted.contains_key(above))
+/// A grant in a writable one: whoever moves what it lies on takes it away. Nobody moves what is read-only, as
+/// toolchains are, and they are large.
+fn granted_in_writable(granted: &BTreeMap<PathBuf, Access>, target: &Path) -> bool {
+    let is_writable = |above: &Path| granted.get(above) == Some(&Access::ReadWrite);
+    granted.contains_key(target) && target.ancestors().skip(1).any(is_writable)
 }
 
 /// What is writable first, from the shortest path to the longest: whatever names it, it never lies on top of what is

@@ -114,6 +114,20 @@ fn grants_lie_from_the_shortest_to_the_longest_and_the_home_is_private() {
 }
 
 #[test]
+fn a_grant_is_held_in_its_place_where_its_surroundings_can_be_moved() {
+    let guards = |outer| {
+        let layout = request(|request| {
+            request.grants =
+                vec![grant("/opt/tools", outer), grant("/opt/tools/versions/3/bin", Access::ReadOnly)];
+        })(&["/opt/tools/versions/3/bin/"]);
+        layout.guards.iter().any(|mount| mount.target == Path::new("/opt/tools/versions/3/bin"))
+    };
+    assert!(guards(Access::ReadWrite));
+    // A toolchain is large, and nobody inside can move it: it is neither watched nor copied.
+    assert!(!guards(Access::ReadOnly));
+}
+
+#[test]
 fn what_is_not_there_or_is_no_file_is_refused_in_words() {
     let layout = request(|request| {
         request.grants = ["/missing", "/link", "/socket"].map(|path| grant(path, Access::ReadOnly)).into();

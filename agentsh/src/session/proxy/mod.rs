@@ -19,6 +19,7 @@ use crate::types::ServerId;
 
 use super::bridges::Bridges;
 use super::content::{self, Content, Destinations};
+use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::Declaration;
 use super::network::Backend;
@@ -86,6 +87,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         None => Box::new(standalone::Standalone::new(report, Rc::clone(&content))),
     };
     let alerts = outgoing::alerts(&session, &settings, mode)?;
+    ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_check(content).with_audit(audit);
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;

@@ -21,6 +21,9 @@ const PAGES: usize = 0x2_0000 / PAGE;
 /// In an entry: the rest is the place in [`Page::several`], and in the lowest byte the length there.
 const SEVERAL: u32 = 1 << 31;
 
+/// Their letters stand on another page, so that a page never waits for itself.
+const HANGUL_SYLLABLES: std::ops::RangeInclusive<char> = '\u{ac00}'..='\u{d7a3}';
+
 struct Page {
     entries: [u32; PAGE],
     several: String,
@@ -49,6 +52,17 @@ pub fn folding(character: char) -> Folding {
 
 /// Every character that `character` folds to, in order: what the tables are made from.
 fn expand(character: char, mut each: impl FnMut(char)) {
+    // A syllable is its letters, of which there are few: 11,172 syllables need not be looked up one by one.
+    if HANGUL_SYLLABLES.contains(&character) {
+        for letter in std::iter::once(character).nfd() {
+            match folding(letter) {
+                Folding::Nothing => {}
+                Folding::One(folded) => each(folded),
+                Folding::Several(folded) => folded.chars().for_each(&mut each),
+            }
+        }
+        return;
+    }
     step(character, 2, &mut each);
 }
 
@@ -63,14 +77,17 @@ fn step(character: char, further: usize, each: &mut dyn FnMut(char)) {
         return plain.chars().for_each(each);
     }
     // A look-alike of Latin letters becomes those letters, also when only its other case looks like one.
-    for variant in [Some(character), only(character.to_uppercase()), only(character.to_lowercase())]
-        .into_iter()
-        .flatten()
-    {
+    let another_case = |case: Option<char>| case.filter(|case| *case != character);
+    let upper = another_case(only(character.to_uppercase()));
+    let lower = another_case(only(character.to_lowercase()));
+    for variant in [Some(character), upper, lower].into_iter().flatten() {
         let mut buffer = [0; 4];
-        let skeleton: String = unicode_security::skeleton(variant.encode_utf8(&mut buffer)).collect();
-        let latin: String =
-            skeleton.chars().flat_map(|part| compatible(part).chars().collect::<Vec<_>>()).collect();
+        let variant: &str = variant.encode_utf8(&mut buffer);
+        // Most characters look like themselves alone.
+        if unicode_security::skeleton(variant).eq(variant.chars()) {
+            continue;
+        }
+        let latin: String = unicode_security::skeleton(variant).map(compatible).collect();
         if !latin.is_empty() && latin.is_ascii() {
             return latin.chars().for_each(each);
         }
@@ -152,4 +169,19 @@ fn own_letter(character: char) -> Option<char> {
         None
     };
     [SMALL_CAPITALS, TURNED, BRAILLE].into_iter().find_map(listed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_syllable_folds_like_any_other_character() {
+        for syllable in HANGUL_SYLLABLES.step_by(7) {
+            let (mut by_letters, mut looked_up) = (String::new(), String::new());
+            expand(syllable, |part| by_letters.push(part));
+            step(syllable, 2, &mut |part| looked_up.push(part));
+            assert_eq!(by_letters, looked_up, "{syllable}");
+        }
+    }
 }

@@ -124,7 +124,8 @@ impl Builder<'_> {
             return;
         }
         let place = (self.real(path).unwrap_or_else(|| path.to_owned()), kind);
-        if missing.is_some() && !self.layout.placeholders.contains(&place) {
+        let is_new = self.stood_in.insert(place.clone());
+        if missing.is_some() && is_new {
             let kind = if kind == StandIn::Directory { Kind::Directory } else { Kind::File };
             self.bind(path, Access::ReadOnly, kind);
         }
