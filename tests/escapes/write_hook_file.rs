@@ -55,6 +55,19 @@ fn existing_ones_stay_as_they_are() {
     });
 }
 
+/// `git submodule add` is a day's work: it is refused only where everything that instructs is guarded.
+#[test]
+fn submodules_are_named_by_nobody_where_everything_is_guarded() {
+    everywhere(|sandbox| {
+        let project = sandbox.place.project.display().to_string();
+        sandbox.place.write("src/main.rs", "");
+        sandbox.policy("filesystem: {write: [\".\"], guard: all}");
+        sandbox.holds(&[no(format!("create {project}/.gitmodules")), yes(format!("create {project}/plain"))]);
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        sandbox.holds(&[yes(format!("create {project}/.gitmodules"))]);
+    });
+}
+
 #[test]
 fn shell_files_of_a_writable_home_too() {
     everywhere(|sandbox| {

@@ -452,7 +452,10 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".sqliterc", Kind::File, false, "runs in the database client"),
     runs(".psqlrc", Kind::File, false, "runs in the database client"),
     runs(".ripgreprc", Kind::File, false, "names programs that ripgrep runs"),
-    instructs(".gitmodules", Kind::File, "names repositories that git fetches"),
+    ProjectReadOnly {
+        placeholder: true,
+        ..instructs(".gitmodules", Kind::File, "names repositories that git fetches")
+    },
     instructs(".gitattributes", Kind::File, "says which filters of the configuration git runs"),
     instructs("CLAUDE.md", Kind::File, "instructions for agents"),
     instructs("CLAUDE.local.md", Kind::File, "instructions for agents"),
