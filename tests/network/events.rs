@@ -106,3 +106,30 @@ fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_lines() {
         assert_eq!(outcome.stdout, "DONE\n", "{outcome}");
     }
 }
+
+#[test]
+fn what_a_run_learned_is_a_policy_that_lets_the_same_run_work() {
+    for (mode, backend) in backends() {
+        let place = Place::new(mode).online().policed_by(backend);
+        let probe = place.program("probe");
+        place.policy("agent:\n  network: {allow: [\"else.test\"]}\n");
+        let attempt = "http allowed.test:80 allowed.test";
+        let mut command = place.agentsh(&["run", "--learn", "learned.yaml", "--"]);
+        let outcome = Outcome::of(command.arg(&probe).arg(attempt)).expect_code(0);
+        assert_eq!(outcome.stdout, "DONE\n", "{outcome}");
+        let learned = std::fs::read_to_string(place.project.join("learned.yaml")).unwrap();
+        assert!(learned.contains("allowed.test"), "{learned}");
+        assert!(!learned.contains("else.test"), "{learned}");
+
+        let mut command = place.agentsh(&["run", "--policy", "learned.yaml", "--quiet", "--"]);
+        let outcome = Outcome::of(command.arg(&probe).arg(attempt));
+        assert_eq!(outcome.stdout, "DONE\n", "{outcome}");
+        // A policy belongs to whoever wrote it.
+        let mut command = place.agentsh(&["run", "--learn", "learned.yaml", "--"]);
+        Outcome::of(command.arg(&probe).arg(attempt)).expect_code(125);
+        // Addresses that are not public are not learned.
+        let mut command = place.agentsh(&["run", "--learn", "other.yaml", "--"]);
+        let outcome = Outcome::of(command.arg(&probe).arg("http 169.254.169.254:80 169.254.169.254"));
+        assert!(!outcome.stdout.contains("DONE"), "{outcome}");
+    }
+}

@@ -2,7 +2,7 @@
 
 mod explain;
 mod flow;
-mod generate;
+pub mod generate;
 mod init;
 mod lint;
 mod package;

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
+use crate::session::Session;
 use crate::session::network::{self, Backend};
 use crate::session::publish::Asked;
 use crate::session::run::{Outcome, Request, RunError, exit_code_of, run as run_session};
 use crate::store::Reader;
 
 use super::flags::FlagArgs;
+use super::policy::generate;
 use super::{doctor, fail, style, told};
 
 #[derive(Debug, Args)]
@@ -28,6 +30,10 @@ pub struct RunArgs {
     /// Print at the end the lines of policy that would allow what was refused; nothing is allowed meanwhile
     #[arg(long)]
     network_learn: bool,
+    /// Reach hosts that no rule names, and write the policy that the run needed into a new file: hosts, ports of this
+    /// machine, servers and tools. What a rule refuses stays refused, and stands there as a comment
+    #[arg(long, value_name = "FILE", conflicts_with = "network_learn")]
+    learn: Option<PathBuf>,
     /// Make a server inside reachable at 127.0.0.1:HOSTPORT, by default the same port; 0 takes any free one
     #[arg(long, value_name = "PORT[:HOSTPORT]")]
     publish: Vec<Asked>,
@@ -80,6 +86,10 @@ pub async fn run(args: RunArgs) -> u8 {
         Ok(target) => target,
         Err(why) => return fail(&why),
     };
+    // Known before the run: afterwards it would be a pity.
+    if let Some(file) = args.learn.as_deref().filter(|file| file.symlink_metadata().is_ok()) {
+        return fail(&format!("--learn: '{}' is there already; name a new file", file.display()));
+    }
     let request = Request {
         policy: args.policy,
         flags: args.flags.layer(),
@@ -87,6 +97,7 @@ pub async fn run(args: RunArgs) -> u8 {
         backend: args.network.into(),
         publish: args.publish,
         agree: args.agree,
+        learns: args.learn.is_some(),
         review: args.review,
         agent: args.agent,
         verb: "run",
@@ -98,6 +109,9 @@ pub async fn run(args: RunArgs) -> u8 {
                 outcome.session.note(&network::learned(&outcome.session));
                 outcome.session.release_notes();
             }
+            if let Some(file) = &args.learn {
+                learned(&outcome.session, file).await;
+            }
             outcome.exit_code
         }
         Err(error) => {
@@ -108,6 +122,21 @@ pub async fn run(args: RunArgs) -> u8 {
             exit_code_of(&error)
         }
     }
+}
+
+/// Writes down what a run needed. The record keeps it where that fails.
+async fn learned(session: &Session, file: &Path) {
+    let id = session.id.to_string();
+    let text = generate::of_session(&session.context.state, &id).await.map_err(|error| error.to_string());
+    let said = match text.and_then(|text| generate::write_new(file, &text)) {
+        Ok(()) => format!(
+            "what the run needed is in {}; read it before you use it, then: agentsh run --policy {0}",
+            file.display()
+        ),
+        Err(why) => format!("--learn: {why}; `agentsh policy generate {id}` prints the policy"),
+    };
+    session.note(&said);
+    session.release_notes();
 }
 
 /// With what `doctor` would say about a step that the kernel refused.

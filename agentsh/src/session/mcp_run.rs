@@ -159,6 +159,7 @@ async fn open(request: &Request) -> Result<Opened, RunError> {
             backend: request.backend,
             project_shown,
             hold_messages: false,
+            learns: false,
         },
     )
     .await?;

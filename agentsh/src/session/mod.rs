@@ -100,6 +100,8 @@ pub struct Session {
     /// What servers offered when they were trusted.
     pub interfaces: interface_pins::InterfacePins,
     pub allow_degraded: bool,
+    /// What no rule names is reached.
+    pub learns: bool,
     /// Which backend polices connections, as asked.
     pub backend: network::Backend,
     pub network: network::Network,
@@ -166,6 +168,8 @@ pub struct Opening<'a> {
     pub project_shown: bool,
     /// Messages wait for the end: the program draws on this terminal.
     pub hold_messages: bool,
+    /// Hosts that no rule names are reached, to write down what was needed.
+    pub learns: bool,
 }
 
 impl Session {
@@ -216,6 +220,7 @@ impl Session {
             policy,
             journal,
             allow_degraded: opening.allow_degraded,
+            learns: opening.learns,
             backend: opening.backend,
             network,
             labels: Rc::default(),

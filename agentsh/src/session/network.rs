@@ -3,7 +3,8 @@
 
 mod policed;
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -153,7 +154,7 @@ pub async fn way(
         }
         Err(why) => (None, Some(why)),
     };
-    let asks = server.is_none() && asks(session, &rules);
+    let asks = session.learns || (server.is_none() && asks(session, &rules));
     let allow = Allowlist::new(&rules).asking(asks);
     let plan = if policed.is_some() {
         match kernel::listeners(&allow) {
@@ -180,7 +181,7 @@ pub async fn way(
         plan,
         published: Vec::new(),
         proxy,
-        ask: None,
+        ask: session.learns.then(|| Rc::new(Learning::default()) as Rc<dyn net::ask::Ask>),
         asks,
         broker: None,
         channel: None,
@@ -195,6 +196,24 @@ fn asks(session: &Session, rules: &NetworkPolicy) -> bool {
         Some(asks) => asks.value && can,
         // Where a policy lists what may run, it means to leave nothing to chance.
         None => can && session.executable_paths(&session.policy.agent).is_empty(),
+    }
+}
+
+/// Says yes to every host that no rule names: its connection is on record, and a policy is made of the record.
+#[derive(Default)]
+struct Learning(RefCell<BTreeSet<String>>);
+
+/// Hosts that one sandbox may learn; more are refused.
+const MOST_LEARNED: usize = 500;
+
+impl net::ask::Ask for Learning {
+    fn ask<'a>(&'a self, host: &'a str, _port: u16) -> net::ask::Answer<'a> {
+        let mut known = self.0.borrow_mut();
+        let has_room = known.len() < MOST_LEARNED || known.contains(host);
+        if has_room {
+            known.insert(host.to_owned());
+        }
+        Box::pin(async move { if has_room { Ok(()) } else { Err("nobody-to-ask") } })
     }
 }
 

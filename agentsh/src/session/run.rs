@@ -53,6 +53,8 @@ pub struct Request {
     pub agree: bool,
     /// What is written to the project is kept apart, and applied afterwards.
     pub review: bool,
+    /// Hosts that no rule names are reached, to write down what was needed.
+    pub learns: bool,
     pub agent: Vec<String>,
     /// `run`, or `demo`.
     pub verb: &'static str,
@@ -115,6 +117,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
             backend: request.backend,
             project_shown: true,
             hold_messages: true,
+            learns: request.learns,
         },
     )
     .await?;
@@ -407,7 +410,7 @@ async fn start_agent(
         way.channel = Some(model);
     }
     way.broker.clone_from(&brokered.broker);
-    if way.asks {
+    if way.asks && way.ask.is_none() {
         way.ask = Some(Rc::new(Hosts::new(approvals)));
     }
     way.publish(&to_publish(session, &request.publish)).map_err(RunError::Refused)?;

@@ -125,6 +125,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
         agent: vec![executable.display().to_string(), AGENT_VERB.to_owned()],
         publish: Vec::new(),
         agree: false,
+        learns: false,
         review: false,
         verb: "demo",
     };

@@ -48,8 +48,20 @@ struct Observed {
 
 /// Prints the policy, or writes it into a new file.
 pub(super) async fn generate(which: &str, file: Option<&Path>, out: &mut dyn Write) -> Result<u8, Failure> {
-    let context = Context::of_process()?;
-    let mut reader = Reader::open(&context.state_dir).await?.ok_or(StoreError::NoSession)?;
+    let text = of_session(&Context::of_process()?.state_dir, which).await?;
+    match file {
+        None => write!(out, "{text}")?,
+        Some(file) => write_new(file, &text).map_err(Failure::Usage)?,
+    }
+    Ok(OK)
+}
+
+/// The policy that a session needed.
+///
+/// # Errors
+/// When there is no such session, or its record cannot be read.
+pub async fn of_session(state: &Path, which: &str) -> Result<String, StoreError> {
+    let mut reader = Reader::open(state).await?.ok_or(StoreError::NoSession)?;
     let session = reader.session(which).await?;
     let filter = EventFilter {
         session: Some(session),
@@ -64,16 +76,17 @@ pub(super) async fn generate(which: &str, file: Option<&Path>, out: &mut dyn Wri
     let records = reader.events(&filter).await?;
     let mut observed = Observed::default();
     records.iter().for_each(|record| observed.add(record));
-    let text = observed.policy(&session.to_string(), records.len() as u64 == MOST_EVENTS);
-    let Some(file) = file else {
-        write!(out, "{text}")?;
-        return Ok(OK);
-    };
-    // A policy that is there belongs to somebody.
+    Ok(observed.policy(&session.to_string(), records.len() as u64 == MOST_EVENTS))
+}
+
+/// A policy that is there belongs to somebody: it is never written over.
+///
+/// # Errors
+/// The path and why.
+pub fn write_new(file: &Path, text: &str) -> Result<(), String> {
     let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
     let written = made.and_then(|mut made| made.write_all(text.as_bytes()));
-    written.map_err(|error| Failure::Usage(format!("cannot write '{}': {error}", file.display())))?;
-    Ok(OK)
+    written.map_err(|error| format!("cannot write '{}': {error}", file.display()))
 }
 
 impl Seen {

@@ -65,6 +65,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             allow_degraded: request.allow_degraded,
             project_shown,
             hold_messages: false,
+            learns: false,
         },
     )
     .await?;
