@@ -58,6 +58,9 @@ pub fn check(made: &Made) -> Result<()> {
         let fields = succeed(Command::new("dpkg-deb").arg("--field").arg(&made.package))?;
         ensure!(fields.contains("Package: agentsh\n"), "{fields}");
     }
+    let from_rpm = place.path().join("rpm");
+    super::rpm::unpack(&made.rpm, &from_rpm)?;
+    works(&from_rpm.join("usr"))?;
     // Nothing of the system is needed: in a root with the package alone it starts as well.
     let bytes = std::fs::read(root.join("usr/bin/agentsh"))?;
     let is_static = !bytes.windows(9).any(|window| window == b"/ld-linux");

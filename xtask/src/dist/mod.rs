@@ -3,6 +3,7 @@
 mod archive;
 mod build;
 mod check;
+mod rpm;
 mod sbom;
 mod tree;
 
@@ -31,6 +32,7 @@ pub struct Options {
 pub struct Made {
     pub tarball: PathBuf,
     pub package: PathBuf,
+    pub rpm: PathBuf,
     pub sums: PathBuf,
 }
 
@@ -39,12 +41,12 @@ pub struct Made {
 pub fn main(options: &Options) -> Result<bool> {
     let output = options.output.clone().unwrap_or_else(|| target().join("dist"));
     let made = make(&output, options.debug)?;
-    for file in [&made.tarball, &made.package, &made.sums] {
+    for file in [&made.tarball, &made.package, &made.rpm, &made.sums] {
         say(&format!("{}\n", file.display()));
     }
     if options.check {
         check::check(&made)?;
-        say("unpacked from both, it starts, and every checksum holds\n");
+        say("unpacked from each, it starts, and every checksum holds\n");
     }
     Ok(true)
 }
@@ -58,11 +60,12 @@ fn make(output: &Path, debug: bool) -> Result<Made> {
     let when = archive::date();
     let tarball = archive::tarball(output, &name, &files, when, debug)?;
     let package = archive::package(output, &bill.version, &files, when, debug)?;
+    let rpm = rpm::package(output, &bill.version, &files, when, debug)?;
     let bill_file = output.join(format!("{name}.cdx.json"));
     std::fs::write(&bill_file, bill.text())
         .with_context(|| format!("cannot write {}", bill_file.display()))?;
-    let sums = archive::sums(output, &[&tarball, &package, &bill_file])?;
-    Ok(Made { tarball, package, sums })
+    let sums = archive::sums(output, &[&tarball, &package, &rpm, &bill_file])?;
+    Ok(Made { tarball, package, rpm, sums })
 }
 
 #[cfg(test)]
