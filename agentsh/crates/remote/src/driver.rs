@@ -19,6 +19,7 @@ use crate::mcp::framing::{Frame, LineReader};
 use crate::mcp::jsonrpc::Key;
 use crate::mcp::{ExitInfo, Running};
 
+use super::credentials::Credentials;
 use super::failure::{self, Failure};
 use super::headers;
 use super::message::Outgoing;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub url: String,
     /// The user's own, for the server's origin alone.
     pub headers: HeaderMap,
+    /// Of the user as well, for the same origin, where they change while the connection lives.
+    pub credentials: Option<Rc<dyn Credentials>>,
     /// Said where policy refuses the address: what would allow it.
     pub remedy: String,
     /// Longest message of the server, in bytes.
@@ -249,8 +252,7 @@ impl Link {
             return;
         }
         let headers = headers::of_stream(self.version.borrow().as_ref());
-        let request = self.request(Method::DELETE, headers, Vec::new());
         // A server may refuse to be told.
-        let _ = self.settings.client.follow(request).await;
+        let _ = self.send(Method::DELETE, headers, Vec::new()).await;
     }
 }

@@ -1,0 +1,68 @@
+//! What a server wants to see of its user, where that changes: somebody else has it, and it is asked for anew where the server
+//! does not take it.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Method, StatusCode};
+
+use crate::egress::client::Response;
+
+use super::driver::Link;
+use super::failure::Failure;
+
+pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Who has the credentials of one server.
+pub trait Credentials {
+    /// What goes with the next request as `Authorization`; None where there is nothing.
+    fn current(&self) -> Later<'_, Result<Option<HeaderValue>, String>>;
+
+    /// The server answered 401 or 403, with these values of `WWW-Authenticate`, to a request with `used`. Another value to try,
+    /// None where the answer is about something else, or why there is none. After `is_last` no other value is tried.
+    fn refused(
+        &self,
+        status: StatusCode,
+        challenges: Vec<String>,
+        used: Option<HeaderValue>,
+        is_last: bool,
+    ) -> Later<'_, Result<Option<HeaderValue>, String>>;
+}
+
+impl Link {
+    /// Sends a request with the credentials of the moment; once more where they were not taken and there are others.
+    pub async fn send(&self, method: Method, headers: HeaderMap, body: Vec<u8>) -> Result<Response, Failure> {
+        let Some(credentials) = &self.settings.credentials else {
+            return Ok(self.settings.client.follow(self.request(method, headers, body)).await?);
+        };
+        let mut used = credentials.current().await.map_err(Failure::Login)?;
+        let mut is_last = false;
+        loop {
+            let answer = self.send_with(&method, &headers, &body, used.clone()).await?;
+            if !matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                return Ok(answer);
+            }
+            let values = answer.headers.get_all(WWW_AUTHENTICATE).iter();
+            let challenges = values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect();
+            let other = credentials.refused(answer.status, challenges, used, is_last).await;
+            used = match other.map_err(Failure::Login)? {
+                Some(other) if !is_last => Some(other),
+                _ => return Ok(answer),
+            };
+            is_last = true;
+        }
+    }
+
+    async fn send_with(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        body: &[u8],
+        value: Option<HeaderValue>,
+    ) -> Result<Response, Failure> {
+        let mut request = self.request(method.clone(), headers.clone(), body.to_vec());
+        request.credentials.extend(value.map(|value| (AUTHORIZATION, value)));
+        Ok(self.settings.client.follow(request).await?)
+    }
+}
