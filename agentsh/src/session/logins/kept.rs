@@ -103,8 +103,9 @@ impl Kept {
     fn ask(&self, what: &str, more: &str) -> String {
         let how = format!("agentsh login {}{more}", word(&self.name));
         let server = escape::line(&self.id.0);
-        Logins::ask(&self.session, &format!("server '{server}' {what}"), &how);
-        self.record(LoginWord::Wanted, None, what.to_owned());
+        if Logins::ask(&self.session, &format!("server '{server}' {what}"), &how) {
+            self.record(LoginWord::Wanted, None, what.to_owned());
+        }
         format!("it {what}: the user has to call `{how}`; then ask again")
     }
 

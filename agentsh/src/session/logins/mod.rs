@@ -28,11 +28,13 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// Asks the user, once for each question, whatever draws on the terminal.
-    fn ask(session: &Session, what: &str, how: &str) {
-        if session.logins.told.borrow_mut().insert(format!("{what} {how}")) {
+    /// Asks the user, once for each question, whatever draws on the terminal. False: that was asked before.
+    fn ask(session: &Session, what: &str, how: &str) -> bool {
+        let is_new = session.logins.told.borrow_mut().insert(format!("{what} {how}"));
+        if is_new {
             notice(session, &escape::line(what), how);
         }
+        is_new
     }
 }
 
