@@ -13,11 +13,16 @@
 )]
 
 mod agents;
+#[path = "../support/authority.rs"]
+mod authority;
 mod clients;
+#[path = "../support/http_server.rs"]
+mod http_server;
 mod model;
 mod others;
 mod pages;
 mod place;
+mod remote;
 mod runner;
 
 use std::process::ExitCode;
@@ -38,6 +43,8 @@ fn main() -> ExitCode {
         add("claude_exit_status_is_passed_through", agents::claude_fails);
         add("codex_reads_a_note_through_the_filesystem_server", agents::codex_reads);
         add("codex_does_not_see_a_denied_tool", agents::codex_denied);
+        add("claude_uses_a_server_behind_a_url_with_a_header", remote::with_a_header);
+        add("claude_uses_a_server_behind_a_url_with_a_login", remote::with_a_login);
         if starter == Starter::User {
             add("gemini_reads_a_note_through_the_filesystem_server", others::gemini_reads);
             if cfg!(target_arch = "x86_64") {

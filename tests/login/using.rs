@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{configured, log_in, peer};
 use crate::support::authority::{Authority, MARK};
-use crate::support::http_server::{HttpServer, Reply};
+use crate::support::http_server::{HttpServer, Reply, handshake};
 use crate::support::sandbox::script;
 use crate::support::{Mode, Peer, Place};
 
@@ -177,6 +177,29 @@ fn a_token_goes_to_no_other_origin_and_no_other_server() {
         asked.len() > 1 && asked.iter().all(|asked| asked.header("authorization").is_none()),
         "{asked:?}"
     );
+}
+
+#[test]
+fn an_answer_that_holds_the_token_ends_outside() {
+    let place = Place::new(Mode::Invoker);
+    place.set("FAR_TOKEN", "t0ken-of-the-user");
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let message = asked.message();
+            let shown = match message["params"]["name"].as_str() {
+                Some("echo") => asked.header("authorization").unwrap_or_default().to_owned(),
+                _ => "t0ken of somebody".to_owned(),
+            };
+            let result = json!({"content": [{"type": "text", "text": shown}]});
+            Reply::json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+        })
+    });
+    let mut command = place.agentsh(&["mcp", "run", "--url", &server.url()]);
+    let mut peer = Peer::start(command.args(["--header", "Authorization: Bearer ${FAR_TOKEN}"]));
+    peer.shake_hands();
+    assert_eq!(peer.text("other", json!({})), "t0ken of somebody");
+    let answer = peer.call("echo", json!({})).to_string();
+    assert!(answer.contains("was not passed on") && !answer.contains("t0ken-of-the-user"), "{answer}");
 }
 
 #[test]

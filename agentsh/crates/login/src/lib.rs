@@ -21,3 +21,4 @@ pub mod registration;
 
 pub use ask::Clients;
 pub use error::LoginError;
+pub use url::Url;

@@ -1,6 +1,8 @@
 //! What a server wants to see of its user, where that changes: somebody else has it, and it is asked for anew where the server
 //! does not take it.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -28,6 +30,44 @@ pub trait Credentials {
         used: Option<HeaderValue>,
         is_last: bool,
     ) -> Later<'_, Result<Option<HeaderValue>, String>>;
+}
+
+/// A shorter value stands in answers by chance.
+const SHORTEST: usize = 8;
+/// Of values that were sent, the newest are looked for.
+const MOST_KEPT: usize = 8;
+
+/// What must not come back: the words of headers that hold a secret.
+#[derive(Default)]
+pub(crate) struct Secrets(RefCell<VecDeque<Vec<u8>>>);
+
+impl Secrets {
+    /// Of headers that the user wrote.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let secrets = Self::default();
+        let is_secret = |name: &str| {
+            name == "authorization"
+                || ["token", "key", "secret", "auth"].iter().any(|part| name.contains(part))
+        };
+        headers.iter().filter(|(name, _)| is_secret(name.as_str())).for_each(|(_, value)| secrets.add(value));
+        secrets
+    }
+
+    fn add(&self, value: &HeaderValue) {
+        // Behind the name of a scheme, or alone.
+        let word = value.as_bytes().rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+        let mut kept = self.0.borrow_mut();
+        if word.len() >= SHORTEST && !kept.iter().any(|known| known == word) {
+            kept.push_back(word.to_vec());
+        }
+        if kept.len() > MOST_KEPT {
+            kept.pop_front();
+        }
+    }
+
+    pub fn stand_in(&self, text: &[u8]) -> bool {
+        self.0.borrow().iter().any(|secret| memchr::memmem::find(text, secret).is_some())
+    }
 }
 
 impl Link {
@@ -62,6 +102,7 @@ impl Link {
         value: Option<HeaderValue>,
     ) -> Result<Response, Failure> {
         let mut request = self.request(method.clone(), headers.clone(), body.to_vec());
+        value.iter().for_each(|value| self.secrets.add(value));
         request.credentials.extend(value.map(|value| (AUTHORIZATION, value)));
         Ok(self.settings.client.follow(request).await?)
     }

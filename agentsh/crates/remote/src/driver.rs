@@ -19,7 +19,7 @@ use crate::mcp::framing::{Frame, LineReader};
 use crate::mcp::jsonrpc::Key;
 use crate::mcp::{ExitInfo, Running};
 
-use super::credentials::Credentials;
+use super::credentials::{Credentials, Secrets};
 use super::failure::{self, Failure};
 use super::headers;
 use super::message::Outgoing;
@@ -69,6 +69,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
         endpoint: RefCell::new(target),
         is_legacy: Cell::new(false),
         output: Mutex::new(output),
+        secrets: Secrets::of(&settings.headers),
         session: RefCell::default(),
         version: RefCell::default(),
         lost: Notify::new(),
@@ -105,6 +106,7 @@ pub(crate) struct Link {
     /// The server speaks the transport of 2024: everything comes by one stream.
     pub is_legacy: Cell<bool>,
     output: Mutex<DuplexStream>,
+    pub secrets: Secrets,
     pub session: RefCell<Option<HeaderValue>>,
     pub version: RefCell<Option<HeaderValue>>,
     /// The session is over at the server, or its only stream.
@@ -233,8 +235,11 @@ impl Link {
         }
     }
 
-    /// One line to the proxy.
+    /// One line to the proxy. What the server was shown of its user does not go on.
     pub async fn say(&self, mut line: Vec<u8>) -> Result<(), Failure> {
+        if self.secrets.stand_in(&line) {
+            return Err(Failure::Echo);
+        }
         line.push(b'\n');
         self.output.lock().await.write_all(&line).await.map_err(|_| Failure::Closed)
     }
