@@ -14,9 +14,11 @@
 
 mod agents;
 #[path = "../support/authority.rs"]
+#[allow(dead_code, reason = "the suite needs more of it")]
 mod authority;
 mod clients;
 #[path = "../support/http_server.rs"]
+#[allow(dead_code, reason = "the suite needs more of it")]
 mod http_server;
 mod model;
 mod others;
