@@ -47,6 +47,8 @@ fn main() -> ExitCode {
         add("codex_does_not_see_a_denied_tool", agents::codex_denied);
         add("claude_uses_a_server_behind_a_url_with_a_header", remote::with_a_header);
         add("claude_uses_a_server_behind_a_url_with_a_login", remote::with_a_login);
+        add("codex_uses_a_server_behind_a_url_with_a_header", remote::codex_with_a_header);
+        add("codex_uses_a_server_behind_a_url_with_a_login", remote::codex_with_a_login);
         if starter == Starter::User {
             add("gemini_reads_a_note_through_the_filesystem_server", others::gemini_reads);
             if cfg!(target_arch = "x86_64") {

@@ -1,14 +1,14 @@
-//! Claude Code with a server behind a URL that wants a token: from a variable of the user, and from a login.
+//! Claude Code and Codex with a server behind a URL that wants a token: from a variable of the user, and from a login.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::agents::claude_environment;
+use crate::agents::{CODEX, claude_environment};
 use crate::authority::{Authority, MARK, browse};
 use crate::http_server::{HttpServer, Reply, handshake};
-use crate::model::{FAREWELL, Model, Script, anthropic};
+use crate::model::{FAREWELL, Script, anthropic, openai};
 use crate::place::{Ended, Place, Starter, run};
 
 const TOKEN: &str = "t0ken-of-the-user";
@@ -17,50 +17,77 @@ fn script() -> Script {
     Script { server: "far", tool: "read", arguments: json!({}) }
 }
 
-fn configure(place: &Place, entry: Value) {
-    let configuration = json!({"mcpServers": {"far": entry}});
-    place.write(&place.home.join(".claude.json"), &configuration.to_string());
+#[derive(Clone, Copy)]
+enum Agent {
+    Claude,
+    Codex,
 }
 
-/// Everything that Claude Code does with it, and what the model heard.
-fn ask(place: &Place, secret: &str) -> (Ended, Option<Value>, String) {
-    let model: Model = anthropic::start(script());
-    let words = [
-        "run",
-        "--",
-        "claude",
-        "-p",
-        "read it please",
-        "--allowedTools",
-        "mcp__far__read",
-        "--output-format",
-        "json",
-    ];
-    let mut command = place.agentsh(words);
-    claude_environment(&mut command, &model);
-    let ended = run(command.env("FAR_TOKEN", TOKEN));
-    let conversation = model.conversation();
-    let all = Value::from(conversation.clone()).to_string();
-    assert!(!all.contains(secret) && !ended.stdout.contains(secret) && !ended.stderr.contains(secret));
-    (ended, anthropic::result(&conversation), all)
+/// One run of an agent: what became of it, the result that its model received, and all that the model heard.
+fn ask(place: &Place, agent: Agent, server: &str) -> (Ended, Option<Value>, String) {
+    let (ended, result, conversation) = match agent {
+        Agent::Claude => {
+            let model = anthropic::start(script());
+            let words = ["run", "--", "claude", "-p", "read it please", "--allowedTools", "mcp__far__read"];
+            let mut command = place.agentsh(words);
+            command.args(["--output-format", "json"]).env("FAR_TOKEN", TOKEN);
+            claude_environment(&mut command, &model);
+            let ended = run(&mut command);
+            let conversation = model.conversation();
+            (ended, anthropic::result(&conversation), conversation)
+        }
+        Agent::Codex => {
+            let model = openai::start(script());
+            let content = format!(
+                "model = \"scripted\"\nmodel_provider = \"scripted\"\n\n[model_providers.scripted]\nname = \"scripted\"\n\
+                 base_url = \"http://{}/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\n\n[mcp_servers.far]\n{server}",
+                model.address
+            );
+            place.write(&place.home.join(".codex/config.toml"), &content);
+            let mut command = place.agentsh(["run", "--"].iter().chain(&CODEX));
+            let ended = run(command.env("SCRIPTED_KEY", "sk-test").env("FAR_TOKEN", TOKEN));
+            let conversation = model.conversation();
+            (ended, openai::result(&conversation).map(|item| item["output"].clone()), conversation)
+        }
+    };
+    (ended, result, Value::from(conversation).to_string())
 }
 
-fn assert_read(place: &Place, secret: &str) {
-    let (ended, result, _) = ask(place, secret);
+fn assert_read(place: &Place, agent: Agent, (server, secret): (&str, &str)) {
+    let (ended, result, heard) = ask(place, agent, server);
     assert_eq!(ended.status, Some(0), "{}\n{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
     let result = result.unwrap_or_else(|| panic!("the tool was called: {}", ended.stderr));
     assert!(result.to_string().contains("from afar"), "{result}");
     let calls = place.ask(&["mcp", "calls", "--json"]);
     assert_eq!((&calls[0]["server_id"], &calls[0]["tool_name"]), (&json!("far"), &json!("read")), "{calls}");
-    // What Claude Code keeps of a session does not hold it either.
+    assert!(!heard.contains(secret) && !ended.stdout.contains(secret) && !ended.stderr.contains(secret));
+    // What the agent keeps of a session does not hold it either.
     let found =
-        run(place.command("grep").args(["-rl", "-e", secret, "--exclude-dir=agentsh"]).arg(&place.home));
-    let found: Vec<&str> = found.stdout.lines().collect();
-    assert!(found.is_empty(), "{found:?}");
+        run(place.command("grep").args(["-rl", "-e", secret, "--exclude-dir=logins"]).arg(&place.home));
+    assert_eq!(found.stdout, "");
 }
 
-pub fn with_a_header(starter: Starter) {
+/// Declares the server for an agent; for Codex that is a part of its configuration.
+fn declare(place: &Place, agent: Agent, url: &str, with_header: bool) -> String {
+    match agent {
+        Agent::Claude => {
+            let mut entry = json!({"type": "http", "url": url});
+            if with_header {
+                entry["headers"] = json!({"Authorization": "Bearer ${FAR_TOKEN}"});
+            }
+            let configuration = json!({"mcpServers": {"far": entry}});
+            place.write(&place.home.join(".claude.json"), &configuration.to_string());
+            String::new()
+        }
+        Agent::Codex => {
+            let bearer = if with_header { "bearer_token_env_var = \"FAR_TOKEN\"\n" } else { "" };
+            format!("url = \"{url}\"\n{bearer}")
+        }
+    }
+}
+
+fn header(starter: Starter, agent: Agent) {
     let place = Place::new(starter);
     let server = HttpServer::start(|asked| {
         if asked.header("authorization") != Some("Bearer t0ken-of-the-user") {
@@ -74,16 +101,15 @@ pub fn with_a_header(starter: Starter) {
             Reply::json(json!({"jsonrpc": "2.0", "id": asked.message()["id"], "result": result}))
         })
     });
-    let headers = json!({"Authorization": "Bearer ${FAR_TOKEN}"});
-    configure(&place, json!({"type": "http", "url": server.url(), "headers": headers}));
-    assert_read(&place, TOKEN);
+    let declared = declare(&place, agent, &server.url(), true);
+    assert_read(&place, agent, (&declared, TOKEN));
 }
 
-pub fn with_a_login(starter: Starter) {
+fn login(starter: Starter, agent: Agent) {
     let place = Place::new(starter);
     let authority = Authority::start();
-    configure(&place, json!({"type": "http", "url": authority.mcp.url()}));
-    let (ended, result, _) = ask(&place, MARK);
+    let declared = declare(&place, agent, &authority.mcp.url(), false);
+    let (ended, result, _) = ask(&place, agent, &declared);
     assert!(result.is_none() && ended.stderr.contains("agentsh login far"), "{}", ended.stderr);
 
     let mut command = place.agentsh(["login", "far", "--no-browser"]);
@@ -92,9 +118,25 @@ pub fn with_a_login(starter: Starter) {
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut address).expect("an address");
     assert_eq!(browse(address.trim()).0, 200);
     assert!(child.wait().expect("our own child").success());
-    assert_read(&place, MARK);
-    // A token that is over in the meantime is renewed, and Claude Code sees nothing of it.
+    assert_read(&place, agent, (&declared, MARK));
+    // A token that is over in the meantime is renewed, and the agent sees nothing of it.
     authority.state().expire();
-    assert_read(&place, MARK);
+    assert_read(&place, agent, (&declared, MARK));
     assert_eq!(authority.traded().last().expect("a trade")["grant_type"], "refresh_token");
+}
+
+pub fn with_a_header(starter: Starter) {
+    header(starter, Agent::Claude);
+}
+
+pub fn with_a_login(starter: Starter) {
+    login(starter, Agent::Claude);
+}
+
+pub fn codex_with_a_header(starter: Starter) {
+    header(starter, Agent::Codex);
+}
+
+pub fn codex_with_a_login(starter: Starter) {
+    login(starter, Agent::Codex);
 }

@@ -163,11 +163,11 @@ fn unusable(what: &'static str) -> LoginError {
 }
 
 /// What is asked for: the wanted rights, and to stay logged in where that is one.
-fn asked_for(wanted: &[String], known: &[String]) -> impl Iterator<Item = String> {
+fn asked_for<'a>(wanted: &'a [String], known: &[String]) -> impl Iterator<Item = String> + use<'a> {
     let stays = known.iter().any(|scope| scope == OFFLINE) && !wanted.iter().any(|scope| scope == OFFLINE);
     // Alone it would mean everything else is not wanted.
     let more = (stays && !wanted.is_empty()).then(|| OFFLINE.to_owned());
-    wanted.to_vec().into_iter().chain(more)
+    wanted.iter().cloned().chain(more)
 }
 
 /// A request of the library, sent as any of ours.
