@@ -62,6 +62,11 @@ fn main() -> ExitCode {
         skipped: started.unavailable().or_else(pages::unavailable),
         body: Box::new(move || pages::look(started)),
     });
+    cases.push(Case {
+        name: "claude_logs_in_at_the_official_authorization_server".to_owned(),
+        skipped: started.unavailable(),
+        body: Box::new(move || remote::with_the_official_server(started)),
+    });
     for client in clients::CLIENTS {
         for server in clients::SERVERS {
             let name = format!("{}_sees_no_difference_with_{}", client.name, server.name);

@@ -1,7 +1,9 @@
 //! Claude Code and Codex with a server behind a URL that wants a token: from a variable of the user, and from a login.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -9,7 +11,7 @@ use crate::agents::{CODEX, claude_environment};
 use crate::authority::{Authority, MARK, browse};
 use crate::http_server::{HttpServer, Reply, handshake};
 use crate::model::{FAREWELL, Script, anthropic, openai};
-use crate::place::{Ended, Place, Starter, run};
+use crate::place::{Ended, Place, Starter, installed, run};
 
 const TOKEN: &str = "t0ken-of-the-user";
 
@@ -105,6 +107,53 @@ fn header(starter: Starter, agent: Agent) {
     assert_read(&place, agent, (&declared, TOKEN));
 }
 
+/// Logs in with a browser that follows where it is sent.
+fn log_in(place: &Place) {
+    let mut command = place.agentsh(["login", "far", "--no-browser"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("agentsh starts");
+    let mut address = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut address).expect("an address");
+    assert_eq!(browse(address.trim()).0, 200);
+    assert!(child.wait().expect("our own child").success());
+}
+
+/// A process that is ended with the case.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn with_the_official_server(starter: Starter) {
+    let place = Place::new(starter);
+    let port =
+        TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("its address").port();
+    let program = place.home.join("authority.py");
+    place.write(&program, include_str!("authority.py"));
+    let mut command = place.command(installed("venv-mcp1/bin/python3"));
+    command.arg(&program).args([&port.to_string(), MARK]).stdout(Stdio::null()).stderr(Stdio::null());
+    let _serving = Serving(command.spawn().expect("the server starts"));
+    let since = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(since.elapsed() < Duration::from_secs(60), "the server does not listen");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    declare(&place, Agent::Claude, &format!("http://127.0.0.1:{port}/mcp"), false);
+    log_in(&place);
+    assert_read(&place, Agent::Claude, ("", MARK));
+    std::thread::sleep(Duration::from_secs(3));
+    assert_read(&place, Agent::Claude, ("", MARK));
+    let events = place.ask(&["mcp", "events", "--type", "server_login", "--json"]).to_string();
+    assert!(events.contains("\"renewed\""), "{events}");
+    let ended = run(&mut place.agentsh(["logout", "far"]));
+    // This library's place for that refuses clients without a secret, which is told.
+    assert!(ended.status == Some(0) && ended.stderr.contains("logged out of 'far'"), "{}", ended.stderr);
+    assert!(ask(&place, Agent::Claude, "").1.is_none());
+}
+
 fn login(starter: Starter, agent: Agent) {
     let place = Place::new(starter);
     let authority = Authority::start();
@@ -112,12 +161,7 @@ fn login(starter: Starter, agent: Agent) {
     let (ended, result, _) = ask(&place, agent, &declared);
     assert!(result.is_none() && ended.stderr.contains("agentsh login far"), "{}", ended.stderr);
 
-    let mut command = place.agentsh(["login", "far", "--no-browser"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().expect("agentsh starts");
-    let mut address = String::new();
-    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut address).expect("an address");
-    assert_eq!(browse(address.trim()).0, 200);
-    assert!(child.wait().expect("our own child").success());
+    log_in(&place);
     assert_read(&place, agent, (&declared, MARK));
     // A token that is over in the meantime is renewed, and the agent sees nothing of it.
     authority.state().expire();

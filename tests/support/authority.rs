@@ -286,7 +286,9 @@ pub fn browse(address: &str) -> (u16, String) {
         }
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        let location = answer.lines().find_map(|line| line.strip_prefix("Location: "));
+        let mut headers = answer.lines().filter_map(|line| line.split_once(": "));
+        let location =
+            headers.find(|(name, _)| name.eq_ignore_ascii_case("location")).map(|(_, value)| value);
         match location {
             Some(location) if status == 302 => location.trim().clone_into(&mut address),
             _ => return (status, address),

@@ -94,11 +94,11 @@ pub async fn register(
     })
 }
 
-/// The user's own registration. Where only one way to show a secret is known there, it is that one.
+/// The user's own registration. A secret is shown in the body where that is known there: some servers look for the name in the
+/// body in any case.
 #[must_use]
 pub fn known(server: &AuthorizationServer, id: String, secret: Option<String>) -> Registered {
-    let knows = |method: &str| server.client_authentication.iter().any(|known| known == method);
-    let is_post = knows("client_secret_post") && !knows("client_secret_basic");
+    let is_post = server.client_authentication.iter().any(|known| known == "client_secret_post");
     Registered {
         id,
         secret,
