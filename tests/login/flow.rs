@@ -81,7 +81,13 @@ fn an_answer_to_another_login_is_dropped() {
             assert_eq!(browse(&format!("{back}{query}")).0, status, "{query}");
         }
         assert!(authority.traded().is_empty());
+        // As browsers do: connections that say nothing, which nobody has to wait for.
+        let port = Url::parse(&back).unwrap().port().unwrap();
+        let _silent: Vec<_> =
+            (0..3).map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+        let since = std::time::Instant::now();
         assert_eq!(browse(address).0, 200);
+        assert!(since.elapsed() < std::time::Duration::from_secs(4));
     })
     .expect_code(0);
     assert!(outcome.stderr.contains("belongs to another login"), "{outcome}");
@@ -109,6 +115,18 @@ fn an_unknown_server_is_told_with_the_known_ones() {
     configured(&place, &authority);
     let outcome = log_in(&place, &["fra"]);
     assert!(outcome.code == 125 && outcome.stderr.contains("configured: 'far'"), "{outcome}");
+}
+
+#[test]
+fn a_profile_is_known_by_its_name() {
+    let place = Place::new(Mode::Invoker);
+    let authority = Authority::start();
+    let url = authority.mcp.url();
+    Outcome::of(&mut place.agentsh(&["profile", "add", "tracker", "--url", &url])).expect_code(0);
+    log_in(&place, &["tracker"]).expect_code(0);
+    let outcome = Outcome::of(&mut place.agentsh(&["profile", "test", "tracker"])).expect_code(0);
+    assert!(outcome.stdout.contains("with 2 tools"), "{outcome}");
+    assert_eq!(place.listed(&["login", "--list", "--json"])[0]["name"], "tracker");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use url::form_urlencoded;
 
@@ -12,8 +13,10 @@ use super::registration::shown;
 
 /// Longest request, in bytes: a code may be long.
 const MAX_REQUEST: usize = 32 << 10;
-/// How long somebody may take who connects: others wait meanwhile.
+/// How long somebody may take who connects.
 const HEARING: Duration = Duration::from_secs(5);
+/// Connections that are heard at once.
+const MOST_OPEN: usize = 16;
 const PATH: &str = "/callback";
 
 /// Listens for one answer.
@@ -60,55 +63,59 @@ impl Callback {
         limit: Duration,
         note: &dyn Fn(&str),
     ) -> Result<String, LoginError> {
-        let hearing = async {
-            loop {
-                let Ok((stream, _)) = self.listener.accept().await else {
+        timeout(limit, self.hear(expected, note)).await.unwrap_or(Err(LoginError::TimedOut(limit.as_secs())))
+    }
+
+    async fn hear(&self, expected: &Expected, note: &dyn Fn(&str)) -> Result<String, LoginError> {
+        // Browsers open connections before they know what for: nobody waits for another one.
+        let mut open = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept(), if open.len() < MOST_OPEN => match accepted {
+                    Ok((stream, _)) => drop(open.spawn(timeout(HEARING, request(stream)))),
                     // Out of descriptors: later there may be one.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                };
-                if let Ok(Some(answer)) = timeout(HEARING, hear(stream, expected, note)).await {
-                    return answer;
+                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                },
+                Some(asked) = open.join_next() => {
+                    if let Ok(Ok(Some((stream, query)))) = asked
+                        && let Some(answer) = answer(stream, query, expected, note).await
+                    {
+                        return answer;
+                    }
                 }
             }
-        };
-        timeout(limit, hearing).await.unwrap_or(Err(LoginError::TimedOut(limit.as_secs())))
+        }
     }
 }
 
 /// None for a request that says nothing about this login.
-async fn hear(
+async fn answer(
     mut stream: TcpStream,
+    query: Option<String>,
     expected: &Expected,
     note: &dyn Fn(&str),
 ) -> Option<Result<String, LoginError>> {
-    let query = match request(&mut stream).await? {
-        Some(query) => query,
-        None => {
-            reply(&mut stream, "404 Not Found", "There is nothing here.").await;
-            return None;
-        }
+    let Some(query) = query else {
+        reply(&mut stream, "404 Not Found", "There is nothing here.").await;
+        return None;
     };
-    match judge(&query, expected) {
+    let judged = judge(&query, expected);
+    match &judged {
         None => {
             note("an answer in the browser belongs to another login, or to none: it was dropped");
             reply(&mut stream, "400 Bad Request", "This is not the answer to the login that agentsh began.")
                 .await;
-            None
         }
-        Some(Ok(code)) => {
-            reply(&mut stream, "200 OK", "agentsh has the answer. You can close this page.").await;
-            Some(Ok(code))
-        }
-        Some(Err(error)) => {
+        Some(Ok(_)) => reply(&mut stream, "200 OK", "agentsh has the answer. You can close this page.").await,
+        Some(Err(_)) => {
             reply(&mut stream, "400 Bad Request", "This login did not succeed: the terminal says why.").await;
-            Some(Err(error))
         }
     }
+    judged
 }
 
-/// The query of a request to the right place; Some(None) for another one.
-async fn request(stream: &mut TcpStream) -> Option<Option<String>> {
+/// Who asked, and the query of a request to the right place. None: nothing was asked.
+async fn request(mut stream: TcpStream) -> Option<(TcpStream, Option<String>)> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         let mut piece = [0; 4096];
@@ -121,7 +128,8 @@ async fn request(stream: &mut TcpStream) -> Option<Option<String>> {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = std::str::from_utf8(line).ok()?;
     let target = line.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
-    Some(target.and_then(|target| Some(target.strip_prefix(PATH)?.strip_prefix('?')?.to_owned())))
+    let query = target.and_then(|target| Some(target.strip_prefix(PATH)?.strip_prefix('?')?.to_owned()));
+    Some((stream, query))
 }
 
 /// None: it is about something else. Who answers is looked at before what he says.
@@ -158,8 +166,11 @@ async fn reply(stream: &mut TcpStream, status: &str, text: &str) {
          Referrer-Policy: no-referrer\r\nContent-Security-Policy: default-src 'none'\r\nConnection: close\r\n\r\n",
         page.len()
     );
-    let _ = stream.write_all(format!("{head}{page}").as_bytes()).await;
-    let _ = stream.shutdown().await;
+    let said = async {
+        let _ = stream.write_all(format!("{head}{page}").as_bytes()).await;
+        let _ = stream.shutdown().await;
+    };
+    let _ = timeout(HEARING, said).await;
 }
 
 #[cfg(test)]

@@ -184,6 +184,9 @@ impl Credentials for Kept {
             if is_last {
                 return Err(self.wants_login(true));
             }
+            if used.is_none() && self.grant()?.is_none() {
+                return Err(self.wants_login(false));
+            }
             match self.renewed(token(used.as_ref())).await {
                 Ok(grant) => header(&grant).map(Some),
                 Err(Lacking::Login) => Err(self.wants_login(used.is_some())),
