@@ -218,3 +218,54 @@ fn a_header_of_the_user_goes_before_a_login() {
     assert!(answer["error"]["message"].as_str().unwrap().contains("HTTP 401"), "{answer}");
     assert_eq!(authority.mcp.asked().pop().unwrap().header("authorization"), Some("Bearer own"));
 }
+
+/// A stand-in for the program that speaks to the desktop's store of secrets, with a file for each secret.
+const SECRET_TOOL: &str = r#"#!/bin/sh
+cd "$HOME/keyring" || exit 1
+verb=$1
+for word; do name=$word; done
+case "$verb" in
+  store) cat > "$name" ;;
+  lookup) cat "$name" ;;
+  clear) rm "$name" ;;
+esac
+"#;
+
+#[test]
+fn the_desktops_store_of_secrets_has_the_tokens_where_there_is_one() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    let keyring = place.home.join("keyring");
+    place.make_directory(&keyring);
+    place.script(place.home.join("bin/secret-tool"), SECRET_TOOL);
+    place.set("PATH", format!("{}:/usr/bin:/bin", place.home.join("bin").display()));
+    place.set("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere");
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    let state = place.home.join(".local/state/agentsh");
+    let search = |at: &std::path::Path| {
+        let found = std::process::Command::new("grep").args(["-rl", MARK]).arg(at).output().unwrap();
+        String::from_utf8(found.stdout).unwrap().lines().count()
+    };
+    assert_eq!((search(&state), search(&keyring)), (0, 1));
+    assert_eq!(place.listed(&["login", "--list", "--json"])[0]["is_renewed"], true);
+    let mut peer = peer(&place, &authority);
+    peer.shake_hands();
+    authority.state().expire();
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    assert_eq!((search(&state), search(&keyring)), (0, 1));
+    peer.finish();
+    // It is locked: nobody is told that he has to log in, but what is the matter.
+    std::fs::rename(&keyring, place.home.join("away")).unwrap();
+    let answer = self::peer(&place, &authority).shake_hands();
+    assert!(answer["error"]["message"].as_str().unwrap().contains("`secret-tool lookup`"), "{answer}");
+    // Where it takes none, the file has them.
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    assert_eq!(search(&state), 1);
+    assert_eq!(self::peer(&place, &authority).shake_hands()["result"]["serverInfo"]["name"], "far");
+    std::fs::rename(place.home.join("away"), &keyring).unwrap();
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    assert_eq!((search(&state), search(&keyring)), (0, 1));
+    let outcome =
+        crate::support::Outcome::of(&mut place.agentsh(&["logout", &authority.mcp.url()])).expect_code(0);
+    assert!(outcome.stderr.contains("revoked"), "{outcome}");
+    assert_eq!(search(&keyring), 0);
+}

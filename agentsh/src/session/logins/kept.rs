@@ -38,7 +38,7 @@ pub struct Kept {
 impl Kept {
     #[must_use]
     pub fn new(session: Rc<Session>, id: ServerId, (url, name): (String, String), clients: Clients) -> Self {
-        let store = Store::new(&session.context.state);
+        let store = Store::of(&session.context);
         Self {
             session,
             id,
@@ -53,14 +53,17 @@ impl Kept {
     }
 
     /// As it is on disk now: another process may have renewed it, or the user has logged in meanwhile.
-    fn grant(&self) -> Result<Option<Grant>, String> {
+    async fn grant(&self) -> Result<Option<Grant>, String> {
         let Some(stamp) = self.store.stamp(&self.url) else { return Ok(None) };
         if let Some((seen, grant)) = &*self.seen.borrow()
             && *seen == stamp
         {
             return Ok(grant.clone());
         }
-        let grant = self.store.find(&self.url)?;
+        // The desktop may have to be asked.
+        let (store, url) = (self.store.clone(), self.url.clone());
+        let found = tokio::task::spawn_blocking(move || store.find(&url)).await;
+        let grant = found.map_err(|error| error.to_string()).and_then(|found| found)?;
         *self.seen.borrow_mut() = Some((stamp, grant.clone()));
         Ok(grant)
     }
@@ -72,7 +75,7 @@ impl Kept {
         let (store, url) = (self.store.clone(), self.url.clone());
         let lock = tokio::task::spawn_blocking(move || store.lock(&url)).await;
         let lock = lock.map_err(std::io::Error::other).and_then(|lock| lock).map_err(broken)?;
-        let grant = self.grant().map_err(Lacking::Now)?.ok_or(Lacking::Login)?;
+        let grant = self.grant().await.map_err(Lacking::Now)?.ok_or(Lacking::Login)?;
         if grant.access_token != token {
             return Ok(grant);
         }
@@ -81,7 +84,9 @@ impl Kept {
         }
         match grant.renewed(&self.clients, since_1970().as_secs()).await {
             Ok(new) => {
-                self.store.put(&new, &lock).map_err(broken)?;
+                let (store, grant) = (self.store.clone(), new.clone());
+                let kept = tokio::task::spawn_blocking(move || store.put(&grant, true, &lock)).await;
+                kept.map_err(std::io::Error::other).and_then(|kept| kept).map_err(broken)?;
                 self.record(LoginWord::Renewed, Some(&new.issuer), String::new());
                 Ok(new)
             }
@@ -157,7 +162,7 @@ fn token(value: Option<&HeaderValue>) -> &str {
 impl Credentials for Kept {
     fn current(&self) -> Later<'_, Result<Option<HeaderValue>, String>> {
         Box::pin(async move {
-            let Some(grant) = self.grant()? else { return Ok(None) };
+            let Some(grant) = self.grant().await? else { return Ok(None) };
             if grant.refresh_token.is_some() && grant.is_old(since_1970().as_secs()) {
                 // Where that does not succeed the old one may do: whose clock is right shows the server's answer.
                 if let Ok(new) = self.renewed(&grant.access_token).await {
@@ -184,7 +189,7 @@ impl Credentials for Kept {
             if is_last {
                 return Err(self.wants_login(true));
             }
-            if used.is_none() && self.grant()?.is_none() {
+            if used.is_none() && self.grant().await?.is_none() {
                 return Err(self.wants_login(false));
             }
             match self.renewed(token(used.as_ref())).await {

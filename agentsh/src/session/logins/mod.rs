@@ -2,6 +2,7 @@
 //! sandbox sees the directory of the state, and so none sees a token.
 
 mod kept;
+mod keyring;
 mod store;
 pub mod verb;
 

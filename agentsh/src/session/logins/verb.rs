@@ -110,7 +110,7 @@ async fn attempt(
     let server = Url::parse(url).map_err(|_| LoginError::NoClient("its URL cannot be read".to_owned()))?;
     let shown = remote::shown(url);
     let found = discovery::discover(&clients, &server).await?;
-    let store = Store::new(&session.context.state);
+    let store = Store::of(&session.context);
     let scopes = scopes(request, &found, store.find(&shown).ok().flatten().as_ref());
     let secret = match &request.client_secret {
         None => None,
@@ -134,8 +134,8 @@ async fn attempt(
     let note = |text: &str| session.announce(text);
     let now = || since_1970().as_secs();
     let grant = login.finish(&clients, (&id.0, &shown), request.limit, &note, now).await?;
-    let kept = store.lock(&shown).and_then(|lock| store.put(&grant, &lock));
-    Ok(kept.map(|()| grant).map_err(|source| RunError::Io { doing: "keep the login", source }))
+    let kept = store.lock(&shown).and_then(|lock| store.put(&grant, false, &lock));
+    Ok(kept.map(|_| grant).map_err(|source| RunError::Io { doing: "keep the login", source }))
 }
 
 /// What is asked for: what the server wants and the command line says, and what was had before.
@@ -220,7 +220,7 @@ pub async fn logout(server: &str, policy: Option<String>) -> Result<(), RunError
 }
 
 async fn log_out(session: &Rc<Session>, server: &str) -> Result<(), RunError> {
-    let store = Store::new(&session.context.state);
+    let store = Store::of(&session.context);
     let url = if server.contains("://") { remote::shown(server) } else { server.to_owned() };
     let all = store.all().into_iter().flatten();
     let meant: Vec<Grant> = all.filter(|grant| grant.name == server || grant.url == url).collect();
@@ -232,6 +232,8 @@ async fn log_out(session: &Rc<Session>, server: &str) -> Result<(), RunError> {
     let io = |source| RunError::Io { doing: "forget the login", source };
     for grant in meant {
         let lock = store.lock(&grant.url).map_err(io)?;
+        // With its tokens, to revoke them; where they cannot be had it is forgotten all the same.
+        let grant = store.find(&grant.url).ok().flatten().unwrap_or(grant);
         store.remove(&grant.url, &lock).map_err(io)?;
         let id = ServerId(grant.name.clone());
         let revoked = match clients(session, &id, &grant.url, true) {
