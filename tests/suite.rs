@@ -17,6 +17,7 @@ mod escapes;
 mod fetch;
 mod gateway;
 mod kill;
+mod login;
 mod network;
 mod pins;
 mod policy;

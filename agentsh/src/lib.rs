@@ -17,6 +17,7 @@ pub use agentsh_egress as egress;
 pub use agentsh_gateway as gateway;
 pub use agentsh_guard as guard;
 pub use agentsh_llm as llm;
+pub use agentsh_login as login;
 pub use agentsh_mcp as mcp;
 pub use agentsh_net as net;
 pub use agentsh_pin as pin;

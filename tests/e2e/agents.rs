@@ -183,7 +183,7 @@ fn codex_configuration(place: &Place, model: &Model) {
     place.write(&place.home.join(".codex/config.toml"), &content);
 }
 
-const CODEX: [&str; 5] = [
+pub const CODEX: [&str; 5] = [
     "codex",
     "exec",
     "--skip-git-repo-check",

@@ -13,11 +13,18 @@
 )]
 
 mod agents;
+#[path = "../support/authority.rs"]
+#[allow(dead_code, reason = "the suite needs more of it")]
+mod authority;
 mod clients;
+#[path = "../support/http_server.rs"]
+#[allow(dead_code, reason = "the suite needs more of it")]
+mod http_server;
 mod model;
 mod others;
 mod pages;
 mod place;
+mod remote;
 mod runner;
 
 use std::process::ExitCode;
@@ -38,6 +45,10 @@ fn main() -> ExitCode {
         add("claude_exit_status_is_passed_through", agents::claude_fails);
         add("codex_reads_a_note_through_the_filesystem_server", agents::codex_reads);
         add("codex_does_not_see_a_denied_tool", agents::codex_denied);
+        add("claude_uses_a_server_behind_a_url_with_a_header", remote::with_a_header);
+        add("claude_uses_a_server_behind_a_url_with_a_login", remote::with_a_login);
+        add("codex_uses_a_server_behind_a_url_with_a_header", remote::codex_with_a_header);
+        add("codex_uses_a_server_behind_a_url_with_a_login", remote::codex_with_a_login);
         if starter == Starter::User {
             add("gemini_reads_a_note_through_the_filesystem_server", others::gemini_reads);
             if cfg!(target_arch = "x86_64") {
@@ -50,6 +61,11 @@ fn main() -> ExitCode {
         name: "pages_in_a_browser_while_claude_waits".to_owned(),
         skipped: started.unavailable().or_else(pages::unavailable),
         body: Box::new(move || pages::look(started)),
+    });
+    cases.push(Case {
+        name: "claude_logs_in_at_the_official_authorization_server".to_owned(),
+        skipped: started.unavailable(),
+        body: Box::new(move || remote::with_the_official_server(started)),
     });
     for client in clients::CLIENTS {
         for server in clients::SERVERS {

@@ -27,8 +27,8 @@ fn mistakes_stop_the_start_with_their_line() {
             vec!["what clients write", "proxy.json:1", "\"servers\": [{"],
         ),
         (
-            "{\"servers\":[\n{\"id\":\"a\",\"url\":\"https://x.example/mcp\"}]}",
-            vec!["remote servers are not supported", "proxy.json:2"],
+            "{\"servers\":[\n{\"id\":\"a\",\"url\":\"ftp://x.example/mcp\"}]}",
+            vec!["not the address of a server", "proxy.json:2"],
         ),
         (" \n", vec!["it is empty", "\"servers\": [{"]),
         (

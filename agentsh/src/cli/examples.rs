@@ -53,6 +53,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "agentsh profile add db --secret-env DATABASE_URL -- ./db-server",
         ],
     ),
+    (
+        "login",
+        &[
+            "agentsh login tracker                  # a server of your configuration",
+            "agentsh login https://mcp.example.com/mcp --scope files:write",
+            "agentsh login --list",
+        ],
+    ),
+    ("logout", &["agentsh logout tracker"]),
     ("profile list", &["agentsh profile list", "agentsh profile list --json"]),
     ("profile show", &["agentsh profile show tracker"]),
     ("profile remove", &["agentsh profile remove tracker"]),

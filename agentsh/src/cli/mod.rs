@@ -13,6 +13,7 @@ mod examples;
 pub mod exit;
 mod flags;
 pub mod gateway;
+mod login;
 mod man;
 pub mod mcp;
 mod mcp_query;
@@ -73,6 +74,10 @@ enum Verb {
     ClientConfig(client_config::ClientConfigArgs),
     /// Keep servers under a name, with their secrets where only you read them
     Profile(profile::ProfileArgs),
+    /// Log in to an MCP server behind a URL; agents use the access, and never see it
+    Login(login::LoginArgs),
+    /// Forget a login, and revoke it
+    Logout(login::LogoutArgs),
     /// Run several MCP servers as one, on standard input and output
     Proxy(proxy::ProxyArgs),
     /// Serve MCP servers over HTTP, for clients on other machines
@@ -182,6 +187,10 @@ pub fn main() -> ExitCode {
             client_config::run(&args, &mut anstream::stdout(), &mut anstream::stderr())
         }
         Verb::Profile(args) => profile::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Login(args) => {
+            on_one_thread(login::login(args, &mut anstream::stdout(), &mut anstream::stderr()))
+        }
+        Verb::Logout(args) => on_one_thread(login::logout(args)),
         Verb::Proxy(args) => on_one_thread(proxy::run(args)),
         Verb::Gateway(args) => on_one_thread(gateway::run(args)),
         Verb::Report(args) => {
@@ -214,7 +223,9 @@ fn misused() -> u8 {
     let words: Vec<String> = std::env::args().skip(1).take(2).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["mcp", "run"] => exit::FAILED,
-        ["enable" | "disable" | "status" | "client-config" | "profile", ..] => exit::USAGE,
+        ["enable" | "disable" | "status" | "client-config" | "profile" | "login" | "logout", ..] => {
+            exit::USAGE
+        }
         [
             "mcp" | "approvals" | "report" | "review" | "sessions" | "events" | "scan" | "registry" | "call",
             ..,

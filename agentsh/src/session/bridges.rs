@@ -23,6 +23,7 @@ use super::approvals::Approvals;
 use super::content::{self, Content};
 use super::content_scan::ContentScan;
 use super::declared::Declared;
+use super::either::Either;
 use super::places::{Places, Repeats};
 use super::remote::Remote;
 use super::server::{ErrorOutput, Server};
@@ -226,11 +227,14 @@ impl Bridges {
         &self,
         input: impl tokio::io::AsyncRead + Unpin,
         output: impl tokio::io::AsyncWrite + Unpin,
-        servers: Vec<(ServerId, Server)>,
+        servers: Vec<(ServerId, Either)>,
         own: Box<dyn mcp::aggregate::Own>,
     ) {
-        let members =
-            servers.into_iter().map(|(id, upstream)| Member { upstream, options: self.options(id) });
+        let members = servers.into_iter().map(|(id, upstream)| {
+            let mut options = self.options(id);
+            options.server_type = if matches!(upstream, Either::Url(_)) { HTTP } else { STDIO };
+            Member { upstream, options }
+        });
         let session = Rc::clone(&self.session);
         let front = Front {
             max_line_bytes: usize::try_from(session.policy.mcp.max_line_bytes).unwrap_or(usize::MAX),

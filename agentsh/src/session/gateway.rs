@@ -146,6 +146,7 @@ impl Connector for Carrier {
                     headers,
                     users_word: true,
                     place,
+                    is_configured: false,
                 };
                 tokio::task::spawn_local(async move {
                     let server = Remote::new(session, declaration);

@@ -210,7 +210,14 @@ fn declared(session: &Session, what: What, id: &ServerId) -> Result<Declared, Ru
         What::Url { url, headers } => {
             let headers = headers.iter().map(|line| remote::header(line, &session.context.env)).collect();
             let id = id.clone();
-            Ok(Declared::Url(remote::Declaration { id, url, headers, users_word: true, place: None }))
+            Ok(Declared::Url(remote::Declaration {
+                id,
+                url,
+                headers,
+                users_word: true,
+                place: None,
+                is_configured: false,
+            }))
         }
         What::Configured(wanted) => {
             let mut configured = run::configured(session)?;

@@ -11,6 +11,7 @@ pub mod context;
 pub mod copies;
 mod credentials;
 pub mod declared;
+mod either;
 pub mod environment;
 pub mod fetch;
 mod first_index;
@@ -22,6 +23,7 @@ mod installed;
 mod interface;
 pub mod interface_pins;
 pub mod launch;
+pub mod logins;
 pub mod mcp_run;
 pub mod model;
 pub mod network;
@@ -134,6 +136,8 @@ pub struct Session {
     pub is_reviewed: Cell<bool>,
     /// The project is a layer, and this is how others get to it; set when the agent is started.
     pub layered: OnceCell<crate::sandbox::mend::Namespaces>,
+    /// What the user was told about logins.
+    pub logins: logins::Logins,
     /// What would have to be allowed.
     pub wanted: wanted::Wanted,
     /// What programs left behind, on its way out.
@@ -240,6 +244,7 @@ impl Session {
             agent_has: OnceCell::new(),
             is_reviewed: Cell::new(false),
             layered: OnceCell::new(),
+            logins: logins::Logins::default(),
             wanted: wanted::Wanted::default(),
             cleaning: RefCell::default(),
             bound: RefCell::new(bound),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use tokio::io::DuplexStream;
 use url::{Host, Url};
 
@@ -12,11 +12,12 @@ use crate::egress::Client;
 use crate::egress::resolve::Resolver;
 use crate::egress::target::Rules;
 use crate::mcp::{Running, StartError, Upstream};
-use crate::remote::{Settings, connect};
+use crate::remote::{Credentials, Settings, connect};
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
 
 use super::Session;
+use super::logins::{self, Kept};
 
 /// Set for each message by agentsh itself.
 const OWN_HEADERS: [&str; 12] = [
@@ -44,6 +45,8 @@ pub struct Declaration {
     pub users_word: bool,
     /// `FILE:LINE` where it stands; None for a command line.
     pub place: Option<String>,
+    /// `agentsh login` knows it by its id; else by its URL alone.
+    pub is_configured: bool,
 }
 
 pub struct Remote {
@@ -68,11 +71,23 @@ impl Remote {
             server: id.0.clone(),
             client: Client::new(lookup, rules).with_proxy(proxy),
             url: url.clone(),
+            credentials: self.credentials(&headers)?,
             headers,
             remedy: remedy(id, url),
             max_message: usize::try_from(max).unwrap_or(usize::MAX),
             note: Rc::new(move |message| session.note(&escape::line(message))),
         })
+    }
+
+    /// The user's login, for what he declared himself and gave no token of his own.
+    fn credentials(&self, headers: &HeaderMap) -> Result<Option<Rc<dyn Credentials>>, String> {
+        let Declaration { id, url, users_word, is_configured, .. } = &self.declaration;
+        if !users_word || headers.contains_key(AUTHORIZATION) {
+            return Ok(None);
+        }
+        let clients = logins::clients(&self.session, id, url, true)?;
+        let name = if *is_configured { id.0.clone() } else { shown(url) };
+        Ok(Some(Rc::new(Kept::new(Rc::clone(&self.session), id.clone(), (shown(url), name), clients))))
     }
 
     fn headers(&self) -> Result<HeaderMap, String> {
@@ -126,7 +141,7 @@ impl Upstream for Remote {
 }
 
 /// Public addresses over TLS; and this machine where the user says so, and the networks that the server's rules name.
-fn rules(session: &Session, id: &ServerId, url: &str, users_word: bool) -> Rules {
+pub(super) fn rules(session: &Session, id: &ServerId, url: &str, users_word: bool) -> Rules {
     let mut rules = Rules::default();
     let Ok(url) = Url::parse(url) else { return rules };
     let port = url.port_or_known_default().unwrap_or(443);
@@ -142,7 +157,7 @@ fn rules(session: &Session, id: &ServerId, url: &str, users_word: bool) -> Rules
     rules
 }
 
-fn is_here(url: &Url) -> bool {
+pub(super) fn is_here(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
@@ -172,6 +187,17 @@ pub fn shown(url: &str) -> String {
         }
         Err(_) => "a URL that cannot be read".to_owned(),
     }
+}
+
+/// Headers as a policy or the proxy's file has them.
+///
+/// # Errors
+/// When a variable is not set.
+pub fn filled(
+    headers: &BTreeMap<String, String>,
+    env: &BTreeMap<String, String>,
+) -> Result<Vec<(String, String)>, String> {
+    headers.iter().map(|(name, value)| header(&format!("{name}: {value}"), env)).collect()
 }
 
 /// `NAME: VALUE`, as on a command line, with variables as `${NAME}`.

@@ -1,6 +1,6 @@
 //! `agentsh run -- AGENT`: the agent in its sandbox, its servers behind bridges, every decision on record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -170,7 +170,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     for note in &launch.notes {
         session.note(note);
     }
-    let declared = declarations(&launch);
+    let declared = declarations(session, &launch);
     session.neighbours.set(!declared.is_empty());
 
     let command = Command {
@@ -251,12 +251,20 @@ fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunEr
 fn policy_servers(session: &Session) -> BTreeMap<ServerId, agent::Declared> {
     let mut servers = BTreeMap::new();
     for (id, server) in &session.policy.mcp.servers {
-        let Some(command) = &server.command else { continue };
-        let transport = Transport::Stdio {
-            command: command.clone(),
-            args: server.args.clone(),
-            env: server.env.clone(),
-            cwd: None,
+        let transport = match (&server.command, &server.url) {
+            (Some(command), _) => Transport::Stdio {
+                command: command.clone(),
+                args: server.args.clone(),
+                env: server.env.clone(),
+                cwd: None,
+            },
+            // Its headers are filled in where it is asked.
+            (None, Some(url)) => Transport::Remote {
+                url: url.value.clone(),
+                headers: BTreeMap::new(),
+                kind: agent::RemoteKind::Http,
+            },
+            (None, None) => continue,
         };
         let origin = agent::Origin {
             file: PathBuf::from(&server.rule.file),
@@ -269,6 +277,22 @@ fn policy_servers(session: &Session) -> BTreeMap<ServerId, agent::Declared> {
     servers
 }
 
+/// Where the servers behind URLs are that any agent's configuration, or the policy, names here. A configuration that cannot be
+/// read names none.
+pub(super) fn configured_urls(session: &Session) -> BTreeMap<String, BTreeSet<String>> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for kind in Kind::all() {
+        let Some(program) = kind.program() else { continue };
+        let Ok(launch) = adapt(session, kind, &[program.to_owned()]) else { continue };
+        for (id, declared) in declarations(session, &launch) {
+            if let Declared::Url(declaration) = declared {
+                found.entry(id.0).or_default().insert(declaration.url);
+            }
+        }
+    }
+    found
+}
+
 /// The servers that the configurations of agents name here: Claude Code's first, then Codex's, then the policy's.
 ///
 /// # Errors
@@ -276,12 +300,12 @@ fn policy_servers(session: &Session) -> BTreeMap<ServerId, agent::Declared> {
 pub(super) fn configured(session: &Session) -> Result<BTreeMap<ServerId, Declared>, RunError> {
     let mut found = BTreeMap::new();
     for name in ["codex", "claude"] {
-        found.extend(declarations(&adapt(session, Kind::of(name), &[name.to_owned()])?));
+        found.extend(declarations(session, &adapt(session, Kind::of(name), &[name.to_owned()])?));
     }
     Ok(found)
 }
 
-fn declarations(launch: &Launch) -> BTreeMap<ServerId, Declared> {
+fn declarations(session: &Session, launch: &Launch) -> BTreeMap<ServerId, Declared> {
     let mut declared = BTreeMap::new();
     for (id, server) in &launch.servers {
         let users_word = server.origin.scope != agent::Scope::Project;
@@ -304,9 +328,15 @@ fn declarations(launch: &Launch) -> BTreeMap<ServerId, Declared> {
             Transport::Remote { url, headers, .. } => Declared::Url(remote::Declaration {
                 id: id.clone(),
                 url: url.clone(),
-                headers: Ok(headers.clone().into_iter().collect()),
+                headers: match session.policy.mcp.servers.get(&id) {
+                    Some(server) if server.url.is_some() && server.command.is_none() => {
+                        remote::filled(&server.headers, &session.context.env)
+                    }
+                    _ => Ok(headers.clone().into_iter().collect()),
+                },
                 users_word,
                 place,
+                is_configured: true,
             }),
         };
         declared.insert(id, declaration);

@@ -356,6 +356,10 @@ pub struct ServerPolicy {
     /// None: only the limits and grants of a server that the host's configuration declares.
     pub command: Option<String>,
     pub args: Vec<String>,
+    /// Where it is, instead of a command.
+    pub url: Option<Ruled<String>>,
+    /// Sent to it, with variables of the user's environment as `${NAME}`: the session fills them in.
+    pub headers: BTreeMap<String, String>,
     pub env: BTreeMap<String, String>,
     /// `install_scripts`: whether scripts of its packages may run when they are fetched; None: as the profile says.
     pub install_scripts: Option<Ruled<bool>>,

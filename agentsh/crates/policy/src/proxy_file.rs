@@ -9,7 +9,7 @@ use super::json_nodes;
 use super::model::{ListMode, NetworkRule, Ruled, ToolRule};
 use super::reader::{Here, Listed, Reader};
 use super::search;
-use super::sections::{McpPolicy, allowed_domain};
+use super::sections::{McpPolicy, allowed_domain, headers, judge_url};
 
 /// Largest file, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
@@ -39,9 +39,22 @@ pub struct ProxyFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyServer {
     pub id: String,
-    pub command: String,
-    pub args: Vec<String>,
-    pub env: BTreeMap<String, String>,
+    pub way: Way,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    Command {
+        command: String,
+        args: Vec<String>,
+        env: BTreeMap<String, String>,
+    },
+    Url {
+        url: String,
+        /// With variables as `${NAME}`, which the session fills in.
+        headers: BTreeMap<String, String>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,11 +199,15 @@ impl ProxyFile {
 }
 
 fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ProxyServer> {
-    let fields = reader.fields(here, &["id", "command", "args", "env", "url"])?;
-    if let Some(here) = fields.find("url") {
-        let help = "a server here is a `command` that speaks over standard input and output".to_owned();
-        reader.problem(&here, "remote servers are not supported", Some(help));
-        return None;
+    let fields = reader.fields(here, &["id", "command", "args", "env", "url", "headers"])?;
+    let is_remote = fields.find("url").is_some();
+    let wrong = if is_remote { &["command", "args", "env"][..] } else { &["headers"][..] };
+    for key in wrong {
+        if let Some(here) = fields.find(key) {
+            let text =
+                if is_remote { "belongs to a `command`, and this is a `url`" } else { "belongs to a `url`" };
+            reader.problem(&here, format!("`{key}` {text}"), None);
+        }
     }
     let needed = |reader: &mut Reader<'_>, key: &str| match fields.find(key) {
         Some(value) => reader.text(&value),
@@ -200,7 +217,7 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ProxyServer> {
         }
     };
     let id = needed(reader, "id");
-    let command = needed(reader, "command");
+    let command = if is_remote { None } else { needed(reader, "command") };
     if let (Some(id), Some(value)) = (&id, fields.find("id")) {
         judge_id(reader, &value, id);
     }
@@ -219,7 +236,18 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ProxyServer> {
         }
     }
     let args = args.map(|list| list.value.into_iter().map(|entry| entry.value).collect());
-    Some(ProxyServer { id: id?, command: command?, args: args.unwrap_or_default(), env })
+    if let Some(here) = fields.find("url") {
+        let text = reader.text(&here)?;
+        let url = reader.ruled(&here, text);
+        judge_url(reader, &url);
+        let headers = fields.find("headers").and_then(|here| headers(reader, &here));
+        let headers = headers.map(|headers| headers.value).unwrap_or_default();
+        return Some(ProxyServer { id: id?, way: Way::Url { url: url.value, headers } });
+    }
+    Some(ProxyServer {
+        id: id?,
+        way: Way::Command { command: command?, args: args.unwrap_or_default(), env },
+    })
 }
 
 fn judge_id(reader: &mut Reader<'_>, here: &Here<'_>, id: &str) {

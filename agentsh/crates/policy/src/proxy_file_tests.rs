@@ -14,7 +14,8 @@ fn errors(text: &str) -> String {
 const WHOLE: &str = r#"{
   "servers": [
     {"id": "filesystem", "command": "npx", "args": ["-y", "server", ""], "env": {"A": "b"}},
-    {"id": "web", "command": "uvx"}
+    {"id": "web", "command": "uvx"},
+    {"id": "far", "url": "https://mcp.example.com/mcp", "headers": {"Authorization": "Bearer ${FAR}"}}
   ],
   "allowed_domains": ["api.example.com", "*.Example.net", "localhost", "example.org:8443"],
   "allowed_tools": ["filesystem__read_*", "web__fetch", "canary__get_report"],
@@ -29,9 +30,14 @@ const WHOLE: &str = r#"{
 fn every_documented_key_is_read_with_its_line() {
     let file = parse("proxy.json", WHOLE).unwrap();
     let ids: Vec<&str> = file.servers.iter().map(|server| server.value.id.as_str()).collect();
-    assert_eq!(ids, ["filesystem", "web"]);
-    assert_eq!(file.servers[0].value.args, ["-y", "server", ""]);
-    assert_eq!(file.servers[0].value.env["A"], "b");
+    assert_eq!(ids, ["filesystem", "web", "far"]);
+    let Way::Command { args, env, .. } = &file.servers[0].value.way else { panic!() };
+    assert_eq!((args.as_slice(), env["A"].as_str()), (&["-y", "server", ""].map(str::to_owned)[..], "b"));
+    let Way::Url { url, headers } = &file.servers[2].value.way else { panic!() };
+    assert_eq!(
+        (url.as_str(), headers["Authorization"].as_str()),
+        ("https://mcp.example.com/mcp", "Bearer ${FAR}")
+    );
     assert_eq!(file.allowed_domains.len(), 4);
     assert!(file.allowed_domains[1].value.host.matches("a.example.net"));
     assert!(!file.allowed_domains[1].value.host.matches("example.net"));
@@ -40,7 +46,7 @@ fn every_documented_key_is_read_with_its_line() {
         .iter()
         .map(|tool| (tool.value.server.as_str(), tool.value.tool.as_str(), tool.rule.line))
         .collect();
-    assert_eq!(tools, [("filesystem", "read_*", 7), ("web", "fetch", 7)]);
+    assert_eq!(tools, [("filesystem", "read_*", 8), ("web", "fetch", 8)]);
     assert_eq!(file.auditors[0].value.timeout_ms, 5000);
     assert_eq!(file.auditors[1].value.timeout_ms, 8000);
     assert_eq!(file.auditors[1].value.base_url.as_deref(), Some("http://127.0.0.1:9/v1"));
@@ -74,6 +80,20 @@ fn what_cannot_be_meant_is_refused() {
         ("{\"servers\":[],}".to_owned(), "not valid JSON"),
         ("{\"servers\":[],\"servers\":[]}".to_owned(), "written twice"),
         ("[]".to_owned(), "the proxy configuration must be a map"),
+        (
+            "{\"servers\":[{\"id\":\"far\",\"url\":\"ftp://a.example\"}]}".to_owned(),
+            "not the address of a server",
+        ),
+        (
+            "{\"servers\":[{\"id\":\"far\",\"url\":\"https://a.example\",\"command\":\"x\"}]}".to_owned(),
+            "belongs to a `command`",
+        ),
+        ("{\"servers\":[{\"id\":\"fs\",\"command\":\"x\",\"headers\":{}}]}".to_owned(), "belongs to a `url`"),
+        (
+            "{\"servers\":[{\"id\":\"far\",\"url\":\"https://a.example\",\"headers\":{\"A B\":\"x\"}}]}"
+                .to_owned(),
+            "not the name of a header",
+        ),
         ("{}".to_owned(), "there is no list of `servers`"),
         ("{\"servers\":{}}".to_owned(), "must be a list"),
         ("{\"servers\":[1]}".to_owned(), "must be a map"),

@@ -19,6 +19,7 @@ use crate::mcp::framing::{Frame, LineReader};
 use crate::mcp::jsonrpc::Key;
 use crate::mcp::{ExitInfo, Running};
 
+use super::credentials::{Credentials, Secrets};
 use super::failure::{self, Failure};
 use super::headers;
 use super::message::Outgoing;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub url: String,
     /// The user's own, for the server's origin alone.
     pub headers: HeaderMap,
+    /// Of the user as well, for the same origin, where they change while the connection lives.
+    pub credentials: Option<Rc<dyn Credentials>>,
     /// Said where policy refuses the address: what would allow it.
     pub remedy: String,
     /// Longest message of the server, in bytes.
@@ -66,6 +69,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
         endpoint: RefCell::new(target),
         is_legacy: Cell::new(false),
         output: Mutex::new(output),
+        secrets: Secrets::of(&settings.headers),
         session: RefCell::default(),
         version: RefCell::default(),
         lost: Notify::new(),
@@ -102,6 +106,7 @@ pub(crate) struct Link {
     /// The server speaks the transport of 2024: everything comes by one stream.
     pub is_legacy: Cell<bool>,
     output: Mutex<DuplexStream>,
+    pub secrets: Secrets,
     pub session: RefCell<Option<HeaderValue>>,
     pub version: RefCell<Option<HeaderValue>>,
     /// The session is over at the server, or its only stream.
@@ -230,8 +235,11 @@ impl Link {
         }
     }
 
-    /// One line to the proxy.
+    /// One line to the proxy. What the server was shown of its user does not go on.
     pub async fn say(&self, mut line: Vec<u8>) -> Result<(), Failure> {
+        if self.secrets.stand_in(&line) {
+            return Err(Failure::Echo);
+        }
         line.push(b'\n');
         self.output.lock().await.write_all(&line).await.map_err(|_| Failure::Closed)
     }
@@ -249,8 +257,7 @@ impl Link {
             return;
         }
         let headers = headers::of_stream(self.version.borrow().as_ref());
-        let request = self.request(Method::DELETE, headers, Vec::new());
         // A server may refuse to be told.
-        let _ = self.settings.client.follow(request).await;
+        let _ = self.send(Method::DELETE, headers, Vec::new()).await;
     }
 }

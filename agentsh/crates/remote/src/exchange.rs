@@ -61,8 +61,7 @@ impl Link {
     async fn post(&self, message: &Outgoing) -> Result<Response, Failure> {
         for times in 0.. {
             let headers = headers::of_message(message, self.version.borrow().as_ref());
-            let request = self.request(Method::POST, headers, message.line.clone());
-            let answer = self.settings.client.follow(request).await?;
+            let answer = self.send(Method::POST, headers, message.line.clone()).await?;
             match busy(&answer).filter(|_| times < BUSY_TIMES) {
                 Some(wait) => sleep(wait).await,
                 None => return Ok(answer),

@@ -10,6 +10,10 @@ use crate::mcp::jsonrpc::Id;
 pub(crate) enum Failure {
     Http(HttpError),
     Status(StatusCode),
+    /// It wants to see who the user is, and why that cannot be had.
+    Login(String),
+    /// It shows what it was sent as the user's credential.
+    Echo,
     /// The server does not know the session any more: the next one begins with a new handshake.
     SessionLost,
     Kind(String),
@@ -39,6 +43,10 @@ impl std::fmt::Display for Failure {
                  sends what the variable NAME holds"
             ),
             Self::Status(status) => write!(f, "it answered HTTP {status}"),
+            Self::Login(why) => f.write_str(why),
+            Self::Echo => {
+                f.write_str("its answer holds the credential that it was sent, and was not passed on")
+            }
             Self::SessionLost => f.write_str("it ended the session"),
             Self::Kind(kind) => write!(f, "its answer is neither JSON nor a stream of events, but '{kind}'"),
             Self::NotJson => f.write_str("its answer is not JSON"),

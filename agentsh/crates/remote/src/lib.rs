@@ -8,6 +8,7 @@ use agentsh_base::json;
 use agentsh_egress as egress;
 use agentsh_mcp as mcp;
 
+mod credentials;
 mod driver;
 mod exchange;
 mod failure;
@@ -16,4 +17,5 @@ mod message;
 pub mod sse;
 mod streams;
 
+pub use credentials::{Credentials, Later};
 pub use driver::{Settings, connect};

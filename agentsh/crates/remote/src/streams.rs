@@ -127,7 +127,7 @@ impl Link {
     async fn open_stream(&self, last: Option<HeaderValue>) -> Result<Option<Response>, Failure> {
         let mut headers = headers::of_stream(self.version.borrow().as_ref());
         headers.extend(last.map(|last| (headers::LAST_EVENT, last)));
-        let answer = self.settings.client.follow(self.request(Method::GET, headers, Vec::new())).await?;
+        let answer = self.send(Method::GET, headers, Vec::new()).await?;
         match answer.status {
             StatusCode::NOT_FOUND if self.session.borrow().is_some() => Err(Failure::SessionLost),
             StatusCode::OK if headers::kind(&answer.headers) == headers::EVENTS => Ok(Some(answer)),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::words::{
     Action, ApprovalScope, ApprovalWord, AuditVerdict, ConnectionState, ExitCause, ForgotReason, GuardChange,
-    LayerState, ModelProvider, ReplacedReason, Sender, ServerType, Severity, ToolStatus,
+    LayerState, LoginWord, ModelProvider, ReplacedReason, Sender, ServerType, Severity, ToolStatus,
 };
 use crate::types::{RuleRef, ServerId};
 
@@ -337,6 +337,16 @@ pub enum Event {
         path: String,
         rule: RuleRef,
     },
+    /// Something about the user's access to a server behind a URL. No token stands here.
+    ServerLogin {
+        server_id: ServerId,
+        /// Without its query.
+        url: String,
+        /// The authorization server; None where it is not known.
+        issuer: Option<String>,
+        what: LoginWord,
+        detail: String,
+    },
     /// Something about a guarded file: see `session::watch`.
     GuardChanged {
         /// None: the agent.
@@ -404,7 +414,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 37] = [
+    pub const KINDS: [&str; 38] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -435,6 +445,7 @@ impl Event {
         "mcp_network_connection",
         "net_connect_blocked",
         "credential_used",
+        "server_login",
         "guard_changed",
         "output_message_replaced",
         "model_answer_withheld",

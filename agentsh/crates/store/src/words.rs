@@ -34,6 +34,16 @@ words! {
 }
 
 words! {
+    /// What became of a login to a server.
+    LoginWord {
+        LoggedIn = "logged-in", LoggedOut = "logged-out", Renewed = "renewed",
+        /// The user has to log in, or for more.
+        Wanted = "wanted",
+        Refused = "refused",
+    }
+}
+
+words! {
     Severity { Low = "low", Medium = "medium", High = "high", Critical = "critical", }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::policy::PathContext;
 use crate::policy::{Policy, Question};
-use crate::store::words::{Action, ApprovalWord, ConnectionState, ExitCause};
+use crate::store::words::{Action, ApprovalWord, ConnectionState, ExitCause, LoginWord};
 use crate::store::{Event, Record};
 use crate::types::{RuleRef, ServerId};
 use crate::web::{Row, Tone, Word};
@@ -300,6 +300,11 @@ fn session(row: &mut Row, event: &Event) {
         }
         Event::GuardChanged { path, what, detail, .. } => {
             fill(row, "file", path, warn(&words_of(what.as_str())), detail.clone());
+        }
+        Event::ServerLogin { url, what, detail, .. } => {
+            let word = words_of(what.as_str());
+            let is_good = !matches!(what, LoginWord::Wanted | LoginWord::Refused);
+            fill(row, "login", url, if is_good { quiet(&word) } else { warn(&word) }, detail.clone());
         }
         Event::OutputMessageReplaced { provider, reason_code } => {
             fill(row, "model", provider.as_str(), warn("answer replaced"), reason_code.as_str().to_owned());

@@ -19,6 +19,11 @@ pub fn tell(session: &Session, item: &Item) {
         if item.why.is_empty() { String::new() } else { format!(": {}", escape::line(&item.why)) }
     );
     let how = format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id);
+    notice(session, &what, &how);
+}
+
+/// Tells the user what waits for him and what he can do, whatever draws on the terminal.
+pub fn notice(session: &Session, what: &str, how: &str) {
     if session.draws_on_terminal() {
         // The agent draws here: no text, but what terminals show beside it (OSC 9), and the bell.
         let notice: String =
@@ -30,10 +35,10 @@ pub fn tell(session: &Session, item: &Item) {
         }
         session.note(&format!("{what} ({how})"));
     } else {
-        session.announce(&what);
+        session.announce(what);
         session.announce(&format!("  {how}"));
     }
-    notify(session, &what, &how);
+    notify(session, what, how);
 }
 
 /// A notification of the desktop, where there is one.

@@ -14,6 +14,8 @@ use crate::policy::{self, CredentialSource, NetworkPolicy};
 use crate::sandbox::Enforcement;
 use crate::store::escape;
 
+pub(super) use source::run as ask_program;
+
 use super::content::random_bytes;
 use super::{Session, network, registries};
 

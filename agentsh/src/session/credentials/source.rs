@@ -102,7 +102,11 @@ async fn asked(context: &Context, name: &str, args: &[&str], input: String) -> R
     said.map_err(|why| format!("`{words}`: {why}"))
 }
 
-fn run(
+/// What a program of the user says to an input, within [`PATIENCE`].
+///
+/// # Errors
+/// Why it says nothing.
+pub(in crate::session) fn run(
     program: &Path,
     args: &[String],
     home: &Path,

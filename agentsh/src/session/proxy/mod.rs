@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use crate::mcp::aggregate::Own;
 use crate::policy::PolicyError;
-use crate::policy::proxy_file::{self, ProxyFile};
+use crate::policy::proxy_file::{self, ProxyFile, Way};
 use crate::types::ServerId;
 
 use super::bridges::Bridges;
@@ -22,7 +22,9 @@ use super::content::{self, Content, Destinations};
 use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::Declaration;
+use super::either::Either;
 use super::network::Backend;
+use super::remote::{self, Remote};
 use super::run::RunError;
 use super::server::{ErrorOutput, Server};
 use super::{Opening, Session, SessionError, signals, standard};
@@ -125,23 +127,29 @@ async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Re
     }
 }
 
-fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Server)> {
+fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Either)> {
     let each = file.servers.iter().map(|server| {
         let place = Some(format!("{}:{}", server.rule.file, server.rule.line));
         let server = server.value.clone();
         let id = ServerId(server.id);
-        let declaration = Declaration {
-            id: id.clone(),
-            command: server.command,
-            args: server.args,
-            env: server.env,
-            cwd: None,
-            // Whoever names the file means what it says.
-            users_word: true,
-            agreed: false,
-            place,
+        let session = Rc::clone(session);
+        // Whoever names the file means what it says.
+        let users_word = true;
+        let upstream = match server.way {
+            Way::Command { command, args, env } => {
+                let (id, agreed) = (id.clone(), false);
+                let declaration =
+                    Declaration { id, command, args, env, cwd: None, users_word, agreed, place };
+                Either::Program(Box::new(Server::new(session, declaration, ErrorOutput::Shown)))
+            }
+            Way::Url { url, headers } => {
+                let headers = remote::filled(&headers, &session.context.env);
+                let (id, is_configured) = (id.clone(), false);
+                let declaration = remote::Declaration { id, url, headers, users_word, place, is_configured };
+                Either::Url(Box::new(Remote::new(session, declaration)))
+            }
         };
-        (id, Server::new(Rc::clone(session), declaration, ErrorOutput::Shown))
+        (id, upstream)
     });
     each.collect()
 }

@@ -33,7 +33,7 @@ pub use filesystem::{denied_pattern, path_pattern, writable_pattern};
 pub use limits::Limits as LimitKeys;
 pub use network::{network_map, port};
 pub use questions::{connect, tests, tool};
-pub use servers::SCRIPTS;
+pub use servers::{SCRIPTS, headers, judge_url};
 
 use std::collections::BTreeMap;
 

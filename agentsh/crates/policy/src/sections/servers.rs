@@ -25,6 +25,7 @@ pub struct Server {
     pub command: Option<Ruled<String>>,
     pub args: List<String>,
     pub url: Option<Ruled<String>>,
+    pub headers: Option<Ruled<BTreeMap<String, String>>>,
     pub env: Option<Ruled<BTreeMap<String, String>>>,
     /// True: `install_scripts: allow`.
     pub install_scripts: Option<Ruled<bool>>,
@@ -63,7 +64,16 @@ const SERVER: &[Key] = &[
     Key {
         name: "url",
         default: "none",
-        about: "Where it is, if it is remote. This version does not enforce it.",
+        merge: "the highest layer that writes it, or a `command`, decides",
+        about: "Where it is, instead of a `command`: `https:`, or `http:` on this machine. The session asks it in its own name.",
+        ..KEY
+    },
+    Key {
+        name: "headers",
+        kind: Kind::Names(&Kind::Text),
+        default: "none",
+        merge: "key by key; a layer that writes a `url` begins anew",
+        about: "Sent to its `url` with every request. `${NAME}` is a variable of your environment, which the session fills in: no sandbox sees it.",
         ..KEY
     },
     Key {
@@ -117,7 +127,16 @@ impl Section<McpPolicy> for Servers {
     fn merge(&self, below: &mut McpPolicy) {
         for (id, own) in &self.entries {
             let slot = below.servers.entry(id.clone()).or_insert_with(|| ServerPolicy::new(&own.rule));
+            if let Some(url) = &own.url {
+                slot.url = Some(url.clone());
+                // What was meant for one place does not go to another.
+                slot.headers.clear();
+                (slot.command, slot.args) = (None, Vec::new());
+                slot.rule = own.rule.clone();
+            }
+            slot.headers.extend(own.headers.iter().flat_map(|headers| headers.value.clone()));
             if let Some(command) = &own.command {
+                slot.url = None;
                 slot.command = Some(command.value.clone());
                 slot.args =
                     own.args.iter().flat_map(|list| &list.value).map(|arg| arg.value.clone()).collect();
@@ -159,6 +178,12 @@ impl Section<McpPolicy> for Servers {
                 let whole = [std::slice::from_ref(command), &server.args].concat().join(" ");
                 lines.add(&format!("{name}.command"), whole, &server.rule);
             }
+            if let Some(url) = &server.url {
+                lines.add(&format!("{name}.url"), &url.value, &url.rule);
+            }
+            for header in server.headers.keys() {
+                lines.add(&format!("{name}.headers"), header, &server.rule);
+            }
             for variable in server.env.keys() {
                 lines.add(&format!("{name}.env"), variable, &server.rule);
             }
@@ -181,6 +206,12 @@ impl Section<McpPolicy> for Servers {
 
     fn warn(policy: &McpPolicy, warnings: &mut Vec<Ruled<String>>) {
         policy.servers.values().for_each(|server| server.process.warn(warnings));
+        for (id, server) in policy.servers.iter().filter(|(_, server)| server.url.is_none()) {
+            if !server.headers.is_empty() {
+                let value = format!("`headers` of server `{id}` are sent nowhere: its entry has no `url`");
+                warnings.push(Ruled { value, rule: server.rule.clone() });
+            }
+        }
     }
 }
 
@@ -194,6 +225,10 @@ fn refuse_gifts(id: &ServerId, own: &Server, narrowing: &mut Narrowing<'_>) {
     if let Some(rule) = starts.into_iter().flatten().next() {
         narrowing
             .refuse(rule, format!("a policy inside the project cannot say how server `{id}` is started"));
+    }
+    if let Some(headers) = &own.headers {
+        let message = format!("a policy inside the project cannot say what server `{id}` is sent");
+        narrowing.refuse(&headers.rule, message);
     }
     if let Some(env) = &own.env {
         let message = format!("a policy inside the project cannot set variables of server `{id}`");
@@ -217,6 +252,8 @@ impl ServerPolicy {
             rule: rule.clone(),
             command: None,
             args: Vec::new(),
+            url: None,
+            headers: BTreeMap::new(),
             env: BTreeMap::new(),
             install_scripts: None,
             source: None,
@@ -277,6 +314,14 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
     };
     let command = single(reader, "command");
     let url = single(reader, "url");
+    if let Some(url) = &url {
+        judge_url(reader, url);
+    }
+    let headers = fields.find("headers").and_then(|here| headers(reader, &here));
+    if let (Some(headers), Some(_)) = (&headers, &command) {
+        let help = "variables of a command stand in `env`".to_owned();
+        reader.problem_of_rule(&headers.rule, "a command is sent no headers", Some(help));
+    }
     let args = reader.list(fields.find("args"), |reader, here| reader.any_text(here));
     let transport = reader.word(fields.find("type"), &[("stdio", false), ("http", true), ("sse", true)]);
     if let (Some(_), Some(url)) = (&command, &url) {
@@ -288,12 +333,17 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
         let message = "a server with a command speaks `stdio`";
         reader.problem_of_rule(&command.rule, message, Some("remove `type`".to_owned()));
     }
+    if let (Some(transport), Some(url)) = (&transport, &url)
+        && !transport.value
+    {
+        let message = "a server behind a url does not speak `stdio`";
+        reader.problem_of_rule(&url.rule, message, Some("remove `type`".to_owned()));
+    }
     if let (None, Some(args)) = (&command, &args) {
         reader.problem_of_rule(&args.rule, "arguments without a command", Some("add `command:`".to_owned()));
     }
     let env = fields.find("env").and_then(|here| environment(reader, &here));
     let mut later = Vec::new();
-    later.extend(url.as_ref().map(|url| url.rule.clone()));
     if let Some(here) = fields.find("tls_fingerprint") {
         reader.text(&here);
         later.push(reader.rule(&here));
@@ -302,8 +352,41 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
     let (source, sink) = flow(reader, fields.find("flow"));
     let process = RawProcess::read(reader, &fields);
     let rule = reader.rule(here);
-    let server = Server { rule, command, args, url, env, install_scripts, source, sink, process, later };
+    let server =
+        Server { rule, command, args, url, headers, env, install_scripts, source, sink, process, later };
     Some((ServerId(id_text?), server))
+}
+
+/// As far as it can be judged before it is asked.
+pub fn judge_url(reader: &mut Reader<'_>, url: &Ruled<String>) {
+    let rest = url.value.strip_prefix("https://").or_else(|| url.value.strip_prefix("http://"));
+    let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
+    if host.is_none_or(|host| host.is_empty() || host.contains('@'))
+        || url.value.contains(char::is_whitespace)
+    {
+        let help =
+            "write `https://mcp.example.com/mcp`; a secret belongs into `headers`, as `${NAME}`".to_owned();
+        reader.problem_of_rule(&url.rule, "this is not the address of a server", Some(help));
+    }
+}
+
+/// Names and values of HTTP; the values may name variables.
+pub fn headers(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<BTreeMap<String, String>>> {
+    let names = reader.names(here)?;
+    let mut map = BTreeMap::new();
+    for (name, entry) in names.all() {
+        let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(in_name) {
+            reader.problem(&entry, "this is not the name of a header", None);
+        }
+        if let Some(text) = reader.any_text(&entry) {
+            if text.contains(['\r', '\n', '\0']) {
+                reader.problem(&entry, "a header is one line", None);
+            }
+            map.insert(name.to_owned(), text);
+        }
+    }
+    Some(reader.ruled(here, map))
 }
 
 fn environment(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<BTreeMap<String, String>>> {

@@ -1,0 +1,229 @@
+//! The answer of the browser: one request to an address of this machine (RFC 8252), and what of it is believed.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use url::form_urlencoded;
+
+use super::error::LoginError;
+use super::registration::shown;
+
+/// Longest request, in bytes: a code may be long.
+const MAX_REQUEST: usize = 32 << 10;
+/// How long somebody may take who connects.
+const HEARING: Duration = Duration::from_secs(5);
+/// Connections that are heard at once.
+const MOST_OPEN: usize = 16;
+const PATH: &str = "/callback";
+
+/// Listens for one answer.
+pub struct Callback {
+    listener: TcpListener,
+    port: u16,
+}
+
+/// What an answer has to be.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// Nobody can guess it.
+    pub state: String,
+    pub issuer: String,
+    /// The authorization server says that it always names itself.
+    pub names_itself: bool,
+}
+
+impl Callback {
+    /// Listens on 127.0.0.1, at a free port unless one is named.
+    ///
+    /// # Errors
+    /// When that port is taken.
+    pub async fn listen(port: Option<u16>) -> Result<Self, LoginError> {
+        let listener =
+            TcpListener::bind(("127.0.0.1", port.unwrap_or(0))).await.map_err(LoginError::Listen)?;
+        let port = listener.local_addr().map_err(LoginError::Listen)?.port();
+        Ok(Self { listener, port })
+    }
+
+    /// Where the browser is sent.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("http://127.0.0.1:{}{PATH}", self.port)
+    }
+
+    /// The code of the answer. What belongs to another login, or to none, is dropped, and told by `note`.
+    ///
+    /// # Errors
+    /// When the authorization server refused, when somebody else answered in its place, or nobody in time.
+    pub async fn code(
+        &self,
+        expected: &Expected,
+        limit: Duration,
+        note: &dyn Fn(&str),
+    ) -> Result<String, LoginError> {
+        timeout(limit, self.hear(expected, note)).await.unwrap_or(Err(LoginError::TimedOut(limit.as_secs())))
+    }
+
+    async fn hear(&self, expected: &Expected, note: &dyn Fn(&str)) -> Result<String, LoginError> {
+        // Browsers open connections before they know what for: nobody waits for another one.
+        let mut open = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept(), if open.len() < MOST_OPEN => match accepted {
+                    Ok((stream, _)) => drop(open.spawn(timeout(HEARING, request(stream)))),
+                    // Out of descriptors: later there may be one.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                },
+                Some(asked) = open.join_next() => {
+                    if let Ok(Ok(Some((stream, query)))) = asked
+                        && let Some(answer) = answer(stream, query, expected, note).await
+                    {
+                        return answer;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// None for a request that says nothing about this login.
+async fn answer(
+    mut stream: TcpStream,
+    query: Option<String>,
+    expected: &Expected,
+    note: &dyn Fn(&str),
+) -> Option<Result<String, LoginError>> {
+    let Some(query) = query else {
+        reply(&mut stream, "404 Not Found", "There is nothing here.").await;
+        return None;
+    };
+    let judged = judge(&query, expected);
+    match &judged {
+        None => {
+            note("an answer in the browser belongs to another login, or to none: it was dropped");
+            reply(&mut stream, "400 Bad Request", "This is not the answer to the login that agentsh began.")
+                .await;
+        }
+        Some(Ok(_)) => reply(&mut stream, "200 OK", "agentsh has the answer. You can close this page.").await,
+        Some(Err(_)) => {
+            reply(&mut stream, "400 Bad Request", "This login did not succeed: the terminal says why.").await;
+        }
+    }
+    judged
+}
+
+/// Who asked, and the query of a request to the right place. None: nothing was asked.
+async fn request(mut stream: TcpStream) -> Option<(TcpStream, Option<String>)> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let mut piece = [0; 4096];
+        let count = stream.read(&mut piece).await.ok().filter(|count| *count > 0)?;
+        head.extend_from_slice(piece.get(..count)?);
+        if head.len() > MAX_REQUEST {
+            return None;
+        }
+    }
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let line = std::str::from_utf8(line).ok()?;
+    let target = line.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
+    let query = target.and_then(|target| Some(target.strip_prefix(PATH)?.strip_prefix('?')?.to_owned()));
+    Some((stream, query))
+}
+
+/// None: it is about something else. Who answers is looked at before what he says.
+fn judge(query: &str, expected: &Expected) -> Option<Result<String, LoginError>> {
+    let value = |name: &str| {
+        let mut found = form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name);
+        let first = found.next().map(|(_, value)| value.into_owned());
+        // Twice is as good as not at all.
+        first.filter(|_| found.next().is_none())
+    };
+    if value("state").as_ref() != Some(&expected.state) {
+        return None;
+    }
+    let is_other = match value("iss") {
+        Some(issuer) => issuer != expected.issuer,
+        None => expected.names_itself || query.contains("iss="),
+    };
+    if is_other {
+        return Some(Err(LoginError::WrongIssuer { expected: expected.issuer.clone() }));
+    }
+    if let Some(error) = value("error") {
+        let more = value("error_description").map(|more| format!(" ({more})")).unwrap_or_default();
+        return Some(Err(LoginError::Denied(shown(&format!("{error}{more}")))));
+    }
+    let code = value("code").filter(|code| !code.is_empty());
+    Some(code.ok_or_else(|| LoginError::Denied("its answer holds no code".to_owned())))
+}
+
+/// A browser that went away has its answer all the same.
+async fn reply(stream: &mut TcpStream, status: &str, text: &str) {
+    let page = format!("<!doctype html><meta charset=utf-8><title>agentsh</title><p>{text}</p>\n");
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\n\
+         Referrer-Policy: no-referrer\r\nContent-Security-Policy: default-src 'none'\r\nConnection: close\r\n\r\n",
+        page.len()
+    );
+    let said = async {
+        let _ = stream.write_all(format!("{head}{page}").as_bytes()).await;
+        let _ = stream.shutdown().await;
+    };
+    let _ = timeout(HEARING, said).await;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    fn expected(names_itself: bool) -> Expected {
+        Expected { state: "s t".to_owned(), issuer: "https://a.example/x".to_owned(), names_itself }
+    }
+
+    fn judged(query: &str, names_itself: bool) -> Option<Result<String, String>> {
+        Some(judge(query, &expected(names_itself))?.map_err(|error| error.to_string()))
+    }
+
+    #[test]
+    fn an_answer_to_this_login() {
+        assert_eq!(judged("code=a%2Bb&state=s+t", false), Some(Ok("a+b".to_owned())));
+        let iss = "&iss=https%3A%2F%2Fa.example%2Fx";
+        assert_eq!(judged(&format!("code=c&state=s%20t{iss}"), true), Some(Ok("c".to_owned())));
+    }
+
+    #[test]
+    fn another_state_is_another_login() {
+        for query in
+            ["", "code=c", "code=c&state=", "code=c&state=s", "code=c&state=s+t&state=s+t", "state=x&code=c"]
+        {
+            assert_eq!(judged(query, false), None, "{query}");
+        }
+    }
+
+    #[test]
+    fn somebody_elses_answer_is_not_even_shown() {
+        for (query, names_itself) in [
+            ("state=s+t&code=c&iss=https%3A%2F%2Fevil.example", false),
+            ("state=s+t&code=c&iss=https%3A%2F%2Fa.example%2Fx%2F", false),
+            ("state=s+t&error=evil&iss=x", false),
+            ("state=s+t&code=c&iss=https%3A%2F%2Fa.example%2Fx&iss=y", false),
+            ("state=s+t&code=c", true),
+        ] {
+            let error = judged(query, names_itself).unwrap().unwrap_err();
+            assert!(error.contains("not from https://a.example/x") && !error.contains("evil"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_said_in_plain_letters() {
+        let error = judged("state=s+t&error=access_denied&error_description=no%1b%5b31m", false)
+            .unwrap()
+            .unwrap_err();
+        assert!(error.contains("access_denied (no\\u{1b}[31m)"), "{error}");
+        assert!(judged("state=s+t", false).unwrap().is_err());
+        assert!(judged("state=s+t&code=", false).unwrap().is_err());
+    }
+}

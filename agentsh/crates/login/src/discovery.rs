@@ -1,0 +1,152 @@
+//! Where one logs in for a server: asked of the server, then of the authorization server that it names.
+
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Method, StatusCode};
+use url::Url;
+
+use super::ask::{Clients, believed, document, place};
+use super::challenge::Challenge;
+use super::error::LoginError;
+use super::metadata::{self, AuthorizationServer, Resource};
+use crate::egress::client::{Response, whole};
+
+/// The first message of the protocol, which a server that wants a login does not answer.
+const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"agentsh","version":"1"}}}"#;
+const ABOUT_SERVER: &str = "what the server says about itself";
+const ABOUT_ISSUER: &str = "what the authorization server says about itself";
+const SESSION: &str = "mcp-session-id";
+
+/// Where one logs in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What a token is asked for.
+    pub resource: String,
+    pub server: AuthorizationServer,
+    /// What the server wants a token to be good for; empty where it does not say.
+    pub scopes: Vec<String>,
+}
+
+/// Asks a server and its authorization server.
+///
+/// # Errors
+/// When there is none, when what they say does not fit together, and when one of them may not be asked.
+pub async fn discover(clients: &Clients, server: &Url) -> Result<Found, LoginError> {
+    let challenge = knock(clients, server).await?.unwrap_or_default();
+    let Some(resource) = resource(clients, server, &challenge).await? else {
+        return of_origin(clients, server, challenge).await;
+    };
+    let mut last = None;
+    for issuer in &resource.issuers {
+        match authorization_server(clients, issuer).await {
+            Ok(found) => {
+                let scopes = if challenge.scopes.is_empty() { resource.scopes } else { challenge.scopes };
+                return Ok(Found { resource: resource.identifier, server: found, scopes });
+            }
+            Err(error) => last = last.or(Some(error)),
+        }
+    }
+    Err(last.unwrap_or(LoginError::NoLogin))
+}
+
+/// The revision of March 2025: a server that says nothing about itself is its own authorization server, or there is none.
+async fn of_origin(clients: &Clients, server: &Url, challenge: Challenge) -> Result<Found, LoginError> {
+    let origin = server.origin().ascii_serialization();
+    match authorization_server(clients, &origin).await {
+        Ok(found) => Ok(Found { resource: canonical(server), server: found, scopes: challenge.scopes }),
+        Err(LoginError::NoMetadata(_)) => Err(LoginError::NoLogin),
+        Err(error) => Err(error),
+    }
+}
+
+/// The server as a token is asked for it where it gives itself no other name.
+fn canonical(server: &Url) -> String {
+    let mut url = server.clone();
+    url.set_fragment(None);
+    if url.path() == "/" { url.as_str().trim_end_matches('/').to_owned() } else { url.to_string() }
+}
+
+/// What the server answers to somebody who has no token. Only its own origin is heard.
+async fn knock(clients: &Clients, server: &Url) -> Result<Option<Challenge>, LoginError> {
+    const WHAT: &str = "the server";
+    let (client, mut target) = place(clients, WHAT, server.as_str())?;
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let http = |source| LoginError::Http { what: WHAT, source };
+    let mut before = 0;
+    loop {
+        let answer = client.send(Method::POST, &target, headers.clone(), whole(HELLO)).await.map_err(http)?;
+        let location = answer.headers.get(hyper::header::LOCATION).and_then(|value| value.to_str().ok());
+        if matches!(answer.status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT)
+            && let Some(location) = location
+        {
+            let next = target.redirected(location, before, client.rules());
+            let next = next.map_err(|why| LoginError::Refused { what: WHAT, why: why.to_string() })?;
+            before += 1;
+            if next.same_origin(&target) {
+                target = next;
+                continue;
+            }
+        }
+        if let Some(session) = answer.headers.get(SESSION).filter(|_| answer.status.is_success()) {
+            // It took us for a client: that session is over.
+            let mut headers = HeaderMap::new();
+            headers.insert(SESSION, session.clone());
+            let _ = client.send(Method::DELETE, &target, headers, whole("")).await;
+        }
+        return Ok(challenge(&answer));
+    }
+}
+
+fn challenge(answer: &Response) -> Option<Challenge> {
+    if answer.status != StatusCode::UNAUTHORIZED {
+        return None;
+    }
+    let values = answer.headers.get_all(WWW_AUTHENTICATE).iter();
+    Challenge::read(values.filter_map(|value| value.to_str().ok()))
+}
+
+async fn resource(
+    clients: &Clients,
+    server: &Url,
+    challenge: &Challenge,
+) -> Result<Option<Resource>, LoginError> {
+    let places = match &challenge.resource_metadata {
+        Some(named) => {
+            let url = server.join(named);
+            let why = "its 401 names no address for that".to_owned();
+            vec![url.map_err(|_| LoginError::Refused { what: ABOUT_SERVER, why })?.to_string()]
+        }
+        None => metadata::places_of_resource(server),
+    };
+    for place in places {
+        if let Some(text) = document(clients, ABOUT_SERVER, &place).await? {
+            return believed(ABOUT_SERVER, &place, Resource::read(&text, server)).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+async fn authorization_server(clients: &Clients, issuer: &str) -> Result<AuthorizationServer, LoginError> {
+    let places = believed(ABOUT_ISSUER, issuer, metadata::places_of_issuer(issuer))?;
+    for place in places {
+        let Some(text) = document(clients, ABOUT_ISSUER, &place).await? else { continue };
+        let found = believed(ABOUT_ISSUER, &place, AuthorizationServer::read(&text, issuer))?;
+        // Where the user and his secrets are sent must be as safe as what was asked so far.
+        for (what, url) in endpoints(&found) {
+            self::place(clients, what, url)?;
+        }
+        return Ok(found);
+    }
+    Err(LoginError::NoMetadata(issuer.to_owned()))
+}
+
+fn endpoints(found: &AuthorizationServer) -> impl Iterator<Item = (&'static str, &str)> {
+    let always = [
+        ("its authorization endpoint", Some(&found.authorization_endpoint)),
+        ("its token endpoint", Some(&found.token_endpoint)),
+        ("its registration endpoint", found.registration_endpoint.as_ref()),
+        ("its revocation endpoint", found.revocation_endpoint.as_ref()),
+    ];
+    always.into_iter().filter_map(|(what, url)| Some((what, url?.as_str())))
+}

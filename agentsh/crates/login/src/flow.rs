@@ -1,0 +1,217 @@
+//! The authorization code flow with PKCE (OAuth 2.1), for one server and no other (RFC 8707).
+
+use std::time::Duration;
+
+use oauth2::basic::{BasicClient, BasicErrorResponse, BasicTokenResponse, BasicTokenType};
+use oauth2::{
+    AuthType, AuthUrl, AuthorizationCode, ClientId, ClientSecret, CsrfToken, EndpointNotSet, EndpointSet,
+    HttpRequest, HttpResponse, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken,
+    RequestTokenError, Scope, TokenResponse, TokenUrl,
+};
+use url::Url;
+
+use super::ask::{Clients, bounded, place};
+use super::callback::{Callback, Expected};
+use super::discovery::Found;
+use super::error::LoginError;
+use super::grant::Grant;
+use super::registration::{Authentication, Registered, shown};
+use super::{escape, random};
+use crate::egress::HttpError;
+use crate::egress::client::whole;
+
+const TOKEN_ENDPOINT: &str = "its token endpoint";
+/// A right to stay logged in, where an authorization server has one.
+const OFFLINE: &str = "offline_access";
+/// Longest token, in bytes: it goes into a header.
+const MAX_TOKEN: usize = 16 << 10;
+
+type Client = BasicClient<EndpointSet, EndpointNotSet, EndpointNotSet, EndpointNotSet, EndpointSet>;
+
+/// What a token endpoint gives.
+pub(crate) struct Tokens {
+    pub access: String,
+    pub refresh: Option<String>,
+    /// In seconds.
+    pub life: Option<u64>,
+    pub scopes: Option<Vec<String>>,
+}
+
+/// A login that waits for its user.
+pub struct Login {
+    found: Found,
+    client: Registered,
+    callback: Callback,
+    verifier: PkceCodeVerifier,
+    expected: Expected,
+    scopes: Vec<String>,
+    url: Url,
+}
+
+impl Login {
+    /// Makes everything ready; `scopes` are asked for. Nothing is sent.
+    ///
+    /// # Errors
+    /// When an address of the authorization server cannot be used.
+    pub fn begin(
+        found: Found,
+        client: Registered,
+        callback: Callback,
+        scopes: Vec<String>,
+    ) -> Result<Self, LoginError> {
+        let state = random::hex::<32>().map_err(LoginError::NoRandom)?;
+        let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
+        let asks = {
+            let (server, redirect) = (&found.server, callback.address());
+            let flow = flow(&client, &server.authorization_endpoint, &server.token_endpoint)?;
+            let redirect = RedirectUrl::new(redirect).map_err(|_| unusable("the redirect address"))?;
+            let flow = flow.set_redirect_uri(redirect);
+            let state = state.clone();
+            let (url, _) = flow
+                .authorize_url(move || CsrfToken::new(state))
+                .set_pkce_challenge(challenge)
+                .add_scopes(asked_for(&scopes, &server.scopes).map(Scope::new))
+                .add_extra_param("resource", found.resource.clone())
+                .url();
+            url
+        };
+        let expected =
+            Expected { state, issuer: found.server.issuer.clone(), names_itself: found.server.names_itself };
+        Ok(Self { found, client, callback, verifier, expected, scopes, url: asks })
+    }
+
+    /// Where the user goes with a browser.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Waits for the user, and trades the code for tokens. `name` and `address` are the server's, `now` in seconds since 1970.
+    ///
+    /// # Errors
+    /// When the user, or the authorization server, says no; or nobody says anything in time.
+    pub async fn finish(
+        self,
+        clients: &Clients,
+        (name, address): (&str, &str),
+        limit: Duration,
+        note: &dyn Fn(&str),
+        now: impl Fn() -> u64,
+    ) -> Result<Grant, LoginError> {
+        let code = self.callback.code(&self.expected, limit, note).await?;
+        let server = &self.found.server;
+        let redirect =
+            RedirectUrl::new(self.callback.address()).map_err(|_| unusable("the redirect address"))?;
+        let flow = flow(&self.client, &server.authorization_endpoint, &server.token_endpoint)?;
+        let flow = flow.set_redirect_uri(redirect);
+        let answer = flow
+            .exchange_code(AuthorizationCode::new(code))
+            .set_pkce_verifier(self.verifier)
+            .add_extra_param("resource", self.found.resource.clone())
+            .request_async(&|request| send(clients, request))
+            .await;
+        let tokens = tokens(answer)?;
+        let mut grant = Grant {
+            name: name.to_owned(),
+            url: address.to_owned(),
+            resource: self.found.resource,
+            issuer: self.found.server.issuer,
+            token_endpoint: self.found.server.token_endpoint,
+            revocation_endpoint: self.found.server.revocation_endpoint,
+            client: self.client,
+            access_token: String::new(),
+            refresh_token: None,
+            obtained_at: 0,
+            expires_at: None,
+            scopes: self.scopes,
+        };
+        grant.take(tokens, now());
+        Ok(grant)
+    }
+}
+
+/// Trades a refresh token for new ones.
+pub(crate) async fn refresh(clients: &Clients, grant: &Grant, token: &str) -> Result<Tokens, LoginError> {
+    // The authorization endpoint is not asked.
+    let flow = flow(&grant.client, &grant.token_endpoint, &grant.token_endpoint)?;
+    let answer = flow
+        .exchange_refresh_token(&RefreshToken::new(token.to_owned()))
+        .add_extra_param("resource", grant.resource.clone())
+        .request_async(&|request| send(clients, request))
+        .await;
+    tokens(answer)
+}
+
+fn flow(client: &Registered, authorization: &str, token: &str) -> Result<Client, LoginError> {
+    let authorization = AuthUrl::new(authorization.to_owned());
+    let token = TokenUrl::new(token.to_owned());
+    let flow = BasicClient::new(ClientId::new(client.id.clone()))
+        .set_auth_uri(authorization.map_err(|_| unusable("its authorization endpoint"))?)
+        .set_token_uri(token.map_err(|_| unusable(TOKEN_ENDPOINT))?)
+        .set_auth_type(match client.authentication {
+            Authentication::Basic => AuthType::BasicAuth,
+            Authentication::Post => AuthType::RequestBody,
+        });
+    Ok(match &client.secret {
+        Some(secret) => flow.set_client_secret(ClientSecret::new(secret.clone())),
+        None => flow,
+    })
+}
+
+fn unusable(what: &'static str) -> LoginError {
+    LoginError::Refused { what, why: "it is no URL".to_owned() }
+}
+
+/// What is asked for: the wanted rights, and to stay logged in where that is one.
+fn asked_for<'a>(wanted: &'a [String], known: &[String]) -> impl Iterator<Item = String> + use<'a> {
+    let stays = known.iter().any(|scope| scope == OFFLINE) && !wanted.iter().any(|scope| scope == OFFLINE);
+    // Alone it would mean everything else is not wanted.
+    let more = (stays && !wanted.is_empty()).then(|| OFFLINE.to_owned());
+    wanted.iter().cloned().chain(more)
+}
+
+/// A request of the library, sent as any of ours.
+async fn send(clients: &Clients, request: HttpRequest) -> Result<HttpResponse, LoginError> {
+    let (head, body) = request.into_parts();
+    let (client, target) = place(clients, TOKEN_ENDPOINT, &head.uri.to_string())?;
+    let http = |source| LoginError::Http { what: TOKEN_ENDPOINT, source };
+    let answer = client.send(head.method, &target, head.headers, whole(body)).await.map_err(http)?;
+    let answer = bounded(answer).await.map_err(http)?;
+    if answer.status.is_server_error() || answer.status.as_u16() == 429 {
+        // Later it may say something else.
+        return Err(http(HttpError::Broken(format!("HTTP {}", answer.status.as_u16()))));
+    }
+    let mut response = HttpResponse::new(answer.body);
+    *response.status_mut() = answer.status;
+    Ok(response)
+}
+
+type Answered = Result<BasicTokenResponse, RequestTokenError<LoginError, BasicErrorResponse>>;
+
+fn tokens(answer: Answered) -> Result<Tokens, LoginError> {
+    let no = |why: &str| LoginError::NoToken(shown(why));
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(RequestTokenError::Request(error)) => return Err(error),
+        Err(RequestTokenError::ServerResponse(said)) => return Err(no(&said.to_string())),
+        Err(RequestTokenError::Parse(..)) => return Err(no("its answer is not what the specification has")),
+        Err(RequestTokenError::Other(why)) => return Err(no(&why)),
+    };
+    if *answer.token_type() != BasicTokenType::Bearer {
+        return Err(no("it is no bearer token"));
+    }
+    let access = answer.access_token().secret().clone();
+    if access.is_empty() || access.len() > MAX_TOKEN || !access.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(no("it is not one word of ASCII, of 16 KiB at most"));
+    }
+    let scopes = answer.scopes().map(|scopes| {
+        let scopes = scopes.iter().map(|scope| escape::line(scope).into_owned());
+        scopes.filter(|scope| !scope.is_empty()).collect()
+    });
+    Ok(Tokens {
+        access,
+        refresh: answer.refresh_token().map(|token| token.secret().clone()),
+        life: answer.expires_in().map(|life| life.as_secs()),
+        scopes,
+    })
+}

@@ -1,0 +1,197 @@
+//! What a server (RFC 9728) and an authorization server (RFC 8414, OpenID Connect Discovery) say about themselves, and what of
+//! it is believed.
+
+use serde::Deserialize;
+use url::Url;
+
+use super::challenge::is_scope;
+
+/// Most of anything that is listed: what is beyond is not read.
+const MOST_LISTED: usize = 200;
+
+/// Why a document is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lie {
+    #[error("it is no JSON of that kind")]
+    NotJson,
+    #[error("it is about '{0}', which is not this server")]
+    OtherResource(String),
+    #[error("it names no authorization server")]
+    NoIssuer,
+    #[error("'{0}' is no address of an authorization server")]
+    NoIssuerAddress(String),
+    #[error("it calls itself '{found}', and '{expected}' was asked")]
+    OtherIssuer { expected: String, found: String },
+    #[error("it lacks `{0}`")]
+    Lacks(&'static str),
+    #[error("it does not know PKCE with S256, which keeps a code from others")]
+    NoPkce,
+    #[error("it gives no authorization codes")]
+    NoCode,
+}
+
+/// A server, as it describes itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// As a token is asked for (RFC 8707).
+    pub identifier: String,
+    /// Its authorization servers, in its order. Never empty.
+    pub issuers: Vec<String>,
+    pub scopes: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct RawResource {
+    resource: String,
+    #[serde(default)]
+    authorization_servers: Option<Vec<String>>,
+    #[serde(default)]
+    scopes_supported: Option<Vec<String>>,
+}
+
+impl Resource {
+    /// Reads what was answered for the server at this URL.
+    ///
+    /// # Errors
+    /// When it is about something else: a token for that would be worth nothing here, and something there.
+    pub fn read(text: &[u8], server: &Url) -> Result<Self, Lie> {
+        let raw: RawResource = serde_json::from_slice(text).map_err(|_| Lie::NotJson)?;
+        if !names(&raw.resource, server) {
+            return Err(Lie::OtherResource(raw.resource));
+        }
+        let issuers: Vec<String> = listed(raw.authorization_servers);
+        if issuers.is_empty() {
+            return Err(Lie::NoIssuer);
+        }
+        Ok(Self { identifier: raw.resource, issuers, scopes: scopes(raw.scopes_supported) })
+    }
+}
+
+/// Whether an identifier names this server: the same origin, and its path or one above it.
+fn names(identifier: &str, server: &Url) -> bool {
+    let Ok(named) = Url::parse(identifier) else { return false };
+    let above = named.path().trim_end_matches('/');
+    let below = server.path().strip_prefix(above);
+    named.origin() == server.origin()
+        && named.fragment().is_none()
+        && named.query().is_none_or(|query| server.query() == Some(query))
+        && below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+}
+
+/// An authorization server, as it describes itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorizationServer {
+    /// As it spells itself.
+    pub issuer: String,
+    pub authorization_endpoint: String,
+    pub token_endpoint: String,
+    pub registration_endpoint: Option<String>,
+    pub revocation_endpoint: Option<String>,
+    pub scopes: Vec<String>,
+    /// It says who it is in the answer that comes by the browser (RFC 9207).
+    pub names_itself: bool,
+    /// A client may be the address of a document about it.
+    pub takes_documents: bool,
+    /// How clients show who they are at the token endpoint; empty where it does not say.
+    pub client_authentication: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct RawServer {
+    issuer: String,
+    authorization_endpoint: Option<String>,
+    token_endpoint: Option<String>,
+    registration_endpoint: Option<String>,
+    revocation_endpoint: Option<String>,
+    response_types_supported: Option<Vec<String>>,
+    code_challenge_methods_supported: Option<Vec<String>>,
+    scopes_supported: Option<Vec<String>>,
+    token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    authorization_response_iss_parameter_supported: Option<bool>,
+    client_id_metadata_document_supported: Option<bool>,
+}
+
+impl AuthorizationServer {
+    /// Reads what was answered for this issuer.
+    ///
+    /// # Errors
+    /// When it is another one, or cannot do what a login needs.
+    pub fn read(text: &[u8], issuer: &str) -> Result<Self, Lie> {
+        let raw: RawServer = serde_json::from_slice(text).map_err(|_| Lie::NotJson)?;
+        if !same_issuer(&raw.issuer, issuer) {
+            return Err(Lie::OtherIssuer { expected: issuer.to_owned(), found: raw.issuer });
+        }
+        if raw.response_types_supported.is_some_and(|types| !types.iter().any(|kind| kind == "code")) {
+            return Err(Lie::NoCode);
+        }
+        let methods = raw.code_challenge_methods_supported.unwrap_or_default();
+        if !methods.iter().any(|method| method == "S256") {
+            return Err(Lie::NoPkce);
+        }
+        Ok(Self {
+            issuer: raw.issuer,
+            authorization_endpoint: raw.authorization_endpoint.ok_or(Lie::Lacks("authorization_endpoint"))?,
+            token_endpoint: raw.token_endpoint.ok_or(Lie::Lacks("token_endpoint"))?,
+            registration_endpoint: raw.registration_endpoint,
+            revocation_endpoint: raw.revocation_endpoint,
+            scopes: scopes(raw.scopes_supported),
+            names_itself: raw.authorization_response_iss_parameter_supported == Some(true),
+            takes_documents: raw.client_id_metadata_document_supported == Some(true),
+            client_authentication: listed(raw.token_endpoint_auth_methods_supported),
+        })
+    }
+}
+
+/// Letter by letter, but for the slash of an empty path: many spell it in one place and not in the other.
+fn same_issuer(one: &str, other: &str) -> bool {
+    let is_bare = |text: &str| Url::parse(text).is_ok_and(|url| url.path() == "/");
+    one == other
+        || (one.trim_end_matches('/') == other.trim_end_matches('/') && is_bare(one) && is_bare(other))
+}
+
+fn listed(list: Option<Vec<String>>) -> Vec<String> {
+    let mut list = list.unwrap_or_default();
+    list.truncate(MOST_LISTED);
+    list
+}
+
+fn scopes(list: Option<Vec<String>>) -> Vec<String> {
+    listed(list).into_iter().filter(|scope| is_scope(scope)).collect()
+}
+
+/// Where a server describes itself when it does not say where: beside its path, then at the top.
+#[must_use]
+pub fn places_of_resource(server: &Url) -> Vec<String> {
+    let origin = server.origin().ascii_serialization();
+    let known = format!("{origin}/.well-known/oauth-protected-resource");
+    match server.path().trim_end_matches('/') {
+        "" => vec![known],
+        path => vec![format!("{known}{path}"), known],
+    }
+}
+
+/// Where an authorization server describes itself, in the order in which it is asked.
+///
+/// # Errors
+/// When that is no address of one.
+pub fn places_of_issuer(issuer: &str) -> Result<Vec<String>, Lie> {
+    let wrong = || Lie::NoIssuerAddress(issuer.to_owned());
+    let url = Url::parse(issuer).map_err(|_| wrong())?;
+    if !matches!(url.scheme(), "https" | "http") || url.query().is_some() || url.fragment().is_some() {
+        return Err(wrong());
+    }
+    let origin = url.origin().ascii_serialization();
+    let path = url.path().trim_end_matches('/');
+    let mut places = vec![
+        format!("{origin}/.well-known/oauth-authorization-server{path}"),
+        format!("{origin}/.well-known/openid-configuration{path}"),
+    ];
+    if !path.is_empty() {
+        places.push(format!("{origin}{path}/.well-known/openid-configuration"));
+    }
+    Ok(places)
+}
+
+#[cfg(test)]
+#[path = "metadata_tests.rs"]
+mod tests;

@@ -1,0 +1,109 @@
+//! What a server wants to see of its user, where that changes: somebody else has it, and it is asked for anew where the server
+//! does not take it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Method, StatusCode};
+
+use crate::egress::client::Response;
+
+use super::driver::Link;
+use super::failure::Failure;
+
+pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Who has the credentials of one server.
+pub trait Credentials {
+    /// What goes with the next request as `Authorization`; None where there is nothing.
+    fn current(&self) -> Later<'_, Result<Option<HeaderValue>, String>>;
+
+    /// The server answered 401 or 403, with these values of `WWW-Authenticate`, to a request with `used`. Another value to try,
+    /// None where the answer is about something else, or why there is none. After `is_last` no other value is tried.
+    fn refused(
+        &self,
+        status: StatusCode,
+        challenges: Vec<String>,
+        used: Option<HeaderValue>,
+        is_last: bool,
+    ) -> Later<'_, Result<Option<HeaderValue>, String>>;
+}
+
+/// A shorter value stands in answers by chance.
+const SHORTEST: usize = 8;
+/// Of values that were sent, the newest are looked for.
+const MOST_KEPT: usize = 8;
+
+/// What must not come back: the words of headers that hold a secret.
+#[derive(Default)]
+pub(crate) struct Secrets(RefCell<VecDeque<Vec<u8>>>);
+
+impl Secrets {
+    /// Of headers that the user wrote.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let secrets = Self::default();
+        let is_secret = |name: &str| {
+            name == "authorization"
+                || ["token", "key", "secret", "auth"].iter().any(|part| name.contains(part))
+        };
+        headers.iter().filter(|(name, _)| is_secret(name.as_str())).for_each(|(_, value)| secrets.add(value));
+        secrets
+    }
+
+    fn add(&self, value: &HeaderValue) {
+        // Behind the name of a scheme, or alone.
+        let word = value.as_bytes().rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+        let mut kept = self.0.borrow_mut();
+        if word.len() >= SHORTEST && !kept.iter().any(|known| known == word) {
+            kept.push_back(word.to_vec());
+        }
+        if kept.len() > MOST_KEPT {
+            kept.pop_front();
+        }
+    }
+
+    pub fn stand_in(&self, text: &[u8]) -> bool {
+        self.0.borrow().iter().any(|secret| memchr::memmem::find(text, secret).is_some())
+    }
+}
+
+impl Link {
+    /// Sends a request with the credentials of the moment; once more where they were not taken and there are others.
+    pub async fn send(&self, method: Method, headers: HeaderMap, body: Vec<u8>) -> Result<Response, Failure> {
+        let Some(credentials) = &self.settings.credentials else {
+            return Ok(self.settings.client.follow(self.request(method, headers, body)).await?);
+        };
+        let mut used = credentials.current().await.map_err(Failure::Login)?;
+        let mut is_last = false;
+        loop {
+            let answer = self.send_with(&method, &headers, &body, used.clone()).await?;
+            if !matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                return Ok(answer);
+            }
+            let values = answer.headers.get_all(WWW_AUTHENTICATE).iter();
+            let challenges = values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect();
+            let other = credentials.refused(answer.status, challenges, used, is_last).await;
+            used = match other.map_err(Failure::Login)? {
+                Some(other) if !is_last => Some(other),
+                _ => return Ok(answer),
+            };
+            is_last = true;
+        }
+    }
+
+    async fn send_with(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        body: &[u8],
+        value: Option<HeaderValue>,
+    ) -> Result<Response, Failure> {
+        let mut request = self.request(method.clone(), headers.clone(), body.to_vec());
+        value.iter().for_each(|value| self.secrets.add(value));
+        request.credentials.extend(value.map(|value| (AUTHORIZATION, value)));
+        Ok(self.settings.client.follow(request).await?)
+    }
+}

@@ -1,0 +1,126 @@
+//! `agentsh login` and `agentsh logout`: access to servers behind a URL, by OAuth.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::output::{self, Context, Failure, OK, finish};
+use super::{fail, profile};
+use crate::session::logins::{Store, verb};
+use crate::session::run::exit_code_of;
+use crate::store::escape;
+
+#[derive(Debug, Args)]
+pub struct LoginArgs {
+    /// A server of your configuration or a profile, by its name; or the URL of one
+    #[arg(required_unless_present = "list")]
+    server: Option<String>,
+    /// List the logins that are kept, without their secrets
+    #[arg(long, conflicts_with = "server")]
+    list: bool,
+    #[arg(long, requires = "list")]
+    json: bool,
+    /// A right to ask for beside those that the server wants. May be repeated
+    #[arg(long, value_name = "NAME", requires = "server")]
+    scope: Vec<String>,
+    /// Who agentsh is at the authorization server, where you registered it; else it registers itself
+    #[arg(long, value_name = "ID", requires = "server")]
+    client_id: Option<String>,
+    /// The variable that holds the secret which belongs to --client-id
+    #[arg(long, value_name = "VARIABLE", requires = "client_id")]
+    client_secret_env: Option<String>,
+    /// The port of this machine that the browser comes back to; by default one that is free
+    #[arg(long, requires = "server")]
+    port: Option<u16>,
+    /// Start no browser: print the address alone
+    #[arg(long, requires = "server")]
+    no_browser: bool,
+    /// How long to wait for you, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "300")]
+    wait: u64,
+    /// A policy file, or the name of a built-in policy
+    #[arg(long, value_name = "FILE|NAME")]
+    policy: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct LogoutArgs {
+    /// As `agentsh login --list` names it, or its URL
+    server: String,
+    /// A policy file, or the name of a built-in policy
+    #[arg(long, value_name = "FILE|NAME")]
+    policy: Option<String>,
+}
+
+pub async fn login(args: LoginArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let Some(server) = args.server else { return finish(list(args.json, out), err) };
+    let url = match profile::find(&server) {
+        Ok(profile) => profile.and_then(|profile| profile.url),
+        Err(error) => return fail(&error.to_string()),
+    };
+    let request = verb::Request {
+        server,
+        url,
+        policy: args.policy,
+        scopes: args.scope,
+        client_id: args.client_id,
+        client_secret: args.client_secret_env,
+        port: args.port,
+        browser: !args.no_browser,
+        limit: Duration::from_secs(args.wait),
+    };
+    told(verb::login(request, out).await)
+}
+
+pub async fn logout(args: LogoutArgs) -> u8 {
+    told(verb::logout(&args.server, args.policy).await)
+}
+
+fn told(done: Result<(), crate::session::run::RunError>) -> u8 {
+    match done {
+        Ok(()) => OK,
+        Err(error) => {
+            fail(&error.to_string());
+            exit_code_of(&error)
+        }
+    }
+}
+
+fn list(as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
+    let context = Context::of_process()?;
+    let (mut rows, mut all, mut broken) = (Vec::new(), Vec::new(), Vec::new());
+    for login in Store::new(&context.state_dir).all() {
+        let grant = match login {
+            Ok(grant) => grant,
+            Err(why) => {
+                broken.push(why);
+                continue;
+            }
+        };
+        let until =
+            grant.expires_at.and_then(|end| jiff::Timestamp::from_second(i64::try_from(end).ok()?).ok());
+        let until = until.map(|until| until.to_string());
+        let renewed = grant.refresh_token.is_some();
+        all.push(json!({
+            "name": grant.name, "url": grant.url, "issuer": grant.issuer, "scopes": grant.scopes,
+            "expires_at": until.clone().map_or(Value::Null, Value::from), "is_renewed": renewed,
+        }));
+        let end = match (renewed, until) {
+            (true, _) => "renewed by itself".to_owned(),
+            (false, Some(until)) => format!("until {until}"),
+            (false, None) => "no end known".to_owned(),
+        };
+        rows.push(vec![grant.name, grant.url, grant.issuer, grant.scopes.join(" "), end]);
+    }
+    if as_json {
+        output::json(out, &all)?;
+    } else if output::table(out, &context, &["SERVER", "URL", "LOGGED IN AT", "RIGHTS", "END"], rows)? == 0 {
+        writeln!(out, "no logins; to log in: `agentsh login SERVER`")?;
+    }
+    match broken.first() {
+        None => Ok(OK),
+        Some(why) => Err(Failure::Failed(escape::line(why).into_owned())),
+    }
+}

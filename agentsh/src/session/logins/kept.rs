@@ -1,0 +1,202 @@
+//! The login to one server, as its connection uses it: read anew when it changed, renewed before its end and when the server
+//! does not take it, and asked for where it cannot be renewed.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use hyper::StatusCode;
+use hyper::header::HeaderValue;
+
+use crate::login::challenge::Challenge;
+use crate::login::grant::Grant;
+use crate::login::{Clients, LoginError};
+use crate::remote::{Credentials, Later};
+use crate::store::{escape, words::LoginWord};
+use crate::types::ServerId;
+
+use super::super::Session;
+use super::super::content::since_1970;
+use super::store::{Stamp, Store};
+use super::{Logins, record, word};
+
+pub struct Kept {
+    session: Rc<Session>,
+    id: ServerId,
+    /// The server's address without what may be a key.
+    url: String,
+    /// What `agentsh login` calls it.
+    name: String,
+    clients: Clients,
+    store: Store,
+    seen: RefCell<Option<(Stamp, Option<Grant>)>>,
+    /// An access token that cannot be renewed.
+    dead: RefCell<Option<String>>,
+    /// Who renews; the others wait for what comes of it.
+    renewing: tokio::sync::Mutex<()>,
+}
+
+impl Kept {
+    #[must_use]
+    pub fn new(session: Rc<Session>, id: ServerId, (url, name): (String, String), clients: Clients) -> Self {
+        let store = Store::of(&session.context);
+        Self {
+            session,
+            id,
+            url,
+            name,
+            clients,
+            store,
+            seen: RefCell::default(),
+            dead: RefCell::default(),
+            renewing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// As it is on disk now: another process may have renewed it, or the user has logged in meanwhile.
+    async fn grant(&self) -> Result<Option<Grant>, String> {
+        let Some(stamp) = self.store.stamp(&self.url) else { return Ok(None) };
+        if let Some((seen, grant)) = &*self.seen.borrow()
+            && *seen == stamp
+        {
+            return Ok(grant.clone());
+        }
+        // The desktop may have to be asked.
+        let (store, url) = (self.store.clone(), self.url.clone());
+        let found = tokio::task::spawn_blocking(move || store.find(&url)).await;
+        let grant = found.map_err(|error| error.to_string()).and_then(|found| found)?;
+        *self.seen.borrow_mut() = Some((stamp, grant.clone()));
+        Ok(grant)
+    }
+
+    /// Another grant than one with this token, or why there is none.
+    async fn renewed(&self, token: &str) -> Result<Grant, Lacking> {
+        let _only = self.renewing.lock().await;
+        let broken = |error: std::io::Error| Lacking::Now(format!("cannot keep its login: {error}"));
+        let (store, url) = (self.store.clone(), self.url.clone());
+        let lock = tokio::task::spawn_blocking(move || store.lock(&url)).await;
+        let lock = lock.map_err(std::io::Error::other).and_then(|lock| lock).map_err(broken)?;
+        let grant = self.grant().await.map_err(Lacking::Now)?.ok_or(Lacking::Login)?;
+        if grant.access_token != token {
+            return Ok(grant);
+        }
+        if grant.refresh_token.is_none() || self.dead.borrow().as_deref() == Some(token) {
+            return Err(Lacking::Login);
+        }
+        match grant.renewed(&self.clients, since_1970().as_secs()).await {
+            Ok(new) => {
+                let (store, grant) = (self.store.clone(), new.clone());
+                let kept = tokio::task::spawn_blocking(move || store.put(&grant, true, &lock)).await;
+                kept.map_err(std::io::Error::other).and_then(|kept| kept).map_err(broken)?;
+                self.record(LoginWord::Renewed, Some(&new.issuer), String::new());
+                Ok(new)
+            }
+            Err(error) => Err(self.not_renewed(&grant, &error)),
+        }
+    }
+
+    fn not_renewed(&self, grant: &Grant, error: &LoginError) -> Lacking {
+        let why = error.to_string();
+        self.record(LoginWord::Refused, Some(&grant.issuer), format!("the login is not renewed: {why}"));
+        if error.is_final() {
+            *self.dead.borrow_mut() = Some(grant.access_token.clone());
+            return Lacking::Login;
+        }
+        Lacking::Now(format!("its login cannot be renewed now: {why}"))
+    }
+
+    /// What the one who asked is told; the user hears it once.
+    fn ask(&self, what: &str, more: &str) -> String {
+        let how = format!("agentsh login {}{more}", word(&self.name));
+        let server = escape::line(&self.id.0);
+        if Logins::ask(&self.session, &format!("server '{server}' {what}"), &how) {
+            self.record(LoginWord::Wanted, None, what.to_owned());
+        }
+        format!("it {what}: the user has to call `{how}`; then ask again")
+    }
+
+    fn wants_login(&self, has_one: bool) -> String {
+        if has_one {
+            return self.ask("takes the login no more (HTTP 401)", "");
+        }
+        let said = self.ask("wants a login (HTTP 401)", "");
+        format!("{said}. A token of one's own goes into its headers: Authorization: Bearer ${{NAME}}")
+    }
+
+    fn step_up(&self, challenge: &Challenge) -> String {
+        let scopes: String =
+            challenge.scopes.iter().map(|scope| format!(" --scope {}", word(scope))).collect();
+        let names = challenge.scopes.join(" ");
+        let names = if names.is_empty() {
+            "that it does not name".to_owned()
+        } else {
+            format!("'{}'", escape::line(&names))
+        };
+        self.ask(&format!("wants further rights (HTTP 403): {names}"), &scopes)
+    }
+
+    fn record(&self, what: LoginWord, issuer: Option<&str>, detail: String) {
+        record(&self.session, &self.id, &self.url, what, (issuer, detail));
+    }
+}
+
+/// Why there is no other token.
+enum Lacking {
+    /// The user has to log in.
+    Login,
+    /// It may be had later.
+    Now(String),
+}
+
+fn header(grant: &Grant) -> Result<HeaderValue, String> {
+    let value = HeaderValue::from_str(&format!("Bearer {}", grant.access_token));
+    let mut value = value.map_err(|_| "its login holds a token that no header can hold".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The token of such a header.
+fn token(value: Option<&HeaderValue>) -> &str {
+    value.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer ")).unwrap_or_default()
+}
+
+impl Credentials for Kept {
+    fn current(&self) -> Later<'_, Result<Option<HeaderValue>, String>> {
+        Box::pin(async move {
+            let Some(grant) = self.grant().await? else { return Ok(None) };
+            if grant.refresh_token.is_some() && grant.is_old(since_1970().as_secs()) {
+                // Where that does not succeed the old one may do: whose clock is right shows the server's answer.
+                if let Ok(new) = self.renewed(&grant.access_token).await {
+                    return header(&new).map(Some);
+                }
+            }
+            header(&grant).map(Some)
+        })
+    }
+
+    fn refused(
+        &self,
+        status: StatusCode,
+        challenges: Vec<String>,
+        used: Option<HeaderValue>,
+        is_last: bool,
+    ) -> Later<'_, Result<Option<HeaderValue>, String>> {
+        Box::pin(async move {
+            let challenge = Challenge::read(challenges.iter().map(String::as_str)).unwrap_or_default();
+            if status == StatusCode::FORBIDDEN {
+                let is_about_rights = challenge.error.as_deref() == Some("insufficient_scope");
+                return if is_about_rights { Err(self.step_up(&challenge)) } else { Ok(None) };
+            }
+            if is_last {
+                return Err(self.wants_login(true));
+            }
+            if used.is_none() && self.grant().await?.is_none() {
+                return Err(self.wants_login(false));
+            }
+            match self.renewed(token(used.as_ref())).await {
+                Ok(grant) => header(&grant).map(Some),
+                Err(Lacking::Login) => Err(self.wants_login(used.is_some())),
+                Err(Lacking::Now(why)) => Err(why),
+            }
+        })
+    }
+}

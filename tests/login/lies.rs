@@ -1,0 +1,129 @@
+//! Servers and authorization servers that do not say the truth. In every case the user's code and tokens stay where they are.
+
+use serde_json::{Value, json};
+
+use super::{log_in, log_in_with};
+use crate::support::authority::{Authority, MARK, browse};
+use crate::support::http_server::{HttpServer, Reply};
+use crate::support::{Mode, Outcome, Place};
+
+#[track_caller]
+fn fails(authority: &Authority, place: &Place, part: &str) -> Outcome {
+    let outcome = log_in(place, &[&authority.mcp.url()]);
+    assert_eq!(outcome.code, 125, "{part}: {outcome}");
+    assert!(outcome.stderr.contains(part), "{part}: {outcome}");
+    assert!(place.listed(&["login", "--list", "--json"]).is_empty());
+    outcome
+}
+
+#[test]
+fn an_authorization_server_that_lies_about_itself() {
+    for (name, value, part) in [
+        ("issuer", json!("https://login.example.com"), "calls itself 'https://login.example.com'"),
+        ("code_challenge_methods_supported", json!(["plain"]), "PKCE"),
+        ("code_challenge_methods_supported", Value::Null, "PKCE"),
+        ("response_types_supported", json!(["token"]), "no authorization codes"),
+        ("token_endpoint", Value::Null, "lacks `token_endpoint`"),
+        ("token_endpoint", json!("https://169.254.169.254/token"), "its token endpoint is refused"),
+        ("token_endpoint", json!("http://example.com/token"), "its token endpoint is refused"),
+        ("authorization_endpoint", json!("javascript:alert(1)"), "its authorization endpoint is refused"),
+        ("authorization_endpoint", json!("https://10.0.0.1/"), "its authorization endpoint is refused"),
+        ("registration_endpoint", json!("file:///etc/passwd"), "its registration endpoint is refused"),
+        ("issuer", json!({"a": 1}), "no JSON of that kind"),
+    ] {
+        let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+        authority.state().metadata.insert(name, value);
+        let outcome = fails(&authority, &place, part);
+        assert_eq!(outcome.stdout, "", "nobody is sent there");
+        assert!(authority.traded().is_empty());
+        let events = place.events("server_login");
+        assert!(
+            events[0]["what"] == "refused" && events[0]["detail"].as_str().unwrap().contains(part),
+            "{events:?}"
+        );
+    }
+}
+
+#[test]
+fn another_issuer_in_the_browser() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    authority.state().issuer_said = Some("https://evil.example".to_owned());
+    fails(&authority, &place, "is not from http://127.0.0.1");
+    assert!(authority.traded().is_empty(), "the code was used");
+}
+
+#[test]
+fn a_server_that_describes_another_one() {
+    let (place, authority, other) = (Place::new(Mode::Invoker), Authority::start(), Authority::start());
+    // The description of another server: a token for that would be worth something there.
+    let about = format!("http://127.0.0.1:{}/.well-known/oauth-protected-resource/mcp", other.mcp.port);
+    authority.state().resource_metadata = Some(about.clone());
+    fails(&authority, &place, "is not this server");
+    assert!(other.server.asked().is_empty() && authority.server.asked().is_empty());
+    // It may stand elsewhere, as long as it is about this one.
+    other.state().about_resource.insert("resource", json!(authority.mcp.url()));
+    other.state().about_resource.insert("authorization_servers", json!([authority.issuer()]));
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    // And not where agentsh does not go.
+    for elsewhere in ["https://169.254.169.254/latest", "http://example.com/about", "file:///etc/passwd"] {
+        let place = Place::new(Mode::Invoker);
+        authority.state().resource_metadata = Some(elsewhere.to_owned());
+        fails(&authority, &place, "what the server says about itself is refused");
+    }
+}
+
+#[test]
+fn tokens_that_are_none() {
+    for (name, value, part) in [
+        ("token_type", json!("mac"), "no bearer token"),
+        ("access_token", json!("a\r\nX-Evil: 1"), "not one word of ASCII"),
+        ("access_token", json!(""), "not one word of ASCII"),
+        ("access_token", json!(7), "not what the specification has"),
+        ("access_token", json!("x".repeat(20_000)), "not one word of ASCII"),
+    ] {
+        let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+        authority.state().tokens.insert(name, value);
+        fails(&authority, &place, part);
+    }
+}
+
+#[test]
+fn answers_that_lead_elsewhere_or_never_end() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    let elsewhere = HttpServer::start(|_| Reply::json(json!({"access_token": "x", "token_type": "Bearer"})));
+    let to = format!("http://127.0.0.1:{}/token", elsewhere.port);
+    TO.set(to).unwrap();
+    static TO: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    authority.state().token_reply = Some(|| Reply::status(307).with("Location", TO.get().unwrap()));
+    fails(&authority, &place, "gives no token");
+    assert!(elsewhere.asked().is_empty(), "the code went to another origin");
+    authority.state().token_reply = Some(|| Reply::json(format!("[{}", " ".repeat(400_000))));
+    fails(&authority, &place, "more than 262144 bytes");
+    authority.state().token_reply = Some(|| Reply::status(503));
+    fails(&authority, &place, "HTTP 503");
+}
+
+#[test]
+fn a_refusal_in_the_browser() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    let outcome = log_in_with(&place, &[&authority.mcp.url()], |address| {
+        let url = url::Url::parse(address).unwrap();
+        let value = |name: &str| url.query_pairs().find(|(key, _)| key == name).unwrap().1.into_owned();
+        let mut back = url::Url::parse(&value("redirect_uri")).unwrap();
+        back.query_pairs_mut()
+            .append_pair("error", "access_denied\u{1b}[31m")
+            .append_pair("state", &value("state"))
+            .append_pair("iss", &authority.issuer());
+        assert_eq!(browse(back.as_str()).0, 400);
+    });
+    assert!(outcome.code == 125 && outcome.stderr.contains("said no: access_denied"), "{outcome}");
+    assert!(!outcome.stderr.contains('\u{1b}') && !outcome.stderr.contains(MARK));
+}
+
+#[test]
+fn a_server_without_a_login() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|_| Reply::status(404));
+    let outcome = log_in(&place, &[&server.url()]);
+    assert!(outcome.code == 125 && outcome.stderr.contains("does not say where one logs in"), "{outcome}");
+}

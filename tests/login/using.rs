@@ -1,0 +1,271 @@
+//! Sessions put the token on the wire, renew it, and ask for it.
+
+use serde_json::json;
+
+use super::{configured, log_in, peer};
+use crate::support::authority::{Authority, MARK};
+use crate::support::http_server::{HttpServer, Reply, handshake};
+use crate::support::sandbox::script;
+use crate::support::{Mode, Peer, Place};
+
+#[test]
+fn an_agent_uses_a_login_that_it_never_sees() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let authority = Authority::start();
+        configured(&place, &authority);
+        let steps = json!([{"server": "far", "tool": "read", "arguments": {}}]);
+        let answers = script(&place, &steps);
+        assert!(answers.outcome.stderr.contains("agentsh login far"), "{}", answers.outcome);
+
+        log_in(&place, &["far"]).expect_code(0);
+        let state = place.home.join(".local/state/agentsh/logins");
+        let steps = json!([
+            {"server": "far", "tool": "read", "arguments": {}},
+            {"attempt": format!("list {}", state.display())},
+            {"attempt": format!("tcp 127.0.0.1:{}", authority.mcp.port)},
+        ]);
+        let answers = script(&place, &steps);
+        assert_eq!(answers.text(0), "from afar", "{}", answers.outcome);
+        for answer in &answers.json[1..3] {
+            assert!(!answer.as_str().unwrap().starts_with("DONE"), "{answer}");
+        }
+        let last = authority.mcp.asked().pop().unwrap();
+        assert!(last.header("authorization").unwrap().contains(MARK));
+        // Neither files nor what a process has of its own holds it.
+        let (first, rest) = MARK.split_at(1);
+        let found = place.shell(&format!(
+            "grep -rls -e '[{first}]{rest}' \"$HOME\" /tmp /run /etc /var /dev/shm; \
+             cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | grep -ace '[{first}]{rest}'; exit 0"
+        ));
+        assert_eq!(found.stdout.trim(), "0", "{found}");
+    }
+}
+
+#[test]
+fn a_token_is_renewed_when_it_is_over() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    let mut peer = peer(&place, &authority);
+    peer.shake_hands();
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    authority.state().expire();
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    let traded = authority.traded();
+    assert_eq!((traded.len(), traded[1]["grant_type"].as_str()), (2, "refresh_token"));
+    assert_eq!(traded[1]["resource"], authority.mcp.url());
+    let (code, errors) = peer.finish();
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert!(place.events("server_login").iter().any(|event| event["what"] == "renewed"));
+}
+
+#[test]
+fn a_token_is_renewed_before_it_is_over() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    authority.state().tokens.insert("expires_in", json!(0));
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    let mut peer = peer(&place, &authority);
+    peer.shake_hands();
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    assert!(authority.traded().len() > 1);
+    let refused =
+        authority.mcp.asked().iter().filter(|asked| asked.header("authorization").is_none()).count();
+    // The knock of the login, and what it asked about the server.
+    assert_eq!(refused, 2);
+}
+
+/// Two sessions with one login: a refresh token is good once, and both go on.
+#[test]
+fn sessions_share_what_is_renewed() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    let mut peers = [peer(&place, &authority), peer(&place, &authority)];
+    for peer in &mut peers {
+        peer.shake_hands();
+        peer.text("read", json!({}));
+    }
+    authority.state().expire();
+    let ids: Vec<_> = peers
+        .iter_mut()
+        .map(|peer| peer.ask("tools/call", json!({"name": "read", "arguments": {}})))
+        .collect();
+    for (peer, id) in peers.iter_mut().zip(&ids) {
+        let answer = peer.answer(id);
+        assert!(answer["result"].is_object(), "{answer}\n{}", peer.errors());
+    }
+    assert_eq!(authority.traded().len(), 2, "renewed once");
+}
+
+#[test]
+fn a_login_that_is_over_is_asked_for_once_and_goes_on() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    let url = authority.mcp.url();
+    log_in(&place, &[&url]).expect_code(0);
+    let mut peer = peer(&place, &authority);
+    peer.shake_hands();
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    authority.state().expire();
+    authority.state().revoke();
+    for _ in 0..3 {
+        let answer = peer.call("read", json!({}));
+        let message = answer["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(&format!("`agentsh login {url}`")), "{answer}");
+    }
+    // A refresh token that was refused is not sent again and again.
+    assert_eq!(authority.traded().len(), 2);
+    log_in(&place, &[&url]).expect_code(0);
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    let (_, errors) = peer.finish();
+    assert_eq!(errors.matches("takes the login no more").count(), 1, "{errors}");
+    assert!(!errors.contains(MARK));
+}
+
+#[test]
+fn an_authorization_server_that_is_away_is_told() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    let mut peer = peer(&place, &authority);
+    peer.shake_hands();
+    authority.state().expire();
+    authority.state().token_reply = Some(|| Reply::status(503));
+    let answer = peer.call("read", json!({}));
+    assert!(answer["error"]["message"].as_str().unwrap().contains("cannot be renewed now"), "{answer}");
+    authority.state().token_reply = None;
+    assert_eq!(peer.text("read", json!({})), "from afar");
+}
+
+#[test]
+fn further_rights_are_named_with_the_command_that_gets_them() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    let url = authority.mcp.url();
+    log_in(&place, &[&url]).expect_code(0);
+    let mut peer = peer(&place, &authority);
+    peer.shake_hands();
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    let answer = peer.call("write", json!({}));
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("'files:write'"), "{answer}");
+    assert!(message.contains(&format!("`agentsh login {url} --scope files:write`")), "{answer}");
+    log_in(&place, &[&url, "--scope", "files:write"]).expect_code(0);
+    assert_eq!(peer.text("write", json!({})), "from afar");
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    assert_eq!(
+        place.listed(&["login", "--list", "--json"])[0]["scopes"],
+        json!(["files:read", "files:write"])
+    );
+}
+
+#[test]
+fn a_token_goes_to_no_other_origin_and_no_other_server() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    let other = HttpServer::start(|_| Reply::status(401));
+    let mut command = place.agentsh(&["mcp", "run", "--id", "far", "--url", &other.url()]);
+    let answer = Peer::start(&mut command).shake_hands();
+    assert!(answer["error"]["message"].as_str().unwrap().contains("agentsh login"), "{answer}");
+    assert!(other.asked().iter().all(|asked| asked.header("authorization").is_none()));
+    // The same server, which sends its clients on.
+    static TO: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    TO.set(other.url()).unwrap();
+    let mut peer = peer(&place, &authority);
+    peer.shake_hands();
+    authority.state().elsewhere = TO.get().map(String::as_str);
+    let answer = peer.call("read", json!({}));
+    assert!(answer["error"].is_object(), "{answer}");
+    let asked = other.asked();
+    assert!(
+        asked.len() > 1 && asked.iter().all(|asked| asked.header("authorization").is_none()),
+        "{asked:?}"
+    );
+}
+
+#[test]
+fn an_answer_that_holds_the_token_ends_outside() {
+    let place = Place::new(Mode::Invoker);
+    place.set("FAR_TOKEN", "t0ken-of-the-user");
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let message = asked.message();
+            let shown = match message["params"]["name"].as_str() {
+                Some("echo") => asked.header("authorization").unwrap_or_default().to_owned(),
+                _ => "t0ken of somebody".to_owned(),
+            };
+            let result = json!({"content": [{"type": "text", "text": shown}]});
+            Reply::json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+        })
+    });
+    let mut command = place.agentsh(&["mcp", "run", "--url", &server.url()]);
+    let mut peer = Peer::start(command.args(["--header", "Authorization: Bearer ${FAR_TOKEN}"]));
+    peer.shake_hands();
+    assert_eq!(peer.text("other", json!({})), "t0ken of somebody");
+    let answer = peer.call("echo", json!({})).to_string();
+    assert!(answer.contains("was not passed on") && !answer.contains("t0ken-of-the-user"), "{answer}");
+}
+
+#[test]
+fn a_header_of_the_user_goes_before_a_login() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    let mut command = place.agentsh(&[
+        "mcp",
+        "run",
+        "--url",
+        &authority.mcp.url(),
+        "--header",
+        "Authorization: Bearer own",
+    ]);
+    let answer = Peer::start(&mut command).shake_hands();
+    assert!(answer["error"]["message"].as_str().unwrap().contains("HTTP 401"), "{answer}");
+    assert_eq!(authority.mcp.asked().pop().unwrap().header("authorization"), Some("Bearer own"));
+}
+
+/// A stand-in for the program that speaks to the desktop's store of secrets, with a file for each secret.
+const SECRET_TOOL: &str = r#"#!/bin/sh
+cd "$HOME/keyring" || exit 1
+verb=$1
+for word; do name=$word; done
+case "$verb" in
+  store) cat > "$name" ;;
+  lookup) cat "$name" ;;
+  clear) rm "$name" ;;
+esac
+"#;
+
+#[test]
+fn the_desktops_store_of_secrets_has_the_tokens_where_there_is_one() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    let keyring = place.home.join("keyring");
+    place.make_directory(&keyring);
+    place.script(place.home.join("bin/secret-tool"), SECRET_TOOL);
+    place.set("PATH", format!("{}:/usr/bin:/bin", place.home.join("bin").display()));
+    place.set("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere");
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    let state = place.home.join(".local/state/agentsh");
+    let search = |at: &std::path::Path| {
+        let found = std::process::Command::new("grep").args(["-rl", MARK]).arg(at).output().unwrap();
+        String::from_utf8(found.stdout).unwrap().lines().count()
+    };
+    assert_eq!((search(&state), search(&keyring)), (0, 1));
+    assert_eq!(place.listed(&["login", "--list", "--json"])[0]["is_renewed"], true);
+    let mut peer = peer(&place, &authority);
+    peer.shake_hands();
+    authority.state().expire();
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    assert_eq!((search(&state), search(&keyring)), (0, 1));
+    peer.finish();
+    // It is locked: nobody is told that he has to log in, but what is the matter.
+    std::fs::rename(&keyring, place.home.join("away")).unwrap();
+    let answer = self::peer(&place, &authority).shake_hands();
+    assert!(answer["error"]["message"].as_str().unwrap().contains("`secret-tool lookup`"), "{answer}");
+    // Where it takes none, the file has them.
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    assert_eq!(search(&state), 1);
+    assert_eq!(self::peer(&place, &authority).shake_hands()["result"]["serverInfo"]["name"], "far");
+    std::fs::rename(place.home.join("away"), &keyring).unwrap();
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    assert_eq!((search(&state), search(&keyring)), (0, 1));
+    let outcome =
+        crate::support::Outcome::of(&mut place.agentsh(&["logout", &authority.mcp.url()])).expect_code(0);
+    assert!(outcome.stderr.contains("revoked"), "{outcome}");
+    assert_eq!(search(&keyring), 0);
+}
