@@ -79,7 +79,8 @@ impl Remote {
         let mut headers = HeaderMap::new();
         for (name, value) in self.declaration.headers.as_ref().map_err(Clone::clone)? {
             let wrong = |why: &str| format!("its header '{name}' {why}");
-            if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+            let lower = name.to_ascii_lowercase();
+            if OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with(crate::mcp::repeated::PARAM) {
                 return Err(wrong("is agentsh's own"));
             }
             let name =

@@ -11,6 +11,7 @@ use agentsh_mcp as mcp;
 mod client;
 pub mod config;
 mod door;
+mod era;
 pub mod keys;
 mod listen;
 mod message;

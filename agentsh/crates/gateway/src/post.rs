@@ -15,7 +15,8 @@ use crate::mcp::jsonrpc::Id;
 use super::client::{Client, SendError};
 use super::config::Endpoint;
 use super::door::{Admitted, Refusal};
-use super::keys::random_hex;
+use super::era::Translation;
+use super::keys::{self, random_hex};
 use super::listen;
 use super::message::{INVALID_REQUEST, Incoming, Kind, STATEFUL, STATELESS, header};
 use super::reply::{self, Answer};
@@ -61,13 +62,10 @@ pub async fn post(
         Ok(message)
     }) {
         Ok(message) => message,
-        Err(wrong) => {
-            gateway.metrics.refused("BLOCKED_MALFORMED");
-            return reply::wrong(&wrong);
-        }
+        Err(wrong) => return gateway.wrong(&wrong),
     };
     if message.is_stateless(&parts.headers) {
-        return match stateless(gateway, endpoint, admitted, message, takes).await {
+        return match stateless(gateway, endpoint, admitted, message, &parts.headers, takes).await {
             Ok(answer) => answer,
             Err(refusal) => refuse(&refusal),
         };
@@ -84,7 +82,8 @@ pub async fn post(
             message.id(),
         );
     }
-    let id = header(&parts.headers, "mcp-session-id");
+    let takes = takes.primed(header(&parts.headers, "mcp-protocol-version"));
+    let id = header(&parts.headers, "mcp-session-id").filter(|id| !id.starts_with(SHARED.trim_end()));
     let client = match id {
         None if message.is_initialize() => {
             return match initialize(gateway, endpoint, admitted, &message, takes).await {
@@ -117,7 +116,7 @@ async fn initialize(
     let id = random_hex::<16>().map_err(|error| {
         Refusal::new("INTERNAL_ERROR", StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     })?;
-    let client = gateway.begin(id.clone(), endpoint, admitted)?;
+    let client = gateway.begin(id.clone(), endpoint, admitted, Translation::with_sessions())?;
     let mut answer = exchange(&client, message, takes, Era::Stateful).await;
     // A refused handshake began nothing.
     if client.is_ended() || answer.status() != StatusCode::OK {
@@ -129,23 +128,37 @@ async fn initialize(
     Ok(answer)
 }
 
-/// Without sessions, every request has a connection with the server of its own.
+/// Names of connections that several requests share, and that nobody can ask for.
+const SHARED: &str = "shared ";
+
+/// Without sessions, requests of one client share a connection with the server.
 async fn stateless(
     gateway: &Rc<Gateway>,
     endpoint: &Endpoint,
     admitted: &Admitted,
     message: Incoming,
+    headers: &HeaderMap,
     takes: Takes,
 ) -> Result<Answer, Refusal> {
     if message.version.as_deref().is_some_and(|version| version < STATELESS) {
         let why = "a revision with sessions is named in the message: begin with `initialize`";
         return Err(Refusal::new("BLOCKED_MALFORMED", StatusCode::BAD_REQUEST, why));
     }
-    let name = format!("stateless {} {}", endpoint.id, admitted.subject);
+    if let Err(wrong) = message.check_meta() {
+        return Ok(gateway.wrong(&wrong));
+    }
+    // A server is told what its client can do: those that can do the same share a connection.
+    let can = keys::hash(message.capabilities.as_deref().unwrap_or_default());
+    let name = format!("{SHARED}{} {} {can}", endpoint.id, admitted.subject);
     let client = match gateway.session(&name, endpoint, admitted) {
         Some(client) => client,
-        None => gateway.begin(name, endpoint, admitted)?,
+        None => gateway.begin(name, endpoint, admitted, Translation::without_sessions())?,
     };
+    if message.is_call()
+        && let Err(wrong) = message.check_params(&client.params(&message).await, headers)
+    {
+        return Ok(gateway.wrong(&wrong));
+    }
     Ok(exchange(&client, &client.rename(message), takes, Era::Stateless).await)
 }
 
@@ -185,7 +198,11 @@ async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     if begun.is_ok() && takes.json {
         // Progress and the answer often come together.
         tokio::task::yield_now().await;
-        if let Some(answer) = stream.sole() {
+        let sole = stream.sole().filter(|answer| {
+            // A status cannot be said in a stream.
+            !takes.prefers_events || status_of(answer, era) != StatusCode::OK
+        });
+        if let Some(answer) = sole {
             let mut reader = stream.reader(None);
             let _ = reader.next().await;
             client.changed.notify_one();
@@ -199,7 +216,12 @@ async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     if !takes.events {
         return whole(client, &stream).await;
     }
-    listen::events(stream.reader(None), listen::Shown::new(client, era, None), serving, Some(abandoned))
+    listen::events(
+        stream.reader(None),
+        listen::Shown::new(client, era, takes.is_primed),
+        serving,
+        Some(abandoned),
+    )
 }
 
 /// Cancels the request at the server when it is dropped before there is an answer. Only without sessions: else the client
@@ -265,31 +287,42 @@ fn media_type(headers: &HeaderMap) -> String {
 }
 
 /// What the client takes for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Takes {
     json: bool,
     events: bool,
+    /// It names a stream before JSON.
+    prefers_events: bool,
+    /// A stream begins with an event from which it can be taken up.
+    is_primed: bool,
 }
 
 impl Takes {
     /// None when it is neither.
     fn read(headers: &HeaderMap) -> Option<Self> {
-        let mut takes = Self { json: false, events: false };
+        let mut takes = Self::default();
         let mut said = false;
         for value in headers.get_all(ACCEPT) {
             for kind in value.to_str().unwrap_or_default().split(',') {
                 said = true;
                 match kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
                     "application/json" | "application/*" => takes.json = true,
-                    "text/event-stream" | "text/*" => takes.events = true,
-                    "*/*" => takes = Self { json: true, events: true },
+                    "text/event-stream" | "text/*" => {
+                        takes.prefers_events |= !takes.json;
+                        takes.events = true;
+                    }
+                    "*/*" => (takes.json, takes.events) = (true, true),
                     _ => {}
                 }
             }
         }
         if !said {
-            takes = Self { json: true, events: true };
+            (takes.json, takes.events) = (true, true);
         }
         (takes.json || takes.events).then_some(takes)
+    }
+
+    fn primed(self, version: Option<&str>) -> Self {
+        Self { is_primed: version == Some(listen::PRIMED), ..self }
     }
 }

@@ -19,10 +19,12 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
-use super::client::Client;
+use super::client::{Bounds, Client};
 use super::config::{Config, Endpoint};
 use super::door::{Admitted, Door, Refusal, check_origin};
+use super::era::Translation;
 use super::keys::Keys;
+use super::message::Wrong;
 use super::metrics::{Gauges, Metrics};
 use super::reply::{self, Answer};
 use super::{listen, post, tls, token};
@@ -275,6 +277,12 @@ impl Gateway {
         answer
     }
 
+    /// The answer to what is no message of the protocol.
+    pub(crate) fn wrong(&self, wrong: &Wrong) -> Answer {
+        self.metrics.refused("BLOCKED_MALFORMED");
+        reply::wrong(wrong)
+    }
+
     /// A session of this client with this endpoint. Another's is not there.
     pub(crate) fn session(&self, id: &str, endpoint: &Endpoint, admitted: &Admitted) -> Option<Rc<Client>> {
         let sessions = self.sessions.borrow();
@@ -303,6 +311,7 @@ impl Gateway {
         id: String,
         endpoint: &Endpoint,
         admitted: &Admitted,
+        translation: Translation,
     ) -> Result<Rc<Client>, Refusal> {
         let limits = self.config().limits.clone();
         let of_key = {
@@ -328,9 +337,9 @@ impl Gateway {
             }
         };
         // An answer may be longer than what a client may send.
-        let limits = (64 << 20, limits.unread_bytes);
+        let bounds = Bounds { line: 64 << 20, unread: limits.unread_bytes };
         let (endpoint, subject) = (endpoint.id.clone(), admitted.subject.clone());
-        let client = Client::start(id.clone(), endpoint, subject, wire, limits, on_end);
+        let client = Client::start(id.clone(), endpoint, subject, wire, bounds, translation, on_end);
         self.sessions.borrow_mut().insert(id, Rc::clone(&client));
         Ok(client)
     }

@@ -19,6 +19,7 @@ pub mod jsonrpc;
 pub mod lazy_writer;
 pub mod options;
 pub mod proxy;
+pub mod repeated;
 pub mod shared_reader;
 pub mod turn_away;
 pub mod upstream;

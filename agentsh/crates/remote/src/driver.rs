@@ -17,6 +17,7 @@ use crate::egress::client::{Client, Limits, Request};
 use crate::egress::target::{Refused, Target};
 use crate::mcp::framing::{Frame, LineReader};
 use crate::mcp::jsonrpc::Key;
+use crate::mcp::repeated::Params;
 use crate::mcp::{ExitInfo, Running};
 
 use super::failure::{self, Failure};
@@ -64,6 +65,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
     let link = Rc::new(Link {
         settings: Settings { client, ..settings.clone() },
         endpoint: RefCell::new(target),
+        params: RefCell::default(),
         is_legacy: Cell::new(false),
         output: Mutex::new(output),
         session: RefCell::default(),
@@ -99,6 +101,8 @@ pub(crate) struct Link {
     pub settings: Settings,
     /// Where messages are posted; the older transport names another place than its URL.
     pub endpoint: RefCell<Target>,
+    /// Which arguments stand in headers too, as the server's listings say.
+    pub params: RefCell<Params>,
     /// The server speaks the transport of 2024: everything comes by one stream.
     pub is_legacy: Cell<bool>,
     output: Mutex<DuplexStream>,
@@ -137,7 +141,8 @@ impl Link {
         while !lines.is_at_end() {
             while let Some(frame) = lines.next_frame() {
                 let Frame::Line(line) = frame else { continue };
-                if let Some(message) = Outgoing::read(line) {
+                let message = Outgoing::read(line, &self.params.borrow());
+                if let Some(message) = message {
                     self.take(message, requests).await;
                 }
             }

@@ -131,6 +131,12 @@ impl Link {
             let agreed = tree.member("result").and_then(|result| result.member("protocolVersion")?.as_text());
             *self.version.borrow_mut() = agreed.and_then(|agreed| HeaderValue::from_str(&agreed).ok());
         }
+        if answered
+            && asked.is_some_and(|asked| asked.method == "tools/list")
+            && let Some(page) = tree.member("result")
+        {
+            self.params.borrow_mut().on_page(page);
+        }
         let mut line = Vec::new();
         tree.write(&mut line);
         self.say(line).await?;
