@@ -63,6 +63,7 @@ impl Remote {
         let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
         let rules = rules(&self.session, id, url, *users_word);
         let proxy = super::network::proxy(&self.session, &self.session.policy.agent.network)?;
+        let (journal, failing) = (self.session.journal.clone(), id.clone());
         let (session, max) = (Rc::clone(&self.session), self.session.policy.mcp.max_line_bytes);
         Ok(Settings {
             server: id.0.clone(),
@@ -72,6 +73,15 @@ impl Remote {
             remedy: remedy(id, url),
             max_message: usize::try_from(max).unwrap_or(usize::MAX),
             note: Rc::new(move |message| session.note(&escape::line(message))),
+            failed: Rc::new(move |failed| {
+                journal.record(Event::McpServerUnavailable {
+                    server_id: failing.clone(),
+                    method: failed.method.to_owned(),
+                    detail: failed.text.to_owned(),
+                    tool_name: failed.tool.map(str::to_owned),
+                    jsonrpc_id: Some(failed.id.to_value()),
+                });
+            }),
         })
     }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use jsonwebtoken::Algorithm;
 use serde::Deserialize;
 
 /// Larger files are refused.
@@ -85,8 +86,13 @@ pub struct OAuth {
     /// What tokens must be for (`aud`), by default the public URL of the endpoint.
     #[serde(default)]
     pub audience: Option<String>,
-    /// Keys that sign tokens: a file with a JSON Web Key Set.
-    pub jwks: PathBuf,
+    /// Keys that sign tokens: a JSON Web Key Set, as a file or an address (`https:`, or `http:` on this machine). Without it,
+    /// where the issuer's metadata says.
+    #[serde(default)]
+    pub jwks: Option<String>,
+    /// Algorithms by which tokens may be signed; those of public keys where the list is empty.
+    #[serde(default)]
+    pub algorithms: Vec<Algorithm>,
     /// Scopes that a token must have.
     #[serde(default)]
     pub scopes: Vec<String>,
@@ -99,6 +105,8 @@ pub struct Limits {
     pub message_bytes: usize,
     /// Requests of one key in a minute; 0 is no limit.
     pub requests_per_minute: u32,
+    /// How long a client may take for the head of a request, for its message, and for its part of a TLS handshake.
+    pub request_seconds: u64,
     /// Client sessions at once, over all endpoints.
     pub sessions: usize,
     /// Client sessions of one key at once.
@@ -118,6 +126,7 @@ impl Default for Limits {
         Self {
             message_bytes: 4 << 20,
             requests_per_minute: 1000,
+            request_seconds: 30,
             sessions: 1000,
             sessions_per_key: 100,
             connections: 4096,
@@ -148,6 +157,13 @@ pub struct Endpoint {
     pub env: BTreeMap<String, String>,
     #[serde(default)]
     pub cwd: Option<PathBuf>,
+}
+
+impl OAuth {
+    /// The set of keys, where it is a file.
+    pub(crate) fn jwks_file(&self) -> Option<&Path> {
+        self.jwks.as_deref().filter(|place| !place.contains("://")).map(Path::new)
+    }
 }
 
 /// Longest name of an endpoint: it stands in paths and records.
@@ -183,7 +199,10 @@ impl Config {
             place(&mut tls.certificate);
             place(&mut tls.key);
         }
-        config.auth.oauth.iter_mut().for_each(|oauth| place(&mut oauth.jwks));
+        if let Some(oauth) = &mut config.auth.oauth {
+            let file = oauth.jwks_file().map(|file| directory.join(file).display().to_string());
+            oauth.jwks = file.or(oauth.jwks.take());
+        }
         config.auth.keys.get_or_insert_with(|| PathBuf::from("gateway-keys.json"));
         config.auth.keys.iter_mut().for_each(place);
         Ok(config)
@@ -223,6 +242,10 @@ impl Config {
                  where another server ends TLS, or listen on a loopback address (`listen` is {})",
                 self.listen
             ));
+        }
+        let shared = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
+        if self.auth.oauth.iter().flat_map(|oauth| &oauth.algorithms).any(|one| shared.contains(one)) {
+            return Err("`algorithms`: tokens that are signed with a shared secret are not taken".to_owned());
         }
         if self.endpoints.is_empty() {
             return Err("`endpoints` is empty: nothing would be served".to_owned());

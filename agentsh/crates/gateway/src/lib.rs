@@ -6,6 +6,7 @@
 //! results.
 
 use agentsh_base::json;
+use agentsh_egress as egress;
 use agentsh_mcp as mcp;
 
 mod client;
@@ -14,15 +15,16 @@ mod door;
 mod era;
 pub mod keys;
 mod listen;
-mod message;
+pub mod message;
 mod metrics;
 mod names;
 mod post;
 mod reply;
 mod server;
+mod signers;
 mod stream;
 mod tls;
-mod token;
+pub mod token;
 
 pub use door::Refusal;
 pub use server::{Connector, Gateway, GatewayError};

@@ -142,13 +142,19 @@ pub fn resource_metadata(config: &Config, path: &str) -> Answer {
 }
 
 /// What a client without a key is told about getting one.
-pub fn challenge(config: &Config, endpoint: &str) -> Option<HeaderValue> {
-    let Some(_) = &config.auth.oauth else {
+pub fn challenge(config: &Config, endpoint: &str, error: Option<&str>) -> Option<HeaderValue> {
+    let Some(oauth) = &config.auth.oauth else {
         return Some(HeaderValue::from_static("Bearer realm=\"agentsh\""));
     };
-    let text = format!(
+    let mut text = format!(
         "Bearer realm=\"agentsh\", resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp/{endpoint}\"",
         config.base()
     );
+    if !oauth.scopes.is_empty() {
+        text.push_str(&format!(", scope=\"{}\"", oauth.scopes.join(" ")));
+    }
+    if let Some(error) = error {
+        text.push_str(&format!(", error=\"{error}\""));
+    }
     HeaderValue::from_str(&text).ok()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming as Body};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, StatusCode};
 
 use crate::json;
@@ -23,8 +23,6 @@ use super::reply::{self, Answer};
 use super::server::Gateway;
 use super::stream::Stream;
 
-/// How long a client may take for the body of a request.
-const BODY_LIMIT: Duration = Duration::from_secs(30);
 /// How long an answer may come alone; after it a stream is begun, so that the client knows that somebody is there.
 const ALONE: Duration = Duration::from_secs(5);
 
@@ -41,21 +39,36 @@ pub async fn post(
     if media_type(&parts.headers) != "application/json" {
         return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a message is sent as application/json");
     }
+    if parts
+        .headers
+        .get(CONTENT_ENCODING)
+        .is_some_and(|how| !how.as_bytes().eq_ignore_ascii_case(b"identity"))
+    {
+        return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a compressed message is not taken");
+    }
     let Some(takes) = Takes::read(&parts.headers) else {
         return malformed(
             StatusCode::NOT_ACCEPTABLE,
             "the client must accept application/json and text/event-stream",
         );
     };
-    let limit = gateway.config().limits.message_bytes;
-    let body = match tokio::time::timeout(BODY_LIMIT, Limited::new(body, limit).collect()).await {
+    let (limit, within) = {
+        let limits = &gateway.config().limits;
+        (limits.message_bytes, limits.request_seconds)
+    };
+    let body = match tokio::time::timeout(Duration::from_secs(within), Limited::new(body, limit).collect())
+        .await
+    {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             return malformed(StatusCode::PAYLOAD_TOO_LARGE, &format!("a message has at most {limit} bytes"));
         }
         // The client is gone, whatever it hears.
         Ok(Err(_)) => return reply::empty(StatusCode::BAD_REQUEST),
-        Err(_) => return malformed(StatusCode::REQUEST_TIMEOUT, "the message did not arrive within 30 s"),
+        Err(_) => {
+            let why = format!("the message did not arrive within {within} s");
+            return malformed(StatusCode::REQUEST_TIMEOUT, &why);
+        }
     };
     let message = match Incoming::read(&body).and_then(|message| {
         message.check_headers(&parts.headers)?;
@@ -119,7 +132,7 @@ async fn initialize(
     let client = gateway.begin(id.clone(), endpoint, admitted, Translation::with_sessions())?;
     let mut answer = exchange(&client, message, takes, Era::Stateful).await;
     // A refused handshake began nothing.
-    if client.is_ended() || answer.status() != StatusCode::OK {
+    if client.is_ended() || answer.status() != StatusCode::OK || reply::is_error(&answer) {
         gateway.sessions.borrow_mut().remove(&id);
         client.end();
     } else if let Ok(value) = HeaderValue::from_str(&id) {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming as Body;
-use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -21,16 +21,15 @@ use tokio_rustls::TlsAcceptor;
 
 use super::client::{Bounds, Client};
 use super::config::{Config, Endpoint};
-use super::door::{Admitted, Door, Refusal, check_origin};
+use super::door::{Admitted, Door, Refusal, check_origin, shown_token};
 use super::era::Translation;
 use super::keys::Keys;
 use super::message::Wrong;
 use super::metrics::{Gauges, Metrics};
 use super::reply::{self, Answer};
-use super::{listen, post, tls, token};
+use super::signers::Signers;
+use super::{listen, post, tls};
 
-/// How long a client may take for the head of a request, and for its part of a TLS handshake.
-const HEAD_LIMIT: Duration = Duration::from_secs(15);
 /// Between two looks at sessions that nobody uses.
 const SWEEP: Duration = Duration::from_secs(5);
 /// How long a message to a refused client may take, beside the drain.
@@ -139,12 +138,13 @@ impl Gateway {
             // A small message must not wait for the next.
             let _ = stream.set_nodelay(true);
             let (gateway, tls) = (Rc::clone(self), self.files.borrow().tls.clone());
+            let patience = self.patience();
             tokio::task::spawn_local(async move {
                 let _open = Counted::new(&gateway, |gateway| &gateway.connections);
                 match tls {
                     None => gateway.connection(stream, peer.ip()).await,
                     Some(tls) => {
-                        let shaken = tokio::time::timeout(HEAD_LIMIT, tls.accept(stream)).await;
+                        let shaken = tokio::time::timeout(patience, tls.accept(stream)).await;
                         if let Ok(Ok(stream)) = shaken {
                             gateway.connection(stream, peer.ip()).await;
                         }
@@ -189,7 +189,7 @@ impl Gateway {
             async move { Ok::<_, Infallible>(gateway.answer(request, peer).await) }
         });
         let mut builder = Builder::new(LocalExec);
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).half_close(false);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.patience()).half_close(false);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(256).max_header_list_size(64 << 10);
         // A client that hangs up, or that speaks no HTTP.
         let _ = builder.serve_connection(TokioIo::new(stream), service).await;
@@ -240,7 +240,11 @@ impl Gateway {
             return reply::text(StatusCode::NOT_FOUND, "text/plain", "endpoints are at /mcp/ID\n".to_owned());
         };
         let files = Rc::clone(&self.files.borrow());
-        let signers = files.signers.as_ref();
+        let signers = match signers_for(&config, &files, request.headers()).await {
+            Ok(signers) => signers,
+            Err(refusal) => return self.refuse(&endpoint.id, "", peer, &refusal),
+        };
+        let signers = signers.as_deref();
         let admitted = self.door.admit(&config, &files.keys, signers, &endpoint.id, peer, request.headers());
         let admitted = match admitted {
             Ok(admitted) => admitted,
@@ -258,6 +262,11 @@ impl Gateway {
         }
     }
 
+    /// How long a client may take for what it has to say.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.config().limits.request_seconds)
+    }
+
     fn endpoint(&self, id: &str) -> Option<Endpoint> {
         self.config().endpoints.iter().find(|endpoint| endpoint.id == id).cloned()
     }
@@ -270,8 +279,8 @@ impl Gateway {
         if let Some(seconds) = refusal.retry_after {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if refusal.status == StatusCode::UNAUTHORIZED {
-            let challenge = listen::challenge(&self.config(), endpoint);
+        if refusal.status == StatusCode::UNAUTHORIZED || refusal.token_error.is_some() {
+            let challenge = listen::challenge(&self.config(), endpoint, refusal.token_error);
             answer.headers_mut().extend(challenge.map(|value| (WWW_AUTHENTICATE, value)));
         }
         answer
@@ -359,7 +368,7 @@ impl Gateway {
 struct Files {
     keys: Keys,
     /// Who signs tokens.
-    signers: Option<JwkSet>,
+    signers: Option<Rc<Signers>>,
     tls: Option<TlsAcceptor>,
 }
 
@@ -368,9 +377,27 @@ impl Files {
         let file = config.keys_file();
         let keys = Keys::load(&file).map_err(|source| GatewayError::Keys { file, source })?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose().map_err(GatewayError::Unusable)?;
-        let signers = config.auth.oauth.as_ref().map(|oauth| token::load(&oauth.jwks)).transpose();
-        Ok(Self { keys, signers: signers.map_err(GatewayError::Unusable)?, tls })
+        let signers = config.auth.oauth.as_ref().map(Signers::load).transpose();
+        let signers = signers.map_err(GatewayError::Unusable)?.map(Rc::new);
+        Ok(Self { keys, signers, tls })
     }
+}
+
+/// Who may have signed the token that a request shows. Pages of others are no reason to ask for keys.
+///
+/// # Errors
+/// When it cannot be known.
+async fn signers_for(
+    config: &Config,
+    files: &Files,
+    headers: &HeaderMap,
+) -> Result<Option<Rc<JwkSet>>, Refusal> {
+    let Some((signers, token)) = files.signers.as_ref().zip(shown_token(headers)) else { return Ok(None) };
+    check_origin(config, headers)?;
+    signers.for_token(token).await.map(Some).map_err(|why| Refusal {
+        retry_after: Some(5),
+        ..Refusal::new("BLOCKED_AUTH", StatusCode::SERVICE_UNAVAILABLE, why)
+    })
 }
 
 /// The trace that the client's request belongs to (W3C Trace Context).

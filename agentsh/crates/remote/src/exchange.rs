@@ -77,6 +77,9 @@ impl Link {
             *self.session.borrow_mut() = None;
             return Err(Failure::SessionLost);
         }
+        if let Some(how) = headers::packed(&answer.headers) {
+            return Err(Failure::Packed(how));
+        }
         if !status.is_success() {
             return self.refused(answer, message).await;
         }

@@ -1,6 +1,6 @@
 //! What stands beside a message: who asks, in which session, by which revision.
 
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::mcp::repeated::folded;
 
@@ -38,6 +38,12 @@ pub(crate) fn of_stream(version: Option<&HeaderValue>) -> HeaderMap {
     headers.insert(ACCEPT, HeaderValue::from_static(EVENTS));
     headers.extend(version.map(|version| (VERSION, version.clone())));
     headers
+}
+
+/// How a body is compressed, when it is.
+pub(crate) fn packed(headers: &HeaderMap) -> Option<String> {
+    let how = headers.get(CONTENT_ENCODING)?.to_str().unwrap_or("unknown").trim();
+    (!how.is_empty() && !how.eq_ignore_ascii_case("identity")).then(|| how.chars().take(40).collect())
 }
 
 /// The media type alone.

@@ -16,4 +16,4 @@ mod message;
 pub mod sse;
 mod streams;
 
-pub use driver::{Settings, connect};
+pub use driver::{Failed, Settings, connect};
