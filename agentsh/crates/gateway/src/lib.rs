@@ -12,7 +12,7 @@ use agentsh_mcp as mcp;
 mod client;
 pub mod config;
 mod door;
-mod era;
+pub mod era;
 pub mod keys;
 mod listen;
 pub mod message;
@@ -27,4 +27,5 @@ mod tls;
 pub mod token;
 
 pub use door::Refusal;
+pub use hyper::header::{HeaderMap, HeaderName};
 pub use server::{Connector, Gateway, GatewayError};
