@@ -1,5 +1,6 @@
 //! `agentsh gateway`: servers over HTTP, as clients on other machines see them.
 
+mod approvals;
 mod eras;
 mod faults;
 mod tokens;

@@ -132,6 +132,8 @@ pub struct Session {
     pub is_reviewed: Cell<bool>,
     /// The project is a layer, and this is how others get to it; set when the agent is started.
     pub layered: OnceCell<crate::sandbox::mend::Namespaces>,
+    /// Where a person answers, for clients that open addresses; `{id}` is the question.
+    pub approvals_page: OnceCell<String>,
     /// What would have to be allowed.
     pub wanted: wanted::Wanted,
     /// What programs left behind, on its way out.
@@ -235,6 +237,7 @@ impl Session {
             agent_has: OnceCell::new(),
             is_reviewed: Cell::new(false),
             layered: OnceCell::new(),
+            approvals_page: OnceCell::new(),
             wanted: wanted::Wanted::default(),
             cleaning: RefCell::default(),
             bound: RefCell::new(bound),

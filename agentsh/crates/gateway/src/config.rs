@@ -54,6 +54,9 @@ pub struct Config {
     /// A policy file, or the name of a built-in policy, as for `agentsh proxy`.
     #[serde(default)]
     pub policy: Option<String>,
+    /// Where a person answers questions of `ask` rules: clients that open addresses are shown it. `{id}` is the question.
+    #[serde(default)]
+    pub approvals_page: Option<String>,
     pub endpoints: Vec<Endpoint>,
 }
 
@@ -242,6 +245,13 @@ impl Config {
                  where another server ends TLS, or listen on a loopback address (`listen` is {})",
                 self.listen
             ));
+        }
+        if let Some(page) = &self.approvals_page
+            && !page.starts_with("https://")
+            && !page.starts_with("http://127.0.0.1")
+            && !page.starts_with("http://localhost")
+        {
+            return Err("`approvals_page` is an address with https, or on this machine".to_owned());
         }
         let shared = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
         if self.auth.oauth.iter().flat_map(|oauth| &oauth.algorithms).any(|one| shared.contains(one)) {

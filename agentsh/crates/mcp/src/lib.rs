@@ -34,6 +34,7 @@ mod identify;
 mod lifecycle;
 mod listing;
 mod outbox;
+mod page;
 mod pending;
 mod record;
 mod reject;
@@ -41,8 +42,9 @@ mod reply;
 mod salvage;
 mod tools_list;
 
-pub use audit::{Approve, Audit, Audited, Question, ToApprove};
+pub use audit::{Approve, AskedPerson, Audit, Audited, Question, ToApprove};
 pub use options::{HasTrusted, KnownTools, Note, Options};
+pub use page::Page;
 pub use proxy::{Ended, serve};
 pub use record::{action, of_model_call, severity};
 pub use reply::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
