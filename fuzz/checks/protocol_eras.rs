@@ -10,9 +10,9 @@ pub fn check(data: &[u8]) {
         if mode % 2 == 1 { Translation::with_sessions() } else { Translation::without_sessions() };
     for line in lines.split(|byte| *byte == b'\n').filter(|line| json::read(&line[line.len().min(1)..]).is_ok()) {
         let steps = match line.split_first() {
-            Some((b's', line)) => between.from_server(line),
+            Some((b's', line)) => between.server_says(line),
             Some((b't', _)) => between.on_silence(),
-            Some((_, line)) => between.from_client(line),
+            Some((_, line)) => between.client_says(line),
             None => continue,
         };
         for step in &steps {

@@ -143,7 +143,7 @@ impl Client {
                     self.deliver(line);
                     continue;
                 }
-                let steps = self.translation.borrow_mut().from_server(line);
+                let steps = self.translation.borrow_mut().server_says(line);
                 if steps.iter().all(|step| matches!(step, Step::ToClient(_))) {
                     self.deliver_all(&steps);
                     continue;
@@ -316,7 +316,7 @@ impl Client {
         if self.translation.borrow().is_straight() {
             return self.write(&[line, b"\n"].concat()).await;
         }
-        let steps = self.translation.borrow_mut().from_client(line);
+        let steps = self.translation.borrow_mut().client_says(line);
         self.take(steps).await
     }
 

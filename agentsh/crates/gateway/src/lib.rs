@@ -13,6 +13,7 @@ mod client;
 pub mod config;
 mod door;
 pub mod era;
+mod files;
 pub mod keys;
 mod listen;
 pub mod message;

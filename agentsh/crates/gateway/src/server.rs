@@ -8,27 +8,24 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming as Body;
-use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use jsonwebtoken::jwk::JwkSet;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
-use tokio_rustls::TlsAcceptor;
 
 use super::client::{Bounds, Client};
 use super::config::{Config, Endpoint};
-use super::door::{Admitted, Door, Refusal, check_origin, shown_token};
+use super::door::{Admitted, Door, Refusal, check_origin};
 use super::era::Translation;
-use super::keys::Keys;
+use super::files::Files;
 use super::message::Wrong;
 use super::metrics::{Gauges, Metrics};
 use super::reply::{self, Answer};
-use super::signers::Signers;
-use super::{listen, post, tls};
+use super::{listen, post};
 
 /// Between two looks at sessions that nobody uses.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -240,7 +237,7 @@ impl Gateway {
             return reply::text(StatusCode::NOT_FOUND, "text/plain", "endpoints are at /mcp/ID\n".to_owned());
         };
         let files = Rc::clone(&self.files.borrow());
-        let signers = match signers_for(&config, &files, request.headers()).await {
+        let signers = match files.signers_for(&config, request.headers()).await {
             Ok(signers) => signers,
             Err(refusal) => return self.refuse(&endpoint.id, "", peer, &refusal),
         };
@@ -362,42 +359,6 @@ impl Gateway {
             client.end();
         }
     }
-}
-
-/// What the configuration only names.
-struct Files {
-    keys: Keys,
-    /// Who signs tokens.
-    signers: Option<Rc<Signers>>,
-    tls: Option<TlsAcceptor>,
-}
-
-impl Files {
-    fn load(config: &Config) -> Result<Self, GatewayError> {
-        let file = config.keys_file();
-        let keys = Keys::load(&file).map_err(|source| GatewayError::Keys { file, source })?;
-        let tls = config.tls.as_ref().map(tls::acceptor).transpose().map_err(GatewayError::Unusable)?;
-        let signers = config.auth.oauth.as_ref().map(Signers::load).transpose();
-        let signers = signers.map_err(GatewayError::Unusable)?.map(Rc::new);
-        Ok(Self { keys, signers, tls })
-    }
-}
-
-/// Who may have signed the token that a request shows. Pages of others are no reason to ask for keys.
-///
-/// # Errors
-/// When it cannot be known.
-async fn signers_for(
-    config: &Config,
-    files: &Files,
-    headers: &HeaderMap,
-) -> Result<Option<Rc<JwkSet>>, Refusal> {
-    let Some((signers, token)) = files.signers.as_ref().zip(shown_token(headers)) else { return Ok(None) };
-    check_origin(config, headers)?;
-    signers.for_token(token).await.map(Some).map_err(|why| Refusal {
-        retry_after: Some(5),
-        ..Refusal::new("BLOCKED_AUTH", StatusCode::SERVICE_UNAVAILABLE, why)
-    })
 }
 
 /// The trace that the client's request belongs to (W3C Trace Context).

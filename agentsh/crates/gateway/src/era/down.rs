@@ -6,10 +6,11 @@ use std::collections::{HashMap, VecDeque};
 use crate::json::{self, Json};
 use crate::mcp::jsonrpc::{Id, Key, Message, classify};
 
+use super::listeners::{Listeners, own_id};
 use super::tree::{self, answer, error, known, line, notification, own, request, set, set_default};
 use super::{OWN, Step};
 use crate::keys::random_hex;
-use crate::message::{CAPABILITIES, STATELESS, SUBSCRIPTION, VERSION};
+use crate::message::{CAPABILITIES, STATELESS, VERSION};
 
 const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 const SERVER: &str = "io.modelcontextprotocol/serverInfo";
@@ -18,9 +19,6 @@ const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 const MOST_QUEUED: usize = 256;
 /// Requests that wait for what the client was asked; the oldest is given up first.
 const MOST_PARKED: usize = 64;
-const MOST_LISTENERS: usize = 64;
-/// Resources that one listener may name.
-const MOST_URIS: usize = 1000;
 /// Methods that the protocol without sessions does not have.
 const REMOVED: [&str; 5] =
     ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
@@ -58,7 +56,7 @@ pub struct Down {
     serial: u64,
     running: HashMap<Key, Running>,
     parked: VecDeque<(String, Parked)>,
-    listeners: Vec<Listener>,
+    listeners: Listeners,
     level: Option<String>,
 }
 
@@ -89,27 +87,13 @@ struct Parked {
     ask: String,
 }
 
-struct Listener {
-    key: Key,
-    id: String,
-    /// Which notifications it hears, by method.
-    kinds: Vec<&'static str>,
-    uris: Vec<String>,
-}
-
 const ASKED: &str = "input";
-const LISTED: [(&str, &str); 3] = [
-    ("toolsListChanged", "notifications/tools/list_changed"),
-    ("promptsListChanged", "notifications/prompts/list_changed"),
-    ("resourcesListChanged", "notifications/resources/list_changed"),
-];
-
 impl Down {
     pub fn is_straight(&self) -> bool {
         matches!(self.phase, Phase::Straight)
     }
 
-    pub fn from_client(&mut self, text: &[u8], steps: &mut Vec<Step>) {
+    pub fn client_says(&mut self, text: &[u8], steps: &mut Vec<Step>) {
         let Ok(tree) = json::read(text) else { return };
         match self.phase {
             Phase::Straight => steps.push(Step::ToServer(text.to_vec())),
@@ -146,7 +130,7 @@ impl Down {
         }
     }
 
-    pub fn from_server(&mut self, text: &[u8], steps: &mut Vec<Step>) {
+    pub fn server_says(&mut self, text: &[u8], steps: &mut Vec<Step>) {
         let Ok(tree) = json::read(text) else { return };
         let id = match classify(&tree) {
             Ok(Message::Response { id: Some(id), .. }) => id,
@@ -156,7 +140,7 @@ impl Down {
             }
             Ok(Message::Notification { method, .. }) => {
                 let method = method.into_owned();
-                return self.on_notification(&method, tree, steps);
+                return self.listeners.hear(&method, tree, steps);
             }
             _ => return,
         };
@@ -256,7 +240,7 @@ impl Down {
             return steps.push(Step::ToClient(answer(&id.spelled, &self.discovered())));
         }
         if method == "subscriptions/listen" {
-            return self.listen(&id, params, steps);
+            return self.listeners.begin(&id, params, &mut self.serial, steps);
         }
         if REMOVED.contains(&method.as_str()) {
             let why = format!("the revision {STATELESS} has no {method}");
@@ -295,16 +279,11 @@ impl Down {
             return;
         }
         if let Some(word) = &level {
-            let id = self.own_id("level");
+            let id = own_id(&mut self.serial, "level");
             let params = format!(r#"{{"level":{word}}}"#);
             steps.push(Step::ToServer(request(&id, "logging/setLevel", &params)));
         }
         self.level = level;
-    }
-
-    fn own_id(&mut self, what: &str) -> String {
-        self.serial += 1;
-        format!("{OWN}{what}-{}", self.serial)
     }
 
     /// The client comes back with what it was asked for.
@@ -402,92 +381,18 @@ impl Down {
         }
     }
 
-    /// What the client hears without having asked for it in particular.
-    fn on_notification(&self, method: &str, tree: Json<'_>, steps: &mut Vec<Step>) {
-        if method == "notifications/cancelled" {
-            // A question that the server takes back; the client has gone to look for the answer.
-            return;
-        }
-        let is_listed = LISTED.iter().any(|(_, kind)| *kind == method);
-        let is_updated = method == "notifications/resources/updated";
-        if !is_listed && !is_updated {
-            return steps.push(Step::ToClient(line(&tree)));
-        }
-        let uri = tree.member("params").and_then(|params| params.member("uri")?.as_text());
-        let uri = uri.map(std::borrow::Cow::into_owned);
-        let mut tree = tree;
-        for listener in &self.listeners {
-            let hears = match (&uri, is_updated) {
-                // A server may tell of a part of what was subscribed to.
-                (Some(uri), true) => listener.uris.iter().any(|own| uri.starts_with(own.as_str())),
-                _ => listener.kinds.contains(&method),
-            };
-            if !hears {
-                continue;
-            }
-            if let Some(params) = tree::object(&mut tree, "params")
-                && let Some(meta) = tree::object(params, "_meta")
-            {
-                set(meta, SUBSCRIPTION, known(&listener.id));
-            }
-            steps.push(Step::ToClient(line(&tree)));
-        }
-    }
-
-    fn listen(&mut self, id: &Id, params: Option<&Json<'_>>, steps: &mut Vec<Step>) {
-        if self.listeners.len() >= MOST_LISTENERS {
-            let why = "too many listen already";
-            return steps.push(Step::ToClient(error(&id.spelled, INVALID_PARAMS, why)));
-        }
-        let wanted = params.and_then(|params| params.member("notifications"));
-        let is_wanted = |name: &str| {
-            wanted.and_then(|wanted| wanted.member(name)).is_some_and(|is| *is == Json::Bool(true))
-        };
-        let listed: Vec<_> = LISTED.iter().filter(|(name, _)| is_wanted(name)).collect();
-        let uris = wanted.and_then(|wanted| wanted.member("resourceSubscriptions")?.as_array());
-        let uris = uris.unwrap_or_default().iter().filter_map(Json::as_text).take(MOST_URIS);
-        let uris: Vec<String> = uris.map(std::borrow::Cow::into_owned).collect();
-        for uri in &uris {
-            let id = self.own_id("subscribe");
-            let params = format!(r#"{{"uri":"{}"}}"#, json::spell(uri));
-            steps.push(Step::ToServer(request(&id, "resources/subscribe", &params)));
-        }
-        let mut agreed: Vec<String> = listed.iter().map(|(name, _)| format!(r#""{name}":true"#)).collect();
-        if !uris.is_empty() {
-            let all: Vec<String> = uris.iter().map(|uri| format!("\"{}\"", json::spell(uri))).collect();
-            agreed.push(format!(r#""resourceSubscriptions":[{}]"#, all.join(",")));
-        }
-        let params = format!(
-            r#"{{"_meta":{{"{SUBSCRIPTION}":{}}},"notifications":{{{}}}}}"#,
-            id.spelled,
-            agreed.join(",")
-        );
-        steps.push(Step::ToClient(notification("notifications/subscriptions/acknowledged", &params)));
-        let kinds = listed.iter().map(|(_, kind)| *kind).collect();
-        self.listeners.push(Listener { key: id.key.clone(), id: id.spelled.to_string(), kinds, uris });
-    }
-
     /// Ends a listener, or a request that waits for its client. False: the server has it.
     fn cancel(&mut self, key: &Key, steps: &mut Vec<Step>) -> bool {
-        let Some(at) = self.listeners.iter().position(|listener| listener.key == *key) else {
-            let known = spelled(key);
-            // Under its first id, where it was repeated.
-            let first = self.running.iter().find(|(_, running)| running.waits.as_deref() == Some(&known));
-            let Some(first) = first.map(|(first, _)| first.clone()) else { return false };
-            self.running.remove(&first);
-            let params = format!(r#"{{"requestId":{}}}"#, spelled(&first));
-            steps.push(Step::ToServer(notification("notifications/cancelled", &params)));
+        if self.listeners.end(key, &mut self.serial, steps) {
             return true;
-        };
-        let gone = self.listeners.remove(at);
-        for uri in gone.uris {
-            if self.listeners.iter().any(|other| other.uris.contains(&uri)) {
-                continue;
-            }
-            let id = self.own_id("unsubscribe");
-            let params = format!(r#"{{"uri":"{}"}}"#, json::spell(&uri));
-            steps.push(Step::ToServer(request(&id, "resources/unsubscribe", &params)));
         }
+        let known = spelled(key);
+        // Under its first id, where it was repeated.
+        let first = self.running.iter().find(|(_, running)| running.waits.as_deref() == Some(&known));
+        let Some(first) = first.map(|(first, _)| first.clone()) else { return false };
+        self.running.remove(&first);
+        let params = format!(r#"{{"requestId":{}}}"#, spelled(&first));
+        steps.push(Step::ToServer(notification("notifications/cancelled", &params)));
         true
     }
 }

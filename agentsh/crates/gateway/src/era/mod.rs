@@ -6,6 +6,7 @@
 //! by asking it. Pure: lines in, lines out, no clock.
 
 mod down;
+mod listeners;
 mod tree;
 mod up;
 
@@ -44,16 +45,16 @@ impl Translation {
         matches!(self, Self::Straight)
     }
 
-    pub fn from_client(&mut self, line: &[u8]) -> Vec<Step> {
+    pub fn client_says(&mut self, line: &[u8]) -> Vec<Step> {
         let mut steps = Vec::new();
         let is_over = match self {
             Self::Straight => return vec![Step::ToServer(line.to_vec())],
             Self::Up(up) => {
-                up.from_client(line, &mut steps);
+                up.client_says(line, &mut steps);
                 up.is_straight()
             }
             Self::Down(down) => {
-                down.from_client(line, &mut steps);
+                down.client_says(line, &mut steps);
                 down.is_straight()
             }
         };
@@ -63,16 +64,16 @@ impl Translation {
         steps
     }
 
-    pub fn from_server(&mut self, line: &[u8]) -> Vec<Step> {
+    pub fn server_says(&mut self, line: &[u8]) -> Vec<Step> {
         let mut steps = Vec::new();
         let is_over = match self {
             Self::Straight => return vec![Step::ToClient(line.to_vec())],
             Self::Up(up) => {
-                up.from_server(line, &mut steps);
+                up.server_says(line, &mut steps);
                 up.is_straight()
             }
             Self::Down(down) => {
-                down.from_server(line, &mut steps);
+                down.server_says(line, &mut steps);
                 down.is_straight()
             }
         };

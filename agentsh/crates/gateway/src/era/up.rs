@@ -75,7 +75,7 @@ impl Up {
         matches!(self.phase, Phase::Straight)
     }
 
-    pub fn from_client(&mut self, text: &[u8], steps: &mut Vec<Step>) {
+    pub fn client_says(&mut self, text: &[u8], steps: &mut Vec<Step>) {
         if !matches!(self.phase, Phase::Ready) {
             if matches!(self.phase, Phase::New) {
                 self.remember(text);
@@ -108,13 +108,16 @@ impl Up {
         }
     }
 
-    pub fn from_server(&mut self, text: &[u8], steps: &mut Vec<Step>) {
+    pub fn server_says(&mut self, text: &[u8], steps: &mut Vec<Step>) {
         let Ok(tree) = json::read(text) else { return };
         let (id, is_error) = match classify(&tree) {
             Ok(Message::Response { id: Some(id), is_error }) => (id, is_error),
             Ok(Message::Notification { method, .. }) => {
                 let is_own = method == "notifications/subscriptions/acknowledged";
-                return if is_own { () } else { self.on_notification(tree, steps) };
+                if !is_own {
+                    self.on_notification(tree, steps);
+                }
+                return;
             }
             _ => return steps.push(Step::ToClient(text.to_vec())),
         };
