@@ -257,3 +257,33 @@ fn a_request_that_stands_alone_says_who_asks() {
         );
     }
 }
+
+#[test]
+fn one_process_serves_several_sessions_where_that_is_wanted() {
+    let place = Place::new(Mode::Invoker);
+    let text = super::file(&place, OPEN).replace("env: {WHO: gate}}", "env: {WHO: gate}, shared: everybody}");
+    let gateway = Gateway::start(&place, &text);
+    let one = gateway.shake_hands("/mcp/fs", &[]);
+    let two = gateway.shake_hands("/mcp/fs", &[]);
+    assert_ne!(one, two);
+    std::thread::scope(|scope| {
+        for (session, text) in [(&one, "one"), (&two, "two"), (&one, "three")] {
+            let (gateway, id) = (&gateway, u64::from(text == "three"));
+            scope.spawn(move || {
+                let say = call(id, "echo", json!({"text": text}));
+                let answer = gateway.post("/mcp/fs", &[("Mcp-Session-Id", session)], &say).last();
+                assert_eq!(
+                    (&answer["id"], &answer["result"]["content"][0]["text"]),
+                    (&json!(id), &json!(text)),
+                    "{answer}"
+                );
+            });
+        }
+    });
+    assert_eq!(gateway.ask("DELETE", "/mcp/fs", &[("Mcp-Session-Id", &one)], "").status, 204);
+    let answer =
+        gateway.post("/mcp/fs", &[("Mcp-Session-Id", &two)], &call(9, "echo", json!({"text": "still"})));
+    assert_eq!(answer.last()["result"]["content"][0]["text"], "still");
+    assert_eq!(gateway.stop(), 0);
+    assert_eq!(place.events("process_started").iter().filter(|event| event["server_id"] == "fs").count(), 1);
+}

@@ -160,6 +160,22 @@ pub struct Endpoint {
     pub env: BTreeMap<String, String>,
     #[serde(default)]
     pub cwd: Option<PathBuf>,
+    /// Whether several client sessions use one connection, and one process, of the server.
+    #[serde(default)]
+    pub shared: Sharing,
+}
+
+/// Which client sessions use one connection with a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// None: each has its own. Requests without a session share one for each key.
+    #[default]
+    No,
+    /// Those of one key whose clients can do the same.
+    Key,
+    /// Those of everybody whose clients can do the same: what one says, the server may tell another.
+    Everybody,
 }
 
 impl OAuth {

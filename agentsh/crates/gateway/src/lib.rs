@@ -22,6 +22,8 @@ mod names;
 mod post;
 mod reply;
 mod server;
+mod sessions;
+mod shared;
 mod signers;
 mod stream;
 mod tls;

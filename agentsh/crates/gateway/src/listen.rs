@@ -16,6 +16,7 @@ use super::message::{STATELESS, header};
 use super::post::{Abandoned, Era};
 use super::reply::{self, Answer};
 use super::server::Gateway;
+use super::sessions;
 use super::stream::Reader;
 
 /// Events that are ahead of what the network takes.
@@ -42,7 +43,7 @@ pub fn listen(
     if !takes.contains("text/event-stream") && !takes.contains("*/*") {
         return reply::empty(StatusCode::NOT_ACCEPTABLE);
     }
-    let Some(id) = header(headers, "mcp-session-id") else {
+    let Some(id) = sessions::named(header(headers, "mcp-session-id")) else {
         return reply::empty(StatusCode::BAD_REQUEST);
     };
     let Some(client) = gateway.session(id, endpoint, admitted) else {

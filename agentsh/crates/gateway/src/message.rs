@@ -157,6 +157,13 @@ impl Incoming {
         Err(Wrong { code: INVALID_PARAMS, why, id: Some(id.clone()) })
     }
 
+    /// What the client of a handshake can do, as JSON.
+    pub fn can(&self) -> String {
+        let Ok(tree) = json::read(&self.line) else { return String::new() };
+        let can = tree.member("params").and_then(|params| params.member("capabilities"));
+        can.map(Json::to_compact).unwrap_or_default()
+    }
+
     pub fn is_call(&self) -> bool {
         matches!(&self.kind, Kind::Request { method, .. } if method == "tools/call")
     }

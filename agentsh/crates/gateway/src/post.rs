@@ -15,12 +15,12 @@ use crate::mcp::jsonrpc::Id;
 use super::client::{Client, SendError};
 use super::config::Endpoint;
 use super::door::{Admitted, Refusal};
-use super::era::Translation;
-use super::keys::{self, random_hex};
+use super::keys::random_hex;
 use super::listen;
 use super::message::{INVALID_REQUEST, Incoming, Kind, STATEFUL, STATELESS, header};
 use super::reply::{self, Answer};
 use super::server::Gateway;
+use super::sessions;
 use super::stream::Stream;
 
 /// How long an answer may come alone; after it a stream is begun, so that the client knows that somebody is there.
@@ -96,7 +96,7 @@ pub async fn post(
         );
     }
     let takes = takes.primed(header(&parts.headers, "mcp-protocol-version"));
-    let id = header(&parts.headers, "mcp-session-id").filter(|id| !id.starts_with(SHARED.trim_end()));
+    let id = sessions::named(header(&parts.headers, "mcp-session-id"));
     let client = match id {
         None if message.is_initialize() => {
             return match initialize(gateway, endpoint, admitted, &message, takes).await {
@@ -129,7 +129,7 @@ async fn initialize(
     let id = random_hex::<16>().map_err(|error| {
         Refusal::new("INTERNAL_ERROR", StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     })?;
-    let client = gateway.begin(id.clone(), endpoint, admitted, Translation::with_sessions())?;
+    let client = gateway.begin(id.clone(), endpoint, admitted, &message.can())?;
     let mut answer = exchange(&client, message, takes, Era::Stateful).await;
     // A refused handshake began nothing.
     if client.is_ended() || answer.status() != StatusCode::OK || reply::is_error(&answer) {
@@ -140,9 +140,6 @@ async fn initialize(
     }
     Ok(answer)
 }
-
-/// Names of connections that several requests share, and that nobody can ask for.
-const SHARED: &str = "shared ";
 
 /// Without sessions, requests of one client share a connection with the server.
 async fn stateless(
@@ -160,13 +157,8 @@ async fn stateless(
     if let Err(wrong) = message.check_meta() {
         return Ok(gateway.wrong(&wrong));
     }
-    // A server is told what its client can do: those that can do the same share a connection.
-    let can = keys::hash(message.capabilities.as_deref().unwrap_or_default());
-    let name = format!("{SHARED}{} {} {can}", endpoint.id, admitted.subject);
-    let client = match gateway.session(&name, endpoint, admitted) {
-        Some(client) => client,
-        None => gateway.begin(name, endpoint, admitted, Translation::without_sessions())?,
-    };
+    let can = message.capabilities.as_deref().unwrap_or_default();
+    let client = gateway.shared(endpoint, admitted, can)?;
     if message.is_call()
         && let Err(wrong) = message.check_params(&client.params(&message).await, headers)
     {

@@ -17,10 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use super::client::{Bounds, Client};
+use super::client::Client;
 use super::config::{Config, Endpoint};
-use super::door::{Admitted, Door, Refusal, check_origin};
-use super::era::Translation;
+use super::door::{Door, Refusal, check_origin};
 use super::files::Files;
 use super::message::Wrong;
 use super::metrics::{Gauges, Metrics};
@@ -287,77 +286,6 @@ impl Gateway {
     pub(crate) fn wrong(&self, wrong: &Wrong) -> Answer {
         self.metrics.refused("BLOCKED_MALFORMED");
         reply::wrong(wrong)
-    }
-
-    /// A session of this client with this endpoint. Another's is not there.
-    pub(crate) fn session(&self, id: &str, endpoint: &Endpoint, admitted: &Admitted) -> Option<Rc<Client>> {
-        let sessions = self.sessions.borrow();
-        let client = sessions.get(id)?;
-        let is_own =
-            client.endpoint == endpoint.id && client.subject == admitted.subject && !client.is_ended();
-        is_own.then(|| Rc::clone(client))
-    }
-
-    fn delete(&self, endpoint: &Endpoint, admitted: &Admitted, request: &Request<Body>) -> Answer {
-        let id = super::message::header(request.headers(), "mcp-session-id").unwrap_or_default();
-        let Some(client) = self.session(id, endpoint, admitted) else {
-            return reply::empty(StatusCode::NOT_FOUND);
-        };
-        self.sessions.borrow_mut().remove(id);
-        client.end();
-        reply::empty(StatusCode::NO_CONTENT)
-    }
-
-    /// Begins a session with a server.
-    ///
-    /// # Errors
-    /// When there are too many of them.
-    pub(crate) fn begin(
-        self: &Rc<Self>,
-        id: String,
-        endpoint: &Endpoint,
-        admitted: &Admitted,
-        translation: Translation,
-    ) -> Result<Rc<Client>, Refusal> {
-        let limits = self.config().limits.clone();
-        let of_key = {
-            let sessions = self.sessions.borrow();
-            let own = sessions.values().filter(|client| client.subject == admitted.subject).count();
-            (sessions.len(), own)
-        };
-        if of_key.0 >= limits.sessions || of_key.1 >= limits.sessions_per_key {
-            return Err(Refusal {
-                retry_after: Some(10),
-                ..Refusal::new(
-                    "BLOCKED_RATE_LIMIT",
-                    StatusCode::TOO_MANY_REQUESTS,
-                    "too many sessions: end one (DELETE), or wait until an unused one ends",
-                )
-            });
-        }
-        let wire = self.connector.connect(endpoint, &admitted.name);
-        let gateway = Rc::downgrade(self);
-        let on_end = move |client: &Client| {
-            if let Some(gateway) = gateway.upgrade() {
-                gateway.sessions.borrow_mut().remove(&client.id);
-            }
-        };
-        // An answer may be longer than what a client may send.
-        let bounds = Bounds { line: 64 << 20, unread: limits.unread_bytes };
-        let (endpoint, subject) = (endpoint.id.clone(), admitted.subject.clone());
-        let client = Client::start(id.clone(), endpoint, subject, wire, bounds, translation, on_end);
-        self.sessions.borrow_mut().insert(id, Rc::clone(&client));
-        Ok(client)
-    }
-
-    fn sweep(&self) {
-        let limit = Duration::from_secs(self.config().limits.idle_seconds);
-        let idle: Vec<_> =
-            self.sessions.borrow().values().filter(|client| client.idle() > limit).cloned().collect();
-        for client in idle {
-            self.sessions.borrow_mut().remove(&client.id);
-            client.end();
-        }
     }
 }
 

@@ -7,7 +7,7 @@
 
 mod down;
 mod listeners;
-mod tree;
+pub(crate) mod tree;
 mod up;
 
 use down::Down;
