@@ -1,7 +1,7 @@
 //! The corpora of the fuzz targets, as plain tests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
-use crate::{guard, json, login, net, policy, remote, sandbox, scan, types};
+use crate::{gateway, guard, json, login, mcp, net, policy, remote, sandbox, scan, types};
 
 macro_rules! targets {
     ($($target:ident $path:literal,)*) => {$(
@@ -21,6 +21,7 @@ macro_rules! targets {
 }
 
 targets! {
+    bearer_token "../../fuzz/checks/bearer_token.rs",
     canonical_forms "../../fuzz/checks/canonical_forms.rs",
     client_hello "../../fuzz/checks/client_hello.rs",
     decoded_views "../../fuzz/checks/decoded_views.rs",
@@ -32,6 +33,8 @@ targets! {
     http_host "../../fuzz/checks/http_host.rs",
     login_answers "../../fuzz/checks/login_answers.rs",
     map_abi "../../fuzz/checks/map_abi.rs",
+    protocol_eras "../../fuzz/checks/protocol_eras.rs",
+    repeated_headers "../../fuzz/checks/repeated_headers.rs",
     scan_text "../../fuzz/checks/scan_text.rs",
     scan_views "../../fuzz/checks/scan_views.rs",
     server_sent_events "../../fuzz/checks/server_sent_events.rs",

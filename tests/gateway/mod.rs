@@ -1,5 +1,10 @@
 //! `agentsh gateway`: servers over HTTP, as clients on other machines see them.
 
+mod approvals;
+mod eras;
+mod faults;
+mod tokens;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
@@ -90,6 +95,10 @@ impl Gateway {
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         assert_eq!(self.post(path, &[headers, &[session]].concat(), &ready).status, 202);
         id
+    }
+
+    fn reload(&self) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGHUP).unwrap();
     }
 
     fn stop(mut self) -> i32 {
@@ -273,7 +282,8 @@ fn pages_of_others_large_messages_and_nonsense_reach_no_server() {
 fn without_sessions_two_clients_with_one_id_hear_their_own() {
     let place = Place::new(Mode::Invoker);
     let gateway = Gateway::start(&place, &file(&place, OPEN));
-    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {}});
     let ask = |text: &str| {
         let mut message = call(7, "echo", json!({"text": text}));
         message["params"]["_meta"] = meta.clone();

@@ -40,13 +40,15 @@ pub struct Reply {
     pub pieces: Vec<String>,
     /// The stream stays open after the last piece.
     pub stays: bool,
+    /// The connection breaks off after the last piece.
+    pub breaks: bool,
     /// Further events, as they come.
     pub feed: Option<Receiver<String>>,
 }
 
 impl Reply {
     pub fn status(status: u16) -> Self {
-        Self { status, headers: Vec::new(), pieces: Vec::new(), stays: false, feed: None }
+        Self { status, headers: Vec::new(), pieces: Vec::new(), stays: false, breaks: false, feed: None }
     }
 
     pub fn json(text: impl ToString) -> Self {
@@ -65,6 +67,10 @@ impl Reply {
 
     pub fn fed(self, feed: Receiver<String>) -> Self {
         Self { feed: Some(feed), ..self }
+    }
+
+    pub fn broken(self) -> Self {
+        Self { breaks: true, ..self }
     }
 
     pub fn open(self) -> Self {
@@ -164,6 +170,9 @@ fn converse(
     if reply.stays {
         // Until the other side hangs up.
         return reader.read(&mut [0; 16]).ok().filter(|_| false).map(drop);
+    }
+    if reply.breaks {
+        return None;
     }
     write!(stream, "0\r\n\r\n").ok()
 }

@@ -62,6 +62,10 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     )
     .await?;
     let session = Rc::new(session);
+    if let Some(page) = &config.approvals_page {
+        // It is set once, before anybody asks.
+        let _ = session.approvals_page.set(page.clone());
+    }
     session.neighbours.set(config.endpoints.len() > 1);
     ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();

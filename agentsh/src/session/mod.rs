@@ -138,6 +138,8 @@ pub struct Session {
     pub layered: OnceCell<crate::sandbox::mend::Namespaces>,
     /// What the user was told about logins.
     pub logins: logins::Logins,
+    /// Where a person answers, for clients that open addresses; `{id}` is the question.
+    pub approvals_page: OnceCell<String>,
     /// What would have to be allowed.
     pub wanted: wanted::Wanted,
     /// What programs left behind, on its way out.
@@ -245,6 +247,7 @@ impl Session {
             is_reviewed: Cell::new(false),
             layered: OnceCell::new(),
             logins: logins::Logins::default(),
+            approvals_page: OnceCell::new(),
             wanted: wanted::Wanted::default(),
             cleaning: RefCell::default(),
             bound: RefCell::new(bound),

@@ -66,6 +66,7 @@ impl Remote {
         let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
         let rules = rules(&self.session, id, url, *users_word);
         let proxy = super::network::proxy(&self.session, &self.session.policy.agent.network)?;
+        let (journal, failing) = (self.session.journal.clone(), id.clone());
         let (session, max) = (Rc::clone(&self.session), self.session.policy.mcp.max_line_bytes);
         Ok(Settings {
             server: id.0.clone(),
@@ -76,6 +77,15 @@ impl Remote {
             remedy: remedy(id, url),
             max_message: usize::try_from(max).unwrap_or(usize::MAX),
             note: Rc::new(move |message| session.note(&escape::line(message))),
+            failed: Rc::new(move |failed| {
+                journal.record(Event::McpServerUnavailable {
+                    server_id: failing.clone(),
+                    method: failed.method.to_owned(),
+                    detail: failed.text.to_owned(),
+                    tool_name: failed.tool.map(str::to_owned),
+                    jsonrpc_id: Some(failed.id.to_value()),
+                });
+            }),
         })
     }
 
@@ -94,7 +104,8 @@ impl Remote {
         let mut headers = HeaderMap::new();
         for (name, value) in self.declaration.headers.as_ref().map_err(Clone::clone)? {
             let wrong = |why: &str| format!("its header '{name}' {why}");
-            if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+            let lower = name.to_ascii_lowercase();
+            if OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with(crate::mcp::repeated::PARAM) {
                 return Err(wrong("is agentsh's own"));
             }
             let name =

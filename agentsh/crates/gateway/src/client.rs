@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, Notify};
@@ -12,8 +12,10 @@ use tokio::sync::{Mutex, Notify};
 use crate::json;
 use crate::mcp::framing::{Frame, LineReader};
 use crate::mcp::jsonrpc::Key;
+use crate::mcp::repeated::Params;
 
-use super::message::{Incoming, Outgoing};
+use super::era::{Step, Translation};
+use super::message::{Incoming, Kind, Outgoing};
 use super::names::Names;
 use super::stream::Stream;
 
@@ -21,6 +23,11 @@ use super::stream::Stream;
 pub const GENERAL: u64 = 0;
 /// Requests of one session that may wait for the server at once.
 const MOST_OPEN: usize = 256;
+/// How long a server may think about which protocol it speaks, before it is greeted in the older one.
+const SILENCE: Duration = Duration::from_secs(15);
+/// How long a listing that nobody asked for may take, and its pages.
+const LISTING: Duration = Duration::from_secs(15);
+const MOST_PAGES: usize = 64;
 
 pub struct Client {
     pub id: String,
@@ -29,7 +36,14 @@ pub struct Client {
     pub subject: String,
     input: Mutex<Option<WriteHalf<DuplexStream>>>,
     streams: RefCell<BTreeMap<u64, Rc<Stream>>>,
-    pending: RefCell<HashMap<Key, Rc<Stream>>>,
+    pending: RefCell<HashMap<Key, Waiting>>,
+    /// Between the client's protocol and the server's.
+    translation: RefCell<Translation>,
+    /// Arguments that stand in headers too, as the listings say that passed here.
+    params: RefCell<Params>,
+    /// They are all known.
+    listed: Cell<bool>,
+    listing: Mutex<()>,
     /// Of running requests that want to hear of their progress.
     tokens: RefCell<HashMap<Key, Rc<Stream>>>,
     /// What ids were called before they were renamed.
@@ -42,6 +56,22 @@ pub struct Client {
     /// A reader took something, or the session ended.
     pub changed: Notify,
     unread_limit: usize,
+}
+
+/// A request without an answer yet.
+struct Waiting {
+    stream: Rc<Stream>,
+    /// Its answer is a page of tools.
+    lists: bool,
+}
+
+/// What a session is allowed, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Longest message of the server.
+    pub line: usize,
+    /// Events that nobody reads.
+    pub unread: usize,
 }
 
 /// Why a message was not sent.
@@ -61,7 +91,8 @@ impl Client {
         endpoint: String,
         subject: String,
         wire: DuplexStream,
-        (line_limit, unread_limit): (usize, usize),
+        bounds: Bounds,
+        translation: Translation,
         on_end: impl FnOnce(&Self) + 'static,
     ) -> Rc<Self> {
         let (output, input) = tokio::io::split(wire);
@@ -80,23 +111,46 @@ impl Client {
             serving: Cell::new(0),
             ended: Cell::new(false),
             changed: Notify::new(),
-            unread_limit,
+            unread_limit: bounds.unread,
+            translation: RefCell::new(translation),
+            params: RefCell::default(),
+            listed: Cell::new(false),
+            listing: Mutex::default(),
+        });
+        let asked = Rc::downgrade(&client);
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(SILENCE).await;
+            let Some(client) = asked.upgrade() else { return };
+            let steps = client.translation.borrow_mut().on_silence();
+            // The server has ended: whoever waits hears so.
+            let _ = client.take(steps).await;
         });
         let pumped = Rc::clone(&client);
         tokio::task::spawn_local(async move {
-            pumped.pump(output, line_limit).await;
+            pumped.pump(output, bounds.line).await;
             pumped.finish();
             on_end(&pumped);
         });
         client
     }
 
-    async fn pump(&self, output: ReadHalf<DuplexStream>, limit: usize) {
+    async fn pump(self: &Rc<Self>, output: ReadHalf<DuplexStream>, limit: usize) {
         let mut lines = LineReader::new(output, limit);
         while !self.ended.get() && !lines.is_at_end() {
             while let Some(frame) = lines.next_frame() {
                 let Frame::Line(line) = frame else { continue };
-                self.deliver(line);
+                if self.translation.borrow().is_straight() {
+                    self.deliver(line);
+                    continue;
+                }
+                let steps = self.translation.borrow_mut().server_says(line);
+                if steps.iter().all(|step| matches!(step, Step::ToClient(_))) {
+                    self.deliver_all(&steps);
+                    continue;
+                }
+                // The server may wait for this side to read before it reads itself.
+                let client = Rc::clone(self);
+                tokio::task::spawn_local(async move { client.take(steps).await });
             }
             // The server waits while nobody reads: its bytes pile up on its own side.
             while self.unread() > self.unread_limit && !self.ended.get() {
@@ -120,7 +174,10 @@ impl Client {
         let names = self.names.borrow();
         match Outgoing::read(&tree) {
             Outgoing::Answer(Some(key)) => {
-                let Some(stream) = self.pending.borrow_mut().remove(&key) else { return };
+                let Some(Waiting { stream, lists }) = self.pending.borrow_mut().remove(&key) else { return };
+                if let Some(page) = tree.member("result").filter(|_| lists) {
+                    self.params.borrow_mut().on_page(page);
+                }
                 self.tokens.borrow_mut().retain(|_, other| other.id != stream.id);
                 stream.push(&names.restore_answer(&key, tree, line));
                 stream.finish();
@@ -132,11 +189,57 @@ impl Client {
                 stream.unwrap_or_else(|| self.nearest()).push(&names.restore_progress(&token, tree, line));
             }
             Outgoing::Subscription(key) => {
-                let stream = self.pending.borrow().get(&key).cloned();
+                let stream = self.pending.borrow().get(&key).map(|waiting| Rc::clone(&waiting.stream));
+                self.on_change(&tree);
                 stream.unwrap_or_else(|| self.nearest()).push(&names.restore_subscription(&key, tree, line));
             }
-            Outgoing::Answer(None) | Outgoing::Other => self.nearest().push(line),
+            Outgoing::Answer(None) | Outgoing::Other => {
+                self.on_change(&tree);
+                self.nearest().push(line);
+            }
         }
+    }
+
+    fn on_change(&self, tree: &json::Json<'_>) {
+        let method = tree.member("method").and_then(json::Json::as_text);
+        if method.as_deref() == Some("notifications/tools/list_changed") {
+            self.listed.set(false);
+        }
+    }
+
+    /// Which arguments stand in headers too. Where no listing was seen, the server is asked for one, in the words of this
+    /// request.
+    pub async fn params(self: &Rc<Self>, like: &Incoming) -> Params {
+        let _alone = self.listing.lock().await;
+        if !self.listed.replace(true) {
+            // A server that lists nothing repeats nothing.
+            let _ = tokio::time::timeout(LISTING, self.list(like)).await;
+        }
+        self.params.borrow().clone()
+    }
+
+    async fn list(self: &Rc<Self>, like: &Incoming) -> Option<()> {
+        let mut cursor = String::new();
+        for _ in 0..MOST_PAGES {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{{{cursor}"_meta":{}}}}}"#,
+                like.meta.as_deref().unwrap_or("{}")
+            );
+            let message = self.rename(Incoming::read(text.as_bytes()).ok()?);
+            let key = message.id()?.key.clone();
+            let stream = self.request(&message, key).await.ok()?;
+            let mut reader = stream.reader(None);
+            let mut next = None;
+            while let Some((_, event)) = reader.next().await {
+                let tree = json::read(&event).ok()?;
+                next = tree
+                    .member("result")
+                    .and_then(|page| page.member("nextCursor"))
+                    .map(json::Json::to_compact);
+            }
+            cursor = format!("\"cursor\":{},", next.filter(|next| next != "null")?);
+        }
+        None
     }
 
     /// The message under an id that no other client of this connection uses.
@@ -148,7 +251,7 @@ impl Client {
     fn nearest(&self) -> Rc<Stream> {
         let pending = self.pending.borrow();
         let general = self.general();
-        let newest = pending.values().max_by_key(|stream| stream.id).cloned();
+        let newest = pending.values().map(|waiting| &waiting.stream).max_by_key(|stream| stream.id).cloned();
         match newest {
             Some(newest) if pending.len() == 1 || !general.is_read() => newest,
             _ => general,
@@ -178,7 +281,8 @@ impl Client {
             if pending.contains_key(&key) {
                 return Err(SendError::SameId);
             }
-            pending.insert(key.clone(), Rc::clone(&stream));
+            let lists = matches!(&message.kind, Kind::Request { method, .. } if method == "tools/list");
+            pending.insert(key.clone(), Waiting { stream: Rc::clone(&stream), lists });
         }
         self.next_stream.set(stream.id + 1);
         self.forget_old();
@@ -209,12 +313,38 @@ impl Client {
 
     pub async fn send(&self, line: &[u8]) -> Result<(), SendError> {
         self.used.set(Instant::now());
+        if self.translation.borrow().is_straight() {
+            return self.write(&[line, b"\n"].concat()).await;
+        }
+        let steps = self.translation.borrow_mut().client_says(line);
+        self.take(steps).await
+    }
+
+    /// What a message became. All of it that the server gets goes out at once: nothing of another comes between.
+    async fn take(&self, steps: Vec<Step>) -> Result<(), SendError> {
+        self.deliver_all(&steps);
+        let mut whole = Vec::new();
+        for step in &steps {
+            if let Step::ToServer(line) = step {
+                whole.extend_from_slice(line);
+                whole.push(b'\n');
+            }
+        }
+        if whole.is_empty() { Ok(()) } else { self.write(&whole).await }
+    }
+
+    fn deliver_all(&self, steps: &[Step]) {
+        for step in steps {
+            if let Step::ToClient(line) = step {
+                self.deliver(line);
+            }
+        }
+    }
+
+    async fn write(&self, lines: &[u8]) -> Result<(), SendError> {
         let mut input = self.input.lock().await;
         let Some(writer) = input.as_mut() else { return Err(SendError::Ended) };
-        let mut whole = Vec::with_capacity(line.len() + 1);
-        whole.extend_from_slice(line);
-        whole.push(b'\n');
-        writer.write_all(&whole).await.map_err(|_| SendError::Ended)
+        writer.write_all(lines).await.map_err(|_| SendError::Ended)
     }
 
     /// Ends the session: its server is told, and whoever waits hears that there will be nothing more.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use jsonwebtoken::Algorithm;
 use serde::Deserialize;
 
 /// Larger files are refused.
@@ -53,6 +54,9 @@ pub struct Config {
     /// A policy file, or the name of a built-in policy, as for `agentsh proxy`.
     #[serde(default)]
     pub policy: Option<String>,
+    /// Where a person answers questions of `ask` rules: clients that open addresses are shown it. `{id}` is the question.
+    #[serde(default)]
+    pub approvals_page: Option<String>,
     pub endpoints: Vec<Endpoint>,
 }
 
@@ -85,8 +89,13 @@ pub struct OAuth {
     /// What tokens must be for (`aud`), by default the public URL of the endpoint.
     #[serde(default)]
     pub audience: Option<String>,
-    /// Keys that sign tokens: a file with a JSON Web Key Set.
-    pub jwks: PathBuf,
+    /// Keys that sign tokens: a JSON Web Key Set, as a file or an address (`https:`, or `http:` on this machine). Without it,
+    /// where the issuer's metadata says.
+    #[serde(default)]
+    pub jwks: Option<String>,
+    /// Algorithms by which tokens may be signed; those of public keys where the list is empty.
+    #[serde(default)]
+    pub algorithms: Vec<Algorithm>,
     /// Scopes that a token must have.
     #[serde(default)]
     pub scopes: Vec<String>,
@@ -99,6 +108,8 @@ pub struct Limits {
     pub message_bytes: usize,
     /// Requests of one key in a minute; 0 is no limit.
     pub requests_per_minute: u32,
+    /// How long a client may take for the head of a request, for its message, and for its part of a TLS handshake.
+    pub request_seconds: u64,
     /// Client sessions at once, over all endpoints.
     pub sessions: usize,
     /// Client sessions of one key at once.
@@ -118,6 +129,7 @@ impl Default for Limits {
         Self {
             message_bytes: 4 << 20,
             requests_per_minute: 1000,
+            request_seconds: 30,
             sessions: 1000,
             sessions_per_key: 100,
             connections: 4096,
@@ -148,6 +160,29 @@ pub struct Endpoint {
     pub env: BTreeMap<String, String>,
     #[serde(default)]
     pub cwd: Option<PathBuf>,
+    /// Whether several client sessions use one connection, and one process, of the server.
+    #[serde(default)]
+    pub shared: Sharing,
+}
+
+/// Which client sessions use one connection with a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// None: each has its own. Requests without a session share one for each key.
+    #[default]
+    No,
+    /// Those of one key whose clients can do the same.
+    Key,
+    /// Those of everybody whose clients can do the same: what one says, the server may tell another.
+    Everybody,
+}
+
+impl OAuth {
+    /// The set of keys, where it is a file.
+    pub(crate) fn jwks_file(&self) -> Option<&Path> {
+        self.jwks.as_deref().filter(|place| !place.contains("://")).map(Path::new)
+    }
 }
 
 /// Longest name of an endpoint: it stands in paths and records.
@@ -183,7 +218,10 @@ impl Config {
             place(&mut tls.certificate);
             place(&mut tls.key);
         }
-        config.auth.oauth.iter_mut().for_each(|oauth| place(&mut oauth.jwks));
+        if let Some(oauth) = &mut config.auth.oauth {
+            let file = oauth.jwks_file().map(|file| directory.join(file).display().to_string());
+            oauth.jwks = file.or(oauth.jwks.take());
+        }
         config.auth.keys.get_or_insert_with(|| PathBuf::from("gateway-keys.json"));
         config.auth.keys.iter_mut().for_each(place);
         Ok(config)
@@ -223,6 +261,17 @@ impl Config {
                  where another server ends TLS, or listen on a loopback address (`listen` is {})",
                 self.listen
             ));
+        }
+        if let Some(page) = &self.approvals_page
+            && !page.starts_with("https://")
+            && !page.starts_with("http://127.0.0.1")
+            && !page.starts_with("http://localhost")
+        {
+            return Err("`approvals_page` is an address with https, or on this machine".to_owned());
+        }
+        let shared = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
+        if self.auth.oauth.iter().flat_map(|oauth| &oauth.algorithms).any(|one| shared.contains(one)) {
+            return Err("`algorithms`: tokens that are signed with a shared secret are not taken".to_owned());
         }
         if self.endpoints.is_empty() {
             return Err("`endpoints` is empty: nothing would be served".to_owned());

@@ -29,11 +29,13 @@ pub struct Refusal {
     pub why: String,
     /// Seconds after which it may ask again.
     pub retry_after: Option<u64>,
+    /// What is wrong with the token, in the words of RFC 6750.
+    pub token_error: Option<&'static str>,
 }
 
 impl Refusal {
     pub fn new(code: &'static str, status: StatusCode, why: impl Into<String>) -> Self {
-        Self { code, status, why: why.into(), retry_after: None }
+        Self { code, status, why: why.into(), retry_after: None, token_error: None }
     }
 }
 
@@ -165,9 +167,7 @@ fn authenticate(
     headers: &HeaderMap,
 ) -> Result<Admitted, Refusal> {
     let refuse = |why: String| Err(Refusal::new("BLOCKED_AUTH", StatusCode::UNAUTHORIZED, why));
-    let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
-    let shown = shown.or_else(|| header(headers, "x-api-key"));
-    let Some(shown) = shown else {
+    let Some(shown) = shown(headers) else {
         if config.auth.open {
             return Ok(anonymous());
         }
@@ -178,8 +178,14 @@ fn authenticate(
     {
         return match token::check(shown, oauth, signers, &config.resource(endpoint)) {
             Ok(subject) => Ok(Admitted { name: subject.clone(), subject: format!("sub:{subject}") }),
-            Err(TokenError::Invalid(why)) => refuse(why),
-            Err(TokenError::Scope(why)) => Err(Refusal::new("BLOCKED_AUTH", StatusCode::FORBIDDEN, why)),
+            Err(TokenError::Invalid(why)) => Err(Refusal {
+                token_error: Some("invalid_token"),
+                ..Refusal::new("BLOCKED_AUTH", StatusCode::UNAUTHORIZED, why)
+            }),
+            Err(TokenError::Scope(why)) => Err(Refusal {
+                token_error: Some("insufficient_scope"),
+                ..Refusal::new("BLOCKED_AUTH", StatusCode::FORBIDDEN, why)
+            }),
         };
     }
     match keys.find(shown, Timestamp::now()) {
@@ -196,6 +202,17 @@ fn authenticate(
         Err(_) if config.auth.open => Ok(anonymous()),
         Err(error) => refuse(error.to_string()),
     }
+}
+
+/// The key or token that a client shows.
+fn shown(headers: &HeaderMap) -> Option<&str> {
+    let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
+    bearer.or_else(|| header(headers, "x-api-key"))
+}
+
+/// The token that a client shows, where it is no key of ours.
+pub fn shown_token(headers: &HeaderMap) -> Option<&str> {
+    shown(headers).filter(|shown| !shown.starts_with(keys::PREFIX))
 }
 
 fn anonymous() -> Admitted {

@@ -127,7 +127,7 @@ impl Key {
     }
 }
 
-fn hash(key: &str) -> String {
+pub fn hash(key: &str) -> String {
     hex(&Sha256::digest(key.as_bytes()))
 }
 

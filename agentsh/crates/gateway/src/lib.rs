@@ -6,22 +6,29 @@
 //! results.
 
 use agentsh_base::json;
+use agentsh_egress as egress;
 use agentsh_mcp as mcp;
 
 mod client;
 pub mod config;
 mod door;
+pub mod era;
+mod files;
 pub mod keys;
 mod listen;
-mod message;
+pub mod message;
 mod metrics;
 mod names;
 mod post;
 mod reply;
 mod server;
+mod sessions;
+mod shared;
+mod signers;
 mod stream;
 mod tls;
-mod token;
+pub mod token;
 
 pub use door::Refusal;
+pub use hyper::header::{HeaderMap, HeaderName};
 pub use server::{Connector, Gateway, GatewayError};

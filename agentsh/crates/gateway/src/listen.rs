@@ -16,14 +16,17 @@ use super::message::{STATELESS, header};
 use super::post::{Abandoned, Era};
 use super::reply::{self, Answer};
 use super::server::Gateway;
+use super::sessions;
 use super::stream::Reader;
 
 /// Events that are ahead of what the network takes.
 const AHEAD: usize = 8;
 /// A stream is never silent for longer: proxies in between close what is.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long a client waits before it takes a stream up again.
+const RETRY_MS: u32 = 1000;
 /// The revision from which a stream begins with an empty event, from which it can be taken up.
-const PRIMED: &str = "2025-11-25";
+pub const PRIMED: &str = "2025-11-25";
 
 /// A GET: the stream that belongs to no request, or the rest of one that broke off.
 pub fn listen(
@@ -40,14 +43,14 @@ pub fn listen(
     if !takes.contains("text/event-stream") && !takes.contains("*/*") {
         return reply::empty(StatusCode::NOT_ACCEPTABLE);
     }
-    let Some(id) = header(headers, "mcp-session-id") else {
+    let Some(id) = sessions::named(header(headers, "mcp-session-id")) else {
         return reply::empty(StatusCode::BAD_REQUEST);
     };
     let Some(client) = gateway.session(id, endpoint, admitted) else {
         return reply::empty(StatusCode::NOT_FOUND);
     };
-    let (stream, last) = match header(headers, "last-event-id").map(resumed) {
-        Some(Some((stream, last))) => (client.stream(stream), last),
+    let (stream, from) = match header(headers, "last-event-id").map(resumed) {
+        Some(Some((stream, seen))) => (client.stream(stream), Some(seen)),
         Some(None) => (None, None),
         None => (client.stream(GENERAL), None),
     };
@@ -58,15 +61,15 @@ pub fn listen(
         // One at a time: the next one would take the events of the first.
         return reply::empty(StatusCode::CONFLICT);
     }
-    let version = header(headers, "mcp-protocol-version");
-    events(stream.reader(last), Shown::new(&client, Era::Stateful, version), client.serve(), None)
+    // Who takes a stream up knows where it is.
+    let primed = from.is_none() && header(headers, "mcp-protocol-version") == Some(PRIMED);
+    events(stream.reader(from), Shown::new(&client, Era::Stateful, primed), client.serve(), None)
 }
 
 /// `STREAM-COUNT`: how many events of which stream were seen.
-fn resumed(id: &str) -> Option<(u64, Option<u64>)> {
+fn resumed(id: &str) -> Option<(u64, u64)> {
     let (stream, count) = id.split_once('-')?;
-    let count: u64 = count.parse().ok()?;
-    Some((stream.parse().ok()?, count.checked_sub(1)))
+    Some((stream.parse().ok()?, count.parse().ok()?))
 }
 
 /// How a stream is written.
@@ -78,9 +81,9 @@ pub struct Shown {
 }
 
 impl Shown {
-    pub fn new(client: &Rc<Client>, era: Era, version: Option<&str>) -> Self {
+    pub fn new(client: &Rc<Client>, era: Era, primed: bool) -> Self {
         let ids = era == Era::Stateful;
-        Self { client: Rc::clone(client), ids, primed: ids && version == Some(PRIMED) }
+        Self { client: Rc::clone(client), ids, primed: ids && primed }
     }
 }
 
@@ -90,7 +93,9 @@ pub fn events(mut reader: Reader, shown: Shown, serving: Serving, abandoned: Opt
     let stream = reader.stream_id();
     tokio::task::spawn_local(async move {
         let _held = (serving, abandoned);
-        if shown.primed && out.send(Bytes::from(format!("id: {stream}-0\ndata: \n\n"))).await.is_err() {
+        if shown.primed
+            && out.send(Bytes::from(format!("id: {stream}-0\nretry: {RETRY_MS}\ndata: \n\n"))).await.is_err()
+        {
             return;
         }
         loop {
@@ -138,13 +143,19 @@ pub fn resource_metadata(config: &Config, path: &str) -> Answer {
 }
 
 /// What a client without a key is told about getting one.
-pub fn challenge(config: &Config, endpoint: &str) -> Option<HeaderValue> {
-    let Some(_) = &config.auth.oauth else {
+pub fn challenge(config: &Config, endpoint: &str, error: Option<&str>) -> Option<HeaderValue> {
+    let Some(oauth) = &config.auth.oauth else {
         return Some(HeaderValue::from_static("Bearer realm=\"agentsh\""));
     };
-    let text = format!(
+    let mut text = format!(
         "Bearer realm=\"agentsh\", resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp/{endpoint}\"",
         config.base()
     );
+    if !oauth.scopes.is_empty() {
+        text.push_str(&format!(", scope=\"{}\"", oauth.scopes.join(" ")));
+    }
+    if let Some(error) = error {
+        text.push_str(&format!(", error=\"{error}\""));
+    }
     HeaderValue::from_str(&text).ok()
 }

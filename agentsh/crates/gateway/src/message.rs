@@ -1,14 +1,16 @@
 //! What has to be known of a client's message: its kind, its id, and what the protocol without sessions repeats in headers.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderMap;
 
 use crate::json::{self, Json};
+use crate::mcp::INVALID_PARAMS;
 use crate::mcp::jsonrpc::{Id, Key, Message, classify};
+use crate::mcp::repeated::{self, PARAM, Params, unfolded};
 
 /// Names the revision in each request of the protocol without sessions.
-const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// What the client can do, in each request of the protocol without sessions.
+pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// The first revision without sessions.
 pub const STATELESS: &str = "2026-07-28";
 /// Revisions with sessions.
@@ -25,8 +27,12 @@ pub struct Incoming {
     pub kind: Kind,
     /// The revision that the message itself names.
     pub version: Option<String>,
-    /// What `params.name` or `params.uri` says.
+    /// What the request means: a tool, a resource, a task.
     pub name: Option<String>,
+    /// As the message itself says, as JSON.
+    pub capabilities: Option<String>,
+    /// Who asks, as every request of the protocol without sessions says, as JSON.
+    pub meta: Option<String>,
     pub token: Option<Key>,
 }
 
@@ -67,16 +73,24 @@ impl Incoming {
             Message::Response { .. } => (Kind::Response, None),
         };
         let meta = params.and_then(|params| params.member("_meta"));
-        let text = |name: &str| Some(params?.member(name)?.as_text()?.into_owned());
+        let method = match &kind {
+            Kind::Request { method, .. } => method.as_str(),
+            _ => "",
+        };
         let mut line = Vec::with_capacity(body.len());
         // A line has no line break in it.
         tree.write(&mut line);
         Ok(Self {
-            kind,
+            meta: meta.map(said_each_time),
             version: meta.and_then(|meta| Some(meta.member(VERSION)?.as_text()?.into_owned())),
-            name: text("name").or_else(|| text("uri")),
+            name: repeated::name(method, params).map(std::borrow::Cow::into_owned),
+            capabilities: meta
+                .and_then(|meta| meta.member(CAPABILITIES))
+                .filter(is_object)
+                .map(Json::to_compact),
             token: meta.and_then(|meta| Some(Id::from_json(meta.member("progressToken")?).ok()?.key)),
             line,
+            kind,
         })
     }
 
@@ -104,37 +118,89 @@ impl Incoming {
         let mismatch = |why: String| Wrong { code: HEADER_MISMATCH, why, id: self.id().cloned() };
         let Some(version) = &self.version else { return Ok(()) };
         let Kind::Request { method, .. } = &self.kind else { return Ok(()) };
-        let named = matches!(method.as_str(), "tools/call" | "prompts/get" | "resources/read");
         let wanted = [
             ("mcp-protocol-version", Some(version.as_str())),
             ("mcp-method", Some(method.as_str())),
-            ("mcp-name", self.name.as_deref().filter(|_| named)),
+            ("mcp-name", self.name.as_deref()),
         ];
-        for (name, wanted) in wanted {
-            let Some(wanted) = wanted else { continue };
-            match header(headers, name).map(unfolded) {
-                Some(Some(found)) if found == wanted => {}
-                Some(_) => {
-                    return Err(mismatch(format!("the header {name} does not say what the body says")));
-                }
-                None => return Err(mismatch(format!("the header {name} is missing"))),
-            }
+        wanted
+            .into_iter()
+            .filter(|(_, wanted)| wanted.is_some())
+            .try_for_each(|(name, wanted)| agrees(headers, name, wanted).map_err(mismatch))
+    }
+
+    /// Arguments that the tool's schema wants in headers must stand there as they stand in the body.
+    ///
+    /// # Errors
+    /// A header that lacks, says something else, or stands for nothing.
+    pub fn check_params(&self, known: &Params, headers: &HeaderMap) -> Result<(), Wrong> {
+        let mismatch = |why: String| Wrong { code: HEADER_MISMATCH, why, id: self.id().cloned() };
+        let Ok(tree) = json::read(&self.line) else { return Ok(()) };
+        known
+            .of_call(tree.member("params"))
+            .into_iter()
+            .try_for_each(|(name, wanted)| agrees(headers, name, wanted.as_deref()).map_err(mismatch))
+    }
+
+    /// What every request of the protocol without sessions says of itself.
+    ///
+    /// # Errors
+    /// When the revision or the client's capabilities lack.
+    pub fn check_meta(&self) -> Result<(), Wrong> {
+        let Kind::Request { id, .. } = &self.kind else { return Ok(()) };
+        let lacking = match (&self.version, &self.capabilities) {
+            (None, _) => VERSION,
+            (_, None) => CAPABILITIES,
+            _ => return Ok(()),
+        };
+        let why = format!("`params._meta` lacks {lacking}");
+        Err(Wrong { code: INVALID_PARAMS, why, id: Some(id.clone()) })
+    }
+
+    /// What the client of a handshake can do, as JSON.
+    pub fn can(&self) -> String {
+        let Ok(tree) = json::read(&self.line) else { return String::new() };
+        let can = tree.member("params").and_then(|params| params.member("capabilities"));
+        can.map(Json::to_compact).unwrap_or_default()
+    }
+
+    pub fn is_call(&self) -> bool {
+        matches!(&self.kind, Kind::Request { method, .. } if method == "tools/call")
+    }
+}
+
+/// The members that are of the protocol, and of no request in particular.
+fn said_each_time(meta: &Json<'_>) -> String {
+    let own = [VERSION, CAPABILITIES, "io.modelcontextprotocol/clientInfo"];
+    let members = own.into_iter().filter_map(|name| Some((name, meta.member(name)?.clone())));
+    Json::Object(members.collect()).to_compact()
+}
+
+fn is_object(value: &&Json<'_>) -> bool {
+    matches!(value, Json::Object(_))
+}
+
+/// A header says once what the body says; nothing, where that says nothing.
+fn agrees(headers: &HeaderMap, name: &str, wanted: Option<&str>) -> Result<(), String> {
+    let mut all = headers.get_all(name).iter();
+    let (found, more) = (all.next(), all.next());
+    if more.is_some() {
+        return Err(format!("the header {name} is there more than once"));
+    }
+    let found = found.map(|value| value.to_str().ok().and_then(unfolded));
+    match (found, wanted) {
+        (None, None) => Ok(()),
+        (Some(Some(found)), Some(wanted)) if found == wanted => Ok(()),
+        (None, Some(_)) => Err(format!("the header {name} is missing")),
+        (Some(_), None) if name.starts_with(PARAM) => {
+            Err(format!("the header {name} stands for an argument that is not in the body"))
         }
-        Ok(())
+        _ => Err(format!("the header {name} does not say what the body says")),
     }
 }
 
 pub fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
-}
-
-/// A value that no header can hold as it is stands there in base64. None when that is broken.
-fn unfolded(value: &str) -> Option<String> {
-    let value = value.trim();
-    let Some(coded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
-        return Some(value.to_owned());
-    };
-    String::from_utf8(STANDARD.decode(coded).ok()?).ok()
 }
 
 /// What a message of the server is for.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming as Body};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, StatusCode};
 
 use crate::json;
@@ -20,10 +20,9 @@ use super::listen;
 use super::message::{INVALID_REQUEST, Incoming, Kind, STATEFUL, STATELESS, header};
 use super::reply::{self, Answer};
 use super::server::Gateway;
+use super::sessions;
 use super::stream::Stream;
 
-/// How long a client may take for the body of a request.
-const BODY_LIMIT: Duration = Duration::from_secs(30);
 /// How long an answer may come alone; after it a stream is begun, so that the client knows that somebody is there.
 const ALONE: Duration = Duration::from_secs(5);
 
@@ -40,34 +39,46 @@ pub async fn post(
     if media_type(&parts.headers) != "application/json" {
         return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a message is sent as application/json");
     }
+    if parts
+        .headers
+        .get(CONTENT_ENCODING)
+        .is_some_and(|how| !how.as_bytes().eq_ignore_ascii_case(b"identity"))
+    {
+        return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a compressed message is not taken");
+    }
     let Some(takes) = Takes::read(&parts.headers) else {
         return malformed(
             StatusCode::NOT_ACCEPTABLE,
             "the client must accept application/json and text/event-stream",
         );
     };
-    let limit = gateway.config().limits.message_bytes;
-    let body = match tokio::time::timeout(BODY_LIMIT, Limited::new(body, limit).collect()).await {
+    let (limit, within) = {
+        let limits = &gateway.config().limits;
+        (limits.message_bytes, limits.request_seconds)
+    };
+    let body = match tokio::time::timeout(Duration::from_secs(within), Limited::new(body, limit).collect())
+        .await
+    {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             return malformed(StatusCode::PAYLOAD_TOO_LARGE, &format!("a message has at most {limit} bytes"));
         }
         // The client is gone, whatever it hears.
         Ok(Err(_)) => return reply::empty(StatusCode::BAD_REQUEST),
-        Err(_) => return malformed(StatusCode::REQUEST_TIMEOUT, "the message did not arrive within 30 s"),
+        Err(_) => {
+            let why = format!("the message did not arrive within {within} s");
+            return malformed(StatusCode::REQUEST_TIMEOUT, &why);
+        }
     };
     let message = match Incoming::read(&body).and_then(|message| {
         message.check_headers(&parts.headers)?;
         Ok(message)
     }) {
         Ok(message) => message,
-        Err(wrong) => {
-            gateway.metrics.refused("BLOCKED_MALFORMED");
-            return reply::wrong(&wrong);
-        }
+        Err(wrong) => return gateway.wrong(&wrong),
     };
     if message.is_stateless(&parts.headers) {
-        return match stateless(gateway, endpoint, admitted, message, takes).await {
+        return match stateless(gateway, endpoint, admitted, message, &parts.headers, takes).await {
             Ok(answer) => answer,
             Err(refusal) => refuse(&refusal),
         };
@@ -84,7 +95,8 @@ pub async fn post(
             message.id(),
         );
     }
-    let id = header(&parts.headers, "mcp-session-id");
+    let takes = takes.primed(header(&parts.headers, "mcp-protocol-version"));
+    let id = sessions::named(header(&parts.headers, "mcp-session-id"));
     let client = match id {
         None if message.is_initialize() => {
             return match initialize(gateway, endpoint, admitted, &message, takes).await {
@@ -117,10 +129,10 @@ async fn initialize(
     let id = random_hex::<16>().map_err(|error| {
         Refusal::new("INTERNAL_ERROR", StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     })?;
-    let client = gateway.begin(id.clone(), endpoint, admitted)?;
+    let client = gateway.begin(id.clone(), endpoint, admitted, &message.can())?;
     let mut answer = exchange(&client, message, takes, Era::Stateful).await;
     // A refused handshake began nothing.
-    if client.is_ended() || answer.status() != StatusCode::OK {
+    if client.is_ended() || answer.status() != StatusCode::OK || reply::is_error(&answer) {
         gateway.sessions.borrow_mut().remove(&id);
         client.end();
     } else if let Ok(value) = HeaderValue::from_str(&id) {
@@ -129,23 +141,29 @@ async fn initialize(
     Ok(answer)
 }
 
-/// Without sessions, every request has a connection with the server of its own.
+/// Without sessions, requests of one client share a connection with the server.
 async fn stateless(
     gateway: &Rc<Gateway>,
     endpoint: &Endpoint,
     admitted: &Admitted,
     message: Incoming,
+    headers: &HeaderMap,
     takes: Takes,
 ) -> Result<Answer, Refusal> {
     if message.version.as_deref().is_some_and(|version| version < STATELESS) {
         let why = "a revision with sessions is named in the message: begin with `initialize`";
         return Err(Refusal::new("BLOCKED_MALFORMED", StatusCode::BAD_REQUEST, why));
     }
-    let name = format!("stateless {} {}", endpoint.id, admitted.subject);
-    let client = match gateway.session(&name, endpoint, admitted) {
-        Some(client) => client,
-        None => gateway.begin(name, endpoint, admitted)?,
-    };
+    if let Err(wrong) = message.check_meta() {
+        return Ok(gateway.wrong(&wrong));
+    }
+    let can = message.capabilities.as_deref().unwrap_or_default();
+    let client = gateway.shared(endpoint, admitted, can)?;
+    if message.is_call()
+        && let Err(wrong) = message.check_params(&client.params(&message).await, headers)
+    {
+        return Ok(gateway.wrong(&wrong));
+    }
     Ok(exchange(&client, &client.rename(message), takes, Era::Stateless).await)
 }
 
@@ -185,7 +203,11 @@ async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     if begun.is_ok() && takes.json {
         // Progress and the answer often come together.
         tokio::task::yield_now().await;
-        if let Some(answer) = stream.sole() {
+        let sole = stream.sole().filter(|answer| {
+            // A status cannot be said in a stream.
+            !takes.prefers_events || status_of(answer, era) != StatusCode::OK
+        });
+        if let Some(answer) = sole {
             let mut reader = stream.reader(None);
             let _ = reader.next().await;
             client.changed.notify_one();
@@ -199,7 +221,12 @@ async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     if !takes.events {
         return whole(client, &stream).await;
     }
-    listen::events(stream.reader(None), listen::Shown::new(client, era, None), serving, Some(abandoned))
+    listen::events(
+        stream.reader(None),
+        listen::Shown::new(client, era, takes.is_primed),
+        serving,
+        Some(abandoned),
+    )
 }
 
 /// Cancels the request at the server when it is dropped before there is an answer. Only without sessions: else the client
@@ -265,31 +292,42 @@ fn media_type(headers: &HeaderMap) -> String {
 }
 
 /// What the client takes for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Takes {
     json: bool,
     events: bool,
+    /// It names a stream before JSON.
+    prefers_events: bool,
+    /// A stream begins with an event from which it can be taken up.
+    is_primed: bool,
 }
 
 impl Takes {
     /// None when it is neither.
     fn read(headers: &HeaderMap) -> Option<Self> {
-        let mut takes = Self { json: false, events: false };
+        let mut takes = Self::default();
         let mut said = false;
         for value in headers.get_all(ACCEPT) {
             for kind in value.to_str().unwrap_or_default().split(',') {
                 said = true;
                 match kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
                     "application/json" | "application/*" => takes.json = true,
-                    "text/event-stream" | "text/*" => takes.events = true,
-                    "*/*" => takes = Self { json: true, events: true },
+                    "text/event-stream" | "text/*" => {
+                        takes.prefers_events |= !takes.json;
+                        takes.events = true;
+                    }
+                    "*/*" => (takes.json, takes.events) = (true, true),
                     _ => {}
                 }
             }
         }
         if !said {
-            takes = Self { json: true, events: true };
+            (takes.json, takes.events) = (true, true);
         }
         (takes.json || takes.events).then_some(takes)
+    }
+
+    fn primed(self, version: Option<&str>) -> Self {
+        Self { is_primed: version == Some(listen::PRIMED), ..self }
     }
 }

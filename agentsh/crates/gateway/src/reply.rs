@@ -86,6 +86,16 @@ pub fn wrong(wrong: &Wrong) -> Answer {
     refusal(StatusCode::BAD_REQUEST, wrong.code, "BLOCKED_MALFORMED", &wrong.why, wrong.id.as_ref())
 }
 
+/// Whether an answer that is here as a whole is an error of the protocol.
+pub fn is_error(answer: &Answer) -> bool {
+    match answer.body() {
+        Content::Whole(Some(body)) => {
+            crate::json::read(body).is_ok_and(|tree| tree.member("error").is_some())
+        }
+        _ => false,
+    }
+}
+
 fn with(status: StatusCode, content: Content) -> Answer {
     let mut answer = Response::new(content);
     *answer.status_mut() = status;

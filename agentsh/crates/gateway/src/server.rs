@@ -13,22 +13,19 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use jsonwebtoken::jwk::JwkSet;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
-use tokio_rustls::TlsAcceptor;
 
 use super::client::Client;
 use super::config::{Config, Endpoint};
-use super::door::{Admitted, Door, Refusal, check_origin};
-use super::keys::Keys;
+use super::door::{Door, Refusal, check_origin};
+use super::files::Files;
+use super::message::Wrong;
 use super::metrics::{Gauges, Metrics};
 use super::reply::{self, Answer};
-use super::{listen, post, tls, token};
+use super::{listen, post};
 
-/// How long a client may take for the head of a request, and for its part of a TLS handshake.
-const HEAD_LIMIT: Duration = Duration::from_secs(15);
 /// Between two looks at sessions that nobody uses.
 const SWEEP: Duration = Duration::from_secs(5);
 /// How long a message to a refused client may take, beside the drain.
@@ -137,12 +134,13 @@ impl Gateway {
             // A small message must not wait for the next.
             let _ = stream.set_nodelay(true);
             let (gateway, tls) = (Rc::clone(self), self.files.borrow().tls.clone());
+            let patience = self.patience();
             tokio::task::spawn_local(async move {
                 let _open = Counted::new(&gateway, |gateway| &gateway.connections);
                 match tls {
                     None => gateway.connection(stream, peer.ip()).await,
                     Some(tls) => {
-                        let shaken = tokio::time::timeout(HEAD_LIMIT, tls.accept(stream)).await;
+                        let shaken = tokio::time::timeout(patience, tls.accept(stream)).await;
                         if let Ok(Ok(stream)) = shaken {
                             gateway.connection(stream, peer.ip()).await;
                         }
@@ -187,7 +185,7 @@ impl Gateway {
             async move { Ok::<_, Infallible>(gateway.answer(request, peer).await) }
         });
         let mut builder = Builder::new(LocalExec);
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).half_close(false);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.patience()).half_close(false);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(256).max_header_list_size(64 << 10);
         // A client that hangs up, or that speaks no HTTP.
         let _ = builder.serve_connection(TokioIo::new(stream), service).await;
@@ -238,7 +236,11 @@ impl Gateway {
             return reply::text(StatusCode::NOT_FOUND, "text/plain", "endpoints are at /mcp/ID\n".to_owned());
         };
         let files = Rc::clone(&self.files.borrow());
-        let signers = files.signers.as_ref();
+        let signers = match files.signers_for(&config, request.headers()).await {
+            Ok(signers) => signers,
+            Err(refusal) => return self.refuse(&endpoint.id, "", peer, &refusal),
+        };
+        let signers = signers.as_deref();
         let admitted = self.door.admit(&config, &files.keys, signers, &endpoint.id, peer, request.headers());
         let admitted = match admitted {
             Ok(admitted) => admitted,
@@ -256,6 +258,11 @@ impl Gateway {
         }
     }
 
+    /// How long a client may take for what it has to say.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.config().limits.request_seconds)
+    }
+
     fn endpoint(&self, id: &str) -> Option<Endpoint> {
         self.config().endpoints.iter().find(|endpoint| endpoint.id == id).cloned()
     }
@@ -268,99 +275,17 @@ impl Gateway {
         if let Some(seconds) = refusal.retry_after {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if refusal.status == StatusCode::UNAUTHORIZED {
-            let challenge = listen::challenge(&self.config(), endpoint);
+        if refusal.status == StatusCode::UNAUTHORIZED || refusal.token_error.is_some() {
+            let challenge = listen::challenge(&self.config(), endpoint, refusal.token_error);
             answer.headers_mut().extend(challenge.map(|value| (WWW_AUTHENTICATE, value)));
         }
         answer
     }
 
-    /// A session of this client with this endpoint. Another's is not there.
-    pub(crate) fn session(&self, id: &str, endpoint: &Endpoint, admitted: &Admitted) -> Option<Rc<Client>> {
-        let sessions = self.sessions.borrow();
-        let client = sessions.get(id)?;
-        let is_own =
-            client.endpoint == endpoint.id && client.subject == admitted.subject && !client.is_ended();
-        is_own.then(|| Rc::clone(client))
-    }
-
-    fn delete(&self, endpoint: &Endpoint, admitted: &Admitted, request: &Request<Body>) -> Answer {
-        let id = super::message::header(request.headers(), "mcp-session-id").unwrap_or_default();
-        let Some(client) = self.session(id, endpoint, admitted) else {
-            return reply::empty(StatusCode::NOT_FOUND);
-        };
-        self.sessions.borrow_mut().remove(id);
-        client.end();
-        reply::empty(StatusCode::NO_CONTENT)
-    }
-
-    /// Begins a session with a server.
-    ///
-    /// # Errors
-    /// When there are too many of them.
-    pub(crate) fn begin(
-        self: &Rc<Self>,
-        id: String,
-        endpoint: &Endpoint,
-        admitted: &Admitted,
-    ) -> Result<Rc<Client>, Refusal> {
-        let limits = self.config().limits.clone();
-        let of_key = {
-            let sessions = self.sessions.borrow();
-            let own = sessions.values().filter(|client| client.subject == admitted.subject).count();
-            (sessions.len(), own)
-        };
-        if of_key.0 >= limits.sessions || of_key.1 >= limits.sessions_per_key {
-            return Err(Refusal {
-                retry_after: Some(10),
-                ..Refusal::new(
-                    "BLOCKED_RATE_LIMIT",
-                    StatusCode::TOO_MANY_REQUESTS,
-                    "too many sessions: end one (DELETE), or wait until an unused one ends",
-                )
-            });
-        }
-        let wire = self.connector.connect(endpoint, &admitted.name);
-        let gateway = Rc::downgrade(self);
-        let on_end = move |client: &Client| {
-            if let Some(gateway) = gateway.upgrade() {
-                gateway.sessions.borrow_mut().remove(&client.id);
-            }
-        };
-        // An answer may be longer than what a client may send.
-        let limits = (64 << 20, limits.unread_bytes);
-        let (endpoint, subject) = (endpoint.id.clone(), admitted.subject.clone());
-        let client = Client::start(id.clone(), endpoint, subject, wire, limits, on_end);
-        self.sessions.borrow_mut().insert(id, Rc::clone(&client));
-        Ok(client)
-    }
-
-    fn sweep(&self) {
-        let limit = Duration::from_secs(self.config().limits.idle_seconds);
-        let idle: Vec<_> =
-            self.sessions.borrow().values().filter(|client| client.idle() > limit).cloned().collect();
-        for client in idle {
-            self.sessions.borrow_mut().remove(&client.id);
-            client.end();
-        }
-    }
-}
-
-/// What the configuration only names.
-struct Files {
-    keys: Keys,
-    /// Who signs tokens.
-    signers: Option<JwkSet>,
-    tls: Option<TlsAcceptor>,
-}
-
-impl Files {
-    fn load(config: &Config) -> Result<Self, GatewayError> {
-        let file = config.keys_file();
-        let keys = Keys::load(&file).map_err(|source| GatewayError::Keys { file, source })?;
-        let tls = config.tls.as_ref().map(tls::acceptor).transpose().map_err(GatewayError::Unusable)?;
-        let signers = config.auth.oauth.as_ref().map(|oauth| token::load(&oauth.jwks)).transpose();
-        Ok(Self { keys, signers: signers.map_err(GatewayError::Unusable)?, tls })
+    /// The answer to what is no message of the protocol.
+    pub(crate) fn wrong(&self, wrong: &Wrong) -> Answer {
+        self.metrics.refused("BLOCKED_MALFORMED");
+        reply::wrong(wrong)
     }
 }
 

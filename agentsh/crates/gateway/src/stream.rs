@@ -93,12 +93,12 @@ impl Stream {
         }
     }
 
-    /// Reads from the event after `last`, or from the oldest that nobody read. Who read before reads no more.
-    pub fn reader(self: &std::rc::Rc<Self>, last: Option<u64>) -> Reader {
+    /// Reads from the event of this number, or from the oldest that nobody read. Who read before reads no more.
+    pub fn reader(self: &std::rc::Rc<Self>, from: Option<u64>) -> Reader {
         let mut inner = self.inner.borrow_mut();
         inner.reader += 1;
         inner.is_read = true;
-        let next = last.map_or(inner.unread, |last| (last + 1).clamp(inner.first, inner.unread));
+        let next = from.map_or(inner.unread, |from| from.clamp(inner.first, inner.unread));
         let number = inner.reader;
         drop(inner);
         self.changed.notify_waiters();
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(first.next().await.unwrap(), (0, Bytes::from("a")));
         assert_eq!(first.next().await.unwrap().0, 1);
         // The connection broke after the first event arrived.
-        let mut second = stream.reader(Some(0));
+        let mut second = stream.reader(Some(1));
         assert!(first.next().await.is_none());
         assert_eq!(second.next().await.unwrap(), (1, Bytes::from("b")));
         assert_eq!(second.next().await.unwrap().0, 2);
@@ -203,7 +203,7 @@ mod tests {
         }
         assert!(stream.inner.borrow().events.len() <= KEPT_BYTES / 10_000 + 1);
         // Who asks for what is gone gets what is left.
-        let mut late = stream.reader(Some(3));
-        assert!(late.next().await.unwrap().0 > 3);
+        let mut late = stream.reader(Some(4));
+        assert!(late.next().await.unwrap().0 > 4);
     }
 }

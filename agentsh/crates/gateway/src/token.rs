@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+pub use jsonwebtoken::jwk::JwkSet;
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde::Deserialize;
 
@@ -20,6 +23,9 @@ struct Claims {
     scp: Vec<String>,
 }
 
+/// Longest token, in bytes.
+const MAX_BYTES: usize = 16 << 10;
+
 /// Why a token opens nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenError {
@@ -36,13 +42,28 @@ pub fn load(file: &Path) -> Result<JwkSet, String> {
     serde_json::from_slice(&bytes).map_err(|error| wrong(&error))
 }
 
+/// The name of the key that signed a token, as the token says.
+#[must_use]
+pub fn key_id(token: &str) -> Option<String> {
+    if token.len() > MAX_BYTES {
+        return None;
+    }
+    decode_header(token).ok()?.kid
+}
+
 /// The subject of a token that is for `audience`.
 ///
 /// # Errors
 /// A token of somebody else, for somebody else, over, unsigned, signed with a shared secret, or without a scope.
 pub fn check(token: &str, oauth: &OAuth, keys: &JwkSet, audience: &str) -> Result<String, TokenError> {
     let invalid = |why: &str| TokenError::Invalid(format!("the token is not valid: {why}"));
+    if token.len() > MAX_BYTES {
+        return Err(invalid("it is longer than 16 KiB"));
+    }
     let header = decode_header(token).map_err(|error| invalid(&error.to_string()))?;
+    if has_critical(token) {
+        return Err(invalid("its header wants something that is not understood (crit)"));
+    }
     let key = match &header.kid {
         Some(kid) => keys.find(kid),
         // Without a name only where there is no choice.
@@ -50,6 +71,9 @@ pub fn check(token: &str, oauth: &OAuth, keys: &JwkSet, audience: &str) -> Resul
     };
     let key = key.ok_or_else(|| invalid("it is signed with a key that is not in the set"))?;
     let algorithm = algorithm(key, header.alg).ok_or_else(|| invalid("its algorithm is not the key's"))?;
+    if !oauth.algorithms.is_empty() && !oauth.algorithms.contains(&algorithm) {
+        return Err(invalid("its algorithm is not one of `algorithms`"));
+    }
     let verifier = DecodingKey::from_jwk(key).map_err(|error| invalid(&error.to_string()))?;
     let mut validation = Validation::new(algorithm);
     validation.leeway = LEEWAY;
@@ -67,6 +91,14 @@ pub fn check(token: &str, oauth: &OAuth, keys: &JwkSet, audience: &str) -> Resul
         Some(lacking) => Err(TokenError::Scope(format!("the token lacks the scope '{lacking}'"))),
         None => Ok(claims.sub),
     }
+}
+
+/// RFC 7515: what stands in `crit` has to be understood, and nothing is.
+fn has_critical(token: &str) -> bool {
+    let head = token.split('.').next().unwrap_or_default();
+    let head = URL_SAFE_NO_PAD.decode(head).unwrap_or_default();
+    let head: serde_json::Value = serde_json::from_slice(&head).unwrap_or_default();
+    head.get("crit").is_some()
 }
 
 /// What the token says it is signed with, when a key of this kind can have done it. The key decides, not the token: a
@@ -90,8 +122,6 @@ fn algorithm(key: &Jwk, said: Algorithm) -> Option<Algorithm> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-    use base64::Engine as _;
-    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use jsonwebtoken::{EncodingKey, Header, encode};
     use serde_json::{Value, json};
 
@@ -114,7 +144,8 @@ mod tests {
         let oauth = OAuth {
             issuer: "https://login.example.com".into(),
             audience: None,
-            jwks: "jwks.json".into(),
+            jwks: None,
+            algorithms: Vec::new(),
             scopes: vec!["mcp".into()],
         };
         Issuer { key, set: serde_json::from_value(set).unwrap(), oauth }
@@ -175,5 +206,15 @@ mod tests {
         );
         assert!(issuer.check(&none).is_err());
         assert!(issuer.check("").is_err());
+        assert!(issuer.check(&"a".repeat(20_000)).is_err());
+        let good = issuer.sign(&claims());
+        let (head, rest) = good.split_once('.').unwrap();
+        let mut head: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(head).unwrap()).unwrap();
+        head["crit"] = json!(["x"]);
+        let critical = format!("{}.{rest}", URL_SAFE_NO_PAD.encode(head.to_string()));
+        assert!(format!("{:?}", issuer.check(&critical)).contains("crit"));
+        let mut narrow = issuer.oauth.clone();
+        narrow.algorithms = vec![Algorithm::RS256];
+        assert!(check(&good, &narrow, &issuer.set, HERE).is_err());
     }
 }

@@ -15,6 +15,7 @@ use crate::json::Json;
 use crate::types::ServerId;
 
 use super::jsonrpc::{Id, Key};
+use super::page::Page;
 use super::record::Judged;
 use crate::store::words::AuditVerdict;
 
@@ -27,7 +28,14 @@ pub trait Audit: Debug {
 /// A person who is asked about what a rule does not decide.
 pub trait Approve: Debug {
     /// Begins to ask. The verdict replaces the question: it allows or blocks. Dropping the future takes the question back.
-    fn ask(&self, call: &ToApprove<'_>) -> Pin<Box<dyn Future<Output = Verdict>>>;
+    fn ask(&self, call: &ToApprove<'_>) -> AskedPerson;
+}
+
+/// A question to a person.
+pub struct AskedPerson {
+    pub verdict: Pin<Box<dyn Future<Output = Verdict>>>,
+    /// Where it is answered, if there is a page and somebody is asked at all.
+    pub page: Option<Page>,
 }
 
 /// What a person is asked about. The answer is bound to all of it.
@@ -80,6 +88,8 @@ pub(super) struct Parked {
     pub since: Instant,
     /// What the guard said to it; recorded with the word of whoever is asked.
     pub decision: Decision,
+    /// What the client was shown.
+    pub page: Option<Page>,
     question: AbortHandle,
 }
 
@@ -108,14 +118,16 @@ impl Audits {
         id: Id,
         call: Judged,
         message: Vec<u8>,
-        decision: Decision,
+        (decision, page): (Decision, Option<Page>),
         asked: Pin<Box<dyn Future<Output = Heard>>>,
     ) {
         let question = self.running.spawn_local(asked);
         self.bytes += message.len();
         self.by_key.insert(id.key.clone(), question.id());
-        self.parked
-            .insert(question.id(), Parked { id, call, message, since: Instant::now(), decision, question });
+        self.parked.insert(
+            question.id(),
+            Parked { id, call, message, since: Instant::now(), decision, page, question },
+        );
     }
 
     /// The next call whose question has ended. Never, when none waits.

@@ -39,6 +39,8 @@ pub(super) struct Connection<R> {
     /// Hash of every tool that this connection listed.
     pub tools: BTreeMap<String, String>,
     pub listing: Listing,
+    /// Pages that the client was shown and has said nothing to.
+    pub shown: BTreeSet<Key>,
     pub handshake: Handshake,
     pub serial: u64,
     /// Messages of the server that were refused, as far as the user was told of them.
@@ -104,6 +106,7 @@ impl<R: Recorder> Connection<R> {
             from_server: Pending::default(),
             tools: BTreeMap::new(),
             listing: Listing::default(),
+            shown: BTreeSet::new(),
             handshake: Handshake::default(),
             serial: 0,
             told_faults: 0,

@@ -7,7 +7,7 @@ use crate::store::{Event, Recorder};
 use crate::types::RuleRef;
 
 use super::around::around;
-use super::audit::{Audited, Heard, Parked, Question, ToApprove};
+use super::audit::{AskedPerson, Audited, Heard, Parked, Question, ToApprove};
 use super::client::Client;
 use super::connection::{Connection, Handshake, Phase, Side};
 use super::framing::Frame;
@@ -140,7 +140,7 @@ impl<R: Recorder> Connection<R> {
             decision.nobody_asked();
         }
         if self.is_asked(&judged, &decision) && self.cannot_run().is_none() {
-            return self.park(tree, id, params, judged, decision);
+            return self.park(client, tree, id, judged, decision);
         }
         if let Err(error) = self.settle(&id, &judged, &decision, None).await {
             return client.error(Some(&id), &error);
@@ -192,7 +192,8 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// Lets a call wait for whoever has to be asked.
-    fn park(&mut self, tree: &Json<'_>, id: Id, params: Option<&Json<'_>>, call: Judged, decision: Decision) {
+    fn park(&mut self, client: &mut impl Client, tree: &Json<'_>, id: Id, call: Judged, decision: Decision) {
+        let params = tree.member("params");
         let server = &self.options.server;
         let (arguments, interface) = match &call {
             Judged::Call { hash, .. } => {
@@ -204,6 +205,7 @@ impl<R: Recorder> Connection<R> {
             let arguments = arguments.unwrap_or(&Json::Null);
             approve.ask(&ToApprove { server, name: call.name(), interface, arguments, decision: &decision })
         });
+        let (person, page) = person.map(|AskedPerson { verdict, page }| (verdict, page)).unzip();
         let audit = self.options.audit.as_ref().filter(|_| matches!(call, Judged::Call { .. }));
         let auditors = audit.map(|audit| {
             let finding = decision.passed_finding();
@@ -222,7 +224,8 @@ impl<R: Recorder> Connection<R> {
             }
             heard
         };
-        self.audits.park(id, call, tree.to_compact().into_bytes(), decision, Box::pin(asked));
+        let page = page.flatten().filter(|page| self.show_page(client, page, call.name()));
+        self.audits.park(id, call, tree.to_compact().into_bytes(), (decision, page), Box::pin(asked));
     }
 
     /// Goes on with a call that was asked about.
@@ -232,6 +235,9 @@ impl<R: Recorder> Connection<R> {
         (mut parked, heard): (Parked, Option<Heard>),
     ) {
         let is_broken = heard.is_none();
+        if let Some(page) = &parked.page {
+            self.end_page(client, page);
+        }
         // A question that broke says nothing in favour of the call.
         let broken = || Audited { word: AuditVerdict::Failed, by: None, found: None };
         let Heard { person, auditors } =
@@ -348,6 +354,9 @@ impl<R: Recorder> Connection<R> {
         tree: &Json<'_>,
         id: Option<Id>,
     ) {
+        if id.as_ref().is_some_and(|id| self.took_page(&id.key)) {
+            return;
+        }
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_server.answer(&id.key));
         let method = match &answer {
             Answer::Open(entry) => entry.method.clone(),

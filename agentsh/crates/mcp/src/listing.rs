@@ -31,6 +31,8 @@ pub(super) struct Listing {
     /// The page that was asked for by nobody but us.
     own: Option<Key>,
     pages: u32,
+    /// What the protocol without sessions says beside each request, as the call that waits has it.
+    meta: Option<String>,
     waiting: Vec<(Id, Vec<u8>)>,
 }
 
@@ -106,9 +108,12 @@ impl<R: Recorder> Connection<R> {
             };
             return client.error(Some(&id), &error);
         }
-        self.listing.waiting.push((id, message));
         if self.listing.own.is_none() {
             self.listing.pages = 0;
+            self.listing.meta = meta(tree);
+        }
+        self.listing.waiting.push((id, message));
+        if self.listing.own.is_none() {
             self.ask_for_page(None);
         }
     }
@@ -118,7 +123,13 @@ impl<R: Recorder> Connection<R> {
         let (key, spelled) = private_id(&mut self.serial, "list", |key| {
             self.from_client.is_open(key) || self.listing.is_waiting(key)
         });
-        let params = cursor.map_or(String::new(), |cursor| format!(r#","params":{{"cursor":{cursor}}}"#));
+        let cursor = cursor.map(|cursor| format!(r#""cursor":{cursor}"#));
+        let meta = self.listing.meta.as_ref().map(|meta| format!(r#""_meta":{meta}"#));
+        let members: Vec<String> = cursor.into_iter().chain(meta).collect();
+        let params = match members.is_empty() {
+            true => String::new(),
+            false => format!(r#","params":{{{}}}"#, members.join(",")),
+        };
         let message = format!(r#"{{"jsonrpc":"2.0","id":{spelled},"method":"tools/list"{params}}}"#);
         // It was written here.
         let Ok(tree) = json::read(message.as_bytes()) else { return };
@@ -189,6 +200,16 @@ impl<R: Recorder> Connection<R> {
             client.error(Some(&id), &ErrorReply { message, ..error.clone() });
         }
     }
+}
+
+/// Who asks and by which revision, of a message that says so, as JSON.
+fn meta(tree: &Json<'_>) -> Option<String> {
+    let Some(Json::Object(members)) = tree.member("params").and_then(|params| params.member("_meta")) else {
+        return None;
+    };
+    let own = members.iter().filter(|(name, _)| name.starts_with("io.modelcontextprotocol/"));
+    let own: Vec<_> = own.filter(|(name, _)| !name.ends_with("/related-task")).cloned().collect();
+    (!own.is_empty()).then(|| Json::Object(own).to_compact())
 }
 
 /// Where the listing goes on, as JSON.

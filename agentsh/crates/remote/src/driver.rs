@@ -16,7 +16,8 @@ use crate::egress::HttpError;
 use crate::egress::client::{Client, Limits, Request};
 use crate::egress::target::{Refused, Target};
 use crate::mcp::framing::{Frame, LineReader};
-use crate::mcp::jsonrpc::Key;
+use crate::mcp::jsonrpc::{Id, Key};
+use crate::mcp::repeated::Params;
 use crate::mcp::{ExitInfo, Running};
 
 use super::credentials::{Credentials, Secrets};
@@ -50,6 +51,19 @@ pub struct Settings {
     pub max_message: usize,
     /// Tells the user what goes wrong where nobody waits for an answer.
     pub note: Rc<dyn Fn(&str)>,
+    /// Writes down a request that the server did not answer.
+    pub failed: Rc<dyn Fn(&Failed<'_>)>,
+}
+
+/// A request that has no answer of the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Failed<'a> {
+    pub method: &'a str,
+    /// Of a call.
+    pub tool: Option<&'a str>,
+    pub id: &'a Id,
+    /// Why, as whoever asked is told.
+    pub text: &'a str,
 }
 
 /// Begins a connection. Nothing is sent before the first line. Must be called inside a `LocalSet`.
@@ -67,6 +81,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
     let link = Rc::new(Link {
         settings: Settings { client, ..settings.clone() },
         endpoint: RefCell::new(target),
+        params: RefCell::default(),
         is_legacy: Cell::new(false),
         output: Mutex::new(output),
         secrets: Secrets::of(&settings.headers),
@@ -103,6 +118,8 @@ pub(crate) struct Link {
     pub settings: Settings,
     /// Where messages are posted; the older transport names another place than its URL.
     pub endpoint: RefCell<Target>,
+    /// Which arguments stand in headers too, as the server's listings say.
+    pub params: RefCell<Params>,
     /// The server speaks the transport of 2024: everything comes by one stream.
     pub is_legacy: Cell<bool>,
     output: Mutex<DuplexStream>,
@@ -142,7 +159,8 @@ impl Link {
         while !lines.is_at_end() {
             while let Some(frame) = lines.next_frame() {
                 let Frame::Line(line) = frame else { continue };
-                if let Some(message) = Outgoing::read(line) {
+                let message = Outgoing::read(line, &self.params.borrow());
+                if let Some(message) = message {
                     self.take(message, requests).await;
                 }
             }
@@ -174,24 +192,24 @@ impl Link {
         if message.is_initialize() {
             // What follows belongs to the session that this begins.
             if let Err(failure) = self.initialize(&message).await {
-                self.answer(&id, &failure).await;
+                self.answer(&message, &failure).await;
             }
             return;
         }
         if self.is_legacy.get() {
             if let Err(failure) = self.post_legacy(&message).await {
-                self.answer(&id, &failure).await;
+                self.answer(&message, &failure).await;
             }
             return;
         }
         if self.open.borrow().len() >= MOST_OPEN {
-            return self.answer(&id, &Failure::TooMany).await;
+            return self.answer(&message, &Failure::TooMany).await;
         }
         let link = Rc::clone(self);
         let (key, by_closing) = (id.key.clone(), message.version.is_some());
         let task = requests.spawn_local(async move {
             if let Err(failure) = link.exchange(&message).await {
-                link.answer(&id, &failure).await;
+                link.answer(&message, &failure).await;
             }
             link.open.borrow_mut().remove(&id.key);
         });
@@ -210,12 +228,15 @@ impl Link {
     }
 
     /// Tells whoever waits that there will be no answer; a lost session ends everything at once instead.
-    async fn answer(&self, id: &crate::mcp::jsonrpc::Id, failure: &Failure) {
+    async fn answer(&self, message: &Outgoing, failure: &Failure) {
+        let Some(id) = &message.id else { return };
         if matches!(failure, Failure::SessionLost | Failure::Closed) {
             self.lost.notify_one();
             return;
         }
         let text = self.in_words(failure);
+        let tool = message.name.as_deref().filter(|_| message.method == "tools/call");
+        (self.settings.failed)(&Failed { method: &message.method, tool, id, text: &text });
         // Nobody reads any more.
         let _ = self.say(failure::reply(&text, id)).await;
     }

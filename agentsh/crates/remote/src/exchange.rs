@@ -76,6 +76,9 @@ impl Link {
             *self.session.borrow_mut() = None;
             return Err(Failure::SessionLost);
         }
+        if let Some(how) = headers::packed(&answer.headers) {
+            return Err(Failure::Packed(how));
+        }
         if !status.is_success() {
             return self.refused(answer, message).await;
         }
@@ -129,6 +132,12 @@ impl Link {
         if answered && asked.is_some_and(Outgoing::is_initialize) {
             let agreed = tree.member("result").and_then(|result| result.member("protocolVersion")?.as_text());
             *self.version.borrow_mut() = agreed.and_then(|agreed| HeaderValue::from_str(&agreed).ok());
+        }
+        if answered
+            && asked.is_some_and(|asked| asked.method == "tools/list")
+            && let Some(page) = tree.member("result")
+        {
+            self.params.borrow_mut().on_page(page);
         }
         let mut line = Vec::new();
         tree.write(&mut line);

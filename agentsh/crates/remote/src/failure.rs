@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     /// The server does not know the session any more: the next one begins with a new handshake.
     SessionLost,
     Kind(String),
+    /// Packed, though nobody asked for that: unpacked it may have any length.
+    Packed(String),
     NotJson,
     TooLong(usize),
     NoAnswer,
@@ -49,6 +51,7 @@ impl std::fmt::Display for Failure {
             }
             Self::SessionLost => f.write_str("it ended the session"),
             Self::Kind(kind) => write!(f, "its answer is neither JSON nor a stream of events, but '{kind}'"),
+            Self::Packed(how) => write!(f, "its answer is compressed ({how}), which was not asked for"),
             Self::NotJson => f.write_str("its answer is not JSON"),
             Self::TooLong(limit) => write!(f, "its message has more than {limit} bytes"),
             Self::NoAnswer => f.write_str("it ended the answer before the response"),

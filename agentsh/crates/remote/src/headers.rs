@@ -1,8 +1,8 @@
 //! What stands beside a message: who asks, in which session, by which revision.
 
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::egress::base64::base64;
+use crate::mcp::repeated::folded;
 
 use super::message::Outgoing;
 
@@ -23,10 +23,13 @@ pub(crate) fn of_message(message: &Outgoing, version: Option<&HeaderValue>) -> H
         return headers;
     };
     headers.insert(VERSION, own);
-    headers.extend(HeaderValue::from_str(&spelled(&message.method)).ok().map(|value| (METHOD, value)));
-    let named = matches!(message.method.as_str(), "tools/call" | "prompts/get" | "resources/read");
-    let name = message.name.as_deref().filter(|_| named);
-    headers.extend(name.and_then(|name| Some((NAME, HeaderValue::from_str(&spelled(name)).ok()?))));
+    headers.extend(HeaderValue::from_str(&folded(&message.method)).ok().map(|value| (METHOD, value)));
+    let value = |text: &str| HeaderValue::from_str(&folded(text)).ok();
+    headers.extend(message.name.as_deref().and_then(value).map(|name| (NAME, name)));
+    for (name, text) in &message.repeated {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok();
+        headers.extend(name.zip(value(text)));
+    }
     headers
 }
 
@@ -37,13 +40,10 @@ pub(crate) fn of_stream(version: Option<&HeaderValue>) -> HeaderMap {
     headers
 }
 
-/// As the specification writes a value that a header cannot hold as it is.
-fn spelled(value: &str) -> String {
-    let is_plain = value.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) && value.trim() == value;
-    if is_plain && !value.starts_with("=?base64?") {
-        return value.to_owned();
-    }
-    format!("=?base64?{}?=", base64(value.as_bytes()))
+/// How a body is compressed, when it is.
+pub(crate) fn packed(headers: &HeaderMap) -> Option<String> {
+    let how = headers.get(CONTENT_ENCODING)?.to_str().unwrap_or("unknown").trim();
+    (!how.is_empty() && !how.eq_ignore_ascii_case("identity")).then(|| how.chars().take(40).collect())
 }
 
 /// The media type alone.
@@ -56,17 +56,19 @@ pub(crate) fn kind(headers: &HeaderMap) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
     use super::*;
+    use crate::mcp::repeated::Params;
 
     #[test]
     fn requests_without_a_session_repeat_themselves_in_headers() {
         let line = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"größe","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
-        let headers = of_message(&Outgoing::read(line.as_bytes()).unwrap(), None);
+        let headers = of_message(&Outgoing::read(line.as_bytes(), &Params::default()).unwrap(), None);
         assert_eq!(headers[&VERSION], "2026-07-28");
         assert_eq!(headers[&METHOD], "tools/call");
         assert_eq!(headers[&NAME], "=?base64?Z3LDtsOfZQ==?=");
         let line = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}"#;
         let version = HeaderValue::from_static("2025-06-18");
-        let headers = of_message(&Outgoing::read(line.as_bytes()).unwrap(), Some(&version));
+        let headers =
+            of_message(&Outgoing::read(line.as_bytes(), &Params::default()).unwrap(), Some(&version));
         assert_eq!((headers.get(&VERSION), headers.get(&METHOD)), (Some(&version), None));
     }
 }

@@ -18,4 +18,4 @@ pub mod sse;
 mod streams;
 
 pub use credentials::{Credentials, Later};
-pub use driver::{Settings, connect};
+pub use driver::{Failed, Settings, connect};

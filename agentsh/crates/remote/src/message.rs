@@ -2,6 +2,7 @@
 
 use crate::json::{self, Json};
 use crate::mcp::jsonrpc::{Id, Key, Message, classify};
+use crate::mcp::repeated::{self, Params};
 
 /// Names the revision in each request of the protocol without sessions.
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -12,8 +13,10 @@ pub(crate) struct Outgoing {
     /// Of a request.
     pub id: Option<Id>,
     pub method: String,
-    /// What `params.name` or `params.uri` says.
+    /// What the request means: a tool, a resource, a task.
     pub name: Option<String>,
+    /// Arguments that stand in headers too, by the name of the header.
+    pub repeated: Vec<(String, String)>,
     /// The revision, where the message itself names it: it belongs to no session then.
     pub version: Option<String>,
     /// Of a cancellation.
@@ -22,19 +25,25 @@ pub(crate) struct Outgoing {
 
 impl Outgoing {
     /// None for what is no message; the proxy sends none such.
-    pub fn read(line: &[u8]) -> Option<Self> {
+    pub fn read(line: &[u8], known: &Params) -> Option<Self> {
         let tree = json::read(line).ok()?;
         let (id, method, params) = match classify(&tree).ok()? {
             Message::Request { id, method, params } => (Some(id), method.into_owned(), params),
             Message::Notification { method, params } => (None, method.into_owned(), params),
             Message::Response { .. } => (None, String::new(), None),
         };
-        let text = |name: &str| Some(params?.member(name)?.as_text()?.into_owned());
         let version = params.and_then(|params| params.member("_meta")?.member(VERSION)?.as_text());
         let cancels = params.filter(|_| method == "notifications/cancelled");
         Some(Self {
             line: line.to_vec(),
-            name: text("name").or_else(|| text("uri")),
+            name: repeated::name(&method, params).map(std::borrow::Cow::into_owned),
+            repeated: match method.as_str() {
+                "tools/call" => {
+                    let all = known.of_call(params).into_iter();
+                    all.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+                }
+                _ => Vec::new(),
+            },
             version: version.map(std::borrow::Cow::into_owned),
             cancels: cancels.and_then(|params| Some(Id::from_json(params.member("requestId")?).ok()?.key)),
             id,

@@ -130,6 +130,7 @@ impl Link {
         let answer = self.send(Method::GET, headers, Vec::new()).await?;
         match answer.status {
             StatusCode::NOT_FOUND if self.session.borrow().is_some() => Err(Failure::SessionLost),
+            StatusCode::OK if headers::packed(&answer.headers).is_some() => Ok(None),
             StatusCode::OK if headers::kind(&answer.headers) == headers::EVENTS => Ok(Some(answer)),
             status if status.is_server_error() => Err(Failure::Status(status)),
             _ => Ok(None),

@@ -8,9 +8,7 @@ mod tell;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::io::IsTerminal;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +19,7 @@ use tokio::sync::oneshot;
 use crate::guard::interface;
 use crate::guard::{Finding, Outcome, Reason, Verdict};
 use crate::json::Json;
-use crate::mcp::{Approve, ToApprove};
+use crate::mcp::{Approve, AskedPerson, Page, ToApprove};
 use crate::store::words::{ApprovalScope, ApprovalWord};
 use crate::store::{Event, redact};
 use crate::types::{RuleRef, ServerId};
@@ -302,7 +300,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Approve for Approvals {
-    fn ask(&self, call: &ToApprove<'_>) -> Pin<Box<dyn Future<Output = Verdict>>> {
+    fn ask(&self, call: &ToApprove<'_>) -> AskedPerson {
         let arguments = interface::hash(call.arguments);
         let definition = call.interface.map(str::to_owned);
         let flow =
@@ -321,7 +319,7 @@ impl Approve for Approvals {
         };
         let rule = call.decision.verdict.rule.clone();
         let at_once =
-            |verdict: Verdict| Box::pin(std::future::ready(verdict)) as Pin<Box<dyn Future<Output = _>>>;
+            |verdict: Verdict| AskedPerson { verdict: Box::pin(std::future::ready(verdict)), page: None };
         if let Some(known) = self.known(&key) {
             return at_once(known);
         }
@@ -357,7 +355,9 @@ impl Approve for Approvals {
             why: item.why.clone(),
         });
         tell::tell(&self.0.session, &item);
-        Box::pin(self.clone().wait(key, item, heard, (rule, patience)))
+        let url = self.0.session.approvals_page.get();
+        let page = url.map(|url| Page { url: url.replace("{id}", &item.id), id: item.id.clone() });
+        AskedPerson { verdict: Box::pin(self.clone().wait(key, item, heard, (rule, patience))), page }
     }
 }
 

@@ -1,0 +1,421 @@
+//! A client without sessions before a server with them. One session with the server serves all requests of clients that can
+//! do the same. What the server asks meanwhile goes out as `input_required`, and comes back with the request repeated.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::json::{self, Json};
+use crate::mcp::jsonrpc::{Id, Key, Message, classify};
+
+use super::listeners::{Listeners, own_id};
+use super::tree::{self, answer, error, known, line, notification, own, request, set, set_default};
+use super::{OWN, Step};
+use crate::keys::random_hex;
+use crate::message::{CAPABILITIES, STATELESS, VERSION};
+
+const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
+const SERVER: &str = "io.modelcontextprotocol/serverInfo";
+const LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// Lines of clients that wait until it is known what the server speaks.
+const MOST_QUEUED: usize = 256;
+/// Requests that wait for what the client was asked; the oldest is given up first.
+const MOST_PARKED: usize = 64;
+/// Methods that the protocol without sessions does not have.
+const REMOVED: [&str; 5] =
+    ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+/// Their results say for how long they hold.
+const CACHED: [&str; 5] =
+    ["tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"];
+const METHOD_NOT_FOUND: i32 = -32601;
+const INVALID_PARAMS: i32 = -32602;
+const INTERNAL_ERROR: i32 = -32603;
+const UNSUPPORTED_VERSION: i32 = -32022;
+
+#[derive(Default)]
+enum Phase {
+    /// Nobody has said anything.
+    #[default]
+    New,
+    /// The server was asked whether it speaks without sessions.
+    Asking,
+    /// It was told `initialize`.
+    Greeting,
+    Ready,
+    /// It speaks as the client does.
+    Straight,
+}
+
+#[derive(Default)]
+pub struct Down {
+    phase: Phase,
+    queue: VecDeque<Vec<u8>>,
+    /// Of the first request: capabilities and name of the client, as JSON.
+    capabilities: String,
+    client: String,
+    /// What the server said of itself, as JSON.
+    server: Facts,
+    serial: u64,
+    running: HashMap<Key, Running>,
+    parked: VecDeque<(String, Parked)>,
+    listeners: Listeners,
+    level: Option<String>,
+}
+
+#[derive(Default)]
+struct Facts {
+    capabilities: String,
+    info: String,
+    instructions: Option<String>,
+    has_logging: bool,
+}
+
+/// A request that the server has.
+struct Running {
+    order: u64,
+    method: String,
+    /// Under which id the client waits for it now; None while it is asked for something.
+    waits: Option<String>,
+    /// Its answer, when it came before the client did.
+    done: Option<Vec<u8>>,
+    /// What the server asks while the client answers something else.
+    asks: VecDeque<(String, String)>,
+}
+
+/// What the client is asked for, until it comes back.
+struct Parked {
+    request: Key,
+    /// The server's request, by its id as spelled.
+    ask: String,
+}
+
+const ASKED: &str = "input";
+impl Down {
+    pub fn is_straight(&self) -> bool {
+        matches!(self.phase, Phase::Straight)
+    }
+
+    pub fn client_says(&mut self, text: &[u8], steps: &mut Vec<Step>) {
+        let Ok(tree) = json::read(text) else { return };
+        match self.phase {
+            Phase::Straight => steps.push(Step::ToServer(text.to_vec())),
+            Phase::Ready => self.take(tree, steps),
+            Phase::New => {
+                let meta = tree.member("params").and_then(|params| params.member("_meta"));
+                let said = |name: &str| meta.and_then(|meta| meta.member(name)).map(Json::to_compact);
+                self.capabilities = said(CAPABILITIES).unwrap_or_else(|| "{}".to_owned());
+                self.client =
+                    said(CLIENT).unwrap_or_else(|| r#"{"name":"agentsh-gateway","version":"1"}"#.to_owned());
+                let params = format!(
+                    r#"{{"_meta":{{"{VERSION}":"{STATELESS}","{CLIENT}":{},"{CAPABILITIES}":{}}}}}"#,
+                    self.client, self.capabilities
+                );
+                steps.push(Step::ToServer(request(&format!("{OWN}discover"), "server/discover", &params)));
+                self.phase = Phase::Asking;
+                self.queue.push_back(text.to_vec());
+            }
+            Phase::Asking | Phase::Greeting => {
+                if self.queue.len() < MOST_QUEUED {
+                    self.queue.push_back(text.to_vec());
+                } else if let Ok(Message::Request { id, .. }) = classify(&tree) {
+                    let why = "too many requests wait until the server is ready";
+                    steps.push(Step::ToClient(error(&id.spelled, INTERNAL_ERROR, why)));
+                }
+            }
+        }
+    }
+
+    /// It does not answer what it may not know: it is greeted as well. Whichever answer comes first counts.
+    pub fn on_silence(&mut self, steps: &mut Vec<Step>) {
+        if matches!(self.phase, Phase::Asking) {
+            self.greet(steps);
+        }
+    }
+
+    pub fn server_says(&mut self, text: &[u8], steps: &mut Vec<Step>) {
+        let Ok(tree) = json::read(text) else { return };
+        let id = match classify(&tree) {
+            Ok(Message::Response { id: Some(id), .. }) => id,
+            Ok(Message::Request { id, method, params }) => {
+                let params = params.map_or_else(|| "{}".to_owned(), Json::to_compact);
+                return self.on_request(&id, &method, params, steps);
+            }
+            Ok(Message::Notification { method, .. }) => {
+                let method = method.into_owned();
+                return self.listeners.hear(&method, tree, steps);
+            }
+            _ => return,
+        };
+        match own(&id, OWN) {
+            Some("discover") => self.on_discovered(&tree, steps),
+            Some("initialize") => self.on_greeted(&tree, steps),
+            // An answer to a subscription, or to a level of the log.
+            Some(_) => {}
+            None => self.on_answer(&id.key, tree, steps),
+        }
+    }
+
+    fn on_discovered(&mut self, tree: &Json<'_>, steps: &mut Vec<Step>) {
+        if !matches!(self.phase, Phase::Asking | Phase::Greeting) {
+            return;
+        }
+        let versions = tree.member("result").and_then(|result| result.member("supportedVersions"));
+        let speaks = versions
+            .and_then(Json::as_array)
+            .is_some_and(|all| all.iter().any(|version| version.as_text().as_deref() == Some(STATELESS)));
+        if speaks {
+            self.phase = Phase::Straight;
+            steps.extend(self.queue.drain(..).map(Step::ToServer));
+        } else if matches!(self.phase, Phase::Asking) {
+            self.greet(steps);
+        }
+    }
+
+    fn greet(&mut self, steps: &mut Vec<Step>) {
+        self.phase = Phase::Greeting;
+        let params = format!(
+            r#"{{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{}}}"#,
+            self.capabilities, self.client
+        );
+        steps.push(Step::ToServer(request(&format!("{OWN}initialize"), "initialize", &params)));
+    }
+
+    fn on_greeted(&mut self, tree: &Json<'_>, steps: &mut Vec<Step>) {
+        if !matches!(self.phase, Phase::Greeting) {
+            return;
+        }
+        let Some(result) = tree.member("result") else {
+            // Whoever comes next asks again.
+            self.phase = Phase::New;
+            for text in std::mem::take(&mut self.queue) {
+                let Ok(queued) = json::read(&text) else { continue };
+                let Ok(Message::Request { id, .. }) = classify(&queued) else { continue };
+                let mut told = tree.clone();
+                set(&mut told, "id", known(&id.spelled));
+                steps.push(Step::ToClient(line(&told)));
+            }
+            return;
+        };
+        let said = |name: &str| result.member(name).map(Json::to_compact);
+        self.server = Facts {
+            capabilities: said("capabilities").unwrap_or_else(|| "{}".to_owned()),
+            info: said("serverInfo").unwrap_or_else(|| "{}".to_owned()),
+            instructions: said("instructions"),
+            has_logging: result.member("capabilities").is_some_and(|all| all.member("logging").is_some()),
+        };
+        self.phase = Phase::Ready;
+        steps.push(Step::ToServer(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_vec()));
+        for text in std::mem::take(&mut self.queue) {
+            if let Ok(queued) = json::read(&text) {
+                self.take(queued, steps);
+            }
+        }
+    }
+
+    /// A message of the client.
+    fn take(&mut self, mut tree: Json<'_>, steps: &mut Vec<Step>) {
+        let (id, method) = match classify(&tree) {
+            Ok(Message::Request { id, method, .. }) => (id, method.into_owned()),
+            Ok(Message::Notification { method, params }) => {
+                if method == "notifications/cancelled" {
+                    let id = params.and_then(|params| Id::from_json(params.member("requestId")?).ok());
+                    if id.is_some_and(|id| self.cancel(&id.key, steps)) {
+                        return;
+                    }
+                }
+                return steps.push(Step::ToServer(line(&tree)));
+            }
+            _ => return,
+        };
+        let params = tree.member("params");
+        let meta = params.and_then(|params| params.member("_meta"));
+        let version = meta.and_then(|meta| meta.member(VERSION)?.as_text());
+        if version.as_deref() != Some(STATELESS) {
+            let asked = json::spell(version.as_deref().unwrap_or_default());
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{UNSUPPORTED_VERSION},"message":"the revision is not spoken here","data":{{"supported":["{STATELESS}"],"requested":"{asked}"}}}}}}"#,
+                id.spelled
+            );
+            return steps.push(Step::ToClient(text.into_bytes()));
+        }
+        if method == "server/discover" {
+            return steps.push(Step::ToClient(answer(&id.spelled, &self.discovered())));
+        }
+        if method == "subscriptions/listen" {
+            return self.listeners.begin(&id, params, &mut self.serial, steps);
+        }
+        if REMOVED.contains(&method.as_str()) {
+            let why = format!("the revision {STATELESS} has no {method}");
+            return steps.push(Step::ToClient(error(&id.spelled, METHOD_NOT_FOUND, &why)));
+        }
+        if let Some(state) = params.and_then(|params| params.member("requestState")) {
+            let state = state.as_text().unwrap_or_default().into_owned();
+            return self.go_on(&id, &state, params, steps);
+        }
+        let level = meta.and_then(|meta| meta.member(LEVEL)).map(Json::to_compact);
+        self.set_level(level, steps);
+        self.serial += 1;
+        let running = Running {
+            order: self.serial,
+            method,
+            waits: Some(id.spelled.to_string()),
+            done: None,
+            asks: VecDeque::new(),
+        };
+        self.running.insert(id.key, running);
+        strip(&mut tree);
+        steps.push(Step::ToServer(line(&tree)));
+    }
+
+    fn discovered(&self) -> String {
+        let Facts { capabilities, info, instructions, .. } = &self.server;
+        let instructions =
+            instructions.as_ref().map(|text| format!(r#","instructions":{text}"#)).unwrap_or_default();
+        format!(
+            r#"{{"resultType":"complete","supportedVersions":["{STATELESS}"],"capabilities":{capabilities}{instructions},"ttlMs":0,"cacheScope":"private","_meta":{{"{SERVER}":{info}}}}}"#
+        )
+    }
+
+    fn set_level(&mut self, level: Option<String>, steps: &mut Vec<Step>) {
+        if !self.server.has_logging || level.is_none() || level == self.level {
+            return;
+        }
+        if let Some(word) = &level {
+            let id = own_id(&mut self.serial, "level");
+            let params = format!(r#"{{"level":{word}}}"#);
+            steps.push(Step::ToServer(request(&id, "logging/setLevel", &params)));
+        }
+        self.level = level;
+    }
+
+    /// The client comes back with what it was asked for.
+    fn go_on(&mut self, id: &Id, state: &str, params: Option<&Json<'_>>, steps: &mut Vec<Step>) {
+        let at = self.parked.iter().position(|(known, _)| known == state);
+        let Some((_, parked)) = at.and_then(|at| self.parked.remove(at)) else {
+            let why = "no request waits under this requestState; begin again";
+            return steps.push(Step::ToClient(error(&id.spelled, INVALID_PARAMS, why)));
+        };
+        let given = params.and_then(|params| params.member("inputResponses")?.member(ASKED));
+        steps.push(Step::ToServer(match given {
+            Some(given) => answer(&parked.ask, &given.to_compact()),
+            None => error(&parked.ask, INTERNAL_ERROR, "the client gave no answer"),
+        }));
+        let Some(running) = self.running.get_mut(&parked.request) else { return };
+        running.waits = Some(id.spelled.to_string());
+        if let Some(done) = running.done.take() {
+            self.running.remove(&parked.request);
+            return steps.push(Step::ToClient(done_as(&done, &id.spelled)));
+        }
+        if let Some((ask, what)) = running.asks.pop_front() {
+            self.ask(&parked.request, ask, &what, steps);
+        }
+    }
+
+    /// The server wants something of the client.
+    fn on_request(&mut self, id: &Id, method: &str, params: String, steps: &mut Vec<Step>) {
+        if method == "ping" {
+            return steps.push(Step::ToServer(answer(&id.spelled, "{}")));
+        }
+        let what = format!(r#"{{"method":"{}","params":{params}}}"#, json::spell(method));
+        // Over one session, the protocol does not say for which request it is: for the newest.
+        let newest = self.running.iter_mut().filter(|(_, running)| running.done.is_none());
+        let Some((key, running)) = newest.max_by_key(|(_, running)| running.order) else {
+            let why = "no request of a client runs that could be asked";
+            return steps.push(Step::ToServer(error(&id.spelled, INTERNAL_ERROR, why)));
+        };
+        if running.waits.is_none() {
+            running.asks.push_back((id.spelled.to_string(), what));
+            return;
+        }
+        let key = key.clone();
+        self.ask(&key, id.spelled.to_string(), &what, steps);
+    }
+
+    fn ask(&mut self, request: &Key, ask: String, what: &str, steps: &mut Vec<Step>) {
+        let Some(running) = self.running.get_mut(request) else { return };
+        let Some(waits) = running.waits.take() else { return };
+        let Ok(state) = random_hex::<16>() else {
+            running.waits = Some(waits);
+            return steps.push(Step::ToServer(error(&ask, INTERNAL_ERROR, "there are no random numbers")));
+        };
+        let result = format!(
+            r#"{{"resultType":"input_required","inputRequests":{{"{ASKED}":{what}}},"requestState":"{state}"}}"#
+        );
+        steps.push(Step::ToClient(answer(&waits, &result)));
+        self.parked.push_back((state, Parked { request: request.clone(), ask }));
+        if self.parked.len() > MOST_PARKED
+            && let Some((_, oldest)) = self.parked.pop_front()
+        {
+            self.give_up(&oldest.request, &oldest.ask, steps);
+        }
+    }
+
+    fn give_up(&mut self, request: &Key, ask: &str, steps: &mut Vec<Step>) {
+        steps.push(Step::ToServer(error(ask, INTERNAL_ERROR, "the client did not come back")));
+        if self.running.remove(request).is_some() {
+            let params = format!(r#"{{"requestId":{}}}"#, spelled(request));
+            steps.push(Step::ToServer(notification("notifications/cancelled", &params)));
+        }
+    }
+
+    fn on_answer(&mut self, key: &Key, tree: Json<'_>, steps: &mut Vec<Step>) {
+        let Some(running) = self.running.get_mut(key) else { return };
+        let info = self.server.info.clone();
+        // Lives no longer than what is put into it.
+        let mut tree = tree;
+        if let Some(result) = tree.member_mut("result") {
+            set_default(result, "resultType", Json::String("complete"));
+            if CACHED.contains(&running.method.as_str()) {
+                set_default(result, "ttlMs", Json::Number("0"));
+                set_default(result, "cacheScope", Json::String("private"));
+            }
+            if let Some(meta) = tree::object(result, "_meta") {
+                set_default(meta, SERVER, known(&info));
+            }
+        }
+        let done = line(&tree);
+        match running.waits.take() {
+            Some(waits) => {
+                self.running.remove(key);
+                steps.push(Step::ToClient(done_as(&done, &waits)));
+            }
+            None => running.done = Some(done),
+        }
+    }
+
+    /// Ends a listener, or a request that waits for its client. False: the server has it.
+    fn cancel(&mut self, key: &Key, steps: &mut Vec<Step>) -> bool {
+        if self.listeners.end(key, &mut self.serial, steps) {
+            return true;
+        }
+        let known = spelled(key);
+        // Under its first id, where it was repeated.
+        let first = self.running.iter().find(|(_, running)| running.waits.as_deref() == Some(&known));
+        let Some(first) = first.map(|(first, _)| first.clone()) else { return false };
+        self.running.remove(&first);
+        let params = format!(r#"{{"requestId":{}}}"#, spelled(&first));
+        steps.push(Step::ToServer(notification("notifications/cancelled", &params)));
+        true
+    }
+}
+
+/// Takes out what a server with sessions was told once.
+fn strip(tree: &mut Json<'_>) {
+    let Some(params) = tree.member_mut("params") else { return };
+    let Some(meta) = params.member_mut("_meta") else { return };
+    tree::remove(meta, &[VERSION, CLIENT, CAPABILITIES, LEVEL]);
+    if meta.as_object().is_some_and(<[_]>::is_empty) {
+        tree::remove(params, &["_meta"]);
+    }
+}
+
+fn done_as(done: &[u8], id: &str) -> Vec<u8> {
+    let Ok(mut tree) = json::read(done) else { return done.to_vec() };
+    set(&mut tree, "id", known(id));
+    line(&tree)
+}
+
+fn spelled(key: &Key) -> String {
+    match key {
+        Key::Number(raw) => raw.to_string(),
+        Key::Text(text) => format!("\"{}\"", json::spell(text)),
+    }
+}

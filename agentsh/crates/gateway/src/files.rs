@@ -1,0 +1,51 @@
+//! Files that the configuration names, and what is read or fetched because of them.
+
+use std::rc::Rc;
+
+use hyper::StatusCode;
+use hyper::header::HeaderMap;
+use jsonwebtoken::jwk::JwkSet;
+use tokio_rustls::TlsAcceptor;
+
+use super::config::Config;
+use super::door::{Refusal, check_origin, shown_token};
+use super::keys::Keys;
+use super::server::GatewayError;
+use super::signers::Signers;
+use super::tls;
+
+/// What the configuration only names.
+pub struct Files {
+    pub keys: Keys,
+    /// Who signs tokens.
+    signers: Option<Rc<Signers>>,
+    pub tls: Option<TlsAcceptor>,
+}
+
+impl Files {
+    pub fn load(config: &Config) -> Result<Self, GatewayError> {
+        let file = config.keys_file();
+        let keys = Keys::load(&file).map_err(|source| GatewayError::Keys { file, source })?;
+        let tls = config.tls.as_ref().map(tls::acceptor).transpose().map_err(GatewayError::Unusable)?;
+        let signers = config.auth.oauth.as_ref().map(Signers::load).transpose();
+        let signers = signers.map_err(GatewayError::Unusable)?.map(Rc::new);
+        Ok(Self { keys, signers, tls })
+    }
+
+    /// Who may have signed the token that a request shows. Pages of others are no reason to ask for keys.
+    ///
+    /// # Errors
+    /// When it cannot be known.
+    pub async fn signers_for(
+        &self,
+        config: &Config,
+        headers: &HeaderMap,
+    ) -> Result<Option<Rc<JwkSet>>, Refusal> {
+        let Some((signers, token)) = self.signers.as_ref().zip(shown_token(headers)) else { return Ok(None) };
+        check_origin(config, headers)?;
+        signers.for_token(token).await.map(Some).map_err(|why| Refusal {
+            retry_after: Some(5),
+            ..Refusal::new("BLOCKED_AUTH", StatusCode::SERVICE_UNAVAILABLE, why)
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! Client sessions: begun, found by those whose they are, shared where the configuration says so, and ended.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::body::Incoming as Body;
+use hyper::{Request, StatusCode};
+use tokio::io::DuplexStream;
+
+use super::client::{Bounds, Client};
+use super::config::{Endpoint, Sharing};
+use super::door::{Admitted, Refusal};
+use super::era::Translation;
+use super::keys;
+use super::reply::{self, Answer};
+use super::server::Gateway;
+use super::shared;
+
+/// Names of connections that several requests share begin with it. No client can ask for one.
+const SHARED: &str = "shared ";
+/// Whose the connections are that are shared with everybody. No key and no token is called so.
+const EVERYBODY: &str = "everybody";
+/// Longest message of a server, in bytes: it may be longer than what a client may send.
+const LONGEST: usize = 64 << 20;
+
+/// The session that a request names, if a client can be given it.
+pub fn named(id: Option<&str>) -> Option<&str> {
+    id.filter(|id| !id.starts_with(SHARED.trim_end()))
+}
+
+impl Gateway {
+    /// A session of this client with this endpoint. Another's is not there.
+    pub(crate) fn session(&self, id: &str, endpoint: &Endpoint, admitted: &Admitted) -> Option<Rc<Client>> {
+        let sessions = self.sessions.borrow();
+        let client = sessions.get(id)?;
+        let is_allowed = client.subject == admitted.subject || client.subject == EVERYBODY;
+        let is_own = client.endpoint == endpoint.id && is_allowed && !client.is_ended();
+        is_own.then(|| Rc::clone(client))
+    }
+
+    /// Begins a session with a server, for a client that can do this (JSON).
+    ///
+    /// # Errors
+    /// When there are too many of them.
+    pub(crate) fn begin(
+        self: &Rc<Self>,
+        id: String,
+        endpoint: &Endpoint,
+        admitted: &Admitted,
+        capabilities: &str,
+    ) -> Result<Rc<Client>, Refusal> {
+        let shared = endpoint.shared != Sharing::No;
+        let connection = shared.then(|| self.shared(endpoint, admitted, capabilities)).transpose()?;
+        let wire = || match connection {
+            Some(connection) => shared::seat(connection, LONGEST),
+            None => self.connector.connect(endpoint, &admitted.name),
+        };
+        self.open(id, endpoint, &admitted.subject, wire, Translation::with_sessions())
+    }
+
+    /// The connection with a server that requests of this client share.
+    ///
+    /// # Errors
+    /// When there are too many of them.
+    pub(crate) fn shared(
+        self: &Rc<Self>,
+        endpoint: &Endpoint,
+        admitted: &Admitted,
+        capabilities: &str,
+    ) -> Result<Rc<Client>, Refusal> {
+        let for_all = endpoint.shared == Sharing::Everybody;
+        let subject = if for_all { EVERYBODY } else { &admitted.subject };
+        // A server is told what its client can do: those that can do the same share a connection.
+        let can = keys::hash(capabilities);
+        let name = format!("{SHARED}{} {subject} {can}", endpoint.id);
+        if let Some(client) = self.session(&name, endpoint, admitted) {
+            return Ok(client);
+        }
+        let who = if for_all { EVERYBODY } else { &admitted.name };
+        let wire = || self.connector.connect(endpoint, who);
+        self.open(name, endpoint, subject, wire, Translation::without_sessions())
+    }
+
+    fn open(
+        self: &Rc<Self>,
+        id: String,
+        endpoint: &Endpoint,
+        subject: &str,
+        wire: impl FnOnce() -> DuplexStream,
+        translation: Translation,
+    ) -> Result<Rc<Client>, Refusal> {
+        let limits = self.config().limits.clone();
+        let of_key = {
+            let sessions = self.sessions.borrow();
+            let own = sessions.values().filter(|client| client.subject == subject).count();
+            (sessions.len(), own)
+        };
+        if of_key.0 >= limits.sessions || of_key.1 >= limits.sessions_per_key {
+            return Err(Refusal {
+                retry_after: Some(10),
+                ..Refusal::new(
+                    "BLOCKED_RATE_LIMIT",
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "too many sessions: end one (DELETE), or wait until an unused one ends",
+                )
+            });
+        }
+        let gateway = Rc::downgrade(self);
+        let on_end = move |client: &Client| {
+            if let Some(gateway) = gateway.upgrade() {
+                gateway.sessions.borrow_mut().remove(&client.id);
+            }
+        };
+        let bounds = Bounds { line: LONGEST, unread: limits.unread_bytes };
+        let (endpoint, subject) = (endpoint.id.clone(), subject.to_owned());
+        let client = Client::start(id.clone(), endpoint, subject, wire(), bounds, translation, on_end);
+        self.sessions.borrow_mut().insert(id, Rc::clone(&client));
+        Ok(client)
+    }
+
+    pub(crate) fn delete(&self, endpoint: &Endpoint, admitted: &Admitted, request: &Request<Body>) -> Answer {
+        let id = named(super::message::header(request.headers(), "mcp-session-id")).unwrap_or_default();
+        let Some(client) = self.session(id, endpoint, admitted) else {
+            return reply::empty(StatusCode::NOT_FOUND);
+        };
+        self.sessions.borrow_mut().remove(id);
+        client.end();
+        reply::empty(StatusCode::NO_CONTENT)
+    }
+
+    pub(crate) fn sweep(&self) {
+        let limit = Duration::from_secs(self.config().limits.idle_seconds);
+        let idle: Vec<_> =
+            self.sessions.borrow().values().filter(|client| client.idle() > limit).cloned().collect();
+        for client in idle {
+            self.sessions.borrow_mut().remove(&client.id);
+            client.end();
+        }
+    }
+}

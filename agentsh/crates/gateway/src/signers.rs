@@ -1,0 +1,208 @@
+//! Who signs tokens: a set of keys, out of a file or from the authorization server. A fetched set is kept for a while, and
+//! asked for anew when a token names a key that is not in it: keys change.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use hyper::header::{ACCEPT, HeaderMap, HeaderValue};
+use hyper::{Method, StatusCode};
+use jsonwebtoken::jwk::JwkSet;
+use serde_json::Value;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use url::Url;
+
+use crate::egress::Client;
+use crate::egress::client::{Limits, Request};
+use crate::egress::resolve::Resolver;
+use crate::egress::target::Rules;
+
+use super::config::OAuth;
+use super::token;
+
+/// A set is asked for anew after this long.
+const FRESH: Duration = Duration::from_secs(600);
+/// When it cannot be had, the one before holds for so long.
+const STALE: Duration = Duration::from_secs(24 * 3600);
+/// Between two questions: tokens of anybody can name keys that nobody knows.
+const PAUSE: Duration = Duration::from_secs(5);
+/// From the first packet to the last byte.
+const WITHIN: Duration = Duration::from_secs(10);
+/// Longest set, and longest metadata.
+const MAX_BYTES: usize = 1 << 20;
+
+pub struct Signers {
+    source: Option<Source>,
+    known: RefCell<Option<Rc<JwkSet>>>,
+    fetched: Cell<Option<Instant>>,
+    tried: Cell<Option<Instant>>,
+    why: RefCell<String>,
+    alone: Mutex<()>,
+}
+
+struct Source {
+    client: Client,
+    issuer: String,
+    /// None: where the metadata of the issuer says.
+    url: Option<String>,
+}
+
+impl Signers {
+    /// Reads a file; an address is asked when the first token comes.
+    ///
+    /// # Errors
+    /// A file that is none, or an address that may not be asked.
+    pub fn load(oauth: &OAuth) -> Result<Self, String> {
+        let set = |source, known| Self {
+            source,
+            known: RefCell::new(known),
+            fetched: Cell::new(None),
+            tried: Cell::new(None),
+            why: RefCell::default(),
+            alone: Mutex::new(()),
+        };
+        if let Some(file) = oauth.jwks_file() {
+            return Ok(set(None, Some(Rc::new(token::load(file)?))));
+        }
+        let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
+        let limits = Limits { max_body: Some(MAX_BYTES), first_byte: Some(WITHIN), ..Limits::default() };
+        let client = Client::new(lookup, Rules::users_word()).with_limits(limits);
+        let url = oauth.jwks.clone();
+        let shown = url.as_deref().unwrap_or(&oauth.issuer);
+        client.target(shown).map_err(|why| format!("cannot ask {shown} for keys: {why}"))?;
+        Ok(set(Some(Source { client, issuer: oauth.issuer.clone(), url }), None))
+    }
+
+    /// The keys for a token.
+    ///
+    /// # Errors
+    /// When there are none and none can be had.
+    pub async fn for_token(&self, text: &str) -> Result<Rc<JwkSet>, String> {
+        let Some(source) = &self.source else { return self.given() };
+        let kid = token::key_id(text);
+        if self.is_good(kid.as_deref()) {
+            return self.given();
+        }
+        let _alone = self.alone.lock().await;
+        let paused = self.tried.get().is_some_and(|at| at.elapsed() < PAUSE);
+        if self.is_good(kid.as_deref()) || paused {
+            return self.given();
+        }
+        self.tried.set(Some(Instant::now()));
+        match timeout(WITHIN, source.fetch()).await.unwrap_or_else(|_| Err("there was no answer".to_owned()))
+        {
+            Ok(set) => {
+                *self.known.borrow_mut() = Some(Rc::new(set));
+                self.fetched.set(Some(Instant::now()));
+            }
+            Err(why) => {
+                *self.why.borrow_mut() = why;
+                if self.fetched.get().is_none_or(|at| at.elapsed() > STALE) {
+                    *self.known.borrow_mut() = None;
+                }
+            }
+        }
+        self.given()
+    }
+
+    fn is_good(&self, kid: Option<&str>) -> bool {
+        let is_fresh = self.fetched.get().is_some_and(|at| at.elapsed() < FRESH);
+        let known = self.known.borrow();
+        let has = known.as_ref().is_some_and(|set| kid.is_none_or(|kid| set.find(kid).is_some()));
+        is_fresh && has
+    }
+
+    fn given(&self) -> Result<Rc<JwkSet>, String> {
+        let known = self.known.borrow().clone();
+        known.ok_or_else(|| {
+            format!("the keys of the authorization server cannot be had: {}", self.why.borrow())
+        })
+    }
+}
+
+impl Source {
+    async fn fetch(&self) -> Result<JwkSet, String> {
+        let url = match &self.url {
+            Some(url) => url.clone(),
+            None => self.discover().await?,
+        };
+        let set: JwkSet = self.ask(&url).await.and_then(|bytes| {
+            serde_json::from_slice(&bytes).map_err(|error| format!("{url} has no set of keys: {error}"))
+        })?;
+        if set.keys.is_empty() { Err(format!("{url} has no keys")) } else { Ok(set) }
+    }
+
+    /// Where the metadata of the issuer (RFC 8414, OpenID Connect) says that its keys are.
+    async fn discover(&self) -> Result<String, String> {
+        let mut last = String::new();
+        for place in places(&self.issuer) {
+            let metadata = self.ask(&place).await.and_then(|bytes| {
+                serde_json::from_slice::<Value>(&bytes).map_err(|error| format!("{place}: {error}"))
+            });
+            match metadata {
+                // What somebody else says of himself says nothing of the issuer.
+                Ok(metadata) if metadata["issuer"] != self.issuer.as_str() => {
+                    last = format!("{place} is the metadata of another issuer");
+                }
+                Ok(metadata) => match metadata["jwks_uri"].as_str() {
+                    Some(url) => return Ok(url.to_owned()),
+                    None => last = format!("{place} names no jwks_uri"),
+                },
+                Err(why) => last = why,
+            }
+        }
+        Err(last)
+    }
+
+    async fn ask(&self, url: &str) -> Result<Vec<u8>, String> {
+        let target = self.client.target(url).map_err(|why| format!("{url}: {why}"))?;
+        let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
+        let request = Request {
+            method: Method::GET,
+            target,
+            headers,
+            credentials: HeaderMap::new(),
+            body: hyper::body::Bytes::new(),
+            same_method: true,
+        };
+        let answer = self.client.follow(request).await.map_err(|error| format!("{url}: {error}"))?;
+        if answer.status != StatusCode::OK {
+            return Err(format!("{url} answered HTTP {}", answer.status));
+        }
+        answer.whole(MAX_BYTES).await.map_err(|error| format!("{url}: {error}"))
+    }
+}
+
+/// Where an issuer may say what it is.
+fn places(issuer: &str) -> Vec<String> {
+    let Ok(mut url) = Url::parse(issuer) else { return Vec::new() };
+    let path = url.path().trim_end_matches('/').to_owned();
+    ["oauth-authorization-server", "openid-configuration"]
+        .iter()
+        .map(|kind| format!("/.well-known/{kind}{path}"))
+        .chain([format!("{path}/.well-known/openid-configuration")])
+        .map(|path| {
+            url.set_path(&path);
+            url.to_string()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_issuer_with_a_path_has_its_metadata_at_three_places() {
+        assert_eq!(
+            places("https://login.example.com/one/"),
+            [
+                "https://login.example.com/.well-known/oauth-authorization-server/one",
+                "https://login.example.com/.well-known/openid-configuration/one",
+                "https://login.example.com/one/.well-known/openid-configuration",
+            ]
+        );
+        assert!(places("nonsense").is_empty());
+    }
+}

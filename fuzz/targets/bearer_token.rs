@@ -1,0 +1,8 @@
+#![no_main]
+
+use agentsh::gateway;
+
+#[path = "../checks/bearer_token.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check::check(data));

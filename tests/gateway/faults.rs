@@ -1,0 +1,273 @@
+//! What goes wrong behind the gateway and before it: each is told in the shape of the protocol, and on record.
+
+use std::time::Instant;
+
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+
+use super::*;
+use crate::support::{Answer as Said, Receiver};
+
+fn far(url: &str, more: &str) -> String {
+    format!("listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{url}\"}}]\n{more}")
+}
+
+/// The message of the error that the call of a tool gets.
+fn refusal(gateway: &Gateway, session: &str, id: u64, tool: &str) -> String {
+    let answer = gateway.post("/mcp/far", &[("Mcp-Session-Id", session)], &call(id, tool, json!({}))).last();
+    assert_eq!(answer["id"], id, "{answer}");
+    answer["error"]["message"].as_str().unwrap_or_default().to_owned()
+}
+
+fn text(id: &Value, text: &str) -> String {
+    json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": text}]}}).to_string()
+}
+
+#[test]
+fn a_server_that_misbehaves_is_told_and_on_record() {
+    let place = Place::new(Mode::Invoker);
+    let policy = place.write("small.yaml", "sandbox: {mcp: {max_line_bytes: 100000}}\n");
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let message = asked.message();
+            let id = &message["id"];
+            match message["params"]["name"].as_str() {
+                Some("reset") => Reply::events(&["data: {\"jsonrpc\":\"2.0\",\"id\""]).broken(),
+                Some("half") => Reply { pieces: Vec::new(), ..Reply::json("") }.broken(),
+                Some("page") => Reply { pieces: vec!["<html>".into()], ..Reply::status(200) }
+                    .with("Content-Type", "text/html"),
+                Some("other-id") => Reply::json(text(&json!(4242), "x")),
+                Some("endless") => {
+                    let piece = "x".repeat(10_000);
+                    let pieces: Vec<String> =
+                        std::iter::once("data: ".to_owned()).chain(std::iter::repeat_n(piece, 20)).collect();
+                    let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+                    Reply::events(&pieces).open()
+                }
+                Some("long") => Reply::json(text(id, &"x".repeat(200_000))),
+                Some("packed") => Reply::json("....").with("Content-Encoding", "gzip"),
+                Some("busy") => Reply::status(500),
+                Some("twice") => {
+                    let one = format!("data: {}\n\n", text(id, "first"));
+                    let two = format!("data: {}\n\n", text(id, "second"));
+                    Reply::events(&[&one, &two])
+                }
+                _ => Reply::json(text(id, "fine")),
+            }
+        })
+    });
+    let gateway = Gateway::start(&place, &far(&server.url(), &format!("policy: {}\n", policy.display())));
+    let session = gateway.shake_hands("/mcp/far", &[]);
+    let wrong = [
+        ("reset", "ended the answer before the response"),
+        ("half", ""),
+        ("page", "'text/html'"),
+        ("other-id", "ended the answer before the response"),
+        ("endless", "more than 100000 bytes"),
+        ("long", "more than 100000 bytes"),
+        ("packed", "compressed (gzip)"),
+        ("busy", "HTTP 500"),
+    ];
+    for (id, (tool, says)) in (1..).zip(wrong) {
+        let told = refusal(&gateway, &session, id, tool);
+        assert!(told.contains(says) && told.contains("server 'far'"), "{tool}: {told}");
+    }
+    // Two answers: the first counts, the second is refused, and the session goes on.
+    let headers = [("Mcp-Session-Id", session.as_str())];
+    let twice = gateway.post("/mcp/far", &headers, &call(50, "twice", json!({})));
+    assert_eq!(twice.last()["result"]["content"][0]["text"], "first", "{}", twice.body);
+    assert_eq!(twice.messages().len(), 1, "{}", twice.body);
+    let fine = gateway.post("/mcp/far", &headers, &call(51, "fine", json!({})));
+    assert_eq!(fine.last()["result"]["content"][0]["text"], "fine");
+    assert_eq!(gateway.stop(), 0);
+    let failed = place.events("mcp_server_unavailable");
+    for (tool, _) in wrong {
+        let event = failed.iter().find(|event| event["tool_name"] == tool);
+        assert!(event.is_some_and(|event| event["method"] == "tools/call"), "{tool}: {failed:?}");
+    }
+    let rejected = json!(place.events("mcp_message_rejected")).to_string();
+    // The foreign id, and the second answer.
+    assert!(rejected.matches("unasked-response").count() >= 2, "{rejected}");
+}
+
+#[test]
+fn an_expired_session_begins_anew() {
+    let place = Place::new(Mode::Invoker);
+    let calls = std::sync::atomic::AtomicUsize::new(0);
+    let server = HttpServer::start(move |asked| {
+        handshake(asked).unwrap_or_else(|| match calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            0 => Reply::status(404),
+            _ => Reply::json(text(&asked.message()["id"], "again")),
+        })
+    });
+    let gateway = Gateway::start(&place, &far(&server.url(), ""));
+    let session = gateway.shake_hands("/mcp/far", &[]);
+    assert!(refusal(&gateway, &session, 1, "x").contains("ended the session"));
+    let again = gateway.post("/mcp/far", &[("Mcp-Session-Id", &session)], &call(2, "x", json!({})));
+    assert_eq!(again.last()["result"]["content"][0]["text"], "again", "{}", again.body);
+    gateway.stop();
+    assert_eq!(place.events("mcp_server_crashed").len(), 1);
+}
+
+#[test]
+fn a_certificate_for_another_name_and_a_server_that_is_not_there() {
+    let place = Place::new(Mode::Invoker);
+    let made = rcgen::generate_simple_self_signed(["other.example.com".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    let receiver = Receiver::secure(config, |_, _| Said::Say(200, String::new()));
+    let authority = place.write("authority.pem", made.cert.pem());
+    place.set("SSL_CERT_FILE", authority.to_str().unwrap());
+    let hello = json!({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {}});
+    for (url, says) in [
+        (format!("https://127.0.0.1:{}/mcp", receiver.port), "certificate"),
+        ("http://127.0.0.1:1/mcp".to_owned(), "refused"),
+        ("https://10.1.2.3/mcp".to_owned(), "10.1.2.3"),
+    ] {
+        let gateway = Gateway::start(&place, &far(&url, ""));
+        let answer = gateway.post("/mcp/far", &[], &hello);
+        let told = answer.last();
+        assert_eq!(told["id"], 7, "{url}: {told}");
+        assert!(told["error"]["message"].as_str().unwrap().to_lowercase().contains(says), "{url}: {told}");
+        assert!(answer.header("mcp-session-id").is_none(), "nothing began");
+        gateway.stop();
+    }
+    assert!(receiver.heard().is_empty());
+    let record = json!(place.listed(&["mcp", "events", "--json"])).to_string();
+    assert!(record.contains("mcp_server_unavailable") && record.contains("mcp_server_refused"), "{record}");
+}
+
+#[test]
+fn clients_that_are_slow_or_send_packed_messages_are_let_go() {
+    let place = Place::new(Mode::Invoker);
+    let gateway = Gateway::start(
+        &place,
+        &file(&place, &format!("{OPEN}limits: {{request_seconds: 1, connections: 4}}\n")),
+    );
+    // A head that never ends, and a body that never comes.
+    let began = Instant::now();
+    for text in [
+        "POST /mcp/fs HTTP/1.1\r\nHost: localhost\r\nX-",
+        "POST /mcp/fs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+    ] {
+        let mut stream = TcpStream::connect(&gateway.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut said = Vec::new();
+        // It may be reset while something is unread.
+        let _ = stream.read_to_end(&mut said);
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.is_empty() || said.contains(" 408 "), "{said}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(15));
+    let packed = gateway.ask("POST", "/mcp/fs", &[("Content-Encoding", "gzip")], "....");
+    assert_eq!((packed.status, packed.code().as_str()), (415, "BLOCKED_MALFORMED"));
+    // More connections than allowed: the next one hears nothing, until one is free.
+    let held: Vec<_> = (0..4).map(|_| TcpStream::connect(&gateway.address).unwrap()).collect();
+    assert!(crate::support::eventually(|| {
+        let mut stream = TcpStream::connect(&gateway.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let mut said = String::new();
+        stream.read_to_string(&mut said).map_or(true, |_| said.is_empty())
+    }));
+    drop(held);
+    assert!(crate::support::eventually(|| {
+        let mut stream = TcpStream::connect(&gateway.address).unwrap();
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let mut said = String::new();
+        stream.read_to_string(&mut said).is_ok_and(|_| said.ends_with("ok\n"))
+    }));
+}
+
+#[test]
+fn a_session_belongs_to_its_endpoint_and_nothing_of_the_gateway_reaches_a_server() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            Reply::json(text(&asked.message()["id"], "fine"))
+                .with("X-Of-The-Server", "1")
+                .with("Set-Cookie", "a=b")
+        })
+    });
+    let text = format!(
+        "listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{0}\"}}, {{id: near, url: \"{0}\"}}]\n",
+        server.url()
+    );
+    let gateway = Gateway::start(&place, &text);
+    let session = gateway.shake_hands("/mcp/far", &[]);
+    let own = ("Mcp-Session-Id", session.as_str());
+    assert_eq!(gateway.post("/mcp/near", &[own], &call(1, "x", json!({}))).status, 404);
+    assert_eq!(gateway.ask("DELETE", "/mcp/near", &[own], "").status, 404);
+    let theirs = [
+        own,
+        ("Cookie", "c=1"),
+        ("X-Api-Key", "k"),
+        ("X-Forwarded-For", "192.0.2.1"),
+        ("Proxy-Authorization", "Basic x"),
+        ("X-Agentsh-Any", "1"),
+        ("Mcp-Param-Region", "x"),
+    ];
+    let answer = gateway.post("/mcp/far", &theirs, &call(2, "x", json!({})));
+    assert_eq!(answer.last()["result"]["content"][0]["text"], "fine", "{}", answer.body);
+    assert!(answer.header("x-of-the-server").is_none() && answer.header("set-cookie").is_none());
+    assert!(answer.header("x-agentsh-log-id").is_some() && answer.header("x-agentsh-trace-id").is_some());
+    for asked in server.asked() {
+        for name in [
+            "cookie",
+            "x-api-key",
+            "x-forwarded-for",
+            "proxy-authorization",
+            "x-agentsh-any",
+            "mcp-param-region",
+        ] {
+            assert!(asked.header(name).is_none(), "{name}: {asked:?}");
+        }
+        assert_ne!(asked.header("mcp-session-id"), Some(session.as_str()));
+    }
+}
+
+#[test]
+fn a_new_configuration_takes_no_stream_away_and_the_end_lets_answers_out() {
+    let place = Place::new(Mode::Invoker);
+    let (feed, fed) = std::sync::mpsc::channel::<String>();
+    let fed = std::sync::Mutex::new(Some(fed));
+    let server = HttpServer::start(move |asked| {
+        handshake(asked).unwrap_or_else(|| match fed.lock().unwrap().take() {
+            Some(fed) => Reply::events(&[]).fed(fed),
+            None => Reply::json(text(&asked.message()["id"], "fine")),
+        })
+    });
+    let gateway = Gateway::start(&place, &far(&server.url(), ""));
+    let session = gateway.shake_hands("/mcp/far", &[]);
+    let headers = [("Mcp-Session-Id", session.as_str()), ("Accept", "text/event-stream, application/json")];
+    let stream = gateway.send("POST", "/mcp/far", &headers, &call(9, "slow", json!({})).to_string());
+    assert!(crate::support::eventually(|| server.asked().iter().any(|asked| asked.rpc() == "tools/call")));
+    let called =
+        server.asked().iter().find(|asked| asked.rpc() == "tools/call").unwrap().message()["id"].clone();
+    // Another endpoint appears; a file that is wrong changes nothing.
+    let local = place.program("fixture_server");
+    let more =
+        far(&server.url(), "").replace("]\n", &format!(", {{id: fs, command: {}}}]\n", local.display()));
+    place.write("gateway.yaml", more);
+    gateway.reload();
+    assert!(crate::support::eventually(|| gateway
+        .ask("DELETE", "/mcp/fs", &[], "")
+        .header("x-agentsh-log-id")
+        .is_some()
+        && gateway.ask("GET", "/mcp/fs", &[], "").status == 400));
+    place.write("gateway.yaml", "endpoints: []\n");
+    gateway.reload();
+    assert_eq!(gateway.ask("GET", "/readyz", &[], "").body, "ready\n");
+    assert_eq!(gateway.ask("GET", "/mcp/fs", &[], "").status, 400);
+    // Told to end while an answer is on its way.
+    kill(Pid::from_raw(gateway.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert!(crate::support::eventually(|| TcpStream::connect(&gateway.address).is_err()));
+    feed.send(text(&called, "at last")).unwrap();
+    drop(feed);
+    let body: String = BufReader::new(stream).lines().map_while(Result::ok).collect();
+    assert!(body.contains("at last"), "{body}");
+    assert_eq!(gateway.stop(), 0);
+}
