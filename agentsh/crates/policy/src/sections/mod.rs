@@ -1,8 +1,10 @@
 //! The sections of a policy, each in a file of its own. A new one is a file here and a line in one of the lists.
 
+pub(crate) mod advisories;
 pub(crate) mod approvals;
 mod arguments;
 mod briefing;
+pub(crate) mod classifier;
 pub(crate) mod content;
 pub(crate) mod credentials;
 pub(crate) mod cross_server;
@@ -122,6 +124,8 @@ sections! {
     sampling: detection::Sampling => {}
     secrets: secrets::Secrets => { secrets: secrets::SecretPolicy }
     content: content::Content => { content: content::ContentPolicy }
+    classifier: classifier::Classifier => { classifier: classifier::ClassifierPolicy }
+    advisories: advisories::Advisories => { advisories: advisories::AdvisoryPolicy }
     rules: rules::Rules => {
         /// What calls say that is recorded, asked about or refused.
         rules: Vec<Ruled<rules::CallRule>>
