@@ -58,6 +58,17 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("profile remove", &["agentsh profile remove tracker"]),
     ("profile test", &["agentsh profile test tracker"]),
     ("mcp approve", &["agentsh mcp approve .mcp.json", "agentsh mcp approve --forget .mcp.json"]),
+    ("advisories", &["agentsh advisories update --source all.zip", "agentsh advisories list"]),
+    (
+        "advisories update",
+        &[
+            "agentsh advisories update                       # the sources that the policy names",
+            "agentsh advisories update --source ./osv        # a directory of OSV records",
+            "agentsh advisories update --source all.zip",
+        ],
+    ),
+    ("advisories list", &["agentsh advisories list --json"]),
+    ("advisories show", &["agentsh advisories show GHSA-jf85-cpcp-j695"]),
     ("approvals", &["agentsh approvals list", "agentsh approvals approve 3f2a-1 --session"]),
     ("approvals list", &["agentsh approvals list", "agentsh approvals list --json"]),
     ("approvals show", &["agentsh approvals show 3f2a-1"]),

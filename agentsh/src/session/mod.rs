@@ -1,10 +1,12 @@
 //! One run: opens everything, owns everything, closes everything.
 
 mod address;
+pub mod advisories;
 pub mod agreements;
 pub mod approvals;
 pub mod bridges;
 mod briefing;
+mod classifying;
 pub mod content;
 mod content_scan;
 pub mod context;
@@ -132,6 +134,8 @@ pub struct Session {
     pub is_reviewed: Cell<bool>,
     /// The project is a layer, and this is how others get to it; set when the agent is started.
     pub layered: OnceCell<crate::sandbox::mend::Namespaces>,
+    /// What results of a server carry of what others warn about it, as JSON.
+    pub advised: RefCell<BTreeMap<ServerId, Rc<str>>>,
     /// What would have to be allowed.
     pub wanted: wanted::Wanted,
     /// What programs left behind, on its way out.
@@ -235,6 +239,7 @@ impl Session {
             agent_has: OnceCell::new(),
             is_reviewed: Cell::new(false),
             layered: OnceCell::new(),
+            advised: RefCell::default(),
             wanted: wanted::Wanted::default(),
             cleaning: RefCell::default(),
             bound: RefCell::new(bound),

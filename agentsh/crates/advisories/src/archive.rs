@@ -33,7 +33,8 @@ pub fn each(bytes: &[u8], mut take: impl FnMut(&str, &[u8])) -> Result<(), Strin
     while left > 0 && bytes.get(at..at + 4) == Some(LISTED) {
         let field = |offset: usize, size: usize| number(bytes, at + offset, size).ok_or_else(damaged);
         let (method, packed, whole) = (field(10, 2)?, field(20, 4)?, field(24, 4)?);
-        let (name_length, extra, comment, local) = (field(28, 2)?, field(30, 2)?, field(32, 2)?, field(42, 4)?);
+        let (name_length, extra, comment, local) =
+            (field(28, 2)?, field(30, 2)?, field(32, 2)?, field(42, 4)?);
         let name = bytes.get(at + 46..at + 46 + name_length).ok_or_else(damaged)?;
         let name = String::from_utf8_lossy(name).into_owned();
         at += 46 + name_length + extra + comment;

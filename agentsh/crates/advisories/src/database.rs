@@ -337,7 +337,9 @@ impl Database {
         for name in record.aliases.iter().chain([&record.id]) {
             let entry: Option<String> = self
                 .connection
-                .query_row("SELECT record FROM kev WHERE id = ?1", [name.to_ascii_uppercase()], |row| row.get(0))
+                .query_row("SELECT record FROM kev WHERE id = ?1", [name.to_ascii_uppercase()], |row| {
+                    row.get(0)
+                })
                 .optional()
                 .map_err(self.sql())?;
             let Some(entry) = entry.and_then(|text| serde_json::from_str::<kev::Entry>(&text).ok()) else {
@@ -372,7 +374,8 @@ impl Database {
                 "SELECT deny.list, deny.signer, deny.record, deny_lists.expires FROM deny JOIN deny_lists USING (list, signer) \
                  WHERE subject = ?1 ORDER BY list, signer, number",
             )?;
-            let rows = asked.query_map([subject], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+            let rows =
+                asked.query_map([subject], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
             rows.collect::<Result<Vec<(String, String, String, String)>, _>>()
         };
         let (mut signers, mut lists, mut first) = (BTreeSet::new(), BTreeSet::new(), None::<Entry>);
@@ -420,9 +423,11 @@ fn take_list(
     sql: &impl Fn(rusqlite::Error) -> DatabaseError,
 ) -> Result<(), DatabaseError> {
     let newest: Option<i64> = inside
-        .query_row("SELECT version FROM deny_lists WHERE list = ?1 AND signer = ?2", [&list.name, signer], |row| {
-            row.get(0)
-        })
+        .query_row(
+            "SELECT version FROM deny_lists WHERE list = ?1 AND signer = ?2",
+            [&list.name, signer],
+            |row| row.get(0),
+        )
         .optional()
         .map_err(sql)?;
     let newest = newest.and_then(|newest| u64::try_from(newest).ok()).unwrap_or_default();

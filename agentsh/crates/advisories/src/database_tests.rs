@@ -71,9 +71,9 @@ fn signed(version: u64, keys: &[&KeyPair]) -> (String, String) {
         "entries": [{"package": "npm:left", "versions": ["1.0.0"], "reason": "steals tokens"},
             {"host": "mcp.evil.example", "reason": "phishing", "severity": "critical"}]})
     .to_string();
-    let signatures = keys.iter().map(|key| {
-        minisign::sign(None, &key.sk, list.as_bytes(), None, None).unwrap().to_string()
-    });
+    let signatures = keys
+        .iter()
+        .map(|key| minisign::sign(None, &key.sk, list.as_bytes(), None, None).unwrap().to_string());
     let signatures = signatures.collect::<Vec<_>>().join("\n");
     (list, signatures)
 }
@@ -94,7 +94,10 @@ fn a_deny_list_counts_when_enough_signed_it() {
     let found = |database: &Database, version: &str, quorum| {
         database.of_packages(&left(version), &believed(quorum), now()).unwrap().len()
     };
-    assert_eq!((found(&database, "1.0.0", 2), found(&database, "1.0.1", 2), found(&database, "1.0.0", 3)), (1, 0, 0));
+    assert_eq!(
+        (found(&database, "1.0.0", 2), found(&database, "1.0.1", 2), found(&database, "1.0.0", 3)),
+        (1, 0, 0)
+    );
     let host = database.of_host("MCP.evil.example.", &believed(2), now()).unwrap();
     assert_eq!((host.len(), host[0].severity), (1, Level::Critical));
     // The third one signs a list of its own.
@@ -136,7 +139,15 @@ fn every_form_of_a_source_is_read_and_nothing_else() {
     let list = format!("[{}, {{\"x\": 1}}]", osv());
     let read = documents(list.as_bytes()).unwrap();
     assert_eq!((read.all.len(), read.unread), (1, 1));
-    for bad in ["", "{", "[]x", "{\"id\": \"GHSA-1\", \"affected\"", "<html>", "{\"a\": 1}", "{\"format\": \"agentsh-deny/1\"}"] {
+    for bad in [
+        "",
+        "{",
+        "[]x",
+        "{\"id\": \"GHSA-1\", \"affected\"",
+        "<html>",
+        "{\"a\": 1}",
+        "{\"format\": \"agentsh-deny/1\"}",
+    ] {
         assert!(documents(bad.as_bytes()).is_err(), "{bad}");
     }
     assert!(documents(&[0xff, 0xfe]).is_err());

@@ -58,7 +58,9 @@ impl List {
         }
         for entry in &list.entries {
             if entry.subject().is_none() {
-                return Err("an entry names neither one package (`npm:NAME`, `pypi:NAME`) nor one host".to_owned());
+                return Err(
+                    "an entry names neither one package (`npm:NAME`, `pypi:NAME`) nor one host".to_owned()
+                );
             }
         }
         Ok(list)

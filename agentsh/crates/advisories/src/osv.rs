@@ -141,8 +141,7 @@ impl Affected {
             return None;
         }
         let is_same = |listed: &String| {
-            *listed == package.version
-                || ecosystem.compare(listed, &package.version) == Some(Ordering::Equal)
+            *listed == package.version || ecosystem.compare(listed, &package.version) == Some(Ordering::Equal)
         };
         if self.versions.iter().any(is_same) {
             let fixed = self.ranges.iter().find_map(|range| range.fixed_after(package));
@@ -201,9 +200,11 @@ impl Range {
     /// The nearest version after this one that mends it.
     fn fixed_after(&self, package: &Package) -> Option<String> {
         let ecosystem = package.ecosystem;
-        let later = self.events.iter().filter_map(|step| step.fixed.as_ref()).filter(|fixed| {
-            ecosystem.compare(fixed, &package.version).is_some_and(Ordering::is_gt)
-        });
+        let later = self
+            .events
+            .iter()
+            .filter_map(|step| step.fixed.as_ref())
+            .filter(|fixed| ecosystem.compare(fixed, &package.version).is_some_and(Ordering::is_gt));
         later.min_by(|left, right| ecosystem.compare(left, right).unwrap_or(Ordering::Equal)).cloned()
     }
 }
@@ -233,10 +234,17 @@ mod tests {
     #[test]
     fn a_range_ends_where_it_says() {
         let left = |record: &Record, version: &str| is_hit(record, Ecosystem::Npm, "left", version);
-        let two = npm(&json!([{"introduced": "2.0.0"}, {"fixed": "2.3.1"}, {"introduced": "0"}, {"fixed": "1.4.0"}]));
-        for (version, hit) in
-            [("0.0.1", true), ("1.4.0-rc.1", true), ("1.4.0", false), ("2.0.0", true), ("2.3.0", true), ("2.3.1", false)]
-        {
+        let two = npm(
+            &json!([{"introduced": "2.0.0"}, {"fixed": "2.3.1"}, {"introduced": "0"}, {"fixed": "1.4.0"}]),
+        );
+        for (version, hit) in [
+            ("0.0.1", true),
+            ("1.4.0-rc.1", true),
+            ("1.4.0", false),
+            ("2.0.0", true),
+            ("2.3.0", true),
+            ("2.3.1", false),
+        ] {
             assert_eq!(left(&two, version), hit, "{version}");
         }
         assert_eq!(two.hits(&Package::new(Ecosystem::Npm, "left", "1.0.0")).unwrap().fixed.unwrap(), "1.4.0");
@@ -250,9 +258,11 @@ mod tests {
 
     #[test]
     fn listed_versions_count_beside_ranges() {
-        let python = record(&json!([{"package": {"ecosystem": "PyPI", "name": "My_Server"}, "versions": ["1.0", "1.1rc1"],
+        let python = record(
+            &json!([{"package": {"ecosystem": "PyPI", "name": "My_Server"}, "versions": ["1.0", "1.1rc1"],
             "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "2.0a1"}, {"fixed": "2.0.post1"}]},
-                {"type": "GIT", "events": [{"introduced": "0"}]}]}]));
+                {"type": "GIT", "events": [{"introduced": "0"}]}]}]),
+        );
         let hit = |version: &str| is_hit(&python, Ecosystem::Pypi, "my-server", version);
         assert!(hit("1.0.0") && hit("1.1rc1") && hit("2.0") && hit("2.0b3"));
         assert!(!hit("1.1") && !hit("2.0.post1") && !hit("2.0.dev1"));

@@ -117,8 +117,14 @@ mod tests {
     #[test]
     fn versions_stand_in_the_order_of_their_ecosystem() {
         for (ecosystem, order) in [
-            (Ecosystem::Npm, &["0.0.0-0", "1.0.0-alpha.2", "1.0.0-alpha.10", "1.0.0", "1.2", "1.10.0", "2"][..]),
-            (Ecosystem::Pypi, &["1.0.dev1", "1.0a1", "1.0rc1", "1.0", "1.0.post1", "1.2", "1.10", "1!0.1"][..]),
+            (
+                Ecosystem::Npm,
+                &["0.0.0-0", "1.0.0-alpha.2", "1.0.0-alpha.10", "1.0.0", "1.2", "1.10.0", "2"][..],
+            ),
+            (
+                Ecosystem::Pypi,
+                &["1.0.dev1", "1.0a1", "1.0rc1", "1.0", "1.0.post1", "1.2", "1.10", "1!0.1"][..],
+            ),
         ] {
             for pair in order.windows(2) {
                 assert_eq!(ecosystem.compare(pair[0], pair[1]), Some(Ordering::Less), "{pair:?}");

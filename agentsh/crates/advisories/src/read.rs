@@ -55,7 +55,8 @@ pub fn documents(bytes: &[u8]) -> Result<Documents, String> {
         Err(error) => {
             let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
             // A document that is cut off is no list of lines.
-            if !lines.iter().all(|line| line.trim_start().starts_with('{') && line.trim_end().ends_with('}')) {
+            if !lines.iter().all(|line| line.trim_start().starts_with('{') && line.trim_end().ends_with('}'))
+            {
                 return Err(format!("it is not JSON: {error}"));
             }
             for (number, line) in lines.iter().enumerate() {

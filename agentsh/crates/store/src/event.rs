@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::words::{
-    Action, AdvisorySource, ApprovalScope, ApprovalWord, AuditVerdict, BundleState, ConnectionState, ExitCause, ForgotReason, GuardChange,
-    LayerState, ModelProvider, ReplacedReason, Sender, ServerType, Severity, ToolStatus,
+    Action, AdvisorySource, ApprovalScope, ApprovalWord, AuditVerdict, BundleState, ConnectionState,
+    ExitCause, ForgotReason, GuardChange, LayerState, ModelProvider, ReplacedReason, Sender, ServerType,
+    Severity, ToolStatus,
 };
 use crate::types::{RuleRef, ServerId};
 

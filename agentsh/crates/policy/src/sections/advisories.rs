@@ -157,7 +157,12 @@ const LEVELS: [(&str, Level); 4] =
 const ACTION: Key =
     Key { kind: Kind::Word(&["block", "warn", "off"]), default: "warn", example: "block", ..KEY };
 const STATUS: &[Key] = &[
-    Key { name: "source", about: "A URL, or a path.", example: "\"https://status.example/api/v2/summary.json\"", ..KEY },
+    Key {
+        name: "source",
+        about: "A URL, or a path.",
+        example: "\"https://status.example/api/v2/summary.json\"",
+        ..KEY
+    },
     Key {
         name: "servers",
         kind: Kind::List(&Kind::Text),
