@@ -73,7 +73,7 @@ use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
 use crate::sandbox::Enforcement;
 use crate::sandbox::cgroup::Bound;
 use crate::store::pins::PinStore;
-use crate::store::words::LayerState;
+use crate::store::words::{BundleState, LayerState};
 use crate::store::{Event, Journal, StoreError, running};
 use crate::types::{RuleRef, ServerId, SessionId};
 
@@ -185,6 +185,7 @@ impl Session {
             project: context.project.clone(),
             config_home: context.config.clone(),
             system: policy::SYSTEM_FILE.into(),
+            state: context.state.clone(),
             agent: opening.agent.to_owned(),
             flags: flags.clone(),
         };
@@ -271,6 +272,25 @@ impl Session {
 
     /// What the policy says and this version cannot hold, and what its author probably did not mean.
     fn report_policy(&self) {
+        if let Some(found) = &self.policy.organisation {
+            let (state, detail) = match &found.refused {
+                Some(why) => (BundleState::Refused, format!("another one was refused: {why}")),
+                None if found.is_expired => (
+                    BundleState::Expired,
+                    format!("its time was over at {}; it stays in force", found.expires),
+                ),
+                None => (BundleState::InForce, String::new()),
+            };
+            if state != BundleState::InForce {
+                let version = found.version;
+                self.note(&format!(
+                    "policy of the organisation '{}', version {version}: {detail}",
+                    found.name
+                ));
+            }
+            let (name, version) = (found.name.clone(), Some(found.version));
+            self.journal.record(Event::PolicyBundle { name, version, state, detail });
+        }
         for warning in &self.policy.warnings {
             self.note(&format!("{}: {}", warning.rule, warning.value));
         }

@@ -43,6 +43,7 @@ use crate::model::{
     EnvPolicy, ExecPolicy, ExfiltrationPolicy, FilesystemPolicy, Limits, ListMode, NetworkPolicy, Pinning,
     PolicyTest, RateLimits, Ruled, ServerPolicy, ToolRule,
 };
+use crate::organisation::InForce;
 use crate::section::sections;
 use crate::types::{RuleRef, ServerId};
 
@@ -151,6 +152,10 @@ sections! {
         /// What holds for the agent and for no server.
         agent_only: AgentPolicy,
         mcp: McpPolicy,
+        /// The signed policy of an organisation that is one of the layers.
+        organisation: Option<InForce>,
+        /// What the layer of each file is called.
+        layers: BTreeMap<String, &'static str>,
         /// What the person who wrote the policy probably did not mean.
         warnings: Vec<Ruled<String>>,
     }
