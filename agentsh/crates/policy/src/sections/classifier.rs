@@ -310,26 +310,33 @@ impl Section<McpPolicy> for Classifier {
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let own = &policy.classifier;
-        let Some(url) = &own.url else { return };
         let key = |key: &str| format!("{name}.classifier.{key}");
-        lines.add(&key("url"), url.value.clone(), &url.rule);
-        for (word, text) in [("host", &own.host), ("model", &own.model), ("key_env", &own.key_env)] {
+        let texts = [("url", &own.url), ("host", &own.host), ("model", &own.model), ("key_env", &own.key_env)];
+        for (word, text) in texts {
             if let Some(text) = text {
                 lines.add(&key(word), text.value.clone(), &text.rule);
             }
         }
-        let of = |rule: Option<&RuleRef>, word: &str| own.rule_of(rule, word);
-        let format = if own.format() == ClassifierFormat::Json { "json" } else { "openai" };
-        lines.add(&key("format"), format, &of(own.format.as_ref().map(|own| &own.rule), "format"));
-        let threshold = of(own.threshold.as_ref().map(|own| &own.rule), "threshold");
-        lines.add(&key("threshold"), own.threshold().to_string(), &threshold);
-        let timeout = of(own.timeout.as_ref().map(|own| &own.rule), "timeout");
-        lines.add(&key("timeout"), format!("{} ms", own.timeout_ms()), &timeout);
-        let min_bytes = of(own.min_bytes.as_ref().map(|own| &own.rule), "min_bytes");
-        lines.add(&key("min_bytes"), own.min_bytes().to_string(), &min_bytes);
-        lines.add(&key("action"), own.action().as_str(), &own.action_rule());
-        let word = if own.on_unavailable() == OnUnavailable::Pass { "pass" } else { "block" };
-        lines.add(&key("on_unavailable"), word, &own.unavailable_rule());
+        if let Some(format) = &own.format {
+            let word = if format.value == ClassifierFormat::Json { "json" } else { "openai" };
+            lines.add(&key("format"), word, &format.rule);
+        }
+        if let Some(threshold) = &own.threshold {
+            lines.add(&key("threshold"), own.threshold().to_string(), &threshold.rule);
+        }
+        if let Some(timeout) = &own.timeout {
+            lines.add(&key("timeout"), format!("{} ms", timeout.value), &timeout.rule);
+        }
+        if let Some(bytes) = &own.min_bytes {
+            lines.add(&key("min_bytes"), bytes.value.to_string(), &bytes.rule);
+        }
+        if let Some(action) = &own.action {
+            lines.add(&key("action"), action.value.as_str(), &action.rule);
+        }
+        if let Some(word) = &own.on_unavailable {
+            let value = if word.value == OnUnavailable::Pass { "pass" } else { "block" };
+            lines.add(&key("on_unavailable"), value, &word.rule);
+        }
         if let Some(labels) = &own.labels {
             lines.list(&key("labels"), labels, Clone::clone);
         }
