@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::registry::Registry;
 use super::{has_npm, place};
+use crate::support::browser::Ui;
 use crate::support::http_server::{HttpServer, Reply};
 use crate::support::sandbox::{Answers, script_with};
 use crate::support::{Mode, Outcome, Place};
@@ -99,6 +100,10 @@ fn the_vulnerable_version_is_told_everywhere_and_the_fixed_one_nowhere() {
             Outcome::of(&mut place.agentsh(&["advisories", "show", "GHSA-aaaa-bbbb-cccc"])).expect_code(0);
         assert!(shown.stdout.contains("left pads with your tokens"), "{shown}");
         Outcome::of(&mut place.agentsh(&["advisories", "show", "GHSA-none"])).expect_code(1);
+        let ui = Ui::open(&place);
+        let (page, other) = (ui.get("/server/old").body, ui.get("/server/new").body);
+        assert!(page.contains("high: GHSA-aaaa-bbbb-cccc npm:left@1.1.9"), "{page}");
+        assert!(!other.contains("GHSA-aaaa-bbbb-cccc"), "{other}");
     }
 }
 
