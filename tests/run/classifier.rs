@@ -153,8 +153,7 @@ fn a_lying_or_dead_one_counts_for_nothing() {
     for lie in lies {
         let server = HttpServer::start(move |_| Reply::json(&lie));
         policy(&place, &server, ", on_unavailable: block");
-        let mut peer =
-            Peer::start(&mut place.agentsh(&["mcp", "run", "--"]).arg(place.program("fixture_server")));
+        let mut peer = Peer::start(place.agentsh(&["mcp", "run", "--"]).arg(place.program("fixture_server")));
         peer.shake_hands();
         let refused = peer.call("echo", json!({"text": HARMLESS}));
         assert_eq!(refused["error"]["data"]["reason"], "not-classified", "{refused}");

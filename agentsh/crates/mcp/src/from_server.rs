@@ -237,7 +237,6 @@ impl<R: Recorder> Connection<R> {
     ) {
         let rewrites;
         let advice;
-        let about;
         let mut tree: Json<'_> = tree;
         let mut said: Option<Box<str>> = None;
         let (mut listed, mut is_call) = (None, false);
@@ -308,7 +307,7 @@ impl<R: Recorder> Connection<R> {
         {
             *place = Json::Array(taken);
         }
-        about = (self.options.about.0)().filter(|_| is_call);
+        let about = (self.options.about.0)().filter(|_| is_call);
         if let Some(about) = about.as_deref().and_then(|text| json::read(text.as_bytes()).ok()) {
             put_about(&mut tree, about);
         }

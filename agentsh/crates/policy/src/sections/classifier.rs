@@ -311,7 +311,8 @@ impl Section<McpPolicy> for Classifier {
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let own = &policy.classifier;
         let key = |key: &str| format!("{name}.classifier.{key}");
-        let texts = [("url", &own.url), ("host", &own.host), ("model", &own.model), ("key_env", &own.key_env)];
+        let texts =
+            [("url", &own.url), ("host", &own.host), ("model", &own.model), ("key_env", &own.key_env)];
         for (word, text) in texts {
             if let Some(text) = text {
                 lines.add(&key(word), text.value.clone(), &text.rule);
