@@ -5,12 +5,14 @@
 
 pub mod agent;
 pub mod auditor;
+pub mod classifier;
 pub mod cli;
 #[cfg(test)]
 mod corpora_tests;
 pub mod session;
 pub mod telemetry;
 
+pub use agentsh_advisories as advisories;
 pub use agentsh_base as base;
 pub use agentsh_base::{busy_poll, json, memory, missing, types};
 pub use agentsh_egress as egress;

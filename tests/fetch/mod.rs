@@ -1,5 +1,6 @@
 //! What a launcher would download is fetched once, in a sandbox, and runs from then on without registry.
 
+mod advisories;
 mod python;
 mod registry;
 

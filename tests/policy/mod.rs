@@ -1,6 +1,7 @@
 //! `agentsh policy`, with the files that people write.
 
 mod arguments;
+mod bundles;
 mod generate;
 mod layers;
 mod reference;

@@ -5,6 +5,7 @@ mod agents;
 mod approvals;
 mod book;
 mod call;
+mod classifier;
 mod clients;
 mod content;
 mod cross_server;

@@ -27,7 +27,7 @@ pub fn read<'a>(text: &'a str, code: &str) -> Option<Word<'a>> {
 
 /// What stands behind the thoughts, if there are any. None: they do not end, or there are more of them, so that nobody can
 /// say where they end.
-fn after_thoughts(text: &str) -> Option<&str> {
+pub fn after_thoughts(text: &str) -> Option<&str> {
     let Some((open, close)) = THOUGHTS.into_iter().find(|(open, _)| text.starts_with(open)) else {
         return Some(text);
     };

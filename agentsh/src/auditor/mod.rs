@@ -23,6 +23,7 @@ use crate::store::redact;
 use crate::types::{RuleRef, ServerId};
 
 use answer::Word;
+pub(crate) use answer::after_thoughts;
 use request::Question;
 
 /// What an auditor is shown of the arguments.

@@ -1,5 +1,6 @@
 //! The command line: one file per verb. Data goes to standard output, everything else to standard error.
 
+mod advisories;
 mod approvals;
 mod approve;
 pub mod attempt;
@@ -82,6 +83,8 @@ enum Verb {
     Proxy(proxy::ProxyArgs),
     /// Serve MCP servers over HTTP, for clients on other machines
     Gateway(gateway::GatewayArgs),
+    /// Read what others warn about, and list what of it is about your servers
+    Advisories(advisories::AdvisoriesArgs),
     /// Answer what running sessions ask a person about
     Approvals(approvals::ApprovalsArgs),
     /// Show what agents did, and answer what sessions ask, on a page of this machine
@@ -175,6 +178,9 @@ pub fn main() -> ExitCode {
         Verb::Approvals(args) => {
             on_one_thread(approvals::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }
+        Verb::Advisories(args) => {
+            on_one_thread(advisories::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+        }
         Verb::Ui(args) => on_one_thread(ui::run(args, &mut anstream::stdout(), &mut anstream::stderr())),
         Verb::Policy(args) => on_one_thread(policy_verb(&args)),
         Verb::Run(args) => on_one_thread(run::run(args)),
@@ -227,7 +233,8 @@ fn misused() -> u8 {
             exit::USAGE
         }
         [
-            "mcp" | "approvals" | "report" | "review" | "sessions" | "events" | "scan" | "registry" | "call",
+            "advisories" | "mcp" | "approvals" | "report" | "review" | "sessions" | "events" | "scan"
+            | "registry" | "call",
             ..,
         ] => exit::USAGE,
         _ => exit::FAILED,

@@ -1,5 +1,6 @@
 //! `agentsh policy check|show|explain|test`: what is written, what is in force, and why.
 
+mod bundle;
 mod explain;
 mod flow;
 pub mod generate;
@@ -9,6 +10,7 @@ mod package;
 mod profiles;
 mod reference;
 mod tools;
+pub(in crate::cli) mod tried;
 
 pub(in crate::cli) use explain::Explained;
 
@@ -85,6 +87,8 @@ enum Verb {
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+    /// Sign, check, fetch and try the policy of an organisation
+    Bundle(bundle::BundleArgs),
     /// Print the reference of every key as Markdown
     Reference,
     /// Print a JSON schema of policies, for editors
@@ -212,6 +216,7 @@ impl Surroundings {
             project: self.project.clone(),
             config_home: self.config_home.clone(),
             system: self.system.clone(),
+            state: self.state.clone(),
             agent: agent.to_owned(),
             flags: policy::Flags::default(),
         }
@@ -239,6 +244,10 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
         Verb::Generate { session, output } => {
             let generated = generate::generate(session, output.as_deref(), out).await;
             return super::output::finish(generated, err);
+        }
+        Verb::Bundle(args) => {
+            let done = bundle::run(args, place, out).await;
+            return super::output::finish(done, err);
         }
         Verb::Reference => write!(out, "{}", reference::markdown()).map(|()| 0),
         Verb::Schema => writeln!(out, "{:#}", reference::schema()).map(|()| 0),
@@ -360,7 +369,10 @@ fn show(
     if json {
         let parts: Vec<Value> = lines
             .iter()
-            .map(|line| json!({"key": line.key, "value": line.value, "rule": line.rule}))
+            .map(|line| {
+                let layer = layer_of(&policy, &line.rule);
+                json!({"key": line.key, "value": line.value, "rule": line.rule, "layer": layer})
+            })
             .collect();
         let warnings: Vec<Value> =
             policy.warnings.iter().map(|w| json!({"text": w.value, "rule": w.rule})).collect();
@@ -372,15 +384,28 @@ fn show(
     }
     writeln!(out, "# {}", policy.source)?;
     let width = lines.iter().map(|line| line.key.len() + line.value.len() + 2).filter(|w| *w < 60).max();
+    if let Some(found) = &policy.organisation {
+        writeln!(out, "# {}", bundle::standing(found))?;
+    }
     for line in &lines {
         let part = format!("{}: {}", line.key, line.value);
-        writeln!(out, "{part:<width$}  # {}", line.rule, width = width.unwrap_or(0))?;
+        // Whose word it is says more than the file where somebody else's counts too.
+        let layer = match &policy.organisation {
+            Some(_) => format!("{}: ", layer_of(&policy, &line.rule)),
+            None => String::new(),
+        };
+        writeln!(out, "{part:<width$}  # {layer}{}", line.rule, width = width.unwrap_or(0))?;
     }
     tools::print(&tools, out)?;
     for warning in &policy.warnings {
         writeln!(err, "warning: {}: {}", warning.rule, warning.value)?;
     }
     Ok(0)
+}
+
+/// What the layer is called that a rule comes from.
+fn layer_of(policy: &Policy, rule: &RuleRef) -> &'static str {
+    policy.layers.get(&rule.file).copied().unwrap_or("default")
 }
 
 fn test(

@@ -39,6 +39,7 @@ pub struct Bridges {
     guard: Rc<RefCell<Guard>>,
     epoch: Instant,
     audit: Option<Rc<dyn Audit>>,
+    classify: Option<Rc<dyn mcp::Classify>>,
     approvals: Rc<Approvals>,
     declared: BTreeMap<ServerId, Declared>,
     places: Rc<Places>,
@@ -64,6 +65,7 @@ impl Bridges {
             guard,
             epoch: Instant::now(),
             audit: None,
+            classify: None,
             approvals,
             declared,
             places,
@@ -108,6 +110,15 @@ impl Bridges {
             state: LayerState::Degraded,
             why: "what the agent reads with its own tools does not pass here".to_owned(),
         });
+    }
+
+    /// With the classifier of the policy.
+    ///
+    /// # Errors
+    /// An address that may not be used, or a key that is not there.
+    pub fn with_classifier(self) -> Result<Self, super::run::RunError> {
+        let classify = super::classifying::of_policy(&self.session)?;
+        Ok(Self { classify, ..self })
     }
 
     /// With one check more, which is asked after those of the lists and rates.
@@ -259,6 +270,9 @@ impl Bridges {
         let (interfaces, server) = (self.session.interfaces.clone(), options.server.clone());
         options.has_trusted = mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
         options.audit.clone_from(&self.audit);
+        options.classify.clone_from(&self.classify);
+        let (session, server) = (Rc::clone(&self.session), options.server.clone());
+        options.about = mcp::About(Rc::new(move || session.advised.borrow().get(&server).cloned()));
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn mcp::Approve>);
         let session = Rc::clone(&self.session);
         options.note = Note(Rc::new(move |message| session.note(&crate::store::escape::line(message))));

@@ -69,7 +69,8 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     session.neighbours.set(config.endpoints.len() > 1);
     ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
-    let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;
+    let bridges =
+        bridges.map_err(|source| RunError::Io { doing: "make a key", source })?.with_classifier()?;
     let file = request.config.display().to_string();
     let carrier = Rc::new(Carrier {
         session: Rc::clone(&session),

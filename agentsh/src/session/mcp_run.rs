@@ -166,7 +166,8 @@ async fn open(request: &Request) -> Result<Opened, RunError> {
     let session = Rc::new(session);
     ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
-    let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;
+    let bridges =
+        bridges.map_err(|source| RunError::Io { doing: "make a key", source })?.with_classifier()?;
     Ok(Opened { session, bridges, id })
 }
 

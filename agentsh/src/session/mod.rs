@@ -1,10 +1,12 @@
 //! One run: opens everything, owns everything, closes everything.
 
 mod address;
+pub mod advisories;
 pub mod agreements;
 pub mod approvals;
 pub mod bridges;
 mod briefing;
+mod classifying;
 pub mod content;
 mod content_scan;
 pub mod context;
@@ -73,7 +75,7 @@ use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
 use crate::sandbox::Enforcement;
 use crate::sandbox::cgroup::Bound;
 use crate::store::pins::PinStore;
-use crate::store::words::LayerState;
+use crate::store::words::{BundleState, LayerState};
 use crate::store::{Event, Journal, StoreError, running};
 use crate::types::{RuleRef, ServerId, SessionId};
 
@@ -140,6 +142,8 @@ pub struct Session {
     pub logins: logins::Logins,
     /// Where a person answers, for clients that open addresses; `{id}` is the question.
     pub approvals_page: OnceCell<String>,
+    /// What results of a server carry of what others warn about it, as JSON.
+    pub advised: RefCell<BTreeMap<ServerId, Rc<str>>>,
     /// What would have to be allowed.
     pub wanted: wanted::Wanted,
     /// What programs left behind, on its way out.
@@ -191,6 +195,7 @@ impl Session {
             project: context.project.clone(),
             config_home: context.config.clone(),
             system: policy::SYSTEM_FILE.into(),
+            state: context.state.clone(),
             agent: opening.agent.to_owned(),
             flags: flags.clone(),
         };
@@ -248,6 +253,7 @@ impl Session {
             layered: OnceCell::new(),
             logins: logins::Logins::default(),
             approvals_page: OnceCell::new(),
+            advised: RefCell::default(),
             wanted: wanted::Wanted::default(),
             cleaning: RefCell::default(),
             bound: RefCell::new(bound),
@@ -279,6 +285,25 @@ impl Session {
 
     /// What the policy says and this version cannot hold, and what its author probably did not mean.
     fn report_policy(&self) {
+        if let Some(found) = &self.policy.organisation {
+            let (state, detail) = match &found.refused {
+                Some(why) => (BundleState::Refused, format!("another one was refused: {why}")),
+                None if found.is_expired => (
+                    BundleState::Expired,
+                    format!("its time was over at {}; it stays in force", found.expires),
+                ),
+                None => (BundleState::InForce, String::new()),
+            };
+            if state != BundleState::InForce {
+                let version = found.version;
+                self.note(&format!(
+                    "policy of the organisation '{}', version {version}: {detail}",
+                    found.name
+                ));
+            }
+            let (name, version) = (found.name.clone(), Some(found.version));
+            self.journal.record(Event::PolicyBundle { name, version, state, detail });
+        }
         for warning in &self.policy.warnings {
             self.note(&format!("{}: {}", warning.rule, warning.value));
         }

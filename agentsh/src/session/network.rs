@@ -191,7 +191,8 @@ pub async fn way(
 
 /// Whether a person is asked about what no rule of the agent names.
 fn asks(session: &Session, rules: &NetworkPolicy) -> bool {
-    let can = super::approvals::can_ask(session);
+    // Whose organisation locks the network cannot open it by saying yes.
+    let can = super::approvals::can_ask(session) && !session.policy.is_locked("agent.network");
     match &rules.unknown {
         Some(asks) => asks.value && can,
         // Where a policy lists what may run, it means to leave nothing to chance.

@@ -131,6 +131,11 @@ impl Upstream for Remote {
         };
         let origin = Url::parse(url).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
         let pins = self.session.interfaces.expect(&self.session.pins, id, &scope, &origin).await;
+        let what = super::advisories::What::Url(url);
+        if let Err(error) = super::advisories::check(&self.session, id, &scope, what).await {
+            self.session.note(&error.message);
+            return Err(error);
+        }
         let begun = pins.map_err(|error| error.to_string());
         let begun = begun.and_then(|()| self.settings()).and_then(|settings| {
             connect(&settings).map_err(|why| format!("{}: {why}; {}", shown(url), settings.remedy))

@@ -185,7 +185,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let pinned = pinned?;
     session.agent_runs.set(true);
     let bridges = Bridges::new(Rc::clone(session), declared).with_policy();
-    let bridges = Rc::new(bridges.map_err(io("make a key"))?);
+    let bridges = Rc::new(bridges.map_err(io("make a key"))?.with_classifier()?);
     // Before the agent runs: a signal that came between its first step and ours would end us, and it with us.
     let signals = Signals::listen()?;
     if let Some(terminal) = &mut terminal {

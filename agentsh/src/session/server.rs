@@ -21,7 +21,8 @@ use super::process::{self, Ended, Process, ProcessError};
 use super::resolving::Pinned;
 use super::review::launch::Shown;
 use super::{
-    Session, environment, grants, interface_pins, network, pinning, pipes, profiles, server_errors, trust,
+    Session, advisories, environment, grants, interface_pins, network, pinning, pipes, profiles,
+    server_errors, trust,
 };
 
 /// How long an ended server's last words are waited for.
@@ -104,6 +105,7 @@ impl Server {
         let id = &self.declaration.id;
         let Pinned { resolved, files, descriptors } = self.pinned().await?;
         let scope = pinning::scope(&session, &self.declaration);
+        advisories::check(&session, id, &scope, advisories::What::Command(&resolved)).await?;
         // Other arguments make another server: what it offers may follow from them.
         let basis = interface_pins::basis(&resolved.digest, &self.declaration.args);
         session

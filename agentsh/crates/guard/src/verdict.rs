@@ -71,6 +71,8 @@ pub enum Reason {
     CrossServerFlow,
     /// More calls in a short time than the policy takes for honest work.
     Burst,
+    /// A text could not be classified.
+    NotClassified,
     /// An auditor flagged the call.
     AuditFlagged,
     /// An auditor did not answer in time.
@@ -150,6 +152,9 @@ impl Verdict {
                 format!("to allow it, add the host to {}", self.rule.id)
             }
             Reason::ContentSuspicious => {
+                if self.rule.id.contains(".classifier") {
+                    return "to let it through with an alert, set sandbox.mcp.classifier.action to `alert`".to_owned();
+                }
                 let key = self.rule.id.rsplit('.').next().unwrap_or_default();
                 format!("to let it through with an alert, set sandbox.mcp.content.{key} to `alert`")
             }
@@ -162,6 +167,9 @@ impl Verdict {
                 format!(
                     "ask the user whether it may go there; to allow it, set cross_server.{key}.enabled to false"
                 )
+            }
+            Reason::NotClassified => {
+                "try again; to let such texts pass, set sandbox.mcp.classifier.on_unavailable to `pass`".to_owned()
             }
             Reason::AuditFlagged => {
                 "to allow it, leave out what the auditor names, or change who is asked under `auditors`"
@@ -228,6 +236,7 @@ impl Reason {
             Self::ReadThenSend => "read-then-send",
             Self::CrossServerFlow => "cross-server-flow",
             Self::Burst => "burst",
+            Self::NotClassified => "not-classified",
             Self::AuditFlagged => "audit-flagged",
             Self::AuditTimedOut => "audit-timed-out",
             Self::AuditFailed => "audit-failed",

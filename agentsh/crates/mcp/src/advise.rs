@@ -5,6 +5,28 @@ use crate::json::{self, Json};
 /// Under which name they stand where an answer has no place for a text.
 const META: &str = "agentsh/advisory";
 
+/// Under which name stands what is known of the server.
+const ABOUT: &str = "agentsh/advisories";
+
+/// Puts what is known of the server under `_meta` of a result; what the server said there under that name goes.
+pub(super) fn put_about<'a>(answer: &mut Json<'a>, about: Json<'a>) {
+    if let Some(Json::Object(members)) = answer.member_mut("result") {
+        put_meta(members, ABOUT, about);
+    }
+}
+
+fn put_meta<'a>(members: &mut Vec<(&'a str, Json<'a>)>, name: &'a str, value: Json<'a>) {
+    let known = members.iter_mut().find(|(name, _)| json::unescape(name) == "_meta");
+    match known {
+        Some((_, Json::Object(meta))) => {
+            meta.retain(|(known, _)| json::unescape(known) != name);
+            meta.push((name, value));
+        }
+        Some(_) => {}
+        None => members.push(("_meta", Json::Object(vec![(name, value)]))),
+    }
+}
+
 /// The sentences as JSON, and what of the answer they go in front of.
 #[derive(Debug, Default)]
 pub(super) struct Advice {
@@ -65,16 +87,7 @@ impl Advice {
                 members.push(("content", Json::Array(self.blocks.iter().map(block).collect())));
                 return;
             }
-            let note = (META, string(&self.text));
-            let known = members.iter_mut().find(|(name, _)| json::unescape(name) == "_meta");
-            match known {
-                Some((_, Json::Object(meta))) => {
-                    meta.retain(|(name, _)| json::unescape(name) != META);
-                    meta.push(note);
-                }
-                Some(_) => {}
-                None => members.push(("_meta", Json::Object(vec![note]))),
-            }
+            put_meta(members, META, string(&self.text));
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::store::words::Sender;
 use crate::store::{Event, Recorder};
 
 use super::audit::Audits;
+use super::classify::Answers;
 use super::client::Client;
 use super::jsonrpc::Key;
 use super::listing::Listing;
@@ -32,6 +33,8 @@ pub(super) struct Connection<R> {
     pub held: Vec<u8>,
     /// Calls that somebody is asked about, before they are sent to the server.
     pub audits: Audits,
+    /// Answers of the server that a classifier is asked about.
+    pub answers: Answers,
     /// Requests that the client sent to the server.
     pub from_client: Pending,
     /// Requests that the server sent to the client.
@@ -102,6 +105,7 @@ impl<R: Recorder> Connection<R> {
             to_server: Outbox::default(),
             held: Vec::new(),
             audits: Audits::default(),
+            answers: Answers::default(),
             from_client: Pending::default(),
             from_server: Pending::default(),
             tools: BTreeMap::new(),
@@ -126,7 +130,7 @@ impl<R: Recorder> Connection<R> {
     /// Whether the server has to wait, for the same reasons.
     pub fn server_must_wait(&self, client: &impl Client) -> bool {
         const SLACK: usize = 4 << 20;
-        client.is_full() || self.to_server.waiting() > SLACK
+        client.is_full() || self.to_server.waiting() > SLACK || self.answers.bytes() > SLACK
     }
 
     pub fn is_running(&self) -> bool {

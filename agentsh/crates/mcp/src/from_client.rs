@@ -60,7 +60,11 @@ impl<R: Recorder> Connection<R> {
     ) {
         let audits = &self.audits;
         let room = match self.from_client.check(&id.key) {
-            Ok(()) if audits.contains(&id.key) || self.listing.is_waiting(&id.key) => {
+            Ok(())
+                if audits.contains(&id.key)
+                    || self.answers.contains(&id.key)
+                    || self.listing.is_waiting(&id.key) =>
+            {
                 Err(InsertError::Duplicate)
             }
             Ok(()) if self.from_client.len() + audits.len() >= MAX_PENDING => Err(InsertError::Full),

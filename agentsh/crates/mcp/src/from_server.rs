@@ -1,6 +1,8 @@
 //! The server's messages, phase by phase: read, classify, match with what was asked, inspect, forward.
 
 use std::borrow::Cow;
+use std::future::Future;
+use std::pin::Pin;
 
 use serde_json::Value;
 
@@ -8,7 +10,8 @@ use crate::guard::{Matter, Offer, Rewrite};
 use crate::json::{self, Json};
 use crate::store::{Event, Recorder};
 
-use super::advise::Advice;
+use super::advise::{Advice, put_about};
+use super::classify::{Brought, Classified, Waiting};
 use super::client::Client;
 use super::connection::{Connection, Phase, Side};
 use super::framing::Frame;
@@ -141,8 +144,6 @@ impl<R: Recorder> Connection<R> {
         id: Option<Id>,
         is_error: bool,
     ) -> Step {
-        let rewrites;
-        let advice;
         let mut tree: Json<'_> = tree;
         if let (Phase::Replaying(replay), Some(id)) = (&self.phase, &id)
             && *replay == id.key
@@ -172,10 +173,76 @@ impl<R: Recorder> Connection<R> {
                 return Step::Done;
             }
         };
+        if let Some(id) = &id
+            && let Some(question) = self.classifying(&kind, &tree)
+        {
+            let message = tree.to_compact().into_bytes();
+            self.answers.park(Waiting { id: id.clone(), kind, is_error, message }, question);
+            return Step::Done;
+        }
+        self.on_answer(client, tree, id, kind, is_error, Classified::default()).await;
+        Step::Done
+    }
+
+    /// Begins to ask the classifier, where there is one and it wants to see the answer.
+    fn classifying(
+        &self,
+        kind: &Kind,
+        answer: &Json<'_>,
+    ) -> Option<Pin<Box<dyn Future<Output = Classified>>>> {
+        let classify = self.options.classify.as_ref()?;
+        let (name, list) = match kind {
+            Kind::ToolCall(tool) => (&**tool, None),
+            Kind::Content(method) => (&**method, None),
+            Kind::Initialize => ("initialize", None),
+            Kind::ToolsList => ("tools/list", Some("tools")),
+            Kind::Offers(offer) => {
+                let (method, list) = listing_of(*offer);
+                (method, Some(list).filter(|_| *offer != Offer::Instructions))
+            }
+            Kind::OwnList | Kind::Other => return None,
+        };
+        classify.ask(&Brought { server: &self.options.server, name, answer, list })
+    }
+
+    /// Goes on with an answer that was classified.
+    pub async fn on_classified(
+        &mut self,
+        client: &mut impl Client,
+        (answer, said): (Waiting, Option<Classified>),
+    ) {
+        let Waiting { id, kind, is_error, message } = answer;
+        let name = match &kind {
+            Kind::ToolCall(name) | Kind::Content(name) => name.to_string(),
+            _ => String::new(),
+        };
+        let broken = || {
+            let classify = self.options.classify.as_ref();
+            classify.map(|classify| classify.broken(&self.options.server, &name)).unwrap_or_default()
+        };
+        let said = said.unwrap_or_else(broken);
+        // It was written by us.
+        let Ok(tree) = json::read(&message) else { return };
+        self.on_answer(client, tree, Some(id), kind, is_error, said).await;
+    }
+
+    async fn on_answer(
+        &mut self,
+        client: &mut impl Client,
+        tree: Json<'_>,
+        id: Option<Id>,
+        kind: Kind,
+        is_error: bool,
+        classified: Classified,
+    ) {
+        let rewrites;
+        let advice;
+        let mut tree: Json<'_> = tree;
         let mut said: Option<Box<str>> = None;
         let (mut listed, mut is_call) = (None, false);
         match kind {
             Kind::ToolsList => {
+                leave_out(&mut tree, "tools", &classified.left_out);
                 self.inspect_tools(&mut tree);
                 listed = Some(("tools/list", "tools"));
             }
@@ -185,13 +252,9 @@ impl<R: Recorder> Connection<R> {
                 said = is_error.then(|| "initialize".into());
             }
             Kind::Offers(offer) => {
+                leave_out(&mut tree, listing_of(offer).1, &classified.left_out);
                 self.inspect_offers(offer, &mut tree);
-                listed = Some(match offer {
-                    Offer::Instructions => ("server/discover", "instructions"),
-                    Offer::Prompt => ("prompts/list", "prompts"),
-                    Offer::Resource => ("resources/list", "resources"),
-                    Offer::Template => ("resources/templates/list", "resourceTemplates"),
-                });
+                listed = Some(listing_of(offer));
             }
             Kind::ToolCall(tool) => {
                 is_call = true;
@@ -208,24 +271,30 @@ impl<R: Recorder> Connection<R> {
                 .member_mut("result")
                 .and_then(|result| take_list(result, list))
                 .map(|taken| (list, taken));
-            said = says_more(&tree).then(|| method.into());
+            let is_told = !classified.findings.is_empty() || !classified.sentences.is_empty();
+            said = (is_told || says_more(&tree)).then(|| method.into());
+        }
+        if said.is_none() && !classified.findings.is_empty() {
+            said = Some("initialize".into());
         }
         if let Some(tool) = said {
             let mut decision = self.decide(Matter::Result { tool: &tool, answer: &tree });
+            classified.findings.into_iter().for_each(|found| decision.add(found));
+            decision.advisories.extend(classified.sentences);
             rewrites = std::mem::take(&mut decision.rewrites);
             match &id {
                 Some(id) => {
                     let judged = Judged::Result { tool };
                     if let Err(error) = self.settle(id, &judged, &decision, None).await {
                         client.error(Some(id), &error);
-                        return Step::Done;
+                        return;
                     }
                 }
                 // Nobody waits for it.
                 None => {
                     self.record_findings(&tool, &Value::Null, &decision);
                     if decision.is_block() {
-                        return Step::Done;
+                        return;
                     }
                 }
             }
@@ -238,8 +307,11 @@ impl<R: Recorder> Connection<R> {
         {
             *place = Json::Array(taken);
         }
+        let about = (self.options.about.0)().filter(|_| is_call);
+        if let Some(about) = about.as_deref().and_then(|text| json::read(text.as_bytes()).ok()) {
+            put_about(&mut tree, about);
+        }
         client.answer(id.as_ref(), tree);
-        Step::Done
     }
 
     /// A batch was refused as a whole: the requests that its members would have answered are closed.
@@ -256,6 +328,28 @@ impl<R: Recorder> Connection<R> {
                 .await;
             }
         }
+    }
+}
+
+/// The method that lists something, and the member of its result that does.
+fn listing_of(offer: Offer) -> (&'static str, &'static str) {
+    match offer {
+        Offer::Instructions => ("server/discover", "instructions"),
+        Offer::Prompt => ("prompts/list", "prompts"),
+        Offer::Resource => ("resources/list", "resources"),
+        Offer::Template => ("resources/templates/list", "resourceTemplates"),
+    }
+}
+
+/// Takes entries out of a listing, as if the server had not sent them.
+fn leave_out(answer: &mut Json<'_>, list: &str, which: &[usize]) {
+    let entries = answer.member_mut("result").and_then(|result| result.member_mut(list));
+    if let Some(Json::Array(entries)) = entries {
+        let mut number = 0;
+        entries.retain(|_| {
+            number += 1;
+            !which.contains(&(number - 1))
+        });
     }
 }
 

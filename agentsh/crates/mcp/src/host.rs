@@ -13,6 +13,7 @@ use crate::busy_poll;
 use crate::store::Recorder;
 
 use super::audit::Answered;
+use super::classify::Heard;
 use super::client::Client;
 use super::connection::{Connection, Phase};
 use super::framing::LineReader;
@@ -83,6 +84,8 @@ pub(super) enum Woke<U: Upstream> {
     Exited(ExitInfo),
     /// A call was asked about.
     Audited(Answered),
+    /// An answer was classified.
+    Classified(Heard),
     /// Nothing came at once.
     Looked,
     Timer,
@@ -121,7 +124,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             Some(live) => (live.stdin.as_mut(), live.stdout.as_mut(), live.exit.as_mut()),
             None => (None, None, None),
         };
-        let Connection { to_server, audits, .. } = &mut self.connection;
+        let Connection { to_server, audits, answers, .. } = &mut self.connection;
         let starting = match &mut self.launch {
             Launch::Starting(starting) => Some(starting),
             _ => None,
@@ -133,6 +136,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
                 (upstream, outcome) = or_never(starting) => Woke::Started(upstream, outcome),
                 info = or_never(exit) => Woke::Exited(info),
                 answered = audits.next() => Woke::Audited(answered),
+                heard = answers.next() => Woke::Classified(heard),
                 () = until(timer) => Woke::Timer,
             }
         };
@@ -156,6 +160,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             Woke::Started(upstream, outcome) => self.on_started(client, upstream, outcome),
             Woke::Exited(exit) => self.on_exit(exit),
             Woke::Audited(answered) => self.connection.on_audited(client, *answered).await,
+            Woke::Classified(heard) => self.connection.on_classified(client, *heard).await,
             Woke::Timer => self.on_timer(client).await,
         }
     }
@@ -198,6 +203,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
         self.connection.to_server.clear();
         self.connection.held = Vec::new();
         self.connection.audits.cancel_all();
+        self.connection.answers.forget();
         self.connection.listing.forget();
     }
 
@@ -215,6 +221,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
         self.client_ended
             && self.live.is_none()
             && self.connection.audits.is_empty()
+            && self.connection.answers.is_empty()
             && (!matches!(self.launch, Launch::Starting(_))
                 || self.client_gone
                 || self.connection.held.is_empty())

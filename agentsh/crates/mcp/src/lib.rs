@@ -25,6 +25,7 @@ pub mod turn_away;
 pub mod upstream;
 
 mod advise;
+mod classify;
 mod client;
 mod connection;
 mod from_client;
@@ -43,7 +44,8 @@ mod salvage;
 mod tools_list;
 
 pub use audit::{Approve, AskedPerson, Audit, Audited, Question, ToApprove};
-pub use options::{HasTrusted, KnownTools, Note, Options};
+pub use classify::{Brought, Classified, Classify};
+pub use options::{About, HasTrusted, KnownTools, Note, Options};
 pub use page::Page;
 pub use proxy::{Ended, serve};
 pub use record::{action, of_model_call, severity};

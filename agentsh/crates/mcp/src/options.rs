@@ -11,6 +11,7 @@ use crate::store::words::ServerType;
 use crate::types::ServerId;
 
 use super::audit::{Approve, Audit};
+use super::classify::Classify;
 use super::framing::Budget;
 
 /// Settings of one server connection.
@@ -41,6 +42,10 @@ pub struct Options {
     pub audit: Option<Rc<dyn Audit>>,
     /// Is asked where the decision is `ask`. Without one such a call is refused. As `audit`, inside a `LocalSet`.
     pub approve: Option<Rc<dyn Approve>>,
+    /// Is shown what the server sends. As `audit`, inside a `LocalSet`.
+    pub classify: Option<Rc<dyn Classify>>,
+    /// What stands under `_meta` of results of calls, beside what the server says.
+    pub about: About,
     /// Tells the user what a server does wrong.
     pub note: Note,
 }
@@ -64,6 +69,18 @@ pub struct HasTrusted(pub Rc<dyn Fn() -> bool>);
 impl std::fmt::Debug for HasTrusted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("HasTrusted")
+    }
+}
+
+/// Gives JSON that is told of a server with each of its results.
+#[derive(Clone)]
+pub struct About(pub Rc<Told>);
+
+type Told = dyn Fn() -> Option<Rc<str>>;
+
+impl std::fmt::Debug for About {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("About")
     }
 }
 
@@ -96,6 +113,8 @@ impl Options {
             epoch: Instant::now(),
             audit: None,
             approve: None,
+            classify: None,
+            about: About(Rc::new(|| None)),
             note: Note(Rc::new(|_| {})),
         }
     }

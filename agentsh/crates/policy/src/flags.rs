@@ -11,7 +11,7 @@ use super::model::Question;
 use super::path::PathContext;
 use super::search::Search;
 use super::sections::{McpPolicy, Policy};
-use super::{domain, place, read, sections};
+use super::{domain, narrow, place, read, sections};
 use crate::types::ServerId;
 
 /// What rules of this layer are called.
@@ -135,7 +135,15 @@ impl Flags {
         policy.mcp.narrowed_by =
             if self.deny_tool.is_empty() { denials.narrowed_by } else { Some(Box::new(denials)) };
         let tests = std::mem::take(&mut policy.tests);
-        raw.merge(policy);
+        let locks = policy.organisation.as_ref().map(|found| found.locks.clone()).unwrap_or_default();
+        if locks.is_empty() {
+            raw.merge(policy);
+        } else if let Err(problems) = narrow::lay_within(policy, &raw, &locks, source) {
+            let why = problems.first().map(|problem| problem.message.clone()).unwrap_or_default();
+            let why = format!("{why}; your organisation locks this section");
+            return Err(PolicyError::Flag { flag: COMMAND_LINE.to_owned(), why });
+        }
+        policy.layers.insert(COMMAND_LINE.to_owned(), COMMAND_LINE);
         policy.tests = tests;
         policy.source = format!("{} + {COMMAND_LINE}", policy.source);
         let typed = PathContext { home: self.home.clone(), project: self.directory.clone() };

@@ -11,6 +11,7 @@ mod ask_tests;
 pub mod builtin;
 pub mod builtin_paths;
 mod builtin_profiles;
+pub mod bundle;
 mod describe;
 pub mod diagnostic;
 pub mod domain;
@@ -28,6 +29,7 @@ pub mod keys;
 #[cfg(test)]
 mod layer_tests;
 pub mod limits;
+mod locks;
 pub mod mcp;
 #[cfg(test)]
 mod mistake_tests;
@@ -38,6 +40,7 @@ mod narrow_tests;
 mod network;
 #[cfg(test)]
 mod network_tests;
+pub mod organisation;
 pub mod path;
 pub mod place;
 pub mod profile;
@@ -63,17 +66,24 @@ mod units;
 mod yaml;
 
 pub use builtin::AGENTS;
+pub use bundle::{Bundle, BundleError};
 pub use describe::Line;
 pub use diagnostic::{Diagnostic, PolicyError};
 pub use explain::{Answer, allow_entry, allow_line, ask_connect, beware};
 pub use flags::Flags;
+pub use locks::Locks;
 pub use model::*;
+pub use organisation::{InForce, Organisation};
 pub use path::PathContext;
 pub use profile::ServerProfile;
 pub use read::top_keys;
 pub use resolve::parse;
-pub use search::{APPROVED_FILE, Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search, find, find_named, load};
+pub use search::{
+    APPROVED_FILE, Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search, find, find_named, find_with, load,
+};
+pub use sections::advisories::{AdvisoryKind, AdvisoryPolicy, OnAdvisory, StatusFeed};
 pub use sections::approvals::{ApprovalPolicy, Approved};
+pub use sections::classifier::{ClassifierFormat, ClassifierPolicy, OnUnavailable};
 pub use sections::content::{ContentPolicy, OnFinding};
 pub use sections::credentials::{Credential, Source as CredentialSource};
 pub use sections::cross_server::{CrossServerPolicy, ToolKind};

@@ -5,7 +5,9 @@
 //! each key is compared stands with its section.
 
 use super::diagnostic::{Diagnostic, Source};
+use super::keys::Key;
 use super::limits::{limits_for_agent, limits_for_server};
+use super::locks::{self, Locks};
 use super::model::Limits;
 use super::read::{Extends, RawPolicy};
 use super::sections::{Policy, ProcessPolicy, RawProcess};
@@ -14,6 +16,8 @@ use crate::types::RuleRef;
 /// Mistakes found so far, all in the project's file.
 pub struct Narrowing<'t> {
     source: Source<'t>,
+    /// What to do about a mistake.
+    help: &'static str,
     problems: Vec<Diagnostic>,
     /// What profiles give. Which of them is a server's is known only when it starts.
     pub profiles: Vec<ProcessPolicy>,
@@ -44,6 +48,32 @@ pub fn narrow(base: Policy, raw: &RawPolicy, source: Source<'_>) -> Result<Polic
     Ok(policy)
 }
 
+/// Lays a file over a policy of which an organisation locks some sections: those it can only narrow.
+pub fn lay_within(
+    policy: &mut Policy,
+    raw: &RawPolicy,
+    locks: &Locks,
+    source: Source<'_>,
+) -> Result<(), Vec<Diagnostic>> {
+    let mut narrowing = Narrowing::new(source, limits_for_agent());
+    narrowing.help = "your organisation locks this section: it can be narrowed here, and only the organisation can open \
+                      it; `agentsh policy bundle status` says who that is";
+    if let Extends::Nothing(rule) | Extends::BuiltIn(_, rule) = &raw.extends {
+        narrowing.refuse(rule, "`extends` would leave out what your organisation locks");
+    }
+    raw.agent.merge_within(&mut policy.agent, locks::AGENT, locks, &mut narrowing);
+    raw.agent_only.merge_within(&mut policy.agent_only, locks::AGENT, locks, &mut narrowing);
+    for mcp in &raw.mcp {
+        mcp.merge_within(&mut policy.mcp, locks::MCP, locks, &mut narrowing);
+    }
+    raw.root.merge_within(policy, locks::ROOT, locks, &mut narrowing);
+    if !narrowing.problems.is_empty() {
+        return Err(narrowing.problems);
+    }
+    policy.warnings.extend(raw.warnings.iter().cloned());
+    Ok(())
+}
+
 /// What of `process` the project's policy leaves; whatever it asks for beyond that is not given.
 pub fn intersect(process: &mut ProcessPolicy, raw: &RawProcess) {
     let mut narrowing = Narrowing::new(Source { name: "", text: "" }, limits_for_server());
@@ -52,12 +82,20 @@ pub fn intersect(process: &mut ProcessPolicy, raw: &RawProcess) {
 
 impl<'t> Narrowing<'t> {
     fn new(source: Source<'t>, limits: Limits) -> Self {
-        Self { source, problems: Vec::new(), profiles: Vec::new(), possible: Vec::new(), limits }
+        let help = "a policy inside the project can only narrow; put it in your own policy \
+                    (~/.config/agentsh/policy.yaml, or `--policy FILE`)";
+        Self { source, help, problems: Vec::new(), profiles: Vec::new(), possible: Vec::new(), limits }
     }
 
     pub fn refuse(&mut self, rule: &RuleRef, message: impl Into<String>) {
-        let help = "a policy inside the project can only narrow; put it in your own policy \
-                    (~/.config/agentsh/policy.yaml, or `--policy FILE`)";
-        self.problems.push(self.source.diagnostic_for_rule(rule, message, Some(help.to_owned())));
+        self.problems.push(self.source.diagnostic_for_rule(rule, message, Some(self.help.to_owned())));
+    }
+
+    /// A section that is not locked, and changes one that is.
+    pub(crate) fn refuse_section(&mut self, place: &str, keys: &[Key], lock: &str) {
+        let id = keys.first().map_or("", |key| key.name);
+        let id = if place.is_empty() { id.to_owned() } else { format!("{place}.{id}") };
+        let rule = RuleRef { id: id.clone(), file: self.source.name.to_owned(), line: 1 };
+        self.refuse(&rule, format!("`{id}` changes `{lock}`, which your organisation locks"));
     }
 }

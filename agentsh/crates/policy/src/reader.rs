@@ -275,6 +275,27 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// A number from 0.0 to 1.0, in thousandths.
+    pub fn share(&mut self, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
+        let here = here?;
+        match here.node.value {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000")]
+            Value::Float(value) if (0.0..=1.0).contains(&value) => {
+                Some(self.ruled(&here, (value * 1000.0).round() as u64))
+            }
+            Value::Integer(0) => Some(self.ruled(&here, 0)),
+            Value::Integer(1) => Some(self.ruled(&here, 1000)),
+            Value::Float(_) | Value::Integer(_) => {
+                self.problem(&here, format!("`{}` is between 0.0 and 1.0", here.path), None);
+                None
+            }
+            ref other => {
+                self.wrong_type(&here, "a number between 0.0 and 1.0", other);
+                None
+            }
+        }
+    }
+
     pub fn wrong_type(&mut self, here: &Here<'_>, wanted: &str, found: &Value) {
         let help = match (wanted, found) {
             (_, Value::Null) => Some("fill it in, or remove the key".to_owned()),

@@ -7,16 +7,21 @@ use std::path::{Path, PathBuf};
 
 use crate::missing::is_missing;
 
+use jiff::Timestamp;
+
 use super::builtin;
+use super::bundle::Bundle;
 use super::diagnostic::{Diagnostic, PolicyError, Source, closest, one_of};
 use super::explain::Answer;
 use super::flags::Flags;
-use super::model::PolicyTest;
+use super::model::{PolicyTest, Ruled};
+use super::organisation::{self, InForce, Organisation};
 use super::path::PathContext;
 use super::profile::{self, ServerProfile};
 use super::read::{Extends, RawPolicy};
 use super::sections::Policy;
 use super::{narrow, read, tests};
+use crate::types::RuleRef;
 
 /// Larger files are refused unread.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -40,6 +45,8 @@ pub struct Search {
     pub config_home: PathBuf,
     /// [`SYSTEM_FILE`].
     pub system: PathBuf,
+    /// Where the bundle of the user's organisation is kept: `$XDG_STATE_HOME/agentsh`.
+    pub state: PathBuf,
     /// Name of the agent's adapter; decides which built-in policy is the lowest layer.
     pub agent: String,
     /// What the command line adds.
@@ -65,14 +72,16 @@ struct Stage {
 
 /// One file that is laid over others.
 pub(super) struct Layer {
-    file: String,
-    text: String,
-    raw: RawPolicy,
+    pub file: String,
+    pub text: String,
+    pub raw: RawPolicy,
+    /// What it is called.
+    word: &'static str,
 }
 
 /// Finds, reads and checks the layers of a session's policy, lays them over each other, and runs their tests.
 ///
-/// From the lowest: the built-in policy of the agent, the machine's file, the user's, what the user approved for good, what `--policy` names, the
+/// From the lowest: the built-in policy of the agent, the organisation's bundle, the machine's file, the user's, what the user approved for good, what `--policy` names, the
 /// project's `.agentsh.yaml`, which can only take away, and what the command line adds.
 ///
 /// # Errors
@@ -87,14 +96,39 @@ pub fn load(request: &Search) -> Result<Policy, PolicyError> {
 /// # Errors
 /// As [`load`].
 pub fn find(request: &Search) -> Result<Loaded, PolicyError> {
-    let (base, layers) = match &request.explicit {
-        Some(name) if builtin::text(name).is_some() => (name.as_str(), Vec::new()),
+    let organisation = Organisation::find(&request.system, &request.config_home, &request.state)?;
+    let in_force = organisation.map(|organisation| organisation.in_force(Timestamp::now())).transpose()?;
+    find_under(request, in_force)
+}
+
+/// As [`find`], with this bundle in place of the one that is in force.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_with(request: &Search, bundle: &Bundle) -> Result<Loaded, PolicyError> {
+    let standing = bundle.standing(Timestamp::now(), None);
+    find_under(request, Some((bundle.clone(), standing)))
+}
+
+fn find_under(request: &Search, organisation: Option<(Bundle, InForce)>) -> Result<Loaded, PolicyError> {
+    let locks = organisation.as_ref().map(|(_, found)| found.locks.clone()).unwrap_or_default();
+    let (base, mut layers) = match &request.explicit {
+        Some(name) if builtin::text(name).is_some() => {
+            if !locks.is_empty() {
+                let why = format!(
+                    "it would leave out {}, which your organisation locks",
+                    organisation::paths(&locks)
+                );
+                return Err(PolicyError::Flag { flag: format!("--policy {name}"), why });
+            }
+            (name.as_str(), Vec::new())
+        }
         explicit => {
             let user = request.config_home.join("agentsh").join("policy.yaml");
             let mut layers = Vec::new();
             let approved = request.config_home.join("agentsh").join(APPROVED_FILE);
-            for file in [&request.system, &user, &approved] {
-                layers.extend(own_layer(file)?);
+            for (file, word) in [(&request.system, "machine"), (&user, "user"), (&approved, APPROVED)] {
+                layers.extend(own_layer(file)?.map(|layer| Layer { word, ..layer }));
             }
             if let Some(word) = explicit {
                 layers.push(named_layer(word)?);
@@ -102,13 +136,63 @@ pub fn find(request: &Search) -> Result<Loaded, PolicyError> {
             (builtin::for_agent(&request.agent), layers)
         }
     };
-    let mut loaded = lay(base, layers)?;
+    let mut loaded = match &organisation {
+        None => lay(base, layers)?,
+        Some((bundle, _)) if locks.is_empty() => {
+            layers.insert(0, Layer { word: ORGANISATION, ..bundle.layer()? });
+            lay(base, layers)?
+        }
+        Some((bundle, _)) => with_organisation(base, bundle, layers)?,
+    };
+    loaded.policy.organisation = organisation.map(|(_, found)| found);
     let explicit = request.explicit.as_ref().filter(|word| is_file(word));
     narrow_by_project(&mut loaded, &request.project, explicit)?;
     request.flags.lay_over(&mut loaded.policy, request)?;
     loaded.policy.find_warnings();
     Ok(loaded)
 }
+
+/// The built-in policy, the organisation's over it, and over those the others, as far as it lets them.
+pub(super) fn with_organisation(
+    base: &str,
+    bundle: &Bundle,
+    layers: Vec<Layer>,
+) -> Result<Loaded, PolicyError> {
+    let base = if base.is_empty() { builtin::for_agent("") } else { base };
+    let mut loaded = lay(base, vec![Layer { word: ORGANISATION, ..bundle.layer()? }])?;
+    for Layer { file, text, raw, word } in layers {
+        let source = Source { name: &file, text: &text };
+        let policy = &mut loaded.policy;
+        let before = policy.clone();
+        policy.tests.clear();
+        match narrow::lay_within(policy, &raw, &bundle.locks, source) {
+            Ok(()) => {}
+            // Nobody writes it by hand, and what it says was right once: it must not keep everything from starting.
+            Err(problems) if word == APPROVED => {
+                *policy = before;
+                policy.tests.clear();
+                for problem in problems {
+                    let rule = RuleRef { id: APPROVED.to_owned(), file: file.clone(), line: problem.line };
+                    let value = format!("not in force: {}", problem.message);
+                    policy.warnings.push(Ruled { value, rule });
+                }
+            }
+            Err(problems) => return Err(PolicyError::Invalid(problems)),
+        }
+        policy.source = format!("{} + {file}", policy.source);
+        policy.layers.insert(file.clone(), word);
+        if !policy.tests.is_empty() {
+            loaded.stages.push(Stage { file: file.clone(), text, policy: policy.clone() });
+        }
+        loaded.file = file;
+    }
+    loaded.policy.find_warnings();
+    Ok(loaded)
+}
+
+/// What layers are called.
+const ORGANISATION: &str = "organisation";
+const APPROVED: &str = "approved";
 
 /// The built-in policy and the layers over it, as far as none of them says that it starts from something else.
 pub(super) fn lay(base: &str, mut layers: Vec<Layer>) -> Result<Loaded, PolicyError> {
@@ -127,8 +211,9 @@ pub(super) fn lay(base: &str, mut layers: Vec<Layer>) -> Result<Loaded, PolicyEr
     let names: Vec<&str> = layers.iter().map(|layer| layer.file.as_str()).collect();
     policy.source = names.join(" + ");
     let count = layers.len();
-    for Layer { file, text, raw } in layers {
+    for Layer { file, text, raw, word } in layers {
         raw.merge(&mut policy);
+        policy.layers.insert(file.clone(), word);
         let is_others = base.is_some() && count > 1 && file.starts_with(BUILT_IN);
         if !policy.tests.is_empty() && !is_others {
             stages.push(Stage { file: file.clone(), text, policy: policy.clone() });
@@ -160,6 +245,7 @@ fn narrow_by_project(
     loaded.policy.tests.clear();
     let narrowed = narrow::narrow(loaded.policy.clone(), &raw, source).map_err(PolicyError::Invalid)?;
     loaded.policy = narrowed;
+    loaded.policy.layers.insert(file.clone(), "project");
     if !loaded.policy.tests.is_empty() {
         loaded.stages.push(Stage { file: file.clone(), text, policy: loaded.policy.clone() });
     }
@@ -174,7 +260,8 @@ fn names_last(source: &str) -> String {
 pub(super) fn layer(file: String, text: String) -> Result<Layer, PolicyError> {
     let bare = file.starts_with(BUILT_IN);
     let raw = read::read(Source { name: &file, text: &text }, bare).map_err(PolicyError::Invalid)?;
-    Ok(Layer { file, text, raw })
+    let word = if bare { "built-in" } else { "named" };
+    Ok(Layer { file, text, raw, word })
 }
 
 fn built_in_layer(name: &str) -> Result<Layer, PolicyError> {

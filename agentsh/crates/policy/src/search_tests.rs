@@ -36,6 +36,7 @@ impl Place {
             project: self.path("project"),
             config_home: self.path("config"),
             system: self.path("system.yaml"),
+            state: self.path("state"),
             agent: agent.to_owned(),
             ..Search::default()
         }

@@ -81,6 +81,30 @@ macro_rules! sections {
                 $($crate::section::Section::<$policy>::merge(&self.$section, below);)*
             }
 
+            /// As `merge`, but for the sections that are locked: those are narrowed. What another section would change of
+            /// them is a mistake.
+            pub(crate) fn merge_within(
+                &self,
+                below: &mut $policy,
+                place: &str,
+                locks: &$crate::locks::Locks,
+                narrowing: &mut $crate::narrow::Narrowing<'_>,
+            ) {
+                $({
+                    let keys = <$section_type as $crate::section::Section<$policy>>::KEYS;
+                    if locks.of(place, keys).is_some() {
+                        $crate::section::Section::<$policy>::narrow(&self.$section, below, narrowing);
+                    } else {
+                        let before = below.clone();
+                        $crate::section::Section::<$policy>::merge(&self.$section, below);
+                        if let Some(lock) = below.changed(&before, place, locks) {
+                            *below = before;
+                            narrowing.refuse_section(place, keys, &lock);
+                        }
+                    }
+                })*
+            }
+
             pub(crate) fn narrow(&self, base: &mut $policy, narrowing: &mut $crate::narrow::Narrowing<'_>) {
                 $($crate::section::Section::<$policy>::narrow(&self.$section, base, narrowing);)*
             }
@@ -89,6 +113,19 @@ macro_rules! sections {
         impl $policy {
             pub(crate) fn describe(&self, name: &str, lines: &mut $crate::describe::Lines) {
                 $(<$section_type as $crate::section::Section<$policy>>::describe(self, name, lines);)*
+            }
+
+            /// The lock of a section that is not as it was before.
+            fn changed(&self, before: &Self, place: &str, locks: &$crate::locks::Locks) -> Option<String> {
+                $(
+                    let keys = <$section_type as $crate::section::Section<$policy>>::KEYS;
+                    if let Some(lock) = locks.of(place, keys)
+                        && (false $(|| self.$field != before.$field)*)
+                    {
+                        return Some(lock.value.clone());
+                    }
+                )*
+                None
             }
 
             pub(crate) fn warn(&self, warnings: &mut Vec<$crate::model::Ruled<String>>) {

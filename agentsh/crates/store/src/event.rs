@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::words::{
-    Action, ApprovalScope, ApprovalWord, AuditVerdict, ConnectionState, ExitCause, ForgotReason, GuardChange,
-    LayerState, LoginWord, ModelProvider, ReplacedReason, Sender, ServerType, Severity, ToolStatus,
+    Action, AdvisorySource, ApprovalScope, ApprovalWord, AuditVerdict, BundleState, ConnectionState,
+    ExitCause, ForgotReason, GuardChange, LayerState, LoginWord, ModelProvider, ReplacedReason, Sender,
+    ServerType, Severity, ToolStatus,
 };
 use crate::types::{RuleRef, ServerId};
 
@@ -273,6 +274,40 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         jsonrpc_id: Option<Value>,
     },
+    /// Somebody warns about what a server is made of, about its host or about its service.
+    McpAdvisory {
+        server_id: ServerId,
+        kind: AdvisorySource,
+        /// As its source calls it.
+        id: String,
+        /// `npm:NAME@VERSION`, a host or a service.
+        subject: String,
+        severity: Severity,
+        summary: String,
+        /// The version that mends it.
+        fixed: Option<String>,
+        action: Action,
+        rule: RuleRef,
+    },
+    /// A text could not be classified.
+    McpClassifierUnavailable {
+        server_id: ServerId,
+        /// The tool, or the method.
+        tool_name: String,
+        detail: String,
+        /// What became of the text.
+        action: Action,
+        rule: RuleRef,
+    },
+    /// A signed policy of an organisation, as this session found it.
+    PolicyBundle {
+        name: String,
+        /// The one in force; None: there is none.
+        version: Option<u64>,
+        state: BundleState,
+        /// Empty where nothing is to be said.
+        detail: String,
+    },
     /// A server that is not started at all.
     McpServerRefused {
         server_id: ServerId,
@@ -414,7 +449,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 38] = [
+    pub const KINDS: [&str; 41] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -441,6 +476,9 @@ impl Event {
         "mcp_server_suspected",
         "alert_undelivered",
         "mcp_server_unavailable",
+        "mcp_advisory",
+        "mcp_classifier_unavailable",
+        "policy_bundle",
         "mcp_server_refused",
         "mcp_network_connection",
         "net_connect_blocked",

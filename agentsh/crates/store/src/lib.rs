@@ -40,7 +40,7 @@ pub use interface_pins::{InterfacePin, MAX_DEFINITION, Offered, WhichInterface};
 pub use journal::Journal;
 pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};
 pub use place::{exists, state_dir};
-pub use query::{Call, EventFilter, Page, Server, SessionTally, Tool, ToolTally};
+pub use query::{Availability, Call, EventFilter, Page, Server, SessionTally, Tool, ToolTally};
 pub use reader::Reader;
 pub use record::{Record, shown_time};
 pub use recorder::Recorder;

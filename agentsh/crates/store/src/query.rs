@@ -12,12 +12,14 @@ use super::sql::Query;
 use super::{Event, Reader, StoreError};
 use crate::types::SessionId;
 
+mod availability;
 mod calls;
 mod pages;
 mod servers;
 mod sessions;
 mod tally;
 
+pub use availability::Availability;
 pub use calls::Call;
 pub use pages::Page;
 pub use servers::Server;

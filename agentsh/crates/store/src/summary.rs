@@ -14,8 +14,8 @@ mod rows;
 
 use rows::MAX_ENTRIES;
 pub use rows::{
-    Connections, Crashes, Entries, Layer, Mismatch, Process, Refusal, RefusedConnection, Rejected, Stripped,
-    Timeouts, ToolCalls, Undelivered,
+    Bundle, Connections, Crashes, Entries, Layer, Mismatch, Process, Refusal, RefusedConnection, Rejected,
+    Stripped, Timeouts, ToolCalls, Unclassified, Undelivered, Warned,
 };
 
 /// Longest text taken over from an event, in characters.
@@ -60,6 +60,10 @@ pub struct Summary {
     pub env_stripped: Entries<Option<ServerId>, Stripped>,
     pub connections: Entries<(Option<ServerId>, String, u16), Connections>,
     pub refused_connections: Entries<(Option<ServerId>, String, u16, String), RefusedConnection>,
+    pub advisories: Entries<(ServerId, String, String), Warned>,
+    pub unclassified: Entries<(ServerId, Action), Unclassified>,
+    /// Signed policies of an organisation.
+    pub bundles: Entries<String, Bundle>,
     /// Entries that found no room in the lists above.
     pub not_listed: u64,
 }
@@ -95,6 +99,9 @@ impl Summary {
             env_stripped: Entries::default(),
             connections: Entries::default(),
             refused_connections: Entries::default(),
+            advisories: Entries::default(),
+            unclassified: Entries::default(),
+            bundles: Entries::default(),
             not_listed: 0,
         }
     }
@@ -128,6 +135,7 @@ impl Summary {
         self.add_lifecycle(event);
         self.add_message(event);
         self.add_connection(event);
+        self.add_signal(event);
     }
 
     fn note(&mut self, time: Timestamp) {
@@ -300,6 +308,47 @@ impl Summary {
                 if let Some(entry) = entry {
                     entry.count += 1;
                 }
+            }
+            _ => {}
+        }
+    }
+
+    /// What was heard from outside.
+    fn add_signal(&mut self, event: &Event) {
+        let lost = &mut self.not_listed;
+        match event {
+            Event::McpAdvisory { server_id, kind, id, subject, severity, summary, fixed, action, rule } => {
+                self.advisories.put((server_id.clone(), clip(id), clip(subject)), lost, || Warned {
+                    server_id: server_id.clone(),
+                    kind: *kind,
+                    id: clip(id),
+                    subject: clip(subject),
+                    severity: *severity,
+                    summary: clip(summary),
+                    fixed: fixed.as_deref().map(clip),
+                    action: *action,
+                    rule: rule.clone(),
+                });
+            }
+            Event::McpClassifierUnavailable { server_id, detail, action, .. } => {
+                let entry = self.unclassified.put((server_id.clone(), *action), lost, || Unclassified {
+                    server_id: server_id.clone(),
+                    action: *action,
+                    detail: String::new(),
+                    count: 0,
+                });
+                if let Some(entry) = entry {
+                    entry.count += 1;
+                    entry.detail = clip(detail);
+                }
+            }
+            Event::PolicyBundle { name, version, state, detail } => {
+                self.bundles.put(clip(name), lost, || Bundle {
+                    name: clip(name),
+                    version: *version,
+                    state: *state,
+                    detail: clip(detail),
+                });
             }
             _ => {}
         }

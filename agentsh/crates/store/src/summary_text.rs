@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use super::escape::{line, shorten};
 use super::record::shown_time;
-use super::summary::{Layer, Mismatch, PORTS_UNKNOWN, Refusal, Summary};
+use super::summary::{Bundle, Layer, Mismatch, PORTS_UNKNOWN, Refusal, Summary, Warned};
 use crate::types::{ServerId, exit_status};
-use crate::words::{Action, ExitCause};
+use crate::words::{Action, BundleState, ExitCause};
 
 /// Most lines of [`Summary::render_short`].
 const SHORT_LINES: usize = 12;
@@ -21,10 +21,13 @@ impl Summary {
     #[must_use]
     pub fn sections(&self) -> Vec<(&'static str, Vec<String>)> {
         let mut sections = vec![("session", self.head()), ("ran", self.ran()), ("calls", self.calls())];
+        sections.push(("organisation's policy", self.bundles.values().map(bundle).collect()));
+        sections.push(("advisories", self.advisories()));
         let refused = self.refusals().into_iter().chain(self.refused_connections()).collect();
         sections.push(("refused", refused));
         sections.push(("connections", self.connections()));
         sections.push(("not enforced", self.layers()));
+        sections.push(("not classified", self.not_classified()));
         sections.push(("rejected messages", self.rejections()));
         sections.push(("changed programs", self.mismatches.values().map(mismatch).collect()));
         sections.push(("crashes and timeouts", self.failures()));
@@ -100,6 +103,10 @@ impl Summary {
         facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
         facts.extend(self.refused_connections().into_iter().map(|text| format!("refused: {text}")));
         facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
+        facts.extend(self.advisories().into_iter().map(|text| format!("advisory: {text}")));
+        let unsound = self.bundles.values().filter(|bundle| bundle.state != BundleState::InForce);
+        facts.extend(unsound.map(|found| format!("policy of the organisation: {}", bundle(found))));
+        facts.extend(self.not_classified().into_iter().map(|text| format!("not classified: {text}")));
         facts.extend(self.layers_short(told));
         facts.extend(self.rejections().into_iter().map(|text| format!("rejected: {text}")));
         facts.extend(self.failures());
@@ -222,6 +229,39 @@ impl Summary {
                 found.bytes_received,
                 line(&found.rule.to_string()),
             )
+        });
+        lines.collect()
+    }
+
+    /// The worst first.
+    fn advisories(&self) -> Vec<String> {
+        let mut all: Vec<&Warned> = self.advisories.values().collect();
+        all.sort_by_key(|found| std::cmp::Reverse(found.severity));
+        let lines = all.into_iter().map(|found| {
+            let fixed = found.fixed.as_deref().map(|fixed| format!("; fixed in {}", line(fixed)));
+            let refused = match found.action {
+                Action::Block => format!("; not started: refused by {}", found.rule),
+                _ => String::new(),
+            };
+            format!(
+                "{}: {} {} ({}) for '{}': {}{}{refused}",
+                found.severity,
+                line(&found.id),
+                line(&found.subject),
+                found.kind,
+                line(&found.server_id.0),
+                line(&found.summary),
+                fixed.unwrap_or_default(),
+            )
+        });
+        lines.collect()
+    }
+
+    fn not_classified(&self) -> Vec<String> {
+        let lines = self.unclassified.values().map(|found| {
+            let became = if found.action == Action::Block { "refused" } else { "passed" };
+            let texts = count(found.count, "message");
+            format!("{texts} of '{}' {became}: {}", line(&found.server_id.0), line(&found.detail))
         });
         lines.collect()
     }
@@ -379,6 +419,15 @@ fn refusal(refusal: &Refusal) -> String {
 }
 
 /// The changed files first: a long text is cut at its end.
+fn bundle(found: &Bundle) -> String {
+    let version = found.version.map(|version| format!(" version {version}")).unwrap_or_default();
+    let detail = match found.detail.as_str() {
+        "" => String::new(),
+        detail => format!(": {}", line(detail)),
+    };
+    format!("'{}'{version}: {}{detail}", line(&found.name), found.state)
+}
+
 fn mismatch(found: &Mismatch) -> String {
     let files: Vec<_> = found.changed.iter().map(|path| line(path)).collect();
     let files = if files.is_empty() { line(&found.binary_path).into_owned() } else { files.join(", ") };

@@ -48,6 +48,27 @@ words! {
 }
 
 words! {
+    /// Who warns.
+    AdvisorySource {
+        Dependency = "dependency",
+        Vendor = "vendor",
+        Community = "community",
+        Availability = "availability",
+    }
+}
+
+words! {
+    /// How a signed policy stands.
+    BundleState {
+        InForce = "in-force",
+        /// Its time is over; it stays in force until another one can be had.
+        Expired = "expired",
+        /// Another one was refused; this one stays in force.
+        Refused = "refused",
+    }
+}
+
+words! {
     /// What the kernel gave of a layer that was asked for.
     LayerState { Enforced = "enforced", Degraded = "degraded", Absent = "absent", }
 }

@@ -103,6 +103,8 @@ pub struct Server {
     pub id: String,
     /// Name and value.
     pub facts: Vec<(&'static str, String)>,
+    /// What somebody warns about: how bad, and what.
+    pub advisories: Vec<(Word, String)>,
     pub changes: Vec<Change>,
     pub offers: Vec<Offer>,
     pub next: Option<Href>,
@@ -125,6 +127,19 @@ pub fn server(frame: &Frame, server: &Server) -> String {
                 }
             });
         });
+        if !server.advisories.is_empty() {
+            part(html, "advisories", "Advisories", |html| {
+                html.element("ul", &[], |html| {
+                    for (word, text) in &server.advisories {
+                        html.element("li", &[], |html| {
+                            word.show(html);
+                            html.text(" ");
+                            html.text(text);
+                        });
+                    }
+                });
+            });
+        }
         if !server.changes.is_empty() {
             part(html, "changes", "Not what was trusted", |html| {
                 server.changes.iter().for_each(|change| self::change(html, change));

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::app::{Answer, App, Page};
 use super::rows::refused;
-use crate::cli::policy::{Explained, Surroundings, Which};
+use crate::cli::policy::{Explained, Surroundings, Which, tried};
 use crate::policy::{self, Policy, Question};
 use crate::store::StoreError;
 use crate::types::ServerId;
@@ -115,37 +115,22 @@ async fn would_have(app: &App, policy: &Policy, session: &str) -> Result<Vec<Wou
     let id = reader.session(session).await?;
     let tally = reader.tally(id).await?;
     let context = app.place.context();
-    let mut list = Vec::new();
-    let mut add = |server: Option<&ServerId>, what: String, times: u64, passed: bool, question: &Question| {
-        let answer = policy.ask(server, question, &context);
-        let word = |passed: bool| if passed { Word::new("allowed", Tone::Good) } else { refused() };
-        list.push(WouldHave {
-            server: server.map(|id| id.0.clone()),
-            what,
-            times,
-            then: word(passed),
-            now: word(answer.allow),
-            rule: answer.rule.to_string(),
-            differs: passed != answer.allow,
-        });
-    };
-    for tool in &tally.tools {
-        let server = ServerId(tool.server_id.clone());
-        let passed = !matches!(tool.action.as_deref(), Some("block" | "ask"));
-        let question = Question::Tool(tool.tool_name.clone());
-        add(Some(&server), format!("call {}", tool.tool_name), tool.calls, passed, &question);
-    }
-    for one in tally.summary.connections.values() {
-        let question = Question::Connect(one.host.clone(), one.port);
-        let what = format!("connect to {}:{}", one.host, one.port);
-        add(one.server_id.as_ref(), what, one.closed + one.failed, true, &question);
-    }
-    for one in tally.summary.refused_connections.values() {
-        let port = if one.port == 0 { 443 } else { one.port };
-        let question = Question::Connect(one.host.clone(), port);
-        let what = format!("connect to {}:{port}", one.host);
-        add(one.server_id.as_ref(), what, one.count, false, &question);
-    }
+    let word = |passed: bool| if passed { Word::new("allowed", Tone::Good) } else { refused() };
+    let mut list: Vec<WouldHave> = tried::of(&tally)
+        .into_iter()
+        .map(|one| {
+            let answer = one.ask(policy, &context);
+            WouldHave {
+                server: one.server.map(|id| id.0),
+                what: one.what,
+                times: one.times,
+                then: word(one.passed),
+                now: word(answer.allow),
+                rule: answer.rule.to_string(),
+                differs: one.passed != answer.allow,
+            }
+        })
+        .collect();
     list.sort_by_key(|one| !one.differs);
     list.truncate(TRIED);
     Ok(list)

@@ -193,6 +193,16 @@ fn server(row: &mut Row, event: &Event) {
         Event::McpServerUnavailable { method, detail, tool_name, .. } => {
             fill(row, "message", tool_name.as_ref().unwrap_or(method), warn("not delivered"), detail.clone());
         }
+        Event::McpAdvisory { kind, id, subject, severity, summary, fixed, action, rule, .. } => {
+            let fixed = fixed.as_ref().map(|fixed| format!("; fixed in {fixed}")).unwrap_or_default();
+            let detail = format!("{subject} ({kind}, {severity}): {summary}{fixed}");
+            fill(row, "advisory", id, action_word(*action), detail);
+            row.rule = shown_rule(rule);
+        }
+        Event::McpClassifierUnavailable { tool_name, detail, action, rule, .. } => {
+            fill(row, "classifier", tool_name, action_word(*action), detail.clone());
+            row.rule = shown_rule(rule);
+        }
         Event::McpServerSuspected { tool_name, hint, detail, .. } => {
             fill(row, "interface", tool_name, warn("less trusted"), format!("{hint}: {detail}"));
         }

@@ -32,7 +32,7 @@ const CONNECTIONS: u32 = 2000;
 const DESCRIPTION: usize = 400;
 
 /// Types of which the history of a server is made: few, however many calls there are.
-const ABOUT: [&str; 15] = [
+const ABOUT: [&str; 17] = [
     "process_started",
     "process_exited",
     "mcp_server_binary_mismatch",
@@ -41,6 +41,8 @@ const ABOUT: [&str; 15] = [
     "mcp_server_crashed",
     "mcp_server_refused",
     "mcp_server_suspected",
+    "mcp_advisory",
+    "mcp_classifier_unavailable",
     "mcp_tool_changed",
     "mcp_tools_list_changed",
     "mcp_content_detected",
@@ -127,6 +129,7 @@ pub(super) async fn one(
     let (offers, next) = offers(&pins, &seen, &id, part.skip);
     let page = Server {
         facts,
+        advisories: advisories(&app, &id).await,
         changes: Changed::between_all(&pins, &changed).into_iter().map(change).collect(),
         offers,
         next,
@@ -138,6 +141,22 @@ pub(super) async fn one(
     let waiting = app.waiting().await.0.len();
     let live = (part.before.is_none() && part.skip == 0).then_some(newest);
     Ok(Page(web::server(&app.frame(format!("Server {id}"), Place::Servers, waiting, live), &page)))
+}
+
+/// What somebody warns about now, the worst first: as the server was made when it was started last.
+async fn advisories(app: &App, id: &str) -> Vec<(Word, String)> {
+    let Ok(policy) = app.place.in_force() else { return Vec::new() };
+    let found = crate::cli::advisories::of_server(&app.place, &policy.mcp.advisories, id).await;
+    match found {
+        Ok(found) => found
+            .iter()
+            .map(|one| {
+                let tone = if one.severity >= crate::policy::Level::High { Tone::Bad } else { Tone::Warn };
+                (Word::new(crate::advisories::word(one.severity), tone), crate::cli::advisories::line(one))
+            })
+            .collect(),
+        Err(why) => vec![(Word::new("unknown", Tone::Warn), why)],
+    }
 }
 
 fn change(change: Changed) -> Change {

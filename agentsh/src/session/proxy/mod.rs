@@ -92,6 +92,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let alerts = outgoing::alerts(&session, &settings, mode)?;
     ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_check(content).with_audit(audit);
+    let bridges = bridges.with_classifier()?;
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
     let end = signals::end()?;

@@ -8,11 +8,10 @@ use crate::glob;
 use crate::keys::{KEY, Key, Kind};
 use crate::model::{OnFlow, Ruled};
 use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, Reader};
+use crate::reader::{Fields, Reader};
 use crate::section::{Section, lay};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
-use crate::yaml::Value;
 
 /// What a tool does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,27 +244,6 @@ pub struct CrossServer {
     written: CrossServerPolicy,
 }
 
-/// In thousandths.
-fn share(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
-    let here = here?;
-    match here.node.value {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000")]
-        Value::Float(value) if (0.0..=1.0).contains(&value) => {
-            Some(reader.ruled(&here, (value * 1000.0).round() as u64))
-        }
-        Value::Integer(0) => Some(reader.ruled(&here, 0)),
-        Value::Integer(1) => Some(reader.ruled(&here, 1000)),
-        Value::Float(_) | Value::Integer(_) => {
-            reader.problem(&here, "the threshold is between 0.0 and 1.0", None);
-            None
-        }
-        ref other => {
-            reader.wrong_type(&here, "a number between 0.0 and 1.0", other);
-            None
-        }
-    }
-}
-
 impl Section<McpPolicy> for CrossServer {
     const KEYS: &'static [Key] = &[Key {
         name: "cross_server",
@@ -291,7 +269,7 @@ impl Section<McpPolicy> for CrossServer {
         if let Some(part) = fields.find("shadow_tool").and_then(|here| reader.map(&here, SHADOW_TOOL)) {
             written.shadow = reader.boolean(part.find("enabled"));
             written.similarity = reader.boolean(part.find("similarity_check"));
-            written.threshold = share(reader, part.find("similarity_threshold"));
+            written.threshold = reader.share(part.find("similarity_threshold"));
         }
         if let Some(part) = fields.find("read_then_send").and_then(|here| reader.map(&here, READ_THEN_SEND)) {
             written.read_then_send = reader.boolean(part.find("enabled"));

@@ -1,8 +1,10 @@
 //! The sections of a policy, each in a file of its own. A new one is a file here and a line in one of the lists.
 
+pub(crate) mod advisories;
 pub(crate) mod approvals;
 mod arguments;
 mod briefing;
+pub(crate) mod classifier;
 pub(crate) mod content;
 pub(crate) mod credentials;
 pub(crate) mod cross_server;
@@ -41,6 +43,7 @@ use crate::model::{
     EnvPolicy, ExecPolicy, ExfiltrationPolicy, FilesystemPolicy, Limits, ListMode, NetworkPolicy, Pinning,
     PolicyTest, RateLimits, Ruled, ServerPolicy, ToolRule,
 };
+use crate::organisation::InForce;
 use crate::section::sections;
 use crate::types::{RuleRef, ServerId};
 
@@ -122,6 +125,8 @@ sections! {
     sampling: detection::Sampling => {}
     secrets: secrets::Secrets => { secrets: secrets::SecretPolicy }
     content: content::Content => { content: content::ContentPolicy }
+    classifier: classifier::Classifier => { classifier: classifier::ClassifierPolicy }
+    advisories: advisories::Advisories => { advisories: advisories::AdvisoryPolicy }
     rules: rules::Rules => {
         /// What calls say that is recorded, asked about or refused.
         rules: Vec<Ruled<rules::CallRule>>
@@ -147,6 +152,10 @@ sections! {
         /// What holds for the agent and for no server.
         agent_only: AgentPolicy,
         mcp: McpPolicy,
+        /// The signed policy of an organisation that is one of the layers.
+        organisation: Option<InForce>,
+        /// What the layer of each file is called.
+        layers: BTreeMap<String, &'static str>,
         /// What the person who wrote the policy probably did not mean.
         warnings: Vec<Ruled<String>>,
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Serialize, Serializer};
 
 use crate::types::{RuleRef, ServerId};
-use crate::words::{Action, ExitCause, LayerState, Sender};
+use crate::words::{Action, AdvisorySource, BundleState, ExitCause, LayerState, Sender, Severity};
 
 /// Most different entries of one kind. What comes after is counted as not listed: names are made up by processes that
 /// are not trusted, and a summary must not grow with them.
@@ -151,6 +151,39 @@ pub struct Undelivered {
 pub struct Stripped {
     pub server_id: Option<ServerId>,
     pub names: BTreeSet<String>,
+}
+
+/// What somebody warns about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Warned {
+    pub server_id: ServerId,
+    pub kind: AdvisorySource,
+    pub id: String,
+    pub subject: String,
+    pub severity: Severity,
+    pub summary: String,
+    pub fixed: Option<String>,
+    pub action: Action,
+    pub rule: RuleRef,
+}
+
+/// Texts that could not be classified.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unclassified {
+    pub server_id: ServerId,
+    pub action: Action,
+    /// Why the last one could not.
+    pub detail: String,
+    pub count: u64,
+}
+
+/// A signed policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Bundle {
+    pub name: String,
+    pub version: Option<u64>,
+    pub state: BundleState,
+    pub detail: String,
 }
 
 /// Connections to one destination.

@@ -1,0 +1,453 @@
+//! What is known, on disk: one SQLite file that `agentsh advisories update` writes and everything else reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
+
+use super::deny::Entry;
+use super::kev;
+use super::osv::Record;
+use super::policy::{AdvisoryKind, Level};
+use super::read::Document;
+use super::status::Summary;
+use super::{Found, Package, level, shortened};
+
+/// Below the directory of data.
+const FILE: &str = "advisories.db";
+const BUSY: Duration = Duration::from_secs(5);
+const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS osv (ecosystem TEXT NOT NULL, name TEXT NOT NULL, id TEXT NOT NULL, record TEXT NOT NULL,
+    PRIMARY KEY (ecosystem, name, id)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS osv_by_id ON osv (id);
+CREATE TABLE IF NOT EXISTS kev (id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS deny_lists (list TEXT NOT NULL, signer TEXT NOT NULL, version INTEGER NOT NULL,
+    expires TEXT NOT NULL, PRIMARY KEY (list, signer)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS deny (list TEXT NOT NULL, signer TEXT NOT NULL, subject TEXT NOT NULL, number INTEGER NOT NULL,
+    record TEXT NOT NULL, PRIMARY KEY (subject, list, signer, number)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS status (source TEXT PRIMARY KEY, record TEXT NOT NULL, at TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sources (source TEXT PRIMARY KEY, kinds TEXT NOT NULL, records INTEGER NOT NULL, at TEXT NOT NULL)
+    WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS inventory (server TEXT NOT NULL, scope TEXT NOT NULL, package TEXT NOT NULL,
+    PRIMARY KEY (server, scope, package)) WITHOUT ROWID;
+";
+/// A status page is old news after this long.
+const STATUS_LASTS: jiff::SignedDuration = jiff::SignedDuration::from_hours(6);
+
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    #[error("{path}: {source}", path = path.display())]
+    Sql { path: PathBuf, source: rusqlite::Error },
+    #[error("{path}: {source}", path = path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("deny list '{name}' is version {version}, and version {newest} was taken before")]
+    Older { name: String, version: u64, newest: u64 },
+    #[error("deny list '{0}' is signed by nobody whose key stands under sandbox.mcp.advisories.signers")]
+    Unsigned(String),
+    #[error("deny list '{name}' expired at {at}")]
+    Expired { name: String, at: Timestamp },
+}
+
+/// Whose deny lists count.
+#[derive(Clone, Debug, Default)]
+pub struct Believed {
+    pub signers: Vec<String>,
+    pub quorum: u64,
+}
+
+/// A source that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub source: String,
+    pub kinds: String,
+    pub records: u64,
+    pub at: String,
+}
+
+#[derive(Debug)]
+pub struct Database {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Database {
+    /// To be read. None: nothing was ever fetched.
+    ///
+    /// # Errors
+    /// When there is one that cannot be used.
+    pub fn open(data: &Path) -> Result<Option<Self>, DatabaseError> {
+        let path = data.join(FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        Self::connect(path).map(Some)
+    }
+
+    /// To be written: made where it is not there, for the user alone.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn create(data: &Path) -> Result<Self, DatabaseError> {
+        use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+        let path = data.join(FILE);
+        let io = |source| DatabaseError::Io { path: path.clone(), source };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(io)?;
+        std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&path).map_err(io)?;
+        let database = Self::connect(path)?;
+        database.connection.execute_batch("PRAGMA journal_mode = WAL").map_err(database.sql())?;
+        database.connection.execute_batch(SCHEMA).map_err(database.sql())?;
+        Ok(database)
+    }
+
+    fn connect(path: PathBuf) -> Result<Self, DatabaseError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let opened = Connection::open_with_flags(&path, flags).and_then(|connection| {
+            connection.busy_timeout(BUSY)?;
+            Ok(connection)
+        });
+        match opened {
+            Ok(connection) => Ok(Self { connection, path }),
+            Err(source) => Err(DatabaseError::Sql { path, source }),
+        }
+    }
+
+    fn sql(&self) -> impl Fn(rusqlite::Error) -> DatabaseError + use<> {
+        let path = self.path.clone();
+        move |source| DatabaseError::Sql { path: path.clone(), source }
+    }
+
+    /// Takes in what a source gave, all of it or nothing. `signed_by`: whose keys signed it, for a deny list.
+    ///
+    /// # Errors
+    /// When it cannot be written, and when a deny list may not be taken.
+    pub fn take(
+        &mut self,
+        source: &str,
+        documents: &[Document],
+        signed_by: &[&String],
+        now: Timestamp,
+    ) -> Result<(), DatabaseError> {
+        let sql = self.sql();
+        let inside = self.connection.transaction().map_err(&sql)?;
+        let mut kinds = BTreeSet::new();
+        let mut records = 0;
+        for document in documents {
+            kinds.insert(super::read::kind(document).as_str());
+            records += match document {
+                Document::Osv(record, text) => take_record(&inside, record, text).map_err(&sql)?,
+                Document::Kev(catalogue) => {
+                    inside.execute("DELETE FROM kev", []).map_err(&sql)?;
+                    for entry in &catalogue.vulnerabilities {
+                        let text = serde_json::to_string(entry).unwrap_or_default();
+                        let row = params![entry.cve_id.to_ascii_uppercase(), text];
+                        inside.execute("INSERT OR REPLACE INTO kev VALUES (?1, ?2)", row).map_err(&sql)?;
+                    }
+                    catalogue.vulnerabilities.len()
+                }
+                Document::Deny(list) => {
+                    if signed_by.is_empty() {
+                        return Err(DatabaseError::Unsigned(list.name.clone()));
+                    }
+                    if list.expires <= now {
+                        return Err(DatabaseError::Expired { name: list.name.clone(), at: list.expires });
+                    }
+                    for signer in signed_by {
+                        take_list(&inside, list, signer, &sql)?;
+                    }
+                    list.entries.len()
+                }
+                Document::Status(summary) => {
+                    let text = serde_json::to_string(summary).unwrap_or_default();
+                    let row = params![source, text, now.to_string()];
+                    inside.execute("INSERT OR REPLACE INTO status VALUES (?1, ?2, ?3)", row).map_err(&sql)?;
+                    1
+                }
+            };
+        }
+        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+        let row = params![source, kinds, i64::try_from(records).unwrap_or(i64::MAX), now.to_string()];
+        inside.execute("INSERT OR REPLACE INTO sources VALUES (?1, ?2, ?3, ?4)", row).map_err(&sql)?;
+        inside.commit().map_err(&sql)
+    }
+
+    /// The sources that were read, by name.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn sources(&self) -> Result<Vec<Kept>, DatabaseError> {
+        let read = || {
+            let mut asked =
+                self.connection.prepare("SELECT source, kinds, records, at FROM sources ORDER BY source")?;
+            let rows = asked.query_map([], |row| {
+                let records: i64 = row.get(2)?;
+                Ok(Kept {
+                    source: row.get(0)?,
+                    kinds: row.get(1)?,
+                    records: u64::try_from(records).unwrap_or_default(),
+                    at: row.get(3)?,
+                })
+            })?;
+            rows.collect::<Result<Vec<_>, _>>()
+        };
+        read().map_err(self.sql())
+    }
+
+    /// What is known of these packages.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of_packages(
+        &self,
+        packages: &BTreeSet<Package>,
+        believed: &Believed,
+        now: Timestamp,
+    ) -> Result<Vec<Found>, DatabaseError> {
+        let sql = self.sql();
+        let mut found = Vec::new();
+        let mut asked = self
+            .connection
+            .prepare("SELECT record FROM osv WHERE ecosystem = ?1 AND name = ?2 ORDER BY id")
+            .map_err(&sql)?;
+        for package in packages {
+            let rows = asked.query_map(params![package.ecosystem.as_str(), package.name], |row| row.get(0));
+            let texts: Vec<String> = rows.and_then(Iterator::collect).map_err(&sql)?;
+            for record in texts.iter().filter_map(|text| Record::read(text).ok()) {
+                let Some(hit) = record.hits(package) else { continue };
+                let mut summary = record.summary();
+                if hit.is_unsure {
+                    summary.push_str(" (its version cannot be compared)");
+                }
+                found.extend(self.attacked(&record, package)?);
+                found.push(Found {
+                    kind: AdvisoryKind::Dependency,
+                    subject: package.to_string(),
+                    severity: record.level(),
+                    summary,
+                    fixed: hit.fixed,
+                    id: record.id,
+                    aliases: record.aliases,
+                });
+            }
+            let subject = format!("{}:{}", package.ecosystem.as_str(), package.name);
+            found.extend(self.denied(&subject, Some(package), believed, now)?);
+        }
+        Ok(found)
+    }
+
+    /// What is known of the host of a remote server.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of_host(
+        &self,
+        host: &str,
+        believed: &Believed,
+        now: Timestamp,
+    ) -> Result<Vec<Found>, DatabaseError> {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        Ok(self.denied(&format!("host:{host}"), None, believed, now)?.into_iter().collect())
+    }
+
+    /// What a status page said, unless that is long ago.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of_status(&self, source: &str, now: Timestamp) -> Result<Option<Found>, DatabaseError> {
+        let row: Option<(String, String)> = self
+            .connection
+            .query_row("SELECT record, at FROM status WHERE source = ?1", [source], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .optional()
+            .map_err(self.sql())?;
+        let Some((text, at)) = row else { return Ok(None) };
+        let is_old = at.parse::<Timestamp>().is_ok_and(|at| now.duration_since(at) > STATUS_LASTS);
+        let summary = Summary::read(&text).ok().filter(|_| !is_old);
+        Ok(summary.and_then(|summary| {
+            Some(Found {
+                kind: AdvisoryKind::Availability,
+                id: format!("status:{}", summary.status.indicator.chars().take(40).collect::<String>()),
+                aliases: Vec::new(),
+                severity: summary.level()?,
+                subject: shortened(&summary.page.name),
+                summary: format!("its operator says: {}", shortened(&summary.status.description)),
+                fixed: None,
+            })
+        }))
+    }
+
+    /// The record of an id or of one of its other names, as it was read.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn record(&self, id: &str) -> Result<Option<String>, DatabaseError> {
+        let by_id = "SELECT record FROM osv WHERE id = ?1 COLLATE NOCASE UNION ALL \
+            SELECT record FROM kev WHERE id = upper(?1) LIMIT 1";
+        self.connection.query_row(by_id, [id], |row| row.get(0)).optional().map_err(self.sql())
+    }
+
+    /// Remembers what a server was made of when it was started last.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn remember(
+        &mut self,
+        server: &str,
+        scope: &str,
+        packages: &BTreeSet<Package>,
+    ) -> Result<(), DatabaseError> {
+        let known = self.inventory()?;
+        let texts: BTreeSet<String> = packages.iter().map(ToString::to_string).collect();
+        if known.get(&(server.to_owned(), scope.to_owned())).unwrap_or(&BTreeSet::new()) == packages {
+            return Ok(());
+        }
+        let sql = self.sql();
+        let inside = self.connection.transaction().map_err(&sql)?;
+        let row = params![server, scope];
+        inside.execute("DELETE FROM inventory WHERE server = ?1 AND scope = ?2", row).map_err(&sql)?;
+        for text in texts {
+            let row = params![server, scope, text];
+            inside.execute("INSERT INTO inventory VALUES (?1, ?2, ?3)", row).map_err(&sql)?;
+        }
+        inside.commit().map_err(&sql)
+    }
+
+    /// What every server was made of when it was started last, by server and scope.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn inventory(&self) -> Result<BTreeMap<(String, String), BTreeSet<Package>>, DatabaseError> {
+        let read = || {
+            let mut asked = self.connection.prepare("SELECT server, scope, package FROM inventory")?;
+            let rows = asked.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
+            let mut all = BTreeMap::<(String, String), BTreeSet<Package>>::new();
+            for row in rows {
+                let (key, text): (_, String) = row?;
+                all.entry(key).or_default().extend(Package::parse(&text));
+            }
+            Ok(all)
+        };
+        read().map_err(self.sql())
+    }
+
+    /// That a record is about something that is attacked.
+    fn attacked(&self, record: &Record, package: &Package) -> Result<Option<Found>, DatabaseError> {
+        for name in record.aliases.iter().chain([&record.id]) {
+            let entry: Option<String> = self
+                .connection
+                .query_row("SELECT record FROM kev WHERE id = ?1", [name.to_ascii_uppercase()], |row| {
+                    row.get(0)
+                })
+                .optional()
+                .map_err(self.sql())?;
+            let Some(entry) = entry.and_then(|text| serde_json::from_str::<kev::Entry>(&text).ok()) else {
+                continue;
+            };
+            return Ok(Some(Found {
+                kind: AdvisoryKind::Vendor,
+                id: entry.cve_id,
+                aliases: vec![record.id.clone()],
+                subject: package.to_string(),
+                severity: Level::Critical,
+                summary: format!("known to be attacked: {}", shortened(&entry.vulnerability_name)),
+                fixed: record.hits(package).and_then(|hit| hit.fixed),
+            }));
+        }
+        Ok(None)
+    }
+
+    /// What enough signers say of a subject.
+    fn denied(
+        &self,
+        subject: &str,
+        package: Option<&Package>,
+        believed: &Believed,
+        now: Timestamp,
+    ) -> Result<Option<Found>, DatabaseError> {
+        if believed.signers.is_empty() {
+            return Ok(None);
+        }
+        let read = || {
+            let mut asked = self.connection.prepare_cached(
+                "SELECT deny.list, deny.signer, deny.record, deny_lists.expires FROM deny JOIN deny_lists USING (list, signer) \
+                 WHERE subject = ?1 ORDER BY list, signer, number",
+            )?;
+            let rows =
+                asked.query_map([subject], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+            rows.collect::<Result<Vec<(String, String, String, String)>, _>>()
+        };
+        let (mut signers, mut lists, mut first) = (BTreeSet::new(), BTreeSet::new(), None::<Entry>);
+        for (list, signer, text, expires) in read().map_err(self.sql())? {
+            let is_over = expires.parse::<Timestamp>().is_ok_and(|at| at <= now);
+            let Ok(entry) = serde_json::from_str::<Entry>(&text) else { continue };
+            if is_over || !believed.signers.contains(&signer) || !entry.covers(package) {
+                continue;
+            }
+            signers.insert(signer);
+            lists.insert(list);
+            first.get_or_insert(entry);
+        }
+        let Some(entry) = first.filter(|_| signers.len() as u64 >= believed.quorum.max(1)) else {
+            return Ok(None);
+        };
+        let lists = lists.into_iter().collect::<Vec<_>>().join(", ");
+        Ok(Some(Found {
+            kind: AdvisoryKind::Community,
+            id: format!("deny:{}", shortened(&lists)),
+            aliases: Vec::new(),
+            subject: package.map_or_else(|| subject.to_owned(), ToString::to_string),
+            severity: entry.severity.as_deref().and_then(level).unwrap_or(Level::High),
+            summary: format!("{} signers warn: {}", signers.len(), shortened(&entry.reason)),
+            fixed: None,
+        }))
+    }
+}
+
+fn take_record(inside: &Transaction<'_>, record: &Record, text: &str) -> rusqlite::Result<usize> {
+    inside.prepare_cached("DELETE FROM osv WHERE id = ?1")?.execute([&record.id])?;
+    let mut write = inside.prepare_cached("INSERT OR REPLACE INTO osv VALUES (?1, ?2, ?3, ?4)")?;
+    let mut is_kept = false;
+    for (ecosystem, name) in record.packages() {
+        write.execute(params![ecosystem.as_str(), name, record.id, text])?;
+        is_kept = true;
+    }
+    Ok(usize::from(is_kept))
+}
+
+fn take_list(
+    inside: &Transaction<'_>,
+    list: &super::deny::List,
+    signer: &str,
+    sql: &impl Fn(rusqlite::Error) -> DatabaseError,
+) -> Result<(), DatabaseError> {
+    let newest: Option<i64> = inside
+        .query_row(
+            "SELECT version FROM deny_lists WHERE list = ?1 AND signer = ?2",
+            [&list.name, signer],
+            |row| row.get(0),
+        )
+        .optional()
+        .map_err(sql)?;
+    let newest = newest.and_then(|newest| u64::try_from(newest).ok()).unwrap_or_default();
+    if list.version < newest {
+        return Err(DatabaseError::Older { name: list.name.clone(), version: list.version, newest });
+    }
+    let version = i64::try_from(list.version).unwrap_or(i64::MAX);
+    let row = params![list.name, signer, version, list.expires.to_string()];
+    inside.execute("INSERT OR REPLACE INTO deny_lists VALUES (?1, ?2, ?3, ?4)", row).map_err(sql)?;
+    let of_list = params![list.name, signer];
+    inside.execute("DELETE FROM deny WHERE list = ?1 AND signer = ?2", of_list).map_err(sql)?;
+    for (number, entry) in list.entries.iter().enumerate() {
+        let text = serde_json::to_string(entry).unwrap_or_default();
+        let number = i64::try_from(number).unwrap_or(i64::MAX);
+        let row = params![list.name, signer, entry.subject(), number, text];
+        inside.execute("INSERT OR REPLACE INTO deny VALUES (?1, ?2, ?3, ?4, ?5)", row).map_err(sql)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "database_tests.rs"]
+mod tests;

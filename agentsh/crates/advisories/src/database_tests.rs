@@ -1,0 +1,155 @@
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use minisign::KeyPair;
+use serde_json::json;
+
+use super::*;
+use crate::deny::signers;
+use crate::read::documents;
+use crate::{Ecosystem, archive};
+
+fn now() -> Timestamp {
+    "2026-06-01T00:00:00Z".parse().unwrap()
+}
+
+fn left(version: &str) -> BTreeSet<Package> {
+    BTreeSet::from([Package::new(Ecosystem::Npm, "left", version)])
+}
+
+fn osv() -> String {
+    json!({"id": "GHSA-1", "aliases": ["CVE-2026-1"], "modified": "2026-01-01T00:00:00Z", "summary": "it leaks\nmore",
+        "affected": [{"package": {"ecosystem": "npm", "name": "left"},
+            "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}, {"fixed": "1.2.0"}]}]}]})
+    .to_string()
+}
+
+fn database() -> (tempfile::TempDir, Database) {
+    let place = tempfile::tempdir().unwrap();
+    let database = Database::create(place.path()).unwrap();
+    (place, database)
+}
+
+fn take(database: &mut Database, source: &str, text: &str) {
+    database.take(source, &documents(text.as_bytes()).unwrap().all, &[], now()).unwrap();
+}
+
+#[test]
+fn the_vulnerable_version_is_found_and_the_fixed_one_is_not() {
+    let (place, mut database) = database();
+    take(&mut database, "a.json", &osv());
+    let kev = json!({"title": "known", "catalogVersion": "1", "dateReleased": "2026-01-01T00:00:00Z", "count": 1,
+        "vulnerabilities": [{"cveID": "CVE-2026-1", "vendorProject": "left", "product": "left", "dateAdded": "2026-02-01",
+            "vulnerabilityName": "left leak", "shortDescription": "", "requiredAction": "update", "dueDate": "2026-03-01"}]});
+    take(&mut database, "kev.json", &kev.to_string());
+    let database = Database::open(place.path()).unwrap().unwrap();
+    let found = database.of_packages(&left("1.1.9"), &Believed::default(), now()).unwrap();
+    let told: Vec<_> = found.iter().map(|one| (one.kind, one.id.as_str(), one.fixed.as_deref())).collect();
+    assert_eq!(
+        told,
+        [
+            (AdvisoryKind::Vendor, "CVE-2026-1", Some("1.2.0")),
+            (AdvisoryKind::Dependency, "GHSA-1", Some("1.2.0"))
+        ]
+    );
+    assert_eq!(found[1].summary, "it leaks");
+    assert!(database.of_packages(&left("1.2.0"), &Believed::default(), now()).unwrap().is_empty());
+    assert!(database.record("ghsa-1").unwrap().unwrap().contains("it leaks"));
+    assert_eq!(database.sources().unwrap().len(), 2);
+}
+
+#[test]
+fn a_newer_record_replaces_the_older_one() {
+    let (_place, mut database) = database();
+    take(&mut database, "a", &osv());
+    take(&mut database, "a", &osv().replace("\"left\"", "\"right\""));
+    assert!(database.of_packages(&left("1.0.0"), &Believed::default(), now()).unwrap().is_empty());
+}
+
+/// A list, and its signatures by these keys.
+fn signed(version: u64, keys: &[&KeyPair]) -> (String, String) {
+    let list = json!({"format": "agentsh-deny/1", "name": "watch", "version": version, "expires": "2027-01-01T00:00:00Z",
+        "entries": [{"package": "npm:left", "versions": ["1.0.0"], "reason": "steals tokens"},
+            {"host": "mcp.evil.example", "reason": "phishing", "severity": "critical"}]})
+    .to_string();
+    let signatures = keys
+        .iter()
+        .map(|key| minisign::sign(None, &key.sk, list.as_bytes(), None, None).unwrap().to_string());
+    let signatures = signatures.collect::<Vec<_>>().join("\n");
+    (list, signatures)
+}
+
+#[test]
+fn a_deny_list_counts_when_enough_signed_it() {
+    let keys: Vec<KeyPair> = (0..3).map(|_| KeyPair::generate_unencrypted_keypair().unwrap()).collect();
+    let public: Vec<String> = keys.iter().map(|key| key.pk.to_base64()).collect();
+    let (_place, mut database) = database();
+    let (list, signatures) = signed(2, &[&keys[0], &keys[1]]);
+    let by = signers(list.as_bytes(), &signatures, &public);
+    assert_eq!(by.len(), 2);
+    assert!(signers(format!("{list} ").as_bytes(), &signatures, &public).is_empty());
+    let parsed = documents(list.as_bytes()).unwrap().all;
+    assert!(matches!(database.take("w", &parsed, &[], now()), Err(DatabaseError::Unsigned(_))));
+    database.take("w", &parsed, &by, now()).unwrap();
+    let believed = |quorum| Believed { signers: public.clone(), quorum };
+    let found = |database: &Database, version: &str, quorum| {
+        database.of_packages(&left(version), &believed(quorum), now()).unwrap().len()
+    };
+    assert_eq!(
+        (found(&database, "1.0.0", 2), found(&database, "1.0.1", 2), found(&database, "1.0.0", 3)),
+        (1, 0, 0)
+    );
+    let host = database.of_host("MCP.evil.example.", &believed(2), now()).unwrap();
+    assert_eq!((host.len(), host[0].severity), (1, Level::Critical));
+    // The third one signs a list of its own.
+    let (list, signatures) = signed(2, &[&keys[2]]);
+    let list = list.replace("watch", "other");
+    assert!(signers(list.as_bytes(), &signatures, &public).is_empty());
+    let signature = minisign::sign(None, &keys[2].sk, list.as_bytes(), None, None).unwrap().to_string();
+    let by = signers(list.as_bytes(), &signature, &public);
+    database.take("o", &documents(list.as_bytes()).unwrap().all, &by, now()).unwrap();
+    assert_eq!(found(&database, "1.0.0", 3), 1);
+    // Whoever is not believed any more does not count, and neither does what is over.
+    let two = Believed { signers: public[..2].to_vec(), quorum: 3 };
+    assert!(database.of_packages(&left("1.0.0"), &two, now()).unwrap().is_empty());
+    let later: Timestamp = "2027-01-01T00:00:00Z".parse().unwrap();
+    assert!(database.of_packages(&left("1.0.0"), &believed(1), later).unwrap().is_empty());
+    // An older list does not take the place of a newer one.
+    let (old, signatures) = signed(1, &[&keys[0]]);
+    let by = signers(old.as_bytes(), &signatures, &public);
+    let taken = database.take("w", &documents(old.as_bytes()).unwrap().all, &by, now());
+    assert!(matches!(taken, Err(DatabaseError::Older { version: 1, newest: 2, .. })), "{taken:?}");
+}
+
+#[test]
+fn a_status_page_counts_while_it_is_new() {
+    let (_place, mut database) = database();
+    let page = json!({"page": {"name": "Search"}, "status": {"indicator": "major", "description": "Partial outage"}});
+    take(&mut database, "s", &page.to_string());
+    assert_eq!(database.of_status("s", now()).unwrap().unwrap().severity, Level::Medium);
+    let later = now().checked_add(jiff::SignedDuration::from_hours(7)).unwrap();
+    assert_eq!(database.of_status("s", later).unwrap(), None);
+    take(&mut database, "s", &page.to_string().replace("major", "none"));
+    assert_eq!(database.of_status("s", now()).unwrap(), None);
+}
+
+#[test]
+fn every_form_of_a_source_is_read_and_nothing_else() {
+    let lines = format!("{}\n{}\n", osv(), osv().replace("GHSA-1", "GHSA-2"));
+    assert_eq!(documents(lines.as_bytes()).unwrap().all.len(), 2);
+    let list = format!("[{}, {{\"x\": 1}}]", osv());
+    let read = documents(list.as_bytes()).unwrap();
+    assert_eq!((read.all.len(), read.unread), (1, 1));
+    for bad in [
+        "",
+        "{",
+        "[]x",
+        "{\"id\": \"GHSA-1\", \"affected\"",
+        "<html>",
+        "{\"a\": 1}",
+        "{\"format\": \"agentsh-deny/1\"}",
+    ] {
+        assert!(documents(bad.as_bytes()).is_err(), "{bad}");
+    }
+    assert!(documents(&[0xff, 0xfe]).is_err());
+    assert!(archive::each(b"PK\x03\x04", |_, _| {}).is_err());
+}

@@ -1,0 +1,33 @@
+//! A list of vulnerabilities that are attacked, in the format of CISA's catalogue. An entry has no versions: it is about the
+//! version that a record with the same number is about.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Catalogue {
+    #[serde(default)]
+    pub catalog_version: String,
+    pub vulnerabilities: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    #[serde(rename = "cveID")]
+    pub cve_id: String,
+    #[serde(default)]
+    pub vulnerability_name: String,
+    #[serde(default)]
+    pub date_added: String,
+    #[serde(default)]
+    pub required_action: String,
+}
+
+impl Catalogue {
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+}

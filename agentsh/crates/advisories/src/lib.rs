@@ -1,0 +1,68 @@
+//! What others warn about.
+//!
+//! [`read`] tells the forms apart ([`osv`], [`kev`], [`deny`], [`status`]; [`archive`] holds many records), [`database`] keeps
+//! what they say, and gives what of it is about a server: its packages, its host, its name. Nothing here asks anybody.
+
+pub mod archive;
+mod cvss;
+pub mod database;
+pub mod deny;
+pub mod kev;
+pub mod osv;
+mod package;
+pub mod read;
+pub mod status;
+
+pub use agentsh_policy as policy;
+
+pub use database::{Believed, Database, DatabaseError, Kept};
+pub use package::{Ecosystem, Package};
+
+use policy::{AdvisoryKind, Level};
+
+/// One warning, as it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub kind: AdvisoryKind,
+    /// As its source calls it.
+    pub id: String,
+    /// Its other names.
+    pub aliases: Vec<String>,
+    /// `npm:NAME@VERSION`, a host or a service.
+    pub subject: String,
+    pub severity: Level,
+    /// Text of others: to be escaped where it is shown.
+    pub summary: String,
+    /// The version that mends it.
+    pub fixed: Option<String>,
+}
+
+/// Longest text that is taken over from a record, in characters.
+const MAX_SUMMARY: usize = 200;
+
+/// The first line, as far as it is shown.
+fn shortened(text: &str) -> String {
+    text.lines().next().unwrap_or_default().chars().take(MAX_SUMMARY).collect()
+}
+
+/// A level as records write it.
+fn level(word: &str) -> Option<Level> {
+    match word.to_ascii_lowercase().as_str() {
+        "low" => Some(Level::Low),
+        "moderate" | "medium" => Some(Level::Medium),
+        "high" => Some(Level::High),
+        "critical" => Some(Level::Critical),
+        _ => None,
+    }
+}
+
+/// A level as it is told.
+#[must_use]
+pub fn word(level: Level) -> &'static str {
+    match level {
+        Level::Low => "low",
+        Level::Medium => "medium",
+        Level::High => "high",
+        Level::Critical => "critical",
+    }
+}

@@ -1,0 +1,245 @@
+//! Whose signed policy this machine or this user takes, and the one that is kept.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::bundle::{Bundle, BundleError};
+use super::diagnostic::{PolicyError, Source};
+use super::keys::{KEY, Key, Kind};
+use super::locks::Locks;
+use super::model::{PolicyTest, Ruled};
+use super::reader::{Here, Reader};
+use super::search::{self, Loaded};
+use super::{narrow, yaml};
+
+/// Beside the policy: of this machine, else of the user.
+pub const FILE: &str = "organisation.yaml";
+/// Where the bundle of this machine's organisation is kept; the user's own lies below his state.
+const MACHINE: &str = "/var/lib/agentsh/bundles";
+
+/// Who signs, and where its bundle is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Organisation {
+    pub name: String,
+    /// A URL or a file; `agentsh policy bundle pull` looks there.
+    pub source: String,
+    pub keys: Vec<String>,
+    /// Where that is written.
+    pub file: PathBuf,
+    /// Where its bundle is kept.
+    pub directory: PathBuf,
+}
+
+/// The bundle that is a layer of a policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InForce {
+    pub name: String,
+    pub version: u64,
+    pub expires: Timestamp,
+    pub is_expired: bool,
+    /// Why the newest one that was offered is not in force.
+    pub refused: Option<String>,
+    pub locks: Locks,
+}
+
+const KEYS: &[Key] = &[
+    Key { name: "name", ..KEY },
+    Key { name: "source", ..KEY },
+    Key { name: "keys", kind: Kind::Whole(&Kind::Text), ..KEY },
+];
+
+impl Organisation {
+    /// What `organisation.yaml` says; None where there is none. That of the machine, beside `system`, counts before the
+    /// user's.
+    ///
+    /// # Errors
+    /// When it is there and cannot be used.
+    pub fn find(system: &Path, config_home: &Path, state: &Path) -> Result<Option<Self>, PolicyError> {
+        let own = config_home.join("agentsh").join(FILE);
+        let places = [(system.with_file_name(FILE), PathBuf::from(MACHINE)), (own, state.join("bundles"))];
+        for (file, directory) in places {
+            if file.parent().is_none_or(|above| above.as_os_str().is_empty()) {
+                continue;
+            }
+            if let Some(text) = search::read_plain(&file)? {
+                return Self::read(&file, &text, directory).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(file: &Path, text: &str, directory: PathBuf) -> Result<Self, PolicyError> {
+        let shown = file.display().to_string();
+        let source = Source { name: &shown, text };
+        let tree = yaml::parse(source).map_err(|problem| PolicyError::Invalid(vec![*problem]))?;
+        let mut reader = Reader::new(source);
+        let root = Here::root(&tree);
+        let fields = reader.map(&root, KEYS);
+        let text = |reader: &mut Reader<'_>, key: &str| {
+            let here = fields.as_ref()?.find(key)?;
+            reader.text(&here)
+        };
+        let (name, from) = (text(&mut reader, "name"), text(&mut reader, "source"));
+        let keys = fields.as_ref().and_then(|fields| fields.find("keys"));
+        let keys =
+            reader.list(keys, |reader, here| reader.text(here)).map(|list| list.value).unwrap_or_default();
+        let keys: Vec<String> = keys.into_iter().map(|key| key.value).collect();
+        if let (None, _) | (_, None) = (&name, &from) {
+            reader.problem(&root, "an organisation has a `name` and a `source`", None);
+        }
+        if keys.is_empty() {
+            let help = "write `keys: [RW...]`: the second line of a minisign public key".to_owned();
+            reader.problem(&root, "without `keys` no bundle can be trusted", Some(help));
+        }
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        if name.as_ref().is_some_and(|name| !name.bytes().all(is_plain)) {
+            reader.problem(&root, "a `name` has letters, digits, `-` and `_`", None);
+        }
+        reader.finish().map_err(PolicyError::Invalid)?;
+        let (name, source) = (name.unwrap_or_default(), from.unwrap_or_default());
+        Ok(Self { name, source, keys, file: file.to_owned(), directory })
+    }
+
+    /// Where its bundle is kept.
+    #[must_use]
+    pub fn kept(&self) -> PathBuf {
+        self.directory.join(format!("{}.bundle", self.name))
+    }
+
+    /// Where stands why another one was refused.
+    #[must_use]
+    pub fn refusal(&self) -> PathBuf {
+        self.directory.join(format!("{}.refused", self.name))
+    }
+
+    /// The kept bundle, its signature checked again. None: nothing was ever pulled.
+    ///
+    /// # Errors
+    /// When it is not what its organisation signed.
+    pub fn bundle(&self) -> Result<Option<Bundle>, PolicyError> {
+        let kept = self.kept();
+        let Some(text) = search::read_plain(&kept)? else { return Ok(None) };
+        let shown = kept.display().to_string();
+        let bundle = Bundle::read(&shown, &text, &self.keys);
+        let bundle = bundle.and_then(|bundle| match bundle.name == self.name {
+            true => Ok(bundle),
+            false => Err(BundleError::Name { found: bundle.name, wanted: self.name.clone() }),
+        });
+        bundle.map(Some).map_err(|error| PolicyError::Unreadable {
+            file: shown,
+            why: format!("{error}; get it again with `agentsh policy bundle pull`"),
+        })
+    }
+
+    /// The kept bundle as a layer, and how it stands. One that expired stays in force: without it there would be less
+    /// policy, not more.
+    ///
+    /// # Errors
+    /// As [`Organisation::bundle`], and when nothing was ever pulled.
+    pub fn in_force(&self, now: Timestamp) -> Result<(Bundle, InForce), PolicyError> {
+        let bundle = self.bundle()?.ok_or_else(|| PolicyError::Unreadable {
+            file: self.kept().display().to_string(),
+            why: format!(
+                "{} names the organisation '{}', and its policy was never fetched; get it with `agentsh policy bundle pull`",
+                self.file.display(),
+                self.name
+            ),
+        })?;
+        let refused = search::read_plain(&self.refusal())?.map(|text| text.trim().to_owned());
+        let found = bundle.standing(now, refused.filter(|text| !text.is_empty()));
+        Ok((bundle, found))
+    }
+
+    /// Whether a bundle that was offered may take the place of the kept one.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn accept(&self, text: &str, now: Timestamp) -> Result<Bundle, BundleError> {
+        let shown = self.kept().display().to_string();
+        let offered = Bundle::read(&shown, text, &self.keys)?;
+        if offered.name != self.name {
+            return Err(BundleError::Name { found: offered.name, wanted: self.name.clone() });
+        }
+        if offered.expires <= now {
+            return Err(BundleError::Expired(offered.expires));
+        }
+        let policy = |error: PolicyError| BundleError::Policy(error.to_string());
+        search::with_organisation("", &offered, Vec::new())
+            .map_err(policy)?
+            .tested(Path::new("/"))
+            .map_err(policy)?;
+        // A kept one that is damaged says nothing about the version; who could damage it could remove it too.
+        if let Ok(Some(kept)) = self.bundle() {
+            if offered.version < kept.version {
+                return Err(BundleError::Older { found: offered.version, kept: kept.version });
+            }
+            if offered.version == kept.version && offered.text != kept.text {
+                return Err(BundleError::Changed(kept.version));
+            }
+            offered.opens(&kept)?;
+        }
+        Ok(offered)
+    }
+}
+
+impl Bundle {
+    /// How it stands as a layer.
+    #[must_use]
+    pub fn standing(&self, now: Timestamp, refused: Option<String>) -> InForce {
+        InForce {
+            name: self.name.clone(),
+            version: self.version,
+            expires: self.expires,
+            is_expired: self.expires <= now,
+            refused,
+            locks: self.locks.clone(),
+        }
+    }
+
+    /// What this one would open that the kept one locks: a section that is not locked any more, an entry that gives more,
+    /// or something that the kept one says is denied.
+    fn opens(&self, kept: &Self) -> Result<(), BundleError> {
+        let declared = |path: &str| self.widens.has(path);
+        let (mut own, mut held) = (self.locks.clone(), kept.locks.clone());
+        held.0.retain(|lock| !declared(&lock.value));
+        own.0.extend(self.widens.0.iter().cloned());
+        if !own.cover(&held) {
+            let lost: Vec<&str> = held.0.iter().map(|lock| lock.value.as_str()).collect();
+            return Err(BundleError::Widens(lost.join(", ")));
+        }
+        if held.is_empty() {
+            return Ok(());
+        }
+        let policy = |error: PolicyError| BundleError::Policy(error.to_string());
+        let before: Loaded = search::with_organisation("", kept, Vec::new()).map_err(policy)?;
+        let layer = self.layer().map_err(policy)?;
+        let mut narrowed = before.policy.clone();
+        let source = Source { name: &layer.file, text: &layer.text };
+        let mut raw = layer.raw.clone();
+        raw.extends = super::read::Extends::Below;
+        if let Err(problems) = narrow::lay_within(&mut narrowed, &raw, &held, source) {
+            let first = problems.first().map(|problem| format!("line {}: {}", problem.line, problem.message));
+            return Err(BundleError::Widens(first.unwrap_or_default()));
+        }
+        let after = search::with_organisation("", self, Vec::new()).map_err(policy)?;
+        let context = super::PathContext { home: "/home/user".into(), project: "/home/user/project".into() };
+        let denied = |test: &&PolicyTest| !test.expect_allow;
+        for test in before.policy.tests.iter().filter(denied) {
+            let answer = after.policy.ask(test.from.as_ref(), &test.question, &context);
+            if answer.allow {
+                return Err(BundleError::Widens(format!(
+                    "what its test denies ({})",
+                    super::tests::describe(test)
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// For people: paths in a row.
+#[must_use]
+pub fn paths(locks: &Locks) -> String {
+    locks.0.iter().map(|lock: &Ruled<String>| lock.value.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,384 @@
+//! `sandbox.mcp.advisories`: what becomes of a server about which somebody warns.
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, List, Reader};
+use crate::section::{Section, lay, lay_list};
+use crate::sections::McpPolicy;
+use crate::sections::detection::Level;
+use crate::types::RuleRef;
+
+/// What becomes of a server that an advisory is about. From the mildest to the strictest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OnAdvisory {
+    /// It is not looked for.
+    Off,
+    /// It runs, and everybody is told.
+    Warn,
+    /// It is not started.
+    Block,
+}
+
+impl OnAdvisory {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Warn => "warn",
+            Self::Block => "block",
+        }
+    }
+}
+
+/// Who warns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdvisoryKind {
+    /// A record about the version of a package that runs.
+    Dependency,
+    /// A list of what is known to be attacked.
+    Vendor,
+    /// Lists that several people signed.
+    Community,
+    /// A server that often fails, or whose operator says that it does.
+    Availability,
+}
+
+impl AdvisoryKind {
+    pub const ALL: [Self; 4] = [Self::Dependency, Self::Vendor, Self::Community, Self::Availability];
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dependency => "dependency",
+            Self::Vendor => "vendor",
+            Self::Community => "community",
+            Self::Availability => "availability",
+        }
+    }
+}
+
+/// A page that says how a service is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusFeed {
+    /// A URL, or a file.
+    pub source: String,
+    /// The servers that stand on that service.
+    pub servers: Vec<String>,
+}
+
+impl std::fmt::Display for StatusFeed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} for {}", self.source, self.servers.join(", "))
+    }
+}
+
+/// What is in force, each key with its place where it was written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AdvisoryPolicy {
+    dependency: Option<Ruled<OnAdvisory>>,
+    vendor: Option<Ruled<OnAdvisory>>,
+    community: Option<Ruled<OnAdvisory>>,
+    availability: Option<Ruled<OnAdvisory>>,
+    block_from: Option<Ruled<Level>>,
+    /// Ids that are not told.
+    pub ignore: Vec<Ruled<String>>,
+    /// Public keys whose holders sign deny lists.
+    pub signers: Vec<Ruled<String>>,
+    quorum: Option<Ruled<u64>>,
+    max_error_rate: Option<Ruled<u64>>,
+    /// Where `agentsh advisories update` looks.
+    pub sources: Vec<Ruled<String>>,
+    pub status: Vec<Ruled<StatusFeed>>,
+}
+
+/// Different signers that a deny list's entry needs.
+const QUORUM: u64 = 3;
+/// Of calls that fail, in thousandths.
+const MAX_ERROR_RATE: u64 = 500;
+
+impl AdvisoryPolicy {
+    /// What becomes of a server by this kind of advisory, and by which rule.
+    #[must_use]
+    pub fn on(&self, kind: AdvisoryKind) -> Ruled<OnAdvisory> {
+        let written = self.slot(kind).clone();
+        let id = format!("sandbox.mcp.advisories.{}", kind.as_str());
+        written.unwrap_or_else(|| Ruled { value: OnAdvisory::Warn, rule: RuleRef::default_rule(&id) })
+    }
+
+    fn slot(&self, kind: AdvisoryKind) -> &Option<Ruled<OnAdvisory>> {
+        match kind {
+            AdvisoryKind::Dependency => &self.dependency,
+            AdvisoryKind::Vendor => &self.vendor,
+            AdvisoryKind::Community => &self.community,
+            AdvisoryKind::Availability => &self.availability,
+        }
+    }
+
+    /// `block` refuses from here on; what is less bad is a warning.
+    #[must_use]
+    pub fn block_from(&self) -> Level {
+        self.block_from.as_ref().map_or(Level::Low, |level| level.value)
+    }
+
+    /// Different signers that an entry of a deny list needs; at least one.
+    #[must_use]
+    pub fn quorum(&self) -> u64 {
+        self.quorum.as_ref().map_or(QUORUM, |quorum| quorum.value)
+    }
+
+    /// Share of calls that may fail, in thousandths.
+    #[must_use]
+    pub fn max_error_rate(&self) -> u64 {
+        self.max_error_rate.as_ref().map_or(MAX_ERROR_RATE, |rate| rate.value)
+    }
+
+    #[must_use]
+    pub fn ignores(&self, id: &str) -> bool {
+        self.ignore.iter().any(|known| known.value.eq_ignore_ascii_case(id))
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Advisories {
+    written: AdvisoryPolicy,
+    ignore: List<String>,
+    signers: List<String>,
+    sources: List<String>,
+    status: List<StatusFeed>,
+}
+
+const WORDS: [(&str, OnAdvisory); 3] =
+    [("off", OnAdvisory::Off), ("warn", OnAdvisory::Warn), ("block", OnAdvisory::Block)];
+const LEVELS: [(&str, Level); 4] =
+    [("low", Level::Low), ("medium", Level::Medium), ("high", Level::High), ("critical", Level::Critical)];
+
+const ACTION: Key =
+    Key { kind: Kind::Word(&["block", "warn", "off"]), default: "warn", example: "block", ..KEY };
+const STATUS: &[Key] = &[
+    Key {
+        name: "source",
+        about: "A URL, or a path.",
+        example: "\"https://status.example/api/v2/summary.json\"",
+        ..KEY
+    },
+    Key {
+        name: "servers",
+        kind: Kind::List(&Kind::Text),
+        about: "Names of the servers that stand on that service.",
+        example: "[search]",
+        ..KEY
+    },
+];
+const ADVISORIES: &[Key] = &[
+    Key {
+        name: "dependency",
+        about: "What becomes of a server whose package, or one that lies in its tree, has a record of a vulnerability (OSV) in \
+            this version. `block` does not start it.",
+        ..ACTION
+    },
+    Key {
+        name: "vendor",
+        about: "What becomes of it where that vulnerability is on a list of those that are attacked (KEV).",
+        ..ACTION
+    },
+    Key {
+        name: "community",
+        about: "What becomes of a server whose package or host stands on deny lists that enough `signers` signed.",
+        ..ACTION
+    },
+    Key {
+        name: "availability",
+        about: "What becomes of a server of which more than `max_error_rate` of the calls of the last day failed, or whose \
+            status page says that it is down.",
+        ..ACTION
+    },
+    Key {
+        name: "block_from",
+        kind: Kind::Word(&["low", "medium", "high", "critical"]),
+        default: "low",
+        about: "How bad it must be for `block`; what is less bad is a warning.",
+        example: "high",
+        ..KEY
+    },
+    Key {
+        name: "ignore",
+        kind: Kind::List(&Kind::Text),
+        default: "none",
+        about: "Ids of advisories, or other names of them, that are not told.",
+        example: "[GHSA-0000-0000-0000]",
+        ..KEY
+    },
+    Key {
+        name: "signers",
+        kind: Kind::List(&Kind::Text),
+        default: "none: deny lists count nothing",
+        about: "Public keys (minisign) of people whose deny lists count.",
+        example: "[\"RWQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"]",
+        ..KEY
+    },
+    Key {
+        name: "quorum",
+        kind: Kind::Number(1, 100),
+        default: "3",
+        about: "How many different signers an entry of the deny lists needs.",
+        example: "2",
+        ..KEY
+    },
+    Key {
+        name: "max_error_rate",
+        kind: Kind::Share,
+        default: "0.5",
+        about: "Share of the calls of the last day that may fail.",
+        example: "0.2",
+        ..KEY
+    },
+    Key {
+        name: "sources",
+        kind: Kind::List(&Kind::Text),
+        default: "none",
+        about: "Files, directories and URLs that `agentsh advisories update` reads: records in the format of OSV (also an \
+            `all.zip`), lists in that of KEV, signed deny lists.",
+        example: "[\"/srv/mirror/osv\"]",
+        ..KEY
+    },
+    Key {
+        name: "status",
+        kind: Kind::List(&Kind::Map(STATUS)),
+        default: "none",
+        about: "Status pages (`summary.json` of Statuspage) that `agentsh advisories update` reads.",
+        example: "[{source: \"https://status.example/api/v2/summary.json\", servers: [search]}]",
+        ..KEY
+    },
+];
+
+impl Section<McpPolicy> for Advisories {
+    const KEYS: &'static [Key] = &[Key {
+        name: "advisories",
+        kind: Kind::Map(ADVISORIES),
+        about: "Servers that others warn about. What is known is what `agentsh advisories update` fetched; nothing is asked \
+            of anybody otherwise.",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let Some(fields) = fields.find("advisories").and_then(|here| reader.map(&here, ADVISORIES)) else {
+            return Self::default();
+        };
+        let action = |reader: &mut Reader<'_>, key: &str| reader.word(fields.find(key), &WORDS);
+        let written = AdvisoryPolicy {
+            dependency: action(reader, "dependency"),
+            vendor: action(reader, "vendor"),
+            community: action(reader, "community"),
+            availability: action(reader, "availability"),
+            block_from: reader.word(fields.find("block_from"), &LEVELS),
+            quorum: reader.number(fields.find("quorum"), 1, 100),
+            max_error_rate: reader.share(fields.find("max_error_rate")),
+            ..AdvisoryPolicy::default()
+        };
+        Self {
+            written,
+            ignore: reader.adding(fields.find("ignore"), |reader, here| reader.text(here)),
+            signers: reader.adding(fields.find("signers"), signer),
+            sources: reader.adding(fields.find("sources"), |reader, here| reader.text(here)),
+            status: reader.adding(fields.find("status"), status),
+        }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        let (own, below) = (&self.written, &mut below.advisories);
+        lay(&own.dependency, &mut below.dependency);
+        lay(&own.vendor, &mut below.vendor);
+        lay(&own.community, &mut below.community);
+        lay(&own.availability, &mut below.availability);
+        lay(&own.block_from, &mut below.block_from);
+        lay(&own.quorum, &mut below.quorum);
+        lay(&own.max_error_rate, &mut below.max_error_rate);
+        lay_list(&self.ignore, &mut below.ignore);
+        lay_list(&self.signers, &mut below.signers);
+        lay_list(&self.sources, &mut below.sources);
+        lay_list(&self.status, &mut below.status);
+    }
+
+    /// Stricter words count; whom to believe is the user's choice.
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        for kind in AdvisoryKind::ALL {
+            if let Some(written) = self.written.slot(kind)
+                && written.value < base.advisories.on(kind).value
+            {
+                narrowing.refuse(&written.rule, "fewer advisories count with this file than without it");
+            }
+        }
+        let later = self.written.block_from.as_ref().filter(|own| own.value > base.advisories.block_from());
+        let more = self.written.quorum.as_ref().filter(|own| own.value > base.advisories.quorum());
+        let worse =
+            self.written.max_error_rate.as_ref().filter(|own| own.value > base.advisories.max_error_rate());
+        let laxer = [later.map(|own| &own.rule), more.map(|own| &own.rule), worse.map(|own| &own.rule)];
+        for rule in laxer.into_iter().flatten() {
+            narrowing.refuse(rule, "fewer advisories count with this file than without it");
+        }
+        let lists = [
+            self.ignore.as_ref().map(|list| &list.rule),
+            self.signers.as_ref().map(|list| &list.rule),
+            self.sources.as_ref().map(|list| &list.rule),
+            self.status.as_ref().map(|list| &list.rule),
+        ];
+        for rule in lists.into_iter().flatten() {
+            narrowing.refuse(rule, "whose advisories count is not for this file to say");
+        }
+        let own = Self { written: self.written.clone(), ..Self::default() };
+        own.merge(base);
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        let own = &policy.advisories;
+        for kind in AdvisoryKind::ALL {
+            let on = own.on(kind);
+            lines.add(&format!("{name}.advisories.{}", kind.as_str()), on.value.as_str(), &on.rule);
+        }
+        if let Some(level) = &own.block_from {
+            let word = LEVELS.iter().find(|(_, known)| *known == level.value).map_or("", |(word, _)| *word);
+            lines.add(&format!("{name}.advisories.block_from"), word, &level.rule);
+        }
+        if let Some(quorum) = &own.quorum {
+            lines.add(&format!("{name}.advisories.quorum"), quorum.value.to_string(), &quorum.rule);
+        }
+        if let Some(rate) = &own.max_error_rate {
+            let shown = format!("{}.{:03}", rate.value / 1000, rate.value % 1000);
+            lines.add(&format!("{name}.advisories.max_error_rate"), shown, &rate.rule);
+        }
+        lines.list(&format!("{name}.advisories.ignore"), &own.ignore, Clone::clone);
+        lines.list(&format!("{name}.advisories.signers"), &own.signers, Clone::clone);
+        lines.list(&format!("{name}.advisories.sources"), &own.sources, Clone::clone);
+        lines.list(&format!("{name}.advisories.status"), &own.status, ToString::to_string);
+    }
+}
+
+/// The form alone; whether it is a key shows when a list is verified with it.
+fn signer(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let key = reader.text(here)?;
+    let is_base64 = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
+    if key.len() != 56 || !key.starts_with("RW") || !is_base64 {
+        let help = "write the second line of a minisign public key: 56 characters that begin with `RW`";
+        reader.problem(here, "this is no public key of minisign", Some(help.to_owned()));
+        return None;
+    }
+    Some(key)
+}
+
+fn status(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<StatusFeed> {
+    let fields = reader.map(here, STATUS)?;
+    let servers = reader.list(fields.find("servers"), |reader, here| reader.text(here));
+    let servers: Vec<String> =
+        servers.into_iter().flat_map(|list| list.value).map(|entry| entry.value).collect();
+    let Some(source) = fields.find("source").and_then(|here| reader.text(&here)) else {
+        reader.problem(here, "a status page has a `source`", None);
+        return None;
+    };
+    if servers.is_empty() {
+        reader.problem(here, "this status page is about no server", Some("add `servers: [ID]`".to_owned()));
+        return None;
+    }
+    Some(StatusFeed { source, servers })
+}

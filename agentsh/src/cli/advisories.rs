@@ -1,0 +1,391 @@
+//! `agentsh advisories update|list|show`: what others warn about, fetched, and what of it is about one's own servers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use hyper::Method;
+use hyper::header::HeaderMap;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::exit::{FAILED, NO, OK};
+use super::policy::Surroundings;
+use crate::advisories::read::{Document, documents};
+use crate::advisories::{self, Database, Found, Package, deny};
+use crate::egress::client::{Client, Limits, Request};
+use crate::policy::AdvisoryPolicy;
+use crate::session::advisories::known::{self, Asked, Places};
+use crate::session::advisories::package_of;
+use crate::store::escape;
+use crate::store::pins::PinStore;
+use crate::types::ServerId;
+
+/// Largest source, in bytes.
+const MAX_SOURCE: usize = 1 << 30;
+/// Largest file of signatures, in bytes.
+const MAX_SIGNATURES: usize = 256 << 10;
+/// Files of a directory that are read.
+const MOST_FILES: usize = 1_000_000;
+
+#[derive(Debug, Args)]
+pub struct AdvisoriesArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Read advisories from files and URLs: OSV records (also an `all.zip`), KEV lists, signed deny lists, status pages
+    Update {
+        /// A file, a directory or a URL, in place of those that the policy names
+        #[arg(long, value_name = "FILE|URL")]
+        source: Vec<String>,
+    },
+    /// List what is about your servers, and what was read (exit 1: somebody warns)
+    List {
+        /// Read this first
+        #[arg(long, value_name = "FILE|URL")]
+        source: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a record as it was read
+    Show {
+        /// Such as GHSA-…, CVE-…, MAL-…
+        id: String,
+        /// Read this first
+        #[arg(long, value_name = "FILE|URL")]
+        source: Vec<String>,
+    },
+}
+
+/// Runs the command; the exit code is 0, 1 for "somebody warns" or "no such record", 125 when there is no answer.
+pub async fn run(args: AdvisoriesArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let done = match args.verb {
+        Verb::Update { source } => update(source, out).await,
+        Verb::List { source, json } => list(source, json, out).await,
+        Verb::Show { id, source } => show(&id, source, out).await,
+    };
+    done.unwrap_or_else(|why| {
+        let _ = writeln!(err, "error: {why}");
+        FAILED
+    })
+}
+
+/// Where it all is, and what the policy says.
+struct Here {
+    places: Places,
+    policy: AdvisoryPolicy,
+    home: PathBuf,
+}
+
+fn here() -> Result<Here, String> {
+    let place =
+        Surroundings::here().map_err(|error| format!("cannot tell the current directory: {error}"))?;
+    let policy = place.in_force().map_err(|error| error.render().trim_start_matches("error: ").to_owned())?;
+    Ok(Here { places: places(&place), policy: policy.mcp.advisories, home: place.home })
+}
+
+fn places(place: &Surroundings) -> Places {
+    let data = place.env.get("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = data.unwrap_or_else(|| place.home.join(".local/share")).join("agentsh");
+    Places { data, state: place.state.clone() }
+}
+
+async fn update(sources: Vec<String>, out: &mut dyn Write) -> Result<u8, String> {
+    let here = here()?;
+    let named = !sources.is_empty();
+    let of_policy = here.policy.sources.iter().map(|source| source.value.clone());
+    let feeds = here.policy.status.iter().map(|feed| feed.value.source.clone());
+    let sources: Vec<String> = if named { sources } else { of_policy.chain(feeds).collect() };
+    if sources.is_empty() {
+        return Err("there is nothing to read: give `--source FILE|URL`, or write \
+                    `sandbox: {mcp: {advisories: {sources: [FILE|URL]}}}`"
+            .to_owned());
+    }
+    let mut failed = 0;
+    for source in &sources {
+        match take(&here, source).await {
+            Ok(line) => writeln!(out, "{line}").map_err(|error| error.to_string())?,
+            Err(why) => {
+                failed += 1;
+                let line = format!("{}: {}", escape::line(source), escape::line(&why));
+                writeln!(out, "not read: {line}").map_err(|error| error.to_string())?;
+            }
+        }
+    }
+    match failed {
+        0 => Ok(OK),
+        some => {
+            Err(format!("{some} of {} sources could not be read; what was known before stays", sources.len()))
+        }
+    }
+}
+
+/// Reads one source into the database.
+async fn take(here: &Here, source: &str) -> Result<String, String> {
+    let now = Timestamp::now();
+    let mut database = Database::create(&here.places.data).map_err(|error| error.to_string())?;
+    let keys: Vec<String> = here.policy.signers.iter().map(|key| key.value.clone()).collect();
+    let (mut count, mut unread, mut why) = (0, 0, None);
+    for (name, bytes) in bytes_of(here, source).await? {
+        let read = match documents(&bytes) {
+            Ok(read) => read,
+            // One file of a directory is no reason to leave the others.
+            Err(error) if name != source => {
+                unread += 1;
+                why.get_or_insert_with(|| format!("{name}: {error}"));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let is_list = read.all.iter().any(|document| matches!(document, Document::Deny(_)));
+        let signatures = match is_list {
+            true => signatures_of(here, &name).await?,
+            false => String::new(),
+        };
+        let signed_by = deny::signers(&bytes, &signatures, &keys);
+        database.take(source, &read.all, &signed_by, now).map_err(|error| error.to_string())?;
+        count += read.all.len();
+        unread += usize::try_from(read.unread).unwrap_or(usize::MAX);
+        why = why.or(read.why);
+    }
+    let lost = match (unread, why) {
+        (0, _) => String::new(),
+        (lost, why) => format!(", {lost} not read ({})", escape::line(&why.unwrap_or_default())),
+    };
+    Ok(format!("{}: {count} read{lost}", escape::line(source)))
+}
+
+fn is_url(source: &str) -> bool {
+    source.starts_with("https://") || source.starts_with("http://")
+}
+
+/// What a source holds, by the name under which it is found.
+async fn bytes_of(here: &Here, source: &str) -> Result<Vec<(String, Vec<u8>)>, String> {
+    if is_url(source) {
+        return Ok(vec![(source.to_owned(), get(source, MAX_SOURCE).await?)]);
+    }
+    let path = at(here, source);
+    let is_directory = std::fs::metadata(&path).map_err(|error| error.to_string())?.is_dir();
+    if !is_directory {
+        return Ok(vec![(source.to_owned(), read(&path, MAX_SOURCE)?)]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&path).map_err(|error| error.to_string())?.take(MOST_FILES) {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        if path.extension().is_some_and(|ending| ending == "json" || ending == "jsonl") && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err("no file in it ends in .json or .jsonl".to_owned());
+    }
+    files.into_iter().map(|path| Ok((path.display().to_string(), read(&path, MAX_SOURCE)?))).collect()
+}
+
+/// The signatures beside a list: a file or URL with `.minisig` behind its name.
+async fn signatures_of(here: &Here, name: &str) -> Result<String, String> {
+    let beside = format!("{name}.minisig");
+    let bytes = match is_url(name) {
+        true => get(&beside, MAX_SIGNATURES).await,
+        false => read(&at(here, &beside), MAX_SIGNATURES),
+    };
+    let bytes =
+        bytes.map_err(|why| format!("the signatures of the list cannot be read ({beside}): {why}"))?;
+    String::from_utf8(bytes).map_err(|_| "the signatures of the list are not text".to_owned())
+}
+
+fn at(here: &Here, source: &str) -> PathBuf {
+    match source.strip_prefix("~/") {
+        Some(rest) => here.home.join(rest),
+        None => PathBuf::from(source),
+    }
+}
+
+fn read(path: &Path, max: usize) -> Result<Vec<u8>, String> {
+    use std::io::Read as _;
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    file.take(max as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    match bytes.len() > max {
+        true => Err(format!("it is larger than {} KiB", max >> 10)),
+        false => Ok(bytes),
+    }
+}
+
+/// A document of the web, redirections followed.
+pub(super) async fn get(url: &str, max: usize) -> Result<Vec<u8>, String> {
+    let limits = Limits { idle: Some(Duration::from_secs(30)), max_body: Some(max), ..Limits::default() };
+    let client: Client = crate::session::proxy::outgoing::client()?.with_limits(limits);
+    let target = client.target(url).map_err(|why| why.to_string())?;
+    let request = Request {
+        method: Method::GET,
+        target,
+        headers: HeaderMap::new(),
+        credentials: HeaderMap::new(),
+        body: Vec::new().into(),
+        same_method: true,
+    };
+    let answer = client.follow(request).await.map_err(|error| error.to_string())?;
+    if answer.status != 200 {
+        return Err(format!("it answered with status {}", answer.status.as_u16()));
+    }
+    answer.whole(max).await.map_err(|error| error.to_string())
+}
+
+/// What is about each server, by server and project.
+type ByServer = BTreeMap<(String, String), Vec<Found>>;
+
+/// What every server was made of when it was started last; one that was not started since, by its pin alone.
+async fn inventory(places: &Places) -> Result<BTreeMap<(String, String), BTreeSet<Package>>, String> {
+    let known = Database::open(&places.data).map_err(|error| error.to_string())?;
+    let mut inventory = match &known {
+        None => BTreeMap::new(),
+        Some(database) => database.inventory().map_err(|error| error.to_string())?,
+    };
+    if crate::store::Reader::open(&places.state).await.map_err(|error| error.to_string())?.is_some() {
+        for pin in PinStore::new(&places.state).list().await.map_err(|error| error.to_string())? {
+            let key = (pin.state.server_id.0, pin.state.scope);
+            inventory.entry(key).or_default().extend(package_of(&pin.state.identity));
+        }
+    }
+    Ok(inventory)
+}
+
+/// What is about one server, whichever project configures it.
+pub(super) async fn of_server(
+    place: &Surroundings,
+    policy: &AdvisoryPolicy,
+    id: &str,
+) -> Result<Vec<Found>, String> {
+    let places = places(place);
+    let all = inventory(&places).await?;
+    let packages = all.into_iter().filter(|((server, _), _)| server == id).flat_map(|(_, packages)| packages);
+    let server = ServerId(id.to_owned());
+    let asked = Asked { server, scope: String::new(), packages: packages.collect(), host: None };
+    known::of(&places, policy, asked).await
+}
+
+async fn list(sources: Vec<String>, as_json: bool, out: &mut dyn Write) -> Result<u8, String> {
+    let here = here()?;
+    for source in &sources {
+        take(&here, source)
+            .await
+            .map_err(|why| format!("{}: {}", escape::line(source), escape::line(&why)))?;
+    }
+    let known = Database::open(&here.places.data).map_err(|error| error.to_string())?;
+    let kept = match &known {
+        None => Vec::new(),
+        Some(database) => database.sources().map_err(|error| error.to_string())?,
+    };
+    let mut found = ByServer::new();
+    for ((server, scope), packages) in inventory(&here.places).await? {
+        let asked = Asked { server: ServerId(server.clone()), scope: scope.clone(), packages, host: None };
+        let about = known::of(&here.places, &here.policy, asked).await?;
+        found.insert((server, scope), about);
+    }
+    let is_warned = found.values().any(|list| !list.is_empty());
+    let printed = match as_json {
+        true => {
+            let sources: Vec<Value> = kept
+                .iter()
+                .map(|one| json!({"source": one.source, "kinds": one.kinds, "records": one.records, "at": one.at}))
+                .collect();
+            writeln!(out, "{}", json!({"servers": as_values(&found), "sources": sources}))
+        }
+        false => print(&found, &kept, out),
+    };
+    printed.map_err(|error| error.to_string())?;
+    Ok(if is_warned { NO } else { OK })
+}
+
+fn as_values(found: &ByServer) -> Vec<Value> {
+    let servers = found.iter().map(|((server, scope), list)| {
+        let list: Vec<Value> = list.iter().map(value_of).collect();
+        json!({"server_id": server, "project": (!scope.is_empty()).then_some(scope), "advisories": list})
+    });
+    servers.collect()
+}
+
+fn value_of(one: &Found) -> Value {
+    json!({
+        "kind": one.kind.as_str(), "id": one.id, "aliases": one.aliases, "subject": one.subject,
+        "severity": advisories::word(one.severity), "summary": one.summary, "fixed": one.fixed,
+    })
+}
+
+fn print(found: &ByServer, kept: &[advisories::Kept], out: &mut dyn Write) -> std::io::Result<()> {
+    for ((server, scope), list) in found {
+        let of = if scope.is_empty() { String::new() } else { format!(" (of {})", escape::line(scope)) };
+        let count = match list.len() {
+            0 => "no advisory".to_owned(),
+            1 => "1 advisory".to_owned(),
+            many => format!("{many} advisories"),
+        };
+        writeln!(out, "{}{of}: {count}", escape::line(server))?;
+        for one in list {
+            writeln!(out, "  {}", line(one))?;
+        }
+    }
+    if found.is_empty() {
+        writeln!(out, "no server is known yet: start one")?;
+    }
+    for one in kept {
+        writeln!(
+            out,
+            "read {}: {} records ({}) from {}",
+            one.at,
+            one.records,
+            one.kinds,
+            escape::line(&one.source)
+        )?;
+    }
+    if kept.is_empty() {
+        writeln!(out, "nothing was read yet: `agentsh advisories update --source FILE|URL`")?;
+    }
+    Ok(())
+}
+
+/// One advisory, for people.
+pub(super) fn line(one: &Found) -> String {
+    let fixed = one.fixed.as_ref().map(|fixed| format!("; fixed in {}", escape::line(fixed)));
+    format!(
+        "{}: {} {} ({}): {}{}",
+        advisories::word(one.severity),
+        escape::line(&one.id),
+        escape::line(&one.subject),
+        one.kind.as_str(),
+        escape::line(&one.summary),
+        fixed.unwrap_or_default()
+    )
+}
+
+async fn show(id: &str, sources: Vec<String>, out: &mut dyn Write) -> Result<u8, String> {
+    let here = here()?;
+    for source in &sources {
+        take(&here, source)
+            .await
+            .map_err(|why| format!("{}: {}", escape::line(source), escape::line(&why)))?;
+    }
+    let known = Database::open(&here.places.data).map_err(|error| error.to_string())?;
+    let record = match known {
+        Some(database) => database.record(id).map_err(|error| error.to_string())?,
+        None => None,
+    };
+    let Some(record) = record else {
+        writeln!(out, "no record is called {}", escape::line(id)).map_err(|error| error.to_string())?;
+        return Ok(NO);
+    };
+    let value: Value = serde_json::from_str(&record).map_err(|error| error.to_string())?;
+    // serde_json escapes no characters but control characters below U+0020: the rest is escaped line by line.
+    for line in format!("{value:#}").lines() {
+        writeln!(out, "{}", escape::line(line)).map_err(|error| error.to_string())?;
+    }
+    Ok(OK)
+}

@@ -1,0 +1,449 @@
+//! `agentsh policy bundle`: the signed policy of an organisation, from whoever writes it to the hosts that take it.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use jiff::{SignedDuration, Timestamp};
+use minisign::{KeyPair, SecretKeyBox};
+use serde_json::{Value, json};
+
+use super::super::output::{Failure, NO, OK};
+use super::{Surroundings, tried};
+use crate::policy::organisation::paths;
+use crate::policy::{self, Bundle, InForce, Organisation, PathContext, Policy, bundle};
+use crate::store::{Reader, escape};
+
+/// Sessions that are looked at, the newest ones.
+const MOST_SESSIONS: u64 = 20_000;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct BundleArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Make a pair of keys without a password, in the format of minisign (whose own keys can be used as well)
+    Keygen {
+        /// Gets the secret key; the public one goes beside it, with `.pub` behind its name
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Sign a policy
+    Sign {
+        /// The policy
+        #[arg(value_name = "FILE")]
+        policy: PathBuf,
+        /// What the organisation is called
+        #[arg(long)]
+        name: String,
+        /// Counts up: hosts refuse an older one
+        #[arg(long)]
+        version: u32,
+        /// Such as `90d`, or a time such as 2027-01-31T00:00:00Z
+        #[arg(long, value_name = "DURATION|TIME")]
+        expires: String,
+        /// A section that the layers above may only narrow, such as `agent.network`
+        #[arg(long, value_name = "SECTION")]
+        lock: Vec<String>,
+        /// A section that the version before locked, and that this one opens
+        #[arg(long, value_name = "SECTION")]
+        widen: Vec<String>,
+        /// The secret key
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        /// A new file for the bundle
+        #[arg(long, short, value_name = "FILE")]
+        output: PathBuf,
+    },
+    /// Check a bundle, without taking it (exit 1: it is not good)
+    Verify {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        keys: Keys,
+    },
+    /// Fetch the bundle of the organisation that organisation.yaml names (exit 1: refused, the one in force stays)
+    Pull,
+    /// Say which organisation's policy is in force here
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say what a bundle would have refused of what went through lately, beyond what is refused now (exit 1: something)
+    Try {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// How far back
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=3650))]
+        days: u16,
+        #[command(flatten)]
+        keys: Keys,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Keys {
+    /// A public key in place of those of organisation.yaml
+    #[arg(long = "public-key", value_name = "KEY")]
+    public_key: Vec<String>,
+}
+
+pub(super) async fn run(args: &BundleArgs, place: &Surroundings, out: &mut dyn Write) -> Result<u8, Failure> {
+    match &args.verb {
+        Verb::Keygen { file } => keygen(file, out),
+        Verb::Sign { policy, name, version, expires, lock, widen, key, output } => {
+            let manifest = json!({
+                "format": bundle::FORMAT, "name": name, "version": version, "issued": Timestamp::now().to_string(),
+                "expires": expiry(expires)?.to_string(), "locked": lock, "widens": widen,
+            });
+            sign(policy, &manifest, key, output, out)
+        }
+        Verb::Verify { file, keys } => {
+            let bundle = open(file, keys, place)?;
+            writeln!(out, "{}: good; {}", escape::line(&file.display().to_string()), described(&bundle))?;
+            if bundle.expires <= Timestamp::now() {
+                return Err(Failure::No("it expired: hosts refuse it".to_owned()));
+            }
+            Ok(OK)
+        }
+        Verb::Pull => pull(place, out).await,
+        Verb::Status { json } => status(*json, place, out),
+        Verb::Try { file, days, keys, json } => attempt(file, *days, keys, *json, place, out).await,
+    }
+}
+
+fn keygen(file: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
+    let failed = |why: &dyn std::fmt::Display| Failure::Failed(format!("no key can be made: {why}"));
+    let pair = KeyPair::generate_unencrypted_keypair().map_err(|error| failed(&error))?;
+    let secret = pair.sk.to_box(None).map_err(|error| failed(&error))?.into_string();
+    let public = pair.pk.to_box().map_err(|error| failed(&error))?.into_string();
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".pub");
+    create(file, 0o600, secret.as_bytes())?;
+    create(Path::new(&beside), 0o644, public.as_bytes())?;
+    writeln!(out, "{}", pair.pk.to_base64())?;
+    Ok(OK)
+}
+
+/// Never over what is there.
+fn create(file: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::Failed(format!("{} cannot be written: {error}", escape::line(&file.display().to_string())))
+    };
+    let mut made =
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(file).map_err(failed)?;
+    made.write_all(bytes).map_err(failed)
+}
+
+fn text_of(file: &Path) -> Result<String, Failure> {
+    let failed = |why: &dyn std::fmt::Display| {
+        Failure::Failed(format!("{} cannot be read: {why}", escape::line(&file.display().to_string())))
+    };
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).map_err(|error| failed(&error))?;
+    let limit = bundle::MAX_BYTES as u64 + 1;
+    opened.take(limit).read_to_string(&mut text).map_err(|error| failed(&error))?;
+    Ok(text)
+}
+
+fn expiry(text: &str) -> Result<Timestamp, Failure> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<i64>().ok()).filter(|days| *days > 0);
+    let after = days.and_then(|days| {
+        Timestamp::now().checked_add(SignedDuration::from_hours(days.checked_mul(24)?)).ok()
+    });
+    after.ok_or_else(|| {
+        Failure::Usage(format!("--expires {}: write `90d`, or 2027-01-31T00:00:00Z", escape::line(text)))
+    })
+}
+
+fn sign(
+    policy: &Path,
+    manifest: &Value,
+    key: &Path,
+    output: &Path,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let failed = |why: &dyn std::fmt::Display| Failure::Failed(format!("it cannot be signed: {why}"));
+    let body = bundle::body(&manifest.to_string(), &text_of(policy)?).map_err(|error| failed(&error))?;
+    let secret = SecretKeyBox::from_string(&text_of(key)?).map_err(|error| failed(&error))?;
+    // One with a password asks for it on the terminal.
+    let secret = match secret.clone().into_unencrypted_secret_key() {
+        Ok(secret) => secret,
+        Err(_) => secret.into_secret_key(None).map_err(|error| failed(&error))?,
+    };
+    let public = minisign::PublicKey::from_secret_key(&secret).map_err(|error| failed(&error))?;
+    let comment = format!(
+        "agentsh bundle {} version {}",
+        manifest["name"].as_str().unwrap_or_default(),
+        manifest["version"]
+    );
+    let signature = minisign::sign(Some(&public), &secret, body.as_bytes(), Some(&comment), None);
+    let text = format!("{}\n{body}", signature.map_err(|error| failed(&error))?.into_string().trim_end());
+    // What was signed is what hosts will read.
+    let read = Bundle::read(&output.display().to_string(), &text, &[public.to_base64()]);
+    let read = read.map_err(|error| failed(&error))?;
+    create(output, 0o644, text.as_bytes())?;
+    writeln!(out, "{}: {}", escape::line(&output.display().to_string()), described(&read))?;
+    Ok(OK)
+}
+
+fn organisation(place: &Surroundings) -> Result<Option<Organisation>, Failure> {
+    Organisation::find(&place.system, &place.config_home, &place.state)
+        .map_err(|error| Failure::Failed(error.to_string()))
+}
+
+fn open(file: &Path, keys: &Keys, place: &Surroundings) -> Result<Bundle, Failure> {
+    let keys = match (keys.public_key.as_slice(), organisation(place)?) {
+        ([], None) => {
+            return Err(Failure::Usage(
+                "by whom it should be signed is not known: give --public-key KEY".to_owned(),
+            ));
+        }
+        ([], Some(organisation)) => organisation.keys,
+        (given, _) => given.to_vec(),
+    };
+    let shown = file.display().to_string();
+    Bundle::read(&shown, &text_of(file)?, &keys).map_err(|error| {
+        Failure::No(format!("{}: {}", escape::line(&shown), escape::line(&error.to_string())))
+    })
+}
+
+fn described(bundle: &Bundle) -> String {
+    let locked = match bundle.locks.is_empty() {
+        true => "nothing locked".to_owned(),
+        false => format!("locked: {}", paths(&bundle.locks)),
+    };
+    format!(
+        "'{}' version {}, until {}, {locked}, signed by {}",
+        bundle.name, bundle.version, bundle.expires, bundle.signer
+    )
+}
+
+/// How the bundle in force stands, for people.
+pub(super) fn standing(found: &InForce) -> String {
+    let mut text =
+        format!("organisation '{}' version {}, until {}", found.name, found.version, found.expires);
+    if !found.locks.is_empty() {
+        text.push_str(&format!(", locked: {}", paths(&found.locks)));
+    }
+    if found.is_expired {
+        text.push_str("; expired, and in force until another one can be had");
+    }
+    if let Some(why) = &found.refused {
+        text.push_str(&format!("; another one was refused: {}", escape::line(why)));
+    }
+    text
+}
+
+async fn pull(place: &Surroundings, out: &mut dyn Write) -> Result<u8, Failure> {
+    let organisation = organisation(place)?.ok_or_else(|| {
+        let file = place.config_home.join("agentsh").join(policy::organisation::FILE);
+        Failure::Failed(format!(
+            "no organisation is named; write {} with `name`, `source` and `keys`",
+            file.display()
+        ))
+    })?;
+    let source = &organisation.source;
+    let is_url = source.starts_with("https://") || source.starts_with("http://");
+    let fetched = match is_url {
+        true => super::super::advisories::get(source, bundle::MAX_BYTES)
+            .await
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not text".to_owned())),
+        false => text_of(Path::new(source)).map_err(|error| error.to_string()),
+    };
+    let stays = match organisation.bundle() {
+        Ok(Some(kept)) => format!("version {} stays in force", kept.version),
+        Ok(None) => "none is in force".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    // Nobody answered: that says nothing about the one that is kept.
+    let text = fetched.map_err(|why| {
+        Failure::Failed(format!(
+            "{} cannot be fetched: {}; {stays}",
+            escape::line(source),
+            escape::line(&why)
+        ))
+    })?;
+    let now = Timestamp::now();
+    match organisation.accept(&text, now) {
+        Ok(bundle) => {
+            keep(&organisation, &bundle)?;
+            writeln!(out, "in force: {}", described(&bundle))?;
+            Ok(OK)
+        }
+        Err(why) => {
+            let why = escape::line(&why.to_string()).into_owned();
+            // For the reports of sessions.
+            let said =
+                write_beside(&organisation.refusal(), format!("{why} (offered at {now})\n").as_bytes());
+            let unsaid =
+                said.err().map(|error| format!("; reports will not say so: {error}")).unwrap_or_default();
+            let from = escape::line(source);
+            Err(Failure::No(format!("the bundle of {from} is refused: {why}; {stays}{unsaid}")))
+        }
+    }
+}
+
+fn keep(organisation: &Organisation, bundle: &Bundle) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::Failed(format!("{} cannot be written: {error}", organisation.kept().display()))
+    };
+    write_beside(&organisation.kept(), bundle.text.as_bytes()).map_err(failed)?;
+    match std::fs::remove_file(organisation.refusal()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
+        _ => Ok(()),
+    }
+}
+
+/// All of it or nothing, whenever the machine stops.
+fn write_beside(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let directory = file.parent().ok_or(std::io::ErrorKind::InvalidInput)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    let new = directory.join(format!(".new-{}", uuid::Uuid::now_v7().simple()));
+    let mut made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
+    let written =
+        made.write_all(bytes).and_then(|()| made.sync_all()).and_then(|()| std::fs::rename(&new, file));
+    if written.is_err() {
+        // The error says more than that this fails too.
+        let _ = std::fs::remove_file(&new);
+    }
+    written
+}
+
+fn status(as_json: bool, place: &Surroundings, out: &mut dyn Write) -> Result<u8, Failure> {
+    let Some(organisation) = organisation(place)? else {
+        match as_json {
+            true => writeln!(out, "{}", json!({"organisation": null}))?,
+            false => writeln!(out, "no organisation is named here")?,
+        }
+        return Ok(OK);
+    };
+    let found = organisation.in_force(Timestamp::now());
+    if as_json {
+        let found = found.as_ref().ok().map(|(_, found)| found);
+        let value = json!({
+            "organisation": organisation.name, "source": organisation.source, "file": organisation.file,
+            "kept": organisation.kept(), "version": found.map(|found| found.version),
+            "expires": found.map(|found| found.expires.to_string()), "expired": found.map(|found| found.is_expired),
+            "locked": found.map(|found| found.locks.0.iter().map(|lock| lock.value.as_str()).collect::<Vec<_>>()),
+            "refused": found.and_then(|found| found.refused.as_deref()),
+        });
+        writeln!(out, "{value}")?;
+    }
+    match found {
+        Ok(_) if as_json => Ok(OK),
+        Ok((bundle, found)) => {
+            writeln!(out, "{}", standing(&found))?;
+            writeln!(out, "kept {}, signed by {}", organisation.kept().display(), bundle.signer)?;
+            writeln!(
+                out,
+                "from {}, as {} says",
+                escape::line(&organisation.source),
+                organisation.file.display()
+            )?;
+            Ok(OK)
+        }
+        Err(error) => Err(Failure::No(error.to_string())),
+    }
+}
+
+/// What would be refused: who did it, what, how often, in how many sessions, and by which rule.
+type Refused = BTreeMap<(String, String), (u64, u64, String)>;
+
+async fn attempt(
+    file: &Path,
+    days: u16,
+    keys: &Keys,
+    as_json: bool,
+    place: &Surroundings,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let bundle = open(file, keys, place)?;
+    let since = Timestamp::now().checked_sub(SignedDuration::from_hours(24 * i64::from(days)));
+    let since = since.map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut policies = BTreeMap::new();
+    let (mut refused, mut sessions, mut calls) = (Refused::new(), 0_u64, 0_u64);
+    if let Some(mut reader) = Reader::open(&place.state).await? {
+        for session in reader.sessions(MOST_SESSIONS).await? {
+            if session.last_at.parse::<Timestamp>().is_ok_and(|at| at < since) {
+                continue;
+            }
+            let agent = session.agent.first().map_or("", |word| word.rsplit('/').next().unwrap_or(word));
+            let agent = policy::AGENTS.iter().find(|known| **known == agent).copied().unwrap_or("default");
+            let project = PathBuf::from(session.project.clone().unwrap_or_default());
+            let key = (agent, project.clone());
+            if !policies.contains_key(&key) {
+                policies.insert(key.clone(), both(place, agent, &project, &bundle)?);
+            }
+            let Some((now, then)) = policies.get(&key) else { continue };
+            sessions += 1;
+            let context = PathContext { home: place.home.clone(), project };
+            let tally = reader.tally(session.session).await?;
+            for one in tried::of(&tally) {
+                calls += one.times;
+                let answer = one.ask(then, &context);
+                if one.passed && !answer.allow && one.ask(now, &context).allow {
+                    let who = one.server.as_ref().map_or("the agent".to_owned(), |id| id.0.clone());
+                    let sum = refused.entry((who, one.what)).or_insert((0, 0, answer.rule.to_string()));
+                    *sum = (sum.0 + one.times, sum.1 + 1, std::mem::take(&mut sum.2));
+                }
+            }
+        }
+    }
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if as_json {
+        let list: Vec<Value> = refused
+            .iter()
+            .map(|((who, what), (times, sessions, rule))| {
+                json!({"who": who, "what": what, "times": times, "sessions": sessions, "rule": rule})
+            })
+            .collect();
+        let value = json!({
+            "host": host, "bundle": bundle.name, "version": bundle.version, "days": days, "sessions": sessions,
+            "looked_at": calls, "refused": list,
+        });
+        writeln!(out, "{value}")?;
+    } else {
+        for ((who, what), (times, sessions, rule)) in &refused {
+            let (who, what) = (escape::line(who), escape::line(what));
+            writeln!(
+                out,
+                "would be refused: {who}: {what}, {times} times in {sessions} sessions, by {rule}"
+            )?;
+        }
+        writeln!(
+            out,
+            "{}: of {calls} calls and connections in {sessions} sessions of {days} days, {} kinds would be refused that are \
+             not now",
+            escape::line(&host),
+            refused.len()
+        )?;
+    }
+    Ok(if refused.is_empty() { OK } else { NO })
+}
+
+/// What is in force for an agent in a project, and what would be.
+fn both(
+    place: &Surroundings,
+    agent: &str,
+    project: &Path,
+    bundle: &Bundle,
+) -> Result<(Policy, Policy), Failure> {
+    let search = policy::Search { project: project.to_owned(), ..place.search(None, agent) };
+    let failed = |error: policy::PolicyError| Failure::Failed(error.to_string());
+    let now = policy::find(&search).map_err(failed)?.policy;
+    let then = policy::find_with(&search, bundle).map_err(failed)?.policy;
+    Ok((now, then))
+}
