@@ -360,10 +360,10 @@ fn the_key_is_on_the_wire_and_not_inside() {
     assert!(!outcome.stdout.contains("sk-ant-real-key"), "{outcome}");
     assert_eq!(model.asked()[0].header("x-api-key"), Some("sk-ant-real-key"));
     // Where nobody could put it on the wire, nothing starts.
-    place.set("ANTHROPIC_BASE_URL", "https://model.example");
+    place.user_policy("version: 1\nllm:\n  credentials: broker\n  enabled: false\n");
     let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(&claude));
     assert!(
-        outcome.stderr.contains("add `enabled: true`") && outcome.stderr.contains("policy.yaml:2"),
+        outcome.stderr.contains("add `enabled: true`") && outcome.stderr.contains("policy.yaml:3"),
         "{outcome}"
     );
 }

@@ -11,6 +11,7 @@ mod engine;
 pub mod request;
 pub mod route;
 pub mod sse;
+mod turn;
 mod usage;
 
 pub use agentsh_base::json;
@@ -20,6 +21,7 @@ mod tests;
 
 pub use engine::{Judge, Ruling, Stream, Told};
 pub use route::{Provider, Route, route};
+pub use turn::{Said, Turns};
 pub use usage::Usage;
 
 /// JSON may be nested this deep: schemas of tools are.

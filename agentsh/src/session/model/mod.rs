@@ -6,6 +6,7 @@ mod encoding;
 mod judge;
 mod keys;
 mod ledger;
+pub mod places;
 mod secrets;
 
 use std::cell::RefCell;
@@ -33,9 +34,10 @@ use self::judge::SessionJudge;
 use self::keys::Keys;
 use self::ledger::Ledger;
 use super::Session;
-use crate::agent::{Endpoint, Scheme};
+use crate::agent::Endpoint;
+use crate::guard::Guard;
 use crate::llm::canary::{Needle, REPLACEMENT};
-use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Usage, request, route};
+use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Turns, Usage, request, route};
 use crate::net::allow::is_local;
 use crate::net::channel::{Carried, Channel, Ends};
 use crate::policy::domain::{self, Host};
@@ -60,6 +62,9 @@ pub struct Model {
     key: [u8; 32],
     /// Routes and secrets that were told already.
     told: RefCell<BTreeSet<String>>,
+    turns: RefCell<Turns>,
+    /// Judges what follows on the wire, and hears in which turn that is.
+    wire: Rc<RefCell<Guard>>,
 }
 
 #[derive(Clone)]
@@ -92,18 +97,16 @@ type Reply = Response<Either<Full<Bytes>, Either<Incoming, Judged>>>;
 impl Model {
     /// None: the policy wants no model's answers judged, or no model is where they can be.
     #[must_use]
-    pub fn of(session: &Rc<Session>, endpoints: &[Endpoint], servers: BTreeSet<String>) -> Option<Rc<Self>> {
+    pub fn of(
+        session: &Rc<Session>,
+        endpoints: &[Endpoint],
+        servers: BTreeSet<String>,
+        wire: Rc<RefCell<Guard>>,
+    ) -> Option<Rc<Self>> {
         let policy = &session.policy.llm;
-        let enabled = policy.enabled.as_ref().map(|enabled| enabled.value);
-        let is_judged = |endpoint: &&Endpoint| match enabled {
-            Some(false) => false,
-            Some(true) => true,
-            // TLS would have to end here, which the agent has to trust.
-            None => endpoint.scheme == Scheme::Http,
-        };
         let places: Vec<(Host, u16)> = endpoints
             .iter()
-            .filter(is_judged)
+            .filter(|endpoint| places::way(session, endpoint).is_some())
             .filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
             .collect();
         if places.is_empty() {
@@ -129,13 +132,9 @@ impl Model {
             keys: Keys::default(),
             key,
             told: RefCell::default(),
+            turns: RefCell::default(),
+            wire,
         }))
-    }
-
-    /// Whether the TLS of an endpoint ends at the session's authority.
-    #[must_use]
-    pub fn ends_tls(session: &Session) -> bool {
-        session.policy.llm.enabled.as_ref().is_some_and(|enabled| enabled.value)
     }
 
     /// With `credentials: broker`, puts placeholders in the place of the keys in the agent's environment.
@@ -163,6 +162,12 @@ impl Model {
         mut request: Request<Incoming>,
         upstream: &Mutex<client::SendRequest<Outgoing>>,
     ) -> Reply {
+        if wants_socket(request.headers()) {
+            // Nothing reads what goes through one. Clients that hear this go on without.
+            let why = "[agentsh] no web socket leads to the model: what it says could not be judged";
+            let body = error_body(Provider::OpenAiResponses, StatusCode::UPGRADE_REQUIRED, why);
+            return answered(StatusCode::UPGRADE_REQUIRED, body);
+        }
         self.keys.put(request.headers_mut());
         let path = request.uri().path().to_owned();
         let routed = route(request.method().as_str(), &path);
@@ -201,6 +206,9 @@ impl Model {
                 return refuse(StatusCode::BAD_REQUEST, &format!("the request cannot be read: {error}"));
             }
         };
+        if let Some(said) = asked.said {
+            self.wire.borrow_mut().in_turn(self.turns.borrow_mut().hear(said));
+        }
         let admitted = self.books.ledger.borrow_mut().admit(&asked.model, since);
         if let Err(spent) = admitted {
             return self.spent(provider, &spent);
@@ -461,6 +469,11 @@ async fn send(
     let mut upstream = upstream.lock().await;
     upstream.ready().await?;
     upstream.send_request(request).await
+}
+
+fn wants_socket(headers: &HeaderMap) -> bool {
+    let named = headers.get_all(UPGRADE).iter().filter_map(|value| value.to_str().ok());
+    named.flat_map(|text| text.split(',')).any(|word| word.trim().eq_ignore_ascii_case("websocket"))
 }
 
 /// Headers that are about one connection; lengths are set anew.

@@ -14,7 +14,7 @@ use crate::sections::{Policy, network};
 /// What is in force, each key with its place where it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LlmPolicy {
-    /// None: where the model is spoken to without TLS.
+    /// None: where the model is spoken to without TLS, and where the agent is known to trust the session.
     pub enabled: Option<Ruled<bool>>,
     pub canary: Option<Ruled<bool>>,
     pub canary_sentences: Option<Ruled<Sentences>>,
@@ -195,9 +195,10 @@ const LLM: &[Key] = &[
     Key {
         name: "enabled",
         kind: Kind::Flag,
-        default: "for a model that is spoken to without TLS",
-        about: "Whether the tool calls in a model's answers are judged before the agent sees them. `true` also ends the TLS \
-            of the model's own hosts at the session's authority, which the agent has to trust; `false` never.",
+        default: "for Claude Code and Codex, and for every model that is spoken to without TLS",
+        about: "Whether the tool calls in a model's answers are judged before the agent sees them. The TLS of the model's own \
+            hosts ends at the session's authority for that, which the agent has to trust: Claude Code and Codex do, other \
+            agents are tried with `true`. `false`: nothing is read.",
         example: "true",
         ..KEY
     },
