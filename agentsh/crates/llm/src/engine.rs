@@ -54,6 +54,8 @@ pub struct Stream {
     needle: Option<Needle>,
     replacement: String,
     searches: BTreeMap<Channel, Search>,
+    /// What was said, where the whole has to be known.
+    said: BTreeMap<Channel, String>,
     told: Vec<Told>,
     usage: Usage,
     ended: bool,
@@ -73,6 +75,7 @@ impl Stream {
             needle,
             replacement: replacement.to_owned(),
             searches: BTreeMap::new(),
+            said: BTreeMap::new(),
             told: Vec::new(),
             usage: Usage::default(),
             ended: false,
@@ -144,6 +147,9 @@ impl Stream {
                 return self.leak(out);
             }
             slot.texts.push((channel, search.seen()));
+            if needle.needs_whole() {
+                self.said.entry(channel).or_default().push_str(&text);
+            }
         }
         for piece in taken.pieces {
             self.draft(piece);
@@ -220,6 +226,10 @@ impl Stream {
                 return self.leak(out);
             }
         }
+        let said = std::mem::take(&mut self.said);
+        if self.needle.as_ref().is_some_and(|needle| said.values().any(|text| needle.is_in(text))) {
+            return self.leak(out);
+        }
         self.searches.values_mut().for_each(Search::end);
         self.release(out)
     }
@@ -230,7 +240,9 @@ impl Stream {
             let is_cleared = slot.texts.iter().all(|(channel, end)| {
                 self.searches.get(channel).is_none_or(|search| search.cleared() >= *end)
             });
-            if !is_decided || !is_cleared {
+            // Nothing of a text goes on before all of it was looked through.
+            let is_whole = slot.texts.iter().all(|(channel, _)| !self.said.contains_key(channel));
+            if !is_decided || !is_cleared || !is_whole {
                 return Ok(());
             }
             let Some(slot) = self.slots.pop_front() else { return Ok(()) };
@@ -276,7 +288,7 @@ pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call) -> Ruling {
 pub(crate) fn in_arguments(needle: &Needle, arguments: &str) -> bool {
     fn any(value: &Json<'_>, needle: &Needle) -> bool {
         match value {
-            Json::String(_) => value.as_text().is_some_and(|text| needle.find(&mut Search::default(), &text)),
+            Json::String(_) => value.as_text().is_some_and(|text| needle.is_in(&text)),
             Json::Array(items) => items.iter().any(|item| any(item, needle)),
             Json::Object(members) => members.iter().any(|(_, value)| any(value, needle)),
             Json::Null | Json::Bool(_) | Json::Number(_) => false,
@@ -284,6 +296,6 @@ pub(crate) fn in_arguments(needle: &Needle, arguments: &str) -> bool {
     }
     match json::read_to_depth(arguments.as_bytes(), MAX_DEPTH) {
         Ok(tree) => any(&tree, needle),
-        Err(_) => needle.find(&mut Search::default(), arguments),
+        Err(_) => needle.is_in(arguments),
     }
 }

@@ -8,6 +8,7 @@ mod answer;
 pub mod canary;
 mod dialect;
 mod engine;
+mod mark;
 pub mod request;
 pub mod route;
 pub mod sse;
@@ -20,6 +21,7 @@ pub use answer::Answer;
 mod tests;
 
 pub use engine::{Judge, Ruling, Stream, Told};
+pub use mark::marked;
 pub use route::{Provider, Route, route};
 pub use turn::{Said, Turns};
 pub use usage::Usage;

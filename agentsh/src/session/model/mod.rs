@@ -2,6 +2,8 @@
 //! the agent has it. The relay brings the connections, with both of their ends.
 
 mod body;
+mod called;
+mod canary;
 mod encoding;
 mod judge;
 mod keys;
@@ -29,19 +31,21 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::sync::Mutex;
 
-use self::body::{Judged, answered, error_body};
+use self::body::{Judged, answered, error_body, silent};
+use self::called::{Books, ModelCall};
+use self::canary::Canary;
 use self::judge::SessionJudge;
 use self::keys::Keys;
 use self::ledger::Ledger;
 use super::Session;
 use crate::agent::Endpoint;
 use crate::guard::Guard;
-use crate::llm::canary::{Needle, REPLACEMENT};
-use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Turns, Usage, request, route};
+use crate::llm::canary::Needle;
+use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Turns, request, route};
 use crate::net::allow::is_local;
 use crate::net::channel::{Carried, Channel, Ends};
 use crate::policy::domain::{self, Host};
-use crate::policy::{Credentials, OnModelSecret as OnSecret, Sentences};
+use crate::policy::{Credentials, OnModelSecret as OnSecret};
 use crate::store::words::Action;
 use crate::store::{Event, escape};
 
@@ -65,18 +69,6 @@ pub struct Model {
     turns: RefCell<Turns>,
     /// Judges what follows on the wire, and hears in which turn that is.
     wire: Rc<RefCell<Guard>>,
-}
-
-#[derive(Clone)]
-struct Canary {
-    replacement: String,
-    sentences: Sentences,
-}
-
-/// What the session has used, and where that is written down.
-struct Books {
-    session: Rc<Session>,
-    ledger: RefCell<Ledger>,
 }
 
 /// One answer of the model, and by what it is judged.
@@ -112,11 +104,7 @@ impl Model {
         if places.is_empty() {
             return None;
         }
-        let replacement = policy.replacement.as_ref().map_or(REPLACEMENT, |text| &text.value).to_owned();
-        let needs = policy.canary.as_ref().is_some_and(|canary| canary.value).then_some(Canary {
-            replacement,
-            sentences: policy.canary_sentences.as_ref().map(|word| word.value).unwrap_or_default(),
-        });
+        let needs = Canary::of(policy);
         let ledger = RefCell::new(Ledger::new(policy));
         // Without random bytes hashes are alike in all sessions, and still say no value.
         let mut key = [0; 32];
@@ -217,26 +205,35 @@ impl Model {
             Ok(body) => body,
             Err(refused) => return refused,
         };
+        let body = match self
+            .needs
+            .as_ref()
+            .map_or_else(|| Ok(body.clone()), |canary| canary.mark(provider, body.clone()))
+        {
+            Ok(body) => body,
+            Err(error) => {
+                return refuse(StatusCode::BAD_REQUEST, &format!("the request cannot be read: {error}"));
+            }
+        };
         hop_by_hop(&mut head.headers);
         // The body may have another length than it came with; hyper writes the one that it has.
         head.headers.remove(CONTENT_LENGTH);
         // What cannot be read cannot be judged.
         head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let request = Request::from_parts(head, Either::Left(Full::new(body)));
-        let answer = match send(request, upstream).await {
-            Ok(answer) => answer,
-            Err(error) => {
+        let timeout = self.session.policy.llm.timeout();
+        let answer = match tokio::time::timeout(timeout, send(request, upstream)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
                 return refuse(StatusCode::BAD_GATEWAY, &format!("the model did not answer: {error}"));
             }
+            Err(_) => return refuse(StatusCode::GATEWAY_TIMEOUT, &silent(timeout)),
         };
         let canary = self.needs.as_ref();
         let asked = Asked {
             provider,
-            needle: canary.and_then(|canary| match canary.sentences {
-                Sentences::First => Needle::arm(&asked.system),
-                Sentences::Every => Needle::arm_every(&asked.system),
-            }),
-            replacement: canary.map_or_else(|| REPLACEMENT.to_owned(), |canary| canary.replacement.clone()),
+            needle: canary.and_then(|canary| canary.arm(&asked.system)),
+            replacement: canary.map(|canary| canary.replacement.clone()).unwrap_or_default(),
             model: asked.model,
             since,
         };
@@ -252,6 +249,7 @@ impl Model {
             return Response::from_parts(head, Either::Right(Either::Left(body)));
         }
         let refuse = |why: &str| self.withheld(asked.provider, StatusCode::BAD_GATEWAY, why);
+        let timeout = self.session.policy.llm.timeout();
         let is_plain = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -261,12 +259,15 @@ impl Model {
             }
             "text/event-stream" => {
                 head.headers.remove(CONTENT_LENGTH);
-                let judged = Judged::new(body, &asked, self.judge(), call);
+                let judged = Judged::new(body, &asked, (self.judge(), call), timeout);
                 Response::from_parts(head, Either::Right(Either::Right(judged)))
             }
             "application/json" => {
-                let Ok(body) = Limited::new(body, MAX_HELD).collect().await else {
-                    return refuse("the model's answer is longer than 16 MiB, or broke off");
+                let whole = Limited::new(body, MAX_HELD).collect();
+                let body = match tokio::time::timeout(timeout, whole).await {
+                    Ok(Ok(body)) => body,
+                    Ok(Err(_)) => return refuse("the model's answer is longer than 16 MiB, or broke off"),
+                    Err(_) => return refuse(&silent(timeout)),
                 };
                 let body = match encoding::decode(&mut head.headers, body.to_bytes(), MAX_HELD) {
                     Ok(body) => body,
@@ -416,51 +417,6 @@ impl Channel for Model {
         })
     }
 }
-
-/// One request and its answer, for the record and the budgets. Told when it is dropped, however the answer ends.
-pub(super) struct ModelCall {
-    books: Rc<Books>,
-    provider: Provider,
-    name: String,
-    status: u16,
-    since: Instant,
-    head: Duration,
-    usage: Usage,
-}
-
-impl ModelCall {
-    fn new(books: Rc<Books>, asked: &Asked, status: StatusCode) -> Self {
-        Self {
-            books,
-            provider: asked.provider,
-            name: asked.model.clone(),
-            status: status.as_u16(),
-            since: asked.since,
-            head: asked.since.elapsed(),
-            usage: Usage::default(),
-        }
-    }
-}
-
-impl Drop for ModelCall {
-    fn drop(&mut self) {
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let cost = self.books.ledger.borrow_mut().book(&self.name, self.usage, Instant::now());
-        self.books.session.journal.record(Event::ModelCalled {
-            provider: judge::word(self.provider),
-            model: self.name.chars().take(MOST_NAME).collect(),
-            status: self.status,
-            input_tokens: self.usage.input,
-            output_tokens: self.usage.output,
-            cost_micro_usd: cost,
-            head_ms: milliseconds(self.head),
-            total_ms: milliseconds(self.since.elapsed()),
-        });
-    }
-}
-
-/// Characters of a model's name on record.
-const MOST_NAME: usize = 200;
 
 async fn send(
     request: Request<Outgoing>,
