@@ -1,7 +1,7 @@
 //! The corpora of the fuzz targets, as plain tests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
-use crate::{guard, json, net, policy, remote, sandbox, scan, types};
+use crate::{guard, json, llm, net, policy, remote, sandbox, scan, types};
 
 macro_rules! targets {
     ($($target:ident $path:literal,)*) => {$(
@@ -30,6 +30,7 @@ targets! {
     forwarded_results "../../fuzz/checks/forwarded_results.rs",
     git_config "../../fuzz/checks/git_config.rs",
     http_host "../../fuzz/checks/http_host.rs",
+    llm_streams "../../fuzz/checks/llm_streams.rs",
     map_abi "../../fuzz/checks/map_abi.rs",
     scan_text "../../fuzz/checks/scan_text.rs",
     scan_views "../../fuzz/checks/scan_views.rs",

@@ -82,29 +82,41 @@ impl Stream {
         }
     }
 
-    /// Takes bytes of the model's and gives those for the agent.
+    /// Takes bytes of the model's and adds those for the agent.
     ///
     /// # Errors
-    /// When the answer cannot be read: nothing more of it may go on.
-    pub fn push(&mut self, bytes: &[u8], judge: &mut dyn Judge) -> Result<Vec<u8>, LlmError> {
-        let mut out = Vec::new();
-        for frame in self.framer.push(bytes)? {
-            self.take(frame, judge, &mut out)?;
+    /// When the answer cannot be read: nothing more of it may go on than what was added.
+    pub fn push(&mut self, bytes: &[u8], judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
+        let mut frames = Vec::new();
+        let read = self.framer.push(bytes, &mut frames);
+        for frame in frames {
+            self.take(frame, judge, out)?;
         }
-        Ok(out)
+        if self.ended { Ok(()) } else { read }
     }
 
     /// The model's stream has ended.
     ///
     /// # Errors
     /// As [`Stream::push`].
-    pub fn finish(&mut self, judge: &mut dyn Judge) -> Result<Vec<u8>, LlmError> {
-        let mut out = Vec::new();
-        if let Some(frame) = self.framer.finish()? {
-            self.take(frame, judge, &mut out)?;
+    pub fn finish(&mut self, judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
+        if self.ended {
+            return Ok(());
         }
-        self.close(judge, &mut out)?;
-        Ok(out)
+        let last = self.framer.finish()?;
+        let (event, rest) = match last {
+            Some(frame) if frame.data.is_none() => (None, frame.raw),
+            event => (event, Vec::new()),
+        };
+        if let Some(frame) = event {
+            self.take(frame, judge, out)?;
+        }
+        self.close(judge, out)?;
+        // Its last line has no end: nothing may come behind it.
+        if !self.ended {
+            out.extend_from_slice(&rest);
+        }
+        Ok(())
     }
 
     /// What happened since this was asked last.

@@ -18,6 +18,8 @@ mod usage;
 pub use agentsh_base::json;
 pub use answer::Answer;
 #[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
 mod tests;
 
 pub use engine::{Judge, Ruling, Stream, Told};

@@ -42,22 +42,20 @@ impl Judged {
 
     /// What the agent gets of these bytes; None ends the model's stream.
     fn take(&mut self, bytes: Option<&[u8]>) -> Vec<u8> {
+        let mut out = Vec::new();
         let taken = match bytes {
-            Some(bytes) => self.stream.push(bytes, &mut self.judge),
-            None => self.stream.finish(&mut self.judge),
+            Some(bytes) => self.stream.push(bytes, &mut self.judge, &mut out),
+            None => self.stream.finish(&mut self.judge, &mut out),
         };
         let told = self.stream.told();
         self.call.usage = self.stream.usage();
         self.judge.note(self.provider, &told);
         match taken {
-            Ok(out) => {
-                if self.stream.is_ended() {
-                    self.body = None;
-                }
-                out
-            }
-            Err(error) => self.withhold(&error.to_string()),
+            Ok(()) if self.stream.is_ended() => self.body = None,
+            Ok(()) => {}
+            Err(error) => out.extend(self.withhold(&error.to_string())),
         }
+        out
     }
 
     /// Ends the stream with an error as the provider's clients read it. What was held does not go on.
