@@ -38,6 +38,7 @@ fn lines(text: &[u8]) -> Vec<&[u8]> {
 }
 
 /// What becomes of an input, as text: the record, the tokens, the end, and behind an empty line what goes on.
+#[allow(dead_code, reason = "golden files alone ask for it")]
 pub fn transcript(data: &[u8]) -> Option<String> {
     let input = Input::read(data)?;
     let ran = input.run(input.text.len().max(1));

@@ -14,6 +14,7 @@
 
 mod agents;
 mod clients;
+mod libraries;
 mod model;
 mod others;
 mod pages;
@@ -72,8 +73,16 @@ fn main() -> ExitCode {
             }
         }
     }
+    for library in &libraries::LIBRARIES {
+        cases.push(Case {
+            name: format!("{}_libraries_accept_what_was_rewritten", library.name),
+            skipped: started.unavailable(),
+            body: Box::new(move || libraries::accepts(library, started)),
+        });
+    }
     if started.unavailable().is_none() {
         clients::prepare();
+        libraries::prepare();
     }
     runner::run(cases)
 }

@@ -1,6 +1,7 @@
 //! A model that says what the test tells it to: a loopback HTTP server that streams the real wire formats.
 
 pub mod anthropic;
+pub mod calls;
 pub mod chat;
 pub mod gemini;
 mod http;

@@ -11,7 +11,6 @@ use proptest::prelude::*;
 use crate as llm;
 
 #[path = "../../../../fuzz/checks/llm_streams.rs"]
-#[allow(dead_code, clippy::match_bool, reason = "the fuzz target uses a part of it")]
 mod check;
 
 fn inputs() -> Vec<(String, Vec<u8>)> {
