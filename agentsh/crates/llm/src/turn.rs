@@ -3,7 +3,8 @@
 //! another kind begins (a title, an agent below the agent) belongs to the turn in which it happens.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+
+use sha2::{Digest, Sha256};
 
 use crate::json::Json;
 use crate::request::each_text;
@@ -16,7 +17,7 @@ const MOST: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Said {
     /// A hash of the first message of the user, which stays while the conversation goes on.
-    first: u64,
+    first: [u8; 32],
     /// Messages of the user; results of tools are none.
     messages: usize,
 }
@@ -25,7 +26,7 @@ pub struct Said {
 #[derive(Debug, Default)]
 pub struct Turns {
     number: u64,
-    known: BTreeMap<u64, usize>,
+    known: BTreeMap<[u8; 32], usize>,
 }
 
 impl Turns {
@@ -71,9 +72,12 @@ pub(crate) fn said(provider: Provider, tree: &Json<'_>) -> Option<Said> {
         let Some(content) = content else { continue };
         count += 1;
         first.get_or_insert_with(|| {
-            let mut hasher = DefaultHasher::new();
-            each_text(Some(content), &mut |text| text.hash(&mut hasher));
-            hasher.finish()
+            let mut hash = Sha256::new();
+            each_text(Some(content), &mut |text| {
+                hash.update(text.as_bytes());
+                hash.update([0xff]);
+            });
+            hash.finalize().into()
         });
     }
     Some(Said { first: first?, messages: count })
@@ -155,7 +159,9 @@ mod tests {
     #[test]
     fn conversations_without_end_take_no_more_room() {
         let mut turns = Turns::default();
-        for first in 0..MOST as u64 + 10 {
+        for number in 0..MOST + 10 {
+            let mut first = [0; 32];
+            first[..8].copy_from_slice(&number.to_le_bytes());
             turns.hear(Said { first, messages: 1 });
         }
         assert_eq!((turns.known.len(), turns.number), (MOST, 1));
