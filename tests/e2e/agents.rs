@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::model::tls::Behind;
+use crate::model::tls::{Behind, Front};
 use crate::model::{FAREWELL, Model, Script, anthropic, openai};
 use crate::place::{Ended, Place, Starter, run};
 
@@ -344,4 +344,58 @@ pub fn codex_trusts_the_session(starter: Starter) {
         run(command.env("CODEX_API_KEY", "sk-test").env("CODEX_CA_CERTIFICATE", authority))
     };
     trusts_the_session(&place, (&model, "api.openai.com"), run_agent, openai::result);
+}
+
+/// A model that speaks HTTP/2 is spoken to in HTTP/2, by agents that know it and by those that do not; several requests share a
+/// connection, and one for another host is refused.
+pub fn http2_is_spoken(starter: Starter) {
+    let place = Place::new(starter);
+    let model = anthropic::start(insisting());
+    let front = Front::new(&model, "api.anthropic.com");
+    place.write(&place.home.join("policy.yaml"), DENY_READING);
+    let authority = place.home.join("authority.pem");
+    place.write(&authority, &front.authority);
+    let body = json!({"model": "m", "stream": true, "tools": [{"name": "x"}], "messages": []});
+    place.write(&place.project.join("request.json"), &body.to_string());
+    let url = "https://api.anthropic.com/v1/messages";
+    let ask = format!(
+        "curl -sS --max-time 20 -H 'Content-Type: application/json' --data-binary @request.json -w ' %{{http_version}} %{{http_code}} %{{num_connects}}\\n'"
+    );
+    let claude = place.project.join("bin/claude");
+    let script = format!(
+        "#!/bin/sh\n{ask} --http2 {url}\n{ask} --http1.1 {url}\n{ask} --http2 -Z --parallel-max 4 {url} {url} {url} {url}\n\
+         {ask} --http1.1 -H 'Host: other.example' {url}\n{ask} --http2 -H 'Host: other.example' {url}\n"
+    );
+    place.program(&claude, &script);
+    let policy = place.home.join("policy.yaml").display().to_string();
+    let words = ["run", "--quiet", "--policy", &policy, "--", &claude.display().to_string()];
+    let ended = run(place.agentsh(words).env("ANTHROPIC_API_KEY", "sk-test").env("SSL_CERT_FILE", authority));
+    let lines: Vec<&str> =
+        ended.stdout.lines().filter(|line| line.ends_with(" 0") || line.ends_with(" 1")).collect();
+    assert_eq!(lines.len(), 8, "{}\n{}", ended.stdout, ended.stderr);
+    let codes: Vec<&str> =
+        lines.iter().map(|line| line.trim_start_matches(|one| one != ' ')).map(str::trim).collect();
+    assert!(codes[0].contains("2 200") && codes[1].contains("1.1 200"), "{codes:?}");
+    assert!(codes[2..6].iter().all(|code| code.contains("2 200")), "{codes:?}");
+    assert!(codes[6].contains("1.1 421") && codes[7].contains("2 421"), "{codes:?}");
+    assert_eq!(ended.stdout.matches(BLOCKED).count(), 6, "{}\n{}", ended.stdout, ended.stderr);
+    let heard = front.heard();
+    assert_eq!(heard.len(), 6, "{heard:?}");
+    assert!(heard.iter().all(|line| line == "HTTP 2.0 POST /v1/messages"), "{heard:?}");
+}
+
+/// Codex, whose library knows HTTP/2, with a model that does.
+pub fn codex_speaks_http2(starter: Starter) {
+    let place = project(starter);
+    let model = openai::start(insisting());
+    place.write(&place.home.join(".codex/config.toml"), &codex_server());
+    let front = Front::new(&model, "api.openai.com");
+    let authority = place.project.join("authority.pem");
+    place.write(&authority, &front.authority);
+    let mut command = place.agentsh(["run", "--"].iter().chain(&CODEX));
+    let ended = run(command.env("CODEX_API_KEY", "sk-test").env("CODEX_CA_CERTIFICATE", authority));
+    assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
+    assert!(openai::result(&model.conversation()).is_some(), "the tool was called: {}", ended.stderr);
+    let heard = front.heard();
+    assert!(heard.iter().filter(|line| *line == "HTTP 2.0 POST /v1/responses").count() >= 2, "{heard:?}");
 }

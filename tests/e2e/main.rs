@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         let needs_names = starter.unavailable().or_else(model::tls::unavailable);
         add_unless(needs_names, "claude_trusts_the_session", agents::claude_trusts_the_session);
         add_unless(needs_names, "codex_trusts_the_session", agents::codex_trusts_the_session);
+        add_unless(needs_names, "codex_speaks_http2_with_its_model", agents::codex_speaks_http2);
+        add_unless(needs_names, "http2_is_spoken_where_the_model_does", agents::http2_is_spoken);
         let mut add = |name: &str, body| add_unless(starter.unavailable(), name, body);
         add("claude_reads_a_note_through_the_filesystem_server", agents::claude_reads);
         add("claude_does_not_see_a_denied_tool", agents::claude_denied);

@@ -295,6 +295,12 @@ fn a_path_of_a_gateway_is_judged_and_one_that_nobody_knows_is_refused() {
         assert!(seen.ends_with(" 403") && seen.contains("llm: {allow: ["), "{path}: {seen}");
     }
     assert!(model.asked().iter().all(|asked| asked.path.ends_with("essages") && !asked.path.contains("//")));
+    // Servers behind one address are told apart by this name alone.
+    let seen = curl(&place, &model, "/v1/messages", &format!("-H 'Host: other.example' {body}"));
+    assert!(seen.ends_with(" 421") && seen.contains("'other.example'"), "{seen}");
+    let heard = model.asked().len();
+    let seen = curl(&place, &model, "/v1/messages", &format!("-H 'Host: localhost' {body}"));
+    assert!(seen.ends_with(" 200") && model.asked().len() == heard + 1, "{seen}");
     // What the built-in policy of the agent lists, and what the user does.
     assert!(curl(&place, &model, "/api/event_logging/batch", body).contains("passed"));
     place.user_policy("version: 1\nllm: {allow: [\"POST /api/chat\"]}\n");

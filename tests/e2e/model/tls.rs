@@ -1,8 +1,9 @@
 //! A scripted model behind TLS, at the name under which agents know the real one. In the namespace in which the suite runs
 //! as root, these names lead to this machine.
 
-use std::io::{Read, Result, Write};
+use std::io::{BufRead, BufReader, Read, Result, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
@@ -12,6 +13,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::{Answer, Model, Request};
+use crate::place::installed;
 
 /// One at a time: they have the same port.
 static TURN: Mutex<()> = Mutex::new(());
@@ -83,7 +85,50 @@ impl Drop for Behind {
     }
 }
 
-fn identity(hosts: &[&str]) -> (Arc<ServerConfig>, String) {
+/// The same with HTTP/2 too, in a process of Node's.
+pub struct Front {
+    pub authority: String,
+    child: Child,
+    heard: BufReader<ChildStdout>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Front {
+    pub fn new(model: &Model, host: &str) -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let (leaf, key, authority) = certified(&[host]);
+        let identity = installed("work").join(format!("{host}.pem"));
+        std::fs::write(&identity, format!("{}{}", leaf.pem(), key.serialize_pem())).expect("a new file");
+        let script = installed("npm/front.mjs");
+        std::fs::write(&script, include_str!("../front.mjs")).expect("the installation is ours");
+        let address = place(host).expect("checked by `unavailable`");
+        let mut command = Command::new("node");
+        command.arg(script).arg(address.ip().to_string()).arg(identity).arg(model.address.to_string());
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("node is installed");
+        let mut heard = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        heard.read_line(&mut line).expect("it says that it is ready");
+        assert_eq!(line, "ready\n");
+        Self { authority, child, heard, _turn: turn }
+    }
+
+    /// Ends it; the answer is one line for each request.
+    pub fn heard(mut self) -> Vec<String> {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+        self.heard.by_ref().lines().map_while(|line| line.ok()).collect()
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+fn certified(hosts: &[&str]) -> (rcgen::Certificate, rcgen::KeyPair, String) {
     use rcgen::{
         BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
     };
@@ -97,6 +142,11 @@ fn identity(hosts: &[&str]) -> (Arc<ServerConfig>, String) {
     let mut leaf = CertificateParams::new(names).unwrap();
     leaf.use_authority_key_identifier_extension = true;
     let leaf = leaf.signed_by(&key, &issuer).unwrap();
+    (leaf, key, issuer.pem())
+}
+
+fn identity(hosts: &[&str]) -> (Arc<ServerConfig>, String) {
+    let (leaf, key, authority) = certified(hosts);
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -104,7 +154,7 @@ fn identity(hosts: &[&str]) -> (Arc<ServerConfig>, String) {
         .with_no_client_auth()
         .with_single_cert(vec![leaf.der().clone()], key)
         .unwrap();
-    (Arc::new(config), issuer.pem())
+    (Arc::new(config), authority)
 }
 
 /// One request and its answer.

@@ -4,6 +4,7 @@
 mod body;
 mod called;
 mod canary;
+mod carry;
 mod encoding;
 mod judge;
 mod keys;
@@ -13,27 +14,21 @@ mod secrets;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::pin::pin;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1 as client;
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName,
     HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
 };
-use hyper::server::conn::http1 as server;
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use tokio::sync::Mutex;
 
 use self::body::{Judged, answered, error_body, silent};
 use self::called::{Books, ModelCall};
 use self::canary::Canary;
+use self::carry::Upstream;
 use self::judge::SessionJudge;
 use self::keys::Keys;
 use self::ledger::Ledger;
@@ -42,8 +37,6 @@ use crate::agent::Endpoint;
 use crate::guard::Guard;
 use crate::llm::canary::Needle;
 use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Turns, request, route};
-use crate::net::allow::is_local;
-use crate::net::channel::{Carried, Channel, Ends};
 use crate::policy::domain::{self, Host};
 use crate::policy::{Credentials, OnModelSecret as OnSecret};
 use crate::store::words::Action;
@@ -51,8 +44,6 @@ use crate::store::{Event, escape};
 
 /// Longest request that is read, in bytes: pictures and documents travel in it.
 const MAX_REQUEST: usize = 64 << 20;
-/// For the head of a request.
-const HEAD: Duration = Duration::from_secs(60);
 
 /// The agent's model, and what its answers are judged by.
 pub struct Model {
@@ -145,11 +136,7 @@ impl Model {
     }
 
     /// One request and its answer.
-    async fn serve(
-        &self,
-        mut request: Request<Incoming>,
-        upstream: &Mutex<client::SendRequest<Outgoing>>,
-    ) -> Reply {
+    async fn serve(&self, mut request: Request<Incoming>, upstream: &Upstream) -> Reply {
         if wants_socket(request.headers()) {
             // Nothing reads what goes through one. Clients that hear this go on without.
             let why = "[agentsh] no web socket leads to the model: what it says could not be judged";
@@ -222,7 +209,7 @@ impl Model {
         head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let request = Request::from_parts(head, Either::Left(Full::new(body)));
         let timeout = self.session.policy.llm.timeout();
-        let answer = match tokio::time::timeout(timeout, send(request, upstream)).await {
+        let answer = match tokio::time::timeout(timeout, upstream.send(request)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 return refuse(StatusCode::BAD_GATEWAY, &format!("the model did not answer: {error}"));
@@ -294,14 +281,10 @@ impl Model {
     }
 
     /// Where no model speaks, or nobody knows what does: bodies go through.
-    async fn pass(
-        &self,
-        request: Request<Incoming>,
-        upstream: &Mutex<client::SendRequest<Outgoing>>,
-    ) -> Reply {
+    async fn pass(&self, request: Request<Incoming>, upstream: &Upstream) -> Reply {
         let (mut head, body) = request.into_parts();
         hop_by_hop(&mut head.headers);
-        match send(Request::from_parts(head, Either::Right(body)), upstream).await {
+        match upstream.send(Request::from_parts(head, Either::Right(body))).await {
             Ok(answer) => {
                 let (mut head, body) = answer.into_parts();
                 hop_by_hop(&mut head.headers);
@@ -381,50 +364,6 @@ impl Model {
             .record(Event::ModelAnswerWithheld { provider: judge::word(provider), reason: why.to_owned() });
         answered(status, error_body(provider, status, &format!("[agentsh] {why}")))
     }
-}
-
-impl Channel for Model {
-    fn carries(&self, host: &Host, port: u16) -> bool {
-        self.places
-            .iter()
-            .any(|(place, of)| *of == port && (place == host || (is_local(place) && is_local(host))))
-    }
-
-    fn carry<'a>(&'a self, _host: &'a str, (program, model): Ends<'a>) -> Carried<'a> {
-        Box::pin(async move {
-            let broken = |error: hyper::Error| io::Error::other(error);
-            let (sender, connection) = client::handshake(TokioIo::new(model)).await.map_err(broken)?;
-            let sender = Mutex::new(sender);
-            let service = service_fn(|request| async {
-                let reply = self.serve(request, &sender).await;
-                Ok::<_, std::convert::Infallible>(reply)
-            });
-            let mut builder = server::Builder::new();
-            builder.timer(hyper_util::rt::TokioTimer::new()).header_read_timeout(HEAD).half_close(true);
-            let mut serving = pin!(builder.serve_connection(TokioIo::new(program), service));
-            let mut connection = pin!(connection);
-            let mut is_open = true;
-            loop {
-                tokio::select! {
-                    served = serving.as_mut() => return served.map_err(broken),
-                    // What has arrived is still given; the next request needs another connection.
-                    _ = connection.as_mut(), if is_open => {
-                        is_open = false;
-                        serving.as_mut().graceful_shutdown();
-                    }
-                }
-            }
-        })
-    }
-}
-
-async fn send(
-    request: Request<Outgoing>,
-    upstream: &Mutex<client::SendRequest<Outgoing>>,
-) -> Result<Response<Incoming>, hyper::Error> {
-    let mut upstream = upstream.lock().await;
-    upstream.ready().await?;
-    upstream.send_request(request).await
 }
 
 fn wants_socket(headers: &HeaderMap) -> bool {
