@@ -1,7 +1,7 @@
 //! The corpora of the fuzz targets, as plain tests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
-use crate::{gateway, guard, json, login, mcp, net, policy, remote, sandbox, scan, types};
+use crate::{gateway, guard, json, llm, login, mcp, net, policy, remote, sandbox, scan, types};
 
 macro_rules! targets {
     ($($target:ident $path:literal,)*) => {$(
@@ -32,6 +32,7 @@ targets! {
     git_config "../../fuzz/checks/git_config.rs",
     http_host "../../fuzz/checks/http_host.rs",
     login_answers "../../fuzz/checks/login_answers.rs",
+    llm_streams "../../fuzz/checks/llm_streams.rs",
     map_abi "../../fuzz/checks/map_abi.rs",
     protocol_eras "../../fuzz/checks/protocol_eras.rs",
     repeated_headers "../../fuzz/checks/repeated_headers.rs",

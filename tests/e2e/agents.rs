@@ -5,6 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::model::tls::{Behind, Front};
 use crate::model::{FAREWELL, Model, Script, anthropic, openai};
 use crate::place::{Ended, Place, Starter, run};
 
@@ -20,7 +21,7 @@ sandbox:
 ";
 
 pub fn script() -> Script {
-    Script { server: "fs", tool: "read_text_file", arguments: json!({"path": "note.txt"}) }
+    Script { server: "fs", tool: "read_text_file", arguments: json!({"path": "note.txt"}), insists: false }
 }
 
 /// A project with a note and the packages of the server, which `.mcp.json` names as its users write it.
@@ -172,13 +173,21 @@ pub fn claude_fails(starter: Starter) {
     assert!(guarded.stderr.contains(alone.stderr.trim()), "{}\n---\n{}", guarded.stderr, alone.stderr);
 }
 
+/// The filesystem server, as Codex's users write it.
+fn codex_server() -> String {
+    format!(
+        "[mcp_servers.fs]\ncommand = \"npx\"\nargs = [\"--no-install\", \"{SERVER}\", \".\"]\nrequired = true\n\
+         startup_timeout_sec = 60\n"
+    )
+}
+
 /// Writes the model's address into Codex's own configuration, as users of another provider do.
 fn codex_configuration(place: &Place, model: &Model) {
     let content = format!(
         "model = \"scripted\"\nmodel_provider = \"scripted\"\n\n[model_providers.scripted]\nname = \"scripted\"\n\
-         base_url = \"http://{}/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\n\n[mcp_servers.fs]\n\
-         command = \"npx\"\nargs = [\"--no-install\", \"{SERVER}\", \".\"]\nrequired = true\nstartup_timeout_sec = 60\n",
-        model.address
+         base_url = \"http://{}/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\n\n{}",
+        model.address,
+        codex_server()
     );
     place.write(&place.home.join(".codex/config.toml"), &content);
 }
@@ -255,4 +264,138 @@ pub fn codex_denied(starter: Starter) {
     let offered = |tool| conversation.iter().any(|body| openai::tool(body, "fs", tool).is_some());
     assert!(offered("read_text_file"), "{}", ended.stderr);
     assert!(!offered("write_file"));
+}
+
+const DENY_READING: &str = "version: 1
+sandbox:
+  mcp:
+    enforce_policy: true
+    tool_policy: denylist
+    denied_tools: [{server: fs, tool: read_text_file}]
+";
+const BLOCKED: &str = "read_text_file' blocked by policy";
+
+/// An agent that is told nothing finds its model behind TLS, which ends at the session: it trusts the session's authority,
+/// what the policy denies becomes a text, and with the channel off it speaks with the model itself.
+fn trusts_the_session(
+    place: &Place,
+    (model, host): (&Model, &str),
+    run_agent: impl Fn(&Behind) -> Ended,
+    result: impl Fn(&[Value]) -> Option<Value>,
+) {
+    let behind = Behind::new(model, &[host]);
+    let policy = |text: &str| place.write(&place.home.join(".config/agentsh/policy.yaml"), text);
+    let events = |name: &str| {
+        let found = place.ask(&["mcp", "events", "--json", "--type", name]);
+        found.as_array().cloned().unwrap_or_default()
+    };
+    let ended = run_agent(&behind);
+    assert_eq!(ended.status, Some(0), "{}\n{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
+    assert!(result(&model.conversation()).is_some(), "the tool was called: {}", ended.stderr);
+    let way = format!("{host}:443 (TLS ends at the session's authority)");
+    let layers = events("enforcement");
+    let layer = layers.iter().find(|event| event["layer"] == "model").expect("the way is on record");
+    assert!(layer["got"].as_str().is_some_and(|got| got.contains(&way)), "{layer}");
+    let called = events("model_called").len();
+    assert!(called >= 2, "{called}");
+
+    let before = model.conversation().len();
+    policy(DENY_READING);
+    let ended = run_agent(&behind);
+    assert_eq!(ended.status, Some(0), "{}\n{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains(BLOCKED), "{}\n{}", ended.stdout, ended.stderr);
+    assert_eq!(result(&model.conversation()[before..]), None, "nothing was called");
+
+    let (before, called) = (model.conversation().len(), events("model_called").len());
+    policy("version: 1\nllm: {enabled: false}\nagent: {env_allow: [NODE_EXTRA_CA_CERTS]}\n");
+    let ended = run_agent(&behind);
+    assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
+    assert!(result(&model.conversation()[before..]).is_some(), "the tool was called: {}", ended.stderr);
+    assert_eq!(events("model_called").len(), called, "nobody read it");
+}
+
+/// A model that asks for the tool whether it sees it or not.
+fn insisting() -> Script {
+    Script { insists: true, ..script() }
+}
+
+pub fn claude_trusts_the_session(starter: Starter) {
+    let place = project(starter);
+    let model = anthropic::start(insisting());
+    let run_agent = |behind: &Behind| {
+        let authority = place.project.join("authority.pem");
+        place.write(&authority, &behind.authority);
+        let mut command = place.agentsh(["run", "--"].iter().chain(&CLAUDE));
+        claude_environment(&mut command, &model);
+        run(command.env_remove("ANTHROPIC_BASE_URL").env("NODE_EXTRA_CA_CERTS", authority))
+    };
+    trusts_the_session(&place, (&model, "api.anthropic.com"), run_agent, anthropic::result);
+}
+
+pub fn codex_trusts_the_session(starter: Starter) {
+    let place = project(starter);
+    let model = openai::start(insisting());
+    place.write(&place.home.join(".codex/config.toml"), &codex_server());
+    let run_agent = |behind: &Behind| {
+        let authority = place.project.join("authority.pem");
+        place.write(&authority, &behind.authority);
+        let mut command = place.agentsh(["run", "--"].iter().chain(&CODEX));
+        run(command.env("CODEX_API_KEY", "sk-test").env("CODEX_CA_CERTIFICATE", authority))
+    };
+    trusts_the_session(&place, (&model, "api.openai.com"), run_agent, openai::result);
+}
+
+/// A model that speaks HTTP/2 is spoken to in HTTP/2, by agents that know it and by those that do not; several requests share a
+/// connection, and one for another host is refused.
+pub fn http2_is_spoken(starter: Starter) {
+    let place = Place::new(starter);
+    let model = anthropic::start(insisting());
+    let front = Front::new(&model, "api.anthropic.com");
+    place.write(&place.home.join("policy.yaml"), DENY_READING);
+    let authority = place.home.join("authority.pem");
+    place.write(&authority, &front.authority);
+    let body = json!({"model": "m", "stream": true, "tools": [{"name": "x"}], "messages": []});
+    place.write(&place.project.join("request.json"), &body.to_string());
+    let url = "https://api.anthropic.com/v1/messages";
+    let ask = format!(
+        "curl -sS --max-time 20 -H 'Content-Type: application/json' --data-binary @request.json -w ' %{{http_version}} %{{http_code}} %{{num_connects}}\\n'"
+    );
+    let claude = place.project.join("bin/claude");
+    let script = format!(
+        "#!/bin/sh\n{ask} --http2 {url}\n{ask} --http1.1 {url}\n{ask} --http2 -Z --parallel-max 4 {url} {url} {url} {url}\n\
+         {ask} --http1.1 -H 'Host: other.example' {url}\n{ask} --http2 -H 'Host: other.example' {url}\n"
+    );
+    place.program(&claude, &script);
+    let policy = place.home.join("policy.yaml").display().to_string();
+    let words = ["run", "--quiet", "--policy", &policy, "--", &claude.display().to_string()];
+    let ended = run(place.agentsh(words).env("ANTHROPIC_API_KEY", "sk-test").env("SSL_CERT_FILE", authority));
+    let lines: Vec<&str> =
+        ended.stdout.lines().filter(|line| line.ends_with(" 0") || line.ends_with(" 1")).collect();
+    assert_eq!(lines.len(), 8, "{}\n{}", ended.stdout, ended.stderr);
+    let codes: Vec<&str> =
+        lines.iter().map(|line| line.trim_start_matches(|one| one != ' ')).map(str::trim).collect();
+    assert!(codes[0].contains("2 200") && codes[1].contains("1.1 200"), "{codes:?}");
+    assert!(codes[2..6].iter().all(|code| code.contains("2 200")), "{codes:?}");
+    assert!(codes[6].contains("1.1 421") && codes[7].contains("2 421"), "{codes:?}");
+    assert_eq!(ended.stdout.matches(BLOCKED).count(), 6, "{}\n{}", ended.stdout, ended.stderr);
+    let heard = front.heard();
+    assert_eq!(heard.len(), 6, "{heard:?}");
+    assert!(heard.iter().all(|line| line == "HTTP 2.0 POST /v1/messages"), "{heard:?}");
+}
+
+/// Codex, whose library knows HTTP/2, with a model that does.
+pub fn codex_speaks_http2(starter: Starter) {
+    let place = project(starter);
+    let model = openai::start(insisting());
+    place.write(&place.home.join(".codex/config.toml"), &codex_server());
+    let front = Front::new(&model, "api.openai.com");
+    let authority = place.project.join("authority.pem");
+    place.write(&authority, &front.authority);
+    let mut command = place.agentsh(["run", "--"].iter().chain(&CODEX));
+    let ended = run(command.env("CODEX_API_KEY", "sk-test").env("CODEX_CA_CERTIFICATE", authority));
+    assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
+    assert!(openai::result(&model.conversation()).is_some(), "the tool was called: {}", ended.stderr);
+    let heard = front.heard();
+    assert!(heard.iter().filter(|line| *line == "HTTP 2.0 POST /v1/responses").count() >= 2, "{heard:?}");
 }

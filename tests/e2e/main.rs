@@ -20,6 +20,7 @@ mod clients;
 #[path = "../support/http_server.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod http_server;
+mod libraries;
 mod model;
 mod others;
 mod pages;
@@ -35,10 +36,16 @@ use runner::Case;
 fn main() -> ExitCode {
     let mut cases = Vec::new();
     for starter in [Starter::Root, Starter::User] {
-        let mut add = |name: &str, body: fn(Starter)| {
+        let mut add_unless = |skipped, name: &str, body: fn(Starter)| {
             let name = format!("{name}_as_{}", starter.word());
-            cases.push(Case { name, skipped: starter.unavailable(), body: Box::new(move || body(starter)) });
+            cases.push(Case { name, skipped, body: Box::new(move || body(starter)) });
         };
+        let needs_names = starter.unavailable().or_else(model::tls::unavailable);
+        add_unless(needs_names, "claude_trusts_the_session", agents::claude_trusts_the_session);
+        add_unless(needs_names, "codex_trusts_the_session", agents::codex_trusts_the_session);
+        add_unless(needs_names, "codex_speaks_http2_with_its_model", agents::codex_speaks_http2);
+        add_unless(needs_names, "http2_is_spoken_where_the_model_does", agents::http2_is_spoken);
+        let mut add = |name: &str, body| add_unless(starter.unavailable(), name, body);
         add("claude_reads_a_note_through_the_filesystem_server", agents::claude_reads);
         add("claude_does_not_see_a_denied_tool", agents::claude_denied);
         add("claude_does_not_get_a_tampered_server", agents::claude_tampered);
@@ -84,8 +91,16 @@ fn main() -> ExitCode {
             }
         }
     }
+    for library in &libraries::LIBRARIES {
+        cases.push(Case {
+            name: format!("{}_libraries_accept_what_was_rewritten", library.name),
+            skipped: started.unavailable(),
+            body: Box::new(move || libraries::accepts(library, started)),
+        });
+    }
     if started.unavailable().is_none() {
         clients::prepare();
+        libraries::prepare();
     }
     runner::run(cases)
 }

@@ -1,7 +1,7 @@
 //! Where a case works: a home and a project of its own, and who starts agentsh there.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -91,6 +91,12 @@ impl Place {
         self.give(path);
     }
 
+    /// Writes a program of the starter's.
+    pub fn program(&self, path: &Path, content: &str) {
+        self.write(path, content);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("our own file");
+    }
+
     /// Installs the Node packages into the project. Copies, since a link made elsewhere counts as a change.
     pub fn node_modules(&self) {
         let target = self.project.join("node_modules");
@@ -98,10 +104,10 @@ impl Place {
         self.give(&target);
         let source = installed("npm/node_modules");
         let entries = std::fs::read_dir(&source).expect("the installed packages");
-        // The agents are not packages of the project, and large.
+        // The agents and the libraries of models are not packages of the project, and large.
         let wanted = entries.flatten().filter(|entry| {
             let name = entry.file_name();
-            !["@anthropic-ai", "@google", "@openai"].iter().any(|agent| name == OsStr::new(agent))
+            !["@anthropic-ai", "@google", "@openai", "openai"].iter().any(|agent| name == OsStr::new(agent))
                 && !name.as_encoded_bytes().starts_with(b"opencode-linux-")
         });
         let mut copy = Command::new("cp");

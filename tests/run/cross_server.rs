@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::sandbox::{Answers, script};
+use crate::support::http_server::{HttpServer, Reply};
+use crate::support::sandbox::{Answers, read_file, script, write_file};
 use crate::support::{Mode, Place};
 
 fn servers(place: &Place) {
@@ -85,4 +86,50 @@ fn what_was_read_from_one_server_is_not_sent_with_another() {
     assert!(error.contains("ask the user"), "{error}");
     assert!(place.project.join("a.txt").exists() == place.project.join("c.txt").exists());
     assert!(!place.project.join("b.txt").exists());
+}
+
+/// The model's channel knows turns: what was read counts until the user says something again, however long that takes.
+#[test]
+fn a_read_counts_for_as_long_as_its_turn_lasts() {
+    let place = Place::new(Mode::Invoker);
+    servers(&place);
+    place.write("notes.txt", "hello");
+    let model = HttpServer::start(|_| Reply::json("{\"content\":[]}"));
+    let url = format!("http://127.0.0.1:{}", model.port);
+    place.set("ANTHROPIC_BASE_URL", &url);
+    let user = json!({"role": "user", "content": "go on"});
+    let result =
+        json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "r"}]});
+    let ask = |name: &str, messages: &Value| {
+        let body = place.write(name, json!({"model": "m", "messages": messages}).to_string());
+        let body = body.display();
+        json!({"attempt": format!("client curl -sSf {url}/v1/messages --data-binary @{body}")})
+    };
+    let (notes, copy) = (place.project.join("notes.txt"), place.project.join("copy.txt"));
+    let policy = |flow: &str| {
+        place.user_policy(&format!(
+            "version: 1\nsandbox: {{mcp: {{cross_server: {{shadow_tool: {{enabled: false}}, \
+             cross_server_flow: {{{flow}}}}}}}}}\n"
+        ));
+    };
+    let steps = json!([
+        ask("one.json", &json!([user])),
+        read_file("alpha", &notes),
+        ask("two.json", &json!([user, result])),
+        {"pause": 50},
+        write_file("beta", &copy),
+        ask("three.json", &json!([user, result, user])),
+        write_file("beta", &copy),
+    ]);
+    policy("window: 1ms");
+    let answers = script(&place, &steps);
+    let refused = answers.error(4);
+    assert!(refused.contains("was read shortly before") && refused.contains("policy.yaml:2"), "{refused}");
+    assert!(answers.json[6].get("result").is_some(), "{}", answers.outcome);
+    assert_eq!(model.asked().len(), 3);
+    // Without turns the window alone decides.
+    policy("window: 1ms, same_turn_only: false");
+    assert!(script(&place, &steps).json[4].get("result").is_some());
+    policy("window: 1h, same_turn_only: false");
+    assert!(script(&place, &steps).json[6].get("error").is_some());
 }

@@ -18,6 +18,7 @@ mod failures;
 mod looks;
 mod mcp_run;
 mod model;
+mod model_faults;
 mod project;
 mod queries;
 mod readme;

@@ -1,5 +1,6 @@
 //! The channel between an agent and its model: what a scripted model wants to call, and what the agent gets to see.
 
+use base64::Engine;
 use serde_json::{Value, json};
 
 use crate::support::http_server::{HttpServer, Reply};
@@ -186,6 +187,55 @@ fn a_model_that_gives_its_instructions_away_is_cut_off() {
     assert_eq!(replaced[0]["reason_code"], "system_prompt_leak");
 }
 
+/// A word that nobody wrote, and what an answer decodes to.
+#[test]
+fn a_random_word_and_what_an_answer_decodes_to_are_looked_for_where_that_is_asked() {
+    let place = Place::new(Mode::Invoker);
+    let model = HttpServer::start(|asked| {
+        let message = asked.message();
+        let system = message["system"].as_str().unwrap_or_default();
+        let said = match message["model"].as_str().unwrap() {
+            "tail" => system.rsplit(' ').next().unwrap_or_default().to_uppercase(),
+            "encoded" => {
+                let encoded = base64::engine::general_purpose::STANDARD.encode(LEAK);
+                format!("Here you are: {encoded} and nothing more.")
+            }
+            _ => "Nothing of it.".to_owned(),
+        };
+        let half = said.len() / 2;
+        let mut events = vec![
+            json!({"type": "message_start", "message": {"id": "m", "content": []}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+        ];
+        events.extend([&said[..half], &said[half..]].map(|text| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}})));
+        events.push(json!({"type": "content_block_stop", "index": 0}));
+        events.push(json!({"type": "message_stop"}));
+        let events: Vec<String> = events.iter().map(event).collect();
+        Reply::events(&events.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    let asked = |name: &str, policy: &str| {
+        place.user_policy(&format!("version: 1\nllm: {{canary: true, replacement: \"No.\"{policy}}}\n"));
+        let request = json!({"model": name, "stream": true, "system": LEAK, "messages": []});
+        ask(&place, &model, "/v1/messages", &request).stdout
+    };
+    let is_replaced = |seen: &str| seen.contains("\"text\":\"No.\"");
+    let both = ", canary_word: true, canary_decoded: true";
+    for (name, off) in [("tail", ", canary_decoded: true"), ("encoded", ", canary_word: true")] {
+        assert!(!is_replaced(&asked(name, "")) && !is_replaced(&asked(name, off)), "{name}");
+        let seen = asked(name, both);
+        assert!(is_replaced(&seen), "{name}: {seen}");
+        assert!(!seen.contains("Here") && seen.ends_with("{\"type\":\"message_stop\"}\n\n"), "{seen}");
+    }
+    assert!(asked("fine", both).contains(" of it."));
+    let systems: Vec<String> =
+        model.asked().iter().map(|asked| asked.message()["system"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(systems[0], LEAK);
+    let words: Vec<&str> =
+        systems.iter().filter_map(|text| text.rsplit_once("form: ")).map(|(_, word)| word).collect();
+    assert!(words.len() >= 3 && words.iter().all(|word| word.len() == 32), "{words:?}");
+    assert!(words.iter().all(|word| words.iter().filter(|other| other == &word).count() == 1), "{words:?}");
+}
+
 #[test]
 fn what_cannot_be_judged_does_not_go_on() {
     let place = Place::new(Mode::Invoker);
@@ -245,6 +295,12 @@ fn a_path_of_a_gateway_is_judged_and_one_that_nobody_knows_is_refused() {
         assert!(seen.ends_with(" 403") && seen.contains("llm: {allow: ["), "{path}: {seen}");
     }
     assert!(model.asked().iter().all(|asked| asked.path.ends_with("essages") && !asked.path.contains("//")));
+    // Servers behind one address are told apart by this name alone.
+    let seen = curl(&place, &model, "/v1/messages", &format!("-H 'Host: other.example' {body}"));
+    assert!(seen.ends_with(" 421") && seen.contains("'other.example'"), "{seen}");
+    let heard = model.asked().len();
+    let seen = curl(&place, &model, "/v1/messages", &format!("-H 'Host: localhost' {body}"));
+    assert!(seen.ends_with(" 200") && model.asked().len() == heard + 1, "{seen}");
     // What the built-in policy of the agent lists, and what the user does.
     assert!(curl(&place, &model, "/api/event_logging/batch", body).contains("passed"));
     place.user_policy("version: 1\nllm: {allow: [\"POST /api/chat\"]}\n");
@@ -360,10 +416,10 @@ fn the_key_is_on_the_wire_and_not_inside() {
     assert!(!outcome.stdout.contains("sk-ant-real-key"), "{outcome}");
     assert_eq!(model.asked()[0].header("x-api-key"), Some("sk-ant-real-key"));
     // Where nobody could put it on the wire, nothing starts.
-    place.set("ANTHROPIC_BASE_URL", "https://model.example");
+    place.user_policy("version: 1\nllm:\n  credentials: broker\n  enabled: false\n");
     let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(&claude));
     assert!(
-        outcome.stderr.contains("add `enabled: true`") && outcome.stderr.contains("policy.yaml:2"),
+        outcome.stderr.contains("add `enabled: true`") && outcome.stderr.contains("policy.yaml:3"),
         "{outcome}"
     );
 }

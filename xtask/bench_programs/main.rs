@@ -2,7 +2,7 @@
 //!
 //! `launch ROUNDS TRUE PROJECT` times sandboxes, `echo` is a server that does nothing, `client` an agent that
 //! calls it on command. `network ROUNDS` times connects in a policed control group and outside of it,
-//! `relay AGENTSH ROUNDS` connections out of a sandbox.
+//! `relay AGENTSH ROUNDS` connections out of a sandbox, `model AGENTSH ROUNDS` answers of a model to an agent.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,6 +16,7 @@
 mod client;
 mod echo;
 mod launch;
+mod model;
 mod network;
 mod relay;
 mod texts;
@@ -30,6 +31,10 @@ fn main() -> std::process::ExitCode {
         Some("echo") => echo::main(),
         Some("relay") => relay::main(&words[1..]),
         Some("relay-client") => relay::client(&words[1..]),
+        // An adapter may put arguments of its own in front.
+        _ if words.iter().any(|word| word == model::CLIENT) => model::client(),
+        Some("model") => model::main(&words[1..]),
+        Some("model-proxy") => model::proxy(&words[1..]),
         Some("client") => client::main(&words[1..]),
         other => panic!("unknown task {other:?}"),
     }

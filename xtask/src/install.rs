@@ -19,9 +19,12 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("unshare", "util-linux"),
 ];
 
-/// One Python environment for each generation of the official client.
-const ENVIRONMENTS: [(&str, &str); 2] =
-    [("venv-mcp1", "requirements-mcp1.txt"), ("venv-mcp2", "requirements-mcp2.txt")];
+/// One Python environment for each generation of the official client, and one for the libraries of models.
+const ENVIRONMENTS: [(&str, &str); 3] = [
+    ("venv-mcp1", "requirements-mcp1.txt"),
+    ("venv-mcp2", "requirements-mcp2.txt"),
+    ("venv-models", "requirements-models.txt"),
+];
 
 /// Where everything is installed.
 pub fn directory() -> PathBuf {

@@ -305,8 +305,11 @@ fn machines(steps: &mut Steps) {
 }
 
 /// As root in a network namespace with nothing but loopback, so that nothing can leave the machine, and with the
-/// installation at a place that an ordinary user can reach too, wherever the repository stands.
-const ISOLATE: &str = r#"ip link set lo up && mount --bind "$1" /mnt && shift && exec "$@""#;
+/// installation at a place that an ordinary user can reach too, wherever the repository stands. The names of the models lead
+/// to this machine there.
+const ISOLATE: &str = r#"ip link set lo up && mount --bind "$1" /mnt && shift &&
+printf '127.0.0.1 localhost\n127.0.0.2 api.anthropic.com\n127.0.0.3 api.openai.com\n' > /mnt/hosts &&
+mount --bind /mnt/hosts /etc/hosts && exec "$@""#;
 
 fn run_end_to_end() -> Result<Outcome> {
     let installation = install::directory();

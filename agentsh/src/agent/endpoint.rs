@@ -1,6 +1,6 @@
 //! From a base URL to the host, port and scheme that have to be reachable.
 
-use super::{Endpoint, Scheme};
+use super::{Endpoint, Judged, Scheme};
 
 /// The endpoint of a base URL, or what is wrong with the URL.
 pub(super) fn parse(url: &str, why: &str) -> Result<Endpoint, String> {
@@ -29,9 +29,15 @@ pub(super) fn parse(url: &str, why: &str) -> Result<Endpoint, String> {
     if host.is_empty() || !host.chars().all(plain) {
         return Err(format!("{why}: the URL has no valid host"));
     }
-    Ok(Endpoint { scheme, host, port, why: why.to_owned() })
+    Ok(Endpoint { scheme, host, port, why: why.to_owned(), judged: Judged::WhenAsked })
 }
 
 pub(super) fn https(host: &str, why: &str) -> Endpoint {
-    Endpoint { scheme: Scheme::Https, host: host.to_owned(), port: 443, why: why.to_owned() }
+    let (host, why) = (host.to_owned(), why.to_owned());
+    Endpoint { scheme: Scheme::Https, host, port: 443, why, judged: Judged::WhenAsked }
+}
+
+/// Where a login is renewed.
+pub(super) fn login(host: &str, why: &str) -> Endpoint {
+    https(host, why).judged(Judged::Never)
 }

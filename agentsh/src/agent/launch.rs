@@ -216,6 +216,25 @@ pub struct Endpoint {
     pub host: String,
     pub port: u16,
     pub why: String,
+    pub judged: Judged,
+}
+
+/// Whether the TLS of an endpoint ends at the session, so that what the model says can be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// The agent was seen to trust the session's authority there, and agentsh reads what is spoken.
+    ByDefault,
+    /// With `llm: {enabled: true}`.
+    WhenAsked,
+    /// No model speaks there: logins are renewed.
+    Never,
+}
+
+impl Endpoint {
+    #[must_use]
+    pub fn judged(self, judged: Judged) -> Self {
+        Self { judged, ..self }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

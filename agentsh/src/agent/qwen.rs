@@ -70,7 +70,7 @@ fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentEr
     }
     Ok(vec![
         endpoint::https("portal.qwen.ai", "Qwen"),
-        endpoint::https("chat.qwen.ai", "renewal of the login"),
+        endpoint::login("chat.qwen.ai", "renewal of the login"),
         providers::from_url("https://dashscope.aliyuncs.com", "Qwen")?,
     ])
 }

@@ -79,6 +79,12 @@ impl Bridges {
         Approvals::clone(&self.approvals)
     }
 
+    /// What decides about everything that passes here.
+    #[must_use]
+    pub fn guard(&self) -> Rc<RefCell<Guard>> {
+        Rc::clone(&self.guard)
+    }
+
     /// With what the policy asks for under `exfiltration`.
     ///
     /// # Errors

@@ -283,12 +283,12 @@ fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>
     }
 }
 
-/// The rules of the agent, with its model among them. `ends_tls`: its TLS ends at the session's authority.
+/// The rules of the agent, with its model among them. `ends_tls` says whose TLS ends at the session's authority.
 #[must_use]
 pub fn with_endpoints(
     policy: &NetworkPolicy,
     endpoints: &[agent::Endpoint],
-    ends_tls: bool,
+    ends_tls: impl Fn(&agent::Endpoint) -> bool,
 ) -> NetworkPolicy {
     let mut policy = policy.clone();
     for endpoint in endpoints {
@@ -301,7 +301,7 @@ pub fn with_endpoints(
         let Ok(pattern) = domain::parse_pattern(&endpoint.host) else { continue };
         let mut value = NetworkRule::plain(pattern, vec![endpoint.port]);
         value.addresses = users_networks(&rule);
-        value.inspect = ends_tls;
+        value.inspect = ends_tls(endpoint);
         policy.allow.insert(0, Ruled { value, rule });
     }
     policy

@@ -1,6 +1,7 @@
 //! `agentsh run -- AGENT`: the agent in its sandbox, its servers behind bridges, every decision on record.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -8,12 +9,12 @@ use std::rc::Rc;
 use rustix::process::Signal;
 
 use crate::agent::{self, Access as StateAccess, Kind, Launch, StateKind, Transport};
+use crate::guard::Guard;
 use crate::policy;
 use crate::sandbox::SpawnError;
 use crate::sandbox::control::Cause;
 use crate::sandbox::layout::{Elsewhere, Grant, OWN_DIRECTORY};
 use crate::sandbox::plan::{Access, Program, Terminal};
-use crate::sandbox::report::Enforcement;
 use crate::store::Event;
 use crate::store::words::ExitCause;
 use crate::types::ServerId;
@@ -25,7 +26,7 @@ use super::context::Context;
 use super::declared::{Declaration, Declared};
 use super::guarded_terminal::GuardedTerminal;
 use super::launch::Start;
-use super::model::Model;
+use super::model::{Model, places};
 use super::process::{self, Process, ProcessError};
 use super::publish::Asked;
 use super::remote;
@@ -191,7 +192,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if let Some(terminal) = &mut terminal {
         terminal.ready();
     }
-    let asked = (request, bridges.approvals());
+    let asked = (request, bridges.approvals(), bridges.guard());
     let (process, layers) = start_agent(session, kind, &launch, pinned, &socket, asked).await?;
     let inside = process.namespaces();
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
@@ -350,7 +351,7 @@ async fn start_agent(
     launch: &Launch,
     pinned: Pinned,
     socket: &Path,
-    (request, approvals): (&Request, Approvals),
+    (request, approvals, guard): (&Request, Approvals, Rc<RefCell<Guard>>),
 ) -> Result<(Process, Layers), RunError> {
     let context = &session.context;
     let process = &session.policy.agent;
@@ -399,7 +400,9 @@ async fn start_agent(
         review::launch::read_only(session, &mut beside);
     }
 
-    let rules = network::with_endpoints(&process.network, &launch.endpoints, Model::ends_tls(session));
+    let rules = network::with_endpoints(&process.network, &launch.endpoints, |endpoint| {
+        places::way(session, endpoint) == Some(places::Way::EndsTls)
+    });
     let rules = match is_listed {
         true => rules,
         false => {
@@ -425,7 +428,8 @@ async fn start_agent(
         .await
         .map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
     let known = launch.servers.keys().map(|id| id.0.clone()).collect();
-    let model = Model::of(session, &launch.endpoints, known);
+    let model = Model::of(session, &launch.endpoints, known, guard);
+    session.record_enforcement(None, places::told(session, &launch.endpoints).as_slice());
     let broker = session.policy.llm.credentials.as_ref();
     if let Some(word) = broker.filter(|word| word.value == policy::Credentials::Broker && model.is_none()) {
         let why = format!(
@@ -435,8 +439,6 @@ async fn start_agent(
         return Err(RunError::Refused(why));
     }
     if let Some(model) = model.clone() {
-        let judged = Enforcement::enforced("model", "tool calls are judged before the agent sees them");
-        session.record_enforcement(None, &[judged]);
         way.channel = Some(model);
     }
     way.broker.clone_from(&brokered.broker);

@@ -19,8 +19,8 @@ const BUNDLES: [&str; 5] = [
     "/etc/pki/tls/cacert.pem",
 ];
 
-/// Variables that name such a file: OpenSSL, Node, Python's requests, curl, pip, git, Deno, AWS, cargo.
-const VARIABLES: [&str; 9] = [
+/// Variables that name such a file: OpenSSL, Node, Python's requests, curl, pip, git, Deno, AWS, cargo, Codex.
+const VARIABLES: [&str; 10] = [
     "SSL_CERT_FILE",
     "NODE_EXTRA_CA_CERTS",
     "REQUESTS_CA_BUNDLE",
@@ -30,10 +30,18 @@ const VARIABLES: [&str; 9] = [
     "DENO_CERT",
     "AWS_CA_BUNDLE",
     "CARGO_HTTP_CAINFO",
+    "CODEX_CA_CERTIFICATE",
 ];
 
 /// A file of the sandbox: path inside, content, mode.
 type File = (PathBuf, Vec<u8>, u32);
+
+/// Whether this machine can tell who is who: without authorities no far side can prove its name to the session.
+#[must_use]
+pub fn can_prove(env: &BTreeMap<String, String>) -> bool {
+    BUNDLES.iter().any(|bundle| Path::new(bundle).exists())
+        || ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| env.contains_key(*name))
+}
 
 /// Whether a rule wants TLS to end at agentsh.
 #[must_use]

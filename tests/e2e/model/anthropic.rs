@@ -33,7 +33,11 @@ fn answer(script: &Script, request: &Request, received: &Mutex<Vec<Value>>) -> A
     let body = &request.body;
     received.lock().expect("no thread panicked").push(body.clone());
     let name = format!("mcp__{}__{}", script.server, script.tool);
-    let asks = tool(body, &name).is_some() && last_result(body).is_none();
+    let is_shown = match script.insists {
+        true => body["tools"].as_array().is_some_and(|tools| !tools.is_empty()),
+        false => tool(body, &name).is_some(),
+    };
+    let asks = is_shown && last_result(body).is_none();
     let (block, delta, reason) = if asks {
         (
             json!({"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}),

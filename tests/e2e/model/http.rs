@@ -1,7 +1,6 @@
 //! As much HTTP/1.1 as two clients need: bodies with a length or in chunks, one answer per connection.
 
-use std::io::{BufRead, BufReader, Result, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read, Result, Write};
 
 use serde_json::Value;
 
@@ -18,7 +17,7 @@ pub enum Answer {
     Events(Vec<(String, Value)>),
 }
 
-pub fn serve(stream: &TcpStream, answer: impl FnOnce(&Request) -> Answer) -> Result<()> {
+pub fn serve(stream: impl Read + Write, answer: impl FnOnce(&Request) -> Answer) -> Result<()> {
     let mut reader = BufReader::new(stream);
     let Some(request) = read(&mut reader)? else { return Ok(()) };
     let (kind, body) = match answer(&request) {
@@ -35,7 +34,7 @@ pub fn serve(stream: &TcpStream, answer: impl FnOnce(&Request) -> Answer) -> Res
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
     );
-    let mut writer = stream;
+    let writer = reader.get_mut();
     writer.write_all(head.as_bytes())?;
     if request.method != "HEAD" {
         writer.write_all(body.as_bytes())?;

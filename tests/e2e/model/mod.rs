@@ -1,10 +1,12 @@
 //! A model that says what the test tells it to: a loopback HTTP server that streams the real wire formats.
 
 pub mod anthropic;
+pub mod calls;
 pub mod chat;
 pub mod gemini;
 mod http;
 pub mod openai;
+pub mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
@@ -17,6 +19,7 @@ pub use http::{Answer, Request};
 pub struct Model {
     pub address: SocketAddr,
     received: Arc<Mutex<Vec<Value>>>,
+    answer: Arc<dyn Fn(&Request) -> Answer + Send + Sync>,
 }
 
 /// The tool that the model asks for, once; after that it says [`FAREWELL`].
@@ -25,6 +28,8 @@ pub struct Script {
     pub server: &'static str,
     pub tool: &'static str,
     pub arguments: Value,
+    /// It asks for the tool also where nobody told it of one.
+    pub insists: bool,
 }
 
 pub const FAREWELL: &str = "The end.";
@@ -34,15 +39,18 @@ impl Model {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let received = Arc::new(Mutex::new(Vec::new()));
-        let (shared, answer) = (Arc::clone(&received), Arc::new(answer));
+        let shared = Arc::clone(&received);
+        let answer: Arc<dyn Fn(&Request) -> Answer + Send + Sync> =
+            Arc::new(move |request| answer(request, &shared));
+        let speaking = Arc::clone(&answer);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (shared, answer) = (Arc::clone(&shared), Arc::clone(&answer));
+                let answer = Arc::clone(&speaking);
                 // A client that hangs up in the middle is the client's business.
-                std::thread::spawn(move || http::serve(&stream, |request| answer(request, &shared)));
+                std::thread::spawn(move || http::serve(&stream, |request| answer(request)));
             }
         });
-        Self { address, received }
+        Self { address, received, answer }
     }
 
     /// Bodies of the conversation's requests so far, in order.

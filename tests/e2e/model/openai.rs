@@ -33,7 +33,8 @@ fn answer(script: &Script, request: &Request, received: &Mutex<Vec<Value>>) -> A
     }
     let body = &request.body;
     received.lock().expect("no thread panicked").push(body.clone());
-    let asks = tool(body, script.server, script.tool).is_some() && last_result(body).is_none();
+    let is_shown = script.insists || tool(body, script.server, script.tool).is_some();
+    let asks = is_shown && last_result(body).is_none();
     let item = if asks {
         json!({
             "type": "function_call", "id": "fc_1", "call_id": "call_1",

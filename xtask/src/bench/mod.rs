@@ -7,6 +7,7 @@ mod launch;
 mod mcp;
 mod measure;
 mod memory;
+mod model;
 mod place;
 mod relay;
 mod scan;
@@ -44,6 +45,8 @@ enum Part {
     Ebpf,
     /// Connections out of a sandbox, beside direct ones
     Relay,
+    /// Answers of a model through its channel, beside a bare reverse proxy
+    Model,
     /// The scanning engine: ordinary and adversarial text, a listing
     Scan,
     All,
@@ -72,6 +75,9 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     if wanted(Part::Relay) {
         relay::measure(&place, options.rounds, &mut report)?;
+    }
+    if wanted(Part::Model) {
+        model::measure(&place, options.rounds, &mut report)?;
     }
     if wanted(Part::Scan) {
         scan::measure(&place, options.rounds, &mut report)?;

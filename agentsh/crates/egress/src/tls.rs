@@ -7,10 +7,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-/// Further authorities, as Node.js takes them: a PEM file.
-const EXTRA: &str = "NODE_EXTRA_CA_CERTS";
+/// Further authorities, as Node.js and Codex take them: a PEM file each.
+const EXTRA: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "CODEX_CA_CERTIFICATE"];
 
-/// The authorities of this machine, or of the file that SSL_CERT_FILE names; and those of NODE_EXTRA_CA_CERTS.
+/// The authorities of this machine, or of the file that SSL_CERT_FILE names; and those of the further files.
 ///
 /// # Errors
 /// When there is none, or the further ones cannot be read.
@@ -18,8 +18,9 @@ pub fn machine_roots() -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
-    if let Some(path) = std::env::var_os(EXTRA).filter(|path| !path.is_empty()) {
-        let shown = |error: &dyn std::fmt::Display| format!("{EXTRA} '{}': {error}", path.to_string_lossy());
+    for name in EXTRA {
+        let Some(path) = std::env::var_os(name).filter(|path| !path.is_empty()) else { continue };
+        let shown = |error: &dyn std::fmt::Display| format!("{name} '{}': {error}", path.to_string_lossy());
         for certificate in CertificateDer::pem_file_iter(&path).map_err(|error| shown(&error))? {
             let certificate = certificate.map_err(|error| shown(&error))?;
             roots.add(certificate).map_err(|error| shown(&error))?;

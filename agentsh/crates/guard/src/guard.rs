@@ -14,6 +14,7 @@ use crate::verdict::Outcome;
 pub struct Guard {
     checks: Vec<Box<dyn Check>>,
     hidden: Hidden,
+    turn: Option<u64>,
 }
 
 impl Guard {
@@ -36,6 +37,7 @@ impl Guard {
                 Box::new(Rates::new(&policy.rate_limits)),
             ],
             hidden: Hidden::default(),
+            turn: None,
         }
     }
 
@@ -44,9 +46,14 @@ impl Guard {
         self.checks.push(Box::new(check));
     }
 
+    /// What follows belongs to this turn.
+    pub fn in_turn(&mut self, turn: u64) {
+        self.turn = Some(turn);
+    }
+
     /// Asks the checks until one blocks. What a listing hid is refused before any of them.
     pub fn decide(&mut self, server: &ServerId, matter: Matter<'_>, now: Duration) -> Decision {
-        let subject = Subject { server, matter, now };
+        let subject = Subject { server, matter, now, turn: self.turn };
         let mut report = Report::default();
         if let Some(found) = self.hidden.refusal(&subject) {
             report.find(found);

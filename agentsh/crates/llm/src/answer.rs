@@ -1,6 +1,6 @@
 //! An answer that comes as one.
 
-use crate::canary::{Needle, Search};
+use crate::canary::Needle;
 use crate::dialect::{Rulings, parse, whole};
 use crate::engine::{in_arguments, judge_one};
 use crate::route::Provider;
@@ -38,7 +38,7 @@ impl Answer {
         }
         let (calls, texts) = form.read(&tree)?;
         let leaks = needle.is_some_and(|needle| {
-            texts.iter().any(|text| needle.find(&mut Search::default(), text))
+            texts.iter().any(|text| needle.is_in(text))
                 || calls.iter().any(|(_, call)| in_arguments(needle, &call.arguments))
         });
         if leaks {

@@ -1,6 +1,7 @@
 //! Whether a model gives away its instructions: the first telling sentence of the system prompt, looked for in what it
 //! says. Both sides are folded alike (lower case, runs of white space as one space), so line wrapping and capitals do not
-//! matter. A copy in other words is not found: this is a substring search, linear in what is said.
+//! matter. A copy in other words is not found: this is a substring search, linear in what is said. What an answer decodes to
+//! is looked through where that is asked for, which takes the whole of it.
 
 /// Bytes of a sentence that tells one prompt from another, once folded.
 const SHORTEST: usize = 30;
@@ -12,10 +13,14 @@ pub const REPLACEMENT: &str = "[Response withheld: the model attempted to reveal
 /// Sentences that are looked for at once.
 const MOST: usize = 64;
 
+/// Gives every text that decodes from a text.
+pub type Views = fn(&str, &mut dyn FnMut(&str));
+
 /// The sentences that are looked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Needle {
     patterns: Vec<Pattern>,
+    views: Option<Views>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +80,36 @@ impl Needle {
 
     fn of(patterns: impl Iterator<Item = Pattern>) -> Option<Self> {
         let patterns: Vec<Pattern> = patterns.collect();
-        (!patterns.is_empty()).then_some(Self { patterns })
+        (!patterns.is_empty()).then_some(Self { patterns, views: None })
+    }
+
+    /// The same, and a word of at least 30 bytes besides. None: there is nothing to look for.
+    #[must_use]
+    pub fn and_word(needle: Option<Self>, word: &str) -> Option<Self> {
+        let patterns = needle.into_iter().flat_map(|needle| needle.patterns);
+        Self::of(patterns.chain(Pattern::of(word)))
+    }
+
+    /// Looks through what an answer decodes to as well. It has to be known as a whole for that.
+    #[must_use]
+    pub fn in_views(self, views: Views) -> Self {
+        Self { views: Some(views), ..self }
+    }
+
+    /// Whether nothing of an answer may go on before the whole is known.
+    #[must_use]
+    pub fn needs_whole(&self) -> bool {
+        self.views.is_some()
+    }
+
+    /// Whether one of the sentences stands in a text that is known as a whole, or in what it decodes to.
+    #[must_use]
+    pub fn is_in(&self, text: &str) -> bool {
+        let mut found = self.find(&mut Search::default(), text);
+        if let Some(views) = self.views {
+            views(text, &mut |view| found = found || self.find(&mut Search::default(), view));
+        }
+        found
     }
 
     /// Goes on with a text; true once one of the sentences stands in it.
@@ -205,8 +239,8 @@ mod tests {
     fn the_first_telling_sentence_is_armed() {
         let needle: String = Needle::arm(PROMPT).unwrap().patterns[0].folded.iter().collect();
         assert_eq!(needle, "you are the internal pricing oracle of example corp.");
-        assert_eq!(Needle::arm("Short. Also short. \n<a>\n"), None);
-        assert_eq!(Needle::arm(""), None);
+        assert!(Needle::arm("Short. Also short. \n<a>\n").is_none());
+        assert!(Needle::arm("").is_none());
         let long = "É".repeat(500);
         let needle: String = Needle::arm(&long).unwrap().patterns[0].folded.iter().collect();
         assert_eq!(needle, "é".repeat(120));
@@ -218,6 +252,28 @@ mod tests {
         let text = "Well: the SECOND sentence tells as well as the first one.";
         let found = |needle: Option<Needle>| needle.unwrap().find(&mut Search::default(), text);
         assert!(found(Needle::arm_every(&prompt)) && !found(Needle::arm(&prompt)));
+    }
+
+    #[test]
+    fn a_word_is_looked_for_beside_and_without_a_prompt() {
+        let word = "0123456789abcdef0123456789abcdef";
+        let text = "It is 0123456789ABCDEF0123456789ABCDEF, and you are the internal pricing oracle of example corp.";
+        let found = |needle: Option<Needle>, text: &str| needle.is_some_and(|needle| needle.is_in(text));
+        assert!(found(Needle::and_word(None, word), text));
+        let both = Needle::and_word(Needle::arm(PROMPT), word);
+        assert!(found(both.clone(), &text[..50]) && found(both, &text[40..]));
+        assert!(Needle::and_word(None, "too short").is_none());
+    }
+
+    #[test]
+    fn what_a_text_decodes_to_is_looked_through() {
+        fn backwards(text: &str, each: &mut dyn FnMut(&str)) {
+            each(&text.chars().rev().collect::<String>());
+        }
+        let hidden: String = "you are the internal pricing oracle of Example Corp. !".chars().rev().collect();
+        let needle = Needle::arm(PROMPT).unwrap();
+        assert!(!needle.is_in(&hidden));
+        assert!(needle.in_views(backwards).is_in(&hidden));
     }
 
     #[test]

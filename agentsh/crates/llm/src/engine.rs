@@ -54,6 +54,8 @@ pub struct Stream {
     needle: Option<Needle>,
     replacement: String,
     searches: BTreeMap<Channel, Search>,
+    /// What was said, where the whole has to be known.
+    said: BTreeMap<Channel, String>,
     told: Vec<Told>,
     usage: Usage,
     ended: bool,
@@ -73,35 +75,48 @@ impl Stream {
             needle,
             replacement: replacement.to_owned(),
             searches: BTreeMap::new(),
+            said: BTreeMap::new(),
             told: Vec::new(),
             usage: Usage::default(),
             ended: false,
         }
     }
 
-    /// Takes bytes of the model's and gives those for the agent.
+    /// Takes bytes of the model's and adds those for the agent.
     ///
     /// # Errors
-    /// When the answer cannot be read: nothing more of it may go on.
-    pub fn push(&mut self, bytes: &[u8], judge: &mut dyn Judge) -> Result<Vec<u8>, LlmError> {
-        let mut out = Vec::new();
-        for frame in self.framer.push(bytes)? {
-            self.take(frame, judge, &mut out)?;
+    /// When the answer cannot be read: nothing more of it may go on than what was added.
+    pub fn push(&mut self, bytes: &[u8], judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
+        let mut frames = Vec::new();
+        let read = self.framer.push(bytes, &mut frames);
+        for frame in frames {
+            self.take(frame, judge, out)?;
         }
-        Ok(out)
+        if self.ended { Ok(()) } else { read }
     }
 
     /// The model's stream has ended.
     ///
     /// # Errors
     /// As [`Stream::push`].
-    pub fn finish(&mut self, judge: &mut dyn Judge) -> Result<Vec<u8>, LlmError> {
-        let mut out = Vec::new();
-        if let Some(frame) = self.framer.finish()? {
-            self.take(frame, judge, &mut out)?;
+    pub fn finish(&mut self, judge: &mut dyn Judge, out: &mut Vec<u8>) -> Result<(), LlmError> {
+        if self.ended {
+            return Ok(());
         }
-        self.close(judge, &mut out)?;
-        Ok(out)
+        let last = self.framer.finish()?;
+        let (event, rest) = match last {
+            Some(frame) if frame.data.is_none() => (None, frame.raw),
+            event => (event, Vec::new()),
+        };
+        if let Some(frame) = event {
+            self.take(frame, judge, out)?;
+        }
+        self.close(judge, out)?;
+        // Its last line has no end: nothing may come behind it.
+        if !self.ended {
+            out.extend_from_slice(&rest);
+        }
+        Ok(())
     }
 
     /// What happened since this was asked last.
@@ -144,6 +159,9 @@ impl Stream {
                 return self.leak(out);
             }
             slot.texts.push((channel, search.seen()));
+            if needle.needs_whole() {
+                self.said.entry(channel).or_default().push_str(&text);
+            }
         }
         for piece in taken.pieces {
             self.draft(piece);
@@ -220,6 +238,10 @@ impl Stream {
                 return self.leak(out);
             }
         }
+        let said = std::mem::take(&mut self.said);
+        if self.needle.as_ref().is_some_and(|needle| said.values().any(|text| needle.is_in(text))) {
+            return self.leak(out);
+        }
         self.searches.values_mut().for_each(Search::end);
         self.release(out)
     }
@@ -230,7 +252,9 @@ impl Stream {
             let is_cleared = slot.texts.iter().all(|(channel, end)| {
                 self.searches.get(channel).is_none_or(|search| search.cleared() >= *end)
             });
-            if !is_decided || !is_cleared {
+            // Nothing of a text goes on before all of it was looked through.
+            let is_whole = slot.texts.iter().all(|(channel, _)| !self.said.contains_key(channel));
+            if !is_decided || !is_cleared || !is_whole {
                 return Ok(());
             }
             let Some(slot) = self.slots.pop_front() else { return Ok(()) };
@@ -276,7 +300,7 @@ pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call) -> Ruling {
 pub(crate) fn in_arguments(needle: &Needle, arguments: &str) -> bool {
     fn any(value: &Json<'_>, needle: &Needle) -> bool {
         match value {
-            Json::String(_) => value.as_text().is_some_and(|text| needle.find(&mut Search::default(), &text)),
+            Json::String(_) => value.as_text().is_some_and(|text| needle.is_in(&text)),
             Json::Array(items) => items.iter().any(|item| any(item, needle)),
             Json::Object(members) => members.iter().any(|(_, value)| any(value, needle)),
             Json::Null | Json::Bool(_) | Json::Number(_) => false,
@@ -284,6 +308,6 @@ pub(crate) fn in_arguments(needle: &Needle, arguments: &str) -> bool {
     }
     match json::read_to_depth(arguments.as_bytes(), MAX_DEPTH) {
         Ok(tree) => any(&tree, needle),
-        Err(_) => needle.find(&mut Search::default(), arguments),
+        Err(_) => needle.is_in(arguments),
     }
 }

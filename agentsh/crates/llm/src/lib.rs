@@ -8,18 +8,24 @@ mod answer;
 pub mod canary;
 mod dialect;
 mod engine;
+mod mark;
 pub mod request;
 pub mod route;
 pub mod sse;
+mod turn;
 mod usage;
 
 pub use agentsh_base::json;
 pub use answer::Answer;
 #[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
 mod tests;
 
 pub use engine::{Judge, Ruling, Stream, Told};
+pub use mark::marked;
 pub use route::{Provider, Route, route};
+pub use turn::{Said, Turns};
 pub use usage::Usage;
 
 /// JSON may be nested this deep: schemas of tools are.

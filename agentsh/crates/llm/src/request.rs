@@ -1,7 +1,10 @@
 //! What an agent asks of its model.
 
+use std::borrow::Cow;
+
 use crate::json::{self, Json};
 use crate::route::Provider;
+use crate::turn::{self, Said};
 use crate::{LlmError, MAX_DEPTH};
 
 /// The parts of a request that decide how its answer is read.
@@ -11,6 +14,8 @@ pub struct Asked {
     pub stream: bool,
     /// The system prompt as the model gets it, its parts with newlines between.
     pub system: String,
+    /// By which its turn is known.
+    pub said: Option<Said>,
 }
 
 /// Reads a request body; `path` is where it goes.
@@ -44,6 +49,7 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<Asked, LlmErr
         model: text("model").or_else(|| named(path)).unwrap_or_default(),
         stream: matches!(tree.member("stream"), Some(Json::Bool(true))),
         system: system.join("\n"),
+        said: turn::said(provider, &tree),
     })
 }
 
@@ -54,14 +60,17 @@ fn named(path: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// A text, or the texts of a list of blocks.
 fn texts(value: Option<&Json<'_>>, out: &mut Vec<String>) {
+    each_text(value, &mut |text| out.push(text.into_owned()));
+}
+
+/// A text, or the texts of a list of blocks.
+pub(crate) fn each_text(value: Option<&Json<'_>>, each: &mut dyn FnMut(Cow<'_, str>)) {
     match value {
-        Some(text @ Json::String(_)) => out.extend(text.as_text().map(std::borrow::Cow::into_owned)),
+        Some(text @ Json::String(_)) => text.as_text().into_iter().for_each(each),
         Some(Json::Array(blocks)) => {
-            for block in blocks {
-                out.extend(block.member("text").and_then(Json::as_text).map(std::borrow::Cow::into_owned));
-            }
+            let texts = blocks.iter().filter_map(|block| block.member("text").and_then(Json::as_text));
+            texts.for_each(each);
         }
         _ => {}
     }

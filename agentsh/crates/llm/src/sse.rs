@@ -30,13 +30,13 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// Takes bytes in and gives the events that are complete.
+    /// Takes bytes in and adds the events that are complete.
     ///
     /// # Errors
-    /// An event that is longer than [`MAX_HELD`], or data that is no UTF-8.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, LlmError> {
-        let mut frames = Vec::new();
-        for &byte in bytes {
+    /// An event that is longer than [`MAX_HELD`], or data that is no UTF-8. What was complete before is there.
+    pub fn push(&mut self, bytes: &[u8], frames: &mut Vec<Frame>) -> Result<(), LlmError> {
+        let mut rest = bytes;
+        while let Some((&byte, behind)) = rest.split_first() {
             if self.complete {
                 self.complete = false;
                 // CR LF is one end of a line, also when another piece brings the LF.
@@ -47,23 +47,36 @@ impl Framer {
                 frames.push(self.take()?);
                 self.after_return = false;
                 if belongs {
+                    rest = behind;
                     continue;
                 }
             }
-            self.one(byte)?;
+            let plain = memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+            rest = if plain == 0 {
+                self.end_of_line(byte)?;
+                behind
+            } else {
+                let (inside, behind) = rest.split_at(plain);
+                self.room_for(plain)?;
+                self.after_return = false;
+                self.raw.extend_from_slice(inside);
+                behind
+            };
         }
         // Waiting for an LF that may never come would hold an event back.
         if self.complete && !self.after_return {
             self.complete = false;
             frames.push(self.take()?);
         }
-        Ok(frames)
+        Ok(())
     }
 
-    fn one(&mut self, byte: u8) -> Result<(), LlmError> {
-        if self.raw.len() >= MAX_HELD {
-            return Err(LlmError::TooMuch);
-        }
+    fn room_for(&self, more: usize) -> Result<(), LlmError> {
+        if self.raw.len().saturating_add(more) > MAX_HELD { Err(LlmError::TooMuch) } else { Ok(()) }
+    }
+
+    fn end_of_line(&mut self, byte: u8) -> Result<(), LlmError> {
+        self.room_for(1)?;
         let continues = self.after_return && byte == b'\n';
         self.after_return = byte == b'\r';
         self.raw.push(byte);
@@ -71,17 +84,20 @@ impl Framer {
             self.line = self.raw.len();
             return Ok(());
         }
-        if byte != b'\n' && byte != b'\r' {
-            return Ok(());
-        }
-        let end = self.raw.len() - 1;
-        let line = self.raw.get(self.line..end).unwrap_or_default().to_vec();
-        self.line = self.raw.len();
-        let line = if self.began { &line[..] } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line) };
+        let raw = std::mem::take(&mut self.raw);
+        self.read(raw.get(self.line..raw.len() - 1).unwrap_or_default());
+        self.line = raw.len();
+        self.raw = raw;
+        Ok(())
+    }
+
+    /// A line without its end.
+    fn read(&mut self, line: &[u8]) {
+        let line = if self.began { line } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) };
         self.began = true;
         if line.is_empty() {
             self.complete = true;
-            return Ok(());
+            return;
         }
         let (name, value) = match line.iter().position(|&byte| byte == b':') {
             Some(colon) => (&line[..colon], &line[colon + 1..]),
@@ -100,7 +116,6 @@ impl Framer {
             // Comments, `id`, `retry` and what nobody knows go on with the bytes.
             _ => {}
         }
-        Ok(())
     }
 
     fn take(&mut self) -> Result<Frame, LlmError> {
@@ -123,7 +138,7 @@ impl Framer {
             self.after_return = false;
             if self.line < kept && !returned {
                 // Ends the line that was being read, and leaves the bytes as they were.
-                self.one(b'\n')?;
+                self.end_of_line(b'\n')?;
                 self.raw.truncate(kept);
             }
         }
@@ -157,7 +172,8 @@ mod tests {
 
     fn all(pieces: &[&[u8]]) -> Vec<Frame> {
         let mut framer = Framer::default();
-        let mut frames: Vec<Frame> = pieces.iter().flat_map(|piece| framer.push(piece).unwrap()).collect();
+        let mut frames = Vec::new();
+        pieces.iter().for_each(|piece| framer.push(piece, &mut frames).unwrap());
         frames.extend(framer.finish().unwrap());
         frames
     }

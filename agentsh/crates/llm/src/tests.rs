@@ -25,10 +25,10 @@ fn cut(provider: Provider, text: &str, cuts: &[usize], needle: Option<Needle>) -
     cuts.push(text.len());
     cuts.sort_unstable();
     for cut in cuts {
-        out.extend(stream.push(&text.as_bytes()[at..cut], &mut Strict).unwrap());
+        stream.push(&text.as_bytes()[at..cut], &mut Strict, &mut out).unwrap();
         at = cut;
     }
-    out.extend(stream.finish(&mut Strict).unwrap());
+    stream.finish(&mut Strict, &mut out).unwrap();
     (String::from_utf8(out).unwrap(), stream.told())
 }
 
@@ -268,7 +268,7 @@ fn a_call_of_a_candidate_becomes_a_text() {
 fn tokens_are_counted_as_the_provider_says() {
     let used = |provider, text: &str| {
         let mut stream = Stream::new(provider, None, REPLACEMENT);
-        stream.push(text.as_bytes(), &mut Strict).unwrap();
+        stream.push(text.as_bytes(), &mut Strict, &mut Vec::new()).unwrap();
         (stream.usage().input, stream.usage().output)
     };
     assert_eq!(used(Provider::Google, &chunks(&CANDIDATES)), (7, 10));
@@ -374,19 +374,21 @@ fn whole_answers() {
 
 #[test]
 fn what_cannot_be_read_is_withheld() {
-    let push = |text: &[u8]| Stream::new(Provider::Anthropic, None, REPLACEMENT).push(text, &mut Strict);
+    let push = |text: &[u8]| {
+        Stream::new(Provider::Anthropic, None, REPLACEMENT).push(text, &mut Strict, &mut Vec::new())
+    };
     assert!(matches!(push(b"data: {\n\n"), Err(LlmError::Json(_))));
     assert!(matches!(push(b"data: {\"x\":1}\n\n"), Err(LlmError::Shape(_))));
     assert!(matches!(push(&[b'x'; MAX_HELD + 1]), Err(LlmError::TooMuch)));
     let mut stream = Stream::new(Provider::Anthropic, None, REPLACEMENT);
     let start = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"n","input":{}}}"#;
-    stream.push(events(&[start]).as_bytes(), &mut Strict).unwrap();
+    stream.push(events(&[start]).as_bytes(), &mut Strict, &mut Vec::new()).unwrap();
     let delta = format!(
         r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"input_json_delta","partial_json":"{}"}}}}"#,
         "x".repeat(1 << 20)
     );
     let delta = events(&[&delta]);
-    let result = (0..20).try_for_each(|_| stream.push(delta.as_bytes(), &mut Strict).map(drop));
+    let result = (0..20).try_for_each(|_| stream.push(delta.as_bytes(), &mut Strict, &mut Vec::new()));
     assert_eq!(result, Err(LlmError::TooMuch));
 }
 

@@ -130,10 +130,10 @@ async fn copy_all<R: Recorder + 'static>(
 ) -> End {
     match first {
         First::Nothing if let Some(channel) = channel => {
-            channel::plain(channel, inside, Vec::new(), outside, traffic).await
+            channel::plain((channel, &permit.shown), (inside, Vec::new()), outside, traffic).await
         }
         First::Read(Opening::Http(http)) if let Some(channel) = channel => {
-            channel::plain(channel, inside, http.into_bytes(), outside, traffic).await
+            channel::plain((channel, &permit.shown), (inside, http.into_bytes()), outside, traffic).await
         }
         First::Read(Opening::Tls(hello))
             if let (Some(channel), Some(authority)) = (channel, &gate.authority) =>

@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 
 use super::authority::Authority;
 use super::copy::{IDLE, reset_when_dropped};
-use super::inspect::{Plain, handshakes};
-use super::requests::End;
+use super::inspect::{HTTP_1, HTTP_2, Plain, handshakes};
+use super::requests;
 use super::traffic::{Direction, Traffic};
 use crate::policy::domain::Host;
 
@@ -21,29 +21,37 @@ pub trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
+/// One end of a connection.
+pub struct End<'a> {
+    pub stream: Box<dyn Duplex + 'a>,
+    /// HTTP/2 was agreed on; else it is HTTP/1.1.
+    pub is_http2: bool,
+}
+
 /// The end that comes from a program, and the one that leads to its server.
-pub type Ends<'a> = (Box<dyn Duplex + 'a>, Box<dyn Duplex + 'a>);
+pub type Ends<'a> = (End<'a>, End<'a>);
 
 pub type Carried<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
 
 /// Speaks on the connections that it carries.
 pub trait Channel {
     fn carries(&self, host: &Host, port: u16) -> bool;
-    /// Until both ends are done. Nothing of the one reaches the other by itself.
+    /// Until both ends are done. Nothing of the one reaches the other by itself. `host` is what the connection is to, by name
+    /// or as an address; that the requests on it say the same is for the channel to see to.
     fn carry<'a>(&'a self, host: &'a str, ends: Ends<'a>) -> Carried<'a>;
 }
 
 /// A connection without TLS, of which some bytes were read already.
 pub(super) async fn plain(
-    channel: &dyn Channel,
-    inside: &TcpStream,
-    first: Vec<u8>,
+    (channel, name): (&dyn Channel, &str),
+    (inside, first): (&TcpStream, Vec<u8>),
     outside: &TcpStream,
     traffic: &Traffic,
-) -> End {
+) -> requests::End {
     let program = Counted { stream: Plain::new(inside, first), traffic };
-    let ends: Ends<'_> = (Box::new(program), Box::new(Plain::new(outside, Vec::new())));
-    finish(channel.carry("127.0.0.1", ends), (inside, outside), traffic).await
+    let program = End { stream: Box::new(program), is_http2: false };
+    let server = End { stream: Box::new(Plain::new(outside, Vec::new())), is_http2: false };
+    finish(channel.carry(name, (program, server)), (inside, outside), traffic).await
 }
 
 /// A connection whose TLS ends here.
@@ -53,19 +61,27 @@ pub(super) async fn tls(
     (inside, hello): (&TcpStream, Vec<u8>),
     outside: &TcpStream,
     traffic: &Traffic,
-) -> End {
-    let (program, server) = match handshakes(inside, outside, (authority, name), hello).await {
+) -> requests::End {
+    let offered = (hello, &[HTTP_2, HTTP_1][..]);
+    let (program, server) = match handshakes(inside, outside, (authority, name), offered).await {
         Ok(both) => both,
         Err(end) => {
             reset_when_dropped(outside);
             return end;
         }
     };
-    let ends: Ends<'_> = (Box::new(Counted { stream: program, traffic }), Box::new(server));
-    finish(channel.carry(name, ends), (inside, outside), traffic).await
+    let is_http2 = program.get_ref().1.alpn_protocol() == Some(HTTP_2);
+    let program = End { stream: Box::new(Counted { stream: program, traffic }), is_http2 };
+    let is_http2 = server.get_ref().1.alpn_protocol() == Some(HTTP_2);
+    let server = End { stream: Box::new(server), is_http2 };
+    finish(channel.carry(name, (program, server)), (inside, outside), traffic).await
 }
 
-async fn finish(carried: Carried<'_>, (inside, outside): (&TcpStream, &TcpStream), traffic: &Traffic) -> End {
+async fn finish(
+    carried: Carried<'_>,
+    (inside, outside): (&TcpStream, &TcpStream),
+    traffic: &Traffic,
+) -> requests::End {
     let result = tokio::select! {
         result = carried => result,
         () = traffic.idle(IDLE) => Err(io::ErrorKind::TimedOut.into()),
@@ -74,7 +90,7 @@ async fn finish(carried: Carried<'_>, (inside, outside): (&TcpStream, &TcpStream
         reset_when_dropped(inside);
     }
     reset_when_dropped(outside);
-    End::Done(result)
+    requests::End::Done(result)
 }
 
 /// Counts what the program sends and gets.

@@ -1,10 +1,11 @@
 //! TLS that ends at agentsh, so that single requests can be judged: a connection of requests between two TLS
-//! connections. Only HTTP/1.1 is offered to both sides. The far side has to prove its name before the program hears
+//! connections. Only HTTP/1.1 is offered to both sides, unless somebody speaks there who knows HTTP/2 too. The far side has to prove its name before the program hears
 //! anything.
 
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ pub async fn both_ways(
     refused: impl AsyncFnOnce(http_host::Refusal) -> bool,
 ) -> End {
     let Inspected { authority, name, reader, hello, answers, used } = inspected;
-    let (program, server) = match handshakes(inside, outside, (authority, name), hello).await {
+    let (program, server) = match handshakes(inside, outside, (authority, name), (hello, &[HTTP_1])).await {
         Ok(both) => both,
         Err(end) => {
             reset_when_dropped(outside);
@@ -105,19 +106,26 @@ pub async fn both_ways(
 pub(super) type Program<'a> = tokio_rustls::server::TlsStream<Plain<'a>>;
 pub(super) type Server<'a> = tokio_rustls::client::TlsStream<Plain<'a>>;
 
-/// The far side first: what it cannot prove, the program does not get to see.
+/// As TLS names the two.
+pub(super) const HTTP_1: &[u8] = b"http/1.1";
+pub(super) const HTTP_2: &[u8] = b"h2";
+
+/// The far side first: what it cannot prove, the program does not get to see. Both are offered what `offered` lists, the
+/// program HTTP/2 only where the far side has taken it.
 pub(super) async fn handshakes<'a>(
     inside: &'a TcpStream,
     outside: &'a TcpStream,
     (authority, name): (&Authority, &str),
-    hello: Vec<u8>,
+    (hello, offered): (Vec<u8>, &[&[u8]]),
 ) -> Result<(Program<'a>, Server<'a>), End> {
     let refused = |reason, detail, farewell| {
         End::Closed(Closed::Refused { protocol: Some("https"), reason, detail, farewell })
     };
     let cannot = |why| refused("inspection-failed", why, Farewell::Alert(INTERNAL_ERROR));
-    let shown = authority.inside(name).map_err(cannot)?;
-    let trusting = authority.outside().map_err(cannot)?;
+    let mut shown = authority.inside(name).map_err(cannot)?;
+    let mut trusting = authority.outside().map_err(cannot)?;
+    let protocols: Vec<Vec<u8>> = offered.iter().map(|protocol| protocol.to_vec()).collect();
+    Arc::make_mut(&mut trusting).alpn_protocols.clone_from(&protocols);
     let server_name = rustls::pki_types::ServerName::try_from(name.to_owned())
         .map_err(|error| cannot(format!("'{name}' cannot be proven: {error}")))?;
     let connecting = TlsConnector::from(trusting).connect(server_name, Plain::new(outside, Vec::new()));
@@ -129,6 +137,9 @@ pub(super) async fn handshakes<'a>(
         ),
         _ => End::Done(Err(error)),
     })?;
+    if server.get_ref().1.alpn_protocol() == Some(HTTP_2) {
+        Arc::make_mut(&mut shown).alpn_protocols = protocols;
+    }
     let accepting = TlsAcceptor::from(shown).accept(Plain::new(inside, hello));
     let program = within(HANDSHAKE, accepting).await.map_err(|error| match tls_error(&error) {
         Some(rustls::Error::AlertReceived(alert)) => refused(
@@ -323,7 +334,6 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
     use super::*;
-    use std::sync::Arc;
 
     use rustls::pki_types::ServerName;
     use rustls::pki_types::pem::PemObject;

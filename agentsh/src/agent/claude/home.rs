@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::config::Sources;
 use super::settings::Settings;
 use crate::agent::{
-    Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, Key, Launch, Remembered, Shape,
-    StateKind, endpoint,
+    Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, Judged, Key, Launch, Remembered,
+    Shape, StateKind, endpoint,
 };
 
 /// Files and directories that say how Claude Code behaves. A sandboxed agent may read them; if it could write
@@ -178,7 +178,7 @@ pub(super) fn endpoints(
             region => format!("{region}-aiplatform.googleapis.com"),
         };
         add(from_url("ANTHROPIC_VERTEX_BASE_URL")?.unwrap_or_else(|| endpoint::https(&host, "Vertex AI")));
-        add(endpoint::https("oauth2.googleapis.com", "Google access tokens"));
+        add(endpoint::login("oauth2.googleapis.com", "Google access tokens"));
         launch.notes.push(
             "Vertex AI: allow the credentials file with agent.filesystem.read and pass GOOGLE_APPLICATION_CREDENTIALS"
                 .to_owned(),
@@ -199,10 +199,13 @@ pub(super) fn endpoints(
         }
     } else {
         let default = || endpoint::https("api.anthropic.com", "Anthropic API");
-        add(from_url("ANTHROPIC_BASE_URL")?.unwrap_or_else(default));
+        let found = from_url("ANTHROPIC_BASE_URL")?.unwrap_or_else(default);
+        // A certificate of its own proves Claude Code to nobody but the model's host itself.
+        let has_certificate = value("CLAUDE_CODE_CLIENT_CERT").is_some();
+        add(if has_certificate { found } else { found.judged(Judged::ByDefault) });
         let keyed = value("ANTHROPIC_API_KEY").is_some() || value("ANTHROPIC_AUTH_TOKEN").is_some();
         if !keyed && sources.directory.join(".credentials.json").is_file() {
-            add(endpoint::https("platform.claude.com", "renewal of the login"));
+            add(endpoint::login("platform.claude.com", "renewal of the login"));
             launch.notes.push(
                 "Claude login: api.anthropic.com and platform.claude.com are reachable; `/login` itself needs a browser outside; \
                  connectors of the account are not started: declare their servers in ~/.claude.json"

@@ -6,8 +6,8 @@ use toml::{Table, Value};
 
 use super::argv::Parsed;
 use crate::agent::{
-    Access, AgentError, Context, Endpoint, Format, HomeState, Key, Launch, Remembered, Shape, StateKind,
-    endpoint, json, read,
+    Access, AgentError, Context, Endpoint, Format, HomeState, Judged, Key, Launch, Remembered, Shape,
+    StateKind, endpoint, json, read,
 };
 
 /// A sandboxed agent may read these; if it could write them, the next agent outside would obey.
@@ -137,7 +137,8 @@ pub(super) fn model(
     for endpoint in found {
         if !launch.endpoints.iter().any(|known| (&known.host, known.port) == (&endpoint.host, endpoint.port))
         {
-            launch.endpoints.push(endpoint);
+            let is_login = endpoint.judged == Judged::Never;
+            launch.endpoints.push(if is_login { endpoint } else { endpoint.judged(Judged::ByDefault) });
         }
     }
     Ok(())
@@ -162,7 +163,7 @@ fn openai(context: &Context<'_>, codex_home: &Path, launch: &mut Launch) -> Vec<
     }
     vec![
         endpoint::https("chatgpt.com", "model, by ChatGPT login"),
-        endpoint::https("auth.openai.com", "renewal of the login"),
+        endpoint::login("auth.openai.com", "renewal of the login"),
         api,
     ]
 }

@@ -213,7 +213,7 @@ fn as_started(policy: &mut Policy, agent: &str, place: &Surroundings) {
     };
     // Who cannot be started reaches nothing: the policy alone is the answer then.
     if let Ok(launch) = agent::adapt(kind, &context) {
-        policy.agent.network = with_endpoints(&policy.agent.network, &launch.endpoints, false);
+        policy.agent.network = with_endpoints(&policy.agent.network, &launch.endpoints, |_| false);
         // Where a name may lead is no part of this answer.
         let own = policy.agent.network.allow.iter_mut().filter(|rule| rule.rule.file == "agent");
         own.for_each(|rule| rule.value.addresses.clear());

@@ -24,36 +24,38 @@ pub(super) struct Judged {
     provider: Provider,
     call: ModelCall,
     quiet: Pin<Box<Sleep>>,
+    /// A model that says nothing for so long has died.
+    timeout: Duration,
 }
 
-/// A model that says nothing for so long has died.
-const QUIET: Duration = Duration::from_secs(600);
-
 impl Judged {
-    pub(super) fn new(body: Incoming, asked: &Asked, judge: SessionJudge, call: ModelCall) -> Self {
+    pub(super) fn new(
+        body: Incoming,
+        asked: &Asked,
+        (judge, call): (SessionJudge, ModelCall),
+        timeout: Duration,
+    ) -> Self {
         let stream = Stream::new(asked.provider, asked.needle.clone(), &asked.replacement);
-        let quiet = Box::pin(tokio::time::sleep(QUIET));
-        Self { body: Some(body), stream, judge, provider: asked.provider, call, quiet }
+        let quiet = Box::pin(tokio::time::sleep(timeout));
+        Self { body: Some(body), stream, judge, provider: asked.provider, call, quiet, timeout }
     }
 
     /// What the agent gets of these bytes; None ends the model's stream.
     fn take(&mut self, bytes: Option<&[u8]>) -> Vec<u8> {
+        let mut out = Vec::new();
         let taken = match bytes {
-            Some(bytes) => self.stream.push(bytes, &mut self.judge),
-            None => self.stream.finish(&mut self.judge),
+            Some(bytes) => self.stream.push(bytes, &mut self.judge, &mut out),
+            None => self.stream.finish(&mut self.judge, &mut out),
         };
         let told = self.stream.told();
         self.call.usage = self.stream.usage();
         self.judge.note(self.provider, &told);
         match taken {
-            Ok(out) => {
-                if self.stream.is_ended() {
-                    self.body = None;
-                }
-                out
-            }
-            Err(error) => self.withhold(&error.to_string()),
+            Ok(()) if self.stream.is_ended() => self.body = None,
+            Ok(()) => {}
+            Err(error) => out.extend(self.withhold(&error.to_string())),
         }
+        out
     }
 
     /// Ends the stream with an error as the provider's clients read it. What was held does not go on.
@@ -76,14 +78,16 @@ impl Body for Judged {
             let Some(body) = &mut self.body else { return Poll::Ready(None) };
             let polled = Pin::new(body).poll_frame(context);
             if polled.is_pending() && self.quiet.as_mut().poll(context).is_ready() {
-                let out = self.withhold("the model said nothing for ten minutes");
+                let why = silent(self.timeout);
+                let out = self.withhold(&why);
                 return Poll::Ready(Some(Ok(Frame::data(Bytes::from(out)))));
             }
             let out = match ready!(polled) {
                 Some(Ok(frame)) => {
                     // Trailers say nothing that anybody here asks for.
                     let Ok(bytes) = frame.into_data() else { continue };
-                    self.quiet.as_mut().reset(Instant::now() + QUIET);
+                    let timeout = self.timeout;
+                    self.quiet.as_mut().reset(Instant::now() + timeout);
                     self.take(Some(&bytes))
                 }
                 // The agent must not take what arrived for the whole.
@@ -98,6 +102,11 @@ impl Body for Judged {
             }
         }
     }
+}
+
+/// Why an answer does not go on when nothing came for this time.
+pub(super) fn silent(timeout: Duration) -> String {
+    format!("the model said nothing for {} ms (llm.timeout)", timeout.as_millis())
 }
 
 /// An error as the provider's clients read it.

@@ -2,51 +2,48 @@
 //! the agent has it. The relay brings the connections, with both of their ends.
 
 mod body;
+mod called;
+mod canary;
+mod carry;
 mod encoding;
 mod judge;
 mod keys;
 mod ledger;
+pub mod places;
 mod secrets;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::pin::pin;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1 as client;
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName,
     HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
 };
-use hyper::server::conn::http1 as server;
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use tokio::sync::Mutex;
 
-use self::body::{Judged, answered, error_body};
+use self::body::{Judged, answered, error_body, silent};
+use self::called::{Books, ModelCall};
+use self::canary::Canary;
+use self::carry::Upstream;
 use self::judge::SessionJudge;
 use self::keys::Keys;
 use self::ledger::Ledger;
 use super::Session;
-use crate::agent::{Endpoint, Scheme};
-use crate::llm::canary::{Needle, REPLACEMENT};
-use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Usage, request, route};
-use crate::net::allow::is_local;
-use crate::net::channel::{Carried, Channel, Ends};
+use crate::agent::Endpoint;
+use crate::guard::Guard;
+use crate::llm::canary::Needle;
+use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Turns, request, route};
 use crate::policy::domain::{self, Host};
-use crate::policy::{Credentials, OnModelSecret as OnSecret, Sentences};
+use crate::policy::{Credentials, OnModelSecret as OnSecret};
 use crate::store::words::Action;
 use crate::store::{Event, escape};
 
 /// Longest request that is read, in bytes: pictures and documents travel in it.
 const MAX_REQUEST: usize = 64 << 20;
-/// For the head of a request.
-const HEAD: Duration = Duration::from_secs(60);
 
 /// The agent's model, and what its answers are judged by.
 pub struct Model {
@@ -60,18 +57,9 @@ pub struct Model {
     key: [u8; 32],
     /// Routes and secrets that were told already.
     told: RefCell<BTreeSet<String>>,
-}
-
-#[derive(Clone)]
-struct Canary {
-    replacement: String,
-    sentences: Sentences,
-}
-
-/// What the session has used, and where that is written down.
-struct Books {
-    session: Rc<Session>,
-    ledger: RefCell<Ledger>,
+    turns: RefCell<Turns>,
+    /// Judges what follows on the wire, and hears in which turn that is.
+    wire: Rc<RefCell<Guard>>,
 }
 
 /// One answer of the model, and by what it is judged.
@@ -92,28 +80,22 @@ type Reply = Response<Either<Full<Bytes>, Either<Incoming, Judged>>>;
 impl Model {
     /// None: the policy wants no model's answers judged, or no model is where they can be.
     #[must_use]
-    pub fn of(session: &Rc<Session>, endpoints: &[Endpoint], servers: BTreeSet<String>) -> Option<Rc<Self>> {
+    pub fn of(
+        session: &Rc<Session>,
+        endpoints: &[Endpoint],
+        servers: BTreeSet<String>,
+        wire: Rc<RefCell<Guard>>,
+    ) -> Option<Rc<Self>> {
         let policy = &session.policy.llm;
-        let enabled = policy.enabled.as_ref().map(|enabled| enabled.value);
-        let is_judged = |endpoint: &&Endpoint| match enabled {
-            Some(false) => false,
-            Some(true) => true,
-            // TLS would have to end here, which the agent has to trust.
-            None => endpoint.scheme == Scheme::Http,
-        };
         let places: Vec<(Host, u16)> = endpoints
             .iter()
-            .filter(is_judged)
+            .filter(|endpoint| places::way(session, endpoint).is_some())
             .filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
             .collect();
         if places.is_empty() {
             return None;
         }
-        let replacement = policy.replacement.as_ref().map_or(REPLACEMENT, |text| &text.value).to_owned();
-        let needs = policy.canary.as_ref().is_some_and(|canary| canary.value).then_some(Canary {
-            replacement,
-            sentences: policy.canary_sentences.as_ref().map(|word| word.value).unwrap_or_default(),
-        });
+        let needs = Canary::of(policy);
         let ledger = RefCell::new(Ledger::new(policy));
         // Without random bytes hashes are alike in all sessions, and still say no value.
         let mut key = [0; 32];
@@ -129,13 +111,9 @@ impl Model {
             keys: Keys::default(),
             key,
             told: RefCell::default(),
+            turns: RefCell::default(),
+            wire,
         }))
-    }
-
-    /// Whether the TLS of an endpoint ends at the session's authority.
-    #[must_use]
-    pub fn ends_tls(session: &Session) -> bool {
-        session.policy.llm.enabled.as_ref().is_some_and(|enabled| enabled.value)
     }
 
     /// With `credentials: broker`, puts placeholders in the place of the keys in the agent's environment.
@@ -158,11 +136,13 @@ impl Model {
     }
 
     /// One request and its answer.
-    async fn serve(
-        &self,
-        mut request: Request<Incoming>,
-        upstream: &Mutex<client::SendRequest<Outgoing>>,
-    ) -> Reply {
+    async fn serve(&self, mut request: Request<Incoming>, upstream: &Upstream) -> Reply {
+        if wants_socket(request.headers()) {
+            // Nothing reads what goes through one. Clients that hear this go on without.
+            let why = "[agentsh] no web socket leads to the model: what it says could not be judged";
+            let body = error_body(Provider::OpenAiResponses, StatusCode::UPGRADE_REQUIRED, why);
+            return answered(StatusCode::UPGRADE_REQUIRED, body);
+        }
         self.keys.put(request.headers_mut());
         let path = request.uri().path().to_owned();
         let routed = route(request.method().as_str(), &path);
@@ -201,6 +181,9 @@ impl Model {
                 return refuse(StatusCode::BAD_REQUEST, &format!("the request cannot be read: {error}"));
             }
         };
+        if let Some(said) = asked.said {
+            self.wire.borrow_mut().in_turn(self.turns.borrow_mut().hear(said));
+        }
         let admitted = self.books.ledger.borrow_mut().admit(&asked.model, since);
         if let Err(spent) = admitted {
             return self.spent(provider, &spent);
@@ -209,26 +192,35 @@ impl Model {
             Ok(body) => body,
             Err(refused) => return refused,
         };
+        let body = match self
+            .needs
+            .as_ref()
+            .map_or_else(|| Ok(body.clone()), |canary| canary.mark(provider, body.clone()))
+        {
+            Ok(body) => body,
+            Err(error) => {
+                return refuse(StatusCode::BAD_REQUEST, &format!("the request cannot be read: {error}"));
+            }
+        };
         hop_by_hop(&mut head.headers);
         // The body may have another length than it came with; hyper writes the one that it has.
         head.headers.remove(CONTENT_LENGTH);
         // What cannot be read cannot be judged.
         head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let request = Request::from_parts(head, Either::Left(Full::new(body)));
-        let answer = match send(request, upstream).await {
-            Ok(answer) => answer,
-            Err(error) => {
+        let timeout = self.session.policy.llm.timeout();
+        let answer = match tokio::time::timeout(timeout, upstream.send(request)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
                 return refuse(StatusCode::BAD_GATEWAY, &format!("the model did not answer: {error}"));
             }
+            Err(_) => return refuse(StatusCode::GATEWAY_TIMEOUT, &silent(timeout)),
         };
         let canary = self.needs.as_ref();
         let asked = Asked {
             provider,
-            needle: canary.and_then(|canary| match canary.sentences {
-                Sentences::First => Needle::arm(&asked.system),
-                Sentences::Every => Needle::arm_every(&asked.system),
-            }),
-            replacement: canary.map_or_else(|| REPLACEMENT.to_owned(), |canary| canary.replacement.clone()),
+            needle: canary.and_then(|canary| canary.arm(&asked.system)),
+            replacement: canary.map(|canary| canary.replacement.clone()).unwrap_or_default(),
             model: asked.model,
             since,
         };
@@ -244,6 +236,7 @@ impl Model {
             return Response::from_parts(head, Either::Right(Either::Left(body)));
         }
         let refuse = |why: &str| self.withheld(asked.provider, StatusCode::BAD_GATEWAY, why);
+        let timeout = self.session.policy.llm.timeout();
         let is_plain = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -253,12 +246,15 @@ impl Model {
             }
             "text/event-stream" => {
                 head.headers.remove(CONTENT_LENGTH);
-                let judged = Judged::new(body, &asked, self.judge(), call);
+                let judged = Judged::new(body, &asked, (self.judge(), call), timeout);
                 Response::from_parts(head, Either::Right(Either::Right(judged)))
             }
             "application/json" => {
-                let Ok(body) = Limited::new(body, MAX_HELD).collect().await else {
-                    return refuse("the model's answer is longer than 16 MiB, or broke off");
+                let whole = Limited::new(body, MAX_HELD).collect();
+                let body = match tokio::time::timeout(timeout, whole).await {
+                    Ok(Ok(body)) => body,
+                    Ok(Err(_)) => return refuse("the model's answer is longer than 16 MiB, or broke off"),
+                    Err(_) => return refuse(&silent(timeout)),
                 };
                 let body = match encoding::decode(&mut head.headers, body.to_bytes(), MAX_HELD) {
                     Ok(body) => body,
@@ -285,14 +281,10 @@ impl Model {
     }
 
     /// Where no model speaks, or nobody knows what does: bodies go through.
-    async fn pass(
-        &self,
-        request: Request<Incoming>,
-        upstream: &Mutex<client::SendRequest<Outgoing>>,
-    ) -> Reply {
+    async fn pass(&self, request: Request<Incoming>, upstream: &Upstream) -> Reply {
         let (mut head, body) = request.into_parts();
         hop_by_hop(&mut head.headers);
-        match send(Request::from_parts(head, Either::Right(body)), upstream).await {
+        match upstream.send(Request::from_parts(head, Either::Right(body))).await {
             Ok(answer) => {
                 let (mut head, body) = answer.into_parts();
                 hop_by_hop(&mut head.headers);
@@ -374,93 +366,9 @@ impl Model {
     }
 }
 
-impl Channel for Model {
-    fn carries(&self, host: &Host, port: u16) -> bool {
-        self.places
-            .iter()
-            .any(|(place, of)| *of == port && (place == host || (is_local(place) && is_local(host))))
-    }
-
-    fn carry<'a>(&'a self, _host: &'a str, (program, model): Ends<'a>) -> Carried<'a> {
-        Box::pin(async move {
-            let broken = |error: hyper::Error| io::Error::other(error);
-            let (sender, connection) = client::handshake(TokioIo::new(model)).await.map_err(broken)?;
-            let sender = Mutex::new(sender);
-            let service = service_fn(|request| async {
-                let reply = self.serve(request, &sender).await;
-                Ok::<_, std::convert::Infallible>(reply)
-            });
-            let mut builder = server::Builder::new();
-            builder.timer(hyper_util::rt::TokioTimer::new()).header_read_timeout(HEAD).half_close(true);
-            let mut serving = pin!(builder.serve_connection(TokioIo::new(program), service));
-            let mut connection = pin!(connection);
-            let mut is_open = true;
-            loop {
-                tokio::select! {
-                    served = serving.as_mut() => return served.map_err(broken),
-                    // What has arrived is still given; the next request needs another connection.
-                    _ = connection.as_mut(), if is_open => {
-                        is_open = false;
-                        serving.as_mut().graceful_shutdown();
-                    }
-                }
-            }
-        })
-    }
-}
-
-/// One request and its answer, for the record and the budgets. Told when it is dropped, however the answer ends.
-pub(super) struct ModelCall {
-    books: Rc<Books>,
-    provider: Provider,
-    name: String,
-    status: u16,
-    since: Instant,
-    head: Duration,
-    usage: Usage,
-}
-
-impl ModelCall {
-    fn new(books: Rc<Books>, asked: &Asked, status: StatusCode) -> Self {
-        Self {
-            books,
-            provider: asked.provider,
-            name: asked.model.clone(),
-            status: status.as_u16(),
-            since: asked.since,
-            head: asked.since.elapsed(),
-            usage: Usage::default(),
-        }
-    }
-}
-
-impl Drop for ModelCall {
-    fn drop(&mut self) {
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let cost = self.books.ledger.borrow_mut().book(&self.name, self.usage, Instant::now());
-        self.books.session.journal.record(Event::ModelCalled {
-            provider: judge::word(self.provider),
-            model: self.name.chars().take(MOST_NAME).collect(),
-            status: self.status,
-            input_tokens: self.usage.input,
-            output_tokens: self.usage.output,
-            cost_micro_usd: cost,
-            head_ms: milliseconds(self.head),
-            total_ms: milliseconds(self.since.elapsed()),
-        });
-    }
-}
-
-/// Characters of a model's name on record.
-const MOST_NAME: usize = 200;
-
-async fn send(
-    request: Request<Outgoing>,
-    upstream: &Mutex<client::SendRequest<Outgoing>>,
-) -> Result<Response<Incoming>, hyper::Error> {
-    let mut upstream = upstream.lock().await;
-    upstream.ready().await?;
-    upstream.send_request(request).await
+fn wants_socket(headers: &HeaderMap) -> bool {
+    let named = headers.get_all(UPGRADE).iter().filter_map(|value| value.to_str().ok());
+    named.flat_map(|text| text.split(',')).any(|word| word.trim().eq_ignore_ascii_case("websocket"))
 }
 
 /// Headers that are about one connection; lengths are set anew.

@@ -23,12 +23,36 @@ pub struct CrossServer {
     tools: BTreeMap<String, (ServerId, String)>,
     servers: BTreeSet<ServerId>,
     /// When each server was read from last, and with which tool.
-    reads: BTreeMap<ServerId, (Duration, String)>,
+    reads: BTreeMap<ServerId, Read>,
     calls: BTreeMap<ServerId, VecDeque<Duration>>,
     /// Servers with tools of one name, as far as that was told.
     told: BTreeSet<(ServerId, ServerId)>,
     /// What tools say of themselves, where it adds to what their names say.
     hints: BTreeMap<ToolId, Hints>,
+}
+
+#[derive(Clone, Debug)]
+struct Read {
+    at: Duration,
+    turn: Option<u64>,
+    tool: String,
+}
+
+/// How long a read counts.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    window: Duration,
+    /// While the turn lasts and no longer, where turns are known.
+    by_turn: bool,
+}
+
+impl Counts {
+    fn has(self, read: &Read, subject: &Subject<'_>) -> bool {
+        match (read.turn, subject.turn) {
+            (Some(then), Some(now)) if self.by_turn => then == now,
+            _ => subject.now.saturating_sub(read.at) <= self.window,
+        }
+    }
 }
 
 /// What annotations can add to a name. They come from the server: they make nothing harmless.
@@ -169,12 +193,12 @@ impl CrossServer {
         }
     }
 
-    /// What was read from another server a short time ago.
-    fn read_elsewhere(&self, server: &ServerId, now: Duration, window: Duration) -> Option<ToolId> {
-        let recent =
-            self.reads.iter().filter(|(from, (at, _))| *from != server && now.saturating_sub(*at) <= window);
-        let (from, (_, tool)) = recent.max_by_key(|(_, (at, _))| *at)?;
-        Some(ToolId { server: from.clone(), tool: tool.clone() })
+    /// What was read from another server and still counts.
+    fn read_elsewhere(&self, subject: &Subject<'_>, counts: Counts) -> Option<ToolId> {
+        let is_elsewhere =
+            |(from, read): &(&ServerId, &Read)| *from != subject.server && counts.has(read, subject);
+        let (from, read) = self.reads.iter().filter(is_elsewhere).max_by_key(|(_, read)| read.at)?;
+        Some(ToolId { server: from.clone(), tool: read.tool.clone() })
     }
 
     fn call(&mut self, subject: &Subject<'_>, tool: &str, was_listed: bool, report: &mut Report) {
@@ -195,21 +219,21 @@ impl CrossServer {
         let rules = [
             (
                 kind == Kind::Send,
-                self.policy.send_window(),
+                self.policy.send_window().map(|window| Counts { window, by_turn: false }),
                 Reason::ReadThenSend,
                 "read_then_send",
                 Severity::Critical,
             ),
             (
                 kind != Kind::Read,
-                self.policy.flow_window(),
+                self.policy.flow_window().map(|window| Counts { window, by_turn: self.policy.by_turn() }),
                 Reason::CrossServerFlow,
                 "cross_server_flow",
                 Severity::High,
             ),
         ];
-        for (fits, window, reason, key, severity) in rules {
-            let read = window.filter(|_| fits).and_then(|window| self.read_elsewhere(server, now, window));
+        for (fits, counts, reason, key, severity) in rules {
+            let read = counts.filter(|_| fits).and_then(|counts| self.read_elsewhere(subject, counts));
             if let Some(read) = read {
                 let outcome = match self.policy.on_flow() {
                     OnFlow::Allow | OnFlow::Alert => Outcome::Alert,
@@ -311,7 +335,8 @@ impl Check for CrossServer {
             self.calls.entry(subject.server.clone()).or_default().push_back(subject.now);
         }
         if self.policy.asked() && self.is_source(subject.server, tool) {
-            self.reads.insert(subject.server.clone(), (subject.now, tool.to_owned()));
+            let read = Read { at: subject.now, turn: subject.turn, tool: tool.to_owned() };
+            self.reads.insert(subject.server.clone(), read);
         }
     }
 }
@@ -384,7 +409,7 @@ mod tests {
     use crate::decision::Decision;
     use crate::guard::Guard;
     use crate::json::Json;
-    use crate::policy::McpPolicy;
+    use crate::policy::{McpPolicy, Ruled};
     use crate::types::RuleRef;
 
     fn guard(asked: bool) -> Guard {
@@ -402,6 +427,40 @@ mod tests {
         let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: None };
         let decision = guard.decide(&ServerId(server.to_owned()), matter, Duration::from_secs(at));
         if decision.verdict.is_block() { decision.verdict.reason.code() } else { "" }
+    }
+
+    #[test]
+    fn where_turns_are_known_they_decide_how_long_a_read_counts() {
+        let mut guard = guard(true);
+        guard.in_turn(1);
+        assert_eq!(call(&mut guard, 0, "a", "read_file"), "");
+        assert_eq!(call(&mut guard, 90, "b", "write_file"), "cross-server-flow", "the window is long over");
+        // A read that is sent is another rule, and has no turns.
+        assert_eq!(call(&mut guard, 90, "b", "send_mail"), "cross-server-flow");
+        guard.in_turn(2);
+        assert_eq!(call(&mut guard, 91, "b", "write_file"), "");
+        assert_eq!(call(&mut guard, 92, "a", "read_file"), "");
+        assert_eq!(call(&mut guard, 93, "b", "send_mail"), "read-then-send");
+    }
+
+    #[test]
+    fn without_turns_the_window_decides() {
+        for same_turn_only in [true, false] {
+            let mut policy = McpPolicy::default();
+            let rule = RuleRef::default_rule("cross_server");
+            policy.cross_server.rule = Some(rule.clone());
+            policy.cross_server.same_turn_only = Some(Ruled { value: same_turn_only, rule });
+            let mut guard = Guard::new(&policy);
+            if !same_turn_only {
+                guard.in_turn(1);
+            }
+            assert_eq!(call(&mut guard, 0, "a", "read_file"), "");
+            if !same_turn_only {
+                guard.in_turn(2);
+            }
+            assert_eq!(call(&mut guard, 10, "b", "write_file"), "cross-server-flow");
+            assert_eq!(call(&mut guard, 90, "b", "write_file"), "");
+        }
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub struct Subject<'a> {
     pub matter: Matter<'a>,
     /// Time since any moment that is the same for all subjects of a session.
     pub now: Duration,
+    /// In which turn of the agent and its user; None: nobody knows.
+    pub turn: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -202,12 +202,14 @@ impl Dialect for Chat {
             r#"{"id":"chatcmpl-withheld","object":"chat.completion.chunk","created":0,"model":"withheld","choices":[]}"#.to_owned()
         });
         let Ok(tree) = parse(&frame) else { return };
+        // Nothing went before that says whose words these are.
+        let role = if self.known.is_empty() { r#""role":"assistant","# } else { "" };
         if self.known.is_empty() {
             self.known.insert(0);
         }
         for choice in &self.known {
             let said = format!(
-                r#"[{{"index":{choice},"delta":{{"content":{}}},"finish_reason":null}}]"#,
+                r#"[{{"index":{choice},"delta":{{{role}"content":{}}},"finish_reason":null}}]"#,
                 quoted(replacement)
             );
             let end = format!(r#"[{{"index":{choice},"delta":{{}},"finish_reason":"stop"}}]"#);

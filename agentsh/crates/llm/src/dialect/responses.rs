@@ -1,6 +1,6 @@
 //! OpenAI Responses: an answer is a list of items, some of which are calls.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Dialect, Found, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
 use crate::engine::Ruling;
@@ -21,8 +21,17 @@ pub(super) struct Responses {
     heard: BTreeSet<u64>,
     response: Option<String>,
     items: u64,
+    /// Items that the agent has the beginning of.
+    open: BTreeMap<u64, Open>,
     /// Refused items whose message the agent has.
     replaced: BTreeSet<u64>,
+}
+
+struct Open {
+    /// As it was told when it began.
+    item: String,
+    /// The place of a part that has no end yet.
+    part: Option<u64>,
 }
 
 /// A call's item. What runs at the provider has run when it is told.
@@ -68,31 +77,50 @@ fn part(said: &str) -> String {
 
 /// The events of a message, numbered like the event whose place they take.
 fn message_events(place: u64, sequence: Option<u64>, said: &str, out: &mut Vec<u8>) {
-    let sequence = sequence.map(|number| format!(r#","sequence_number":{number}"#)).unwrap_or_default();
-    let at = format!(r#""item_id":"msg_agentsh_{place}","output_index":{place},"content_index":0"#);
-    let quoted = quoted(said);
-    let events = [
-        (
-            "response.output_item.added",
-            format!(r#""output_index":{place},"item":{}"#, message(place, "", "in_progress")),
-        ),
-        (
-            "response.content_part.added",
-            format!(
-                r#"{at},"part":{}"#,
-                r#"{"type":"output_text","text":"","annotations":[],"logprobs":[]}"#
+    let begun = Begun { place, id: format!("msg_agentsh_{place}"), item: None, part: None };
+    begun.events(sequence, said, out);
+}
+
+/// A message, as far as the agent has it.
+struct Begun {
+    place: u64,
+    id: String,
+    /// With what it says in the end; None: the agent has nothing of it.
+    item: Option<String>,
+    /// The part that has begun.
+    part: Option<u64>,
+}
+
+impl Begun {
+    /// What is left of its events.
+    fn events(&self, sequence: Option<u64>, said: &str, out: &mut Vec<u8>) {
+        let place = self.place;
+        let sequence = sequence.map(|number| format!(r#","sequence_number":{number}"#)).unwrap_or_default();
+        let (id, index) = (quoted(&self.id), self.part.unwrap_or(0));
+        let at = format!(r#""item_id":{id},"output_index":{place},"content_index":{index}"#);
+        let text = quoted(said);
+        let done = self.item.clone().unwrap_or_else(|| message(place, said, "completed"));
+        let events = [
+            (
+                "response.output_item.added",
+                format!(r#""output_index":{place},"item":{}"#, message(place, "", "in_progress")),
             ),
-        ),
-        ("response.output_text.delta", format!(r#"{at},"delta":{quoted},"logprobs":[]"#)),
-        ("response.output_text.done", format!(r#"{at},"text":{quoted},"logprobs":[]"#)),
-        ("response.content_part.done", format!(r#"{at},"part":{}"#, part(said))),
-        (
-            "response.output_item.done",
-            format!(r#""output_index":{place},"item":{}"#, message(place, said, "completed")),
-        ),
-    ];
-    for (name, members) in events {
-        out.extend(spelled(Some(name), &format!(r#"{{"type":"{name}"{sequence},{members}}}"#)));
+            (
+                "response.content_part.added",
+                format!(
+                    r#"{at},"part":{}"#,
+                    r#"{"type":"output_text","text":"","annotations":[],"logprobs":[]}"#
+                ),
+            ),
+            ("response.output_text.delta", format!(r#"{at},"delta":{text},"logprobs":[]"#)),
+            ("response.output_text.done", format!(r#"{at},"text":{text},"logprobs":[]"#)),
+            ("response.content_part.done", format!(r#"{at},"part":{}"#, part(said))),
+            ("response.output_item.done", format!(r#""output_index":{place},"item":{done}"#)),
+        ];
+        let begun = usize::from(self.item.is_some()) + usize::from(self.part.is_some());
+        for (name, members) in events.into_iter().skip(begun) {
+            out.extend(spelled(Some(name), &format!(r#"{{"type":"{name}"{sequence},{members}}}"#)));
+        }
     }
 }
 
@@ -202,20 +230,66 @@ impl Dialect for Responses {
         if self.response.is_none() {
             self.response = tree.member("response").map(Json::to_compact);
         }
-        if text(&tree, "type").as_deref() == Some("response.output_item.added") {
-            self.items += 1;
+        let Some(place) = number(&tree, "output_index") else { return Ok(()) };
+        let part = || number(&tree, "content_index");
+        match text(&tree, "type").as_deref() {
+            Some("response.output_item.added") => {
+                self.items += 1;
+                // Of a refused one the agent has a whole message.
+                if self.replaced.contains(&place) {
+                    return Ok(());
+                }
+                let item = tree.member("item").map(Json::to_compact).unwrap_or_default();
+                self.open.insert(place, Open { item, part: None });
+            }
+            Some("response.output_item.done") => {
+                self.open.remove(&place);
+            }
+            Some("response.content_part.added") => {
+                self.open.entry(place).and_modify(|open| open.part = part());
+            }
+            Some("response.content_part.done") => {
+                self.open.entry(place).and_modify(|open| open.part = None);
+            }
+            _ => {}
         }
         Ok(())
     }
 
     fn leak(&mut self, replacement: &str, out: &mut Vec<u8>) {
-        message_events(self.items, None, replacement, out);
+        let mut output = Vec::new();
+        let mut own = None;
+        // What has begun comes to its end: a message with the replacement, anything else as far as it came.
+        for (place, open) in std::mem::take(&mut self.open) {
+            let Ok(item) = parse(&open.item) else { continue };
+            if text(&item, "type").as_deref() == Some("message") && own.is_none() {
+                let content = ("content", Some(format!("[{}]", part(replacement))));
+                let item = with(&item, &[("status", Some(quoted("completed"))), content]);
+                let id = parse(&item).ok().and_then(|item| text(&item, "id")).unwrap_or_default();
+                own = Some(Begun { place, id, item: Some(item), part: open.part });
+                continue;
+            }
+            let item = with(&item, &[("status", Some(quoted("incomplete")))]);
+            let done = "response.output_item.done";
+            let data = format!(r#"{{"type":"{done}","output_index":{place},"item":{item}}}"#);
+            out.extend(spelled(Some(done), &data));
+            output.push(item);
+        }
+        let place = self.items;
+        let own = own.unwrap_or_else(|| Begun {
+            place,
+            id: format!("msg_agentsh_{place}"),
+            item: None,
+            part: None,
+        });
+        own.events(None, replacement, out);
+        output.push(own.item.unwrap_or_else(|| message(place, replacement, "completed")));
         let response = self
             .response
             .clone()
             .unwrap_or_else(|| r#"{"id":"resp_withheld","object":"response"}"#.to_owned());
         let Ok(tree) = parse(&response) else { return };
-        let output = format!("[{}]", message(self.items, replacement, "completed"));
+        let output = format!("[{}]", output.join(","));
         let response = with(&tree, &[("status", Some(quoted("completed"))), ("output", Some(output))]);
         let last = format!(r#"{{"type":"response.completed","response":{response}}}"#);
         out.extend(spelled(Some("response.completed"), &last));

@@ -98,6 +98,12 @@ impl CrossServerPolicy {
         wanted.then(|| window(self.flow_window_ms.as_ref(), 30))
     }
 
+    /// A read counts while the turn lasts, where turns are known.
+    #[must_use]
+    pub fn by_turn(&self) -> bool {
+        is_on(self.same_turn_only.as_ref())
+    }
+
     /// Calls of one server in a time.
     #[must_use]
     pub fn burst(&self) -> Option<(usize, Duration)> {
@@ -183,7 +189,8 @@ const CROSS_SERVER_FLOW: &[Key] = &[
         name: "same_turn_only",
         kind: Kind::Flag,
         default: "true",
-        about: "Read, and without effect: turns are not known on the wire, the window alone decides.",
+        about: "A read counts until the user says something again, however long that takes. Turns are known where the \
+            model's channel is (`llm`); elsewhere, and with `false`, the window decides.",
         example: "true",
         ..KEY
     },

@@ -1,6 +1,7 @@
 //! `llm`: the channel between the agent and its model.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::describe::Lines;
 use crate::glob;
@@ -14,11 +15,17 @@ use crate::sections::{Policy, network};
 /// What is in force, each key with its place where it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LlmPolicy {
-    /// None: where the model is spoken to without TLS.
+    /// None: where the model is spoken to without TLS, and where the agent is known to trust the session.
     pub enabled: Option<Ruled<bool>>,
     pub canary: Option<Ruled<bool>>,
     pub canary_sentences: Option<Ruled<Sentences>>,
+    /// A random word is put into every system prompt, and looked for.
+    pub canary_word: Option<Ruled<bool>>,
+    /// What an answer decodes to is looked through too.
+    pub canary_decoded: Option<Ruled<bool>>,
     pub replacement: Option<Ruled<String>>,
+    /// How long a model may say nothing, in milliseconds.
+    pub timeout_ms: Option<Ruled<u64>>,
     /// Requests to the model's host that go on though agentsh knows no such route of a model.
     pub allow: Vec<Ruled<RequestRule>>,
     /// What becomes of a request in which secrets stand; None: it is recorded.
@@ -106,6 +113,12 @@ impl LlmPolicy {
         })
     }
 
+    /// How long a model may say nothing.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.timeout_ms.as_ref().map_or(Duration::from_secs(600), |time| Duration::from_millis(time.value))
+    }
+
     /// The rule that lets a request pass unread; `target` is its path and query.
     #[must_use]
     pub fn passes(&self, method: &str, target: &str) -> Option<&Ruled<RequestRule>> {
@@ -118,7 +131,10 @@ pub struct Llm {
     enabled: Option<Ruled<bool>>,
     canary: Option<Ruled<bool>>,
     canary_sentences: Option<Ruled<Sentences>>,
+    canary_word: Option<Ruled<bool>>,
+    canary_decoded: Option<Ruled<bool>>,
     replacement: Option<Ruled<String>>,
+    timeout_ms: Option<Ruled<u64>>,
     allow: List<RequestRule>,
     secrets: Option<Ruled<OnSecret>>,
     secret_kinds: BTreeMap<String, Ruled<OnSecret>>,
@@ -195,9 +211,10 @@ const LLM: &[Key] = &[
     Key {
         name: "enabled",
         kind: Kind::Flag,
-        default: "for a model that is spoken to without TLS",
-        about: "Whether the tool calls in a model's answers are judged before the agent sees them. `true` also ends the TLS \
-            of the model's own hosts at the session's authority, which the agent has to trust; `false` never.",
+        default: "for Claude Code and Codex, and for every model that is spoken to without TLS",
+        about: "Whether the tool calls in a model's answers are judged before the agent sees them. The TLS of the model's own \
+            hosts ends at the session's authority for that, which the agent has to trust: Claude Code and Codex do, other \
+            agents are tried with `true`. `false`: nothing is read.",
         example: "true",
         ..KEY
     },
@@ -218,11 +235,37 @@ const LLM: &[Key] = &[
         ..KEY
     },
     Key {
+        name: "canary_word",
+        kind: Kind::Flag,
+        default: "false",
+        about: "With `canary`: whether a random word, one for each session, is put behind the system prompt of every request \
+            and looked for as well. It finds what copies a prompt from its end, and prompts in which no sentence tells.",
+        example: "true",
+        ..KEY
+    },
+    Key {
+        name: "canary_decoded",
+        kind: Kind::Flag,
+        default: "false",
+        about: "With `canary`: whether what an answer decodes to (base64, hexadecimal digits, reversed words and the like) is \
+            looked through too. An answer waits until it is whole then.",
+        example: "true",
+        ..KEY
+    },
+    Key {
         name: "replacement",
         kind: Kind::Text,
         default: "`[Response withheld: the model attempted to reveal protected instructions.]`",
         about: "What the agent gets in place of such an answer.",
         example: "\"I can't share my system instructions.\"",
+        ..KEY
+    },
+    Key {
+        name: "timeout",
+        kind: Kind::Duration,
+        default: "10m",
+        about: "How long a model may say nothing before its answer ends with an error.",
+        example: "2m",
         ..KEY
     },
     Key {
@@ -294,10 +337,13 @@ impl Section<Policy> for Llm {
             enabled: reader.boolean(fields.find("enabled")),
             canary: reader.boolean(fields.find("canary")),
             canary_sentences: reader.word(fields.find("canary_sentences"), &SENTENCES),
+            canary_word: reader.boolean(fields.find("canary_word")),
+            canary_decoded: reader.boolean(fields.find("canary_decoded")),
             replacement: fields.find("replacement").and_then(|here| {
                 let text = reader.text(&here)?;
                 Some(reader.ruled(&here, text))
             }),
+            timeout_ms: reader.duration(fields.find("timeout")),
             allow: reader.adding(fields.find("allow"), network::request),
             secrets: reader.word(fields.find("secrets"), &ON_SECRET),
             secret_kinds: kinds(reader, &fields),
@@ -312,7 +358,10 @@ impl Section<Policy> for Llm {
         lay(&self.enabled, &mut below.enabled);
         lay(&self.canary, &mut below.canary);
         lay(&self.canary_sentences, &mut below.canary_sentences);
+        lay(&self.canary_word, &mut below.canary_word);
+        lay(&self.canary_decoded, &mut below.canary_decoded);
         lay(&self.replacement, &mut below.replacement);
+        lay(&self.timeout_ms, &mut below.timeout_ms);
         lay_list(&self.allow, &mut below.allow);
         lay(&self.secrets, &mut below.secrets);
         below.secret_kinds.extend(self.secret_kinds.iter().map(|(kind, word)| (kind.clone(), word.clone())));
@@ -329,7 +378,12 @@ impl Section<Policy> for Llm {
     /// What is judged without the file stays judged.
     fn narrow(&self, base: &mut Policy, narrowing: &mut Narrowing<'_>) {
         let llm = &mut base.llm;
-        for (wanted, in_force) in [(&self.enabled, &mut llm.enabled), (&self.canary, &mut llm.canary)] {
+        for (wanted, in_force) in [
+            (&self.enabled, &mut llm.enabled),
+            (&self.canary, &mut llm.canary),
+            (&self.canary_word, &mut llm.canary_word),
+            (&self.canary_decoded, &mut llm.canary_decoded),
+        ] {
             match wanted {
                 Some(wanted) if wanted.value => *in_force = Some(wanted.clone()),
                 Some(wanted) => {
@@ -363,6 +417,7 @@ impl Section<Policy> for Llm {
         llm.budgets.extend(self.budgets.iter().flat_map(|list| list.value.iter().cloned()));
         let belongs = [
             self.replacement.as_ref().map(|text| &text.rule),
+            self.timeout_ms.as_ref().map(|time| &time.rule),
             self.credentials.as_ref().map(|word| &word.rule),
             self.prices.as_ref().map(|list| &list.rule),
         ];
@@ -380,7 +435,12 @@ impl Section<Policy> for Llm {
 
     fn describe(policy: &Policy, _: &str, lines: &mut Lines) {
         let llm = &policy.llm;
-        for (name, flag) in [("llm.enabled", &llm.enabled), ("llm.canary", &llm.canary)] {
+        for (name, flag) in [
+            ("llm.enabled", &llm.enabled),
+            ("llm.canary", &llm.canary),
+            ("llm.canary_word", &llm.canary_word),
+            ("llm.canary_decoded", &llm.canary_decoded),
+        ] {
             if let Some(flag) = flag {
                 lines.add(name, flag.value.to_string(), &flag.rule);
             }
@@ -388,6 +448,9 @@ impl Section<Policy> for Llm {
         add_word(lines, "llm.canary_sentences", llm.canary_sentences.as_ref(), &SENTENCES);
         if let Some(replacement) = &llm.replacement {
             lines.add("llm.replacement", format!("{:?}", replacement.value), &replacement.rule);
+        }
+        if let Some(timeout) = &llm.timeout_ms {
+            lines.add("llm.timeout", format!("{} ms", timeout.value), &timeout.rule);
         }
         lines.list("llm.allow", &llm.allow, ToString::to_string);
         add_word(lines, "llm.secrets", llm.secrets.as_ref(), &ON_SECRET);

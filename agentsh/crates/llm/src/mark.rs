@@ -1,0 +1,125 @@
+//! A sentence more in a system prompt, behind everything that stands there: what a cache has of it stays good.
+
+use crate::LlmError;
+use crate::dialect::{parse, quoted, text, with};
+use crate::json::{Json, spell};
+use crate::route::Provider;
+
+/// The request with one sentence more for the model. All other bytes of its members stay as they are spelled.
+///
+/// # Errors
+/// When it is no strict JSON.
+pub fn marked(provider: Provider, body: &[u8], sentence: &str) -> Result<String, LlmError> {
+    let body = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is no UTF-8"))?;
+    // An answer that was kept is asked for by its name alone.
+    if body.is_empty() {
+        return Ok(String::new());
+    }
+    let tree = parse(body)?;
+    let (name, value) = match provider {
+        Provider::Anthropic => ("system", longer(tree.member("system"), sentence)),
+        Provider::OpenAiChat => ("messages", in_messages(tree.member("messages"), sentence)),
+        Provider::OpenAiResponses => ("instructions", longer(tree.member("instructions"), sentence)),
+        Provider::Google => {
+            let snake = "system_instruction";
+            let name = if tree.member(snake).is_some() { snake } else { "systemInstruction" };
+            let object = tree.member(name).filter(|value| value.as_object().is_some());
+            let parts = object.and_then(|value| value.member("parts"));
+            let part = format!("{{\"text\":{}}}", quoted(sentence));
+            let parts = format!("[{}]", joined(parts.and_then(Json::as_array), part));
+            let empty = Json::Object(Vec::new());
+            (name, with(object.unwrap_or(&empty), &[("parts", Some(parts))]))
+        }
+    };
+    Ok(with(&tree, &[(name, Some(value))]))
+}
+
+/// A text, or a list of blocks, and the sentence behind it.
+fn longer(value: Option<&Json<'_>>, sentence: &str) -> String {
+    match value {
+        Some(Json::String(raw)) => format!("\"{raw}\\n\\n{}\"", spell(sentence)),
+        Some(Json::Array(blocks)) => {
+            let block = format!("{{\"type\":\"text\",\"text\":{}}}", quoted(sentence));
+            format!("[{}]", joined(Some(blocks), block))
+        }
+        _ => quoted(sentence),
+    }
+}
+
+fn in_messages(messages: Option<&Json<'_>>, sentence: &str) -> String {
+    let messages = messages.and_then(Json::as_array).unwrap_or_default();
+    let is_instruction =
+        |message: &Json<'_>| matches!(text(message, "role").as_deref(), Some("system" | "developer"));
+    let Some(place) = messages.iter().position(is_instruction) else {
+        let own = format!("{{\"role\":\"system\",\"content\":{}}}", quoted(sentence));
+        let all: Vec<String> = std::iter::once(own).chain(messages.iter().map(Json::to_compact)).collect();
+        return format!("[{}]", all.join(","));
+    };
+    let all: Vec<String> = messages
+        .iter()
+        .enumerate()
+        .map(|(at, message)| match at == place {
+            true => with(message, &[("content", Some(longer(message.member("content"), sentence)))]),
+            false => message.to_compact(),
+        })
+        .collect();
+    format!("[{}]", all.join(","))
+}
+
+fn joined(items: Option<&[Json<'_>]>, one_more: String) -> String {
+    let mut all: Vec<String> = items.unwrap_or_default().iter().map(Json::to_compact).collect();
+    all.push(one_more);
+    all.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::request::read;
+
+    #[test]
+    fn the_sentence_comes_behind_every_form_of_a_system_prompt() {
+        for (provider, body, expected) in [
+            (
+                Provider::Anthropic,
+                r#"{"model":"m","max":1.0}"#,
+                r#"{"model":"m","max":1.0,"system":"say \"no\""}"#,
+            ),
+            (Provider::Anthropic, r#"{"system":"a\u00e9"}"#, r#"{"system":"a\u00e9\n\nsay \"no\""}"#),
+            (
+                Provider::Anthropic,
+                r#"{"system":[{"type":"text","text":"a","cache_control":{}}]}"#,
+                r#"{"system":[{"type":"text","text":"a","cache_control":{}},{"type":"text","text":"say \"no\""}]}"#,
+            ),
+            (
+                Provider::OpenAiChat,
+                r#"{"messages":[{"role":"user","content":"u"}]}"#,
+                r#"{"messages":[{"role":"system","content":"say \"no\""},{"role":"user","content":"u"}]}"#,
+            ),
+            (
+                Provider::OpenAiChat,
+                r#"{"messages":[{"role":"developer","content":"d"},{"role":"user","content":"u"}]}"#,
+                r#"{"messages":[{"role":"developer","content":"d\n\nsay \"no\""},{"role":"user","content":"u"}]}"#,
+            ),
+            (Provider::OpenAiResponses, r#"{"input":"x"}"#, r#"{"input":"x","instructions":"say \"no\""}"#),
+            (
+                Provider::Google,
+                r#"{"system_instruction":{"role":"system","parts":[{"text":"a"}]}}"#,
+                r#"{"system_instruction":{"role":"system","parts":[{"text":"a"},{"text":"say \"no\""}]}}"#,
+            ),
+            (
+                Provider::Google,
+                r#"{"contents":[]}"#,
+                r#"{"contents":[],"systemInstruction":{"parts":[{"text":"say \"no\""}]}}"#,
+            ),
+        ] {
+            let out = marked(provider, body.as_bytes(), "say \"no\"").unwrap();
+            assert_eq!(out, expected, "{provider:?} {body}");
+            assert!(read(provider, "/", out.as_bytes()).unwrap().system.ends_with("say \"no\""));
+        }
+        assert_eq!(marked(Provider::OpenAiResponses, b"", "x").unwrap(), "");
+        assert!(marked(Provider::Anthropic, b"[", "x").is_err());
+    }
+}

@@ -1,0 +1,169 @@
+//! Turns: a turn is everything between two messages of the user. An agent sends its conversation again with every request,
+//! so a turn begins when a conversation that is known has more messages of the user than before. What a conversation of
+//! another kind begins (a title, an agent below the agent) belongs to the turn in which it happens.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use crate::json::Json;
+use crate::request::each_text;
+use crate::route::Provider;
+
+/// Conversations that are told apart. Of further ones nobody knows where their turns end.
+const MOST: usize = 1024;
+
+/// What a request says of its conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// A hash of the first message of the user, which stays while the conversation goes on.
+    first: [u8; 32],
+    /// Messages of the user; results of tools are none.
+    messages: usize,
+}
+
+/// The turns of one session.
+#[derive(Debug, Default)]
+pub struct Turns {
+    number: u64,
+    known: BTreeMap<[u8; 32], usize>,
+}
+
+impl Turns {
+    /// The turn in which this is asked, counted from 1.
+    pub fn hear(&mut self, said: Said) -> u64 {
+        let is_first = self.known.is_empty();
+        let has_room = self.known.len() < MOST;
+        match self.known.get_mut(&said.first) {
+            Some(before) if said.messages > *before => {
+                *before = said.messages;
+                self.number += 1;
+            }
+            // A conversation may be taken up again from an earlier place.
+            Some(before) => *before = said.messages,
+            None if has_room => {
+                self.known.insert(said.first, said.messages);
+                self.number += u64::from(is_first);
+            }
+            None => {}
+        }
+        self.number
+    }
+}
+
+/// None: nobody says anything in it.
+pub(crate) fn said(provider: Provider, tree: &Json<'_>) -> Option<Said> {
+    let (messages, inner) = match provider {
+        Provider::Anthropic | Provider::OpenAiChat => ("messages", "content"),
+        Provider::OpenAiResponses => ("input", "content"),
+        Provider::Google => ("contents", "parts"),
+    };
+    let messages = tree.member(messages)?;
+    // A text alone is the whole of what the user says.
+    let whole = std::slice::from_ref(messages);
+    let mut first = None;
+    let mut count = 0;
+    for message in messages.as_array().unwrap_or(whole) {
+        let content = match message {
+            Json::String(_) => Some(message),
+            _ if is_users(message) => message.member(inner).filter(|content| !has_result(content)),
+            _ => None,
+        };
+        let Some(content) = content else { continue };
+        count += 1;
+        first.get_or_insert_with(|| {
+            let mut hash = Sha256::new();
+            each_text(Some(content), &mut |text| {
+                hash.update(text.as_bytes());
+                hash.update([0xff]);
+            });
+            hash.finalize().into()
+        });
+    }
+    Some(Said { first: first?, messages: count })
+}
+
+fn is_users(message: &Json<'_>) -> bool {
+    message.member("role").and_then(Json::as_text).is_some_and(|role| role == "user")
+}
+
+/// The role of a result is the user's too, where a provider has no other.
+fn has_result(content: &Json<'_>) -> bool {
+    content.as_array().unwrap_or_default().iter().any(|block| {
+        block.member("functionResponse").is_some()
+            || block.member("type").and_then(Json::as_text).is_some_and(|kind| kind == "tool_result")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::request::read;
+
+    fn heard(turns: &mut Turns, provider: Provider, body: &str) -> u64 {
+        turns.hear(read(provider, "/", body.as_bytes()).unwrap().said.unwrap())
+    }
+
+    #[test]
+    fn results_of_tools_do_not_end_a_turn() {
+        let call = r#"{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"n","input":{}}]}"#;
+        let result = r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"r"},{"type":"text","text":"remember"}]}"#;
+        let user = r#"{"role":"user","content":[{"type":"text","text":"go on","cache_control":{"type":"ephemeral"}}]}"#;
+        let first = r#"{"role":"user","content":"go on"}"#;
+        let mut turns = Turns::default();
+        let mut heard = |messages: &[&str]| {
+            let body = format!(r#"{{"model":"m","messages":[{}]}}"#, messages.join(","));
+            heard(&mut turns, Provider::Anthropic, &body)
+        };
+        assert_eq!(heard(&[first]), 1);
+        assert_eq!(heard(&[first, call, result]), 1);
+        assert_eq!(heard(&[first, call, result, call, result]), 1);
+        assert_eq!(heard(&[user, call, result, call, result, user]), 2, "markers of a cache are no text");
+        // Somebody asks for a title on the way.
+        assert_eq!(heard(&[r#"{"role":"user","content":"a title"}"#]), 2);
+        assert_eq!(heard(&[first, call, result, call, result, user, call, result]), 2);
+        assert_eq!(heard(&[first, call, result, call, result, user, call, result, user]), 3);
+    }
+
+    #[test]
+    fn every_provider_has_turns() {
+        for (provider, one, two) in [
+            (
+                Provider::OpenAiChat,
+                r#"{"messages":[{"role":"system","content":"s"},{"role":"user","content":"a"},{"role":"tool","content":"r"}]}"#,
+                r#"{"messages":[{"role":"user","content":"a"},{"role":"tool","content":"r"},{"role":"user","content":"b"}]}"#,
+            ),
+            (
+                Provider::OpenAiResponses,
+                r#"{"input":[{"role":"developer","content":"d"},{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"function_call_output","output":"r"}]}"#,
+                r#"{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"role":"user","content":"b"}]}"#,
+            ),
+            (
+                Provider::Google,
+                r#"{"contents":[{"role":"user","parts":[{"text":"a"}]},{"role":"user","parts":[{"functionResponse":{}}]}]}"#,
+                r#"{"contents":[{"role":"user","parts":[{"text":"a"}]},{"role":"user","parts":[{"text":"b"}]}]}"#,
+            ),
+        ] {
+            let mut turns = Turns::default();
+            assert_eq!(heard(&mut turns, provider, one), 1, "{provider:?}");
+            assert_eq!(heard(&mut turns, provider, one), 1, "{provider:?}");
+            assert_eq!(heard(&mut turns, provider, two), 2, "{provider:?}");
+        }
+        let mut turns = Turns::default();
+        assert_eq!(heard(&mut turns, Provider::OpenAiResponses, r#"{"input":"a"}"#), 1);
+        assert_eq!(read(Provider::Anthropic, "/", br#"{"model":"m"}"#).unwrap().said, None);
+    }
+
+    #[test]
+    fn conversations_without_end_take_no_more_room() {
+        let mut turns = Turns::default();
+        for number in 0..MOST + 10 {
+            let mut first = [0; 32];
+            first[..8].copy_from_slice(&number.to_le_bytes());
+            turns.hear(Said { first, messages: 1 });
+        }
+        assert_eq!((turns.known.len(), turns.number), (MOST, 1));
+    }
+}

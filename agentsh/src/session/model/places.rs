@@ -1,0 +1,86 @@
+//! Where the agent's model is, and which way its answers come to be judged there.
+
+use crate::agent::{Endpoint, Judged, Scheme};
+use crate::sandbox::{Enforcement, State};
+use crate::session::{Session, trust};
+
+/// How the session gets at what goes to and fro.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// There is no TLS.
+    Plain,
+    /// It ends at the session's authority.
+    EndsTls,
+}
+
+/// None: what is said there is not judged.
+#[must_use]
+pub fn way(session: &Session, endpoint: &Endpoint) -> Option<Way> {
+    let enabled = session.policy.llm.enabled.as_ref().map(|enabled| enabled.value);
+    let can_prove = || trust::can_prove(&session.context.env);
+    chosen(enabled, endpoint, can_prove)
+}
+
+fn chosen(enabled: Option<bool>, endpoint: &Endpoint, can_prove: impl Fn() -> bool) -> Option<Way> {
+    match (enabled, endpoint.scheme, endpoint.judged) {
+        (Some(false), _, _) | (_, _, Judged::Never) | (None, Scheme::Https, Judged::WhenAsked) => None,
+        (_, Scheme::Http, _) => Some(Way::Plain),
+        (Some(true), Scheme::Https, _) => Some(Way::EndsTls),
+        (None, Scheme::Https, Judged::ByDefault) => can_prove().then_some(Way::EndsTls),
+    }
+}
+
+/// Which way was taken, for the report. None: there is no model that agentsh knows of.
+#[must_use]
+pub fn told(session: &Session, endpoints: &[Endpoint]) -> Option<Enforcement> {
+    const LAYER: &str = "model";
+    const ASKED: &str = "tool calls are judged before the agent sees them";
+    let (mut judged, mut unread) = (Vec::new(), Vec::new());
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.judged != Judged::Never) {
+        let place = format!("{}:{}", endpoint.host, endpoint.port);
+        match way(session, endpoint) {
+            Some(Way::Plain) => judged.push(format!("{place} (without TLS)")),
+            Some(Way::EndsTls) => judged.push(format!("{place} (TLS ends at the session's authority)")),
+            None => unread.push(place),
+        }
+    }
+    let unread = unread.join(", ");
+    // Who switched it off knows it.
+    let is_off = session.policy.llm.enabled.as_ref().is_some_and(|enabled| !enabled.value);
+    let why = || format!("nobody reads what goes to {unread}; to judge it: `llm: {{enabled: true}}`");
+    match (judged.is_empty(), unread.is_empty()) {
+        _ if is_off => None,
+        (true, true) => None,
+        (true, false) => Some(Enforcement::less(LAYER, ASKED, "not judged", State::Absent, why())),
+        (false, true) => Some(Enforcement::enforced(LAYER, format!("{ASKED}: {}", judged.join(", ")))),
+        (false, false) => {
+            let got = judged.join(", ");
+            Some(Enforcement::less(LAYER, ASKED, &got, State::Degraded, why()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(scheme: Scheme, judged: Judged) -> Endpoint {
+        Endpoint { scheme, host: "model.test".to_owned(), port: 443, why: String::new(), judged }
+    }
+
+    #[test]
+    fn tls_ends_where_it_is_proven_or_asked_for() {
+        let way = |enabled, scheme, judged| chosen(enabled, &endpoint(scheme, judged), || true);
+        let (plain, tls) = (Some(Way::Plain), Some(Way::EndsTls));
+        assert_eq!(way(None, Scheme::Http, Judged::WhenAsked), plain);
+        assert_eq!(way(None, Scheme::Https, Judged::WhenAsked), None);
+        assert_eq!(way(None, Scheme::Https, Judged::ByDefault), tls);
+        assert_eq!(way(Some(true), Scheme::Https, Judged::WhenAsked), tls);
+        assert_eq!(way(Some(true), Scheme::Https, Judged::Never), None);
+        for scheme in [Scheme::Http, Scheme::Https] {
+            assert_eq!(way(Some(false), scheme, Judged::ByDefault), None);
+        }
+        // Without authorities nobody could be proven: better unread than unreachable.
+        assert_eq!(chosen(None, &endpoint(Scheme::Https, Judged::ByDefault), || false), None);
+    }
+}

@@ -1,0 +1,8 @@
+#![no_main]
+
+use agentsh::llm;
+
+#[path = "../checks/llm_streams.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check::check(data));

@@ -1,0 +1,51 @@
+//! The model's channel beside a bare reverse proxy of the same library.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::measure::{Bar, Report, Samples, shown};
+use super::place::Place;
+use crate::run::succeed;
+
+pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
+    let mut command = place.command(&place.bench);
+    let output = succeed(command.arg("model").arg(&place.agentsh).arg(rounds.to_string()))?;
+    let last = output.lines().last().unwrap_or_default();
+    let measured: Value = serde_json::from_str(last).with_context(|| output.clone())?;
+    let samples = |what: &str, way: &str| {
+        let values = measured[what][way].as_array().into_iter().flatten();
+        Samples::new(values.filter_map(Value::as_f64).collect())
+    };
+    for (what, title, most) in [
+        ("first", "a model's answer, to its first byte", 300.0),
+        ("event", "an event of a model's answer", 20.0),
+    ] {
+        let (bare, judged) = (samples(what, "bare"), samples(what, "judged"));
+        report.line(
+            title,
+            &format!(
+                "agentsh {} [{}]  a bare proxy {} [{}]",
+                shown(judged.median(), "us"),
+                shown(judged.p95(), "us"),
+                shown(bare.median(), "us"),
+                shown(bare.p95(), "us")
+            ),
+            ("added", judged.median() - bare.median(), "us"),
+            Bar::AtMost(most),
+        );
+    }
+    let (bare, judged) = (samples("stream", "bare"), samples("stream", "judged"));
+    report.line(
+        "one long answer of a model",
+        &format!("a bare proxy {} ", shown(bare.median(), "MB/s")),
+        ("agentsh", judged.median(), "MB/s"),
+        Bar::AtLeast(200.0),
+    );
+    let held = &measured["held"];
+    let number = |key: &str| held[key].as_f64().unwrap_or(f64::NAN);
+    let title = format!("{} answers of a model at once", number("count"));
+    let numbers = format!("memory of agentsh {} before,", shown(number("before"), "MiB"));
+    report.line(&title, &numbers, ("with them", number("after"), "MiB"), Bar::AtMost(200.0));
+    report.line(&title, "", ("failed", number("failed"), ""), Bar::AtMost(0.0));
+    Ok(())
+}
