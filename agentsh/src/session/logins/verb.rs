@@ -64,6 +64,7 @@ async fn open(verb: &str, server: &str, policy: Option<String>) -> Result<Rc<Ses
         backend: Backend::Userns,
         project_shown,
         hold_messages: false,
+        learns: false,
     };
     Ok(Rc::new(Session::open(context, opening).await?))
 }
