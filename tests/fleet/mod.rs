@@ -11,7 +11,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Mode, Outcome, Peer, Place, postgres, skip};
+use crate::support::{Mode, Outcome, Peer, Place, postgres, processes, skip};
 
 /// `agentsh fleet serve`, in a place of its own.
 pub struct Server<'a> {
@@ -115,26 +115,24 @@ pub fn on_both(test: impl Fn(&Place, &str)) {
     test(&place, &cluster.url);
 }
 
+const DENIED: &str = "version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: \"*\", tool: crash}]}}\n";
+
+/// Everything that is on record; without the forwarder that a session started.
 pub fn forward(host: &Place, words: &[&str]) -> Outcome {
+    processes::end_below(&host.home.join(".local/state/agentsh"));
     let mut all = vec!["fleet", "forward", "--once"];
     all.extend(words);
-    let outcome = Outcome::of(&mut host.agentsh(&all));
-    if outcome.stderr.contains("another process forwards") {
-        // The one that a session started: it ends, and this one is alone.
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        return forward(host, words);
-    }
-    outcome
+    Outcome::of(&mut host.agentsh(&all))
 }
 
 /// A session with a server, calls, and one that is refused.
 pub fn session(host: &Place, calls: usize) {
-    host.user_policy("version: 1\nsandbox: {mcp: {denied_tools: [{server: fixture, tool: ping}]}}\n");
+    host.user_policy(DENIED);
     let mut peer = Peer::ready(host, &[]);
     for number in 0..calls {
         peer.text("echo", serde_json::json!({"text": format!("number {number}")}));
     }
-    let refused = peer.request("tools/call", serde_json::json!({"name": "ping", "arguments": {}}));
+    let refused = peer.request("tools/call", serde_json::json!({"name": "crash", "arguments": {}}));
     assert!(refused.get("error").is_some() || refused["result"]["isError"] == true, "{refused}");
     peer.finish();
 }

@@ -40,7 +40,7 @@ fn a_fleet_answers_as_its_hosts_do() {
         names.sort_unstable();
         assert_eq!(names, ["laptop", "runner"]);
         assert!(
-            refused.iter().all(|row| row["tool_name"] == "ping" && row["input"].is_object()),
+            refused.iter().all(|row| row["tool_name"] == "crash" && row["input"].is_object()),
             "{refused:?}"
         );
         assert_eq!(asked(at, &server, &["mcp", "calls", "--limit", "2"]).len(), 2);
