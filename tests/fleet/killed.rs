@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Server, asked, forward, hosts};
-use crate::support::{Mode, Outcome, Peer, Place, postgres, skip};
+use crate::support::{Mode, Outcome, Peer, Place, postgres, processes, skip};
 
 const KILLS: u64 = 30;
 
@@ -48,10 +48,11 @@ fn at_any_moment_and_nothing_is_lost_or_there_twice() {
     let at = Place::new(mode);
     let mut cluster = postgres::start(&at, &bin);
     let url = cluster.url.clone();
-    let mut server = Server::start(&at, &url, &[]);
-    server.login(&at, "viewer");
+    // Two servers on one database.
+    let mut servers = [Server::start(&at, &url, &[]), Server::start(&at, &url, &[])];
+    servers[0].login(&at, "viewer");
     let places_of_hosts = [Place::new(Mode::Invoker), Place::new(Mode::Invoker)];
-    for (host, name) in places_of_hosts.iter().zip(["one", "two"]) {
+    for ((host, server), name) in places_of_hosts.iter().zip(&servers).zip(["one", "two"]) {
         server.enrol(host, name);
     }
     let stop = AtomicBool::new(false);
@@ -78,10 +79,12 @@ fn at_any_moment_and_nothing_is_lost_or_there_twice() {
                     std::thread::sleep(Duration::from_millis(dice.roll(200)));
                     cluster = postgres::again(&at, &bin);
                 }
-                1 | 2 => assert!(server.again()),
+                number @ (1 | 2) => assert!(servers[usize::try_from(number - 1).unwrap()].again()),
                 number => {
                     let index = usize::try_from(number - 3).unwrap();
                     end(&mut forwarders[index]);
+                    // The one that a session started in its place.
+                    processes::end_below(&places_of_hosts[index].home.join(".local/state/agentsh"));
                     forwarders[index] = forwarder(&places_of_hosts[index]);
                 }
             }
@@ -92,13 +95,13 @@ fn at_any_moment_and_nothing_is_lost_or_there_twice() {
     for (host, name) in places_of_hosts.iter().zip(["one", "two"]) {
         forward(host, &["--check"]).expect_code(0);
         let own = host.listed(&["mcp", "events", "--limit", "1000000", "--json"]);
-        let there = asked(&at, &server, &["mcp", "events", "--limit", "1000000", "--host", name]);
+        let there = asked(&at, &servers[0], &["mcp", "events", "--limit", "1000000", "--host", name]);
         assert!(own.len() > 100, "{}", own.len());
         assert_eq!(there.len(), own.len(), "of {name}");
         assert_eq!(places(&there), places(&own));
         let sessions: BTreeSet<String> = places(&own).into_iter().map(|(session, _)| session).collect();
         for session in sessions {
-            let words = ["report", &session, "--json", "--fleet", &server.url()];
+            let words = ["report", &session, "--json", "--fleet", &servers[0].url()];
             let report = Outcome::of(&mut at.agentsh(&words)).expect_code(0);
             let report: Value = serde_json::from_str(&report.stdout).unwrap();
             assert_eq!(report["chain"], json!({"state": "ended", "problems": 0}), "{session}");
@@ -107,4 +110,45 @@ fn at_any_moment_and_nothing_is_lost_or_there_twice() {
     let (known, code) = hosts(&at);
     assert_eq!(code, 0, "{known:?}");
     drop(cluster);
+}
+
+/// Days that are over go, and what was there does not come again.
+#[test]
+fn days_are_forgotten() {
+    let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
+    let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {
+        return skip("no ordinary user");
+    };
+    let at = Place::new(mode);
+    let cluster = postgres::start(&at, &bin);
+    let mut server = Server::start(&at, &cluster.url, &["--keep", "30"]);
+    server.login(&at, "viewer");
+    let host = Place::new(Mode::Invoker);
+    super::session(&host, 1);
+    server.enrol(&host, "laptop");
+    forward(&host, &[]).expect_code(0);
+    let psql = |text: &str| {
+        let mut command = at.command(bin.join("psql"));
+        command.args(["-At", "-c", text]).arg(&cluster.url);
+        Outcome::of(&mut command).expect_code(0).stdout
+    };
+    // As if it had arrived long ago.
+    let old = 1_577_836_800_000_000_i64 << 11;
+    let next = (1_577_836_800_000_000_i64 + 86_400_000_000) << 11;
+    psql(&format!("CREATE TABLE events_20200101 PARTITION OF events FOR VALUES FROM ({old}) TO ({next})"));
+    psql(&format!(
+        "UPDATE events SET id = {old} + (id - (SELECT min(id) FROM events)) % 1000000 + seq * 1000000"
+    ));
+    let count = || psql("SELECT count(*) FROM events").trim().parse::<u64>().unwrap();
+    assert!(count() > 5);
+    assert!(server.again());
+    assert!(crate::support::eventually(|| count() == 0));
+    assert!(!psql("SELECT relname FROM pg_class").contains("events_20200101"));
+    forward(&host, &["--check"]).expect_code(0);
+    assert_eq!(count(), 0, "nothing comes again");
+    let (known, code) = hosts(&at);
+    assert!(code == 0 && known[0]["events"].as_i64().unwrap() > 5, "{known:?}");
+    super::session(&host, 1);
+    forward(&host, &[]).expect_code(0);
+    assert!(count() > 5);
 }

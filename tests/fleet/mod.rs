@@ -119,10 +119,18 @@ const DENIED: &str = "version: 1\nsandbox: {mcp: {enforce_policy: true, tool_pol
 
 /// Everything that is on record; without the forwarder that a session started.
 pub fn forward(host: &Place, words: &[&str]) -> Outcome {
-    processes::end_below(&host.home.join(".local/state/agentsh"));
+    let state = host.home.join(".local/state/agentsh");
+    processes::end_below(&state);
     let mut all = vec!["fleet", "forward", "--once"];
     all.extend(words);
-    Outcome::of(&mut host.agentsh(&all))
+    loop {
+        let outcome = Outcome::of(&mut host.agentsh(&all));
+        // Killed, and not yet gone.
+        if !outcome.stderr.contains("another process forwards") {
+            return outcome;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }
 
 /// A session with a server, calls, and one that is refused.

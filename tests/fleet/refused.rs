@@ -1,11 +1,14 @@
 //! What is not right is refused, and nothing of it is left behind.
 
+use std::io::Write;
+use std::net::TcpStream;
+
 use agentsh::fleet::batch::{self, Batch, Place as At};
 use agentsh::fleet::keys::{self, HostKey};
 use serde_json::{Value, json};
 
 use super::{Server, asked, forward, hosts, session};
-use crate::support::{Mode, Outcome, Place};
+use crate::support::{Mode, Outcome, Place, eventually};
 
 struct Signed {
     host: String,
@@ -136,6 +139,44 @@ fn nothing_is_left_behind() {
     let plain = ["fleet", "enrol", "--url", "http://192.0.2.1:8700", "--token", &token];
     let refused = Outcome::of(&mut other.agentsh(&plain)).expect_code(2);
     assert!(refused.stderr.contains("this machine alone"), "{refused}");
+}
+
+/// More batches than a host may have under way: it is told to come later, and the others go on.
+#[test]
+fn what_is_too_much_is_asked_to_come_later() {
+    let at = Place::new(Mode::Invoker);
+    let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
+    server.login(&at, "viewer");
+    let (host, other) = (Place::new(Mode::Invoker), Place::new(Mode::Invoker));
+    for (host, name) in [(&host, "one"), (&other, "two")] {
+        session(host, 1);
+        server.enrol(host, name);
+    }
+    let signed = Signed::of(&host);
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    // Bodies that do not come.
+    let slow: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&server.address).unwrap();
+            let id = &signed.host;
+            let head = format!(
+                "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n{}: {id}\r\n{}: {time}\r\n{}: 00\r\n\r\n",
+                keys::HOST,
+                keys::TIME,
+                keys::SIGNATURE
+            );
+            stream.write_all(head.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let empty = Batch { after: At { id: 0, hash: None }, rows: Vec::new() }.packed().unwrap();
+    let answer = || signed.post(&server, "/v1/events", &empty);
+    assert!(eventually(|| answer().0 == 429), "{}", answer().1);
+    assert!(answer().1.contains("retry-after: 2"));
+    forward(&other, &[]).expect_code(0);
+    drop(slow);
+    forward(&host, &[]).expect_code(0);
+    assert_eq!(hosts(&at).1, 0);
 }
 
 fn row(id: i64, session: &str) -> agentsh::store::raw::Raw {

@@ -1,7 +1,8 @@
 //! Paths and bodies.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use agentsh_database::{Connection, DbError, Pool, Value};
@@ -14,7 +15,7 @@ use axum::{Json, Router};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::access::{Claim, Role, bearer, person};
 use crate::arrival::{self, Places};
@@ -27,6 +28,8 @@ use crate::{bundles, enrolment, heads};
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
 pub(crate) const BATCHES: usize = 48;
+/// Of them, of one host: who knows no more than the id of a host keeps no other one away.
+const OF_ONE_HOST: usize = 4;
 /// How long a body may take to come.
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// Longest body of everything but batches, in bytes.
@@ -37,6 +40,8 @@ pub(crate) struct App {
     pub writers: Pool,
     pub places: Arc<Places>,
     pub batches: Semaphore,
+    /// Batches of each host that are read, wait or are written.
+    pub by_host: Mutex<BTreeMap<String, usize>>,
     pub metrics: Metrics,
     pub bundles: Option<PathBuf>,
 }
@@ -112,6 +117,41 @@ impl App {
     }
 }
 
+/// One of the [`BATCHES`], and of the [`OF_ONE_HOST`].
+struct Turn<'a> {
+    app: &'a App,
+    host: String,
+    _place: SemaphorePermit<'a>,
+}
+
+impl<'a> Turn<'a> {
+    fn take(app: &'a App, headers: &HeaderMap) -> Result<Self, Refusal> {
+        let host = Claim::of(headers).ok_or(Refusal::Unknown("this needs the signature of a host"))?.host;
+        let busy = || {
+            app.metrics.refused(Refusal::Busy.word());
+            Refusal::Busy
+        };
+        let place = app.batches.try_acquire().map_err(|_| busy())?;
+        let mut by_host = app.by_host.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = by_host.entry(host.clone()).or_default();
+        if *number >= OF_ONE_HOST {
+            return Err(busy());
+        }
+        *number += 1;
+        Ok(Self { app, host, _place: place })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut by_host = self.app.by_host.lock().unwrap_or_else(PoisonError::into_inner);
+        match by_host.get_mut(&self.host) {
+            Some(number) if *number > 1 => *number -= 1,
+            _ => drop(by_host.remove(&self.host)),
+        }
+    }
+}
+
 /// The whole body, within bounds of length and time.
 async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Refusal> {
     let too_long = || Refusal::TooLong(format!("a body has at most {most} bytes"));
@@ -169,10 +209,7 @@ async fn position(State(app): Shared, request: Request) -> Answer {
 
 async fn batch(State(app): Shared, request: Request) -> Answer {
     let start = Instant::now();
-    let Ok(_place) = app.batches.try_acquire() else {
-        app.metrics.refused(Refusal::Busy.word());
-        return Err(Refusal::Busy);
-    };
+    let _turn = Turn::take(&app, request.headers())?;
     let (parts, body) = request.into_parts();
     let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body).await?;
     let places = Arc::clone(&app.places);
@@ -189,7 +226,7 @@ async fn batch(State(app): Shared, request: Request) -> Answer {
 }
 
 async fn all_heads(State(app): Shared, request: Request) -> Answer {
-    let Ok(_place) = app.batches.try_acquire() else { return Err(Refusal::Busy) };
+    let _turn = Turn::take(&app, request.headers())?;
     let (parts, body) = request.into_parts();
     let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body).await?;
     let places = Arc::clone(&app.places);

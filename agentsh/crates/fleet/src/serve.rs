@@ -93,6 +93,7 @@ impl Server {
             writers,
             places: Arc::new(Places::new(u16::from_str_radix(&low, 16).unwrap_or_default())),
             batches: Semaphore::new(BATCHES),
+            by_host: std::sync::Mutex::default(),
             metrics: Metrics::default(),
             bundles: options.bundles,
         };

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::super::output::{Context, Failure, OK};
+use super::super::output::{Context, Failure, NO, OK};
 use super::people::{failure, http};
 use crate::fleet::Client;
 use crate::fleet::forward::{ForwardError, Until, forward as send};
@@ -105,7 +105,7 @@ pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Wri
     Ok(OK)
 }
 
-/// Exit status 0: everything is sent, or another process forwards; 1: the server refuses this host.
+/// Exit status 0: everything is sent; 1: the server refuses this host, or with `--once` another process forwards.
 pub(super) async fn forward(
     args: &ForwardArgs,
     context: &Context,
@@ -126,7 +126,8 @@ pub(super) async fn forward(
     let _as_it_is = rustix::process::nice(10);
     let Some(_lock) = place::lock(&context.state_dir).map_err(unusable)? else {
         writeln!(err, "another process forwards already")?;
-        return Ok(OK);
+        // Whether everything is sent is not known here.
+        return Ok(if args.once { NO } else { OK });
     };
     let client = Client::host(http()?, &file).map_err(failure)?;
     let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait for signals: {error}"));
