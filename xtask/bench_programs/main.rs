@@ -2,7 +2,7 @@
 //!
 //! `launch ROUNDS TRUE PROJECT` times sandboxes, `echo` is a server that does nothing, `client` an agent that
 //! calls it on command. `network ROUNDS` times connects in a policed control group and outside of it,
-//! `relay AGENTSH ROUNDS` connections out of a sandbox.
+//! `fleet URL HOSTS RATE SECONDS` is many hosts, `relay AGENTSH ROUNDS` connections out of a sandbox.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +15,7 @@
 
 mod client;
 mod echo;
+mod fleet;
 mod launch;
 mod network;
 mod relay;
@@ -28,6 +29,7 @@ fn main() -> std::process::ExitCode {
         Some("launch") => launch::main(&words[1..]),
         Some("network") => network::main(&words[1..]),
         Some("echo") => echo::main(),
+        Some("fleet") => fleet::main(&words[1..]),
         Some("relay") => relay::main(&words[1..]),
         Some("relay-client") => relay::client(&words[1..]),
         Some("client") => client::main(&words[1..]),
