@@ -56,16 +56,17 @@ pub fn again(place: &Place, bin: &Path) -> Cluster {
     loop {
         let mut server = place.command(bin.join("postgres"));
         server.arg("-D").arg(place.home.join("pg")).args(["-c", "listen_addresses=", "-k", socket.as_str()]);
-        let mut child = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut cluster = Cluster { child, url: url.clone() };
         let is_ready =
             || place.command(bin.join("pg_isready")).args(["-q", "-h", &socket]).status().unwrap().success();
         // Processes of a server that was killed may still hold its memory: it then ends at once.
         let mut has_ended = false;
         while !has_ended && begun.elapsed() < super::patience(std::time::Duration::from_secs(30)) {
             if is_ready() {
-                return Cluster { child, url };
+                return cluster;
             }
-            has_ended = child.try_wait().unwrap().is_some();
+            has_ended = cluster.child.try_wait().unwrap().is_some();
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         assert!(has_ended, "the server does not answer");

@@ -17,6 +17,9 @@ const MOST_TOLD: usize = 10;
 /// Place and hash of the last row of each session, as they come out of its rows.
 pub type Heads = BTreeMap<String, (u64, [u8; 32])>;
 
+/// As a host says it.
+type Claimed = BTreeMap<String, (u64, String)>;
+
 /// Reads the rows up to the place `until` and computes their hashes. What was changed changes every hash behind it.
 ///
 /// # Errors
@@ -48,12 +51,12 @@ pub fn packed(until: i64, heads: &Heads) -> Result<Vec<u8>, Unreadable> {
     batch::pack(text.as_bytes())
 }
 
-fn unpacked(bytes: &[u8]) -> Result<(i64, BTreeMap<String, (u64, String)>), Unreadable> {
+fn unpacked(bytes: &[u8]) -> Result<(i64, Claimed), Unreadable> {
     let text = batch::unpack(bytes)?;
     let mut lines = text.lines();
     let wrong = |number| Unreadable::Line(number, "it is no end of a chain");
     let until = lines.next().and_then(|line| line.parse().ok()).ok_or_else(|| wrong(1))?;
-    let mut heads = BTreeMap::new();
+    let mut heads = Claimed::new();
     for (line, number) in lines.zip(2..) {
         let mut words = line.split('\t');
         let (Some(session), Some(seq), Some(hash), None) =

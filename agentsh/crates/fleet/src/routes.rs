@@ -246,7 +246,7 @@ async fn accept(State(app): Shared, Path(host): Path<String>, headers: HeaderMap
             let (host, by) = (Value::text(host), Value::text(by));
             let known = db.change(
                 "UPDATE hosts SET state = 'active' WHERE id = $1 AND state = 'refused'",
-                &[host.clone()],
+                std::slice::from_ref(&host),
             )?;
             if known == 0 {
                 return Err(Refusal::Missing("no such host that is refused"));

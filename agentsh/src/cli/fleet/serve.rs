@@ -40,19 +40,25 @@ pub struct ServeArgs {
 /// Where the server keeps what it has.
 #[derive(Clone, Debug, Args)]
 pub struct Place {
-    /// postgres://USER@HOST/NAME, or a file of SQLite; without it a file in agentsh's state directory
+    /// postgres://USER@HOST/NAME, or a file of SQLite; otherwise AGENTSH_FLEET_DATABASE, which shows no password to other
+    /// users, or a file in agentsh's state directory
     #[arg(long, value_name = "URL|FILE")]
     database: Option<String>,
 }
 
 impl Place {
     pub(super) fn is_named(&self) -> bool {
-        self.database.is_some()
+        self.named().is_some()
+    }
+
+    fn named(&self) -> Option<String> {
+        let set = || std::env::var("AGENTSH_FLEET_DATABASE").ok().filter(|named| !named.is_empty());
+        self.database.clone().or_else(set)
     }
 
     pub(super) fn database(&self, state_dir: &Path) -> Result<Database, Failure> {
-        if let Some(named) = &self.database {
-            return Ok(Database::named(named));
+        if let Some(named) = self.named() {
+            return Ok(Database::named(&named));
         }
         let folder = state_dir.join("fleet-server");
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
