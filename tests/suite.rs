@@ -15,6 +15,7 @@
 mod day;
 mod escapes;
 mod fetch;
+mod fleet;
 mod gateway;
 mod kill;
 mod login;

@@ -16,6 +16,7 @@ pub use agentsh_advisories as advisories;
 pub use agentsh_base as base;
 pub use agentsh_base::{busy_poll, json, memory, missing, types};
 pub use agentsh_egress as egress;
+pub use agentsh_fleet as fleet;
 pub use agentsh_gateway as gateway;
 pub use agentsh_guard as guard;
 pub use agentsh_llm as llm;

@@ -7,6 +7,7 @@ pub mod http_server;
 pub mod outcome;
 pub mod peer;
 pub mod place;
+pub mod postgres;
 pub mod processes;
 pub mod programs;
 pub mod pty;

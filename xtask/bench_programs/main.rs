@@ -2,7 +2,8 @@
 //!
 //! `launch ROUNDS TRUE PROJECT` times sandboxes, `echo` is a server that does nothing, `client` an agent that
 //! calls it on command. `network ROUNDS` times connects in a policed control group and outside of it,
-//! `relay AGENTSH ROUNDS` connections out of a sandbox, `model AGENTSH ROUNDS` answers of a model to an agent.
+//! `fleet URL HOSTS RATE SECONDS` is many hosts, `relay AGENTSH ROUNDS` connections out of a sandbox,
+//! `model AGENTSH ROUNDS` answers of a model to an agent.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +16,7 @@
 
 mod client;
 mod echo;
+mod fleet;
 mod launch;
 mod model;
 mod network;
@@ -29,6 +31,7 @@ fn main() -> std::process::ExitCode {
         Some("launch") => launch::main(&words[1..]),
         Some("network") => network::main(&words[1..]),
         Some("echo") => echo::main(),
+        Some("fleet") => fleet::main(&words[1..]),
         Some("relay") => relay::main(&words[1..]),
         Some("relay-client") => relay::client(&words[1..]),
         // An adapter may put arguments of its own in front.

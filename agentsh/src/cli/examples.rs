@@ -155,6 +155,31 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("scan definitions", &["agentsh scan definitions tools.jsonl --format text"]),
     ("scan output", &["agentsh scan output results.jsonl"]),
     ("scan outbound", &["agentsh scan outbound calls.jsonl --format text"]),
+    (
+        "fleet serve",
+        &[
+            "agentsh fleet serve                                              # a file, for a few hosts of this machine",
+            "agentsh fleet serve --database postgres://agentsh@localhost/fleet --listen 0.0.0.0:8700 --tls-cert cert.pem --tls-key key.pem --keep 90",
+        ],
+    ),
+    (
+        "fleet token",
+        &[
+            "agentsh fleet token                                              # for a host, once, within 24 hours",
+            "agentsh fleet token --role viewer --name ada --valid-for 2",
+            "agentsh fleet token --again 212ab95e6ef380833cdf2291             # another key for the same host",
+        ],
+    ),
+    (
+        "fleet enrol",
+        &["agentsh fleet enrol --url https://fleet.example.com:8700 --token -   # reads the token"],
+    ),
+    ("fleet forward", &["agentsh fleet forward", "agentsh fleet forward --once --check"]),
+    ("fleet login", &["agentsh fleet login --url https://fleet.example.com:8700 --token -"]),
+    ("fleet hosts", &["agentsh fleet hosts", "agentsh fleet hosts --json"]),
+    ("fleet accept", &["agentsh fleet accept 212ab95e6ef380833cdf2291"]),
+    ("fleet revoke", &["agentsh fleet revoke 212ab95e6ef380833cdf2291"]),
+    ("fleet doctor", &["agentsh fleet doctor", "agentsh fleet doctor --json"]),
     ("registry hash", &["agentsh registry hash -- npx -y @modelcontextprotocol/server-everything"]),
     (
         "registry diff",

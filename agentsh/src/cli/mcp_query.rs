@@ -6,8 +6,10 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::fleet::Fleet;
 use super::output::{Context, Failure, OK, finish, json, table, whole_table};
 use crate::store::{EventFilter, Reader, Record};
+use crate::types::SessionId;
 
 mod filter;
 
@@ -48,11 +50,25 @@ async fn answer(
     | Query::Calls(filter)
     | Query::Events(filter)
     | Query::Detections(filter)) = query;
-    let mut reader = Reader::open(&context.state_dir).await?;
-    let wanted = filter.resolve(query, context.now, reader.as_mut()).await?;
-    let Listed { head, rows, json: as_json } = match reader {
-        Some(mut reader) => listed(query, filter.wide, &wanted, context, &mut reader).await?,
-        None => Listed { head: head(query), rows: Vec::new(), json: Value::Array(Vec::new()) },
+    let Listed { head, rows, json: as_json } = match &filter.fleet {
+        Some(url) => {
+            let fleet = Fleet::at(url, filter.host.as_deref(), context)?;
+            let mut wanted = filter.resolve(query, context.now, None).await?;
+            if let Some(which) = &filter.session {
+                wanted.session = fleet.session(which).await?.session.parse().map(SessionId).ok();
+            }
+            fleet.listed(query, filter.wide, &wanted, context).await?
+        }
+        None => {
+            let mut reader = Reader::open(&context.state_dir).await?;
+            let wanted = filter.resolve(query, context.now, reader.as_mut()).await?;
+            match reader {
+                Some(mut reader) => listed(query, filter.wide, &wanted, context, &mut reader).await?,
+                None => {
+                    Listed { head: head(query).to_vec(), rows: Vec::new(), json: Value::Array(Vec::new()) }
+                }
+            }
+        }
     };
     if rows.is_empty() {
         say_nothing(query, filter, err)?;
@@ -60,16 +76,16 @@ async fn answer(
     if filter.json {
         json(out, &as_json)?;
     } else if filter.wide {
-        whole_table(out, context, head, rows)?;
+        whole_table(out, context, &head, rows)?;
     } else {
-        table(out, context, head, rows)?;
+        table(out, context, &head, rows)?;
     }
     Ok(OK)
 }
 
 /// The answer in both forms.
 pub(super) struct Listed {
-    pub head: &'static [&'static str],
+    pub head: Vec<&'static str>,
     pub rows: Vec<Vec<String>>,
     pub json: Value,
 }
@@ -81,7 +97,7 @@ impl Listed {
         row: impl FnMut(T) -> Vec<String>,
     ) -> Result<Self, Failure> {
         let json = serde_json::to_value(&found).map_err(std::io::Error::from)?;
-        Ok(Self { head, rows: found.into_iter().map(row).collect(), json })
+        Ok(Self { head: head.to_vec(), rows: found.into_iter().map(row).collect(), json })
     }
 }
 
@@ -100,7 +116,7 @@ fn say_nothing(query: &Query, filter: &Filter, err: &mut dyn Write) -> Result<()
     Ok(())
 }
 
-fn head(query: &Query) -> &'static [&'static str] {
+pub(super) fn head(query: &Query) -> &'static [&'static str] {
     match query {
         Query::Tools(_) => &[
             "server",
@@ -131,7 +147,7 @@ fn head(query: &Query) -> &'static [&'static str] {
     }
 }
 
-async fn listed(
+pub(super) async fn listed(
     query: &Query,
     wide: bool,
     filter: &EventFilter,

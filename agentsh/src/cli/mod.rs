@@ -13,6 +13,7 @@ pub mod events;
 mod examples;
 pub mod exit;
 mod flags;
+mod fleet;
 pub mod gateway;
 mod login;
 mod man;
@@ -103,6 +104,8 @@ enum Verb {
     Events(events::EventsArgs),
     /// Scan definitions, results or arguments, given as lines of JSON, for what would make a model do something
     Scan(scan::ScanArgs),
+    /// Keep the records of many hosts on one server, and ask it
+    Fleet(fleet::FleetArgs),
     /// Hash, compare, register and approve what MCP servers offer, and serve a registry of it
     Registry(registry::RegistryArgs),
     /// Try every layer of protection on this machine, for real
@@ -214,6 +217,9 @@ pub fn main() -> ExitCode {
         Verb::Registry(args) => {
             on_one_thread(registry::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }
+        Verb::Fleet(args) => {
+            on_one_thread(fleet::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+        }
         Verb::Doctor(args) => on_one_thread(doctor::run(args)),
         Verb::VetUrl(args) => {
             on_one_thread(vet_url::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
@@ -234,7 +240,7 @@ fn misused() -> u8 {
         }
         [
             "advisories" | "mcp" | "approvals" | "report" | "review" | "sessions" | "events" | "scan"
-            | "registry" | "call",
+            | "registry" | "fleet" | "call",
             ..,
         ] => exit::USAGE,
         _ => exit::FAILED,

@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::fleet::Fleet;
 use super::output::{Context, Failure, OK, finish, json};
 use super::policy::Surroundings;
 use super::sessions::{self, SessionsArgs};
@@ -20,6 +21,9 @@ pub struct ReportArgs {
     /// How to print it
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// Ask a fleet server, for a session of any of its hosts
+    #[arg(long, value_name = "URL")]
+    pub fleet: Option<String>,
     /// Print JSON: the same as --format json
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
@@ -52,10 +56,11 @@ pub struct Chain {
 /// Prints the report; gives the exit status.
 pub async fn run(args: ReportArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let result = match Context::of_process() {
-        Ok(context) if args.session == "list" => {
+        Ok(context) if args.session == "list" && args.fleet.is_none() => {
             let json = args.json || args.format == Format::Json;
             sessions::list(&SessionsArgs { limit: sessions::LIMIT, json }, &context, out, err).await
         }
+        Ok(context) if args.fleet.is_some() => of_fleet(&args, &context, out, err).await,
         Ok(context) => report(&args, &context, out).await,
         Err(failure) => Err(failure),
     };
@@ -71,9 +76,37 @@ async fn report(args: &ReportArgs, context: &Context, out: &mut dyn Write) -> Re
     let found = checked.sessions.iter().find(|check| check.session == id);
     let state = found.map_or(SessionState::Broken, |check| check.state);
     let report = Report { summary, chain: Chain { state, problems: checked.problem_count } };
+    print(args, &mut reader, &report, context, out).await
+}
+
+/// A session of another host, out of what the server has of it.
+async fn of_fleet(
+    args: &ReportArgs,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let url = args.fleet.as_deref().unwrap_or_default();
+    let mut copied = Fleet::at(url, None, context)?.copied(&args.session).await?;
+    writeln!(err, "host {}", crate::store::escape::line(&copied.host))?;
+    if copied.forgotten > 0 {
+        writeln!(err, "the server has forgotten its first {} events", copied.forgotten)?;
+    }
+    let summary = copied.reader.summary(copied.id).await?;
+    let chain = Chain { state: copied.state, problems: copied.problems };
+    print(args, &mut copied.reader, &Report { summary, chain }, context, out).await
+}
+
+async fn print(
+    args: &ReportArgs,
+    reader: &mut Reader,
+    report: &Report,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
     match args.format {
-        Format::Json => json(out, &report)?,
-        Format::Text if args.json => json(out, &report)?,
+        Format::Json => json(out, report)?,
+        Format::Text if args.json => json(out, report)?,
         Format::Text => {
             let width = context.width.map_or(100, usize::from);
             let text = report.summary.render_text(width) + "chain\n  " + &report.chain.describe() + "\n";
@@ -81,7 +114,7 @@ async fn report(args: &ReportArgs, context: &Context, out: &mut dyn Write) -> Re
             write!(out, "{text}")?;
         }
         Format::Html => {
-            let page = page(&mut reader, &report, context).await?;
+            let page = page(reader, report, context).await?;
             out.write_all(page.as_bytes())?;
         }
     }
@@ -123,7 +156,7 @@ mod tests {
 
     async fn ask(state_dir: &Path, session: &str, format: Format) -> (u8, String) {
         let context = Context { state_dir: state_dir.to_owned(), now: START.parse().unwrap(), width: None };
-        let args = ReportArgs { session: session.to_owned(), format, json: false };
+        let args = ReportArgs { session: session.to_owned(), format, fleet: None, json: false };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let result = report(&args, &context, &mut out).await;
         let status = finish(result, &mut err);

@@ -63,7 +63,7 @@ pub(super) async fn list(
     if args.json {
         json(out, &listed.json)?;
     } else {
-        table(out, context, listed.head, listed.rows)?;
+        table(out, context, &listed.head, listed.rows)?;
     }
     Ok(OK)
 }

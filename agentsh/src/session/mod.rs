@@ -17,6 +17,7 @@ mod either;
 pub mod environment;
 pub mod fetch;
 mod first_index;
+mod fleet;
 pub mod gateway;
 mod git_identity;
 pub mod grants;
@@ -271,6 +272,9 @@ impl Session {
             uid: rustix::process::getuid().as_raw(),
             network_programs,
         });
+        if let Some(why) = fleet::start(&session.context.state) {
+            session.note(&format!("fleet: nothing is forwarded: {why}"));
+        }
         session.record_enforcement(None, &session.context.notes);
         session.report_policy();
         session.report_flags(&flags);

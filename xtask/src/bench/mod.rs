@@ -3,6 +3,7 @@
 
 mod ebpf;
 mod exfil;
+mod fleet;
 mod launch;
 mod mcp;
 mod measure;
@@ -26,6 +27,15 @@ pub struct Options {
     /// How often each thing is done; more is steadier
     #[arg(long, default_value_t = 200)]
     rounds: u32,
+    /// `fleet`: postgres://USER@HOST/NAME, or a file of SQLite
+    #[arg(long, value_name = "URL|FILE", required_if_eq("part", "fleet"))]
+    database: Option<String>,
+    /// `fleet`: events a second
+    #[arg(long, default_value_t = 10_000)]
+    rate: u32,
+    /// `fleet`: for how long, in seconds
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
     /// Measure this binary instead of building one; it must be the same version
     #[arg(long, value_name = "FILE")]
     binary: Option<std::path::PathBuf>,
@@ -47,6 +57,8 @@ enum Part {
     Relay,
     /// Answers of a model through its channel, beside a bare reverse proxy
     Model,
+    /// The fleet server with 50 hosts; not part of `all`
+    Fleet,
     /// The scanning engine: ordinary and adversarial text, a listing
     Scan,
     All,
@@ -81,6 +93,9 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     if wanted(Part::Scan) {
         scan::measure(&place, options.rounds, &mut report)?;
+    }
+    if let (Part::Fleet, Some(database)) = (options.part, &options.database) {
+        fleet::measure(&place, database, options.rate, options.seconds, &mut report)?;
     }
     Ok(report.all_held())
 }

@@ -22,9 +22,11 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/agentsh.fish"),
 ];
 /// In the repository, and where they go.
-const COPIED: [(&str, &str); 8] = [
+const COPIED: [(&str, &str); 10] = [
     ("packaging/systemd/agentsh-gateway.service", "lib/systemd/user/agentsh-gateway.service"),
     ("packaging/systemd/agentsh-registry.service", "lib/systemd/user/agentsh-registry.service"),
+    ("packaging/systemd/agentsh-fleet.service", "lib/systemd/user/agentsh-fleet.service"),
+    ("packaging/systemd/agentsh-fleet-forward.service", "lib/systemd/user/agentsh-fleet-forward.service"),
     // Not in /etc: `agentsh setup` puts it there where the machine knows such rules and needs it.
     ("agentsh/src/cli/setup/apparmor.profile", "share/agentsh/apparmor.profile"),
     ("README.md", "share/doc/agentsh/README.md"),

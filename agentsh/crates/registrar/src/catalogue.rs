@@ -38,7 +38,7 @@ impl Catalogue {
         if !path.exists() {
             return Ok(None);
         }
-        Database::File(path.to_owned()).connect().map(|connection| Some(Self(connection)))
+        Database::File(path.to_owned()).connect(None).map(|connection| Some(Self(connection)))
     }
 
     /// Registrations whose name has `text` in it, whose hash begins with it, or that offer a tool of that name: those before

@@ -5,8 +5,8 @@
 //! differ, `docs/registry.md` says why. On top of that: operators with tokens, revocation, expiry, a hash-chained log,
 //! and limits on everything.
 //!
-//! `routes` (HTTP) -> `body` (strict reading) -> `reads` or `changes` (what is asked of the database) -> `db` (SQLite or
-//! PostgreSQL, with the same SQL).
+//! `routes` (HTTP) -> `body` (strict reading) -> `reads` or `changes` (what is asked of the database) -> `agentsh-database`
+//! (SQLite or PostgreSQL, with the same SQL).
 
 mod access;
 mod answer;
@@ -14,15 +14,16 @@ mod body;
 mod catalogue;
 mod changes;
 mod client;
-mod db;
 mod entry;
 mod names;
-mod pool;
 mod reads;
 mod refusal;
 mod routes;
+mod schema;
 mod serve;
 mod writer;
+
+use agentsh_database as db;
 
 pub use access::{Operators, TokenError};
 pub use catalogue::{Catalogue, Registered};

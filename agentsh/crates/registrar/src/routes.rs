@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use crate::access::{self, Operators};
 use crate::body::{self, MAX_BODY};
 use crate::changes::{self, Times, Who};
-use crate::pool::Pool;
+use crate::db::Pool;
 use crate::reads::{self, Page};
 use crate::refusal::Refusal;
 use crate::writer::Writer;

@@ -8,10 +8,13 @@ use jiff::SignedDuration;
 use tokio::net::TcpListener;
 
 use crate::access::Operators;
-use crate::db::{Database, DbError};
-use crate::pool::Pool;
+use crate::db::{Database, DbError, Pool};
 use crate::routes::{App, router};
+use crate::schema;
 use crate::writer::Writer;
+
+/// Threads that read. A question takes tens of microseconds; two of them leave room for one that is slow.
+const READERS: usize = 2;
 
 /// How a registry is run.
 pub struct Options {
@@ -74,8 +77,8 @@ impl Server {
         let database = options.database;
         // The client of PostgreSQL waits, which the thread of the server must not.
         let opened = tokio::task::spawn_blocking(move || {
-            database.prepare()?;
-            Ok::<_, DbError>((Pool::start(&database)?, Writer::start(&database)?))
+            database.prepare(schema::WRITERS, &schema::TABLES)?;
+            Ok::<_, DbError>((Pool::start(&database, "registry-reader", READERS)?, Writer::start(&database)?))
         });
         let (pool, writer) = opened.await.map_err(|error| ServeError::Io(io::Error::other(error)))??;
         let mut hosts = options.hosts;

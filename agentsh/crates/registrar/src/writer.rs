@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::changes::Ledger;
 use crate::db::{Connection, Database, DbError};
 use crate::refusal::Refusal;
+use crate::schema;
 
 /// Changes that wait; further requests wait before they are read.
 const QUEUE: usize = 256;
@@ -34,7 +35,7 @@ struct Change<T, F> {
 impl Writer {
     /// Starts the thread, which ends with the last clone.
     pub(crate) fn start(database: &Database) -> Result<Self, DbError> {
-        let mut db = database.connect()?;
+        let mut db = database.connect(Some(schema::WRITERS))?;
         let (orders, mut queue) = mpsc::channel::<Box<dyn Order>>(QUEUE);
         let spawned = thread::Builder::new().name("registry-writer".into()).spawn(move || {
             while let Some(order) = queue.blocking_recv() {

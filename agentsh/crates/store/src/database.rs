@@ -206,7 +206,7 @@ fn schema_version(connection: &Connection, path: &Path) -> Result<i64, StoreErro
 }
 
 /// Two processes may get here at once: the second finds the first one's schema inside its own transaction.
-fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error: rusqlite::Error| open_error(path, &error);
     switch_to_wal(connection).map_err(failed)?;
     let transaction =

@@ -17,6 +17,7 @@ mod pin_rows;
 pub mod pins;
 pub mod place;
 pub mod query;
+pub mod raw;
 pub mod reader;
 pub mod record;
 pub mod recorder;

@@ -30,6 +30,10 @@ impl Reader {
         Ok(opened.map(|connection| Self { connection: Offloaded::new(connection) }))
     }
 
+    pub(super) fn over(connection: Offloaded) -> Self {
+        Self { connection }
+    }
+
     /// The session that `which` names: `latest` (the one that started last), an id, or the beginning of one.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use super::place::{self, Identity};
 use super::{StoreError, database};
 use crate::types::SessionId;
 
-const INSERT: &str = "INSERT INTO events \
+pub(crate) const INSERT: &str = "INSERT INTO events \
     (session, seq, time, type, body, prev, hash, server_id, tool_name, action, severity) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
@@ -161,7 +161,7 @@ impl Writer {
     }
 }
 
-fn insert_row(
+pub(crate) fn insert_row(
     statement: &mut Statement<'_>,
     session: &str,
     seq: u64,

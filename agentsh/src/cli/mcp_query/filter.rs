@@ -37,6 +37,12 @@ pub struct Filter {
     /// At most this many, the newest ones
     #[arg(long, value_name = "N", default_value_t = EventFilter::DEFAULT_LIMIT)]
     pub limit: u64,
+    /// Ask a fleet server, for all of its hosts (not `tools`)
+    #[arg(long, value_name = "URL")]
+    pub fleet: Option<String>,
+    /// Only this host of the fleet, by name or id
+    #[arg(long, value_name = "HOST", requires = "fleet")]
+    pub host: Option<String>,
     /// Show long cells and the places of rules in full
     #[arg(long)]
     pub wide: bool,

@@ -7,26 +7,17 @@ use bytes::BytesMut;
 use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use postgres::{Client, NoTls, Statement};
 
-use super::{Connection, DbError, Row, Value, schema};
+use super::{Connection, DbError, Row, Value};
 
-/// Held by whoever writes: the log is one chain, whichever server writes the next entry.
-const WRITERS: &str = "SELECT pg_advisory_xact_lock(7452381)";
+/// Statements that are kept prepared; their texts are put together from a few pieces.
+const MOST_STATEMENTS: usize = 256;
 
 pub(super) struct Postgres {
     url: String,
+    /// Taken by every transaction.
+    key: Option<i64>,
     client: Client,
-    statements: HashMap<&'static str, Statement>,
-}
-
-/// Makes the tables, one server at a time.
-pub(super) fn prepare(url: &str) -> Result<(), DbError> {
-    let mut client = open(url)?;
-    let mut transaction = client.transaction()?;
-    transaction.batch_execute(WRITERS)?;
-    for statement in schema::TABLES {
-        transaction.batch_execute(statement)?;
-    }
-    Ok(transaction.commit()?)
+    statements: HashMap<String, Statement>,
 }
 
 fn open(url: &str) -> Result<Client, DbError> {
@@ -46,8 +37,8 @@ fn cause(error: &postgres::Error) -> String {
 }
 
 impl Postgres {
-    pub(super) fn connect(url: &str) -> Result<Self, DbError> {
-        Ok(Self { url: url.to_owned(), client: open(url)?, statements: HashMap::new() })
+    pub(super) fn connect(url: &str, key: Option<i64>) -> Result<Self, DbError> {
+        Ok(Self { url: url.to_owned(), key, client: open(url)?, statements: HashMap::new() })
     }
 
     fn alive(&mut self) -> Result<(), DbError> {
@@ -58,25 +49,28 @@ impl Postgres {
         Ok(())
     }
 
-    fn statement(&mut self, sql: &'static str) -> Result<Statement, DbError> {
+    fn statement(&mut self, sql: &str) -> Result<Statement, DbError> {
         if let Some(known) = self.statements.get(sql) {
             return Ok(known.clone());
         }
+        if self.statements.len() >= MOST_STATEMENTS {
+            self.statements.clear();
+        }
         let statement = self.client.prepare(sql)?;
-        self.statements.insert(sql, statement.clone());
+        self.statements.insert(sql.to_owned(), statement.clone());
         Ok(statement)
     }
 }
 
 impl Connection for Postgres {
-    fn rows(&mut self, sql: &'static str, values: &[Value]) -> Result<Vec<Row>, DbError> {
+    fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DbError> {
         self.alive()?;
         let statement = self.statement(sql)?;
         let rows = self.client.query(&statement, &parameters(values))?;
         rows.iter().map(read).collect()
     }
 
-    fn change(&mut self, sql: &'static str, values: &[Value]) -> Result<u64, DbError> {
+    fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, DbError> {
         let statement = self.statement(sql)?;
         Ok(self.client.execute(&statement, &parameters(values))?)
     }
@@ -84,7 +78,18 @@ impl Connection for Postgres {
     fn begin(&mut self) -> Result<(), DbError> {
         self.alive()?;
         self.client.batch_execute("BEGIN")?;
-        Ok(self.client.batch_execute(WRITERS)?)
+        match self.key {
+            Some(key) => Ok(self.client.batch_execute(&format!("SELECT pg_advisory_xact_lock({key})"))?),
+            None => Ok(()),
+        }
+    }
+
+    fn run(&mut self, sql: &str) -> Result<(), DbError> {
+        Ok(self.client.batch_execute(sql)?)
+    }
+
+    fn is_postgres(&self) -> bool {
+        true
     }
 
     fn commit(&mut self) -> Result<(), DbError> {

@@ -5,29 +5,29 @@ use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::db::{Connection, Database, DbError};
-use crate::refusal::Refusal;
+use super::{Connection, Database, DbError};
 
-/// Readers. A question takes tens of microseconds; two of them leave room for one that is slow.
-const THREADS: usize = 2;
 /// Questions that wait; further requests wait before they are asked.
 const QUEUE: usize = 256;
 
 type Question = Box<dyn FnOnce(&mut dyn Connection) + Send>;
 
 #[derive(Clone)]
-pub(crate) struct Pool {
+pub struct Pool {
     questions: mpsc::Sender<Question>,
 }
 
 impl Pool {
-    /// Starts the threads, which end with the last clone.
-    pub(crate) fn start(database: &Database) -> Result<Self, DbError> {
+    /// Starts `threads`, which end with the last clone and are called by `name` and a number.
+    ///
+    /// # Errors
+    /// When the database cannot be reached, or a thread not be started.
+    pub fn start(database: &Database, name: &str, threads: usize) -> Result<Self, DbError> {
         let (questions, queue) = mpsc::channel::<Question>(QUEUE);
         let queue = Arc::new(Mutex::new(queue));
-        for number in 0..THREADS {
-            let (mut db, queue) = (database.connect()?, Arc::clone(&queue));
-            let spawned = thread::Builder::new().name(format!("registry-reader-{number}")).spawn(move || {
+        for number in 0..threads {
+            let (mut db, queue) = (database.connect(None)?, Arc::clone(&queue));
+            let spawned = thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
                 loop {
                     let question = queue.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
                     let Some(question) = question else { return };
@@ -39,17 +39,19 @@ impl Pool {
         Ok(Self { questions })
     }
 
-    pub(crate) async fn ask<T: Send + 'static>(
+    /// # Errors
+    /// What the question says, and when the threads have ended.
+    pub async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut dyn Connection) -> Result<T, DbError> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        let gone = || Refusal::Unavailable("the readers have ended".into());
+    ) -> Result<T, DbError> {
+        let gone = || DbError("the readers have ended".to_owned());
         let (reply, answered) = oneshot::channel();
         let question: Question = Box::new(move |db| {
             // Whoever asked may have hung up.
             let _heard = reply.send(question(db));
         });
         self.questions.send(question).await.map_err(|_| gone())?;
-        Ok(answered.await.map_err(|_| gone())??)
+        answered.await.map_err(|_| gone())?
     }
 }

@@ -1,0 +1,113 @@
+//! Who asks: a host by its signature, a person by a credential.
+
+use agentsh_database::{Connection, Value};
+use axum::http::{HeaderMap, Method, header};
+use jiff::Timestamp;
+
+use crate::arrival::stopped;
+use crate::keys;
+use crate::refusal::Refusal;
+
+/// How far the clock of a host may be off, in milliseconds. What is repeated within it changes nothing: every request of a
+/// host says the same again.
+const SKEW_MS: i64 = 300_000;
+
+/// What a person may do; each may what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Looks.
+    Viewer,
+    /// Accepts what was found about a host.
+    Approver,
+    /// Makes tokens, and revokes.
+    Admin,
+}
+
+impl Role {
+    #[must_use]
+    pub fn named(text: &str) -> Option<Self> {
+        match text {
+            "viewer" => Some(Self::Viewer),
+            "approver" => Some(Self::Approver),
+            "admin" => Some(Self::Admin),
+            _ => None,
+        }
+    }
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Approver => "approver",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// A request of a host, as far as its head says.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub host: String,
+    time: String,
+    signature: String,
+}
+
+impl Claim {
+    /// None: it is none of a host.
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let text = |name: &str| headers.get(name)?.to_str().ok().map(str::to_owned);
+        Some(Self { host: text(keys::HOST)?, time: text(keys::TIME)?, signature: text(keys::SIGNATURE)? })
+    }
+
+    /// # Errors
+    /// A clock that is wrong.
+    pub fn is_now(&self) -> Result<(), Refusal> {
+        let now = Timestamp::now().as_millisecond();
+        let is_near = self.time.parse::<i64>().is_ok_and(|time| time.abs_diff(now) <= SKEW_MS.unsigned_abs());
+        if is_near {
+            Ok(())
+        } else {
+            Err(Refusal::Unknown("the clock of the host is off by more than 5 minutes"))
+        }
+    }
+
+    /// The key of the host that it claims to be.
+    pub fn key(&self, db: &mut dyn Connection) -> Result<String, Refusal> {
+        let rows = db.rows("SELECT key, state FROM hosts WHERE id = $1", &[Value::text(&*self.host)])?;
+        match rows.first().map(Vec::as_slice) {
+            Some([_, state]) if state.as_text() == "revoked" => Err(stopped("revoked")),
+            Some([key, _]) => Ok(key.as_text().to_owned()),
+            _ => Err(Refusal::Unknown("no such host")),
+        }
+    }
+
+    pub fn is_by(&self, key: &str, method: &Method, path: &str, body: &[u8]) -> Result<(), Refusal> {
+        let text = keys::signed_text(method.as_str(), path, &self.host, &self.time, body);
+        if keys::is_signed(key, &text, &self.signature) {
+            Ok(())
+        } else {
+            Err(Refusal::Unknown("the signature is not by the key of this host"))
+        }
+    }
+}
+
+/// The credential that a request carries.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<String> {
+    let sent = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    Some(sent.strip_prefix("Bearer ")?.trim().to_owned())
+}
+
+/// The name of the person who asks, whose role has to be `least` or more.
+pub(crate) fn person(db: &mut dyn Connection, credential: &str, least: Role) -> Result<String, Refusal> {
+    let digest = Value::text(keys::digest(credential.as_bytes()));
+    // By its digest: how long the search takes says nothing about the credential.
+    let rows =
+        db.rows("SELECT name, role FROM people WHERE digest = $1 AND revoked_at IS NULL", &[digest])?;
+    let Some([name, role]) = rows.first().map(Vec::as_slice) else {
+        return Err(Refusal::Unknown("no such credential; `agentsh fleet login` gets one"));
+    };
+    match Role::named(role.as_text()) {
+        Some(role) if role >= least => Ok(name.as_text().to_owned()),
+        _ => Err(Refusal::Role(least.as_str())),
+    }
+}

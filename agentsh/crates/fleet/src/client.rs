@@ -1,0 +1,184 @@
+//! The other end of the server: for hosts, which sign, and for people, who have a credential.
+
+use std::time::Duration;
+
+use agentsh_egress::HttpError;
+use agentsh_egress::client::{Client as Http, Request};
+use agentsh_egress::target::Refused;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::keys::{self, HostKey};
+use crate::place::HostFile;
+use crate::wire::Position;
+
+/// Longest answer, in bytes.
+const MAX_ANSWER: usize = 64 << 20;
+/// For one question.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that can be asked.
+pub struct Client {
+    http: Http,
+    base: String,
+    who: Who,
+}
+
+enum Who {
+    Anyone,
+    Person(String),
+    Host { id: String, key: HostKey },
+}
+
+/// Why there is no answer that counts.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("cannot use the address of the fleet server: {0}")]
+    Address(#[from] Refused),
+    #[error("cannot reach the fleet server: {0}")]
+    Http(#[from] HttpError),
+    #[error("the fleet server did not answer within {} s", PATIENCE.as_secs())]
+    TimedOut,
+    /// `kind` is the server's word for it.
+    #[error("the fleet server answered {status}: {said}")]
+    Status { status: u16, kind: String, said: String, position: Option<Position>, later: Option<Duration> },
+    #[error("the answer of the fleet server is not what was asked for")]
+    Answer,
+    #[error("the credential has characters that no header may have")]
+    Credential,
+    #[error("the key of this host cannot be used: enrol it again")]
+    Key,
+}
+
+impl ClientError {
+    /// The record of this host does not fit any more: asking again does not help.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Status { status, kind, .. } => {
+                kind == "rewritten" || matches!(status, 400 | 401 | 403 | 404 | 413)
+            }
+            Self::Address(_) | Self::Credential | Self::Key => true,
+            Self::Http(_) | Self::TimedOut | Self::Answer => false,
+        }
+    }
+}
+
+impl Client {
+    /// `base` is https, or http on this machine.
+    #[must_use]
+    pub fn anyone(http: Http, base: &str) -> Self {
+        Self { http, base: base.trim_end_matches('/').to_owned(), who: Who::Anyone }
+    }
+
+    #[must_use]
+    pub fn person(http: Http, base: &str, credential: String) -> Self {
+        Self { who: Who::Person(credential), ..Self::anyone(http, base) }
+    }
+
+    /// # Errors
+    /// A key that is none.
+    pub fn host(http: Http, file: &HostFile) -> Result<Self, ClientError> {
+        let key = HostKey::read(&file.key).ok_or(ClientError::Key)?;
+        Ok(Self { who: Who::Host { id: file.host.clone(), key }, ..Self::anyone(http, &file.url) })
+    }
+
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.ask(Method::GET, path, Vec::new(), "application/json").await
+    }
+
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(body).map_err(|_| ClientError::Answer)?;
+        self.ask(Method::POST, path, body, "application/json").await
+    }
+
+    /// Sends what was packed.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub async fn send<T: DeserializeOwned>(&self, path: &str, packed: Vec<u8>) -> Result<T, ClientError> {
+        self.ask(Method::POST, path, packed, "application/gzip").await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        kind: &'static str,
+    ) -> Result<T, ClientError> {
+        let answer = timeout(PATIENCE, self.exchange(method, path, body, kind));
+        let bytes = answer.await.map_err(|_| ClientError::TimedOut)??;
+        serde_json::from_slice(&bytes).map_err(|_| ClientError::Answer)
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        kind: &'static str,
+    ) -> Result<Vec<u8>, ClientError> {
+        let target = self.http.target(&format!("{}{path}", self.base))?;
+        let (mut headers, mut credentials) = (HeaderMap::new(), HeaderMap::new());
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        match &self.who {
+            Who::Anyone => {}
+            Who::Person(credential) => {
+                let value = HeaderValue::from_str(&format!("Bearer {credential}"));
+                credentials.insert(header::AUTHORIZATION, value.map_err(|_| ClientError::Credential)?);
+            }
+            Who::Host { id, key } => {
+                let time = Timestamp::now().as_millisecond().to_string();
+                // As the server sees it: below a path of its own, if the address has one.
+                let url = target.url();
+                let seen = match url.query() {
+                    Some(query) => format!("{}?{query}", url.path()),
+                    None => url.path().to_owned(),
+                };
+                let text = keys::signed_text(method.as_str(), &seen, id, &time, &body);
+                let lines =
+                    [(keys::HOST, id.clone()), (keys::TIME, time), (keys::SIGNATURE, key.sign(&text))];
+                for (name, value) in lines {
+                    let value = HeaderValue::from_str(&value).map_err(|_| ClientError::Credential)?;
+                    credentials.insert(HeaderName::from_static(name), value);
+                }
+            }
+        }
+        let request = Request { method, target, headers, credentials, body: body.into(), same_method: true };
+        let answer = self.http.follow(request).await?;
+        let (status, later) = (answer.status, later(&answer.headers));
+        let bytes = answer.whole(MAX_ANSWER).await?;
+        if status.is_success() { Ok(bytes) } else { Err(refused(status, later, &bytes)) }
+    }
+}
+
+fn later(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: u64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds.min(300)))
+}
+
+fn refused(status: StatusCode, later: Option<Duration>, bytes: &[u8]) -> ClientError {
+    let body: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let text =
+        |name: &str| body.get(name).and_then(Value::as_str).map(|text| text.chars().take(500).collect());
+    ClientError::Status {
+        status: status.as_u16(),
+        kind: text("kind").unwrap_or_default(),
+        said: text("detail").unwrap_or_else(|| "nothing more".to_owned()),
+        position: body.get("position").cloned().and_then(|position| serde_json::from_value(position).ok()),
+        later,
+    }
+}

@@ -1,0 +1,164 @@
+//! Tokens that are used once: they make a host, or give a person a credential.
+
+use agentsh_base::random;
+use agentsh_database::{Connection, Database, DbError, Value};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::access::Role;
+use crate::arrival::in_transaction;
+use crate::keys;
+use crate::refusal::Refusal;
+use crate::schema;
+use crate::tally::shown;
+use crate::wire::{AskToken, Enrol, Enrolled, GotToken, LoggedIn};
+
+/// A token that is wanted.
+pub type NewToken = AskToken;
+
+/// Makes a token in a database, for whoever may open that: the first one, and on the server's own machine.
+///
+/// # Errors
+/// When the database cannot be used, or the token is none.
+pub fn make_token(database: &Database, asked: &NewToken) -> Result<GotToken, DbError> {
+    schema::prepare(database)?;
+    let mut db = database.connect(None)?;
+    match made(db.as_mut(), asked, "the machine of the server") {
+        Ok(token) => Ok(token),
+        Err(Refusal::Wrong(why)) => Err(DbError(why)),
+        Err(Refusal::Missing(why)) => Err(DbError(why.to_owned())),
+        Err(Refusal::Unavailable(why)) => Err(DbError(why)),
+        Err(other) => Err(DbError(other.word().to_owned())),
+    }
+}
+
+pub(crate) fn made(db: &mut dyn Connection, asked: &AskToken, by: &str) -> Result<GotToken, Refusal> {
+    if asked.role != "host" && Role::named(&asked.role).is_none() {
+        return Err(Refusal::Wrong("a role is host, viewer, approver or admin".to_owned()));
+    }
+    if let Some(again) = &asked.again {
+        let known = db.rows("SELECT id FROM hosts WHERE id = $1", &[Value::text(again.as_str())])?;
+        if asked.role != "host" || known.is_empty() {
+            return Err(Refusal::Missing("no such host to enrol again"));
+        }
+    }
+    let digits = random::hex::<24>().map_err(|error| Refusal::Unavailable(error.to_string()))?;
+    let token = format!("agf_once_{digits}");
+    let now = Timestamp::now();
+    let expires = now.checked_add(SignedDuration::from_secs(i64::from(asked.valid_s))).unwrap_or(now);
+    let expires_at = format!("{expires:.6}");
+    db.change(
+        "INSERT INTO tokens (digest, role, name, again, made_by, made_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        &[
+            Value::text(keys::digest(token.as_bytes())),
+            Value::text(&*asked.role),
+            Value::Text(shown(&asked.name)),
+            Value::optional(asked.again.as_deref()),
+            Value::text(by),
+            Value::text(format!("{now:.6}")),
+            Value::text(&*expires_at),
+        ],
+    )?;
+    Ok(GotToken { token, expires_at })
+}
+
+/// Uses a token up, in the transaction that is open. Gives its role, name and the host that it is for.
+fn used(
+    db: &mut dyn Connection,
+    token: &str,
+    used_for: &str,
+) -> Result<(String, String, Option<String>), Refusal> {
+    let digest = Value::text(keys::digest(token.as_bytes()));
+    let now = Value::text(format!("{:.6}", Timestamp::now()));
+    let changed = db.change(
+        "UPDATE tokens SET used_at = $2, used_for = $3 WHERE digest = $1 AND expires_at > $2 AND \
+         (used_at IS NULL OR used_for = $3)",
+        &[digest.clone(), now, Value::text(used_for)],
+    )?;
+    if changed != 1 {
+        return Err(Refusal::Unknown(
+            "this token is none, was used, or is too old; `agentsh fleet token` makes another",
+        ));
+    }
+    let rows = db.rows("SELECT role, name, again FROM tokens WHERE digest = $1", &[digest])?;
+    match rows.first().map(Vec::as_slice) {
+        Some([role, name, again]) => {
+            Ok((role.as_text().to_owned(), name.as_text().to_owned(), again.as_option().map(str::to_owned)))
+        }
+        _ => Err(Refusal::Unknown("this token is none")),
+    }
+}
+
+/// Makes a host. With the same token and key again: the same one, since the first answer may have been lost.
+pub(crate) fn enrol(db: &mut dyn Connection, asked: &Enrol) -> Result<Enrolled, Refusal> {
+    if keys::hash(&asked.key).is_none() {
+        return Err(Refusal::Wrong("the key is not 64 hex digits".to_owned()));
+    }
+    // A host is known by its key, so that the same question has the same answer.
+    let host = keys::digest(asked.key.as_bytes()).chars().take(24).collect::<String>();
+    spend(db, |db| {
+        let (role, name, again) = used(db, &asked.token, &asked.key)?;
+        if role != "host" {
+            return Err(Refusal::Wrong("this token is for a person: `agentsh fleet login`".to_owned()));
+        }
+        let now = Value::text(format!("{:.6}", Timestamp::now()));
+        let name = if name.is_empty() { shown(&asked.name) } else { name };
+        if let Some(again) = again {
+            let sql = "UPDATE hosts SET key = $2, version = $3, state = 'active' WHERE id = $1";
+            let values = [Value::text(&*again), Value::text(&*asked.key), Value::Text(shown(&asked.version))];
+            db.change(sql, &values)?;
+            return Ok(Enrolled { host: again });
+        }
+        db.change(
+            "INSERT INTO hosts (id, name, key, state, version, enrolled_at, seen_at, last_id, last_hash) \
+             VALUES ($1, $2, $3, 'active', $4, $5, $5, 0, '') ON CONFLICT (id) DO NOTHING",
+            &[
+                Value::text(&*host),
+                Value::Text(name),
+                Value::text(&*asked.key),
+                Value::Text(shown(&asked.version)),
+                now,
+            ],
+        )?;
+        Ok(Enrolled { host })
+    })
+}
+
+/// Gives a person a credential.
+pub(crate) fn login(db: &mut dyn Connection, token: &str) -> Result<LoggedIn, Refusal> {
+    let random = |_| Refusal::Unavailable("no random numbers".to_owned());
+    let credential = format!("agf_{}", random::hex::<32>().map_err(random)?);
+    spend(db, |db| {
+        let (role, name, _) = used(db, token, &keys::digest(credential.as_bytes()))?;
+        if role == "host" {
+            return Err(Refusal::Wrong("this token is for a host: `agentsh fleet enrol`".to_owned()));
+        }
+        db.change(
+            "INSERT INTO people (digest, name, role, made_at) VALUES ($1, $2, $3, $4)",
+            &[
+                Value::text(keys::digest(credential.as_bytes())),
+                Value::text(&*name),
+                Value::text(&*role),
+                Value::text(format!("{:.6}", Timestamp::now())),
+            ],
+        )?;
+        Ok(LoggedIn { name, role, credential: credential.clone() })
+    })
+}
+
+/// What is refused uses no token up.
+fn spend<T>(
+    db: &mut dyn Connection,
+    work: impl FnOnce(&mut dyn Connection) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let mut refused = None;
+    let done = in_transaction(db, |db| {
+        work(db).map_err(|refusal| {
+            refused = Some(refusal);
+            Refusal::Unavailable(String::new())
+        })
+    });
+    match (done, refused) {
+        (Err(_), Some(refusal)) => Err(refusal),
+        (done, _) => done,
+    }
+}

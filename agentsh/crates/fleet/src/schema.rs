@@ -1,0 +1,211 @@
+//! The tables, their versions, and the days that events are kept in.
+//!
+//! A migration only adds: a server of the version before goes on beside it. One that takes something away raises
+//! `oldest`, once no older server runs; those then say so instead of guessing.
+
+use agentsh_database::{Connection, Database, DbError, Value};
+use jiff::Timestamp;
+
+/// Held by whoever changes tables.
+pub(crate) const KEY: i64 = 7_452_382;
+
+/// What leads from each version to the next, and the oldest server that can work with it.
+const VERSIONS: &[(i64, &[&str])] = &[(1, V1)];
+
+/// Days that tables are there for ahead of time: an idle server, or one that cannot change tables, goes on for so long.
+const DAYS_AHEAD: i64 = 7;
+/// An id is the microsecond of arrival, and behind it bits that tell servers apart.
+pub(crate) const LOW_BITS: u32 = 11;
+const MICROS_A_DAY: i64 = 86_400_000_000;
+
+const MAKE_VERSIONS: &str = "CREATE TABLE IF NOT EXISTS fleet_schema (
+    version BIGINT PRIMARY KEY, oldest BIGINT NOT NULL, at TEXT NOT NULL)";
+
+/// `events.id`: see [`LOW_BITS`]. `hosts.last_id` and `last_hash`: how far its journal is here. `sessions.hash`: the end of
+/// the chain that is here. `servers.id` is a digest of server and project: both can be longer than an index takes.
+const V1: &[&str] = &[
+    "CREATE TABLE hosts (
+       id TEXT PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, state TEXT NOT NULL, version TEXT NOT NULL,
+       enrolled_at TEXT NOT NULL, seen_at TEXT NOT NULL, last_id BIGINT NOT NULL, last_hash TEXT NOT NULL)",
+    "CREATE TABLE sessions (
+       id TEXT PRIMARY KEY, host TEXT NOT NULL, seq BIGINT NOT NULL, hash TEXT NOT NULL, first_link TEXT NOT NULL,
+       first_event BIGINT NOT NULL, first_at TEXT NOT NULL, last_at TEXT NOT NULL, verb TEXT NOT NULL,
+       project TEXT NOT NULL, ended BIGINT NOT NULL)",
+    "CREATE INDEX sessions_host ON sessions (host, first_event)",
+    "CREATE INDEX sessions_newest ON sessions (first_event)",
+    "CREATE TABLE events (
+       id BIGINT NOT NULL PRIMARY KEY, host TEXT NOT NULL, session TEXT NOT NULL, seq BIGINT NOT NULL,
+       time TEXT NOT NULL, type TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL, server_id TEXT,
+       tool_name TEXT, action TEXT, severity TEXT, call TEXT) /*PARTITIONED*/",
+    "CREATE INDEX events_session ON events (session, seq)",
+    "CREATE INDEX events_type ON events (type, id)",
+    "CREATE INDEX events_action ON events (type, action, id)",
+    "CREATE INDEX events_host ON events (host, id)",
+    "CREATE INDEX events_server ON events (server_id, id)",
+    "CREATE TABLE servers (
+       host TEXT NOT NULL, id TEXT NOT NULL, server_id TEXT NOT NULL, project TEXT NOT NULL, calls BIGINT NOT NULL,
+       blocked BIGINT NOT NULL, refusals BIGINT NOT NULL, last_status TEXT NOT NULL, last_at TEXT NOT NULL,
+       last_session TEXT NOT NULL, program TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (host, id))",
+    "CREATE TABLE incidents (
+       id BIGINT PRIMARY KEY, host TEXT NOT NULL, at TEXT NOT NULL, kind TEXT NOT NULL, session TEXT NOT NULL,
+       detail TEXT NOT NULL, found TEXT NOT NULL, accepted_by TEXT)",
+    "CREATE INDEX incidents_host ON incidents (host, id)",
+    "CREATE TABLE tokens (
+       digest TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT NOT NULL, again TEXT, made_by TEXT NOT NULL,
+       made_at TEXT NOT NULL, expires_at TEXT NOT NULL, used_at TEXT, used_for TEXT)",
+    "CREATE TABLE people (
+       digest TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT NOT NULL, made_at TEXT NOT NULL, revoked_at TEXT)",
+];
+
+/// Brings the tables up to date, one server at a time.
+pub(crate) fn prepare(database: &Database) -> Result<(), DbError> {
+    database.prepare(KEY, &[MAKE_VERSIONS])?;
+    let mut db = database.connect(Some(KEY))?;
+    if db.is_postgres() {
+        let encoding = db.rows("SELECT current_setting('server_encoding')", &[])?;
+        let encoding = encoding.first().and_then(|row| row.first()).map(Value::as_text).unwrap_or_default();
+        if encoding != "UTF8" {
+            let why = format!("the database is in {encoding}; make one with ENCODING 'UTF8'");
+            return Err(DbError(why));
+        }
+    }
+    db.begin()?;
+    let result = migrate(db.as_mut(), VERSIONS);
+    match result {
+        Ok(()) => db.commit()?,
+        Err(error) => {
+            db.rollback();
+            return Err(error);
+        }
+    }
+    make_days(db.as_mut(), Timestamp::now())
+}
+
+fn migrate(db: &mut dyn Connection, versions: &[(i64, &[&str])]) -> Result<(), DbError> {
+    let rows =
+        db.rows("SELECT coalesce(max(version), 0), coalesce(max(oldest), 0) FROM fleet_schema", &[])?;
+    let (found, oldest) = match rows.first().map(Vec::as_slice) {
+        Some([version, oldest]) => (version.as_int(), oldest.as_int()),
+        _ => (0, 0),
+    };
+    let own = i64::try_from(versions.len()).unwrap_or(i64::MAX);
+    if oldest > own {
+        return Err(DbError(format!(
+            "the tables have version {found}, which needs a server that knows version {oldest}; this one knows {own}: \
+             use a newer agentsh"
+        )));
+    }
+    for (version, (oldest, statements)) in (1..).zip(versions).filter(|(version, _)| *version > found) {
+        for statement in *statements {
+            let partitioned = if db.is_postgres() { "PARTITION BY RANGE (id)" } else { "" };
+            db.run(&statement.replace("/*PARTITIONED*/", partitioned))?;
+        }
+        let now = Value::text(Timestamp::now().to_string());
+        db.change(
+            "INSERT INTO fleet_schema (version, oldest, at) VALUES ($1, $2, $3)",
+            &[Value::Int(version), Value::Int(*oldest), now],
+        )?;
+    }
+    Ok(())
+}
+
+/// Version of the tables, as the database says it.
+pub(crate) fn version(db: &mut dyn Connection) -> Result<i64, DbError> {
+    let rows = db.rows("SELECT coalesce(max(version), 0) FROM fleet_schema", &[])?;
+    Ok(rows.first().and_then(|row| row.first()).map(Value::as_int).unwrap_or_default())
+}
+
+/// The first id of a day.
+fn first_of(day: i64) -> i64 {
+    (day * MICROS_A_DAY) << LOW_BITS
+}
+
+fn day_of(time: Timestamp) -> i64 {
+    time.as_microsecond().div_euclid(MICROS_A_DAY)
+}
+
+fn name_of(day: i64) -> Option<String> {
+    let time = Timestamp::from_microsecond(day * MICROS_A_DAY).ok()?;
+    Some(format!("events_{}", time.strftime("%Y%m%d")))
+}
+
+/// Tables for yesterday, today and the days to come, where they are missing. SQLite has one for all.
+pub(crate) fn make_days(db: &mut dyn Connection, now: Timestamp) -> Result<(), DbError> {
+    if !db.is_postgres() {
+        return Ok(());
+    }
+    let today = day_of(now);
+    let known = days(db)?;
+    for day in today - 1..=today + DAYS_AHEAD {
+        let Some(name) = name_of(day).filter(|name| !known.contains(name)) else { continue };
+        let (from, to) = (first_of(day), first_of(day + 1));
+        db.begin()?;
+        let made = db.run(&format!(
+            "CREATE TABLE IF NOT EXISTS {name} PARTITION OF events FOR VALUES FROM ({from}) TO ({to})"
+        ));
+        match made {
+            Ok(()) => db.commit()?,
+            Err(error) => {
+                db.rollback();
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The tables of days, the oldest first.
+pub(crate) fn days(db: &mut dyn Connection) -> Result<Vec<String>, DbError> {
+    let text = "SELECT CAST(c.relname AS TEXT) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
+                WHERE i.inhparent = 'events'::regclass ORDER BY 1";
+    Ok(db.rows(text, &[])?.iter().filter_map(|row| Some(row.first()?.as_text().to_owned())).collect())
+}
+
+/// Takes away what arrived more than `keep` days ago. Ends of chains stay: what was here does not come again. Gives the
+/// number of days, or with SQLite of events, that went.
+pub(crate) fn forget(db: &mut dyn Connection, now: Timestamp, keep: u32) -> Result<u64, DbError> {
+    let oldest = day_of(now) - i64::from(keep);
+    if !db.is_postgres() {
+        return db.change("DELETE FROM events WHERE id < $1", &[Value::Int(first_of(oldest))]);
+    }
+    let Some(first) = name_of(oldest) else { return Ok(0) };
+    let mut gone = 0;
+    // Their names sort as their days do.
+    for name in days(db)?.into_iter().filter(|name| name.starts_with("events_") && *name < first) {
+        db.run(&format!("DROP TABLE {name}"))?;
+        gone += 1;
+    }
+    Ok(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn an_older_server_goes_on_until_it_is_told_not_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::File(dir.path().join("fleet.db"));
+        prepare(&database).unwrap();
+        prepare(&database).unwrap();
+        let mut db = database.connect(None).unwrap();
+        let newer: &[(i64, &[&str])] =
+            &[VERSIONS[0], (1, &["ALTER TABLE hosts ADD COLUMN label TEXT"]), (3, &["DROP TABLE people"])];
+        migrate(db.as_mut(), &newer[..2]).unwrap();
+        assert_eq!(version(db.as_mut()).unwrap(), 2);
+        // The server before it goes on.
+        prepare(&database).unwrap();
+        migrate(db.as_mut(), newer).unwrap();
+        let why = prepare(&database).unwrap_err().to_string();
+        assert!(why.contains("needs a server that knows version 3"), "{why}");
+    }
+
+    #[test]
+    fn ids_hold_for_a_long_time() {
+        let late: Timestamp = "2100-01-01T00:00:00Z".parse().unwrap();
+        assert!(first_of(day_of(late)) > 0);
+        assert_eq!(name_of(day_of(late)).unwrap(), "events_21000101");
+    }
+}

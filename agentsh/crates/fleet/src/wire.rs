@@ -1,0 +1,143 @@
+//! What server and clients say to each other as JSON.
+
+use serde::{Deserialize, Serialize};
+
+/// Where the server stands in the journal of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// 0: it has nothing.
+    pub id: i64,
+    /// Of the row there, as hex digits; empty where there is none.
+    pub hash: String,
+}
+
+/// Asks to be enrolled.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Enrol {
+    pub token: String,
+    pub name: String,
+    /// Ed25519, as hex digits.
+    pub key: String,
+    pub version: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Enrolled {
+    pub host: String,
+}
+
+/// Asks for a credential of a person.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Login {
+    pub token: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LoggedIn {
+    pub name: String,
+    pub role: String,
+    /// What `Authorization: Bearer` takes from now on.
+    pub credential: String,
+}
+
+/// Asks for a token.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AskToken {
+    /// `host`, `viewer`, `approver` or `admin`.
+    pub role: String,
+    pub name: String,
+    /// How long it can be used, in seconds.
+    pub valid_s: u32,
+    /// Of a host: it goes on as this one, with another key.
+    #[serde(default)]
+    pub again: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GotToken {
+    pub token: String,
+    pub expires_at: String,
+}
+
+/// A row of some host's journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// Place on the server, for the next page: later arrivals have larger ones.
+    pub at: String,
+    pub host: String,
+    pub session: String,
+    pub seq: u64,
+    pub time: String,
+    pub hash: String,
+    pub body: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Rows {
+    pub rows: Vec<Row>,
+    /// Where the next page begins; null at the end.
+    pub next: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Host {
+    pub id: String,
+    pub name: String,
+    /// `active`, `refused` (its record no longer fits what it sent) or `revoked`.
+    pub state: String,
+    pub enrolled_at: String,
+    pub seen_at: String,
+    pub version: String,
+    /// Rows of its journal that are here.
+    pub events: i64,
+    pub sessions: i64,
+    /// What does not fit, the newest first; at most ten.
+    pub incidents: Vec<Incident>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Incident {
+    pub at: String,
+    /// `rewritten`, `missing`, `edited`, `foreign`.
+    pub kind: String,
+    pub session: String,
+    pub detail: String,
+    pub accepted_by: Option<String>,
+}
+
+/// A server of some host, as `mcp servers` lists them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServerRow {
+    pub host: String,
+    pub server_id: String,
+    pub last_status: String,
+    pub last_at: String,
+    pub calls: i64,
+    pub refused: i64,
+    pub program: String,
+    pub hash: String,
+    pub project: String,
+    pub last_session: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionRow {
+    pub session: String,
+    pub host: String,
+    pub events: i64,
+    pub first_at: String,
+    pub last_at: String,
+    pub verb: String,
+    pub project: String,
+    pub ended: bool,
+    /// What its first row links to, as hex digits.
+    pub first_link: String,
+}
+
+/// One thing that the server looked at in itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Look {
+    pub ok: bool,
+    pub what: String,
+    pub detail: String,
+}

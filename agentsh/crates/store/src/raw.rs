@@ -1,0 +1,182 @@
+//! Rows of the journal as they stand on disk, for whoever keeps a copy of them elsewhere and has to be able to check it.
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use super::bound::MAX_BODY_BYTES;
+use super::chain::{self, Columns};
+use super::database::{self, Offloaded};
+use super::writer::{self, INSERT};
+use super::{Reader, StoreError};
+
+/// Rows of a copy are at most this long, in bytes of the body.
+pub const MOST_BODY: usize = MAX_BODY_BYTES;
+
+/// What the first row of a journal links to.
+pub const NOTHING: [u8; 32] = chain::ZERO;
+
+/// One row, with what the chain covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Raw {
+    /// Place in the whole journal, from 1, without gaps.
+    pub id: i64,
+    pub session: String,
+    /// Place in the session, from 1.
+    pub seq: u64,
+    pub time: String,
+    /// The event as JSON, as it was written.
+    pub body: String,
+    pub hash: [u8; 32],
+}
+
+/// The fields of a body that queries filter on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    pub kind: String,
+    pub server_id: Option<String>,
+    pub tool_name: Option<String>,
+    pub action: Option<String>,
+    pub severity: Option<String>,
+}
+
+impl Raw {
+    /// What its hash has to be behind a row with the hash `prev`.
+    #[must_use]
+    pub fn hash_behind(&self, prev: &[u8; 32]) -> [u8; 32] {
+        chain::hash(prev, &self.session, self.seq, &self.time, &self.body)
+    }
+
+    /// None: the body is no event.
+    #[must_use]
+    pub fn facts(&self) -> Option<Facts> {
+        let columns = Columns::of(&self.body).ok()?;
+        let text = |text: Option<std::borrow::Cow<'_, str>>| text.map(std::borrow::Cow::into_owned);
+        Some(Facts {
+            kind: columns.kind.into_owned(),
+            server_id: text(columns.server_id),
+            tool_name: text(columns.tool_name),
+            action: text(columns.action),
+            severity: text(columns.severity),
+        })
+    }
+}
+
+impl Reader {
+    /// The rows behind the place `after`: at most `rows`, and no more once their bodies have `bytes` together.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or holds what no journal does.
+    pub async fn raw_after(&mut self, after: i64, rows: u32, bytes: usize) -> Result<Vec<Raw>, StoreError> {
+        self.ask(move |connection| {
+            let sql = |error: rusqlite::Error| StoreError::sql("reading rows", &error);
+            let text =
+                "SELECT id, session, seq, time, body, hash FROM events WHERE id > $1 ORDER BY id LIMIT $2";
+            let mut statement = connection.prepare_cached(text).map_err(sql)?;
+            let (mut found, mut taken) = (Vec::new(), 0_usize);
+            for row in statement.query_map(params![after, rows], read).map_err(sql)? {
+                let row = row.map_err(sql)?;
+                taken = taken.saturating_add(row.body.len());
+                found.push(row);
+                if taken >= bytes {
+                    break;
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    /// The hash of the row at a place; None where there is none.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn hash_at(&mut self, id: i64) -> Result<Option<[u8; 32]>, StoreError> {
+        self.ask(move |connection| {
+            let text = "SELECT id, session, seq, time, body, hash FROM events WHERE id = $1";
+            let found = connection.query_row(text, [id], read).optional();
+            Ok(found.map_err(|error| StoreError::sql("reading a row", &error))?.map(|row| row.hash))
+        })
+        .await
+    }
+
+    /// A journal in memory that holds these rows, which may come from many journals: what is asked of a journal can be asked
+    /// of them. Their places in it are their order; the chain is not that of a whole journal.
+    ///
+    /// # Errors
+    /// When two rows have the same place in one session.
+    pub fn holding(rows: &[Raw]) -> Result<Self, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let opened = Connection::open_with_flags(":memory:", flags | OpenFlags::SQLITE_OPEN_NO_MUTEX);
+        let mut connection = opened.map_err(|error| StoreError::sql("opening a copy", &error))?;
+        database::migrate(&mut connection, std::path::Path::new(":memory:"))?;
+        fill(&mut connection, rows)?;
+        Ok(Self::over(Offloaded::new(connection)))
+    }
+}
+
+fn fill(connection: &mut Connection, rows: &[Raw]) -> Result<(), StoreError> {
+    let sql = |error: rusqlite::Error| StoreError::sql("copying rows", &error);
+    let transaction = connection.transaction().map_err(sql)?;
+    {
+        let mut statement = transaction.prepare(INSERT).map_err(sql)?;
+        let mut prev = NOTHING;
+        for row in rows {
+            writer::insert_row(
+                &mut statement,
+                &row.session,
+                row.seq,
+                &row.time,
+                &row.body,
+                &prev,
+                &row.hash,
+            )?;
+            prev = row.hash;
+        }
+    }
+    transaction.commit().map_err(sql)
+}
+
+fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Raw> {
+    let hash: Vec<u8> = row.get(5)?;
+    let damaged = |what: &str| {
+        rusqlite::Error::FromSqlConversionFailure(5, rusqlite::types::Type::Blob, what.to_owned().into())
+    };
+    Ok(Raw {
+        id: row.get(0)?,
+        session: row.get(1)?,
+        seq: row.get::<_, i64>(2)?.try_into().map_err(|_| damaged("a negative place"))?,
+        time: row.get(3)?,
+        body: row.get(4)?,
+        hash: hash.try_into().map_err(|_| damaged("a hash that is not whole"))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::EventFilter;
+    use crate::testing::{events, one_session, session, write};
+
+    #[tokio::test]
+    async fn a_copy_answers_as_the_journal_does_and_its_chain_can_be_checked() {
+        let dir = one_session().await;
+        write(dir.path(), session(2), events()).await;
+        let mut journal = Reader::open(dir.path()).await.unwrap().unwrap();
+        let first = journal.raw_after(0, 5, usize::MAX).await.unwrap();
+        assert_eq!((first.len(), first[4].id), (5, 5));
+        assert_eq!(journal.raw_after(5, 100, 1).await.unwrap().len(), 1);
+        let rows = journal.raw_after(0, 1000, usize::MAX).await.unwrap();
+        let mut prev = NOTHING;
+        for row in &rows {
+            assert_eq!(row.hash_behind(&prev), row.hash);
+            assert!(row.facts().is_some());
+            prev = row.hash;
+        }
+        assert_eq!(journal.hash_at(3).await.unwrap(), Some(rows[2].hash));
+        let mut copy = Reader::holding(&rows).unwrap();
+        let all = EventFilter::default();
+        assert_eq!(copy.calls(&all).await.unwrap(), journal.calls(&all).await.unwrap());
+        assert_eq!(copy.summary(session(2)).await.unwrap(), journal.summary(session(2)).await.unwrap());
+    }
+}

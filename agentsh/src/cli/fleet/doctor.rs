@@ -1,0 +1,115 @@
+//! `agentsh fleet doctor`: does this host forward, and is the server well?
+
+use std::io::Write;
+
+use super::super::output::{self, Context, Failure, NO, OK};
+use super::host::enrolled;
+use super::people::{At, http};
+use crate::fleet::place::{self, HostFile};
+use crate::fleet::wire::{Host, Look, Position};
+use crate::fleet::{Client, ClientError, keys};
+use crate::store::{Reader, escape};
+
+/// Rows that may wait without anything being wrong.
+const USUAL_LAG: i64 = 10_000;
+
+/// Exit status 1 where something is not well.
+pub(super) async fn run(
+    at: &At,
+    as_json: bool,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let mut looks = Vec::new();
+    match enrolled(&context.state_dir) {
+        Ok(file) => of_host(&file, context, &mut looks).await?,
+        Err(Failure::No(why)) => looks.push(look(true, "host", why)),
+        Err(other) => looks.push(look(false, "host", other.to_string())),
+    }
+    if at.fleet.is_some() || place::login_file(&context.state_dir).exists() {
+        of_server(at, context, &mut looks).await?;
+    }
+    let status = if looks.iter().all(|look| look.ok) { OK } else { NO };
+    if as_json {
+        output::json(out, &looks)?;
+        return Ok(status);
+    }
+    for Look { ok, what, detail } in &looks {
+        let word = if *ok { "ok" } else { "bad" };
+        writeln!(out, "{word:<4}{what:<10} {}", escape::line(detail))?;
+    }
+    Ok(status)
+}
+
+fn look(ok: bool, what: &str, detail: impl Into<String>) -> Look {
+    Look { ok, what: what.to_owned(), detail: detail.into() }
+}
+
+async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<Look>) -> Result<(), Failure> {
+    looks.push(look(true, "host", format!("'{}' is {} at {}", file.name, file.host, file.url)));
+    let is_forwarding = place::lock(&context.state_dir).is_ok_and(|lock| lock.is_none());
+    let forwarder = if is_forwarding {
+        "a process forwards"
+    } else {
+        "no process forwards now; the next session starts one, or `agentsh fleet forward`"
+    };
+    looks.push(look(true, "forwarder", forwarder));
+    let client = match Client::host(http()?, file) {
+        Ok(client) => client,
+        Err(error) => {
+            looks.push(look(false, "server", error.to_string()));
+            return Ok(());
+        }
+    };
+    let position: Position = match client.get("/v1/position").await {
+        Ok(position) => position,
+        Err(error) => {
+            looks.push(look(false, "server", error.to_string()));
+            return Ok(());
+        }
+    };
+    let Some(mut journal) = Reader::open(&context.state_dir).await? else {
+        looks.push(look(
+            position.id == 0,
+            "record",
+            format!("nothing is recorded, and {} events are there", position.id),
+        ));
+        return Ok(());
+    };
+    let newest = journal.newest().await?;
+    let hash = journal.hash_at(position.id).await?;
+    let does_fit = position.id == 0 || hash.is_some_and(|hash| keys::hex(&hash) == position.hash);
+    let lag = newest.saturating_sub(position.id);
+    looks.push(look(
+        does_fit && lag < USUAL_LAG,
+        "record",
+        if does_fit {
+            format!("{} of {newest} events are there", position.id)
+        } else {
+            format!("event {} is another one than the one that is there: the record was changed", position.id)
+        },
+    ));
+    Ok(())
+}
+
+async fn of_server(at: &At, context: &Context, looks: &mut Vec<Look>) -> Result<(), Failure> {
+    let client = at.client(context)?;
+    let server: Result<Vec<Look>, ClientError> = client.get("/v1/looks").await;
+    match server {
+        Ok(found) => looks.extend(found),
+        Err(error) => {
+            looks.push(look(false, "server", error.to_string()));
+            return Ok(());
+        }
+    }
+    let hosts: Result<Vec<Host>, ClientError> = client.get("/v1/hosts").await;
+    for host in hosts.unwrap_or_default().iter().filter(|host| host.state == "refused") {
+        for one in host.incidents.iter().filter(|one| one.accepted_by.is_none()) {
+            let session =
+                if one.session.is_empty() { String::new() } else { format!(" session {}:", one.session) };
+            let detail = format!("'{}' ({}): {}:{session} {}", host.name, host.id, one.kind, one.detail);
+            looks.push(look(false, "refused", detail));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! `agentsh fleet enrol|forward`: this host.
+
+use std::io::Write;
+use std::path::Path;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::super::output::{Context, Failure, NO, OK};
+use super::people::{failure, http};
+use crate::fleet::Client;
+use crate::fleet::forward::{ForwardError, Until, forward as send};
+use crate::fleet::keys::HostKey;
+use crate::fleet::place::{self, HostFile, PlaceError};
+use crate::fleet::wire::{Enrol, Enrolled};
+
+#[derive(Debug, Args)]
+pub struct EnrolArgs {
+    /// The fleet server: https, or http on this machine
+    #[arg(long)]
+    url: String,
+    /// What `agentsh fleet token` printed; `-` reads it from standard input, where others do not see it
+    #[arg(long)]
+    token: String,
+    /// How people see this host; by default its name and the user's
+    #[arg(long)]
+    name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ForwardArgs {
+    /// End when everything is sent that is on record now
+    #[arg(long)]
+    once: bool,
+    /// End after a minute without anything new
+    #[arg(long, conflicts_with = "once")]
+    until_idle: bool,
+    /// Compare the whole record with what was sent, which happens every six hours anyway
+    #[arg(long)]
+    check: bool,
+}
+
+pub(super) fn unusable(error: PlaceError) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+/// The token, which may come from standard input.
+pub(super) fn token(written: &str) -> Result<String, Failure> {
+    if written != "-" {
+        return Ok(written.to_owned());
+    }
+    let mut line = String::new();
+    std::io::stdin()
+        .read_line(&mut line)
+        .map_err(|error| Failure::Usage(format!("cannot read the token: {error}")))?;
+    Ok(line.trim().to_owned())
+}
+
+/// The key is kept before the server is asked: when the answer is lost, the same question gives it again.
+pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
+    let path = place::host_file(&context.state_dir);
+    let token = token(&args.token)?;
+    let pending = path.with_extension("asked");
+    let known: Option<HostFile> = match place::read(&pending).map_err(unusable)? {
+        Some(asked) => Some(asked),
+        None => place::read(&path).map_err(unusable)?,
+    };
+    let name = args.name.clone().unwrap_or_else(own_name);
+    let mut file = match known {
+        // Asked before, and not answered.
+        Some(known) if known.host.is_empty() && known.url == args.url => HostFile { name, ..known },
+        _ => HostFile {
+            url: args.url.clone(),
+            host: String::new(),
+            name,
+            key: HostKey::make().map_err(|error| Failure::Failed(format!("no random numbers: {error}")))?,
+        },
+    };
+    // An enrolment that holds stays until there is a new one.
+    let keep_at = if path.exists() { &pending } else { &path };
+    place::write(keep_at, &file).map_err(unusable)?;
+    let key = HostKey::read(&file.key).ok_or_else(|| Failure::Failed("the key cannot be used".to_owned()))?;
+    let asked = Enrol {
+        token,
+        name: file.name.clone(),
+        key: key.public(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let enrolled = Client::anyone(http()?, &args.url).post("/v1/enrol", &asked).await;
+    let Enrolled { host } = match enrolled {
+        Ok(enrolled) => enrolled,
+        Err(error) => {
+            if error.is_final() {
+                // Refused: nothing is left behind.
+                let _may_be_none = std::fs::remove_file(keep_at);
+            }
+            return Err(failure(error));
+        }
+    };
+    file.host = host;
+    place::write(&path, &file).map_err(unusable)?;
+    let _may_be_none = std::fs::remove_file(&pending);
+    let _may_be_none = std::fs::remove_file(place::compared_file(&context.state_dir));
+    writeln!(out, "this host is {} ('{}')", file.host, crate::store::escape::line(&file.name))?;
+    Ok(OK)
+}
+
+/// Exit status 0: everything is sent; 1: the server refuses this host, or with `--once` another process forwards.
+pub(super) async fn forward(
+    args: &ForwardArgs,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let file = enrolled(&context.state_dir)?;
+    let until = match (args.once, args.until_idle) {
+        (true, _) => Until::Sent,
+        (_, true) => Until::Idle,
+        _ => Until::Stopped,
+    };
+    if until == Until::Idle {
+        // A session started it, and it outlives that and its terminal.
+        let _may_lead_already = rustix::process::setsid();
+    }
+    // Sessions go first.
+    let _as_it_is = rustix::process::nice(10);
+    let Some(_lock) = place::lock(&context.state_dir).map_err(unusable)? else {
+        writeln!(err, "another process forwards already")?;
+        // Whether everything is sent is not known here.
+        return Ok(if args.once { NO } else { OK });
+    };
+    let client = Client::host(http()?, &file).map_err(failure)?;
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait for signals: {error}"));
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let say = |why: &str| {
+        // With standard error gone there is nobody to tell.
+        let _ = writeln!(err, "waiting: {}", crate::store::escape::line(why));
+    };
+    let sent = tokio::select! {
+        sent = send(&client, &context.state_dir, until, args.check, say) => sent,
+        _ = interrupt.recv() => return Ok(OK),
+        _ = terminate.recv() => return Ok(OK),
+    };
+    match sent {
+        Ok(done) => {
+            let compared =
+                done.compared.map_or_else(String::new, |number| format!(", {number} sessions compared"));
+            writeln!(out, "{} events in {} batches{compared}", done.rows, done.batches)?;
+            Ok(OK)
+        }
+        Err(ForwardError::Client(error)) => Err(failure(error)),
+        Err(error) => Err(Failure::Failed(error.to_string())),
+    }
+}
+
+/// # Errors
+/// When this host is not enrolled.
+pub(super) fn enrolled(state_dir: &Path) -> Result<HostFile, Failure> {
+    let file: Option<HostFile> = place::read(&place::host_file(state_dir)).map_err(unusable)?;
+    file.filter(|file| !file.host.is_empty()).ok_or_else(|| {
+        Failure::No("this host is not enrolled: `agentsh fleet enrol --url URL --token TOKEN`".to_owned())
+    })
+}
+
+fn own_name() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    match std::env::var("USER") {
+        Ok(user) if !user.is_empty() => format!("{host}/{user}"),
+        _ => host,
+    }
+}

@@ -1,0 +1,99 @@
+//! `agentsh fleet`: one server for the records of many hosts, the hosts that send them, and the people who ask.
+
+mod ask;
+mod doctor;
+mod host;
+mod people;
+mod serve;
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+
+pub(super) use ask::Fleet;
+
+use super::output::{Context, Failure, OK, finish};
+
+#[derive(Debug, Args)]
+pub struct FleetArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Serve: take the records of hosts, and answer questions about them
+    Serve(serve::ServeArgs),
+    /// Make a token that enrols one host, or gives one person a role; it can be used once
+    Token(people::TokenArgs),
+    /// Enrol this host: its key stays here, and from then on it forwards its record
+    Enrol(host::EnrolArgs),
+    /// Forward the record of this host; sessions of an enrolled host start it
+    Forward(host::ForwardArgs),
+    /// Get a credential, to ask a fleet server
+    Login(people::LoginArgs),
+    /// List the hosts, and what does not fit to what they sent
+    Hosts {
+        #[command(flatten)]
+        at: people::At,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Go on with a host that is refused, after looking into it
+    Accept {
+        /// Its id
+        host: String,
+        #[command(flatten)]
+        at: people::At,
+    },
+    /// Take nothing from a host any more
+    Revoke {
+        /// Its id
+        host: String,
+        #[command(flatten)]
+        at: people::At,
+    },
+    /// Look whether this host forwards, and whether the server is well
+    Doctor {
+        #[command(flatten)]
+        at: people::At,
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Exit status 0: done; 1: refused, or something is not well; 2: cannot be meant; 125: it failed.
+pub async fn run(args: FleetArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let result = match Context::of_process() {
+        Ok(context) => verb(args.verb, &context, out, err).await,
+        Err(failure) => Err(failure),
+    };
+    finish(result, err)
+}
+
+async fn verb(
+    verb: Verb,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    match verb {
+        Verb::Serve(args) => serve::serve(args, context, out).await,
+        Verb::Token(args) => people::token(&args, context, out, err).await,
+        Verb::Enrol(args) => host::enrol(&args, context, out).await,
+        Verb::Forward(args) => host::forward(&args, context, out, err).await,
+        Verb::Login(args) => people::login(&args, context, out).await,
+        Verb::Hosts { at, json } => people::hosts(&at, json, context, out).await,
+        Verb::Accept { host, at } => {
+            people::change(&at, context, &host, "accept").await?;
+            writeln!(out, "host {host} goes on")?;
+            Ok(OK)
+        }
+        Verb::Revoke { host, at } => {
+            people::change(&at, context, &host, "revoke").await?;
+            writeln!(out, "host {host} is revoked")?;
+            Ok(OK)
+        }
+        Verb::Doctor { at, json } => doctor::run(&at, json, context, out).await,
+    }
+}

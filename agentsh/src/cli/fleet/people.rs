@@ -1,0 +1,206 @@
+//! `agentsh fleet token|login|hosts|accept|revoke`: people, and what they may do.
+
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+
+use super::super::output::{self, Context, Failure, NO, OK};
+use super::host::{token as given, unusable};
+use super::serve::Place;
+use crate::egress::Client as Http;
+use crate::fleet::place::{self, LoginFile};
+use crate::fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login};
+use crate::fleet::{Client, ClientError, make_token};
+use crate::session::proxy::outgoing;
+use crate::store::escape;
+
+/// The credential, where it is not in the file of `agentsh fleet login`.
+const CREDENTIAL: &str = "AGENTSH_FLEET_CREDENTIAL";
+
+/// Which server.
+#[derive(Clone, Debug, Default, Args)]
+pub struct At {
+    /// The fleet server; without it the one of `agentsh fleet login`
+    #[arg(long, value_name = "URL")]
+    pub fleet: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Role {
+    /// A host, which forwards its record
+    Host,
+    /// Looks
+    Viewer,
+    /// Also accepts what was found about a host
+    Approver,
+    /// Also makes tokens, and revokes
+    Admin,
+}
+
+#[derive(Debug, Args)]
+pub struct TokenArgs {
+    /// What the token is for
+    #[arg(long, value_enum, default_value_t = Role::Host)]
+    role: Role,
+    /// How the host or the person is called; a host says a name of its own without it
+    #[arg(long, default_value = "")]
+    name: String,
+    /// For how many hours it can be used
+    #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=8760))]
+    valid_for: u32,
+    /// The id of a host that is enrolled again, with another key
+    #[arg(long, value_name = "HOST")]
+    again: Option<String>,
+    #[command(flatten)]
+    database: Place,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Debug, Args)]
+pub struct LoginArgs {
+    /// The fleet server: https, or http on this machine
+    #[arg(long)]
+    url: String,
+    /// What `agentsh fleet token` printed; `-` reads it from standard input, where others do not see it
+    #[arg(long)]
+    token: String,
+}
+
+/// A client that resolves as the host does.
+pub(super) fn http() -> Result<Http, Failure> {
+    outgoing::client().map_err(Failure::Failed)
+}
+
+pub(super) fn failure(error: ClientError) -> Failure {
+    match error {
+        ClientError::Status { status: 400..=499, .. } => Failure::No(error.to_string()),
+        ClientError::Address(_) | ClientError::Credential => Failure::Usage(error.to_string()),
+        other => Failure::Failed(other.to_string()),
+    }
+}
+
+impl At {
+    /// # Errors
+    /// When no server or no credential is known.
+    pub(in crate::cli) fn client(&self, context: &Context) -> Result<Client, Failure> {
+        let path = place::login_file(&context.state_dir);
+        let known: Option<LoginFile> = place::read(&path).map_err(unusable)?;
+        let set = std::env::var(CREDENTIAL).ok().filter(|credential| !credential.is_empty());
+        let plain = |url: &str| url.trim_end_matches('/').to_owned();
+        let url = match (&self.fleet, &known) {
+            (Some(url), _) => url.clone(),
+            (None, Some(known)) => known.url.clone(),
+            (None, None) => {
+                let why = "no fleet server is known: name one with --fleet, or `agentsh fleet login`";
+                return Err(Failure::Usage(why.to_owned()));
+            }
+        };
+        // A credential goes to the server that it is of, and to no other.
+        let credential = set
+            .or_else(|| known.filter(|known| plain(&known.url) == plain(&url)).map(|known| known.credential));
+        let credential = credential.ok_or_else(|| {
+            Failure::Usage(format!(
+                "no credential for '{}': `agentsh fleet login --url {0} --token TOKEN`, or set {CREDENTIAL}",
+                escape::line(&url)
+            ))
+        })?;
+        Ok(Client::person(http()?, &url, credential))
+    }
+}
+
+/// Made by the server, or, on its own machine, in its database: there is no other way to the first one.
+pub(super) async fn token(
+    args: &TokenArgs,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let role = args.role.to_possible_value().map(|role| role.get_name().to_owned()).unwrap_or_default();
+    let asked = AskToken {
+        role,
+        name: args.name.clone(),
+        valid_s: args.valid_for.saturating_mul(3600),
+        again: args.again.clone(),
+    };
+    let is_here = args.at.fleet.is_none()
+        && (args.database.is_named() || !place::login_file(&context.state_dir).exists());
+    let GotToken { token, expires_at } = if is_here {
+        let database = args.database.database(&context.state_dir)?;
+        let made = tokio::task::spawn_blocking(move || make_token(&database, &asked)).await;
+        made.map_err(|error| Failure::Failed(error.to_string()))?
+            .map_err(|error| Failure::Failed(error.to_string()))?
+    } else {
+        args.at.client(context)?.post("/v1/tokens", &asked).await.map_err(failure)?
+    };
+    writeln!(out, "{token}")?;
+    writeln!(err, "it can be used once, until {}", crate::store::shown_time(&expires_at))?;
+    Ok(OK)
+}
+
+pub(super) async fn login(args: &LoginArgs, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
+    let asked = Login { token: given(&args.token)? };
+    let got: LoggedIn =
+        Client::anyone(http()?, &args.url).post("/v1/login", &asked).await.map_err(failure)?;
+    let file = LoginFile {
+        url: args.url.clone(),
+        name: got.name.clone(),
+        role: got.role.clone(),
+        credential: got.credential,
+    };
+    let path = place::login_file(&context.state_dir);
+    place::write(&path, &file).map_err(unusable)?;
+    writeln!(out, "{} of {}", escape::line(&got.role), escape::line(&args.url))?;
+    Ok(OK)
+}
+
+/// Exit status 1 where a host is refused.
+pub(super) async fn hosts(
+    at: &At,
+    as_json: bool,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let hosts: Vec<Host> = at.client(context)?.get("/v1/hosts").await.map_err(failure)?;
+    let status = if hosts.iter().any(|host| host.state == "refused") { NO } else { OK };
+    if as_json {
+        output::json(out, &hosts)?;
+        return Ok(status);
+    }
+    let row = |host: &Host| {
+        let open = host.incidents.iter().find(|one| one.accepted_by.is_none());
+        let found = open.map(|one| {
+            let session =
+                if one.session.is_empty() { String::new() } else { format!("session {}: ", one.session) };
+            format!("{}: {session}{}", one.kind, one.detail)
+        });
+        vec![
+            host.name.clone(),
+            host.id.clone(),
+            host.state.clone(),
+            context.time(&host.seen_at),
+            host.events.to_string(),
+            host.sessions.to_string(),
+            found.unwrap_or_default(),
+        ]
+    };
+    let rows = hosts.iter().map(row).collect();
+    let head = ["host", "id", "state", "seen", "events", "sessions", "found"];
+    if output::table(out, context, &head, rows)? == 0 {
+        writeln!(out, "no host is enrolled")?;
+    }
+    Ok(status)
+}
+
+/// `accept` or `revoke`.
+pub(super) async fn change(at: &At, context: &Context, host: &str, verb: &str) -> Result<(), Failure> {
+    if !host.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(Failure::Usage(
+            "the id of a host has letters and digits; `agentsh fleet hosts` shows it".to_owned(),
+        ));
+    }
+    let path = format!("/v1/hosts/{host}/{verb}");
+    let _state: serde_json::Value =
+        at.client(context)?.post(&path, &serde_json::json!({})).await.map_err(failure)?;
+    Ok(())
+}

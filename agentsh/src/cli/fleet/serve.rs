@@ -1,0 +1,97 @@
+//! `agentsh fleet serve`.
+
+use std::fs::DirBuilder;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use agentsh_database::Database;
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::super::output::{Context, Failure, OK};
+use crate::fleet::{Options, Server};
+
+#[derive(Clone, Debug, Args)]
+pub struct ServeArgs {
+    /// Where to listen: an address of the loopback, unless there is TLS
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8700")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    database: Place,
+    /// The server's certificate and those above it, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of the certificate, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// A proxy in front of the server ends TLS
+    #[arg(long)]
+    behind_proxy: bool,
+    /// Forget events this many days after they arrived; without it they stay
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+    /// A directory of signed policy bundles that hosts may fetch
+    #[arg(long, value_name = "DIRECTORY")]
+    bundles: Option<PathBuf>,
+}
+
+/// Where the server keeps what it has.
+#[derive(Clone, Debug, Args)]
+pub struct Place {
+    /// postgres://USER@HOST/NAME, or a file of SQLite; otherwise AGENTSH_FLEET_DATABASE, which shows no password to other
+    /// users, or a file in agentsh's state directory
+    #[arg(long, value_name = "URL|FILE")]
+    database: Option<String>,
+}
+
+impl Place {
+    pub(super) fn is_named(&self) -> bool {
+        self.named().is_some()
+    }
+
+    fn named(&self) -> Option<String> {
+        let set = || std::env::var("AGENTSH_FLEET_DATABASE").ok().filter(|named| !named.is_empty());
+        self.database.clone().or_else(set)
+    }
+
+    pub(super) fn database(&self, state_dir: &Path) -> Result<Database, Failure> {
+        if let Some(named) = self.named() {
+            return Ok(Database::named(&named));
+        }
+        let folder = state_dir.join("fleet-server");
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        made.map_err(|error| Failure::Failed(format!("cannot make '{}': {error}", folder.display())))?;
+        Ok(Database::File(folder.join("fleet.db")))
+    }
+}
+
+/// Serves until SIGINT or SIGTERM.
+pub(super) async fn serve(args: ServeArgs, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
+    if let Some(bundles) = args.bundles.as_ref().filter(|bundles| !bundles.is_dir()) {
+        return Err(Failure::Usage(format!("--bundles '{}' is no directory", bundles.display())));
+    }
+    let server = Server::open(Options {
+        listen: args.listen,
+        database: args.database.database(&context.state_dir)?,
+        tls: args.tls_cert.zip(args.tls_key),
+        behind_proxy: args.behind_proxy,
+        keep_days: args.keep,
+        bundles: args.bundles,
+    });
+    let server = server.await.map_err(|error| Failure::Failed(error.to_string()))?;
+    writeln!(out, "listening on {}://{}", server.scheme(), server.address())?;
+    out.flush()?;
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait for signals: {error}"));
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let stop = async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    server.run(stop).await.map_err(|error| Failure::Failed(error.to_string()))?;
+    Ok(OK)
+}

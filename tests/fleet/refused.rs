@@ -1,0 +1,229 @@
+//! What is not right is refused, and nothing of it is left behind.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use agentsh::fleet::batch::{self, Batch, Place as At};
+use agentsh::fleet::keys::{self, HostKey};
+use serde_json::{Value, json};
+
+use super::{Server, asked, forward, hosts, session};
+use crate::support::{Mode, Outcome, Place, eventually};
+
+struct Signed {
+    host: String,
+    key: HostKey,
+}
+
+impl Signed {
+    fn of(place: &Place) -> Self {
+        let text = std::fs::read_to_string(place.home.join(".local/state/agentsh/fleet/host.json")).unwrap();
+        let file: Value = serde_json::from_str(&text).unwrap();
+        let key = HostKey::read(file["key"].as_str().unwrap()).unwrap();
+        Self { host: file["host"].as_str().unwrap().to_owned(), key }
+    }
+
+    fn post(&self, server: &Server<'_>, path: &str, body: &[u8]) -> (u16, String) {
+        self.late(server, path, body, 0)
+    }
+
+    fn late(&self, server: &Server<'_>, path: &str, body: &[u8], minutes: i64) -> (u16, String) {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+        let time = (i64::try_from(now).unwrap() - minutes * 60_000).to_string();
+        let signature = self.key.sign(&keys::signed_text("POST", path, &self.host, &time, body));
+        let headers = [(keys::HOST, &*self.host), (keys::TIME, &*time), (keys::SIGNATURE, &*signature)];
+        server.raw("POST", path, &headers, body)
+    }
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let at = Place::new(Mode::Invoker);
+    let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
+    server.login(&at, "admin");
+    let (host, other) = (Place::new(Mode::Invoker), Place::new(Mode::Invoker));
+    session(&host, 2);
+
+    // Tokens: none, of another kind, used before.
+    let url = server.url();
+    let enrol = |place: &Place, token: &str| {
+        Outcome::of(&mut place.agentsh(&["fleet", "enrol", "--url", &url, "--token", token]))
+    };
+    let file = host.home.join(".local/state/agentsh/fleet/host.json");
+    for token in ["agf_once_0", "", &server.token("viewer", "x")] {
+        enrol(&host, token).expect_code(1);
+        assert!(!file.exists());
+    }
+    let token = server.token("host", "laptop");
+    enrol(&host, &token).expect_code(0);
+    let said = enrol(&other, &token).expect_code(1);
+    assert!(said.stderr.contains("agentsh fleet token"), "{said}");
+    let person = server.token("viewer", "y");
+    let login = |token: &str| {
+        Outcome::of(&mut other.agentsh(&["fleet", "login", "--url", &url, "--token", token])).code
+    };
+    assert_eq!((login(&person), login(&person)), (0, 1));
+    assert_eq!(hosts(&at).0.len(), 1);
+
+    // Requests of somebody else, of nobody, and of long ago.
+    let signed = Signed::of(&host);
+    let empty = Batch { after: At { id: 0, hash: None }, rows: Vec::new() }.packed().unwrap();
+    let stranger =
+        Signed { host: signed.host.clone(), key: HostKey::read(&HostKey::make().unwrap()).unwrap() };
+    let unknown =
+        Signed { host: "abcdef".to_owned(), key: HostKey::read(&HostKey::make().unwrap()).unwrap() };
+    assert_eq!(stranger.post(&server, "/v1/events", &empty).0, 401);
+    assert_eq!(unknown.post(&server, "/v1/events", &empty).0, 401);
+    assert_eq!(server.raw("POST", "/v1/events", &[], &empty).0, 401);
+    assert_eq!(signed.late(&server, "/v1/events", &empty, 6).0, 401);
+    assert_eq!(signed.late(&server, "/v1/events", &empty, -6).0, 401);
+    assert_eq!(signed.post(&server, "/v1/events", &empty).0, 200, "its twin");
+    assert_eq!(server.raw("GET", "/v1/events", &[], b"").0, 401);
+    assert_eq!(server.raw("GET", "/v1/events", &[("Authorization", "Bearer agf_0")], b"").0, 401);
+
+    // Batches that are none.
+    let whole =
+        Batch { after: At { id: 0, hash: None }, rows: vec![row(1, "01980000-0000-7000-8000-000000000001")] };
+    let packed = whole.packed().unwrap();
+    assert_eq!(signed.post(&server, "/v1/events", &packed[..packed.len() - 5]).0, 400, "broken off");
+    assert_eq!(signed.post(&server, "/v1/events", b"not compressed").0, 400);
+    let bomb = batch::pack(&vec![b'a'; batch::MOST_UNPACKED + 1]).unwrap();
+    assert_eq!(signed.post(&server, "/v1/events", &bomb).0, 413);
+    let declared = (batch::MOST_SENT + 1).to_string();
+    let time =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis().to_string();
+    let headers = [
+        (keys::HOST, &*signed.host),
+        (keys::TIME, &*time),
+        (keys::SIGNATURE, "00"),
+        ("Content-Length", &*declared),
+    ];
+    assert_eq!(server.raw("POST", "/v1/events", &headers, b"").0, 413);
+    for session in
+        ["01980000-0000-7000-8000-00000000000G", "01980000000070008000000000000001", "'; DROP TABLE events"]
+    {
+        let wrong = Batch { rows: vec![row(1, session)], ..whole.clone() };
+        assert_eq!(signed.post(&server, "/v1/events", &wrong.packed().unwrap()).0, 400, "{session}");
+    }
+    let gap = Batch { after: At { id: 9, hash: Some([1; 32]) }, rows: Vec::new() };
+    let (status, said) = signed.post(&server, "/v1/events", &gap.packed().unwrap());
+    assert!(status == 409 && said.contains("\"kind\":\"gap\""), "{said}");
+    assert_eq!(asked(&at, &server, &["mcp", "events"]).len(), 0);
+    assert_eq!(hosts(&at).1, 0, "none of it speaks against the host");
+
+    // The same batch twice is there once.
+    forward(&host, &[]).expect_code(0);
+    let events = asked(&at, &server, &["mcp", "events", "--limit", "1000"]);
+    let rows = rows_of(&host);
+    let again = Batch { after: At { id: 0, hash: None }, rows };
+    assert_eq!(signed.post(&server, "/v1/events", &again.packed().unwrap()).0, 200);
+    assert_eq!(asked(&at, &server, &["mcp", "events", "--limit", "1000"]), events);
+
+    // The session of another host.
+    let token = server.token("host", "other");
+    enrol(&other, &token).expect_code(0);
+    let (status, said) = Signed::of(&other).post(&server, "/v1/events", &again.packed().unwrap());
+    assert!(status == 409 && said.contains("another host"), "{said}");
+    assert_eq!(asked(&at, &server, &["mcp", "events", "--limit", "1000"]), events);
+
+    // A host that was revoked.
+    Outcome::of(&mut at.agentsh(&["fleet", "revoke", &signed.host])).expect_code(0);
+    forward(&host, &[]).expect_code(1);
+
+    // Plain text for other machines.
+    let database = at.home.join("other.db");
+    let words = ["fleet", "serve", "--listen", "0.0.0.0:0", "--database", database.to_str().unwrap()];
+    let refused = Outcome::of(&mut at.agentsh(&words)).expect_code(125);
+    assert!(refused.stderr.contains("--tls-cert"), "{refused}");
+    let token = server.token("host", "x");
+    let plain = ["fleet", "enrol", "--url", "http://192.0.2.1:8700", "--token", &token];
+    let refused = Outcome::of(&mut other.agentsh(&plain)).expect_code(2);
+    assert!(refused.stderr.contains("this machine alone"), "{refused}");
+}
+
+/// More batches than a host may have under way: it is told to come later, and the others go on.
+#[test]
+fn what_is_too_much_is_asked_to_come_later() {
+    let at = Place::new(Mode::Invoker);
+    let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
+    server.login(&at, "viewer");
+    let (host, other) = (Place::new(Mode::Invoker), Place::new(Mode::Invoker));
+    for (host, name) in [(&host, "one"), (&other, "two")] {
+        session(host, 1);
+        server.enrol(host, name);
+    }
+    let signed = Signed::of(&host);
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    // Bodies that do not come.
+    let slow: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&server.address).unwrap();
+            let id = &signed.host;
+            let head = format!(
+                "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n{}: {id}\r\n{}: {time}\r\n{}: 00\r\n\r\n",
+                keys::HOST,
+                keys::TIME,
+                keys::SIGNATURE
+            );
+            stream.write_all(head.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let empty = Batch { after: At { id: 0, hash: None }, rows: Vec::new() }.packed().unwrap();
+    let answer = || signed.post(&server, "/v1/events", &empty);
+    assert!(eventually(|| answer().0 == 429), "{}", answer().1);
+    assert!(answer().1.contains("retry-after: 2"));
+    forward(&other, &[]).expect_code(0);
+    drop(slow);
+    forward(&host, &[]).expect_code(0);
+    assert_eq!(hosts(&at).1, 0);
+}
+
+fn row(id: i64, session: &str) -> agentsh::store::raw::Raw {
+    agentsh::store::raw::Raw {
+        id,
+        session: session.to_owned(),
+        seq: 1,
+        time: "2026-01-02T03:04:05.000006Z".to_owned(),
+        body: json!({"type": "x"}).to_string(),
+        hash: [7; 32],
+    }
+}
+
+/// The journal as it stands.
+fn rows_of(host: &Place) -> Vec<agentsh::store::raw::Raw> {
+    let connection = rusqlite::Connection::open(host.home.join(".local/state/agentsh/agentsh.db")).unwrap();
+    let mut statement =
+        connection.prepare("SELECT id, session, seq, time, body, hash FROM events ORDER BY id").unwrap();
+    let rows = statement.query_map([], |row| {
+        Ok(agentsh::store::raw::Raw {
+            id: row.get(0)?,
+            session: row.get(1)?,
+            seq: row.get::<_, i64>(2)?.try_into().unwrap(),
+            time: row.get(3)?,
+            body: row.get(4)?,
+            hash: row.get::<_, Vec<u8>>(5)?.try_into().unwrap(),
+        })
+    });
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+/// TLS ends in the server, and a certificate that nobody vouches for is not believed.
+#[test]
+fn tls_is_spoken_with_who_is_believed() {
+    let at = Place::new(Mode::Invoker);
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+    let certificate = at.write(at.home.join("cert.pem"), made.cert.pem());
+    let key = at.write(at.home.join("key.pem"), made.signing_key.serialize_pem());
+    let words = ["--tls-cert", certificate.to_str().unwrap(), "--tls-key", key.to_str().unwrap()];
+    let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &words);
+    let url = format!("https://{}", server.address);
+    let host = Place::new(Mode::Invoker);
+    session(&host, 1);
+    let token = server.token("host", "laptop");
+    let enrol = || Outcome::of(&mut host.agentsh(&["fleet", "enrol", "--url", &url, "--token", &token]));
+    assert_ne!(enrol().code, 0);
+    host.set("SSL_CERT_FILE", certificate.to_str().unwrap());
+    enrol().expect_code(0);
+    forward(&host, &[]).expect_code(0);
+}

@@ -1,0 +1,74 @@
+//! PostgreSQL as Debian has it, started for one test.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use super::{Outcome, Place};
+
+/// Where Debian puts the programs that only a server needs.
+pub fn programs() -> Option<PathBuf> {
+    let mut versions: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path().join("bin"))
+        .collect();
+    versions.sort();
+    versions.pop().filter(|bin| bin.join("initdb").exists())
+}
+
+pub struct Cluster {
+    child: Child,
+    pub url: String,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Cluster {
+    /// `kill -9` of the server; what works for it ends by itself.
+    pub fn end(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// A server of its own, reached by a socket in the place's home. PostgreSQL does not run as root.
+pub fn start(place: &Place, bin: &Path) -> Cluster {
+    let data = place.home.join("pg");
+    let made = Outcome::of(
+        place
+            .command(bin.join("initdb"))
+            .args(["-A", "trust", "-U", "agentsh", "-E", "UTF8", "--no-sync", "-D"])
+            .arg(&data),
+    );
+    made.expect_code(0);
+    again(place, bin)
+}
+
+/// On the data that are there.
+pub fn again(place: &Place, bin: &Path) -> Cluster {
+    let socket = place.home.display().to_string();
+    let url = format!("postgres://agentsh@{}/postgres", socket.replace('/', "%2F"));
+    let begun = std::time::Instant::now();
+    loop {
+        let mut server = place.command(bin.join("postgres"));
+        server.arg("-D").arg(place.home.join("pg")).args(["-c", "listen_addresses=", "-k", socket.as_str()]);
+        let child = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut cluster = Cluster { child, url: url.clone() };
+        let is_ready =
+            || place.command(bin.join("pg_isready")).args(["-q", "-h", &socket]).status().unwrap().success();
+        // Processes of a server that was killed may still hold its memory: it then ends at once.
+        let mut has_ended = false;
+        while !has_ended && begun.elapsed() < super::patience(std::time::Duration::from_secs(30)) {
+            if is_ready() {
+                return cluster;
+            }
+            has_ended = cluster.child.try_wait().unwrap().is_some();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert!(has_ended, "the server does not answer");
+    }
+}
