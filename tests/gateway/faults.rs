@@ -271,3 +271,49 @@ fn a_new_configuration_takes_no_stream_away_and_the_end_lets_answers_out() {
     assert!(body.contains("at last"), "{body}");
     assert_eq!(gateway.stop(), 0);
 }
+
+/// Memory of a process that is its own, in KiB.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn what_nobody_reads_piles_up_at_the_server() {
+    const PIECES: usize = 600;
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let message = asked.message();
+            if message["params"]["name"] != "flood" {
+                return Reply::json(text(&message["id"], "fine"));
+            }
+            let data = "x".repeat(100_000);
+            let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": data}});
+            let mut pieces = vec![format!("data: {note}\n\n"); PIECES];
+            pieces.push(format!("data: {}\n\n", text(&message["id"], "done")));
+            let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+            Reply::events(&pieces)
+        })
+    });
+    let gateway = Gateway::start(&place, &far(&server.url(), "limits: {unread_bytes: 200000}\n"));
+    let slow = gateway.shake_hands("/mcp/far", &[]);
+    let quick = gateway.shake_hands("/mcp/far", &[]);
+    let before = resident(gateway.child.id());
+    let stream = gateway.send(
+        "POST",
+        "/mcp/far",
+        &[("Mcp-Session-Id", &slow)],
+        &call(1, "flood", json!({})).to_string(),
+    );
+    std::thread::sleep(Duration::from_secs(2));
+    let grown = resident(gateway.child.id()).saturating_sub(before);
+    assert!(grown < 25 << 10, "{grown} KiB of 60 MB that nobody reads");
+    let other = gateway.post("/mcp/far", &[("Mcp-Session-Id", &quick)], &call(2, "x", json!({}))).last();
+    assert_eq!(other["result"]["content"][0]["text"], "fine");
+    // And all of it is there for who reads late.
+    let lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let events = lines.filter(|line| line.starts_with("data: ")).count();
+    assert_eq!(events, PIECES + 1);
+}

@@ -145,6 +145,20 @@ fn without_keys_nobody_comes_in() {
     let issuer = Issuer::start();
     let gateway = issuer.gateway(&place, ", jwks: \"http://127.0.0.1:1/keys\"");
     assert_eq!(knock(&gateway, &issuer.token(json!({}))).0, 503);
+    // An issuer names keys at an address that is not public, and not its own.
+    let other = Issuer::start();
+    let keys = format!("{}/keys", other.name());
+    let sly = HttpServer::start(move |asked| {
+        Reply::json(json!({"issuer": format!("http://{}", asked.header("host").unwrap()), "jwks_uri": keys}))
+    });
+    let oauth = format!(
+        "public_url: https://mcp.example.com\nauth: {{oauth: {{issuer: \"http://127.0.0.1:{}\"}}}}\n",
+        sly.port
+    );
+    let fooled = Gateway::start(&place, &file(&place, &oauth));
+    let token = other.token(json!({"iss": format!("http://127.0.0.1:{}", sly.port)}));
+    assert_eq!(knock(&fooled, &token).0, 503);
+    assert!(other.server.asked().is_empty());
     // Keys of the gateway itself are read from a file.
     assert_eq!(knock(&gateway, "agw_unknown").0, 401);
     let algorithm = issuer.gateway(&place, ", algorithms: [RS256]");

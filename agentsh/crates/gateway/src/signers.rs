@@ -42,7 +42,10 @@ pub struct Signers {
 }
 
 struct Source {
+    /// For what the operator wrote: it may lie anywhere.
     client: Client,
+    /// For what the issuer only names: public, unless it is at the issuer's own origin.
+    outside: Client,
     issuer: String,
     /// None: where the metadata of the issuer says.
     url: Option<String>,
@@ -67,11 +70,12 @@ impl Signers {
         }
         let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
         let limits = Limits { max_body: Some(MAX_BYTES), first_byte: Some(WITHIN), ..Limits::default() };
+        let outside = Client::new(lookup.clone(), Rules::default()).with_limits(limits);
         let client = Client::new(lookup, Rules::users_word()).with_limits(limits);
         let url = oauth.jwks.clone();
         let shown = url.as_deref().unwrap_or(&oauth.issuer);
         client.target(shown).map_err(|why| format!("cannot ask {shown} for keys: {why}"))?;
-        Ok(set(Some(Source { client, issuer: oauth.issuer.clone(), url }), None))
+        Ok(set(Some(Source { client, outside, issuer: oauth.issuer.clone(), url }), None))
     }
 
     /// The keys for a token.
@@ -123,11 +127,15 @@ impl Signers {
 
 impl Source {
     async fn fetch(&self) -> Result<JwkSet, String> {
-        let url = match &self.url {
-            Some(url) => url.clone(),
-            None => self.discover().await?,
+        let (url, client) = match &self.url {
+            Some(url) => (url.clone(), &self.client),
+            None => {
+                let url = self.discover().await?;
+                let is_own = is_same_origin(&url, &self.issuer);
+                (url, if is_own { &self.client } else { &self.outside })
+            }
         };
-        let set: JwkSet = self.ask(&url).await.and_then(|bytes| {
+        let set: JwkSet = ask(client, &url).await.and_then(|bytes| {
             serde_json::from_slice(&bytes).map_err(|error| format!("{url} has no set of keys: {error}"))
         })?;
         if set.keys.is_empty() { Err(format!("{url} has no keys")) } else { Ok(set) }
@@ -137,7 +145,7 @@ impl Source {
     async fn discover(&self) -> Result<String, String> {
         let mut last = String::new();
         for place in places(&self.issuer) {
-            let metadata = self.ask(&place).await.and_then(|bytes| {
+            let metadata = ask(&self.client, &place).await.and_then(|bytes| {
                 serde_json::from_slice::<Value>(&bytes).map_err(|error| format!("{place}: {error}"))
             });
             match metadata {
@@ -154,24 +162,29 @@ impl Source {
         }
         Err(last)
     }
+}
 
-    async fn ask(&self, url: &str) -> Result<Vec<u8>, String> {
-        let target = self.client.target(url).map_err(|why| format!("{url}: {why}"))?;
-        let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
-        let request = Request {
-            method: Method::GET,
-            target,
-            headers,
-            credentials: HeaderMap::new(),
-            body: hyper::body::Bytes::new(),
-            same_method: true,
-        };
-        let answer = self.client.follow(request).await.map_err(|error| format!("{url}: {error}"))?;
-        if answer.status != StatusCode::OK {
-            return Err(format!("{url} answered HTTP {}", answer.status));
-        }
-        answer.whole(MAX_BYTES).await.map_err(|error| format!("{url}: {error}"))
+async fn ask(client: &Client, url: &str) -> Result<Vec<u8>, String> {
+    let target = client.target(url).map_err(|why| format!("{url}: {why}"))?;
+    let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
+    let request = Request {
+        method: Method::GET,
+        target,
+        headers,
+        credentials: HeaderMap::new(),
+        body: hyper::body::Bytes::new(),
+        same_method: true,
+    };
+    let answer = client.follow(request).await.map_err(|error| format!("{url}: {error}"))?;
+    if answer.status != StatusCode::OK {
+        return Err(format!("{url} answered HTTP {}", answer.status));
     }
+    answer.whole(MAX_BYTES).await.map_err(|error| format!("{url}: {error}"))
+}
+
+fn is_same_origin(one: &str, other: &str) -> bool {
+    let origin = |text: &str| Url::parse(text).map(|url| url.origin()).ok();
+    origin(one).is_some_and(|one| Some(one) == origin(other))
 }
 
 /// Where an issuer may say what it is.
@@ -204,5 +217,7 @@ mod tests {
             ]
         );
         assert!(places("nonsense").is_empty());
+        assert!(is_same_origin("https://a.example/keys", "https://a.example:443/one"));
+        assert!(!is_same_origin("http://127.0.0.1/keys", "https://a.example"));
     }
 }
