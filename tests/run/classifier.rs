@@ -171,6 +171,26 @@ fn a_lying_or_dead_one_counts_for_nothing() {
     assert!(!place.events("mcp_classifier_unavailable").is_empty());
 }
 
+/// Who sends a text chooses its length: what is beyond the last piece is not passed off as looked at.
+#[test]
+fn what_is_too_long_to_be_seen_is_not_called_seen() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(judge);
+    policy(&place, &server, "");
+    let mut peer = Peer::ready(&place, &[]);
+    assert_eq!(peer.text("big", json!({"bytes": 80_000})).len(), 80_000);
+    peer.finish();
+    let events = place.events("mcp_classifier_unavailable");
+    let detail = events.last().unwrap()["detail"].as_str().unwrap();
+    assert!(detail.contains("more than is looked at"), "{events:?}");
+    policy(&place, &server, ", on_unavailable: block");
+    let mut peer = Peer::ready(&place, &[]);
+    let refused = peer.call("big", json!({"bytes": 80_000}));
+    assert_eq!(refused["error"]["data"]["reason"], "not-classified", "{refused}");
+    assert_eq!(peer.text("echo", json!({"text": HARMLESS})), HARMLESS);
+    peer.finish();
+}
+
 #[test]
 fn texts_leave_the_machine_only_where_the_policy_names_the_host() {
     let place = Place::new(Mode::Invoker);
