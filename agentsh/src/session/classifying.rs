@@ -81,7 +81,7 @@ impl Classify for Asking {
         if texts.is_empty() {
             return None;
         }
-        let texts = texts.into_iter().map(|text| redact::text(&text)).collect();
+        let texts = texts.into_iter().map(|text| redact::whole(&text)).collect();
         let about = About { server: brought.server.clone(), name: brought.name.to_owned(), entries };
         let (session, classifier, told) =
             (Rc::clone(&self.session), Rc::clone(&self.classifier), Rc::clone(&self.told));
