@@ -36,12 +36,14 @@ fn a_suspicious_result_gets_a_sentence_in_front_and_is_asked_about_once() {
         policy(&place, &server, "");
         let mut peer = Peer::ready(&place, &[]);
         let secret = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9";
-        let found = texts(&peer.call("echo", json!({"text": format!("{ATTACK} {secret}")})));
+        // Far from the beginning of a long text.
+        let before = format!("{HARMLESS}. ").repeat(400);
+        let found = texts(&peer.call("echo", json!({"text": format!("{before}{ATTACK} {secret}")})));
         assert!(
             found[0].starts_with("[agentsh advisory] What follows comes from server"),
             "{mode:?} {found:?}"
         );
-        assert!(found[0].contains("0.97") && found[1].starts_with(ATTACK), "{found:?}");
+        assert!(found[0].contains("0.97") && found[1].contains(ATTACK), "{found:?}");
         assert_eq!(texts(&peer.call("echo", json!({"text": HARMLESS}))), [HARMLESS]);
         let before = server.asked().len();
         assert!(server.asked().iter().all(|asked| !asked.body.contains(secret)), "secrets stay here");
@@ -169,6 +171,27 @@ fn a_lying_or_dead_one_counts_for_nothing() {
     assert_eq!(texts(&peer.call("echo", json!({"text": HARMLESS}))), [HARMLESS]);
     peer.finish();
     assert!(!place.events("mcp_classifier_unavailable").is_empty());
+}
+
+/// Who sends a text chooses its length: what is beyond the last piece is not passed off as looked at.
+#[test]
+fn what_is_too_long_to_be_seen_is_not_called_seen() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(judge);
+    policy(&place, &server, "");
+    let mut peer = Peer::ready(&place, &[]);
+    let long = format!("{HARMLESS}. ").repeat(2500);
+    assert_eq!(peer.text("echo", json!({ "text": long })), long);
+    peer.finish();
+    let events = place.events("mcp_classifier_unavailable");
+    let detail = events.last().unwrap()["detail"].as_str().unwrap();
+    assert!(detail.contains("more than is looked at"), "{events:?}");
+    policy(&place, &server, ", on_unavailable: block");
+    let mut peer = Peer::ready(&place, &[]);
+    let refused = peer.call("echo", json!({ "text": long }));
+    assert_eq!(refused["error"]["data"]["reason"], "not-classified", "{refused}");
+    assert_eq!(peer.text("echo", json!({"text": HARMLESS})), HARMLESS);
+    peer.finish();
 }
 
 #[test]

@@ -83,8 +83,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "policy bundle sign",
         &[
-            "agentsh policy bundle sign policy.yaml --name acme --version 7 --expires 90d --lock agent.network \\",
-            "    --key acme.key --output acme.bundle",
+            "agentsh policy bundle sign policy.yaml --name acme --version 7 --expires 90d --key acme.key --output acme.bundle",
         ],
     ),
     ("policy bundle verify", &["agentsh policy bundle verify acme.bundle"]),

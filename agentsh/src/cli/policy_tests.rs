@@ -146,6 +146,10 @@ fn show() {
     mcp.content.requests: block                 # default (sandbox.mcp.content.requests)
     mcp.content.arguments: alert                # default (sandbox.mcp.content.arguments)
     mcp.content.sanitize: true                  # default (sandbox.mcp.content.sanitize)
+    mcp.advisories.dependency: warn             # default (sandbox.mcp.advisories.dependency)
+    mcp.advisories.vendor: warn                 # default (sandbox.mcp.advisories.vendor)
+    mcp.advisories.community: warn              # default (sandbox.mcp.advisories.community)
+    mcp.advisories.availability: warn           # default (sandbox.mcp.advisories.availability)
     exit 0
     "#);
     let json = place.run("show --json");

@@ -81,7 +81,7 @@ impl Classify for Asking {
         if texts.is_empty() {
             return None;
         }
-        let texts = texts.into_iter().map(|text| redact::text(&text)).collect();
+        let texts = texts.into_iter().map(|text| redact::whole(&text)).collect();
         let about = About { server: brought.server.clone(), name: brought.name.to_owned(), entries };
         let (session, classifier, told) =
             (Rc::clone(&self.session), Rc::clone(&self.classifier), Rc::clone(&self.told));
@@ -89,7 +89,14 @@ impl Classify for Asking {
             match classifier.scores(texts).await {
                 Ok(scores) => {
                     told.set(false);
-                    heard(&session.policy.mcp.classifier, &about, &scores)
+                    let mut said = heard(&session.policy.mcp.classifier, &about, &scores);
+                    let unseen: usize = scores.iter().map(|score| score.unseen).sum();
+                    if unseen > 0 {
+                        // Whoever sends it chooses its length.
+                        let why = format!("{unseen} bytes at its end are more than is looked at");
+                        said.findings.extend(unclassified(&session, &about.server, &about.name, &why));
+                    }
+                    said
                 }
                 Err(why) => unavailable(&session, &told, &about.server, &about.name, &why),
             }
@@ -121,10 +128,6 @@ fn heard(policy: &ClassifierPolicy, about: &About, scores: &[Score]) -> Classifi
         let entry = about.entries.as_ref().and_then(|entries| entries.get(number));
         // What is left out of a listing is not refused as a whole.
         let outcome = if entry.is_some() { Outcome::Alert } else { outcome };
-        let unseen = match score.unseen {
-            0 => String::new(),
-            bytes => format!("; {bytes} bytes at its end were not looked at"),
-        };
         let pointer = match entry {
             Some((at, name)) => {
                 if policy.action() == OnFinding::Block {
@@ -155,7 +158,7 @@ fn heard(policy: &ClassifierPolicy, about: &About, scores: &[Score]) -> Classifi
             severity: Severity::High,
             source: None,
             destination: None,
-            context: format!("score {:.2}{unseen}", score.score),
+            context: format!("score {:.2}", score.score),
             pointer,
             decoded: Vec::new(),
             what,
@@ -171,6 +174,16 @@ fn unavailable(
     name: &str,
     why: &str,
 ) -> Classified {
+    let findings: Vec<Finding> = unclassified(session, server, name, why).into_iter().collect();
+    if !told.replace(true) {
+        let became = if findings.is_empty() { "pass unseen" } else { "are refused" };
+        session.note(&format!("the classifier gives no answer ({why}): texts that it should see {became}"));
+    }
+    Classified { findings, ..Classified::default() }
+}
+
+/// Puts on record that a text has no score, or not for all of it; what refuses it, where the policy does.
+fn unclassified(session: &Session, server: &ServerId, name: &str, why: &str) -> Option<Finding> {
     let policy = &session.policy.mcp.classifier;
     let is_refused = policy.on_unavailable() == OnUnavailable::Block;
     session.journal.record(Event::McpClassifierUnavailable {
@@ -180,26 +193,18 @@ fn unavailable(
         action: if is_refused { Action::Block } else { Action::Allow },
         rule: policy.unavailable_rule(),
     });
-    if !told.replace(true) {
-        let became = if is_refused { "are refused" } else { "pass unseen" };
-        session.note(&format!("the classifier gives no answer ({why}): texts that it should see {became}"));
-    }
-    let mut said = Classified::default();
-    if is_refused {
-        said.findings.push(Finding {
-            verdict: Verdict::new(Outcome::Block, Reason::NotClassified, policy.unavailable_rule()),
-            category: Some("not-classified".to_owned()),
-            detector: "classifier".to_owned(),
-            severity: Severity::Medium,
-            source: None,
-            destination: None,
-            context: String::new(),
-            pointer: String::new(),
-            decoded: Vec::new(),
-            what: format!("it could not be classified: {why}"),
-        });
-    }
-    said
+    is_refused.then(|| Finding {
+        verdict: Verdict::new(Outcome::Block, Reason::NotClassified, policy.unavailable_rule()),
+        category: Some("not-classified".to_owned()),
+        detector: "classifier".to_owned(),
+        severity: Severity::Medium,
+        source: None,
+        destination: None,
+        context: String::new(),
+        pointer: String::new(),
+        decoded: Vec::new(),
+        what: format!("it could not be classified: {why}"),
+    })
 }
 
 /// Every text in it, one a line. Names of members count: a text can stand there too.

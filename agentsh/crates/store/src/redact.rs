@@ -66,6 +66,12 @@ pub fn text(text: &str) -> String {
     cut(text, MAX_CHARS)
 }
 
+/// One string with its secrets replaced, and nothing left out.
+#[must_use]
+pub fn whole(text: &str) -> String {
+    secrets::replace(text, false)
+}
+
 fn cut(text: &str, chars: usize) -> String {
     let window = &text[..text.floor_char_boundary(4 * chars + WINDOW)];
     let mut shown = secrets::replace(window, window.len() < text.len());
