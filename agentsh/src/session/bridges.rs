@@ -26,7 +26,7 @@ use super::declared::Declared;
 use super::places::{Places, Repeats};
 use super::remote::Remote;
 use super::server::{ErrorOutput, Server};
-use super::{Session, why};
+use super::{Session, registered, why};
 
 /// How a server is reached, as the record of its tools shows it.
 pub const STDIO: ServerType = ServerType::Stdio;
@@ -51,6 +51,9 @@ impl Bridges {
         let mut guard = Guard::new(&session.policy.mcp);
         // What a scan hides is not trusted at first sight.
         guard.add(ContentScan::new(&session.policy.mcp));
+        if session.registered.settings().is_some() {
+            guard.add(session.registered.clone());
+        }
         guard.add(session.interfaces.clone());
         let guard = Rc::new(RefCell::new(guard));
         let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
@@ -253,6 +256,7 @@ impl Bridges {
         options.has_trusted = mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
         options.audit.clone_from(&self.audit);
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn mcp::Approve>);
+        options.vouch = registered::Asker::new(&self.session).map(|asker| Rc::new(asker) as Rc<dyn mcp::Vouch>);
         let session = Rc::clone(&self.session);
         options.note = Note(Rc::new(move |message| session.note(&crate::store::escape::line(message))));
         options

@@ -153,6 +153,7 @@ pub async fn way(
         }
         Err(why) => (None, Some(why)),
     };
+    let rules = session.registered.shut(rules);
     let asks = server.is_none() && asks(session, &rules);
     let allow = Allowlist::new(&rules).asking(asks);
     let plan = if policed.is_some() {

@@ -51,6 +51,8 @@ pub enum Reason {
     InterfaceNotPinned,
     /// A server that is known offers something more.
     InterfaceAdded,
+    /// The registry does not vouch for what a server offers.
+    InterfaceNotVouched,
     /// A tool that no listing of its server showed.
     ToolNotListed,
     /// Something in a text that a policy does not let pass, such as a secret.
@@ -119,6 +121,11 @@ impl Verdict {
             }
             Reason::InterfaceChanged | Reason::InterfaceNotPinned | Reason::InterfaceAdded => {
                 "tell the user, who can look at it with `agentsh mcp pins diff` and accept it with `agentsh mcp pins trust`"
+                    .to_owned()
+            }
+            Reason::InterfaceNotVouched => {
+                "tell the user, who can look at it with `agentsh registry verify`, put it in force with `agentsh registry \
+                 approvals` or `register`, or let it through with an alert by `interface: {enforce: false}`"
                     .to_owned()
             }
             Reason::PrivateToExternal => {
@@ -218,6 +225,7 @@ impl Reason {
             Self::InterfaceChanged => "interface-changed",
             Self::InterfaceNotPinned => "interface-not-pinned",
             Self::InterfaceAdded => "interface-added",
+            Self::InterfaceNotVouched => "interface-not-vouched",
             Self::ToolNotListed => "tool-not-listed",
             Self::SecretFound => "secret-found",
             Self::TextCleaned => "text-cleaned",

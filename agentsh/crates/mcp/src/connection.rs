@@ -21,6 +21,7 @@ use super::options::Options;
 use super::outbox::Outbox;
 use super::pending::Pending;
 use super::reply::{self, ErrorReply};
+use super::vouch::Vouching;
 
 pub(super) struct Connection<R> {
     pub options: Options,
@@ -39,6 +40,7 @@ pub(super) struct Connection<R> {
     /// Hash of every tool that this connection listed.
     pub tools: BTreeMap<String, String>,
     pub listing: Listing,
+    pub vouching: Vouching,
     pub handshake: Handshake,
     pub serial: u64,
     /// Messages of the server that were refused, as far as the user was told of them.
@@ -104,6 +106,7 @@ impl<R: Recorder> Connection<R> {
             from_server: Pending::default(),
             tools: BTreeMap::new(),
             listing: Listing::default(),
+            vouching: Vouching::default(),
             handshake: Handshake::default(),
             serial: 0,
             told_faults: 0,

@@ -122,7 +122,11 @@ impl<R: Recorder> Connection<R> {
             }
             "notifications/tools/list_changed" => {
                 self.listing.changed();
+                self.vouching.changed();
                 self.record.record(Event::McpToolsListChanged { server_id: self.options.server.clone() });
+            }
+            "notifications/prompts/list_changed" | "notifications/resources/list_changed" => {
+                self.vouching.changed();
             }
             "notifications/cancelled" => {
                 if let Some(id) = cancelled_id(params) {
@@ -141,12 +145,11 @@ impl<R: Recorder> Connection<R> {
         id: Option<Id>,
         is_error: bool,
     ) -> Step {
-        let rewrites;
-        let advice;
         let mut tree: Json<'_> = tree;
         if let (Phase::Replaying(replay), Some(id)) = (&self.phase, &id)
             && *replay == id.key
         {
+            self.vouching.replayed(&tree);
             return Step::Replayed(!is_error);
         }
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_client.answer(&id.key));
@@ -158,6 +161,10 @@ impl<R: Recorder> Connection<R> {
                     let params = call.member("params");
                     self.client_request(client, message.len(), &call, id, "tools/call", params).await;
                 }
+                return Step::Done;
+            }
+            Answer::Open(entry) if entry.kind == Kind::OwnOffer => {
+                self.on_own_offer(&tree);
                 return Step::Done;
             }
             Answer::Open(entry) => entry.kind,
@@ -172,6 +179,17 @@ impl<R: Recorder> Connection<R> {
                 return Step::Done;
             }
         };
+        if !self.hold(client, id.as_ref(), &kind, &tree) {
+            self.deliver(client, id, kind, tree).await;
+        }
+        Step::Done
+    }
+
+    /// Judges an answer of the server, and forwards what may pass of it.
+    pub async fn deliver(&mut self, client: &mut impl Client, id: Option<Id>, kind: Kind, tree: Json<'_>) {
+        let rewrites;
+        let advice;
+        let mut tree: Json<'_> = tree;
         let mut said: Option<Box<str>> = None;
         let (mut listed, mut is_call) = (None, false);
         match kind {
@@ -180,6 +198,7 @@ impl<R: Recorder> Connection<R> {
                 listed = Some(("tools/list", "tools"));
             }
             Kind::Initialize => {
+                let is_error = tree.member("error").is_some();
                 self.handshake.agreed = !is_error;
                 self.inspect_offers(Offer::Instructions, &mut tree);
                 said = is_error.then(|| "initialize".into());
@@ -199,7 +218,7 @@ impl<R: Recorder> Connection<R> {
             }
             // An answer that says nothing brings nothing in.
             Kind::Content(method) => said = says_more(&tree).then_some(method),
-            Kind::OwnList | Kind::Other => {}
+            Kind::OwnList | Kind::OwnOffer | Kind::Other => {}
         }
         // What was listed was judged entry by entry.
         let mut entries = None;
@@ -217,15 +236,14 @@ impl<R: Recorder> Connection<R> {
                 Some(id) => {
                     let judged = Judged::Result { tool };
                     if let Err(error) = self.settle(id, &judged, &decision, None).await {
-                        client.error(Some(id), &error);
-                        return Step::Done;
+                        return client.error(Some(id), &error);
                     }
                 }
                 // Nobody waits for it.
                 None => {
                     self.record_findings(&tool, &Value::Null, &decision);
                     if decision.is_block() {
-                        return Step::Done;
+                        return;
                     }
                 }
             }
@@ -239,7 +257,6 @@ impl<R: Recorder> Connection<R> {
             *place = Json::Array(taken);
         }
         client.answer(id.as_ref(), tree);
-        Step::Done
     }
 
     /// A batch was refused as a whole: the requests that its members would have answered are closed.

@@ -21,6 +21,7 @@ use super::lifecycle::ServerEnd;
 use super::outbox::Outbox;
 use super::proxy::Ended;
 use super::upstream::{Backoff, ExitInfo, Running, StartError, Upstream};
+use super::vouch::Told;
 
 /// How long a server may take to answer the handshake that is replayed to it.
 const REPLAY_LIMIT: Duration = Duration::from_secs(60);
@@ -83,6 +84,8 @@ pub(super) enum Woke<U: Upstream> {
     Exited(ExitInfo),
     /// A call was asked about.
     Audited(Answered),
+    /// What a server offers was asked about.
+    Vouched(Told),
     /// Nothing came at once.
     Looked,
     Timer,
@@ -121,7 +124,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             Some(live) => (live.stdin.as_mut(), live.stdout.as_mut(), live.exit.as_mut()),
             None => (None, None, None),
         };
-        let Connection { to_server, audits, .. } = &mut self.connection;
+        let Connection { to_server, audits, vouching, .. } = &mut self.connection;
         let starting = match &mut self.launch {
             Launch::Starting(starting) => Some(starting),
             _ => None,
@@ -133,6 +136,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
                 (upstream, outcome) = or_never(starting) => Woke::Started(upstream, outcome),
                 info = or_never(exit) => Woke::Exited(info),
                 answered = audits.next() => Woke::Audited(answered),
+                told = vouching.next() => Woke::Vouched(told),
                 () = until(timer) => Woke::Timer,
             }
         };
@@ -156,6 +160,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             Woke::Started(upstream, outcome) => self.on_started(client, upstream, outcome),
             Woke::Exited(exit) => self.on_exit(exit),
             Woke::Audited(answered) => self.connection.on_audited(client, *answered).await,
+            Woke::Vouched(told) => self.connection.on_told(client, told).await,
             Woke::Timer => self.on_timer(client).await,
         }
     }
@@ -189,6 +194,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
     pub async fn end_input(&mut self, client: &mut impl Client) {
         self.client_ended = true;
         self.connection.drop_audits(client).await;
+        self.connection.stop_waiting(client).await;
     }
 
     /// The client does not read any more.
@@ -199,6 +205,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
         self.connection.held = Vec::new();
         self.connection.audits.cancel_all();
         self.connection.listing.forget();
+        self.connection.vouching.forget();
     }
 
     pub fn is_client_gone(&self) -> bool {
@@ -215,6 +222,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
         self.client_ended
             && self.live.is_none()
             && self.connection.audits.is_empty()
+            && self.connection.vouching.is_idle()
             && (!matches!(self.launch, Launch::Starting(_))
                 || self.client_gone
                 || self.connection.held.is_empty())
@@ -378,8 +386,8 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             return;
         }
         let grace = self.connection.options.exit_grace;
-        let Connection { to_server, held, listing, .. } = &self.connection;
-        let delivered = to_server.is_idle() && held.is_empty() && listing.is_idle();
+        let Connection { to_server, held, listing, vouching, .. } = &self.connection;
+        let delivered = to_server.is_idle() && held.is_empty() && listing.is_idle() && vouching.is_idle();
         if let Some(live) = &mut self.live {
             if !live.closing {
                 live.closing = true;

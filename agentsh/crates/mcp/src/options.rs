@@ -12,6 +12,7 @@ use crate::types::ServerId;
 
 use super::audit::{Approve, Audit};
 use super::framing::Budget;
+use super::vouch::Vouch;
 
 /// Settings of one server connection.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct Options {
     pub audit: Option<Rc<dyn Audit>>,
     /// Is asked where the decision is `ask`. Without one such a call is refused. As `audit`, inside a `LocalSet`.
     pub approve: Option<Rc<dyn Approve>>,
+    /// Is asked about all that a server offers, before the client hears of it. As `audit`, inside a `LocalSet`.
+    pub vouch: Option<Rc<dyn Vouch>>,
     /// Tells the user what a server does wrong.
     pub note: Note,
 }
@@ -96,6 +99,7 @@ impl Options {
             epoch: Instant::now(),
             audit: None,
             approve: None,
+            vouch: None,
             note: Note(Rc::new(|_| {})),
         }
     }

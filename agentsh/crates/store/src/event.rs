@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::words::{
-    Action, ApprovalScope, ApprovalWord, AuditVerdict, ConnectionState, ExitCause, ForgotReason, GuardChange,
+    Action, ApprovalScope, ApprovalWord, AuditVerdict, ConnectionState, ExitCause, ForgotReason, GuardChange, InterfaceWord,
     LayerState, ModelProvider, ReplacedReason, Sender, ServerType, Severity, ToolStatus,
 };
 use crate::types::{RuleRef, ServerId};
@@ -121,6 +121,17 @@ pub enum Event {
         tool_name: String,
         previous_hash: String,
         new_hash: String,
+    },
+    /// A registry was asked about all that a server offers.
+    McpInterfaceChecked {
+        server_id: ServerId,
+        /// How the server calls itself.
+        name: String,
+        /// As `agentsh registry hash` prints it; empty where there is none.
+        hash: String,
+        registry: String,
+        verdict: InterfaceWord,
+        detail: String,
     },
     McpToolsListChanged {
         server_id: ServerId,

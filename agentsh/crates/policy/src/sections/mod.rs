@@ -11,6 +11,7 @@ mod env;
 mod exec;
 mod exfiltration;
 mod filesystem;
+pub(crate) mod interface;
 mod later;
 mod limits;
 mod lists;
@@ -153,4 +154,5 @@ sections! {
     tests: questions::Tests => { tests: Vec<PolicyTest> }
     llm: llm::Llm => { llm: llm::LlmPolicy }
     telemetry: telemetry::Telemetry => { telemetry: telemetry::TelemetryPolicy }
+    interface: interface::Interface => { interface: interface::InterfacePolicy }
 }
