@@ -103,9 +103,12 @@ impl Bridges {
             server_id: None,
             layer: "data flow".to_owned(),
             asked: "what the agent reads does not reach servers".to_owned(),
-            got: format!("secrets of {seeded} files of the project"),
+            // The same for every run of a machine, so that it is said once.
+            got: "secrets of the project's files".to_owned(),
             state: LayerState::Degraded,
-            why: "what the agent reads with its own tools does not pass here".to_owned(),
+            why: format!(
+                "what the agent reads with its own tools does not pass here; secrets of {seeded} files are known"
+            ),
         });
     }
 
@@ -256,7 +259,8 @@ impl Bridges {
         options.has_trusted = mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
         options.audit.clone_from(&self.audit);
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn mcp::Approve>);
-        options.vouch = registered::Asker::new(&self.session).map(|asker| Rc::new(asker) as Rc<dyn mcp::Vouch>);
+        options.vouch =
+            registered::Asker::new(&self.session).map(|asker| Rc::new(asker) as Rc<dyn mcp::Vouch>);
         let session = Rc::clone(&self.session);
         options.note = Note(Rc::new(move |message| session.note(&crate::store::escape::line(message))));
         options

@@ -20,6 +20,7 @@ use super::context::Context;
 use super::declared::{Declaration, Declared};
 use super::interface;
 use super::network::{self, Backend};
+use super::registered::Registered;
 use super::remote::{self, Remote};
 use super::run::{self, RunError, exit_code_of};
 use super::server::{ErrorOutput, Server};
@@ -60,7 +61,7 @@ const LISTING: Duration = Duration::from_secs(120);
 /// # Errors
 /// When the session cannot be opened. A server that cannot be started is told to the client, message by message.
 pub async fn run(request: Request) -> Result<u8, RunError> {
-    let (opened, learn) = (open(&request).await?, request.learn);
+    let (opened, learn) = (open(&request, true).await?, request.learn);
     let Opened { session, bridges, id } = &opened;
     let io = |source| RunError::Io { doing: "use standard input and output", source };
     let streams = standard::streams().map_err(io)?;
@@ -87,7 +88,8 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 /// # Errors
 /// When the session cannot be opened; `Refused` when the server cannot be started or does not answer.
 pub async fn capture(request: Request) -> Result<Captured, RunError> {
-    let Opened { session, bridges, id } = &open(&request).await?;
+    // What a server offers is asked here for the registry, which has not heard of it yet.
+    let Opened { session, bridges, id } = &open(&request, false).await?;
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (end, failure) = (signals::end()?, Failure::default());
     let theirs = tokio::io::split(theirs);
@@ -141,12 +143,13 @@ struct Opened {
     id: ServerId,
 }
 
-async fn open(request: &Request) -> Result<Opened, RunError> {
+/// `asks`: the registry of the policy is asked about what the server offers.
+async fn open(request: &Request, asks: bool) -> Result<Opened, RunError> {
     let context = Context::find_for_server().map_err(SessionError::from)?;
     let project_shown = context.1;
     let id = ServerId(request.id.clone().unwrap_or_else(|| request.what.derive_id()));
     let flags = Flags { server: Some(id.clone()), ..request.flags.clone() };
-    let session = Session::open(
+    let mut session = Session::open(
         context.0,
         Opening {
             verb: "mcp run",
@@ -161,6 +164,9 @@ async fn open(request: &Request) -> Result<Opened, RunError> {
         },
     )
     .await?;
+    if !asks {
+        session.registered = Registered::unasked();
+    }
     let session = Rc::new(session);
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
     let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;

@@ -60,7 +60,11 @@ impl<R: Recorder> Connection<R> {
     ) {
         let audits = &self.audits;
         let room = match self.from_client.check(&id.key) {
-            Ok(()) if audits.contains(&id.key) || self.listing.is_waiting(&id.key) || self.vouching.is_held(&id.key) => {
+            Ok(())
+                if audits.contains(&id.key)
+                    || self.listing.is_waiting(&id.key)
+                    || self.vouching.is_held(&id.key) =>
+            {
                 Err(InsertError::Duplicate)
             }
             Ok(()) if self.from_client.len() + audits.len() >= MAX_PENDING => Err(InsertError::Full),
@@ -324,9 +328,9 @@ impl<R: Recorder> Connection<R> {
                 if self.listing.cancel(params) || self.vouching.cancel(params) {
                     return;
                 }
-                if let Some(id) = cancelled_id(params).filter(|id| {
-                    !self.listing.is_own(&id.key) && !self.vouching.is_own(&id.key)
-                }) {
+                if let Some(id) = cancelled_id(params)
+                    .filter(|id| !self.listing.is_own(&id.key) && !self.vouching.is_own(&id.key))
+                {
                     if let Some(mut parked) = self.audits.cancel(&id.key) {
                         // The server never heard of it.
                         return self.record_cancelled(&mut parked).await;

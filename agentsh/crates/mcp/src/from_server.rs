@@ -152,6 +152,7 @@ impl<R: Recorder> Connection<R> {
             self.vouching.replayed(&tree);
             return Step::Replayed(!is_error);
         }
+        let mut is_wanted = true;
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_client.answer(&id.key));
         let kind = match answer {
             Answer::Open(entry) if entry.kind == Kind::OwnList => {
@@ -168,7 +169,10 @@ impl<R: Recorder> Connection<R> {
                 return Step::Done;
             }
             Answer::Open(entry) => entry.kind,
-            Answer::Cancelled(kind) => kind,
+            Answer::Cancelled(kind) => {
+                is_wanted = false;
+                kind
+            }
             Answer::Expired => return Step::Done,
             // An error without an id belongs to no request, but the client may want to know of it.
             Answer::Unknown if id.is_none() && self.from_client.len() > 0 => Kind::Content("error".into()),
@@ -179,7 +183,7 @@ impl<R: Recorder> Connection<R> {
                 return Step::Done;
             }
         };
-        if !self.hold(client, id.as_ref(), &kind, &tree) {
+        if !self.hold(client, id.as_ref(), &kind, &tree, is_wanted) {
             self.deliver(client, id, kind, tree).await;
         }
         Step::Done

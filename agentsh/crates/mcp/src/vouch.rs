@@ -38,7 +38,11 @@ const TICK: Duration = Duration::from_secs(3);
 /// Somebody who says whether what a server offers is known outside.
 pub trait Vouch: Debug {
     /// Begins to ask; what is offered, or why it cannot be known. Dropping the future ends the question.
-    fn ask(&self, server: &ServerId, offered: Result<Captured, String>) -> Pin<Box<dyn Future<Output = Vouched>>>;
+    fn ask(
+        &self,
+        server: &ServerId,
+        offered: Result<Captured, String>,
+    ) -> Pin<Box<dyn Future<Output = Vouched>>>;
 
     /// Whether an entry, by its hash, was in what was asked about last.
     fn has_seen(&self, server: &ServerId, hash: &str) -> bool;
@@ -126,7 +130,12 @@ enum Round {
     #[default]
     Idle,
     /// The page that was asked for by nobody but us; None in place of a section: the opening.
-    Listing { own: Key, section: Option<usize>, pages: u32, cursor: String },
+    Listing {
+        own: Key,
+        section: Option<usize>,
+        pages: u32,
+        cursor: String,
+    },
     Asking,
     /// A person is asked.
     Waiting,
@@ -247,8 +256,15 @@ impl Vouching {
 }
 
 impl<R: Recorder> Connection<R> {
-    /// Whether an answer waits until somebody has vouched for it. It is taken then.
-    pub fn hold(&mut self, client: &mut impl Client, id: Option<&Id>, kind: &Kind, answer: &Json<'_>) -> bool {
+    /// Whether an answer waits until somebody has vouched for it. It is taken then, unless nobody wants it any more.
+    pub fn hold(
+        &mut self,
+        client: &mut impl Client,
+        id: Option<&Id>,
+        kind: &Kind,
+        answer: &Json<'_>,
+        is_wanted: bool,
+    ) -> bool {
         let (Some(vouch), Some(id), Some(section)) = (&self.options.vouch, id, Section::of(kind)) else {
             return false;
         };
@@ -262,7 +278,8 @@ impl<R: Recorder> Connection<R> {
             vouching.is_stale = true;
         }
         let is_first = asked.as_ref().is_none_or(|asked| asked.is_first);
-        let is_known = || section.hashes(answer).iter().all(|hash| vouch.has_seen(&self.options.server, hash));
+        let is_known =
+            || section.hashes(answer).iter().all(|hash| vouch.has_seen(&self.options.server, hash));
         if vouching.is_idle()
             && !vouching.is_stale
             && !vouching.opening.is_empty()
@@ -271,6 +288,9 @@ impl<R: Recorder> Connection<R> {
         {
             vouching.shown.insert(section);
             return false;
+        }
+        if !is_wanted && section != Section::Opening {
+            return true;
         }
         let answer = answer.to_compact().into_bytes();
         let bytes: usize = vouching.held.iter().map(|held| held.answer.len()).sum();
@@ -347,10 +367,14 @@ impl<R: Recorder> Connection<R> {
             self.from_client.is_open(key) || self.listing.is_waiting(key) || self.vouching.is_held(key)
         });
         let cursor_member = if cursor.is_empty() { String::new() } else { format!("\"cursor\":{cursor}") };
-        let members: Vec<&str> =
-            [cursor_member.as_str(), self.vouching.meta.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
-        let message =
-            format!(r#"{{"jsonrpc":"2.0","id":{spelled},"method":"{method}","params":{{{}}}}}"#, members.join(","));
+        let members: Vec<&str> = [cursor_member.as_str(), self.vouching.meta.as_str()]
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .collect();
+        let message = format!(
+            r#"{{"jsonrpc":"2.0","id":{spelled},"method":"{method}","params":{{{}}}}}"#,
+            members.join(",")
+        );
         let id = Id { key: key.clone(), spelled: spelled.into() };
         self.from_client.insert(id, method, Kind::OwnOffer, None, Some(Instant::now() + PATIENCE));
         self.vouching.round = Round::Listing { own: key, section, pages: pages + 1, cursor };
@@ -359,7 +383,8 @@ impl<R: Recorder> Connection<R> {
 
     /// A page that we asked for.
     pub fn on_own_offer(&mut self, answer: &Json<'_>) {
-        let Round::Listing { section, pages, cursor: before, .. } = std::mem::take(&mut self.vouching.round) else {
+        let Round::Listing { section, pages, cursor: before, .. } = std::mem::take(&mut self.vouching.round)
+        else {
             return;
         };
         let text = answer.to_compact().into_bytes();
@@ -384,7 +409,9 @@ impl<R: Recorder> Connection<R> {
         match next.map(Json::to_compact) {
             _ if is_long => self.end_round(Err("it lists too much".to_owned())),
             None => self.list_from(at + 1),
-            Some(cursor) if cursor == before => self.end_round(Err("it gives the same cursor again".to_owned())),
+            Some(cursor) if cursor == before => {
+                self.end_round(Err("it gives the same cursor again".to_owned()))
+            }
             Some(_) if pages >= MOST_PAGES => {
                 self.end_round(Err(format!("its listing has more than {MOST_PAGES} pages")));
             }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::words::{
-    Action, ApprovalScope, ApprovalWord, AuditVerdict, ConnectionState, ExitCause, ForgotReason, GuardChange, InterfaceWord,
-    LayerState, ModelProvider, ReplacedReason, Sender, ServerType, Severity, ToolStatus,
+    Action, ApprovalScope, ApprovalWord, AuditVerdict, ConnectionState, ExitCause, ForgotReason, GuardChange,
+    InterfaceWord, LayerState, ModelProvider, ReplacedReason, Sender, ServerType, Severity, ToolStatus,
 };
 use crate::types::{RuleRef, ServerId};
 

@@ -49,7 +49,11 @@ impl Asker {
 }
 
 impl Vouch for Asker {
-    fn ask(&self, server: &ServerId, offered: Result<Captured, String>) -> Pin<Box<dyn Future<Output = Vouched>>> {
+    fn ask(
+        &self,
+        server: &ServerId,
+        offered: Result<Captured, String>,
+    ) -> Pin<Box<dyn Future<Output = Vouched>>> {
         let (asker, server) = (self.clone(), server.clone());
         Box::pin(async move { asker.0.vouch(server, offered).await })
     }
@@ -100,7 +104,12 @@ impl Inner {
         Vouched::Decided
     }
 
-    async fn ask(&self, client: &Client, server: &ServerId, interface: &Interface) -> Result<Next, ClientError> {
+    async fn ask(
+        &self,
+        client: &Client,
+        server: &ServerId,
+        interface: &Interface,
+    ) -> Result<Next, ClientError> {
         let mode = self.settings.mode;
         let name = escape::line(&interface.name);
         if let Some(expected) = self.expected(server).filter(|expected| *expected != interface.name)
@@ -131,7 +140,9 @@ impl Inner {
             }
             Verdict::Changed { recorded, components } => {
                 let hash = interface.hash();
-                let what = format!("'{name}' is registered with hash {recorded}, and what it offers hashes to {hash}");
+                let what = format!(
+                    "'{name}' is registered with hash {recorded}, and what it offers hashes to {hash}"
+                );
                 (InterfaceWord::Changed, what, Some(recorded), components)
             }
         };
@@ -181,7 +192,10 @@ impl Inner {
         Vouched::Waiting(Box::pin(async move {
             let hash = interface.hash();
             while Instant::now() < deadline {
-                tokio::time::sleep(self.settings.poll.min(deadline.saturating_duration_since(Instant::now()))).await;
+                tokio::time::sleep(
+                    self.settings.poll.min(deadline.saturating_duration_since(Instant::now())),
+                )
+                .await;
                 // One that cannot be asked now may be asked later.
                 let Ok(now) = client.approval(id).await else { continue };
                 if now.name != interface.name || now.hash != hash {
@@ -190,9 +204,12 @@ impl Inner {
                 }
                 match now.status.as_str() {
                     "pending" => {}
-                    "approved" => return self.settle(&server, &interface, InterfaceWord::Approved, String::new()),
+                    "approved" => {
+                        return self.settle(&server, &interface, InterfaceWord::Approved, String::new());
+                    }
                     word => {
-                        let what = format!("a person did not approve it: request {id} is {}", escape::line(word));
+                        let what =
+                            format!("a person did not approve it: request {id} is {}", escape::line(word));
                         return self.settle(&server, &interface, InterfaceWord::Rejected, what);
                     }
                 }
@@ -205,8 +222,12 @@ impl Inner {
     /// The registry did not answer as it should.
     fn failed(&self, server: &ServerId, interface: &Interface, error: &ClientError) {
         match error {
-            ClientError::Http(_) | ClientError::TimedOut => self.unreachable(server, interface, &error.to_string()),
-            ClientError::Status { status: 500.., .. } => self.unreachable(server, interface, &error.to_string()),
+            ClientError::Http(_) | ClientError::TimedOut => {
+                self.unreachable(server, interface, &error.to_string())
+            }
+            ClientError::Status { status: 500.., .. } => {
+                self.unreachable(server, interface, &error.to_string())
+            }
             _ => self.settle(server, interface, InterfaceWord::Invalid, error.to_string()),
         }
     }
@@ -223,7 +244,10 @@ impl Inner {
             OnUnreachable::Warn => {
                 self.known.note(server, Standing::Good);
                 self.record(server, interface, InterfaceWord::Unreachable, why);
-                self.session.note(&format!("nobody vouches for what server '{server}' offers: {}", escape::line(why)));
+                self.session.note(&format!(
+                    "nobody vouches for what server '{server}' offers: {}",
+                    escape::line(why)
+                ));
             }
             _ => self.settle(server, interface, InterfaceWord::Unreachable, why.to_owned()),
         }
@@ -239,7 +263,8 @@ impl Inner {
             let now = Last { name: interface.name.clone(), hash: interface.hash() };
             let kept = answers::keep(&self.session.context.state, &self.key(server), &now);
             if let Err(error) = kept {
-                self.session.note(&format!("what the registry said of server '{server}' cannot be kept: {error}"));
+                self.session
+                    .note(&format!("what the registry said of server '{server}' cannot be kept: {error}"));
             }
             if word == New {
                 self.session.note(&format!(
@@ -252,8 +277,16 @@ impl Inner {
             return;
         }
         let refused = self.settings.enforce || word == Rejected;
-        let then = if refused { "is refused: the agent sees nothing of what it offers" } else { "is not vouched for" };
-        self.session.note(&format!("server '{server}' {then}: {} ({})", shown(&what).trim_end(), self.settings.rule));
+        let then = if refused {
+            "is refused: the agent sees nothing of what it offers"
+        } else {
+            "is not vouched for"
+        };
+        self.session.note(&format!(
+            "server '{server}' {then}: {} ({})",
+            shown(&what).trim_end(),
+            self.settings.rule
+        ));
         self.known.note(server, Standing::Bad { why: first, always: word == Rejected });
     }
 
@@ -271,7 +304,8 @@ impl Inner {
 
 /// The lines of a text of others, bounded.
 fn shown(text: &str) -> String {
-    let mut lines: Vec<String> = text.lines().take(MOST_LINES).map(|line| format!("{}\n", escape::line(line))).collect();
+    let mut lines: Vec<String> =
+        text.lines().take(MOST_LINES).map(|line| format!("{}\n", escape::line(line))).collect();
     if text.lines().nth(MOST_LINES).is_some() {
         lines.push("...\n".to_owned());
     }

@@ -59,6 +59,12 @@ impl Registered {
         Ok(Self(Rc::new(Inner { settings, servers: RefCell::default() })))
     }
 
+    /// No registry is asked.
+    #[must_use]
+    pub fn unasked() -> Self {
+        Self(Rc::new(Inner { settings: None, servers: RefCell::default() }))
+    }
+
     /// None: no registry is asked.
     #[must_use]
     pub fn settings(&self) -> Option<&Settings> {
@@ -111,7 +117,11 @@ impl Check for Registered {
             Matter::Offer { kind: Offer::Template, .. } => return,
             Matter::Definition { hash, .. } | Matter::Offer { hash, .. } => Some(hash),
             Matter::Call { .. } => None,
-            Matter::Request { method, .. } if method.starts_with("prompts/get") || method == "resources/read" => None,
+            Matter::Request { method, .. }
+                if method.starts_with("prompts/get") || method == "resources/read" =>
+            {
+                None
+            }
             _ => return,
         };
         let mut servers = self.0.servers.borrow_mut();

@@ -47,9 +47,14 @@ impl Settings {
     ///
     /// # Errors
     /// When either says something that cannot be done.
-    pub fn of(policy: &InterfacePolicy, env: &BTreeMap<String, String>) -> Result<Option<Self>, SettingsError> {
+    pub fn of(
+        policy: &InterfacePolicy,
+        env: &BTreeMap<String, String>,
+    ) -> Result<Option<Self>, SettingsError> {
         let settings = if policy.is_written() { Some(of_policy(policy, env)?) } else { of_environment(env)? };
-        let Some(settings) = settings.filter(|settings| settings.mode != RegistryMode::Off) else { return Ok(None) };
+        let Some(settings) = settings.filter(|settings| settings.mode != RegistryMode::Off) else {
+            return Ok(None);
+        };
         if settings.place().is_none() {
             return Err(SettingsError::Url { name: settings.rule.to_string(), value: settings.base });
         }
@@ -91,7 +96,12 @@ fn of_policy(policy: &InterfacePolicy, env: &BTreeMap<String, String>) -> Result
         poll: POLL,
         names: policy.names.iter().map(|(id, name)| (id.clone(), name.value.clone())).collect(),
         token,
-        rule: rules.into_iter().flatten().next().cloned().unwrap_or_else(|| RuleRef::default_rule("interface")),
+        rule: rules
+            .into_iter()
+            .flatten()
+            .next()
+            .cloned()
+            .unwrap_or_else(|| RuleRef::default_rule("interface")),
     })
 }
 
@@ -150,7 +160,8 @@ mod tests {
         let plain = of(&[("KIJI_SAFEGUARD_MODE", " Verify ")]).unwrap().unwrap();
         assert_eq!((plain.mode, plain.enforce, plain.wait), (RegistryMode::Verify, false, WAIT));
         assert_eq!(plain.base, REGISTRY);
-        let strict = of(&[("KIJI_SAFEGUARD_ENFORCE", "TRUE"), ("KIJI_SAFEGUARD_REGISTRY", "https://r.example")]);
+        let strict =
+            of(&[("KIJI_SAFEGUARD_ENFORCE", "TRUE"), ("KIJI_SAFEGUARD_REGISTRY", "https://r.example")]);
         let strict = strict.unwrap().unwrap();
         assert_eq!((strict.mode, strict.enforce), (RegistryMode::Auto, true));
         assert_eq!(strict.place().unwrap(), ("r.example".to_owned(), 443));
