@@ -195,7 +195,7 @@ pub fn main() -> ExitCode {
         Verb::Events(args) => {
             on_one_thread(events::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }
-        Verb::Scan(args) => scan::run(args, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Scan(args) => on_one_thread(scan::run(args, &mut anstream::stdout(), &mut anstream::stderr())),
         Verb::Registry(args) => {
             on_one_thread(registry::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }

@@ -48,6 +48,8 @@ pub struct Bridges {
 impl Bridges {
     #[must_use]
     pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
+        let mut bridges = Self::unscanned(session, declared);
+        let session = &bridges.session;
         let mut guard = Guard::new(&session.policy.mcp);
         // What a scan hides is not trusted at first sight.
         guard.add(ContentScan::new(&session.policy.mcp));
@@ -55,7 +57,14 @@ impl Bridges {
             guard.add(session.registered.clone());
         }
         guard.add(session.interfaces.clone());
-        let guard = Rc::new(RefCell::new(guard));
+        bridges.guard = Rc::new(RefCell::new(guard));
+        bridges
+    }
+
+    /// With the lists and rates of the policy alone: for whoever wants to see what servers offer as they offer it.
+    #[must_use]
+    pub fn unscanned(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
+        let guard = Rc::new(RefCell::new(Guard::new(&session.policy.mcp)));
         let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
         let places = Rc::new(Places::new(session.policy.mcp.max_line_bytes));
         Self {

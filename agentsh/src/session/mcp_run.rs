@@ -112,6 +112,52 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
     answer.map_err(|reason| RunError::Refused(format!("the server's interface cannot be had: {reason}")))
 }
 
+/// What the configured servers offer, each as it offers it: with the lists of the policy and without what scans hide. `only`:
+/// these servers; empty means all. Must be called inside a `LocalSet`.
+///
+/// # Errors
+/// When the session cannot be opened, or one of `only` is not configured.
+pub async fn capture_all(
+    request: Request,
+    only: &[String],
+) -> Result<Vec<(ServerId, Result<Captured, String>)>, RunError> {
+    let Opened { session, .. } = open(&request, false).await?;
+    let all = run::configured(&session);
+    let known = |all: &BTreeMap<ServerId, Declared>| {
+        only.iter().find(|id| !all.contains_key(&ServerId((*id).clone()))).cloned()
+    };
+    let mut all = match all.map(|all| (known(&all), all)) {
+        Ok((None, all)) => all,
+        Ok((Some(id), _)) => {
+            session.close(1).await?;
+            return Err(RunError::Refused(format!("no server '{}' is configured here", escape::line(&id))));
+        }
+        Err(error) => {
+            session.close(1).await?;
+            return Err(error);
+        }
+    };
+    all.retain(|id, _| only.is_empty() || only.contains(&id.0));
+    let bridges = Bridges::unscanned(Rc::clone(&session), BTreeMap::new());
+    let mut end = std::pin::pin!(signals::end()?);
+    let mut answers = Vec::new();
+    for (id, declared) in all {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let failure = Failure::default();
+        let answer = tokio::select! {
+            answer = interface::ask(ours) => answer,
+            _ended = serve(&bridges, &session, tokio::io::split(theirs), declared, id.clone(), &failure) => {
+                Err("it ended before it answered".to_owned())
+            }
+            _code = &mut end => break,
+            () = tokio::time::sleep(LISTING) => Err(format!("no answer within {} seconds", LISTING.as_secs())),
+        };
+        answers.push((id, answer));
+    }
+    session.close(0).await?;
+    Ok(answers)
+}
+
 /// The exit status that says why a server did not start, once that was tried.
 type Failure = Rc<Cell<Option<u8>>>;
 

@@ -5,6 +5,7 @@ pub mod agreements;
 pub mod approvals;
 pub mod bridges;
 mod briefing;
+mod brings;
 pub mod content;
 mod content_scan;
 pub mod context;

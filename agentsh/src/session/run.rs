@@ -35,7 +35,7 @@ use super::signals::{Signals, has_terminal, take_terminal_back};
 use super::suspend::Suspended;
 use super::toolchains::{self, Toolchains};
 use super::{
-    Opening, RemoveOnDrop, Session, SessionError, briefing, credentials, environment, first_index,
+    Opening, RemoveOnDrop, Session, SessionError, briefing, brings, credentials, environment, first_index,
     git_identity, grants, network, pinning, registries, remember, remotes, repositories, review,
     socket_directory, trust, unknown, why,
 };
@@ -167,6 +167,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     for note in &launch.notes {
         session.note(note);
     }
+    brings::tell(session, kind);
     let declared = declarations(&launch);
     session.neighbours.set(!declared.is_empty());
 
