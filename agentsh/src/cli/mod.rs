@@ -13,6 +13,7 @@ mod examples;
 pub mod exit;
 mod flags;
 pub mod gateway;
+mod inventory;
 mod man;
 pub mod mcp;
 mod mcp_query;

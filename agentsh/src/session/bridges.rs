@@ -23,6 +23,7 @@ use super::approvals::Approvals;
 use super::content::{self, Content};
 use super::content_scan::ContentScan;
 use super::declared::Declared;
+use super::inventory::Inventory;
 use super::places::{Places, Repeats};
 use super::remote::Remote;
 use super::server::{ErrorOutput, Server};
@@ -38,6 +39,7 @@ pub struct Bridges {
     guard: Rc<RefCell<Guard>>,
     epoch: Instant,
     audit: Option<Rc<dyn Audit>>,
+    inventory: Inventory,
     approvals: Rc<Approvals>,
     declared: BTreeMap<ServerId, Declared>,
     places: Rc<Places>,
@@ -57,6 +59,7 @@ impl Bridges {
             guard.add(session.registered.clone());
         }
         guard.add(session.interfaces.clone());
+        guard.add(bridges.inventory.check());
         bridges.guard = Rc::new(RefCell::new(guard));
         bridges
     }
@@ -65,6 +68,7 @@ impl Bridges {
     #[must_use]
     pub fn unscanned(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
         let guard = Rc::new(RefCell::new(Guard::new(&session.policy.mcp)));
+        let inventory = Inventory::new(&session);
         let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
         let places = Rc::new(Places::new(session.policy.mcp.max_line_bytes));
         Self {
@@ -72,6 +76,7 @@ impl Bridges {
             guard,
             epoch: Instant::now(),
             audit: None,
+            inventory,
             approvals,
             declared,
             places,
@@ -205,6 +210,7 @@ impl Bridges {
 
     /// Writes down what was counted since.
     pub fn finish(&self) {
+        self.keep_inventory();
         for (reason, repeats) in self.unserved.take() {
             let Some(rest) = repeats.rest() else { continue };
             self.session.journal.record(Event::McpServerRefused {
@@ -230,6 +236,7 @@ impl Bridges {
         let record = self.session.journal.clone();
         let ended = mcp::serve(input, output, server, Rc::clone(&self.guard), record, options).await;
         self.session.keep_interfaces().await;
+        self.keep_inventory();
         ended
     }
 
@@ -251,10 +258,18 @@ impl Bridges {
         };
         let record = self.session.journal.clone();
         mcp::aggregate::serve(input, output, members.collect(), Rc::clone(&self.guard), record, front).await;
+        self.keep_inventory();
+    }
+
+    fn keep_inventory(&self) {
+        if let Err(error) = self.inventory.keep() {
+            self.session.note(&format!("what is usual for servers is not remembered: {error}"));
+        }
     }
 
     fn options(&self, id: ServerId) -> Options {
         let policy = &self.session.policy.mcp;
+        self.inventory.meet(&id);
         let mut options = Options::new(id);
         options.max_line_bytes = usize::try_from(policy.max_line_bytes).unwrap_or(usize::MAX);
         options.client_lines = self.places.client_lines.clone();

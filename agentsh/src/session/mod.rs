@@ -22,6 +22,7 @@ pub mod guarded_terminal;
 mod installed;
 mod interface;
 pub mod interface_pins;
+pub mod inventory;
 pub mod launch;
 pub mod mcp_run;
 pub mod model;

@@ -73,6 +73,8 @@ pub enum Reason {
     CrossServerFlow,
     /// More calls in a short time than the policy takes for honest work.
     Burst,
+    /// A call or an answer that is not as it used to be.
+    Unusual,
     /// An auditor flagged the call.
     AuditFlagged,
     /// An auditor did not answer in time.
@@ -170,6 +172,9 @@ impl Verdict {
                     "ask the user whether it may go there; to allow it, set cross_server.{key}.enabled to false"
                 )
             }
+            Reason::Unusual => {
+                format!("ask the user; to let it through with an alert, set {} to `alert`", self.rule.id)
+            }
             Reason::AuditFlagged => {
                 "to allow it, leave out what the auditor names, or change who is asked under `auditors`"
                     .to_owned()
@@ -236,6 +241,7 @@ impl Reason {
             Self::ReadThenSend => "read-then-send",
             Self::CrossServerFlow => "cross-server-flow",
             Self::Burst => "burst",
+            Self::Unusual => "unusual",
             Self::AuditFlagged => "audit-flagged",
             Self::AuditTimedOut => "audit-timed-out",
             Self::AuditFailed => "audit-failed",

@@ -73,6 +73,7 @@ pub use profile::ServerProfile;
 pub use read::top_keys;
 pub use resolve::parse;
 pub use search::{APPROVED_FILE, Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search, find, find_named, load};
+pub use sections::anomaly::{AnomalyPolicy, OnAnomaly};
 pub use sections::approvals::{ApprovalPolicy, Approved};
 pub use sections::content::{ContentPolicy, OnFinding};
 pub use sections::credentials::{Credential, Source as CredentialSource};

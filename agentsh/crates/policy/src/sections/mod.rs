@@ -1,5 +1,6 @@
 //! The sections of a policy, each in a file of its own. A new one is a file here and a line in one of the lists.
 
+pub(crate) mod anomaly;
 pub(crate) mod approvals;
 mod arguments;
 mod briefing;
@@ -128,6 +129,7 @@ sections! {
         rules: Vec<Ruled<rules::CallRule>>
     }
     approvals: approvals::Approvals => { approvals: approvals::ApprovalPolicy }
+    anomaly: anomaly::Anomaly => { anomaly: anomaly::AnomalyPolicy }
     cross_server: cross_server::CrossServer => { cross_server: cross_server::CrossServerPolicy }
     later: later::Later => {
         /// Sections whose engines are not built yet are parsed and kept, so that a documented file loads unchanged;
