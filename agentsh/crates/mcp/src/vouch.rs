@@ -280,12 +280,9 @@ impl<R: Recorder> Connection<R> {
         let is_first = asked.as_ref().is_none_or(|asked| asked.is_first);
         let is_known =
             || section.hashes(answer).iter().all(|hash| vouch.has_seen(&self.options.server, hash));
-        if vouching.is_idle()
-            && !vouching.is_stale
-            && !vouching.opening.is_empty()
-            && !(is_first && vouching.shown.contains(&section))
-            && is_known()
-        {
+        let is_repeated = is_first && vouching.shown.contains(&section);
+        let is_current = !vouching.is_stale && !vouching.opening.is_empty() && !is_repeated;
+        if vouching.is_idle() && is_current && is_known() {
             vouching.shown.insert(section);
             return false;
         }
@@ -457,9 +454,9 @@ impl<R: Recorder> Connection<R> {
 
     async fn release(&mut self, client: &mut impl Client, which: impl Fn(&Held) -> bool) {
         let held = std::mem::take(&mut self.vouching.held);
-        let (free, kept) = held.into_iter().partition(which);
+        let (free, kept): (Vec<Held>, Vec<Held>) = held.into_iter().partition(which);
         self.vouching.held = kept;
-        for held in Vec::<Held>::from(free) {
+        for held in free {
             self.vouching.shown.insert(held.section);
             // It was written by us.
             let Ok(answer) = json::read(&held.answer) else { continue };
