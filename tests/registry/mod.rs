@@ -4,3 +4,4 @@ mod listing;
 mod live;
 mod postgres;
 mod server;
+mod wire;

@@ -11,14 +11,14 @@ use crate::support::{Mode, Place};
 /// The hash of an interface without components.
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-struct Registry<'a> {
+pub(super) struct Registry<'a> {
     place: &'a Place,
     child: Child,
-    address: String,
+    pub address: String,
 }
 
 impl<'a> Registry<'a> {
-    fn start(place: &'a Place, words: &[&str]) -> Self {
+    pub fn start(place: &'a Place, words: &[&str]) -> Self {
         let database = match place.home.join("database.url") {
             // Another database than a file.
             file if file.exists() => std::fs::read_to_string(file).unwrap().into(),
@@ -61,7 +61,7 @@ impl<'a> Registry<'a> {
         (status, serde_json::from_str(body).unwrap_or(Value::Null))
     }
 
-    fn get(&self, path: &str) -> (u16, Value) {
+    pub fn get(&self, path: &str) -> (u16, Value) {
         self.raw("GET", path, &[], "")
     }
 
@@ -75,7 +75,7 @@ impl<'a> Registry<'a> {
         self.raw("POST", path, &headers, &body.to_string())
     }
 
-    fn ask(&self, words: &[&str]) -> (String, i32) {
+    pub fn ask(&self, words: &[&str]) -> (String, i32) {
         let url = format!("http://{}", self.address);
         let operators = self.place.home.join("operators");
         let mut command = self.place.agentsh(&["registry"]);

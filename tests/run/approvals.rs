@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::support::http_server::{HttpServer, Reply};
 use crate::support::{Mode, Outcome, Place, within};
 
 const POLICY: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s, headless: wait}\n    rules:\n      \
@@ -212,4 +213,68 @@ fn after_a_private_read_a_person_is_asked_once_for_the_pair() {
     let (out, err) = ended(child);
     assert!(out.ends_with("42\nof my own\nand more\nend\n"), "{out}\n{err}");
     assert_eq!(place.events("approval_requested").len(), 1);
+}
+
+/// As whoever answers signs it.
+fn signed(secret: &str, question: &Value, answer: &str, scope: &str) -> Value {
+    use hmac::{Hmac, KeyInit, Mac};
+    let id = question["question"]["id"].as_str().unwrap();
+    let nonce = question["nonce"].as_str().unwrap();
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+    mac.update([nonce, id, answer, scope, "ada"].join("\n").as_bytes());
+    let hex: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    json!({"nonce": nonce, "approval": id, "answer": answer, "scope": scope, "by": "ada", "signature": format!("sha256={hex}")})
+}
+
+/// Without a terminal and without `headless: wait`: who is asked is at the other end of a webhook.
+#[test]
+fn a_signed_question_is_answered_by_a_signed_reply() {
+    let place = Place::new(Mode::Invoker);
+    // First nothing is known yet, then the reply is there; a reply of somebody else, or to another question, counts for
+    // nothing.
+    let hook = HttpServer::start(|asked| {
+        let question = asked.message();
+        assert_eq!(question["type"], "approval");
+        let b = &question["question"]["arguments"];
+        let a: Value = serde_json::from_str(b.as_str().unwrap()).unwrap();
+        match a["a"].as_i64().unwrap() {
+            1 => Reply::json(signed("the secret", &question, "approve", "")),
+            2 => Reply::json(signed("the secret", &question, "deny", "once")),
+            3 => Reply::json(signed("another secret", &question, "approve", "once")),
+            4 => {
+                let mut other = question.clone();
+                other["nonce"] = json!("0".repeat(32));
+                Reply::json(signed("the secret", &other, "approve", "once"))
+            }
+            _ => Reply::status(202),
+        }
+    });
+    let policy = POLICY.replace(
+        "approvals: {wait: 60s, headless: wait}",
+        &format!(
+            "approvals: {{wait: 4s, webhook: \"http://127.0.0.1:{}/ask\", webhook_secret_env: ASK_SECRET}}",
+            hook.port
+        ),
+    );
+    place.user_policy(&policy);
+    place.set("ASK_SECRET", "the secret");
+    let script: String = (1..=5)
+        .map(|a| format!("call fixture add '{{\"a\": {a}, \"b\": 40}}' >/dev/null 2>&1; echo \"{a} $?\"\n"))
+        .collect();
+    let (out, err) = ended(agent(&place, &script));
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[0], "1 0", "{out} {err}");
+    assert!(lines[1..].iter().all(|line| !line.ends_with(" 0")), "{out} {err}");
+    let words: Vec<(Value, Value)> = place
+        .events("approval_decided")
+        .iter()
+        .map(|event| (event["word"].clone(), event["by"].clone()))
+        .collect();
+    assert_eq!(words[0], (json!("approved"), json!("webhook: ada")));
+    assert_eq!(words[1], (json!("denied"), json!("webhook: ada")));
+    assert!(words[2..].iter().all(|(word, _)| word == "timed-out"), "{words:?}");
+    assert!(err.contains("not signed with the secret") && err.contains("about another question"), "{err}");
+    let first = &hook.asked()[0];
+    assert!(first.header("x-canary-signature-256").unwrap().starts_with("sha256="), "{first:?}");
+    assert!(!err.contains("the secret\""), "{err}");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::sandbox::script;
+use crate::support::sandbox::{script, script_with};
 use crate::support::{Mode, Outcome, Peer, Place};
 
 const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter, \
@@ -310,4 +310,19 @@ fn a_secret_of_a_project_file_reaches_no_server() {
         layers.iter().any(|layer| layer["layer"] == "data flow" && layer["state"] == "degraded"),
         "{layers:?}"
     );
+}
+
+/// It is the same after every run, so that it is told once.
+#[test]
+fn what_the_proxy_does_not_see_is_told_once() {
+    let place = Place::new(Mode::Invoker);
+    two_servers(&place);
+    let steps = json!([call("mail", "echo", json!({"text": "hello"}))]);
+    let told = |name: &str| {
+        place.write(name, "CARRIER_API_KEY=kX7pQ2vT9mL4wZ8rB3nY6cD1\n");
+        let answers = script_with(&place, &[], &steps);
+        answers.outcome.stderr.contains("data flow degraded")
+    };
+    assert!(told("one.env"));
+    assert!(!told(".env"));
 }

@@ -2,6 +2,7 @@
 
 mod agent;
 mod agents;
+mod anomaly;
 mod approvals;
 mod book;
 mod call;

@@ -1,5 +1,7 @@
 //! `agentsh scan`: lines of JSON in, one verdict per line out.
 
+mod places;
+
 use std::io::Write;
 use std::process::Stdio;
 

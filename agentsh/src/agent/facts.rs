@@ -187,7 +187,7 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
     let lists = facts.lists.iter().filter(|list| list.whose == Whose::Project);
     let own: Vec<PathBuf> =
         lists.flat_map(|list| of_project(context, list.path)).map(|path| real(&path)).collect();
-    super::project_files::cover(context, &own, &mut launch);
+    super::project::cover(context, &own, &mut launch);
     gathered.finish(context, &mut launch);
     tell(context, facts, &mut users, &mut launch)?;
     write_users(context, facts, users, &mut launch)?;

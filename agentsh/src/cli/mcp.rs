@@ -7,7 +7,7 @@ use crate::session::run::exit_code_of;
 
 use super::flags::FlagArgs;
 use super::run::Network;
-use super::{approve, client_config, fail, mcp_query, pins, profile};
+use super::{approve, client_config, fail, inventory, mcp_query, pins, profile};
 
 #[derive(Debug, Args)]
 pub struct McpArgs {
@@ -25,6 +25,8 @@ enum Verb {
     Approve(approve::ApproveArgs),
     /// Put all servers of a client's configuration behind `agentsh mcp run`
     Wrap(client_config::WrapArgs),
+    /// List the tools that servers were seen with, since when, and how unusual their calls were
+    Inventory(inventory::InventoryArgs),
     #[command(flatten)]
     Query(mcp_query::Query),
 }
@@ -66,6 +68,7 @@ pub async fn run(args: McpArgs) -> u8 {
     match args.verb {
         Verb::Pins(args) => pins::run(args, &mut anstream::stdout(), &mut anstream::stderr()).await,
         Verb::Approve(args) => approve::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Inventory(args) => inventory::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Query(query) => mcp_query::run(query, &mut anstream::stdout(), &mut anstream::stderr()).await,
         Verb::Wrap(args) => client_config::wrap(&args, &mut anstream::stdout(), &mut anstream::stderr()),
         Verb::Run(args) => {

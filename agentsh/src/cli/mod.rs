@@ -16,6 +16,7 @@ mod flags;
 mod fleet;
 pub mod gateway;
 mod login;
+mod inventory;
 mod man;
 pub mod mcp;
 mod mcp_query;
@@ -213,7 +214,7 @@ pub fn main() -> ExitCode {
         Verb::Events(args) => {
             on_one_thread(events::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }
-        Verb::Scan(args) => scan::run(args, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Scan(args) => on_one_thread(scan::run(args, &mut anstream::stdout(), &mut anstream::stderr())),
         Verb::Registry(args) => {
             on_one_thread(registry::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
         }

@@ -1,5 +1,8 @@
 //! `agentsh scan`: the scanning engine without a session. JSON lines in, one verdict per line out.
 
+mod project;
+mod servers;
+
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -29,6 +32,10 @@ pub enum ScanVerb {
     Output(Input),
     /// What agents send: `{"id": 1, "arguments": {...}}` or `{"id": 1, "text": "..."}`
     Outbound(Input),
+    /// What the servers that are configured here offer: starts each in its sandbox
+    Servers(servers::ServersArgs),
+    /// What a project brings for agents: instructions, skills, servers, hooks, and what of it would start something
+    Project(project::ProjectArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -47,12 +54,14 @@ pub enum Format {
     Json,
 }
 
-/// Exit status 0: nothing was found; 1: something was; 2: a line cannot be read.
-pub fn run(args: ScanArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+/// Exit status 0: nothing was found; 1: something was; 2: a line, a server or a project cannot be read.
+pub async fn run(args: ScanArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let (channel, input) = match args.verb {
         ScanVerb::Definitions(input) => (Channel::Definition, input),
         ScanVerb::Output(input) => (Channel::Output, input),
         ScanVerb::Outbound(input) => (Channel::Outbound, input),
+        ScanVerb::Servers(args) => return finish(servers::run(args, out).await, err),
+        ScanVerb::Project(args) => return finish(project::run(&args, out), err),
     };
     let result = match open(&input.file) {
         Ok(lines) => each(lines, channel, input.format, out, err),
@@ -276,11 +285,7 @@ impl Row {
             Action::Block => "block",
         };
         writeln!(out, "{}\t{word}\t{}", escape::line(&id), scan.score)?;
-        for finding in &scan.findings {
-            let severity = finding.severity.as_str();
-            let context = escape::line(&finding.context);
-            writeln!(out, "  {severity}\t{}\t{}\t{context}", finding.rule, escape::line(&finding.pointer))?;
-        }
+        print_findings(scan, out)?;
         for redaction in &scan.redactions {
             writeln!(out, "  secret\t{}\t{}", redaction.kind, escape::line(&redaction.pointer))?;
         }
@@ -289,4 +294,23 @@ impl Row {
         }
         Ok(())
     }
+}
+
+/// What was found, for scripts.
+fn findings(scan: &Scan) -> Vec<Value> {
+    let found = scan.findings.iter().map(|finding| {
+        json!({
+            "rule": finding.rule, "category": finding.category, "severity": finding.severity.as_str(),
+            "pointer": finding.pointer, "context": finding.context,
+        })
+    });
+    found.collect()
+}
+
+fn print_findings(scan: &Scan, out: &mut dyn Write) -> io::Result<()> {
+    for finding in &scan.findings {
+        let (severity, context) = (finding.severity.as_str(), escape::line(&finding.context));
+        writeln!(out, "  {severity}\t{}\t{}\t{context}", finding.rule, escape::line(&finding.pointer))?;
+    }
+    Ok(())
 }

@@ -24,10 +24,11 @@ use super::content::{self, Content};
 use super::content_scan::ContentScan;
 use super::declared::Declared;
 use super::either::Either;
+use super::inventory::Inventory;
 use super::places::{Places, Repeats};
 use super::remote::Remote;
 use super::server::{ErrorOutput, Server};
-use super::{Session, why};
+use super::{Session, registered, why};
 
 /// How a server is reached, as the record of its tools shows it.
 pub const STDIO: ServerType = ServerType::Stdio;
@@ -40,6 +41,7 @@ pub struct Bridges {
     epoch: Instant,
     audit: Option<Rc<dyn Audit>>,
     classify: Option<Rc<dyn mcp::Classify>>,
+    inventory: Inventory,
     approvals: Rc<Approvals>,
     declared: BTreeMap<ServerId, Declared>,
     places: Rc<Places>,
@@ -53,11 +55,25 @@ impl Bridges {
         if !declared.is_empty() {
             ContentScan::warm_up();
         }
+        let mut bridges = Self::unscanned(session, declared);
+        let session = &bridges.session;
         let mut guard = Guard::new(&session.policy.mcp);
         // What a scan hides is not trusted at first sight.
         guard.add(ContentScan::new(&session.policy.mcp));
+        if session.registered.settings().is_some() {
+            guard.add(session.registered.clone());
+        }
         guard.add(session.interfaces.clone());
-        let guard = Rc::new(RefCell::new(guard));
+        guard.add(bridges.inventory.check());
+        bridges.guard = Rc::new(RefCell::new(guard));
+        bridges
+    }
+
+    /// With the lists and rates of the policy alone: for whoever wants to see what servers offer as they offer it.
+    #[must_use]
+    pub fn unscanned(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
+        let guard = Rc::new(RefCell::new(Guard::new(&session.policy.mcp)));
+        let inventory = Inventory::new(&session);
         let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
         let places = Rc::new(Places::new(session.policy.mcp.max_line_bytes));
         Self {
@@ -66,6 +82,7 @@ impl Bridges {
             epoch: Instant::now(),
             audit: None,
             classify: None,
+            inventory,
             approvals,
             declared,
             places,
@@ -112,9 +129,12 @@ impl Bridges {
             server_id: None,
             layer: "data flow".to_owned(),
             asked: "what the agent reads does not reach servers".to_owned(),
-            got: format!("secrets of {seeded} files of the project"),
+            // The same for every run of a machine, so that it is said once.
+            got: "secrets of the project's files".to_owned(),
             state: LayerState::Degraded,
-            why: "what the agent reads with its own tools does not pass here".to_owned(),
+            why: format!(
+                "what the agent reads with its own tools does not pass here; secrets of {seeded} files are known"
+            ),
         });
     }
 
@@ -211,6 +231,7 @@ impl Bridges {
 
     /// Writes down what was counted since.
     pub fn finish(&self) {
+        self.keep_inventory();
         for (reason, repeats) in self.unserved.take() {
             let Some(rest) = repeats.rest() else { continue };
             self.session.journal.record(Event::McpServerRefused {
@@ -236,6 +257,7 @@ impl Bridges {
         let record = self.session.journal.clone();
         let ended = mcp::serve(input, output, server, Rc::clone(&self.guard), record, options).await;
         self.session.keep_interfaces().await;
+        self.keep_inventory();
         ended
     }
 
@@ -260,10 +282,18 @@ impl Bridges {
         };
         let record = self.session.journal.clone();
         mcp::aggregate::serve(input, output, members.collect(), Rc::clone(&self.guard), record, front).await;
+        self.keep_inventory();
+    }
+
+    fn keep_inventory(&self) {
+        if let Err(error) = self.inventory.keep() {
+            self.session.note(&format!("what is usual for servers is not remembered: {error}"));
+        }
     }
 
     fn options(&self, id: ServerId) -> Options {
         let policy = &self.session.policy.mcp;
+        self.inventory.meet(&id);
         let mut options = Options::new(id);
         options.max_line_bytes = usize::try_from(policy.max_line_bytes).unwrap_or(usize::MAX);
         options.client_lines = self.places.client_lines.clone();
@@ -280,6 +310,8 @@ impl Bridges {
         let (session, server) = (Rc::clone(&self.session), options.server.clone());
         options.about = mcp::About(Rc::new(move || session.advised.borrow().get(&server).cloned()));
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn mcp::Approve>);
+        options.vouch =
+            registered::Asker::new(&self.session).map(|asker| Rc::new(asker) as Rc<dyn mcp::Vouch>);
         let session = Rc::clone(&self.session);
         options.note = Note(Rc::new(move |message| session.note(&crate::store::escape::line(message))));
         options

@@ -21,6 +21,7 @@ use super::context::Context;
 use super::declared::{Declaration, Declared};
 use super::interface;
 use super::network::{self, Backend};
+use super::registered::Registered;
 use super::remote::{self, Remote};
 use super::run::{self, RunError, exit_code_of};
 use super::server::{ErrorOutput, Server};
@@ -61,7 +62,7 @@ const LISTING: Duration = Duration::from_secs(120);
 /// # Errors
 /// When the session cannot be opened. A server that cannot be started is told to the client, message by message.
 pub async fn run(request: Request) -> Result<u8, RunError> {
-    let (opened, learn) = (open(&request).await?, request.learn);
+    let (opened, learn) = (open(&request, true).await?, request.learn);
     let Opened { session, bridges, id } = &opened;
     let io = |source| RunError::Io { doing: "use standard input and output", source };
     let streams = standard::streams().map_err(io)?;
@@ -88,7 +89,8 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 /// # Errors
 /// When the session cannot be opened; `Refused` when the server cannot be started or does not answer.
 pub async fn capture(request: Request) -> Result<Captured, RunError> {
-    let Opened { session, bridges, id } = &open(&request).await?;
+    // What a server offers is asked here for the registry, which has not heard of it yet.
+    let Opened { session, bridges, id } = &open(&request, false).await?;
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (end, failure) = (signals::end()?, Failure::default());
     let theirs = tokio::io::split(theirs);
@@ -109,6 +111,52 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
     };
     session.close(u8::from(answer.is_err())).await?;
     answer.map_err(|reason| RunError::Refused(format!("the server's interface cannot be had: {reason}")))
+}
+
+/// What the configured servers offer, each as it offers it: with the lists of the policy and without what scans hide. `only`:
+/// these servers; empty means all. Must be called inside a `LocalSet`.
+///
+/// # Errors
+/// When the session cannot be opened, or one of `only` is not configured.
+pub async fn capture_all(
+    request: Request,
+    only: &[String],
+) -> Result<Vec<(ServerId, Result<Captured, String>)>, RunError> {
+    let Opened { session, .. } = open(&request, false).await?;
+    let all = run::configured(&session);
+    let known = |all: &BTreeMap<ServerId, Declared>| {
+        only.iter().find(|id| !all.contains_key(&ServerId((*id).clone()))).cloned()
+    };
+    let mut all = match all.map(|all| (known(&all), all)) {
+        Ok((None, all)) => all,
+        Ok((Some(id), _)) => {
+            session.close(1).await?;
+            return Err(RunError::Refused(format!("no server '{}' is configured here", escape::line(&id))));
+        }
+        Err(error) => {
+            session.close(1).await?;
+            return Err(error);
+        }
+    };
+    all.retain(|id, _| only.is_empty() || only.contains(&id.0));
+    let bridges = Bridges::unscanned(Rc::clone(&session), BTreeMap::new());
+    let mut end = std::pin::pin!(signals::end()?);
+    let mut answers = Vec::new();
+    for (id, declared) in all {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let failure = Failure::default();
+        let answer = tokio::select! {
+            answer = interface::ask(ours) => answer,
+            _ended = serve(&bridges, &session, tokio::io::split(theirs), declared, id.clone(), &failure) => {
+                Err("it ended before it answered".to_owned())
+            }
+            _code = &mut end => break,
+            () = tokio::time::sleep(LISTING) => Err(format!("no answer within {} seconds", LISTING.as_secs())),
+        };
+        answers.push((id, answer));
+    }
+    session.close(0).await?;
+    Ok(answers)
 }
 
 /// The exit status that says why a server did not start, once that was tried.
@@ -142,12 +190,13 @@ struct Opened {
     id: ServerId,
 }
 
-async fn open(request: &Request) -> Result<Opened, RunError> {
+/// `asks`: the registry of the policy is asked about what the server offers.
+async fn open(request: &Request, asks: bool) -> Result<Opened, RunError> {
     let context = Context::find_for_server().map_err(SessionError::from)?;
     let project_shown = context.1;
     let id = ServerId(request.id.clone().unwrap_or_else(|| request.what.derive_id()));
     let flags = Flags { server: Some(id.clone()), ..request.flags.clone() };
-    let session = Session::open(
+    let mut session = Session::open(
         context.0,
         Opening {
             verb: "mcp run",
@@ -163,6 +212,9 @@ async fn open(request: &Request) -> Result<Opened, RunError> {
         },
     )
     .await?;
+    if !asks {
+        session.registered = Registered::unasked();
+    }
     let session = Rc::new(session);
     ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();

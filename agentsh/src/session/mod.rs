@@ -7,6 +7,7 @@ pub mod approvals;
 pub mod bridges;
 mod briefing;
 mod classifying;
+mod brings;
 pub mod content;
 mod content_scan;
 pub mod context;
@@ -25,6 +26,7 @@ pub mod guarded_terminal;
 mod installed;
 mod interface;
 pub mod interface_pins;
+pub mod inventory;
 pub mod launch;
 pub mod logins;
 pub mod mcp_run;
@@ -40,6 +42,7 @@ pub mod process;
 pub mod profiles;
 pub mod proxy;
 pub mod publish;
+pub mod registered;
 mod registries;
 mod remember;
 pub mod remote;
@@ -104,6 +107,8 @@ pub struct Session {
     pub pins: Arc<PinStore>,
     /// What servers offered when they were trusted.
     pub interfaces: interface_pins::InterfacePins,
+    /// What a registry says of them.
+    pub registered: registered::Registered,
     pub allow_degraded: bool,
     /// What no rule names is reached.
     pub learns: bool,
@@ -217,6 +222,8 @@ impl Session {
             SessionError::Policy(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
         })?;
         let journal = journal?;
+        let registered = registered::Registered::new(&policy.interface, &context.env)
+            .map_err(|error| SessionError::Policy(error.to_string()))?;
         // Something must stand here for the sandbox to cover: else an agent that may write in `~/.config` writes the next
         // run's policy. Where we may not make it, it cannot either.
         let _ = std::fs::create_dir_all(context.config.join("agentsh"));
@@ -228,6 +235,7 @@ impl Session {
             id,
             pins,
             interfaces: interface_pins::InterfacePins::new(&policy.mcp.pinning),
+            registered,
             context,
             policy,
             journal,

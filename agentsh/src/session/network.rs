@@ -155,6 +155,7 @@ pub async fn way(
         Err(why) => (None, Some(why)),
     };
     let asks = session.learns || (server.is_none() && asks(session, &rules));
+    let rules = session.registered.shut(rules);
     let allow = Allowlist::new(&rules).asking(asks);
     let plan = if policed.is_some() {
         match kernel::listeners(&allow) {

@@ -36,7 +36,7 @@ use super::signals::{Signals, has_terminal, take_terminal_back};
 use super::suspend::Suspended;
 use super::toolchains::{self, Toolchains};
 use super::{
-    Opening, RemoveOnDrop, Session, SessionError, briefing, credentials, environment, first_index,
+    Opening, RemoveOnDrop, Session, SessionError, briefing, brings, credentials, environment, first_index,
     git_identity, grants, network, pinning, registries, remember, remotes, repositories, review,
     socket_directory, trust, unknown, why,
 };
@@ -172,6 +172,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         session.note(note);
     }
     let declared = declarations(session, &launch);
+    brings::tell(session, kind);
     session.neighbours.set(!declared.is_empty());
 
     let command = Command {

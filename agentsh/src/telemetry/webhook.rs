@@ -169,7 +169,7 @@ impl<R: Recorder> Inner<R> {
 }
 
 /// The signature covers the moment of sending, so that an old alert cannot be sent again by somebody else.
-fn headers(secret: Option<&[u8]>, body: &[u8], now: i64) -> Vec<(HeaderName, HeaderValue)> {
+pub(crate) fn headers(secret: Option<&[u8]>, body: &[u8], now: i64) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers = vec![
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),
         (USER_AGENT, HeaderValue::from_static(concat!("agentsh/", env!("CARGO_PKG_VERSION")))),

@@ -3,6 +3,7 @@
 use agentsh_base::{json, types};
 use agentsh_policy as policy;
 
+pub mod anomaly;
 pub(crate) mod ascii;
 pub mod checks;
 pub mod content;

@@ -51,6 +51,8 @@ pub enum Reason {
     InterfaceNotPinned,
     /// A server that is known offers something more.
     InterfaceAdded,
+    /// The registry does not vouch for what a server offers.
+    InterfaceNotVouched,
     /// A tool that no listing of its server showed.
     ToolNotListed,
     /// Something in a text that a policy does not let pass, such as a secret.
@@ -73,6 +75,8 @@ pub enum Reason {
     Burst,
     /// A text could not be classified.
     NotClassified,
+    /// A call or an answer that is not as it used to be.
+    Unusual,
     /// An auditor flagged the call.
     AuditFlagged,
     /// An auditor did not answer in time.
@@ -123,6 +127,11 @@ impl Verdict {
                 "tell the user, who can look at it with `agentsh mcp pins diff` and accept it with `agentsh mcp pins trust`"
                     .to_owned()
             }
+            Reason::InterfaceNotVouched => {
+                "tell the user, who can look at it with `agentsh registry verify`, put it in force with `agentsh registry \
+                 approvals` or `register`, or let it through with an alert by `interface: {enforce: false}`"
+                    .to_owned()
+            }
             Reason::PrivateToExternal => {
                 "ask the user whether it may go there; to allow it, add one of these lines, and start again".to_owned()
             }
@@ -170,6 +179,9 @@ impl Verdict {
             }
             Reason::NotClassified => {
                 "try again; to let such texts pass, set sandbox.mcp.classifier.on_unavailable to `pass`".to_owned()
+            }
+            Reason::Unusual => {
+                format!("ask the user; to let it through with an alert, set {} to `alert`", self.rule.id)
             }
             Reason::AuditFlagged => {
                 "to allow it, leave out what the auditor names, or change who is asked under `auditors`"
@@ -226,6 +238,7 @@ impl Reason {
             Self::InterfaceChanged => "interface-changed",
             Self::InterfaceNotPinned => "interface-not-pinned",
             Self::InterfaceAdded => "interface-added",
+            Self::InterfaceNotVouched => "interface-not-vouched",
             Self::ToolNotListed => "tool-not-listed",
             Self::SecretFound => "secret-found",
             Self::TextCleaned => "text-cleaned",
@@ -237,6 +250,7 @@ impl Reason {
             Self::CrossServerFlow => "cross-server-flow",
             Self::Burst => "burst",
             Self::NotClassified => "not-classified",
+            Self::Unusual => "unusual",
             Self::AuditFlagged => "audit-flagged",
             Self::AuditTimedOut => "audit-timed-out",
             Self::AuditFailed => "audit-failed",

@@ -49,7 +49,6 @@ pub struct Classified {
 pub(super) struct Waiting {
     pub id: Id,
     pub kind: Kind,
-    pub is_error: bool,
     /// The whole message.
     pub message: Vec<u8>,
 }

@@ -22,6 +22,7 @@ use super::options::Options;
 use super::outbox::Outbox;
 use super::pending::Pending;
 use super::reply::{self, ErrorReply};
+use super::vouch::Vouching;
 
 pub(super) struct Connection<R> {
     pub options: Options,
@@ -44,6 +45,7 @@ pub(super) struct Connection<R> {
     pub listing: Listing,
     /// Pages that the client was shown and has said nothing to.
     pub shown: BTreeSet<Key>,
+    pub vouching: Vouching,
     pub handshake: Handshake,
     pub serial: u64,
     /// Messages of the server that were refused, as far as the user was told of them.
@@ -111,6 +113,7 @@ impl<R: Recorder> Connection<R> {
             tools: BTreeMap::new(),
             listing: Listing::default(),
             shown: BTreeSet::new(),
+            vouching: Vouching::default(),
             handshake: Handshake::default(),
             serial: 0,
             told_faults: 0,

@@ -63,7 +63,8 @@ impl<R: Recorder> Connection<R> {
             Ok(())
                 if audits.contains(&id.key)
                     || self.answers.contains(&id.key)
-                    || self.listing.is_waiting(&id.key) =>
+                    || self.listing.is_waiting(&id.key)
+                    || self.vouching.is_held(&id.key) =>
             {
                 Err(InsertError::Duplicate)
             }
@@ -188,6 +189,9 @@ impl<R: Recorder> Connection<R> {
             _ if BRINGS_NOTHING.contains(&method) => Kind::Other,
             _ => Kind::Content(method.into()),
         };
+        if self.options.vouch.is_some() {
+            self.vouching.note_request(&id, &kind, params);
+        }
         // A subscription has no answer until it ends.
         let deadline = self.deadline().filter(|_| method != "subscriptions/listen");
         let token = deadline.and_then(|_| progress_token(params));
@@ -323,12 +327,17 @@ impl<R: Recorder> Connection<R> {
             }
             "notifications/initialized" => {
                 self.handshake.initialized = Some(tree.to_compact().into_bytes());
-            }
-            "notifications/cancelled" => {
-                if self.listing.cancel(params) {
+                if self.vouching.take_confirmed() {
                     return;
                 }
-                if let Some(id) = cancelled_id(params).filter(|id| !self.listing.is_own(&id.key)) {
+            }
+            "notifications/cancelled" => {
+                if self.listing.cancel(params) || self.vouching.cancel(params) {
+                    return;
+                }
+                if let Some(id) = cancelled_id(params)
+                    .filter(|id| !self.listing.is_own(&id.key) && !self.vouching.is_own(&id.key))
+                {
                     if let Some(mut parked) = self.audits.cancel(&id.key) {
                         // The server never heard of it.
                         return self.record_cancelled(&mut parked).await;

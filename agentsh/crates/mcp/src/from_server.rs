@@ -125,7 +125,11 @@ impl<R: Recorder> Connection<R> {
             }
             "notifications/tools/list_changed" => {
                 self.listing.changed();
+                self.vouching.changed();
                 self.record.record(Event::McpToolsListChanged { server_id: self.options.server.clone() });
+            }
+            "notifications/prompts/list_changed" | "notifications/resources/list_changed" => {
+                self.vouching.changed();
             }
             "notifications/cancelled" => {
                 if let Some(id) = cancelled_id(params) {
@@ -148,8 +152,10 @@ impl<R: Recorder> Connection<R> {
         if let (Phase::Replaying(replay), Some(id)) = (&self.phase, &id)
             && *replay == id.key
         {
+            self.vouching.replayed(&tree);
             return Step::Replayed(!is_error);
         }
+        let mut is_wanted = true;
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_client.answer(&id.key));
         let kind = match answer {
             Answer::Open(entry) if entry.kind == Kind::OwnList => {
@@ -161,8 +167,15 @@ impl<R: Recorder> Connection<R> {
                 }
                 return Step::Done;
             }
+            Answer::Open(entry) if entry.kind == Kind::OwnOffer => {
+                self.on_own_offer(&tree);
+                return Step::Done;
+            }
             Answer::Open(entry) => entry.kind,
-            Answer::Cancelled(kind) => kind,
+            Answer::Cancelled(kind) => {
+                is_wanted = false;
+                kind
+            }
             Answer::Expired => return Step::Done,
             // An error without an id belongs to no request, but the client may want to know of it.
             Answer::Unknown if id.is_none() && self.from_client.len() > 0 => Kind::Content("error".into()),
@@ -173,15 +186,22 @@ impl<R: Recorder> Connection<R> {
                 return Step::Done;
             }
         };
+        if !self.hold(client, id.as_ref(), &kind, &tree, is_wanted) {
+            self.deliver(client, id, kind, tree).await;
+        }
+        Step::Done
+    }
+
+    /// Goes on with an answer that a registry need not vouch for, or has: the classifier is asked first.
+    pub async fn deliver(&mut self, client: &mut impl Client, id: Option<Id>, kind: Kind, tree: Json<'_>) {
         if let Some(id) = &id
             && let Some(question) = self.classifying(&kind, &tree)
         {
             let message = tree.to_compact().into_bytes();
-            self.answers.park(Waiting { id: id.clone(), kind, is_error, message }, question);
-            return Step::Done;
+            self.answers.park(Waiting { id: id.clone(), kind, message }, question);
+            return;
         }
-        self.on_answer(client, tree, id, kind, is_error, Classified::default()).await;
-        Step::Done
+        self.on_answer(client, tree, id, kind, Classified::default()).await;
     }
 
     /// Begins to ask the classifier, where there is one and it wants to see the answer.
@@ -200,7 +220,7 @@ impl<R: Recorder> Connection<R> {
                 let (method, list) = listing_of(*offer);
                 (method, Some(list).filter(|_| *offer != Offer::Instructions))
             }
-            Kind::OwnList | Kind::Other => return None,
+            Kind::OwnList | Kind::OwnOffer | Kind::Other => return None,
         };
         classify.ask(&Brought { server: &self.options.server, name, answer, list })
     }
@@ -211,7 +231,7 @@ impl<R: Recorder> Connection<R> {
         client: &mut impl Client,
         (answer, said): (Waiting, Option<Classified>),
     ) {
-        let Waiting { id, kind, is_error, message } = answer;
+        let Waiting { id, kind, message } = answer;
         let name = match &kind {
             Kind::ToolCall(name) | Kind::Content(name) => name.to_string(),
             _ => String::new(),
@@ -223,16 +243,16 @@ impl<R: Recorder> Connection<R> {
         let said = said.unwrap_or_else(broken);
         // It was written by us.
         let Ok(tree) = json::read(&message) else { return };
-        self.on_answer(client, tree, Some(id), kind, is_error, said).await;
+        self.on_answer(client, tree, Some(id), kind, said).await;
     }
 
+    /// Judges an answer of the server, and forwards what may pass of it.
     async fn on_answer(
         &mut self,
         client: &mut impl Client,
         tree: Json<'_>,
         id: Option<Id>,
         kind: Kind,
-        is_error: bool,
         classified: Classified,
     ) {
         let rewrites;
@@ -247,6 +267,7 @@ impl<R: Recorder> Connection<R> {
                 listed = Some(("tools/list", "tools"));
             }
             Kind::Initialize => {
+                let is_error = tree.member("error").is_some();
                 self.handshake.agreed = !is_error;
                 self.inspect_offers(Offer::Instructions, &mut tree);
                 said = is_error.then(|| "initialize".into());
@@ -262,7 +283,7 @@ impl<R: Recorder> Connection<R> {
             }
             // An answer that says nothing brings nothing in.
             Kind::Content(method) => said = says_more(&tree).then_some(method),
-            Kind::OwnList | Kind::Other => {}
+            Kind::OwnList | Kind::OwnOffer | Kind::Other => {}
         }
         // What was listed was judged entry by entry.
         let mut entries = None;
@@ -286,8 +307,7 @@ impl<R: Recorder> Connection<R> {
                 Some(id) => {
                     let judged = Judged::Result { tool };
                     if let Err(error) = self.settle(id, &judged, &decision, None).await {
-                        client.error(Some(id), &error);
-                        return;
+                        return client.error(Some(id), &error);
                     }
                 }
                 // Nobody waits for it.

@@ -22,6 +22,7 @@ use super::lifecycle::ServerEnd;
 use super::outbox::Outbox;
 use super::proxy::Ended;
 use super::upstream::{Backoff, ExitInfo, Running, StartError, Upstream};
+use super::vouch::Told;
 
 /// How long a server may take to answer the handshake that is replayed to it.
 const REPLAY_LIMIT: Duration = Duration::from_secs(60);
@@ -86,6 +87,8 @@ pub(super) enum Woke<U: Upstream> {
     Audited(Answered),
     /// An answer was classified.
     Classified(Heard),
+    /// What a server offers was asked about.
+    Vouched(Told),
     /// Nothing came at once.
     Looked,
     Timer,
@@ -124,7 +127,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             Some(live) => (live.stdin.as_mut(), live.stdout.as_mut(), live.exit.as_mut()),
             None => (None, None, None),
         };
-        let Connection { to_server, audits, answers, .. } = &mut self.connection;
+        let Connection { to_server, audits, answers, vouching, .. } = &mut self.connection;
         let starting = match &mut self.launch {
             Launch::Starting(starting) => Some(starting),
             _ => None,
@@ -137,6 +140,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
                 info = or_never(exit) => Woke::Exited(info),
                 answered = audits.next() => Woke::Audited(answered),
                 heard = answers.next() => Woke::Classified(heard),
+                told = vouching.next() => Woke::Vouched(told),
                 () = until(timer) => Woke::Timer,
             }
         };
@@ -161,6 +165,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             Woke::Exited(exit) => self.on_exit(exit),
             Woke::Audited(answered) => self.connection.on_audited(client, *answered).await,
             Woke::Classified(heard) => self.connection.on_classified(client, *heard).await,
+            Woke::Vouched(told) => self.connection.on_told(client, told).await,
             Woke::Timer => self.on_timer(client).await,
         }
     }
@@ -194,6 +199,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
     pub async fn end_input(&mut self, client: &mut impl Client) {
         self.client_ended = true;
         self.connection.drop_audits(client).await;
+        self.connection.stop_waiting(client).await;
     }
 
     /// The client does not read any more.
@@ -205,6 +211,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
         self.connection.audits.cancel_all();
         self.connection.answers.forget();
         self.connection.listing.forget();
+        self.connection.vouching.forget();
     }
 
     pub fn is_client_gone(&self) -> bool {
@@ -222,6 +229,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             && self.live.is_none()
             && self.connection.audits.is_empty()
             && self.connection.answers.is_empty()
+            && self.connection.vouching.is_idle()
             && (!matches!(self.launch, Launch::Starting(_))
                 || self.client_gone
                 || self.connection.held.is_empty())
@@ -385,8 +393,8 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
             return;
         }
         let grace = self.connection.options.exit_grace;
-        let Connection { to_server, held, listing, .. } = &self.connection;
-        let delivered = to_server.is_idle() && held.is_empty() && listing.is_idle();
+        let Connection { to_server, held, listing, vouching, .. } = &self.connection;
+        let delivered = to_server.is_idle() && held.is_empty() && listing.is_idle() && vouching.is_idle();
         if let Some(live) = &mut self.live {
             if !live.closing {
                 live.closing = true;

@@ -7,6 +7,7 @@
 use agentsh_base::{busy_poll, json, types};
 use agentsh_guard as guard;
 use agentsh_policy as policy;
+use agentsh_registry as registry;
 use agentsh_store as store;
 
 pub mod aggregate;
@@ -42,6 +43,7 @@ mod reject;
 mod reply;
 mod salvage;
 mod tools_list;
+mod vouch;
 
 pub use audit::{Approve, AskedPerson, Audit, Audited, Question, ToApprove};
 pub use classify::{Brought, Classified, Classify};
@@ -51,6 +53,7 @@ pub use proxy::{Ended, serve};
 pub use record::{action, of_model_call, severity};
 pub use reply::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
 pub use upstream::{ExitInfo, Running, StartError, Upstream};
+pub use vouch::{Vouch, Vouched, hashes};
 
 #[cfg(test)]
 mod tests;

@@ -129,6 +129,7 @@ impl<R: Recorder> Connection<R> {
             let reason = format!("server '{}' ended", self.options.server);
             client.withdraw(&entry.id, &reason);
         }
+        self.vouching.changed();
         self.to_server.clear();
         self.held = Vec::new();
         self.phase = Phase::Idle;
@@ -148,6 +149,11 @@ impl<R: Recorder> Connection<R> {
         while let Some(key) = self.from_client.overdue(now) {
             if self.listing.is_own(&key) {
                 self.expire_listing(client, &key);
+                continue;
+            }
+            if self.vouching.is_own(&key) {
+                self.from_client.give_up(&key);
+                self.fail_round("it does not list what it has in time");
                 continue;
             }
             let Some(timeout) = self.timeout() else { return };

@@ -188,6 +188,9 @@ impl<R: Recorder> Connection<R> {
 
     /// Ends a request of the client with an error; with one of our own, all that waits for it.
     pub fn close(&mut self, client: &mut impl Client, entry: &Entry, error: &ErrorReply) {
+        if entry.kind == Kind::OwnOffer {
+            return self.fail_round(&error.message);
+        }
         if entry.kind != Kind::OwnList {
             return client.error(Some(&entry.id), error);
         }

@@ -13,6 +13,7 @@ use crate::types::ServerId;
 use super::audit::{Approve, Audit};
 use super::classify::Classify;
 use super::framing::Budget;
+use super::vouch::Vouch;
 
 /// Settings of one server connection.
 #[derive(Clone, Debug)]
@@ -46,6 +47,8 @@ pub struct Options {
     pub classify: Option<Rc<dyn Classify>>,
     /// What stands under `_meta` of results of calls, beside what the server says.
     pub about: About,
+    /// Is asked about all that a server offers, before the client hears of it. As `audit`, inside a `LocalSet`.
+    pub vouch: Option<Rc<dyn Vouch>>,
     /// Tells the user what a server does wrong.
     pub note: Note,
 }
@@ -115,6 +118,7 @@ impl Options {
             approve: None,
             classify: None,
             about: About(Rc::new(|| None)),
+            vouch: None,
             note: Note(Rc::new(|_| {})),
         }
     }

@@ -28,6 +28,8 @@ pub enum Kind {
     Content(Box<str>),
     /// A listing that we ask for, and that nobody else gets.
     OwnList,
+    /// The same of anything that a server offers.
+    OwnOffer,
     Other,
 }
 

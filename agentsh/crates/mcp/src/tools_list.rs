@@ -1,6 +1,6 @@
 //! Answers to `tools/list`: what the server offers goes on record, what policy denies disappears.
 
-use crate::guard::{Decision, Matter, Offer, interface};
+use crate::guard::{Decision, Matter, Offer, Reason, interface};
 use crate::json::{self, Json};
 use crate::store::words::ToolStatus;
 use crate::store::{Event, Recorder};
@@ -53,6 +53,10 @@ impl<R: Recorder> Connection<R> {
     /// The user hears once of what is kept from the agent because of what it is, and not because a list names it.
     fn tell_hidden(&mut self, kind: &str, name: &str, decision: &Decision) {
         let Some(found) = decision.deciding().filter(|_| decision.is_block()) else { return };
+        // Told once for all that the server offers, by whoever was asked.
+        if decision.verdict.reason == Reason::InterfaceNotVouched {
+            return;
+        }
         let name: String = name.chars().take(80).collect();
         if self.told_hidden.len() < MOST_TOLD && self.told_hidden.insert(format!("{kind} {name}")) {
             (self.options.note.0)(&format!(

@@ -144,6 +144,9 @@ impl Allowlist {
                 None => refused("network.loopback", Reason::LoopbackPortNotOpen),
             };
         }
+        if let Some(rule) = self.policy.shut_by(host, port) {
+            return plain(Permission::Refused, rule.clone(), Reason::PortNotAllowed);
+        }
         let (yes, no) = match host {
             Host::Name(_) => (Reason::NameAllowed, Reason::NameNotAllowed),
             Host::Address(_) => (Reason::AddressAllowed, Reason::AddressNotAllowed),

@@ -82,12 +82,14 @@ pub use search::{
     APPROVED_FILE, Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search, find, find_named, find_with, load,
 };
 pub use sections::advisories::{AdvisoryKind, AdvisoryPolicy, OnAdvisory, StatusFeed};
+pub use sections::anomaly::{AnomalyPolicy, OnAnomaly};
 pub use sections::approvals::{ApprovalPolicy, Approved};
 pub use sections::classifier::{ClassifierFormat, ClassifierPolicy, OnUnavailable};
 pub use sections::content::{ContentPolicy, OnFinding};
 pub use sections::credentials::{Credential, Source as CredentialSource};
 pub use sections::cross_server::{CrossServerPolicy, ToolKind};
 pub use sections::detection::{CustomPattern, DetectionPolicy, Level, OnRequest};
+pub use sections::interface::{InterfacePolicy, OnUnreachable, RegistryMode};
 pub use sections::llm::{
     Budget, Credentials, LlmPolicy, OnSecret as OnModelSecret, Price, Sentences, dollars,
 };

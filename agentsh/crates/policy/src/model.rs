@@ -23,6 +23,8 @@ pub struct NetworkPolicy {
     pub proxy: Option<Ruled<ProxyChoice>>,
     /// Whether a person is asked about a host that no rule names; None: where one can answer.
     pub unknown: Option<Ruled<bool>>,
+    /// Hosts and ports that no rule opens.
+    pub shut: Vec<Ruled<(crate::domain::Host, u16)>>,
 }
 
 /// By which proxy connections leave this machine.

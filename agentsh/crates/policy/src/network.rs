@@ -5,13 +5,25 @@
 //! one name holds although a wildcard beside it would allow more.
 
 use super::domain::Host;
+use crate::types::RuleRef;
+
 use super::model::{HostPattern, NetworkPolicy, NetworkRule, Ruled};
 
 impl NetworkPolicy {
     /// The rule that decides about a host and a port; None when no rule names both. Loopback is not asked here.
     #[must_use]
     pub fn rule_for(&self, host: &Host, port: u16) -> Option<&Ruled<NetworkRule>> {
+        if self.shut_by(host, port).is_some() {
+            return None;
+        }
         deciding(&self.allow, |rule| rule.host.matches_host(host) && rule.ports().contains(&port))
+    }
+
+    /// The rule that shuts a host and a port, whatever other rules say.
+    #[must_use]
+    pub fn shut_by(&self, host: &Host, port: u16) -> Option<&RuleRef> {
+        let shut = self.shut.iter().find(|shut| shut.value.0 == *host && shut.value.1 == port);
+        shut.map(|shut| &shut.rule)
     }
 
     /// The most precise rule that names the host, on whatever port.

@@ -168,7 +168,7 @@ impl Client {
     pub async fn request(
         &self,
         interface: &Interface,
-        recorded: &str,
+        recorded: Option<&str>,
         diff: &str,
     ) -> Result<Approval, ClientError> {
         let hash = interface.hash();

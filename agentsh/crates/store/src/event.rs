@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::words::{
     Action, AdvisorySource, ApprovalScope, ApprovalWord, AuditVerdict, BundleState, ConnectionState,
-    ExitCause, ForgotReason, GuardChange, LayerState, LoginWord, ModelProvider, ReplacedReason, Sender,
-    ServerType, Severity, ToolStatus,
+    ExitCause, ForgotReason, GuardChange, InterfaceWord, LayerState, LoginWord, ModelProvider, ReplacedReason,
+    Sender, ServerType, Severity, ToolStatus,
 };
 use crate::types::{RuleRef, ServerId};
 
@@ -122,6 +122,17 @@ pub enum Event {
         tool_name: String,
         previous_hash: String,
         new_hash: String,
+    },
+    /// A registry was asked about all that a server offers.
+    McpInterfaceChecked {
+        server_id: ServerId,
+        /// How the server calls itself.
+        name: String,
+        /// As `agentsh registry hash` prints it; empty where there is none.
+        hash: String,
+        registry: String,
+        verdict: InterfaceWord,
+        detail: String,
     },
     McpToolsListChanged {
         server_id: ServerId,

@@ -111,6 +111,26 @@ words! {
 }
 
 words! {
+    /// What came of asking a registry about what a server offers.
+    InterfaceWord {
+        Same = "same",
+        Registered = "registered",
+        Approved = "approved",
+        /// It could not be asked, and this is what it vouched for last.
+        Cached = "cached",
+        Changed = "changed",
+        Unknown = "unknown",
+        Rejected = "rejected",
+        TimedOut = "timed-out",
+        Unreachable = "unreachable",
+        /// Its answer is not about what was asked, or what the server offers cannot be asked about.
+        Invalid = "invalid",
+        /// A person is asked.
+        Waiting = "waiting",
+    }
+}
+
+words! {
     /// For how long a yes holds.
     ApprovalScope { Once = "once", Session = "session", Always = "always", }
 }

@@ -28,7 +28,7 @@ pub use now::{Now, Sessions, now, sessions};
 pub use policy::{Asked, Effective, Part, Policy, WouldHave, policy};
 pub use registry::{Found, FoundDetail, Registry, registry, registry_detail};
 pub use row::{Row, Tone, Word};
-pub use server::{Change, Field, Offer, Server, ServerLine, Servers, server, servers};
+pub use server::{Change, Field, Known, Offer, Server, ServerLine, Servers, server, servers};
 pub use session::{Layer, Listed, Process, Session, Timeline, alone, session};
 
 /// The one script, from a file of its own: the pages allow no other.

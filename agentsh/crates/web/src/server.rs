@@ -98,6 +98,18 @@ pub struct Change {
     pub accept: String,
 }
 
+/// A tool as it was seen over all sessions.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub name: String,
+    pub project: String,
+    pub first: String,
+    pub last: String,
+    pub calls: u64,
+    pub unusual: u64,
+    pub state: Word,
+}
+
 #[derive(Clone, Debug)]
 pub struct Server {
     pub id: String,
@@ -108,6 +120,7 @@ pub struct Server {
     pub changes: Vec<Change>,
     pub offers: Vec<Offer>,
     pub next: Option<Href>,
+    pub inventory: Vec<Known>,
     /// Host and port, what went, verdict.
     pub network: Vec<(String, String, Word)>,
     pub history: Vec<Row>,
@@ -146,6 +159,9 @@ pub fn server(frame: &Frame, server: &Server) -> String {
             });
         }
         part(html, "offers", "What it offers", |html| offers(html, server));
+        if !server.inventory.is_empty() {
+            part(html, "inventory", "How it is used", |html| inventory(html, &server.inventory));
+        }
         part(html, "network", "Network used", |html| network(html, server));
         part(html, "history", "History", |html| {
             if server.history.is_empty() {
@@ -237,6 +253,23 @@ fn offers(html: &mut Html, server: &Server) {
     if let Some(next) = &server.next {
         html.element("p", &[], |html| html.link(next, "More of it"));
     }
+}
+
+fn inventory(html: &mut Html, known: &[Known]) {
+    let heads = ["tool", "project", "first seen", "last seen", "calls", "unusual", "calls are"];
+    html.table("Tools over all sessions", &heads, |rows| {
+        for tool in known {
+            rows.row(|cells| {
+                cells.cell(|html| html.leaf("strong", "", &tool.name));
+                cells.text(&tool.project);
+                cells.text(&tool.first);
+                cells.text(&tool.last);
+                cells.number(tool.calls);
+                cells.number(tool.unusual);
+                cells.cell(|html| tool.state.show(html));
+            });
+        }
+    });
 }
 
 fn network(html: &mut Html, server: &Server) {

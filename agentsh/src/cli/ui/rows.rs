@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::policy::PathContext;
 use crate::policy::{Policy, Question};
-use crate::store::words::{Action, ApprovalWord, ConnectionState, ExitCause, LoginWord};
+use crate::store::words::{Action, ApprovalWord, ConnectionState, ExitCause, InterfaceWord, LoginWord};
 use crate::store::{Event, Record};
 use crate::types::{RuleRef, ServerId};
 use crate::web::{Row, Tone, Word};
@@ -173,6 +173,16 @@ fn server(row: &mut Row, event: &Event) {
         Event::McpToolChanged { tool_name, previous_hash, new_hash, .. } => {
             let detail = format!("was {previous_hash}, is {new_hash}");
             fill(row, "interface", tool_name, warn("changed"), detail);
+        }
+        Event::McpInterfaceChecked { name, hash, registry, verdict, detail, .. } => {
+            let shown = match verdict {
+                InterfaceWord::Same
+                | InterfaceWord::Registered
+                | InterfaceWord::Approved
+                | InterfaceWord::Cached => quiet(verdict.as_str()),
+                _ => warn(verdict.as_str()),
+            };
+            fill(row, "registry", name, shown, format!("{registry}: {hash} {detail}"));
         }
         Event::McpToolsListChanged { .. } => {
             fill(row, "interface", "list of tools", warn("changed"), String::new());

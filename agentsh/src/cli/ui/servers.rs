@@ -11,14 +11,16 @@ use super::app::{Answer, App, Page, Trouble};
 use super::rows::{Making, action_word, bytes, host, refused};
 use super::session::in_force;
 use crate::base::json::Json;
+use crate::cli::inventory::{state, time};
 use crate::cli::pins::offered::Change as Changed;
 use crate::policy::risk::{self, Risk};
+use crate::session::inventory::all;
 use crate::store::{
     Event, EventFilter, InterfacePin, Page as Records, Reader, StoreError, Tool, TrustedBy, WhichInterface,
     shown_time,
 };
 use crate::types::ServerId;
-use crate::web::{self, Change, Field, Href, Offer, Place, Server, ServerLine, Servers, Tone, Word};
+use crate::web::{self, Change, Field, Href, Known, Offer, Place, Server, ServerLine, Servers, Tone, Word};
 
 /// Servers on a page of the list.
 const LISTED: u32 = 50;
@@ -32,7 +34,8 @@ const CONNECTIONS: u32 = 2000;
 const DESCRIPTION: usize = 400;
 
 /// Types of which the history of a server is made: few, however many calls there are.
-const ABOUT: [&str; 17] = [
+const ABOUT: [&str; 18] = [
+    "mcp_interface_checked",
     "process_started",
     "process_exited",
     "mcp_server_binary_mismatch",
@@ -133,6 +136,7 @@ pub(super) async fn one(
         changes: Changed::between_all(&pins, &changed).into_iter().map(change).collect(),
         offers,
         next,
+        inventory: inventory(&app, &id),
         network: network(&mut reader, &id).await?,
         history: history.into_iter().map(|(_, row)| row).collect(),
         older: oldest.map(|oldest| Href::to(&["server", &id]).with("before", &oldest.to_string())),
@@ -157,6 +161,30 @@ async fn advisories(app: &App, id: &str) -> Vec<(Word, String)> {
             .collect(),
         Err(why) => vec![(Word::new("unknown", Tone::Warn), why)],
     }
+}
+
+/// What is known of its tools over all sessions, the most used first.
+fn inventory(app: &App, id: &str) -> Vec<Known> {
+    let now = jiff::Timestamp::now().as_second();
+    let now = u64::try_from(now).unwrap_or_default();
+    let kept = all(&app.state_dir).into_iter().filter(|kept| kept.server == id);
+    let mut known: Vec<Known> = kept
+        .flat_map(|kept| {
+            let project = kept.project;
+            kept.profile.tools.into_iter().map(move |(name, tool)| Known {
+                name,
+                project: project.clone(),
+                first: shown_time(&time(tool.first_seen)),
+                last: shown_time(&time(tool.last_seen)),
+                calls: tool.calls,
+                unusual: tool.unusual,
+                state: Word::new(state(&tool, now), Tone::Quiet),
+            })
+        })
+        .collect();
+    known.sort_by_key(|tool| std::cmp::Reverse(tool.calls));
+    known.truncate(OFFERS);
+    known
 }
 
 fn change(change: Changed) -> Change {

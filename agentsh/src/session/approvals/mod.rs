@@ -5,6 +5,7 @@ mod hosts;
 mod lasting;
 mod socket;
 mod tell;
+mod webhook;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,6 +109,8 @@ type Answer = (bool, ApprovalScope, String);
 struct Open {
     item: Item,
     answer: oneshot::Sender<Answer>,
+    /// Asked elsewhere too; ends with the question.
+    _asked: Option<webhook::Asked>,
 }
 
 #[derive(Default)]
@@ -126,6 +129,7 @@ pub struct Approvals(Rc<Inner>);
 
 struct Inner {
     session: Rc<Session>,
+    hook: Option<webhook::Hook>,
     state: RefCell<State>,
 }
 
@@ -138,7 +142,8 @@ impl std::fmt::Debug for Approvals {
 impl Approvals {
     #[must_use]
     pub fn new(session: Rc<Session>) -> Self {
-        Self(Rc::new(Inner { session, state: RefCell::default() }))
+        let hook = webhook::Hook::of(&session);
+        Self(Rc::new(Inner { session, hook, state: RefCell::default() }))
     }
 
     /// What waits, the oldest first.
@@ -194,7 +199,7 @@ impl Approvals {
     /// Whether a person may be there to answer.
     #[must_use]
     pub fn can_ask(&self) -> bool {
-        can_ask(&self.0.session)
+        self.0.hook.is_some() || can_ask(&self.0.session)
     }
 
     /// Puts a question where a person finds it. None: nobody can be asked.
@@ -218,7 +223,8 @@ impl Approvals {
         let short = session.get(session.len().saturating_sub(4)..).unwrap_or_default();
         let item = item(format!("{short}-{}", state.asked));
         let (answer, heard) = oneshot::channel();
-        state.open.insert(item.id.clone(), Open { item: item.clone(), answer });
+        let asked = self.0.hook.as_ref().and_then(|hook| hook.ask(self, &item));
+        state.open.insert(item.id.clone(), Open { item: item.clone(), answer, _asked: asked });
         Some((item, heard))
     }
 
@@ -365,8 +371,15 @@ impl Approve for Approvals {
 #[must_use]
 pub fn can_ask(session: &Session) -> bool {
     session.policy.mcp.approvals.waits_headless()
+        || asks_elsewhere(session)
         || std::io::stderr().is_terminal()
         || std::io::stdin().is_terminal()
+}
+
+/// Whether a webhook is written down with what signs for it.
+fn asks_elsewhere(session: &Session) -> bool {
+    let approvals = &session.policy.mcp.approvals;
+    approvals.webhook.is_some() && approvals.webhook_secret_env.is_some()
 }
 
 /// What a person may see of arguments.

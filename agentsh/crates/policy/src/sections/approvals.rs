@@ -9,6 +9,8 @@ use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
 use crate::section::{Section, lay, lay_list};
 use crate::sections::McpPolicy;
+use crate::sections::credentials::is_variable;
+use crate::sections::telemetry::address;
 
 /// How long a call waits unless a policy says otherwise.
 pub const WAIT: Duration = Duration::from_secs(300);
@@ -22,6 +24,10 @@ pub struct ApprovalPolicy {
     pub wait_ms: Option<Ruled<u64>>,
     /// Wait even where nobody seems to be there.
     pub headless: Option<Ruled<bool>>,
+    /// An address that is asked, and may answer.
+    pub webhook: Option<Ruled<String>>,
+    /// The variable whose value signs questions and replies.
+    pub webhook_secret_env: Option<Ruled<String>>,
     pub approved: Vec<Ruled<Approved>>,
 }
 
@@ -55,6 +61,8 @@ impl ApprovalPolicy {
 pub struct Approvals {
     wait_ms: Option<Ruled<u64>>,
     headless: Option<Ruled<bool>>,
+    webhook: Option<Ruled<String>>,
+    webhook_secret_env: Option<Ruled<String>>,
     approved: List<Approved>,
 }
 
@@ -74,6 +82,21 @@ const APPROVALS: &[Key] = &[
         about: "What becomes of a question where the session has no terminal: refused at once, or it waits for \
             `agentsh approvals`.",
         example: "wait",
+        ..KEY
+    },
+    Key {
+        name: "webhook",
+        default: "none",
+        about: "An address that gets a POST for every question, signed, and may answer it by a signed reply: `https:`, or \
+            `http:` on this machine. See docs/approvals.md.",
+        example: "\"https://chat.example/ask\"",
+        ..KEY
+    },
+    Key {
+        name: "webhook_secret_env",
+        default: "none: without it no webhook is asked",
+        about: "Variable of the caller's environment whose value signs questions and replies (HMAC-SHA256).",
+        example: "ASK_SECRET",
         ..KEY
     },
 ];
@@ -129,6 +152,19 @@ impl Section<McpPolicy> for Approvals {
         Self {
             wait_ms: reader.duration(fields.find("wait")),
             headless: reader.word(fields.find("headless"), &[("deny", false), ("wait", true)]),
+            webhook: fields.find("webhook").and_then(|here| {
+                let url = address(reader, &here)?;
+                Some(reader.ruled(&here, url))
+            }),
+            webhook_secret_env: fields.find("webhook_secret_env").and_then(|here| {
+                let name = reader.text(&here)?;
+                if !is_variable(&name) {
+                    let help = "write `webhook_secret_env: NAME`".to_owned();
+                    reader.problem(&here, "this is no name of a variable", Some(help));
+                    return None;
+                }
+                Some(reader.ruled(&here, name))
+            }),
             approved,
         }
     }
@@ -136,12 +172,18 @@ impl Section<McpPolicy> for Approvals {
     fn merge(&self, below: &mut McpPolicy) {
         lay(&self.wait_ms, &mut below.approvals.wait_ms);
         lay(&self.headless, &mut below.approvals.headless);
+        lay(&self.webhook, &mut below.approvals.webhook);
+        lay(&self.webhook_secret_env, &mut below.approvals.webhook_secret_env);
         lay_list(&self.approved, &mut below.approvals.approved);
     }
 
     fn narrow(&self, _: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let rules =
-            [self.wait_ms.as_ref().map(|wait| &wait.rule), self.headless.as_ref().map(|flag| &flag.rule)];
+        let rules = [
+            self.wait_ms.as_ref().map(|wait| &wait.rule),
+            self.headless.as_ref().map(|flag| &flag.rule),
+            self.webhook.as_ref().map(|url| &url.rule),
+            self.webhook_secret_env.as_ref().map(|name| &name.rule),
+        ];
         for rule in rules.into_iter().flatten() {
             narrowing.refuse(rule, "how the user is asked is the user's business");
         }
@@ -151,13 +193,18 @@ impl Section<McpPolicy> for Approvals {
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        let ApprovalPolicy { wait_ms, headless, approved } = &policy.approvals;
+        let ApprovalPolicy { wait_ms, headless, webhook, webhook_secret_env, approved } = &policy.approvals;
         if let Some(wait) = wait_ms {
             lines.add(&format!("{name}.approvals.wait"), format!("{} ms", wait.value), &wait.rule);
         }
         if let Some(flag) = headless {
             let word = if flag.value { "wait" } else { "deny" };
             lines.add(&format!("{name}.approvals.headless"), word, &flag.rule);
+        }
+        for (key, value) in [("webhook", webhook), ("webhook_secret_env", webhook_secret_env)] {
+            if let Some(value) = value {
+                lines.add(&format!("{name}.approvals.{key}"), value.value.clone(), &value.rule);
+            }
         }
         lines.list(&format!("{name}.approved"), approved, ToString::to_string);
     }

@@ -1,6 +1,7 @@
 //! The sections of a policy, each in a file of its own. A new one is a file here and a line in one of the lists.
 
 pub(crate) mod advisories;
+pub(crate) mod anomaly;
 pub(crate) mod approvals;
 mod arguments;
 mod briefing;
@@ -13,6 +14,7 @@ mod env;
 mod exec;
 mod exfiltration;
 mod filesystem;
+pub(crate) mod interface;
 mod later;
 mod limits;
 mod lists;
@@ -132,6 +134,7 @@ sections! {
         rules: Vec<Ruled<rules::CallRule>>
     }
     approvals: approvals::Approvals => { approvals: approvals::ApprovalPolicy }
+    anomaly: anomaly::Anomaly => { anomaly: anomaly::AnomalyPolicy }
     cross_server: cross_server::CrossServer => { cross_server: cross_server::CrossServerPolicy }
     later: later::Later => {
         /// Sections whose engines are not built yet are parsed and kept, so that a documented file loads unchanged;
@@ -162,4 +165,5 @@ sections! {
     tests: questions::Tests => { tests: Vec<PolicyTest> }
     llm: llm::Llm => { llm: llm::LlmPolicy }
     telemetry: telemetry::Telemetry => { telemetry: telemetry::TelemetryPolicy }
+    interface: interface::Interface => { interface: interface::InterfacePolicy }
 }

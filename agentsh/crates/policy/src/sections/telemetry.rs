@@ -205,7 +205,7 @@ impl Section<Policy> for Telemetry {
 }
 
 /// What the URL means is looked at where it is used; here stands what everybody can see.
-fn address(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+pub(crate) fn address(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let url = reader.text(here)?;
     let is_web = url.starts_with("https://") || url.starts_with("http://");
     if !is_web || url.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {

@@ -3,51 +3,20 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Context, Launch, agreement, read};
+use super::super::{Context, Launch, agreement, read};
+use super::AGENTS;
 
-/// An agent by the names of its program and package, and its files of a project. A path that ends in `/` is a directory.
-const AGENTS: &[(&[&str], &[&str])] = &[
-    (&["gemini", "gemini-cli"], &[".gemini/settings.json", ".gemini/.env", ".gemini/extensions/"]),
-    (&["qwen", "qwen-code"], &[".qwen/settings.json", ".qwen/.env", ".qwen/extensions/"]),
-    (
-        &["opencode", "opencode-ai"],
-        &[
-            "opencode.json",
-            "opencode.jsonc",
-            ".opencode/opencode.json",
-            ".opencode/opencode.jsonc",
-            ".opencode/plugin/",
-            ".opencode/plugins/",
-            ".opencode/tool/",
-            ".opencode/tools/",
-        ],
-    ),
-    (&["cursor-agent", "agent"], &[".cursor/mcp.json", ".cursor/cli.json", ".cursor/hooks.json"]),
-    (&["crush"], &["crush.json", ".crush.json"]),
-    (&["goose"], &[".goose/"]),
-    (&["amp"], &[".amp/settings.json", ".amp/settings.jsonc", ".amp/plugins/"]),
-    (
-        &["q", "kiro-cli"],
-        &[".amazonq/mcp.json", ".amazonq/cli-agents/", ".kiro/settings/mcp.json", ".kiro/agents/"],
-    ),
-    (&["droid"], &[".factory/mcp.json", ".factory/settings.json", ".factory/hooks.json"]),
-    (&["copilot"], &[".copilot/", ".github/copilot/"]),
-    (&["auggie"], &[".augment/"]),
-    (&["cn", "continue"], &[".continue/"]),
-    (&["aider"], &[".aider.conf.yml", ".aider.model.settings.yml", ".aider.model.metadata.json"]),
-    (&["vibe"], &[".vibe/"]),
-    (&["kimi"], &[".kimi/"]),
-];
 /// Words of a command line among which the agent's name may stand, as behind `npx -y`.
 const MOST_WORDS: usize = 6;
 
 /// Covers what the project brings for the agent of this command line.
-pub(super) fn cover(context: &Context<'_>, known: &[PathBuf], launch: &mut Launch) {
+pub(in super::super) fn cover(context: &Context<'_>, known: &[PathBuf], launch: &mut Launch) {
     let words: Vec<&str> = context.argv.iter().take(MOST_WORDS).map(|word| plain_name(word)).collect();
-    let agents = AGENTS.iter().filter(|(names, _)| names.iter().any(|name| words.contains(name)));
+    let is_meant = |names: &[&str]| names.iter().any(|name| words.contains(name));
+    let agents = AGENTS.iter().filter(|agent| agent.is_covered && is_meant(agent.names));
     let within = |directory: &&Path| directory.starts_with(context.project);
     let directories: Vec<&Path> = context.cwd.ancestors().filter(within).collect();
-    for name in agents.flat_map(|(_, files)| files.iter()) {
+    for name in agents.flat_map(|agent| agent.starts.iter()) {
         for directory in &directories {
             let path = directory.join(name.trim_end_matches('/'));
             let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());

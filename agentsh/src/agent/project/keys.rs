@@ -24,19 +24,24 @@ const NOT_OF_A_PROJECT: &[&str] = &[
 ];
 
 /// Takes out what is not for a project to say; gives the names, with the keys above them.
-pub(super) fn take_out(document: &mut Value) -> Vec<String> {
+pub(in super::super) fn take_out(document: &mut Value) -> Vec<String> {
     let mut taken = Vec::new();
     below(document, "", &mut taken);
     taken
+}
+
+/// Whether a key is one that a project has no say in.
+pub(super) fn is_not_of_a_project(name: &str) -> bool {
+    let plain: String =
+        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    NOT_OF_A_PROJECT.iter().any(|part| plain.contains(part))
 }
 
 fn below(value: &mut Value, above: &str, taken: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
             members.retain(|name, _| {
-                let plain: String =
-                    name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-                let stays = !NOT_OF_A_PROJECT.iter().any(|part| plain.contains(part));
+                let stays = !is_not_of_a_project(name);
                 if !stays {
                     taken.push(format!("{above}{name}"));
                 }

@@ -1,0 +1,198 @@
+//! Calls that are not as they used to be: longer, more often, in another order. What is usual is learned for each server and
+//! outlives the session; what is unusual is a guess, and an alert unless a policy says more.
+
+mod profile;
+mod sequence;
+mod series;
+
+use std::collections::BTreeMap;
+
+use crate::decision::{Check, Finding, Matter, Report, Severity, Subject};
+use crate::json::Json;
+use crate::policy::{AnomalyPolicy, OnAnomaly};
+use crate::types::{RuleRef, ServerId};
+use crate::verdict::{Outcome, Reason, Verdict};
+
+pub use profile::{Profile, Score, Tool};
+
+/// Servers of one session.
+const MOST_SERVERS: usize = 256;
+/// From these scores on a person is asked, or the call is refused, where the policy is graded.
+const ASK: f64 = 0.7;
+const BLOCK: f64 = 0.9;
+
+/// The check, with what is usual for each server.
+#[derive(Debug)]
+pub struct Anomalies {
+    on_detection: OnAnomaly,
+    rule: RuleRef,
+    /// Seconds since 1970 at which the time of all subjects counts from.
+    epoch: u64,
+    profiles: BTreeMap<ServerId, Profile>,
+    last: BTreeMap<ServerId, String>,
+}
+
+impl Anomalies {
+    #[must_use]
+    pub fn new(policy: &AnomalyPolicy, epoch: u64) -> Self {
+        let on = policy.on_detection.as_ref();
+        Self {
+            on_detection: on.map_or(OnAnomaly::Alert, |on| on.value),
+            rule: on.map_or_else(
+                || RuleRef::default_rule("sandbox.mcp.anomaly.on_detection"),
+                |on| on.rule.clone(),
+            ),
+            epoch,
+            profiles: BTreeMap::new(),
+            last: BTreeMap::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn knows(&self, server: &ServerId) -> bool {
+        self.profiles.contains_key(server)
+    }
+
+    /// What was usual in earlier sessions.
+    pub fn adopt(&mut self, server: &ServerId, profile: Profile) {
+        if self.profiles.len() < MOST_SERVERS {
+            self.profiles.entry(server.clone()).or_insert(profile);
+        }
+    }
+
+    #[must_use]
+    pub fn profiles(&self) -> &BTreeMap<ServerId, Profile> {
+        &self.profiles
+    }
+
+    fn now(&self, subject: &Subject<'_>) -> u64 {
+        self.epoch.saturating_add(subject.now.as_secs())
+    }
+
+    fn outcome(&self, score: f64) -> Outcome {
+        match self.on_detection {
+            OnAnomaly::Off => Outcome::Allow,
+            OnAnomaly::Graded if score >= BLOCK => Outcome::Block,
+            OnAnomaly::Graded if score >= ASK => Outcome::Ask,
+            OnAnomaly::Alert | OnAnomaly::Graded => Outcome::Alert,
+        }
+    }
+}
+
+impl Check for Anomalies {
+    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        let now = self.now(subject);
+        if self.on_detection == OnAnomaly::Off {
+            return;
+        }
+        let Some(profile) = self.profiles.get_mut(subject.server) else { return };
+        let before = self.last.get(subject.server).map(String::as_str);
+        let (tool, score) = match subject.matter {
+            Matter::Call { tool, arguments, .. } => {
+                (tool, profile.call(tool, arguments.map_or(0, bytes), before, now))
+            }
+            Matter::Result { tool, answer } => (tool, profile.answer(tool, bytes(answer), now)),
+            _ => return,
+        };
+        if score.what.is_empty() {
+            return;
+        }
+        profile.note_unusual(tool);
+        // An answer is there already: it can only be told.
+        let is_answer = matches!(subject.matter, Matter::Result { .. });
+        let outcome = if is_answer { Outcome::Alert } else { self.outcome(score.composite) };
+        report.find(finding(outcome, self.rule.clone(), &score));
+    }
+
+    fn passed(&mut self, subject: &Subject<'_>) {
+        let now = self.now(subject);
+        let Some(profile) = self.profiles.get_mut(subject.server) else { return };
+        match subject.matter {
+            Matter::Definition { name, .. } => profile.listed(name, now),
+            Matter::Call { tool, arguments, .. } => {
+                let before = self.last.get(subject.server).map(String::as_str);
+                profile.take_call(tool, arguments.map_or(0, bytes), before, now);
+                if self.last.len() < MOST_SERVERS || self.last.contains_key(subject.server) {
+                    self.last.insert(subject.server.clone(), tool.to_owned());
+                }
+            }
+            Matter::Result { tool, answer } => profile.take_answer(tool, bytes(answer)),
+            _ => {}
+        }
+    }
+}
+
+fn finding(outcome: Outcome, rule: RuleRef, score: &Score) -> Finding {
+    Finding {
+        verdict: Verdict::new(outcome, Reason::Unusual, rule),
+        category: Some("anomaly".to_owned()),
+        detector: Reason::Unusual.code().to_owned(),
+        severity: match score.composite {
+            score if score >= BLOCK => Severity::High,
+            score if score >= 0.5 => Severity::Medium,
+            _ => Severity::Low,
+        },
+        source: None,
+        destination: None,
+        context: format!("score {:.2}", score.composite),
+        pointer: String::new(),
+        decoded: Vec::new(),
+        what: score.what.join("; "),
+    }
+}
+
+/// About as long as it is on the wire.
+fn bytes(value: &Json<'_>) -> usize {
+    match value {
+        Json::Null | Json::Bool(_) => 4,
+        Json::Number(text) | Json::String(text) => text.len() + 2,
+        Json::Array(items) => items.iter().map(bytes).sum::<usize>() + items.len() + 2,
+        Json::Object(members) => {
+            members.iter().map(|(name, value)| name.len() + bytes(value) + 4).sum::<usize>() + 2
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn call(check: &mut Anomalies, tool: &str, text: &str, at: u64) -> Report {
+        let server = ServerId("s".to_owned());
+        let arguments = Json::String(text);
+        let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
+        let subject = Subject { server: &server, matter, now: Duration::from_secs(at) };
+        let mut report = Report::default();
+        check.judge(&subject, &mut report);
+        check.passed(&subject);
+        report
+    }
+
+    fn learned(policy: &AnomalyPolicy) -> Anomalies {
+        let mut check = Anomalies::new(policy, 1_000_000);
+        check.adopt(&ServerId("s".to_owned()), Profile::default());
+        for number in 0..300 {
+            let decision = call(&mut check, "read", "some text", number * 40).fold();
+            assert!(decision.findings.is_empty(), "{:?}", decision.findings);
+        }
+        check
+    }
+
+    #[test]
+    fn what_is_unusual_is_an_alert_unless_the_policy_is_graded() {
+        let long = "x".repeat(500_000);
+        let mut check = learned(&AnomalyPolicy::default());
+        let decision = call(&mut check, "read", &long, 13_000).fold();
+        assert_eq!(decision.verdict.outcome, Outcome::Alert, "{decision:?}");
+        assert_eq!(check.profiles()[&ServerId("s".to_owned())].tools["read"].unusual, 1);
+        let graded = crate::policy::Ruled { value: OnAnomaly::Graded, rule: RuleRef::default_rule("r") };
+        let mut check = learned(&AnomalyPolicy { on_detection: Some(graded) });
+        for _ in 0..80 {
+            let _ = call(&mut check, "read", "some text", 13_000);
+        }
+        let decision = call(&mut check, "read", &long, 13_000).fold();
+        assert!(decision.verdict.outcome >= Outcome::Ask, "{decision:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Which tool follows which: how surprising the next one is, in bits.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::series::count;
+
+/// Counted for a tool that never followed.
+const UNSEEN: f64 = 0.1;
+/// Calls behind a tool before anything is said.
+const LEAST: u64 = 20;
+/// Tools that others are remembered to follow, and those that follow one.
+const MOST_ROWS: usize = 512;
+const MOST_NEXT: usize = 128;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sequence {
+    rows: BTreeMap<String, Row>,
+    /// Counts up with every call: the row that was used longest ago makes room.
+    turn: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Row {
+    all: u64,
+    next: BTreeMap<String, u64>,
+    used: u64,
+}
+
+impl Sequence {
+    /// In bits; 0 while too little is known. `tools`: how many the server has.
+    #[must_use]
+    pub fn surprise(&self, before: &str, tool: &str, tools: usize) -> f64 {
+        let Some(row) = self.rows.get(before).filter(|row| row.all >= LEAST) else { return 0.0 };
+        let seen = row.next.get(tool).copied().unwrap_or_default();
+        let all = count(row.all) + UNSEEN * count(tools.max(1) as u64);
+        (all / (count(seen) + UNSEEN)).log2().max(0.0)
+    }
+
+    pub fn take(&mut self, before: &str, tool: &str) {
+        self.turn += 1;
+        if !self.rows.contains_key(before) && self.rows.len() >= MOST_ROWS {
+            let oldest = self.rows.iter().min_by_key(|(_, row)| row.used).map(|(name, _)| name.clone());
+            oldest.and_then(|name| self.rows.remove(&name));
+        }
+        let row = self.rows.entry(before.to_owned()).or_default();
+        row.all += 1;
+        row.used = self.turn;
+        if row.next.len() < MOST_NEXT || row.next.contains_key(tool) {
+            *row.next.entry(tool.to_owned()).or_default() += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_followed_is_a_surprise_and_what_often_does_is_none() {
+        let mut sequence = Sequence::default();
+        for _ in 0..19 {
+            sequence.take("read", "list");
+        }
+        assert!(sequence.surprise("read", "delete", 3) < 1e-9);
+        for _ in 0..100 {
+            sequence.take("read", "list");
+        }
+        assert!(sequence.surprise("read", "delete", 3) > 8.0);
+        assert!(sequence.surprise("read", "list", 3) < 0.1);
+        assert!(sequence.surprise("list", "delete", 3) < 1e-9);
+    }
+
+    #[test]
+    fn names_without_end_take_bounded_room() {
+        let mut sequence = Sequence::default();
+        for number in 0..5_000 {
+            sequence.take(&format!("tool{number}"), "x");
+            sequence.take("x", &format!("tool{number}"));
+        }
+        assert!(sequence.rows.len() <= MOST_ROWS && sequence.rows["x"].next.len() <= MOST_NEXT);
+    }
+}

@@ -1,0 +1,165 @@
+//! One number of one tool, call after call: how far the next is from what was usual (an exponentially weighted mean), and
+//! whether it has been drifting (Page-Hinkley against a baseline that stands still).
+
+use serde::{Deserialize, Serialize};
+
+/// Weight of the newest value.
+const ALPHA: f64 = 0.05;
+/// Values before anything is said.
+const WARM_UP: u64 = 30;
+/// The least standard deviation that is reckoned with: what never varies would otherwise be unusual at once.
+const FLOOR: f64 = 0.15;
+/// Further out a value does not pull the mean, in standard deviations.
+const MOST_PULL: f64 = 3.0;
+/// Values of the baseline.
+const BASELINE: u64 = 200;
+const DELTA: f64 = 0.5;
+const LAMBDA: f64 = 15.0;
+/// Furthest that one value counts for a drift, in standard deviations.
+const MOST_DRIFT: f64 = 4.0;
+
+/// What is kept of a series: the same room however long it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    seen: u64,
+    mean: f64,
+    variance: f64,
+    baseline: u64,
+    baseline_mean: f64,
+    baseline_squares: f64,
+    up: f64,
+    down: f64,
+}
+
+/// What the next value would be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Deviation {
+    /// In standard deviations, with its sign; 0 while too little is known.
+    pub z: f64,
+    pub drifts: bool,
+}
+
+impl Series {
+    /// Looks at a value that is not taken in yet.
+    #[must_use]
+    pub fn look(&self, value: f64) -> Deviation {
+        let z = if self.seen < WARM_UP { 0.0 } else { (value - self.mean) / self.deviation() };
+        let (up, down) = self.drift(value);
+        Deviation { z, drifts: up > LAMBDA || down > LAMBDA }
+    }
+
+    /// Takes a value in.
+    pub fn take(&mut self, value: f64) {
+        if !value.is_finite() {
+            return;
+        }
+        let (up, down) = self.drift(value);
+        if up > LAMBDA || down > LAMBDA {
+            // It is told once; what is usual is learned anew.
+            (self.baseline, self.baseline_mean, self.baseline_squares) = (0, 0.0, 0.0);
+            (self.up, self.down) = (0.0, 0.0);
+        } else {
+            (self.up, self.down) = (up, down);
+        }
+        if self.baseline < BASELINE {
+            self.baseline += 1;
+            let before = value - self.baseline_mean;
+            self.baseline_mean += before / count(self.baseline);
+            self.baseline_squares += before * (value - self.baseline_mean);
+        }
+        let pull = match self.seen < WARM_UP {
+            true => value,
+            false => {
+                let most = MOST_PULL * self.deviation();
+                value.clamp(self.mean - most, self.mean + most)
+            }
+        };
+        let weight = ALPHA.max(1.0 / count(self.seen + 1));
+        let away = pull - self.mean;
+        self.mean += weight * away;
+        self.variance = (1.0 - weight) * (self.variance + weight * away * away);
+        self.seen += 1;
+    }
+
+    fn deviation(&self) -> f64 {
+        self.variance.max(0.0).sqrt().max(FLOOR)
+    }
+
+    /// Both sums with this value.
+    fn drift(&self, value: f64) -> (f64, f64) {
+        if self.baseline < BASELINE {
+            return (0.0, 0.0);
+        }
+        let deviation = (self.baseline_squares / count(self.baseline - 1)).max(0.0).sqrt().max(FLOOR);
+        let z = ((value - self.baseline_mean) / deviation).clamp(-MOST_DRIFT, MOST_DRIFT);
+        ((self.up + z - DELTA).max(0.0), (self.down - z - DELTA).max(0.0))
+    }
+}
+
+/// Exact up to 2^52, which no count of calls reaches.
+#[expect(clippy::cast_precision_loss, reason = "a count of calls")]
+pub(super) fn count(number: u64) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Noise that is the same in every run: roughly normal, from a linear congruence.
+    struct Noise(u64);
+
+    impl Noise {
+        fn next(&mut self) -> f64 {
+            let mut sum = 0.0;
+            for _ in 0..12 {
+                self.0 =
+                    self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                sum += count(self.0 >> 33) / count(1 << 31);
+            }
+            sum - 6.0
+        }
+    }
+
+    #[test]
+    fn a_jump_is_far_out_and_noise_is_not() {
+        let (mut series, mut noise, mut alarms) = (Series::default(), Noise(7), 0);
+        for _ in 0..10_000 {
+            let value = 6.0 + 0.8 * noise.next();
+            alarms += u32::from(series.look(value).z.abs() > 4.0);
+            series.take(value);
+        }
+        assert!(alarms <= 20, "{alarms}");
+        assert!(series.look(6.0 + 50_f64.ln()).z > 4.0);
+    }
+
+    #[test]
+    fn a_slow_ramp_is_seen_by_the_drift_alone_and_a_still_series_has_none() {
+        let (mut series, mut noise) = (Series::default(), Noise(3));
+        let mut still = 0;
+        for _ in 0..5_000 {
+            let value = 6.0 + 0.8 * noise.next();
+            still += u32::from(series.look(value).drifts);
+            series.take(value);
+        }
+        assert!(still <= 1, "{still}");
+        let mut found = None;
+        for step in 0..400_u32 {
+            let value = 6.0 + 0.8 * noise.next() + 0.02 * f64::from(step);
+            if series.look(value).drifts {
+                found = Some(step);
+                break;
+            }
+            series.take(value);
+        }
+        assert!(found.is_some_and(|step| step < 150), "{found:?}");
+    }
+
+    #[test]
+    fn what_is_no_number_changes_nothing() {
+        let mut series = Series::default();
+        series.take(f64::NAN);
+        series.take(f64::INFINITY);
+        assert_eq!(series, Series::default());
+    }
+}

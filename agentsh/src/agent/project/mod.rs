@@ -1,0 +1,155 @@
+//! What a project brings for agents: which of its files they obey (the table here), what those may not say (`keys`), what an
+//! agent without an adapter does not get to see (`cover`), and what would act or start something of it (`brings`, `acts`).
+
+mod acts;
+mod brings;
+mod cover;
+mod keys;
+
+pub use brings::{Brings, Brought, look};
+pub(super) use cover::cover;
+pub(super) use keys::take_out;
+
+/// An agent, and its files of a project. A path that ends in `/` is a directory.
+struct Known {
+    title: &'static str,
+    /// Names of its program and package.
+    names: &'static [&'static str],
+    /// They name servers and programs that it starts, variables, and where its model is.
+    starts: &'static [&'static str],
+    /// They tell its model what to do.
+    instructs: &'static [&'static str],
+    /// Covered by [`cover`]; the others have an adapter that reads them.
+    is_covered: bool,
+}
+
+const COVERED: Known = Known { title: "", names: &[], starts: &[], instructs: &[], is_covered: true };
+
+const AGENTS: &[Known] = &[
+    Known {
+        title: "Claude Code",
+        starts: &[
+            ".mcp.json",
+            ".claude/settings.json",
+            ".claude/settings.local.json",
+            ".claude/hooks/",
+            ".claude/plugins/",
+            ".claude-plugin/",
+        ],
+        instructs: &[
+            "CLAUDE.md",
+            "CLAUDE.local.md",
+            ".claude/skills/",
+            ".claude/commands/",
+            ".claude/agents/",
+            ".claude/rules/",
+            ".claude/output-styles/",
+        ],
+        is_covered: false,
+        ..COVERED
+    },
+    Known {
+        title: "Codex",
+        starts: &[".codex/config.toml", ".codex/hooks.json", ".codex-plugin/"],
+        instructs: &["AGENTS.md", "AGENTS.override.md", ".codex/prompts/", ".codex/skills/"],
+        is_covered: false,
+        ..COVERED
+    },
+    Known {
+        title: "Gemini CLI",
+        names: &["gemini", "gemini-cli"],
+        starts: &[".gemini/settings.json", ".gemini/.env", ".gemini/extensions/"],
+        instructs: &["GEMINI.md", ".gemini/commands/"],
+        ..COVERED
+    },
+    Known {
+        title: "Qwen Code",
+        names: &["qwen", "qwen-code"],
+        starts: &[".qwen/settings.json", ".qwen/.env", ".qwen/extensions/"],
+        instructs: &["QWEN.md", ".qwen/commands/"],
+        ..COVERED
+    },
+    Known {
+        title: "OpenCode",
+        names: &["opencode", "opencode-ai"],
+        starts: &[
+            "opencode.json",
+            "opencode.jsonc",
+            ".opencode/opencode.json",
+            ".opencode/opencode.jsonc",
+            ".opencode/plugin/",
+            ".opencode/plugins/",
+            ".opencode/tool/",
+            ".opencode/tools/",
+        ],
+        instructs: &[".opencode/agent/", ".opencode/command/", ".opencode/skills/"],
+        ..COVERED
+    },
+    Known {
+        title: "Cursor",
+        names: &["cursor-agent", "agent"],
+        starts: &[".cursor/mcp.json", ".cursor/cli.json", ".cursor/hooks.json"],
+        instructs: &[".cursorrules", ".cursor/rules/", ".cursor/commands/"],
+        ..COVERED
+    },
+    Known {
+        title: "Crush",
+        names: &["crush"],
+        starts: &["crush.json", ".crush.json"],
+        instructs: &["CRUSH.md"],
+        ..COVERED
+    },
+    Known { title: "goose", names: &["goose"], starts: &[".goose/"], instructs: &[".goosehints"], ..COVERED },
+    Known {
+        title: "Amp",
+        names: &["amp"],
+        starts: &[".amp/settings.json", ".amp/settings.jsonc", ".amp/plugins/"],
+        ..COVERED
+    },
+    Known {
+        title: "Amazon Q and Kiro",
+        names: &["q", "kiro-cli"],
+        starts: &[".amazonq/mcp.json", ".amazonq/cli-agents/", ".kiro/settings/mcp.json", ".kiro/agents/"],
+        instructs: &[".amazonq/rules/", ".kiro/steering/"],
+        ..COVERED
+    },
+    Known {
+        title: "Droid",
+        names: &["droid"],
+        starts: &[".factory/mcp.json", ".factory/settings.json", ".factory/hooks.json"],
+        instructs: &[".factory/commands/", ".factory/droids/"],
+        ..COVERED
+    },
+    Known {
+        title: "Copilot",
+        names: &["copilot"],
+        starts: &[".copilot/", ".github/copilot/", ".vscode/mcp.json"],
+        instructs: &[".github/copilot-instructions.md", ".github/instructions/", ".github/prompts/"],
+        ..COVERED
+    },
+    Known { title: "Auggie", names: &["auggie"], starts: &[".augment/"], ..COVERED },
+    Known { title: "Continue", names: &["cn", "continue"], starts: &[".continue/"], ..COVERED },
+    Known {
+        title: "Aider",
+        names: &["aider"],
+        starts: &[".aider.conf.yml", ".aider.model.settings.yml", ".aider.model.metadata.json"],
+        instructs: &["CONVENTIONS.md"],
+        ..COVERED
+    },
+    Known { title: "Vibe", names: &["vibe"], starts: &[".vibe/"], ..COVERED },
+    Known { title: "Kimi", names: &["kimi"], starts: &[".kimi/"], ..COVERED },
+    Known {
+        title: "Cline and Roo",
+        starts: &[".roo/mcp.json"],
+        instructs: &[".clinerules", ".clinerules/", ".roorules", ".roo/rules/"],
+        is_covered: false,
+        ..COVERED
+    },
+    Known {
+        title: "Windsurf",
+        instructs: &[".windsurfrules", ".windsurf/rules/"],
+        is_covered: false,
+        ..COVERED
+    },
+    Known { title: "agents", instructs: &[".agents/", "WARP.md"], is_covered: false, ..COVERED },
+];

@@ -1,0 +1,144 @@
+//! `agentsh scan servers`: what the configured servers offer, scanned entry by entry. Nothing of it leaves this machine.
+
+use std::io::Write;
+
+use agentsh_scan::{Action, Channel, Scan};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::output::{Failure, NO, OK, USAGE};
+use super::super::run::Network;
+use super::Format;
+use crate::json::{self, Json};
+use crate::policy::Flags;
+use crate::registry::Captured;
+use crate::session::mcp_run;
+use crate::store::escape;
+use crate::types::ServerId;
+
+#[derive(Clone, Debug, Args)]
+pub struct ServersArgs {
+    /// These servers; without it, all that are configured here for agents. May be repeated
+    #[arg(long, value_name = "ID")]
+    pub server: Vec<String>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// The policy that each of them obeys
+    #[arg(long, value_name = "FILE|NAME")]
+    pub policy: Option<String>,
+    /// Start although a layer of protection cannot be had
+    #[arg(long)]
+    pub allow_degraded: bool,
+}
+
+/// One entry in which something was found.
+struct Row {
+    kind: &'static str,
+    name: String,
+    scan: Scan,
+}
+
+/// Exit status 0: nothing was found; 1: something was; 2: a server could not be looked at.
+pub(super) async fn run(args: ServersArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let request = mcp_run::Request {
+        id: None,
+        policy: args.policy,
+        flags: Flags::default(),
+        allow_degraded: args.allow_degraded,
+        backend: Network::Auto.into(),
+        learn: false,
+        what: mcp_run::What::Configured(ServerId("scan".to_owned())),
+    };
+    let answers = mcp_run::capture_all(request, &args.server).await;
+    let answers = answers.map_err(|error| Failure::Usage(error.to_string()))?;
+    let (mut status, mut shown) = (OK, Vec::new());
+    for (id, answer) in answers {
+        let judged = answer.map(|captured| judge(&captured));
+        status = status.max(match &judged {
+            Err(_) => USAGE,
+            Ok((_, rows)) if rows.is_empty() => OK,
+            Ok(_) => NO,
+        });
+        match args.format {
+            Format::Json => shown.push(as_json(&id, &judged)),
+            Format::Text => print(&id, &judged, out)?,
+        }
+    }
+    match args.format {
+        Format::Json => writeln!(out, "{}", json!({ "servers": shown }))?,
+        Format::Text if status == OK => writeln!(out, "nothing was found")?,
+        Format::Text => {}
+    }
+    Ok(status)
+}
+
+/// How many entries there are, and those in which something was found.
+type Judged = (usize, Vec<Row>);
+
+fn judge(captured: &Captured) -> Judged {
+    let sections = [
+        ("tool", "tools", &captured.tools),
+        ("prompt", "prompts", &captured.prompts),
+        ("resource", "resources", &captured.resources),
+    ];
+    let (mut count, mut rows) = (0, Vec::new());
+    let mut add = |kind, name: String, scan: Scan| {
+        count += 1;
+        if scan.verdict != Action::Allow {
+            rows.push(Row { kind, name, scan });
+        }
+    };
+    if let Ok(opening) = json::read(captured.opening.trim_ascii())
+        && let Some(text) =
+            opening.member("result").and_then(|result| result.member("instructions")?.as_text())
+    {
+        add("instructions", String::new(), agentsh_scan::scan_text(&text, Channel::Definition));
+    }
+    for (kind, section, pages) in sections {
+        for page in pages.split(|byte| *byte == b'\n').filter(|page| !page.is_empty()) {
+            let Ok(page) = json::read(page) else { continue };
+            let entries =
+                page.member("result").and_then(|result| result.member(section)).and_then(Json::as_array);
+            for entry in entries.unwrap_or_default() {
+                let name = entry.member("name").and_then(Json::as_text).unwrap_or_default().into_owned();
+                add(kind, name, agentsh_scan::scan_definition(entry));
+            }
+        }
+    }
+    (count, rows)
+}
+
+fn as_json(id: &ServerId, judged: &Result<Judged, String>) -> Value {
+    match judged {
+        Err(why) => json!({ "server": id.0, "error": why }),
+        Ok((count, rows)) => {
+            let found: Vec<Value> = rows
+                .iter()
+                .map(|row| {
+                    json!({
+                        "kind": row.kind, "name": row.name, "verdict": row.scan.verdict.as_str(),
+                        "score": row.scan.score, "findings": super::findings(&row.scan),
+                    })
+                })
+                .collect();
+            json!({ "server": id.0, "entries": count, "found": found })
+        }
+    }
+}
+
+fn print(id: &ServerId, judged: &Result<Judged, String>, out: &mut dyn Write) -> std::io::Result<()> {
+    let server = escape::line(&id.0);
+    match judged {
+        Err(why) => writeln!(out, "{server}: cannot be looked at: {}", escape::line(why)),
+        Ok((count, rows)) => {
+            writeln!(out, "{server}: {count} entries, {} with findings", rows.len())?;
+            for row in rows {
+                let (word, name) = (row.scan.verdict.as_str(), escape::line(&row.name));
+                writeln!(out, "  {} '{name}': {word}, score {}", row.kind, row.scan.score)?;
+                super::print_findings(&row.scan, out)?;
+            }
+            Ok(())
+        }
+    }
+}

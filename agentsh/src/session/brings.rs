@@ -1,0 +1,85 @@
+//! What the project brings for agents is told in one line when it is not what it was at the last start.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::DirBuilderExt;
+
+use crate::agent::Kind;
+use crate::agent::project::{Brings, look};
+use crate::store::escape;
+
+use super::copies::write_anew;
+use super::{Session, run};
+
+/// Entries of a project that are looked at before every start; `agentsh scan project` looks at all.
+const MOST: usize = 5_000;
+/// Files that are named.
+const MOST_NAMED: usize = 4;
+/// What was there, by path, below what is kept for a project.
+const NAME: &str = "brought.json";
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Compares with the last start, and tells what is new.
+pub fn tell(session: &Session, kind: Kind) {
+    if kind.is_unknown() {
+        return;
+    }
+    let brings = look(&session.context.project, MOST);
+    let now: BTreeMap<String, String> = brings
+        .files
+        .iter()
+        .map(|file| (file.path.to_string_lossy().into_owned(), file.hash.clone()))
+        .collect();
+    let directory = run::of_project(session, kind);
+    let file = directory.join(NAME);
+    let before = read(&file);
+    if before.as_ref() == Some(&now) || before.is_none() && now.is_empty() {
+        return;
+    }
+    session.note(&line(&brings, &now, before.as_ref()));
+    let kept = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .and_then(|()| write_anew(&file, &serde_json::to_vec(&now)?, 0o600));
+    if let Err(error) = kept {
+        session.note(&format!("what the project brings will be told again: it cannot be kept: {error}"));
+    }
+}
+
+fn line(
+    brings: &Brings,
+    now: &BTreeMap<String, String>,
+    before: Option<&BTreeMap<String, String>>,
+) -> String {
+    let settings = brings.files.iter().filter(|file| file.starts).count();
+    let acts: usize = brings.files.iter().map(|file| file.acts.len()).sum();
+    let whole = format!(
+        "{} with instructions, {} with settings, {acts} things that would start or allow something; `agentsh scan project` shows \
+         them",
+        files(brings.files.len() - settings),
+        files(settings)
+    );
+    let Some(before) = before else { return format!("the project brings for agents: {whole}") };
+    let is_other = |(path, hash): &(&String, &String)| before.get(*path) != Some(hash);
+    let gone = before.keys().filter(|path| !now.contains_key(*path));
+    let other: Vec<&String> = now.iter().filter(is_other).map(|(path, _)| path).chain(gone).collect();
+    let mut named: Vec<_> =
+        other.iter().take(MOST_NAMED).map(|path| format!("'{}'", escape::line(path))).collect();
+    if other.len() > MOST_NAMED {
+        named.push(format!("{} more", other.len() - MOST_NAMED));
+    }
+    format!("what the project brings for agents changed since the last start ({}): {whole}", named.join(", "))
+}
+
+fn files(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "file" } else { "files" })
+}
+
+/// None: nothing that can be read.
+fn read(file: &std::path::Path) -> Option<BTreeMap<String, String>> {
+    let mut text = Vec::new();
+    fs::File::open(file).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}

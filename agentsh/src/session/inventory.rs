@@ -1,0 +1,108 @@
+//! What is usual for each server, between sessions: read when a server is met, written when a connection ends.
+
+use std::cell::RefCell;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::guard::anomaly::{Anomalies, Profile};
+use crate::types::ServerId;
+
+use super::Session;
+use super::content::since_1970;
+use super::copies::write_anew;
+
+/// Below the directory of the records.
+const NAME: &str = "inventory";
+/// Longest file, in bytes.
+const MAX_BYTES: u64 = 16 << 20;
+/// Files that are read for a list of all.
+const MOST_FILES: usize = 4_096;
+
+/// One server of one project.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Kept {
+    pub server: String,
+    pub project: String,
+    pub profile: Profile,
+}
+
+/// The check of a session, and where it is kept.
+#[derive(Clone, Debug)]
+pub struct Inventory {
+    check: Rc<RefCell<Anomalies>>,
+    directory: PathBuf,
+    project: String,
+}
+
+impl Inventory {
+    /// Its time counts from now.
+    #[must_use]
+    pub fn new(session: &Session) -> Self {
+        let check = Anomalies::new(&session.policy.mcp.anomaly, since_1970().as_secs());
+        Self {
+            check: Rc::new(RefCell::new(check)),
+            directory: session.context.state.join(NAME),
+            project: session.context.project.display().to_string(),
+        }
+    }
+
+    #[must_use]
+    pub fn check(&self) -> Rc<RefCell<Anomalies>> {
+        Rc::clone(&self.check)
+    }
+
+    /// A server is about to be met.
+    pub fn meet(&self, server: &ServerId) {
+        if !self.check.borrow().knows(server) {
+            let kept = read(&self.file(server));
+            let profile = kept.filter(|kept| kept.server == server.0).map(|kept| kept.profile);
+            self.check.borrow_mut().adopt(server, profile.unwrap_or_default());
+        }
+    }
+
+    /// Writes down what is usual now.
+    ///
+    /// # Errors
+    /// When it is not on disk.
+    pub fn keep(&self) -> std::io::Result<()> {
+        let check = self.check.borrow();
+        let known = check.profiles().iter().filter(|(_, profile)| !profile.tools.is_empty());
+        for (server, profile) in known {
+            let kept =
+                Kept { server: server.0.clone(), project: self.project.clone(), profile: profile.clone() };
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+            write_anew(&self.file(server), &serde_json::to_vec(&kept)?, 0o600)?;
+        }
+        Ok(())
+    }
+
+    fn file(&self, server: &ServerId) -> PathBuf {
+        let key = Sha256::digest(format!("{}\0{}", self.project, server.0));
+        let name: String = key.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        self.directory.join(format!("{name}.json"))
+    }
+}
+
+/// All that is kept, by server and project.
+#[must_use]
+pub fn all(state: &Path) -> Vec<Kept> {
+    let entries = fs::read_dir(state.join(NAME)).into_iter().flatten().flatten();
+    let is_json = |path: &PathBuf| path.extension().is_some_and(|end| end == "json");
+    let files = entries.map(|entry| entry.path()).filter(is_json).take(MOST_FILES);
+    let mut all: Vec<Kept> = files.filter_map(|path| read(&path)).collect();
+    all.sort_by(|one, other| (&one.server, &one.project).cmp(&(&other.server, &other.project)));
+    all
+}
+
+/// A file that cannot be read is none: what is usual is learned again.
+fn read(file: &Path) -> Option<Kept> {
+    let mut text = Vec::new();
+    fs::File::open(file).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}

@@ -1,0 +1,313 @@
+//! One question: what a server offers becomes a hash, the registry says what it knows of it, a person decides where the mode
+//! says so, and how the server stands is written down.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::mcp::{Vouch, Vouched, hashes};
+use crate::policy::{OnUnreachable, RegistryMode};
+use crate::registrar::{Approval, Client, ClientError, Verdict};
+use crate::registry::{self, Captured, Interface, difference};
+use crate::store::words::InterfaceWord;
+use crate::store::{Event, escape};
+use crate::types::ServerId;
+
+use super::super::Session;
+use super::super::proxy::outgoing;
+use super::answers::{self, Vouched as Last};
+use super::{Registered, Settings, Standing};
+
+/// Lines of a difference that the user is shown.
+const MOST_LINES: usize = 40;
+
+/// Asks the registry of a session.
+#[derive(Clone)]
+pub struct Asker(Rc<Inner>);
+
+struct Inner {
+    session: Rc<Session>,
+    known: Registered,
+    settings: Settings,
+}
+
+impl std::fmt::Debug for Asker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Asker")
+    }
+}
+
+impl Asker {
+    /// None: no registry is asked.
+    #[must_use]
+    pub fn new(session: &Rc<Session>) -> Option<Self> {
+        let known = session.registered.clone();
+        let settings = known.settings()?.clone();
+        Some(Self(Rc::new(Inner { session: Rc::clone(session), known, settings })))
+    }
+}
+
+impl Vouch for Asker {
+    fn ask(
+        &self,
+        server: &ServerId,
+        offered: Result<Captured, String>,
+    ) -> Pin<Box<dyn Future<Output = Vouched>>> {
+        let (asker, server) = (self.clone(), server.clone());
+        Box::pin(async move { asker.0.vouch(server, offered).await })
+    }
+
+    fn has_seen(&self, server: &ServerId, hash: &str) -> bool {
+        self.0.known.has_seen(server, hash)
+    }
+}
+
+/// What is to be done after an answer.
+enum Next {
+    Stands(InterfaceWord, String),
+    Ask { recorded: Option<String>, diff: String, why: String },
+}
+
+impl Inner {
+    async fn vouch(self: Rc<Self>, server: ServerId, offered: Result<Captured, String>) -> Vouched {
+        let read = offered.and_then(|captured| {
+            let seen = hashes(&captured);
+            registry::read(&captured).map(|interface| (interface, seen)).map_err(|error| error.to_string())
+        });
+        let (interface, seen) = match read {
+            Ok(read) => read,
+            Err(why) => {
+                let none = Interface { name: String::new(), components: Vec::new() };
+                self.settle(&server, &none, InterfaceWord::Invalid, format!("there is no hash of it: {why}"));
+                return Vouched::Decided;
+            }
+        };
+        self.known.note_seen(&server, seen);
+        let client = match outgoing::client() {
+            Ok(http) => Client::new(http, &self.settings.base, self.settings.token.clone()),
+            Err(why) => {
+                self.unreachable(&server, &interface, &why);
+                return Vouched::Decided;
+            }
+        };
+        match self.ask(&client, &server, &interface).await {
+            Ok(Next::Stands(word, what)) => self.settle(&server, &interface, word, what),
+            Ok(Next::Ask { recorded, diff, why }) => {
+                match client.request(&interface, recorded.as_deref(), &diff).await {
+                    Ok(approval) => return self.wait_for(client, server, interface, &approval, &diff, &why),
+                    Err(error) => self.failed(&server, &interface, &error),
+                }
+            }
+            Err(error) => self.failed(&server, &interface, &error),
+        }
+        Vouched::Decided
+    }
+
+    async fn ask(
+        &self,
+        client: &Client,
+        server: &ServerId,
+        interface: &Interface,
+    ) -> Result<Next, ClientError> {
+        let mode = self.settings.mode;
+        let name = escape::line(&interface.name);
+        if let Some(expected) = self.expected(server).filter(|expected| *expected != interface.name)
+            && mode != RegistryMode::Register
+        {
+            let what = format!(
+                "it calls itself '{name}' and stood in the registry as '{}'; `interface: {{names: {{{server}: NAME}}}}` says \
+                 which one is meant",
+                escape::line(&expected)
+            );
+            return Ok(Next::Stands(InterfaceWord::Changed, what));
+        }
+        if interface.name.is_empty() {
+            return Ok(Next::Stands(InterfaceWord::Invalid, "it does not say how it is called".to_owned()));
+        }
+        if mode == RegistryMode::Register {
+            client.register(interface).await?;
+            return Ok(Next::Stands(InterfaceWord::Registered, String::new()));
+        }
+        let (word, what, recorded, before) = match client.verify(interface).await? {
+            Verdict::Same => return Ok(Next::Stands(InterfaceWord::Same, String::new())),
+            Verdict::Unknown { .. } if mode == RegistryMode::Auto => {
+                client.register(interface).await?;
+                return Ok(Next::Stands(InterfaceWord::Registered, "at first sight".to_owned()));
+            }
+            Verdict::Unknown { .. } => {
+                (InterfaceWord::Unknown, format!("'{name}' is not registered"), None, Vec::new())
+            }
+            Verdict::Changed { recorded, components } => {
+                let hash = interface.hash();
+                let what = format!(
+                    "'{name}' is registered with hash {recorded}, and what it offers hashes to {hash}"
+                );
+                (InterfaceWord::Changed, what, Some(recorded), components)
+            }
+        };
+        let live: Vec<String> = interface.components.iter().map(|one| one.canonical.clone()).collect();
+        let diff = difference(&before, &live);
+        if mode == RegistryMode::Approval {
+            return Ok(Next::Ask { recorded, diff, why: what });
+        }
+        Ok(Next::Stands(word, if before.is_empty() { what } else { format!("{what}\n{diff}") }))
+    }
+
+    /// Under which name the server stands.
+    fn expected(&self, server: &ServerId) -> Option<String> {
+        let named = self.settings.names.get(&server.0).cloned();
+        named.or_else(|| self.last(server).map(|last| last.name))
+    }
+
+    fn last(&self, server: &ServerId) -> Option<Last> {
+        answers::find(&self.session.context.state, &self.key(server))
+    }
+
+    fn key(&self, server: &ServerId) -> String {
+        answers::key(&self.settings.base, &self.session.context.project, &server.0)
+    }
+
+    /// Lets a person decide, for a bounded time.
+    fn wait_for(
+        self: Rc<Self>,
+        client: Client,
+        server: ServerId,
+        interface: Interface,
+        approval: &Approval,
+        diff: &str,
+        why: &str,
+    ) -> Vouched {
+        self.known.note(&server, Standing::Waiting);
+        self.record(&server, &interface, InterfaceWord::Waiting, &format!("request {}", approval.id));
+        let Settings { base, wait, .. } = &self.settings;
+        self.session.announce(&format!(
+            "server '{server}' waits until a person decides about what it offers, for {} s at most: {why}\n{}  `agentsh \
+             registry approvals approve {} --registry {base}`, or `reject`",
+            wait.as_secs(),
+            shown(diff),
+            approval.id
+        ));
+        let (id, deadline) = (approval.id, Instant::now() + *wait);
+        Vouched::Waiting(Box::pin(async move {
+            let hash = interface.hash();
+            while Instant::now() < deadline {
+                tokio::time::sleep(
+                    self.settings.poll.min(deadline.saturating_duration_since(Instant::now())),
+                )
+                .await;
+                // One that cannot be asked now may be asked later.
+                let Ok(now) = client.approval(id).await else { continue };
+                if now.name != interface.name || now.hash != hash {
+                    let what = format!("the registry's request {id} is about something else now");
+                    return self.settle(&server, &interface, InterfaceWord::Invalid, what);
+                }
+                match now.status.as_str() {
+                    "pending" => {}
+                    "approved" => {
+                        return self.settle(&server, &interface, InterfaceWord::Approved, String::new());
+                    }
+                    word => {
+                        let what =
+                            format!("a person did not approve it: request {id} is {}", escape::line(word));
+                        return self.settle(&server, &interface, InterfaceWord::Rejected, what);
+                    }
+                }
+            }
+            let what = format!("nobody decided about request {id} within {} s", self.settings.wait.as_secs());
+            self.settle(&server, &interface, InterfaceWord::TimedOut, what);
+        }))
+    }
+
+    /// The registry did not answer as it should.
+    fn failed(&self, server: &ServerId, interface: &Interface, error: &ClientError) {
+        match error {
+            ClientError::Http(_) | ClientError::TimedOut => {
+                self.unreachable(server, interface, &error.to_string())
+            }
+            ClientError::Status { status: 500.., .. } => {
+                self.unreachable(server, interface, &error.to_string())
+            }
+            _ => self.settle(server, interface, InterfaceWord::Invalid, error.to_string()),
+        }
+    }
+
+    fn unreachable(&self, server: &ServerId, interface: &Interface, why: &str) {
+        let is_last = || {
+            let now = Last { name: interface.name.clone(), hash: interface.hash() };
+            self.last(server).is_some_and(|last| last == now)
+        };
+        match self.settings.on_unreachable {
+            OnUnreachable::Cached if is_last() => {
+                self.settle(server, interface, InterfaceWord::Cached, why.to_owned());
+            }
+            OnUnreachable::Warn => {
+                self.known.note(server, Standing::Good);
+                self.record(server, interface, InterfaceWord::Unreachable, why);
+                self.session.note(&format!(
+                    "nobody vouches for what server '{server}' offers: {}",
+                    escape::line(why)
+                ));
+            }
+            _ => self.settle(server, interface, InterfaceWord::Unreachable, why.to_owned()),
+        }
+    }
+
+    /// Writes down how a server stands, and tells the user what is new about it.
+    fn settle(&self, server: &ServerId, interface: &Interface, word: InterfaceWord, what: String) {
+        use InterfaceWord::{Approved, Cached, Registered as New, Rejected, Same};
+        let first = what.lines().next().unwrap_or_default().to_owned();
+        self.record(server, interface, word, &first);
+        if matches!(word, Same | New | Approved | Cached) {
+            self.known.note(server, Standing::Good);
+            let now = Last { name: interface.name.clone(), hash: interface.hash() };
+            let kept = answers::keep(&self.session.context.state, &self.key(server), &now);
+            if let Err(error) = kept {
+                self.session
+                    .note(&format!("what the registry said of server '{server}' cannot be kept: {error}"));
+            }
+            if word == New {
+                self.session.note(&format!(
+                    "server '{server}' ('{}') is registered at {} with hash {}",
+                    escape::line(&interface.name),
+                    self.settings.base,
+                    interface.hash()
+                ));
+            }
+            return;
+        }
+        let refused = self.settings.enforce || word == Rejected;
+        let then = if refused {
+            "is refused: the agent sees nothing of what it offers"
+        } else {
+            "is not vouched for"
+        };
+        self.session.note(&format!(
+            "server '{server}' {then}: {} ({})",
+            shown(&what).trim_end(),
+            self.settings.rule
+        ));
+        self.known.note(server, Standing::Bad { why: first, always: word == Rejected });
+    }
+
+    fn record(&self, server: &ServerId, interface: &Interface, verdict: InterfaceWord, detail: &str) {
+        self.session.journal.record(Event::McpInterfaceChecked {
+            server_id: server.clone(),
+            name: interface.name.chars().take(256).collect(),
+            hash: if interface.name.is_empty() { String::new() } else { interface.hash() },
+            registry: self.settings.base.clone(),
+            verdict,
+            detail: detail.chars().take(1024).collect(),
+        });
+    }
+}
+
+/// The lines of a text of others, bounded.
+fn shown(text: &str) -> String {
+    let mut lines: Vec<String> =
+        text.lines().take(MOST_LINES).map(|line| format!("{}\n", escape::line(line))).collect();
+    if text.lines().nth(MOST_LINES).is_some() {
+        lines.push("...\n".to_owned());
+    }
+    lines.concat()
+}
