@@ -460,7 +460,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 41] = [
+    pub const KINDS: [&str; 42] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -473,6 +473,7 @@ impl Event {
         "mcp_server_crashed",
         "mcp_tool_seen",
         "mcp_tool_changed",
+        "mcp_interface_checked",
         "mcp_tools_list_changed",
         "mcp_tool_called",
         "mcp_tool_call_intercepted",
