@@ -1,7 +1,7 @@
 //! `agentsh run -- AGENT`: the agent in its sandbox, its servers behind bridges, every decision on record.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

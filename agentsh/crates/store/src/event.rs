@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::words::{
     Action, AdvisorySource, ApprovalScope, ApprovalWord, AuditVerdict, BundleState, ConnectionState,
-    ExitCause, ForgotReason, GuardChange, InterfaceWord, LayerState, LoginWord, ModelProvider, ReplacedReason,
-    Sender, ServerType, Severity, ToolStatus,
+    ExitCause, ForgotReason, GuardChange, InterfaceWord, LayerState, LoginWord, ModelProvider,
+    ReplacedReason, Sender, ServerType, Severity, ToolStatus,
 };
 use crate::types::{RuleRef, ServerId};
 
