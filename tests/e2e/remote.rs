@@ -16,7 +16,7 @@ use crate::place::{Ended, Place, Starter, installed, run};
 const TOKEN: &str = "t0ken-of-the-user";
 
 fn script() -> Script {
-    Script { server: "far", tool: "read", arguments: json!({}) }
+    Script { server: "far", tool: "read", arguments: json!({}), insists: false }
 }
 
 #[derive(Clone, Copy)]

@@ -163,7 +163,7 @@ mod tests {
         let server = ServerId("s".to_owned());
         let arguments = Json::String(text);
         let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
-        let subject = Subject { server: &server, matter, now: Duration::from_secs(at) };
+        let subject = Subject { server: &server, matter, now: Duration::from_secs(at), turn: None };
         let mut report = Report::default();
         check.judge(&subject, &mut report);
         check.passed(&subject);
