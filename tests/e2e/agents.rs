@@ -358,9 +358,7 @@ pub fn http2_is_spoken(starter: Starter) {
     let body = json!({"model": "m", "stream": true, "tools": [{"name": "x"}], "messages": []});
     place.write(&place.project.join("request.json"), &body.to_string());
     let url = "https://api.anthropic.com/v1/messages";
-    let ask = format!(
-        "curl -sS --max-time 20 -H 'Content-Type: application/json' --data-binary @request.json -w ' %{{http_version}} %{{http_code}} %{{num_connects}}\\n'"
-    );
+    let ask = "curl -sS --max-time 20 -H 'Content-Type: application/json' --data-binary @request.json -w ' %{http_version} %{http_code} %{num_connects}\\n'";
     let claude = place.project.join("bin/claude");
     let script = format!(
         "#!/bin/sh\n{ask} --http2 {url}\n{ask} --http1.1 {url}\n{ask} --http2 -Z --parallel-max 4 {url} {url} {url} {url}\n\

@@ -15,6 +15,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "agentsh run --publish 3000 -- npm run dev                       # look at it at 127.0.0.1:3000",
             "agentsh run --policy strict -- ./some-agent",
             "agentsh run --review claude                                     # then `agentsh review` applies what you want",
+            "agentsh run --learn policy.yaml claude                          # writes the policy that the run needed",
             "agentsh run --agree claude                                      # with the repositories beside this one",
         ],
     ),
@@ -113,6 +114,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("approvals deny", &["agentsh approvals deny 3f2a-1"]),
     ("mcp tools", &["agentsh mcp tools", "agentsh mcp tools --server fs --session latest"]),
+    ("mcp inventory", &["agentsh mcp inventory", "agentsh mcp inventory --server fs --json"]),
     ("mcp servers", &["agentsh mcp servers", "agentsh mcp servers --json"]),
     ("mcp calls", &["agentsh mcp calls --since 1h", "agentsh mcp calls --action block --wide"]),
     (
@@ -153,6 +155,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("events verify", &["agentsh events verify", "agentsh events verify --json"]),
     ("scan definitions", &["agentsh scan definitions tools.jsonl --format text"]),
     ("scan output", &["agentsh scan output results.jsonl"]),
+    ("scan servers", &["agentsh scan servers", "agentsh scan servers --server fs --format json"]),
+    ("scan project", &["agentsh scan project", "agentsh scan project ~/src/clone --format json"]),
     ("scan outbound", &["agentsh scan outbound calls.jsonl --format text"]),
     (
         "fleet serve",
