@@ -102,6 +102,14 @@ fn a_bundle_is_a_layer_whose_rules_are_named() {
 }
 
 #[test]
+fn nothing_is_learned_past_a_lock() {
+    let (place, _) = enrolled(Mode::Invoker);
+    let refused = run(&place, &["run", "--learn", "learned.yaml", "--", "/bin/true"]).expect_code(125);
+    assert!(refused.stderr.contains("`agent.network` is locked"), "{refused}");
+    assert!(!place.project.join("learned.yaml").exists());
+}
+
+#[test]
 fn a_bundle_that_is_not_as_it_should_be_leaves_the_last_good_one_in_force() {
     let (place, source) = enrolled(Mode::Invoker);
     bundle(&place, &["keygen", "other.key"]).expect_code(0);

@@ -222,6 +222,13 @@ impl Session {
             SessionError::Policy(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
         })?;
         let journal = journal?;
+        let locked = ["agent.network", "sandbox.mcp.servers"].into_iter().find(|path| policy.is_locked(path));
+        if let Some(path) = locked.filter(|_| opening.learns) {
+            let why = format!(
+                "--learn: `{path}` is locked by your organisation's policy, and learning would widen it"
+            );
+            return Err(SessionError::Policy(why));
+        }
         let registered = registered::Registered::new(&policy.interface, &context.env)
             .map_err(|error| SessionError::Policy(error.to_string()))?;
         // Something must stand here for the sandbox to cover: else an agent that may write in `~/.config` writes the next
