@@ -4,7 +4,7 @@ use agentsh_database::{Connection, Value};
 use axum::http::{HeaderMap, Method, header};
 use jiff::Timestamp;
 
-use crate::arrival::stopped;
+use crate::arrival::{in_transaction, stopped};
 use crate::keys;
 use crate::refusal::Refusal;
 
@@ -110,4 +110,19 @@ pub(crate) fn person(db: &mut dyn Connection, credential: &str, least: Role) -> 
         Some(role) if role >= least => Ok(name.as_text().to_owned()),
         _ => Err(Refusal::Role(least.as_str())),
     }
+}
+
+/// Takes nothing from a host any more; tokens that were made for it and not used are void.
+pub(crate) fn revoke_host(db: &mut dyn Connection, host: &str) -> Result<(), Refusal> {
+    in_transaction(db, |db| {
+        let host = Value::text(host);
+        let known =
+            db.change("UPDATE hosts SET state = 'revoked' WHERE id = $1", std::slice::from_ref(&host))?;
+        if known == 0 {
+            return Err(Refusal::Missing("no such host"));
+        }
+        let now = Value::text(format!("{:.6}", Timestamp::now()));
+        db.change("UPDATE tokens SET used_at = $2 WHERE again = $1 AND used_at IS NULL", &[host, now])?;
+        Ok(())
+    })
 }

@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::reads::{self, Asked};
 use crate::refusal::Refusal;
 use crate::wire::{AskToken, Enrol, Login, Position};
-use crate::{bundles, enrolment, heads};
+use crate::{access, bundles, enrolment, heads};
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
 pub(crate) const BATCHES: usize = 48;
@@ -264,13 +264,7 @@ async fn accept(State(app): Shared, Path(host): Path<String>, headers: HeaderMap
 
 async fn revoke(State(app): Shared, Path(host): Path<String>, headers: HeaderMap) -> Answer {
     app.person(&headers, Role::Admin).await?;
-    app.judge(&app.writers, move |db| {
-        match db.change("UPDATE hosts SET state = 'revoked' WHERE id = $1", &[Value::text(host)])? {
-            0 => Err(Refusal::Missing("no such host")),
-            _ => Ok(()),
-        }
-    })
-    .await?;
+    app.judge(&app.writers, move |db| access::revoke_host(db, &host)).await?;
     json(serde_json::json!({ "state": "revoked" }))
 }
 
