@@ -229,29 +229,34 @@ async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     )
 }
 
-/// Cancels the request at the server when it is dropped before there is an answer. Only without sessions: else the client
-/// may come back for it.
+/// Gives the request up when it is dropped, and cancels it at the server where there is no answer yet. Only without
+/// sessions: else the client may come back for it.
 pub struct Abandoned {
     client: Rc<Client>,
     stream: Rc<Stream>,
-    id: Box<str>,
+    id: Id,
     era: Era,
 }
 
 impl Abandoned {
-    fn new(client: &Rc<Client>, stream: &Rc<Stream>, id: &Id, era: Era) -> Self {
-        Self { client: Rc::clone(client), stream: Rc::clone(stream), id: id.spelled.clone(), era }
+    pub fn new(client: &Rc<Client>, stream: &Rc<Stream>, id: &Id, era: Era) -> Self {
+        Self { client: Rc::clone(client), stream: Rc::clone(stream), id: id.clone(), era }
     }
 }
 
 impl Drop for Abandoned {
     fn drop(&mut self) {
-        if self.era == Era::Stateful || self.stream.is_done() || self.client.is_ended() {
+        if self.era == Era::Stateful {
+            return;
+        }
+        let was_answered = self.stream.is_done();
+        self.client.give_up(&self.id.key, &self.stream);
+        if was_answered || self.client.is_ended() {
             return;
         }
         let line = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the client closed the connection"}}}}"#,
-            self.id
+            self.id.spelled
         );
         let client = Rc::clone(&self.client);
         // The session may have ended meanwhile.
