@@ -157,6 +157,11 @@ async fn stateless(
     if let Err(wrong) = message.check_meta() {
         return Ok(gateway.wrong(&wrong));
     }
+    if message.id().is_none() {
+        // Others use the connection too. What names one of its requests, as a cancellation or an answer does, would be under
+        // the name of another's, and the rest speaks for all of them. A request is cancelled by closing its stream.
+        return Ok(reply::empty(StatusCode::ACCEPTED));
+    }
     let can = message.capabilities.as_deref().unwrap_or_default();
     let client = gateway.shared(endpoint, admitted, can)?;
     if message.is_call()
