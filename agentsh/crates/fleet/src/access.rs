@@ -49,6 +49,8 @@ impl Role {
 pub(crate) struct Claim {
     pub host: String,
     time: String,
+    /// As it says, until the body is there.
+    body: String,
     signature: String,
 }
 
@@ -56,7 +58,12 @@ impl Claim {
     /// None: it is none of a host.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let text = |name: &str| headers.get(name)?.to_str().ok().map(str::to_owned);
-        Some(Self { host: text(keys::HOST)?, time: text(keys::TIME)?, signature: text(keys::SIGNATURE)? })
+        Some(Self {
+            host: text(keys::HOST)?,
+            time: text(keys::TIME)?,
+            body: text(keys::BODY)?,
+            signature: text(keys::SIGNATURE)?,
+        })
     }
 
     /// # Errors
@@ -81,12 +88,21 @@ impl Claim {
         }
     }
 
-    pub fn is_by(&self, key: &str, method: &Method, path: &str, body: &[u8]) -> Result<(), Refusal> {
-        let text = keys::signed_text(method.as_str(), path, &self.host, &self.time, body);
+    /// Whether the head is signed. What the body is has to be looked at too: [`Claim::has`].
+    pub fn is_by(&self, key: &str, method: &Method, path: &str) -> Result<(), Refusal> {
+        let text = keys::signed_text(method.as_str(), path, &self.host, &self.time, &self.body);
         if keys::is_signed(key, &text, &self.signature) {
             Ok(())
         } else {
             Err(Refusal::Unknown("the signature is not by the key of this host"))
+        }
+    }
+
+    pub fn has(&self, body: &[u8]) -> Result<(), Refusal> {
+        if keys::digest(body) == self.body {
+            Ok(())
+        } else {
+            Err(Refusal::Unknown("the body is not the one that was signed"))
         }
     }
 }
