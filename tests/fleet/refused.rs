@@ -148,6 +148,19 @@ fn nothing_is_left_behind() {
     Outcome::of(&mut at.agentsh(&["fleet", "revoke", &signed.host])).expect_code(0);
     forward(&host, &[]).expect_code(1);
 
+    // A person, and a token that was not used yet.
+    let (person, leaver) = (Place::new(Mode::Invoker), server.token("viewer", "viewer"));
+    server.login(&person, "viewer");
+    assert_eq!(hosts(&person).0.len(), 2);
+    Outcome::of(&mut person.agentsh(&["fleet", "revoke", "--credential", "viewer"])).expect_code(1);
+    Outcome::of(&mut at.agentsh(&["fleet", "revoke", "--credential", "nobody"])).expect_code(1);
+    assert_eq!(hosts(&person).0.len(), 2);
+    Outcome::of(&mut at.agentsh(&["fleet", "revoke", "--credential", "viewer"])).expect_code(0);
+    let refused = Outcome::of(&mut person.agentsh(&["fleet", "hosts"])).expect_code(1);
+    assert!(refused.stderr.contains("no such credential"), "{refused}");
+    assert_eq!(login(&leaver), 1);
+    assert_eq!(hosts(&at).0.len(), 2);
+
     // Plain text for other machines.
     let database = at.home.join("other.db");
     let words = ["fleet", "serve", "--listen", "0.0.0.0:0", "--database", database.to_str().unwrap()];

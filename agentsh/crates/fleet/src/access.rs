@@ -142,3 +142,19 @@ pub(crate) fn revoke_host(db: &mut dyn Connection, host: &str) -> Result<(), Ref
         Ok(())
     })
 }
+
+/// Takes nothing from who has a credential of this name any more; tokens of this name that were not used are void. Gives
+/// the number of credentials.
+pub(crate) fn revoke_people(db: &mut dyn Connection, name: &str) -> Result<u64, Refusal> {
+    in_transaction(db, |db| {
+        let values = [Value::text(name), Value::text(format!("{:.6}", Timestamp::now()))];
+        let people = "UPDATE people SET revoked_at = $2 WHERE name = $1 AND revoked_at IS NULL";
+        let revoked = db.change(people, &values)?;
+        let tokens = "UPDATE tokens SET used_at = $2 WHERE name = $1 AND role <> 'host' AND used_at IS NULL";
+        let void = db.change(tokens, &values)?;
+        if revoked + void == 0 {
+            return Err(Refusal::Missing("no credential or token of a person has this name"));
+        }
+        Ok(revoked)
+    })
+}

@@ -23,7 +23,7 @@ use crate::batch::{Batch, MOST_SENT};
 use crate::metrics::Metrics;
 use crate::reads::{self, Asked};
 use crate::refusal::Refusal;
-use crate::wire::{AskToken, Enrol, Login, Position};
+use crate::wire::{AskToken, Enrol, Login, Position, RevokePeople, Revoked};
 use crate::{access, bundles, enrolment, heads};
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
@@ -60,6 +60,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/hosts", get(hosts))
         .route("/v1/hosts/{host}/accept", post(accept))
         .route("/v1/hosts/{host}/revoke", post(revoke))
+        .route("/v1/credentials/revoke", post(revoke_people))
         .route("/v1/sessions", get(sessions))
         .route("/v1/sessions/{session}/events", get(session_events))
         .route("/v1/servers", get(servers))
@@ -267,6 +268,13 @@ async fn revoke(State(app): Shared, Path(host): Path<String>, headers: HeaderMap
     app.person(&headers, Role::Admin).await?;
     app.judge(&app.writers, move |db| access::revoke_host(db, &host)).await?;
     json(serde_json::json!({ "state": "revoked" }))
+}
+
+async fn revoke_people(State(app): Shared, headers: HeaderMap, body: Body) -> Answer {
+    app.person(&headers, Role::Admin).await?;
+    let asked: RevokePeople = read(&headers, body).await?;
+    let revoked = app.judge(&app.writers, move |db| access::revoke_people(db, &asked.name)).await?;
+    json(Revoked { revoked })
 }
 
 async fn events(State(app): Shared, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {
