@@ -146,6 +146,11 @@ fn days_are_forgotten() {
     assert!(!psql("SELECT relname FROM pg_class").contains("events_20200101"));
     forward(&host, &["--check"]).expect_code(0);
     assert_eq!(count(), 0, "nothing comes again");
+    let words = ["report", "latest", "--json", "--fleet", &server.url()];
+    let report = Outcome::of(&mut at.agentsh(&words)).expect_code(0);
+    assert!(report.stderr.contains("has forgotten its first"), "{report}");
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    assert_eq!(report["chain"], json!({"state": "ended", "problems": 0}));
     let (known, code) = hosts(&at);
     assert!(code == 0 && known[0]["events"].as_i64().unwrap() > 5, "{known:?}");
     super::session(&host, 1);

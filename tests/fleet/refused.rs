@@ -28,11 +28,23 @@ impl Signed {
     }
 
     fn late(&self, server: &Server<'_>, path: &str, body: &[u8], minutes: i64) -> (u16, String) {
+        let [host, time, digest, signature] = self.head(path, body, minutes);
+        let headers =
+            [(host.0, &*host.1), (time.0, &*time.1), (digest.0, &*digest.1), (signature.0, &*signature.1)];
+        server.raw("POST", path, &headers, body)
+    }
+
+    fn head(&self, path: &str, body: &[u8], minutes: i64) -> [(&'static str, String); 4] {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
         let time = (i64::try_from(now).unwrap() - minutes * 60_000).to_string();
-        let signature = self.key.sign(&keys::signed_text("POST", path, &self.host, &time, body));
-        let headers = [(keys::HOST, &*self.host), (keys::TIME, &*time), (keys::SIGNATURE, &*signature)];
-        server.raw("POST", path, &headers, body)
+        let digest = keys::digest(body);
+        let signature = self.key.sign(&keys::signed_text("POST", path, &self.host, &time, &digest));
+        [
+            (keys::HOST, self.host.clone()),
+            (keys::TIME, time),
+            (keys::BODY, digest),
+            (keys::SIGNATURE, signature),
+        ]
     }
 }
 
@@ -90,15 +102,21 @@ fn nothing_is_left_behind() {
     let bomb = batch::pack(&vec![b'a'; batch::MOST_UNPACKED + 1]).unwrap();
     assert_eq!(signed.post(&server, "/v1/events", &bomb).0, 413);
     let declared = (batch::MOST_SENT + 1).to_string();
-    let time =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis().to_string();
-    let headers = [
-        (keys::HOST, &*signed.host),
-        (keys::TIME, &*time),
-        (keys::SIGNATURE, "00"),
-        ("Content-Length", &*declared),
-    ];
-    assert_eq!(server.raw("POST", "/v1/events", &headers, b"").0, 413);
+    for (who, status) in [(&signed, 413), (&stranger, 401)] {
+        let head = who.head("/v1/events", b"", 0);
+        let mut headers: Vec<(&str, &str)> = head.iter().map(|(name, value)| (*name, &**value)).collect();
+        // A stranger's body is not waited for, whatever it would be.
+        headers.push(("Content-Length", if status == 413 { &*declared } else { "9" }));
+        let begun = std::time::Instant::now();
+        assert_eq!(server.raw("POST", "/v1/events", &headers, b"").0, status);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+    }
+    let head = signed.head("/v1/events", &empty, 0);
+    let headers: Vec<(&str, &str)> = head.iter().map(|(name, value)| (*name, &**value)).collect();
+    assert_eq!(server.raw("POST", "/v1/events", &headers, &packed).0, 401, "another body");
+    let head = signed.head("/v1/position", b"x", 0);
+    let headers: Vec<(&str, &str)> = head.iter().map(|(name, value)| (*name, &**value)).collect();
+    assert_ne!(server.raw("GET", "/v1/position", &headers, b"x").0, 200, "a body where none is taken");
     for session in
         ["01980000-0000-7000-8000-00000000000G", "01980000000070008000000000000001", "'; DROP TABLE events"]
     {
@@ -130,6 +148,19 @@ fn nothing_is_left_behind() {
     Outcome::of(&mut at.agentsh(&["fleet", "revoke", &signed.host])).expect_code(0);
     forward(&host, &[]).expect_code(1);
 
+    // A person, and a token that was not used yet.
+    let (person, leaver) = (Place::new(Mode::Invoker), server.token("viewer", "viewer"));
+    server.login(&person, "viewer");
+    assert_eq!(hosts(&person).0.len(), 2);
+    Outcome::of(&mut person.agentsh(&["fleet", "revoke", "--credential", "viewer"])).expect_code(1);
+    Outcome::of(&mut at.agentsh(&["fleet", "revoke", "--credential", "nobody"])).expect_code(1);
+    assert_eq!(hosts(&person).0.len(), 2);
+    Outcome::of(&mut at.agentsh(&["fleet", "revoke", "--credential", "viewer"])).expect_code(0);
+    let refused = Outcome::of(&mut person.agentsh(&["fleet", "hosts"])).expect_code(1);
+    assert!(refused.stderr.contains("no such credential"), "{refused}");
+    assert_eq!(login(&leaver), 1);
+    assert_eq!(hosts(&at).0.len(), 2);
+
     // Plain text for other machines.
     let database = at.home.join("other.db");
     let words = ["fleet", "serve", "--listen", "0.0.0.0:0", "--database", database.to_str().unwrap()];
@@ -153,18 +184,13 @@ fn what_is_too_much_is_asked_to_come_later() {
         server.enrol(host, name);
     }
     let signed = Signed::of(&host);
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
     // Bodies that do not come.
     let slow: Vec<TcpStream> = (0..4)
         .map(|_| {
             let mut stream = TcpStream::connect(&server.address).unwrap();
-            let id = &signed.host;
-            let head = format!(
-                "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n{}: {id}\r\n{}: {time}\r\n{}: 00\r\n\r\n",
-                keys::HOST,
-                keys::TIME,
-                keys::SIGNATURE
-            );
+            let head = signed.head("/v1/events", b"123456789", 0);
+            let lines: String = head.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            let head = format!("POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n{lines}\r\n");
             stream.write_all(head.as_bytes()).unwrap();
             stream
         })

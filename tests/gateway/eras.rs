@@ -259,6 +259,50 @@ fn a_request_that_stands_alone_says_who_asks() {
 }
 
 #[test]
+fn no_client_cancels_the_request_of_another() {
+    let place = Place::new(Mode::Invoker);
+    let (told, feed) = channel();
+    let (begun, begins) = channel();
+    let call_of_one = Mutex::new((Some(feed), begun));
+    let server = HttpServer::start(move |asked| match asked.rpc().as_str() {
+        "server/discover" => result(
+            asked,
+            json!({"resultType": "complete", "supportedVersions": [REVISION], "capabilities": {"tools": {}}}),
+        ),
+        "tools/list" => result(
+            asked,
+            json!({"resultType": "complete", "tools": [{"name": "slow", "inputSchema": {"type": "object"}}]}),
+        ),
+        "tools/call" => {
+            let mut call = call_of_one.lock().unwrap();
+            call.1.send(asked.message()["id"].clone()).unwrap();
+            Reply::events(&[]).fed(call.0.take().unwrap())
+        }
+        _ => Reply::status(202),
+    });
+    let text = far(&server).replace("}]\n", ", shared: everybody}]\n");
+    let gateway = Gateway::start(&place, &text);
+    std::thread::scope(|scope| {
+        let one = scope.spawn(|| alone(&gateway, "/mcp/far", &call_of("slow", 77), &[]).last());
+        let id = begins.recv().unwrap();
+        for guess in 0..9 {
+            let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": guess}});
+            assert_eq!(alone(&gateway, "/mcp/far", &cancel, &[]).status, 202);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        told.send(
+            json!({"jsonrpc": "2.0", "id": id, "result": {"resultType": "complete", "content": []}})
+                .to_string(),
+        )
+        .unwrap();
+        drop(told);
+        let answer = one.join().unwrap();
+        assert!(answer["id"] == 77 && answer["result"]["content"] == json!([]), "{answer}");
+    });
+    assert!(server.asked().iter().all(|asked| asked.rpc() != "notifications/cancelled"));
+}
+
+#[test]
 fn one_process_serves_several_sessions_where_that_is_wanted() {
     let place = Place::new(Mode::Invoker);
     let text = super::file(&place, OPEN).replace("env: {WHO: gate}}", "env: {WHO: gate}, shared: everybody}");

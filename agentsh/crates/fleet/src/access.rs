@@ -4,7 +4,7 @@ use agentsh_database::{Connection, Value};
 use axum::http::{HeaderMap, Method, header};
 use jiff::Timestamp;
 
-use crate::arrival::stopped;
+use crate::arrival::{in_transaction, stopped};
 use crate::keys;
 use crate::refusal::Refusal;
 
@@ -49,6 +49,8 @@ impl Role {
 pub(crate) struct Claim {
     pub host: String,
     time: String,
+    /// As it says, until the body is there.
+    body: String,
     signature: String,
 }
 
@@ -56,7 +58,12 @@ impl Claim {
     /// None: it is none of a host.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let text = |name: &str| headers.get(name)?.to_str().ok().map(str::to_owned);
-        Some(Self { host: text(keys::HOST)?, time: text(keys::TIME)?, signature: text(keys::SIGNATURE)? })
+        Some(Self {
+            host: text(keys::HOST)?,
+            time: text(keys::TIME)?,
+            body: text(keys::BODY)?,
+            signature: text(keys::SIGNATURE)?,
+        })
     }
 
     /// # Errors
@@ -81,12 +88,21 @@ impl Claim {
         }
     }
 
-    pub fn is_by(&self, key: &str, method: &Method, path: &str, body: &[u8]) -> Result<(), Refusal> {
-        let text = keys::signed_text(method.as_str(), path, &self.host, &self.time, body);
+    /// Whether the head is signed. What the body is has to be looked at too: [`Claim::has`].
+    pub fn is_by(&self, key: &str, method: &Method, path: &str) -> Result<(), Refusal> {
+        let text = keys::signed_text(method.as_str(), path, &self.host, &self.time, &self.body);
         if keys::is_signed(key, &text, &self.signature) {
             Ok(())
         } else {
             Err(Refusal::Unknown("the signature is not by the key of this host"))
+        }
+    }
+
+    pub fn has(&self, body: &[u8]) -> Result<(), Refusal> {
+        if keys::digest(body) == self.body {
+            Ok(())
+        } else {
+            Err(Refusal::Unknown("the body is not the one that was signed"))
         }
     }
 }
@@ -110,4 +126,35 @@ pub(crate) fn person(db: &mut dyn Connection, credential: &str, least: Role) -> 
         Some(role) if role >= least => Ok(name.as_text().to_owned()),
         _ => Err(Refusal::Role(least.as_str())),
     }
+}
+
+/// Takes nothing from a host any more; tokens that were made for it and not used are void.
+pub(crate) fn revoke_host(db: &mut dyn Connection, host: &str) -> Result<(), Refusal> {
+    in_transaction(db, |db| {
+        let host = Value::text(host);
+        let known =
+            db.change("UPDATE hosts SET state = 'revoked' WHERE id = $1", std::slice::from_ref(&host))?;
+        if known == 0 {
+            return Err(Refusal::Missing("no such host"));
+        }
+        let now = Value::text(format!("{:.6}", Timestamp::now()));
+        db.change("UPDATE tokens SET used_at = $2 WHERE again = $1 AND used_at IS NULL", &[host, now])?;
+        Ok(())
+    })
+}
+
+/// Takes nothing from who has a credential of this name any more; tokens of this name that were not used are void. Gives
+/// the number of credentials.
+pub(crate) fn revoke_people(db: &mut dyn Connection, name: &str) -> Result<u64, Refusal> {
+    in_transaction(db, |db| {
+        let values = [Value::text(name), Value::text(format!("{:.6}", Timestamp::now()))];
+        let people = "UPDATE people SET revoked_at = $2 WHERE name = $1 AND revoked_at IS NULL";
+        let revoked = db.change(people, &values)?;
+        let tokens = "UPDATE tokens SET used_at = $2 WHERE name = $1 AND role <> 'host' AND used_at IS NULL";
+        let void = db.change(tokens, &values)?;
+        if revoked + void == 0 {
+            return Err(Refusal::Missing("no credential or token of a person has this name"));
+        }
+        Ok(revoked)
+    })
 }

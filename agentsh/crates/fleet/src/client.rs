@@ -148,9 +148,14 @@ impl Client {
                     Some(query) => format!("{}?{query}", url.path()),
                     None => url.path().to_owned(),
                 };
+                let body = keys::digest(&body);
                 let text = keys::signed_text(method.as_str(), &seen, id, &time, &body);
-                let lines =
-                    [(keys::HOST, id.clone()), (keys::TIME, time), (keys::SIGNATURE, key.sign(&text))];
+                let lines = [
+                    (keys::HOST, id.clone()),
+                    (keys::TIME, time),
+                    (keys::BODY, body),
+                    (keys::SIGNATURE, key.sign(&text)),
+                ];
                 for (name, value) in lines {
                     let value = HeaderValue::from_str(&value).map_err(|_| ClientError::Credential)?;
                     credentials.insert(HeaderName::from_static(name), value);

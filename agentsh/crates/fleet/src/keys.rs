@@ -10,6 +10,8 @@ use sha2::{Digest, Sha256};
 pub const HOST: &str = "agentsh-host";
 /// When it was made, in milliseconds since 1970.
 pub const TIME: &str = "agentsh-time";
+/// SHA-256 of the body as it is sent, as hex digits. It is signed, so that a body is read only of who signed it.
+pub const BODY: &str = "agentsh-body";
 /// Over everything that [`signed_text`] puts together, as hex digits.
 pub const SIGNATURE: &str = "agentsh-signature";
 
@@ -46,10 +48,9 @@ impl HostKey {
     }
 }
 
-/// Everything of a request that counts. `path` is with its query; `body` as it is sent.
+/// Everything of a request that counts. `path` is with its query; `body` is what [`BODY`] says.
 #[must_use]
-pub fn signed_text(method: &str, path: &str, host: &str, time: &str, body: &[u8]) -> String {
-    let body = digest(body);
+pub fn signed_text(method: &str, path: &str, host: &str, time: &str, body: &str) -> String {
     format!("agentsh fleet request 1\n{method}\n{path}\n{host}\n{time}\n{body}")
 }
 
@@ -98,16 +99,16 @@ mod tests {
     fn a_signature_holds_for_one_request_of_one_host() {
         let (one, other) = (HostKey::make().unwrap(), HostKey::make().unwrap());
         let (one, other) = (HostKey::read(&one).unwrap(), HostKey::read(&other).unwrap());
-        let text = signed_text("POST", "/v1/events", "h1", "5", b"body");
+        let text = signed_text("POST", "/v1/events", "h1", "5", &digest(b"body"));
         let signature = one.sign(&text);
         assert!(is_signed(&one.public(), &text, &signature));
         assert!(!is_signed(&other.public(), &text, &signature));
         for changed in [
-            signed_text("GET", "/v1/events", "h1", "5", b"body"),
-            signed_text("POST", "/v1/heads", "h1", "5", b"body"),
-            signed_text("POST", "/v1/events", "h2", "5", b"body"),
-            signed_text("POST", "/v1/events", "h1", "6", b"body"),
-            signed_text("POST", "/v1/events", "h1", "5", b"bodY"),
+            signed_text("GET", "/v1/events", "h1", "5", &digest(b"body")),
+            signed_text("POST", "/v1/heads", "h1", "5", &digest(b"body")),
+            signed_text("POST", "/v1/events", "h2", "5", &digest(b"body")),
+            signed_text("POST", "/v1/events", "h1", "6", &digest(b"body")),
+            signed_text("POST", "/v1/events", "h1", "5", &digest(b"bodY")),
         ] {
             assert!(!is_signed(&one.public(), &changed, &signature));
         }

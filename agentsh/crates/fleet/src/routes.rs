@@ -23,8 +23,8 @@ use crate::batch::{Batch, MOST_SENT};
 use crate::metrics::Metrics;
 use crate::reads::{self, Asked};
 use crate::refusal::Refusal;
-use crate::wire::{AskToken, Enrol, Login, Position};
-use crate::{bundles, enrolment, heads};
+use crate::wire::{AskToken, Enrol, Login, Position, RevokePeople, Revoked};
+use crate::{access, bundles, enrolment, heads};
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
 pub(crate) const BATCHES: usize = 48;
@@ -60,6 +60,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/hosts", get(hosts))
         .route("/v1/hosts/{host}/accept", post(accept))
         .route("/v1/hosts/{host}/revoke", post(revoke))
+        .route("/v1/credentials/revoke", post(revoke_people))
         .route("/v1/sessions", get(sessions))
         .route("/v1/sessions/{session}/events", get(session_events))
         .route("/v1/servers", get(servers))
@@ -97,22 +98,23 @@ impl App {
         self.judge(&self.readers, move |db| person(db, &credential, least)).await
     }
 
-    /// The id of the host that asks, and its body.
+    /// The id of the host that asks, and its body of at most so many bytes. Nothing of it is read before the signature.
     async fn host(
         &self,
         method: &Method,
         uri: &Uri,
         headers: &HeaderMap,
         body: Body,
+        most: usize,
     ) -> Result<(String, Bytes), Refusal> {
         let claim = Claim::of(headers).ok_or(Refusal::Unknown("this needs the signature of a host"))?;
         claim.is_now()?;
-        // Before a body is read.
         let asks = claim.clone();
         let key = self.judge(&self.readers, move |db| asks.key(db)).await?;
-        let bytes = whole(headers, body, MOST_SENT).await?;
         let path = uri.path_and_query().map_or("", |path| path.as_str());
-        claim.is_by(&key, method, path, &bytes)?;
+        claim.is_by(&key, method, path)?;
+        let bytes = whole(headers, body, most).await?;
+        claim.has(&bytes)?;
         Ok((claim.host, bytes))
     }
 }
@@ -194,7 +196,7 @@ async fn token(State(app): Shared, headers: HeaderMap, body: Body) -> Answer {
 
 async fn position(State(app): Shared, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (host, _) = app.host(&parts.method, &parts.uri, &parts.headers, body).await?;
+    let (host, _) = app.host(&parts.method, &parts.uri, &parts.headers, body, 0).await?;
     let here = app.judge(&app.readers, move |db| {
         let rows =
             db.rows("SELECT last_id, last_hash, state FROM hosts WHERE id = $1", &[Value::text(host)])?;
@@ -211,7 +213,7 @@ async fn batch(State(app): Shared, request: Request) -> Answer {
     let start = Instant::now();
     let _turn = Turn::take(&app, request.headers())?;
     let (parts, body) = request.into_parts();
-    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body).await?;
+    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, MOST_SENT).await?;
     let places = Arc::clone(&app.places);
     let length = bytes.len();
     // Unpacking and hashes are the work of the thread that writes.
@@ -228,7 +230,7 @@ async fn batch(State(app): Shared, request: Request) -> Answer {
 async fn all_heads(State(app): Shared, request: Request) -> Answer {
     let _turn = Turn::take(&app, request.headers())?;
     let (parts, body) = request.into_parts();
-    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body).await?;
+    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, MOST_SENT).await?;
     let places = Arc::clone(&app.places);
     let compared = app.judge(&app.writers, move |db| heads::compare(db, &places, &host, &bytes)).await?;
     json(serde_json::json!({ "sessions": compared }))
@@ -264,14 +266,15 @@ async fn accept(State(app): Shared, Path(host): Path<String>, headers: HeaderMap
 
 async fn revoke(State(app): Shared, Path(host): Path<String>, headers: HeaderMap) -> Answer {
     app.person(&headers, Role::Admin).await?;
-    app.judge(&app.writers, move |db| {
-        match db.change("UPDATE hosts SET state = 'revoked' WHERE id = $1", &[Value::text(host)])? {
-            0 => Err(Refusal::Missing("no such host")),
-            _ => Ok(()),
-        }
-    })
-    .await?;
+    app.judge(&app.writers, move |db| access::revoke_host(db, &host)).await?;
     json(serde_json::json!({ "state": "revoked" }))
+}
+
+async fn revoke_people(State(app): Shared, headers: HeaderMap, body: Body) -> Answer {
+    app.person(&headers, Role::Admin).await?;
+    let asked: RevokePeople = read(&headers, body).await?;
+    let revoked = app.judge(&app.writers, move |db| access::revoke_people(db, &asked.name)).await?;
+    json(Revoked { revoked })
 }
 
 async fn events(State(app): Shared, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {

@@ -115,9 +115,9 @@ pub(crate) fn version(db: &mut dyn Connection) -> Result<i64, DbError> {
     Ok(rows.first().and_then(|row| row.first()).map(Value::as_int).unwrap_or_default())
 }
 
-/// The first id of a day.
-fn first_of(day: i64) -> i64 {
-    (day * MICROS_A_DAY) << LOW_BITS
+/// The first id of a day; None where no id reaches.
+fn first_of(day: i64) -> Option<i64> {
+    day.checked_mul(MICROS_A_DAY)?.checked_mul(1 << LOW_BITS)
 }
 
 fn day_of(time: Timestamp) -> i64 {
@@ -125,7 +125,7 @@ fn day_of(time: Timestamp) -> i64 {
 }
 
 fn name_of(day: i64) -> Option<String> {
-    let time = Timestamp::from_microsecond(day * MICROS_A_DAY).ok()?;
+    let time = Timestamp::from_microsecond(day.checked_mul(MICROS_A_DAY)?).ok()?;
     Some(format!("events_{}", time.strftime("%Y%m%d")))
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn make_days(db: &mut dyn Connection, now: Timestamp) -> Result<(), D
     let known = days(db)?;
     for day in today - 1..=today + DAYS_AHEAD {
         let Some(name) = name_of(day).filter(|name| !known.contains(name)) else { continue };
-        let (from, to) = (first_of(day), first_of(day + 1));
+        let (Some(from), Some(to)) = (first_of(day), first_of(day + 1)) else { continue };
         db.begin()?;
         let made = db.run(&format!(
             "CREATE TABLE IF NOT EXISTS {name} PARTITION OF events FOR VALUES FROM ({from}) TO ({to})"
@@ -166,7 +166,9 @@ pub(crate) fn days(db: &mut dyn Connection) -> Result<Vec<String>, DbError> {
 pub(crate) fn forget(db: &mut dyn Connection, now: Timestamp, keep: u32) -> Result<u64, DbError> {
     let oldest = day_of(now) - i64::from(keep);
     if !db.is_postgres() {
-        return db.change("DELETE FROM events WHERE id < $1", &[Value::Int(first_of(oldest))]);
+        // Before every id there is: nothing goes.
+        let Some(first) = first_of(oldest) else { return Ok(0) };
+        return db.change("DELETE FROM events WHERE id < $1", &[Value::Int(first)]);
     }
     let Some(first) = name_of(oldest) else { return Ok(0) };
     let mut gone = 0;
@@ -205,7 +207,29 @@ mod tests {
     #[test]
     fn ids_hold_for_a_long_time() {
         let late: Timestamp = "2100-01-01T00:00:00Z".parse().unwrap();
-        assert!(first_of(day_of(late)) > 0);
+        assert!(first_of(day_of(late)).unwrap() > 0);
         assert_eq!(name_of(day_of(late)).unwrap(), "events_21000101");
+    }
+
+    #[test]
+    fn no_number_of_days_forgets_what_is_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::File(dir.path().join("fleet.db"));
+        prepare(&database).unwrap();
+        let mut db = database.connect(None).unwrap();
+        let now = Timestamp::now();
+        let id = first_of(day_of(now)).unwrap() + 1;
+        db.change(
+            "INSERT INTO events (id, host, session, seq, time, type, body, hash) VALUES ($1, '', '', 1, '', '', '', '')",
+            &[Value::Int(id)],
+        )
+        .unwrap();
+        for keep in [1, 36_500, 73_000, 120_000, 3_000_000, u32::MAX] {
+            assert_eq!(forget(db.as_mut(), now, keep).unwrap(), 0, "{keep}");
+        }
+        assert_eq!(
+            forget(db.as_mut(), now.checked_add(jiff::SignedDuration::from_hours(72)).unwrap(), 1).unwrap(),
+            1
+        );
     }
 }

@@ -59,6 +59,18 @@ pub struct GotToken {
     pub expires_at: String,
 }
 
+/// Asks that the credentials of people of one name count no more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RevokePeople {
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Revoked {
+    /// Credentials; 0 where there was a token alone.
+    pub revoked: u64,
+}
+
 /// A row of some host's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {

@@ -227,7 +227,8 @@ impl Client {
             );
             let message = self.rename(Incoming::read(text.as_bytes()).ok()?);
             let key = message.id()?.key.clone();
-            let stream = self.request(&message, key).await.ok()?;
+            let stream = self.request(&message, key.clone()).await.ok()?;
+            let _place = self.place(&stream, key);
             let mut reader = stream.reader(None);
             let mut next = None;
             while let Some((_, event)) = reader.next().await {
@@ -271,11 +272,12 @@ impl Client {
     }
 
     /// Sends a request; its answer comes on the stream.
-    pub async fn request(&self, message: &Incoming, key: Key) -> Result<Rc<Stream>, SendError> {
+    pub async fn request(self: &Rc<Self>, message: &Incoming, key: Key) -> Result<Rc<Stream>, SendError> {
         let stream = Rc::new(Stream::new(self.next_stream.get()));
         {
             let mut pending = self.pending.borrow_mut();
             if pending.len() >= MOST_OPEN {
+                self.names.borrow_mut().forget(&key);
                 return Err(SendError::TooMany);
             }
             if pending.contains_key(&key) {
@@ -290,11 +292,30 @@ impl Client {
         if let Some(token) = &message.token {
             self.tokens.borrow_mut().insert(token.clone(), Rc::clone(&stream));
         }
-        let sent = self.send(&message.line).await;
-        if sent.is_err() {
-            self.pending.borrow_mut().remove(&key);
+        // Whoever asks may hang up while the server does not read.
+        let mut place = self.place(&stream, key);
+        self.send(&message.line).await?;
+        place.is_kept = true;
+        Ok(stream)
+    }
+
+    fn place(self: &Rc<Self>, stream: &Rc<Stream>, key: Key) -> Place {
+        Place { client: Rc::clone(self), stream: Rc::clone(stream), key, is_kept: false }
+    }
+
+    /// Nobody wants the answer any more, nor can come back for it: the place is free, and unread events go.
+    pub fn give_up(&self, key: &Key, stream: &Rc<Stream>) {
+        let is_waiting =
+            self.pending.borrow().get(key).is_some_and(|waiting| Rc::ptr_eq(&waiting.stream, stream));
+        if is_waiting {
+            self.pending.borrow_mut().remove(key);
+            self.names.borrow_mut().forget(key);
         }
-        sent.map(|()| stream)
+        self.tokens.borrow_mut().retain(|_, other| other.id != stream.id);
+        self.streams.borrow_mut().remove(&stream.id);
+        stream.finish();
+        // The server may have waited for a reader.
+        self.changed.notify_one();
     }
 
     /// Streams that were read to their end, but for the last few: their reader may come back for what got lost.
@@ -383,6 +404,22 @@ impl Client {
     }
 }
 
+/// The place of a request among those that wait: free again when this is dropped, unless it is kept.
+struct Place {
+    client: Rc<Client>,
+    stream: Rc<Stream>,
+    key: Key,
+    is_kept: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.client.give_up(&self.key, &self.stream);
+        }
+    }
+}
+
 /// One response is being served; the session is not idle.
 pub struct Serving(Rc<Client>);
 
@@ -392,3 +429,6 @@ impl Drop for Serving {
         self.0.used.set(Instant::now());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -157,6 +157,11 @@ async fn stateless(
     if let Err(wrong) = message.check_meta() {
         return Ok(gateway.wrong(&wrong));
     }
+    if message.id().is_none() {
+        // Others use the connection too. What names one of its requests, as a cancellation or an answer does, would be under
+        // the name of another's, and the rest speaks for all of them. A request is cancelled by closing its stream.
+        return Ok(reply::empty(StatusCode::ACCEPTED));
+    }
     let can = message.capabilities.as_deref().unwrap_or_default();
     let client = gateway.shared(endpoint, admitted, can)?;
     if message.is_call()
@@ -229,29 +234,34 @@ async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     )
 }
 
-/// Cancels the request at the server when it is dropped before there is an answer. Only without sessions: else the client
-/// may come back for it.
+/// Gives the request up when it is dropped, and cancels it at the server where there is no answer yet. Only without
+/// sessions: else the client may come back for it.
 pub struct Abandoned {
     client: Rc<Client>,
     stream: Rc<Stream>,
-    id: Box<str>,
+    id: Id,
     era: Era,
 }
 
 impl Abandoned {
-    fn new(client: &Rc<Client>, stream: &Rc<Stream>, id: &Id, era: Era) -> Self {
-        Self { client: Rc::clone(client), stream: Rc::clone(stream), id: id.spelled.clone(), era }
+    pub fn new(client: &Rc<Client>, stream: &Rc<Stream>, id: &Id, era: Era) -> Self {
+        Self { client: Rc::clone(client), stream: Rc::clone(stream), id: id.clone(), era }
     }
 }
 
 impl Drop for Abandoned {
     fn drop(&mut self) {
-        if self.era == Era::Stateful || self.stream.is_done() || self.client.is_ended() {
+        if self.era == Era::Stateful {
+            return;
+        }
+        let was_answered = self.stream.is_done();
+        self.client.give_up(&self.id.key, &self.stream);
+        if was_answered || self.client.is_ended() {
             return;
         }
         let line = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the client closed the connection"}}}}"#,
-            self.id
+            self.id.spelled
         );
         let client = Rc::clone(&self.client);
         // The session may have ended meanwhile.

@@ -78,7 +78,9 @@ impl Gateway {
         }
         let who = if for_all { EVERYBODY } else { &admitted.name };
         let wire = || self.connector.connect(endpoint, who);
-        self.open(name, endpoint, subject, wire, Translation::without_sessions())
+        let translation =
+            if for_all { Translation::for_everybody() } else { Translation::without_sessions() };
+        self.open(name, endpoint, subject, wire, translation)
     }
 
     fn open(

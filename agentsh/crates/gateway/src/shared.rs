@@ -16,6 +16,7 @@ use crate::mcp::jsonrpc::{Id, Key, Message, classify};
 use super::client::Client;
 use super::era::tree;
 use super::message::{Incoming, Kind};
+use super::stream::Stream;
 
 /// Bytes that a session and the connection may be ahead of each other.
 const AHEAD: usize = 256 << 10;
@@ -54,8 +55,8 @@ pub fn seat(connection: Rc<Client>, longest: usize) -> DuplexStream {
 struct Seat {
     connection: Rc<Client>,
     output: Mutex<WriteHalf<DuplexStream>>,
-    /// What the connection calls a request of this session, as spelled.
-    running: RefCell<HashMap<Key, Box<str>>>,
+    /// What the connection calls a request of this session, and where its answer comes.
+    running: RefCell<HashMap<Key, (Id, Rc<Stream>)>>,
 }
 
 impl Seat {
@@ -78,7 +79,7 @@ impl Seat {
             let why = "the server cannot take the request now";
             return self.say(tree::error(&id.spelled, INTERNAL_ERROR, why)).await;
         };
-        self.running.borrow_mut().insert(id.key.clone(), own.spelled);
+        self.running.borrow_mut().insert(id.key.clone(), (own, Rc::clone(&stream)));
         let seat = Rc::clone(self);
         answers.spawn_local(async move {
             let mut reader = stream.reader(None);
@@ -88,6 +89,13 @@ impl Seat {
                 last = Some(answers_to(&event, &id));
                 seat.say(event.to_vec()).await;
             }
+            let is_its = |running: &HashMap<Key, (Id, Rc<Stream>)>| {
+                running.get(&id.key).is_some_and(|(_, other)| Rc::ptr_eq(other, &stream))
+            };
+            if !is_its(&seat.running.borrow()) {
+                // It was cancelled.
+                return;
+            }
             seat.running.borrow_mut().remove(&id.key);
             if last != Some(true) {
                 seat.say(tree::error(&id.spelled, INTERNAL_ERROR, "the server's session has ended")).await;
@@ -96,8 +104,9 @@ impl Seat {
     }
 
     async fn cancel(&self, key: &Key) {
-        let Some(own) = self.running.borrow_mut().remove(key) else { return };
-        let params = format!(r#"{{"requestId":{own}}}"#);
+        let Some((own, stream)) = self.running.borrow_mut().remove(key) else { return };
+        self.connection.give_up(&own.key, &stream);
+        let params = format!(r#"{{"requestId":{}}}"#, own.spelled);
         // The server has ended: there is nothing to cancel.
         let _ = self.connection.send(&tree::notification("notifications/cancelled", &params)).await;
     }

@@ -138,7 +138,9 @@ impl Fleet {
             }
         }
         let raws = raws(&rows)?;
-        let forgotten = raws.first().map_or(0, |first| first.seq.saturating_sub(1));
+        // Where nothing is left, all of it was forgotten.
+        let events = u64::try_from(session.events).unwrap_or_default();
+        let forgotten = raws.first().map_or(events, |first| first.seq.saturating_sub(1));
         let mut problems = 0;
         let mut before = if forgotten == 0 { keys::hash(&session.first_link) } else { None };
         let mut seq = forgotten;

@@ -46,10 +46,14 @@ enum Verb {
         #[command(flatten)]
         at: people::At,
     },
-    /// Take nothing from a host any more
+    /// Take nothing from a host any more, or nothing from a person
     Revoke {
-        /// Its id
-        host: String,
+        /// The id of the host
+        #[arg(required_unless_present = "credential")]
+        host: Option<String>,
+        /// The name that the credential of a person was made with
+        #[arg(long, value_name = "NAME", conflicts_with = "host")]
+        credential: Option<String>,
         #[command(flatten)]
         at: people::At,
     },
@@ -89,7 +93,9 @@ async fn verb(
             writeln!(out, "host {host} goes on")?;
             Ok(OK)
         }
-        Verb::Revoke { host, at } => {
+        Verb::Revoke { credential: Some(name), at, .. } => people::revoke(&at, context, &name, out).await,
+        Verb::Revoke { host, at, .. } => {
+            let host = host.unwrap_or_default();
             people::change(&at, context, &host, "revoke").await?;
             writeln!(out, "host {host} is revoked")?;
             Ok(OK)

@@ -9,7 +9,7 @@ use super::host::{token as given, unusable};
 use super::serve::Place;
 use crate::egress::Client as Http;
 use crate::fleet::place::{self, LoginFile};
-use crate::fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login};
+use crate::fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login, RevokePeople, Revoked};
 use crate::fleet::{Client, ClientError, make_token};
 use crate::session::proxy::outgoing;
 use crate::store::escape;
@@ -190,6 +190,24 @@ pub(super) async fn hosts(
         writeln!(out, "no host is enrolled")?;
     }
     Ok(status)
+}
+
+/// Exit status 1 where nobody has a credential or a token of this name.
+pub(super) async fn revoke(
+    at: &At,
+    context: &Context,
+    name: &str,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let asked = RevokePeople { name: name.to_owned() };
+    let done: Revoked = at.client(context)?.post("/v1/credentials/revoke", &asked).await.map_err(failure)?;
+    writeln!(
+        out,
+        "{} credentials of '{}' are revoked, and its unused tokens",
+        done.revoked,
+        escape::line(name)
+    )?;
+    Ok(OK)
 }
 
 /// `accept` or `revoke`.

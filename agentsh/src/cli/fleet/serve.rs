@@ -30,7 +30,7 @@ pub struct ServeArgs {
     #[arg(long)]
     behind_proxy: bool,
     /// Forget events this many days after they arrived; without it they stay
-    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     keep: Option<u32>,
     /// A directory of signed policy bundles that hosts may fetch
     #[arg(long, value_name = "DIRECTORY")]

@@ -58,6 +58,8 @@ pub struct Down {
     parked: VecDeque<(String, Parked)>,
     listeners: Listeners,
     level: Option<String>,
+    /// Whose request a question belongs to is not known, and another key may not answer it.
+    asks_nobody: bool,
 }
 
 #[derive(Default)]
@@ -88,7 +90,12 @@ struct Parked {
 }
 
 const ASKED: &str = "input";
+
 impl Down {
+    pub fn for_everybody() -> Self {
+        Self { asks_nobody: true, ..Self::default() }
+    }
+
     pub fn is_straight(&self) -> bool {
         matches!(self.phase, Phase::Straight)
     }
@@ -313,6 +320,10 @@ impl Down {
     fn on_request(&mut self, id: &Id, method: &str, params: String, steps: &mut Vec<Step>) {
         if method == "ping" {
             return steps.push(Step::ToServer(answer(&id.spelled, "{}")));
+        }
+        if self.asks_nobody {
+            let why = "the endpoint has `shared: everybody`: nobody can be asked; `shared: key` lets a client answer";
+            return steps.push(Step::ToServer(error(&id.spelled, METHOD_NOT_FOUND, why)));
         }
         let what = format!(r#"{{"method":"{}","params":{params}}}"#, json::spell(method));
         // Over one session, the protocol does not say for which request it is: for the newest.

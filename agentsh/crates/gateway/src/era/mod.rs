@@ -41,6 +41,12 @@ impl Translation {
         Self::Down(Box::default())
     }
 
+    /// The same, where requests of clients that do not trust each other share the connection: no question of the server
+    /// goes to any of them.
+    pub fn for_everybody() -> Self {
+        Self::Down(Box::new(Down::for_everybody()))
+    }
+
     pub fn is_straight(&self) -> bool {
         matches!(self, Self::Straight)
     }

@@ -30,7 +30,10 @@ fn modern(id: u64, method: &str, mut params: Value) -> Vec<u8> {
 
 /// Asked by a client without sessions, greeted as a server with them.
 fn greeted(first: &[u8]) -> (Translation, Vec<Step>) {
-    let mut between = Translation::without_sessions();
+    greeted_as(Translation::without_sessions(), first)
+}
+
+fn greeted_as(mut between: Translation, first: &[u8]) -> (Translation, Vec<Step>) {
     let asked = server(&between.client_says(first)[0]);
     assert_eq!(asked["method"], "server/discover");
     let unknown =
@@ -127,6 +130,18 @@ fn what_a_server_asks_comes_back_with_the_request_repeated() {
     assert_eq!((&done["id"], &done["result"]["resultType"]), (&json!(2), &json!("complete")));
     // Once.
     assert_eq!(client(&between.client_says(&call(3, given))[0])["error"]["code"], -32602);
+}
+
+#[test]
+fn nobody_is_asked_where_everybody_shares() {
+    let (mut between, _) = greeted_as(Translation::for_everybody(), &modern(1, "tools/call", json!({})));
+    let asks =
+        json!({"jsonrpc": "2.0", "id": 77, "method": "elicitation/create", "params": {"message": "who?"}});
+    let steps = between.server_says(&line(&asks));
+    let refused = server(&steps[0]);
+    assert_eq!((steps.len(), &refused["id"], &refused["error"]["code"]), (1, &json!(77), &json!(-32601)));
+    let done = client(&between.server_says(br#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#)[0]);
+    assert_eq!(done["result"]["resultType"], "complete");
 }
 
 #[test]

@@ -1,0 +1,82 @@
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::task::LocalSet;
+use tokio::time::timeout;
+
+use super::*;
+use crate::post::{Abandoned, Era};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn started(unread: usize) -> (Rc<Client>, DuplexStream) {
+    let (ours, theirs) = tokio::io::duplex(1 << 20);
+    let bounds = Bounds { line: 1 << 20, unread };
+    let client = Client::start(
+        "shared".to_owned(),
+        "e".to_owned(),
+        "s".to_owned(),
+        ours,
+        bounds,
+        Translation::Straight,
+        |_| {},
+    );
+    (client, theirs)
+}
+
+/// As a request of a client without sessions: under an id of the connection.
+async fn asked(client: &Rc<Client>) -> Result<(Incoming, Rc<Stream>), SendError> {
+    let text =
+        br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":1}}}"#;
+    let message = client.rename(Incoming::read(text).unwrap());
+    let key = message.id().unwrap().key.clone();
+    let stream = client.request(&message, key).await?;
+    Ok((message, stream))
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn requests_that_nobody_waits_for_take_no_place() {
+    LocalSet::new()
+        .run_until(async {
+            let (client, server) = started(1 << 20);
+            let mut heard = BufReader::new(server).lines();
+            for _ in 0..MOST_OPEN + 10 {
+                let (message, stream) = asked(&client).await.unwrap();
+                drop(Abandoned::new(&client, &stream, message.id().unwrap(), Era::Stateless));
+                assert!(heard.next_line().await.unwrap().unwrap().contains("tools/call"));
+                let cancelled = heard.next_line().await.unwrap().unwrap();
+                let said = format!(r#""requestId":{}"#, message.id().unwrap().spelled);
+                assert!(cancelled.contains(&said), "{cancelled}");
+            }
+            assert!(client.pending.borrow().is_empty() && client.tokens.borrow().is_empty());
+            assert_eq!(client.streams.borrow().len(), 1);
+            // Who has a session may come back.
+            let (message, stream) = asked(&client).await.unwrap();
+            drop(Abandoned::new(&client, &stream, message.id().unwrap(), Era::Stateful));
+            assert_eq!(client.pending.borrow().len(), 1);
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_nobody_reads_any_more_holds_no_other_up() {
+    LocalSet::new()
+        .run_until(async {
+            let (client, mut server) = started(100);
+            let (message, stream) = asked(&client).await.unwrap();
+            let abandoned = Abandoned::new(&client, &stream, message.id().unwrap(), Era::Stateless);
+            let (_, other) = asked(&client).await.unwrap();
+            let long = "x".repeat(200);
+            let told = format!(
+                "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":1,\"message\":\"{long}\"}}}}\n"
+            );
+            server.write_all(told.as_bytes()).await.unwrap();
+            timeout(PATIENCE, stream.begun()).await.unwrap();
+            server.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n").await.unwrap();
+            assert!(timeout(Duration::from_millis(50), other.begun()).await.is_err());
+            drop(abandoned);
+            timeout(PATIENCE, other.begun()).await.unwrap();
+            assert!(other.is_done());
+        })
+        .await;
+}
