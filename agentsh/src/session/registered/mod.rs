@@ -109,8 +109,8 @@ impl Check for Registered {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         let Some(settings) = &self.0.settings else { return };
         let entry = match subject.matter {
-            // No hash of the registry covers templates.
-            Matter::Offer { kind: Offer::Template, .. } => return,
+            // No hash of the registry covers templates: they stand and fall with the server.
+            Matter::Offer { kind: Offer::Template, .. } => None,
             Matter::Definition { hash, .. } | Matter::Offer { hash, .. } => Some(hash),
             Matter::Call { hash, .. } => hash,
             Matter::Request { method, .. }
@@ -201,5 +201,20 @@ mod tests {
         assert!(!is_refused(&registered, call(Some("a"))) && !is_refused(&registered, call(None)));
         assert!(is_refused(&registered, call(Some("b"))));
         assert!(registered.has_seen(&server(), "a") && !registered.has_seen(&server(), "b"));
+    }
+
+    #[test]
+    fn templates_stand_and_fall_with_their_server() {
+        let definition = json::read(b"{}").unwrap();
+        let registered = registered();
+        let matter =
+            Matter::Offer { kind: Offer::Template, name: "x:{y}", hash: "c", definition: &definition };
+        assert!(is_refused(&registered, matter), "nobody was asked");
+        registered.note(&server(), &seen(&["a"]), Standing::Waiting);
+        assert!(is_refused(&registered, matter), "a person is asked");
+        registered.note(&server(), &seen(&["a"]), Standing::Bad { why: "changed".to_owned(), always: false });
+        assert!(is_refused(&registered, matter), "it changed");
+        registered.note(&server(), &seen(&["a"]), Standing::Good);
+        assert!(!is_refused(&registered, matter));
     }
 }
