@@ -77,3 +77,30 @@ fn what_is_measured_is_counted_and_searched() {
     let said = post(&place, &counted, &[count, count]);
     assert!(said[0] == "{} 200" && said[1].ends_with(" 429"), "{said:?}");
 }
+
+#[test]
+fn a_key_reaches_its_own_provider_alone() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy("version: 1\nllm: {credentials: broker}\n");
+    let (own, other) = (model(), model());
+    for (name, at) in [("ANTHROPIC_BASE_URL", &own), ("OPENAI_BASE_URL", &other)] {
+        place.set(name, format!("http://127.0.0.1:{}", at.port));
+    }
+    place.set("ANTHROPIC_API_KEY", "sk-ant-real-key");
+    place.set("OPENAI_API_KEY", "sk-real-key");
+    let ask = "curl -sS --max-time 20 -w ' %{http_code}\\n'";
+    let script = format!(
+        "#!/bin/sh\n{ask} -H \"X-Api-Key: $ANTHROPIC_API_KEY\" \"$ANTHROPIC_BASE_URL/v1/models\"\n\
+         {ask} -H \"X-Api-Key: $ANTHROPIC_API_KEY\" \"$OPENAI_BASE_URL/v1/models\"\n\
+         {ask} -H \"Authorization: Bearer $OPENAI_API_KEY\" \"$OPENAI_BASE_URL/v1/models\"\n"
+    );
+    let agent = place.script(place.project.join("bin/opencode"), &script);
+    let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(agent));
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(lines.len() == 3 && lines[0] == "{} 200" && lines[2] == "{} 200", "{outcome}");
+    let says = format!("ANTHROPIC_API_KEY is for 127.0.0.1:{}, and not for", own.port);
+    assert!(lines[1].ends_with(" 403") && lines[1].contains(&says), "{outcome}");
+    assert_eq!(own.asked()[0].header("x-api-key"), Some("sk-ant-real-key"));
+    let asked = other.asked();
+    assert_eq!((asked.len(), asked[0].header("authorization")), (1, Some("Bearer sk-real-key")));
+}

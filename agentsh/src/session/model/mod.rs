@@ -35,7 +35,7 @@ use self::judge::SessionJudge;
 use self::keys::Keys;
 use self::ledger::Ledger;
 use super::Session;
-use crate::agent::Endpoint;
+use crate::agent::{Endpoint, providers};
 use crate::guard::Guard;
 use crate::llm::canary::Needle;
 use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Turns, request, route};
@@ -118,19 +118,27 @@ impl Model {
         }))
     }
 
-    /// With `credentials: broker`, puts placeholders in the place of the keys in the agent's environment.
-    pub fn keep_keys(&self, env: &mut BTreeMap<String, String>) {
+    /// With `credentials: broker`, puts placeholders in the place of the keys in the agent's environment. Each key is for the
+    /// endpoints of its own provider.
+    pub fn keep_keys(&self, endpoints: &[Endpoint], env: &mut BTreeMap<String, String>) {
         let is_asked = self.session.policy.llm.credentials.as_ref();
         if is_asked.is_none_or(|word| word.value != Credentials::Broker) {
             return;
         }
-        self.keys.take(env, |name| {
+        let word = |name: &str| {
             let mut random = [0; 12];
             // Without random bytes it can be guessed, and still opens nothing elsewhere.
             let _ = getrandom::fill(&mut random);
             let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
             format!("agentsh-{}-{random}", name.to_ascii_lowercase().replace('_', "-"))
-        });
+        };
+        let users = &self.session.context.env;
+        let places = |name: &str| {
+            let own = endpoints.iter().filter(|endpoint| providers::is_for(name, endpoint, users));
+            own.filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
+                .collect()
+        };
+        self.keys.take(env, word, places);
     }
 
     fn judge(&self) -> SessionJudge {
@@ -145,9 +153,11 @@ impl Model {
             let body = error_body(Provider::OpenAiResponses, StatusCode::UPGRADE_REQUIRED, why);
             return answered(StatusCode::UPGRADE_REQUIRED, body);
         }
-        self.keys.put(request.headers_mut());
-        let path = request.uri().path().to_owned();
-        let routed = route(request.method().as_str(), &path);
+        let routed = route(request.method().as_str(), request.uri().path());
+        if let Err(why) = self.keys.put(request.headers_mut(), upstream.to()) {
+            let provider = routed.provider().unwrap_or(Provider::OpenAiChat);
+            return self.withheld(provider, StatusCode::FORBIDDEN, &why);
+        }
         let provider = match routed {
             Route::Model(provider) => provider,
             Route::Beside(_) => return self.pass(request, upstream).await,
