@@ -112,7 +112,7 @@ pub fn is_for(variable: &str, endpoint: &Endpoint, env: &BTreeMap<String, String
     endpoint.key.as_deref() == Some(variable)
         || PROVIDERS.iter().find(has_key).is_some_and(|provider| {
             let names = further(provider.name).map_or(&[][..], |(.., names)| names);
-            endpoint.host == provider.host || provider.moved.iter().chain(names).any(|name| is_there(name))
+            endpoint.host == provider.host || provider.moved.iter().chain(names).any(is_there)
         })
 }
 
