@@ -19,6 +19,7 @@ mod failures;
 mod looks;
 mod mcp_run;
 mod model;
+mod model_beside;
 mod model_faults;
 mod project;
 mod queries;

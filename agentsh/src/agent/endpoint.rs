@@ -29,12 +29,12 @@ pub(super) fn parse(url: &str, why: &str) -> Result<Endpoint, String> {
     if host.is_empty() || !host.chars().all(plain) {
         return Err(format!("{why}: the URL has no valid host"));
     }
-    Ok(Endpoint { scheme, host, port, why: why.to_owned(), judged: Judged::WhenAsked })
+    Ok(Endpoint { scheme, host, port, why: why.to_owned(), judged: Judged::WhenAsked, key: None })
 }
 
 pub(super) fn https(host: &str, why: &str) -> Endpoint {
     let (host, why) = (host.to_owned(), why.to_owned());
-    Endpoint { scheme: Scheme::Https, host, port: 443, why, judged: Judged::WhenAsked }
+    Endpoint { scheme: Scheme::Https, host, port: 443, why, judged: Judged::WhenAsked, key: None }
 }
 
 /// Where a login is renewed.

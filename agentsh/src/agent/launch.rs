@@ -217,6 +217,8 @@ pub struct Endpoint {
     pub port: u16,
     pub why: String,
     pub judged: Judged,
+    /// The variable of whose key the user's configuration says that it is for this place.
+    pub key: Option<String>,
 }
 
 /// Whether the TLS of an endpoint ends at the session, so that what the model says can be judged.

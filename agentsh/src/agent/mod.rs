@@ -26,7 +26,7 @@ mod launch;
 mod opencode;
 mod plugins;
 pub mod project;
-mod providers;
+pub mod providers;
 mod qwen;
 mod read;
 mod servers;

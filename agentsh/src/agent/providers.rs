@@ -1,5 +1,6 @@
 //! Who serves models: for agents that talk to whichever provider the user has an account with.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
@@ -82,6 +83,39 @@ pub(super) fn of_environment(context: &Context<'_>) -> Result<Vec<Endpoint>, Age
     Ok(found)
 }
 
+/// Further keys of a provider, and where else a user may say that it is: only that agents know both.
+const FURTHER: &[(&str, &[&str], &[&str])] = &[
+    (
+        "anthropic",
+        &["CLAUDE_CODE_OAUTH_TOKEN"],
+        &["ANTHROPIC_BEDROCK_BASE_URL", "ANTHROPIC_FOUNDRY_BASE_URL", "ANTHROPIC_VERTEX_BASE_URL"],
+    ),
+    ("openai", &["CODEX_API_KEY"], &["openai_base_url"]),
+    ("google", &[], &["GOOGLE_VERTEX_BASE_URL", "Vertex AI"]),
+];
+
+/// Whether the key in this variable is for that place: it is the provider's own, or the user has said that the provider is
+/// there, by the environment or by what the agent reads.
+#[must_use]
+pub fn is_for(variable: &str, endpoint: &Endpoint, env: &BTreeMap<String, String>) -> bool {
+    let further = |name: &str| FURTHER.iter().find(|(provider, ..)| *provider == name);
+    let has_key = |provider: &&Provider| {
+        provider.keys.contains(&variable)
+            || further(provider.name).is_some_and(|(_, keys, _)| keys.contains(&variable))
+    };
+    let is_there = |name: &&str| {
+        let url = env.get(*name).filter(|url| !url.is_empty());
+        let moved = url.and_then(|url| from_url(url, name).ok());
+        endpoint.why == **name
+            || moved.is_some_and(|moved| (&moved.host, moved.port) == (&endpoint.host, endpoint.port))
+    };
+    endpoint.key.as_deref() == Some(variable)
+        || PROVIDERS.iter().find(has_key).is_some_and(|provider| {
+            let names = further(provider.name).map_or(&[][..], |(.., names)| names);
+            endpoint.host == provider.host || provider.moved.iter().chain(names).any(is_there)
+        })
+}
+
 /// The endpoint of a value of the environment. Some take a host and a port without a scheme.
 pub(super) fn from_url(url: &str, name: &str) -> Result<Endpoint, AgentError> {
     let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
@@ -121,5 +155,32 @@ fn below(value: &Value, file: &Path, found: &mut Vec<Endpoint>, notes: &mut Vec<
         }
         Value::Array(items) => items.iter().for_each(|item| below(item, file, found, notes)),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_for_its_provider_wherever_the_user_says_that_it_is() {
+        let env = |name: &str, url: &str| BTreeMap::from([(name.to_owned(), url.to_owned())]);
+        let none = BTreeMap::new();
+        let own = endpoint::https("api.anthropic.com", "anthropic");
+        for key in ["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"] {
+            assert!(is_for(key, &own, &none), "{key}");
+        }
+        assert!(!is_for("OPENAI_API_KEY", &own, &none) && !is_for("UNKNOWN", &own, &none));
+        let gateway = endpoint::parse("http://127.0.0.1:4000/v1", "baseURL of a file").unwrap();
+        assert!(!is_for("OPENAI_API_KEY", &gateway, &none));
+        assert!(is_for("OPENAI_API_KEY", &gateway, &env("OPENAI_BASE_URL", "http://127.0.0.1:4000")));
+        assert!(!is_for("OPENAI_API_KEY", &gateway, &env("OPENAI_BASE_URL", "http://127.0.0.1:4001")));
+        assert!(!is_for("OPENAI_API_KEY", &gateway, &env("ANTHROPIC_BASE_URL", "http://127.0.0.1:4000")));
+        let of_settings = endpoint::parse("https://gate.example", "ANTHROPIC_BASE_URL").unwrap();
+        assert!(is_for("ANTHROPIC_AUTH_TOKEN", &of_settings, &none));
+        let named = Endpoint { key: Some("OPENROUTER_API_KEY".to_owned()), ..gateway };
+        assert!(is_for("OPENROUTER_API_KEY", &named, &none) && !is_for("OPENAI_API_KEY", &named, &none));
     }
 }

@@ -454,7 +454,7 @@ async fn start_agent(
     brokered.settle(&mut env);
     files.extend(trust::give(session, &rules, &mut env));
     if let Some(model) = &model {
-        model.keep_keys(&mut env);
+        model.keep_keys(&launch.endpoints, &mut env);
     }
     let is_layered = request.review && project_access.is_some();
     let layer =

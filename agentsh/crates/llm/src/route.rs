@@ -24,6 +24,10 @@ pub enum Route {
     Model(Provider),
     /// A route of the API in which no model speaks.
     Beside(Provider),
+    /// The same, but what a model could be asked goes there: its tokens are counted, or it becomes numbers.
+    Measured(Provider),
+    /// Questions for later and files, which nobody here reads: batches, and what they are made of.
+    Left(Provider),
     /// Nobody knows what goes through there, or the path can be read in more than one way.
     Unknown,
 }
@@ -37,7 +41,24 @@ pub fn route(method: &str, path: &str) -> Route {
     if let Some(route) = spoken(method, parts) {
         return route;
     }
-    beside(method, parts).map_or(Route::Unknown, Route::Beside)
+    let measured = || measured(method, parts).map(Route::Measured);
+    let left = || left(method, parts).map(Route::Left);
+    let beside = || beside(method, parts).map(Route::Beside);
+    measured().or_else(left).or_else(beside).unwrap_or(Route::Unknown)
+}
+
+impl Route {
+    /// Whose API it is, where that is known.
+    #[must_use]
+    pub fn provider(self) -> Option<Provider> {
+        match self {
+            Self::Model(provider)
+            | Self::Beside(provider)
+            | Self::Measured(provider)
+            | Self::Left(provider) => Some(provider),
+            Self::Unknown => None,
+        }
+    }
 }
 
 /// Where a model speaks, now or in what it said before.
@@ -60,25 +81,40 @@ fn spoken(method: &str, parts: &[&str]) -> Option<Route> {
     Some(Route::Model(provider))
 }
 
+fn measured(method: &str, parts: &[&str]) -> Option<Provider> {
+    match (method, parts) {
+        ("POST", [.., "messages", "count_tokens"]) => Some(Provider::Anthropic),
+        ("POST", [.., "responses", "input_tokens"]) => Some(Provider::OpenAiResponses),
+        ("POST", [.., last]) => match last.rsplit_once(':')?.1 {
+            "countTokens" | "embedContent" | "batchEmbedContents" => Some(Provider::Google),
+            "rawPredictCountTokens" => Some(Provider::Anthropic),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn left(method: &str, parts: &[&str]) -> Option<Provider> {
+    match (method, parts) {
+        ("POST", [.., "messages", "batches"]) => Some(Provider::Anthropic),
+        ("POST", [.., "files"] | [.., "batches"]) => Some(Provider::OpenAiChat),
+        _ => None,
+    }
+}
+
 fn beside(method: &str, parts: &[&str]) -> Option<Provider> {
     let provider = match (method, parts) {
-        ("HEAD" | "GET", []) => Provider::Anthropic,
-        ("POST", [.., "messages", "count_tokens"])
-        | ("GET" | "POST", [.., "messages", "batches"])
+        ("HEAD" | "GET", [])
+        | ("GET", [.., "messages", "batches"])
         | ("GET" | "DELETE", [.., "messages", "batches", _])
         | ("POST", [.., "messages", "batches", _, "cancel"])
         | ("GET", [.., "messages", "batches", _, "results"]) => Provider::Anthropic,
         ("GET", [.., "models"] | [.., "models", _])
         | ("DELETE", [.., "models", _] | [.., "files", _] | [.., "responses", _])
-        | ("GET" | "POST", [.., "files"] | [.., "batches"])
+        | ("GET", [.., "files"] | [.., "batches"])
         | ("GET", [.., "files", _] | [.., "files", _, "content"] | [.., "batches", _])
         | ("GET", [.., "responses", _, "input_items"])
-        | ("POST", [.., "responses", "input_tokens"] | [.., "batches", _, "cancel"]) => Provider::OpenAiChat,
-        ("POST", [.., last]) => match last.rsplit_once(':')?.1 {
-            "countTokens" | "embedContent" | "batchEmbedContents" => Provider::Google,
-            "rawPredictCountTokens" => Provider::Anthropic,
-            _ => return None,
-        },
+        | ("POST", [.., "batches", _, "cancel"]) => Provider::OpenAiChat,
         _ => return None,
     };
     Some(provider)
@@ -105,9 +141,17 @@ mod tests {
             ("GET", "/v1/responses/resp_1", Route::Model(Provider::OpenAiResponses)),
             ("POST", "/v1beta/models/gemini-pro:generateContent", Route::Model(Provider::Google)),
             ("POST", "/v1beta/models/gemini-pro:streamGenerateContent", Route::Model(Provider::Google)),
-            ("POST", "/v1beta/models/gemini-pro:countTokens", Route::Beside(Provider::Google)),
-            ("POST", "/v1/messages/count_tokens", Route::Beside(Provider::Anthropic)),
-            ("POST", "/v1/messages/batches", Route::Beside(Provider::Anthropic)),
+            ("POST", "/v1beta/models/gemini-pro:countTokens", Route::Measured(Provider::Google)),
+            ("POST", "/v1beta/models/gemini-pro:batchEmbedContents", Route::Measured(Provider::Google)),
+            ("POST", "/v1/messages/count_tokens", Route::Measured(Provider::Anthropic)),
+            ("POST", "/v1/responses/input_tokens", Route::Measured(Provider::OpenAiResponses)),
+            ("POST", "/v1/messages/batches", Route::Left(Provider::Anthropic)),
+            ("GET", "/v1/messages/batches", Route::Beside(Provider::Anthropic)),
+            ("POST", "/v1/messages/batches/b/cancel", Route::Beside(Provider::Anthropic)),
+            ("POST", "/v1/batches", Route::Left(Provider::OpenAiChat)),
+            ("POST", "/v1/files/", Route::Left(Provider::OpenAiChat)),
+            ("POST", "/upload/v1beta/files", Route::Left(Provider::OpenAiChat)),
+            ("GET", "/v1/files", Route::Beside(Provider::OpenAiChat)),
             ("GET", "/v1/models", Route::Beside(Provider::OpenAiChat)),
             ("GET", "/v1/models/x", Route::Beside(Provider::OpenAiChat)),
             ("GET", "/", Route::Beside(Provider::Anthropic)),

@@ -128,17 +128,18 @@ async fn copy_all<R: Recorder + 'static>(
     outside: &TcpStream,
     (first, connection, traffic): (First, u64, &Traffic),
 ) -> End {
+    let to = (permit.shown.as_str(), permit.port);
     match first {
         First::Nothing if let Some(channel) = channel => {
-            channel::plain((channel, &permit.shown), (inside, Vec::new()), outside, traffic).await
+            channel::plain((channel, to), (inside, Vec::new()), outside, traffic).await
         }
         First::Read(Opening::Http(http)) if let Some(channel) = channel => {
-            channel::plain((channel, &permit.shown), (inside, http.into_bytes()), outside, traffic).await
+            channel::plain((channel, to), (inside, http.into_bytes()), outside, traffic).await
         }
         First::Read(Opening::Tls(hello))
             if let (Some(channel), Some(authority)) = (channel, &gate.authority) =>
         {
-            channel::tls(channel, (authority, &permit.shown), (inside, hello), outside, traffic).await
+            channel::tls(channel, (authority, to), (inside, hello), outside, traffic).await
         }
         First::Nothing => End::Done(copy::both_ways(inside, outside, traffic).await),
         First::Read(Opening::Tls(bytes)) if permit.decision.inspect => {

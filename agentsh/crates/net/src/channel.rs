@@ -31,19 +31,29 @@ pub struct End<'a> {
 /// The end that comes from a program, and the one that leads to its server.
 pub type Ends<'a> = (End<'a>, End<'a>);
 
+/// What a connection is to.
+#[derive(Clone, Copy, Debug)]
+pub struct To<'a> {
+    /// By name or as an address.
+    pub host: &'a str,
+    pub port: u16,
+    /// TLS is spoken with it.
+    pub is_tls: bool,
+}
+
 pub type Carried<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
 
 /// Speaks on the connections that it carries.
 pub trait Channel {
     fn carries(&self, host: &Host, port: u16) -> bool;
-    /// Until both ends are done. Nothing of the one reaches the other by itself. `host` is what the connection is to, by name
-    /// or as an address; that the requests on it say the same is for the channel to see to.
-    fn carry<'a>(&'a self, host: &'a str, ends: Ends<'a>) -> Carried<'a>;
+    /// Until both ends are done. Nothing of the one reaches the other by itself. That the requests on a connection say the same
+    /// host as it is to, is for the channel to see to.
+    fn carry<'a>(&'a self, to: To<'a>, ends: Ends<'a>) -> Carried<'a>;
 }
 
 /// A connection without TLS, of which some bytes were read already.
 pub(super) async fn plain(
-    (channel, name): (&dyn Channel, &str),
+    (channel, (host, port)): (&dyn Channel, (&str, u16)),
     (inside, first): (&TcpStream, Vec<u8>),
     outside: &TcpStream,
     traffic: &Traffic,
@@ -51,19 +61,20 @@ pub(super) async fn plain(
     let program = Counted { stream: Plain::new(inside, first), traffic };
     let program = End { stream: Box::new(program), is_http2: false };
     let server = End { stream: Box::new(Plain::new(outside, Vec::new())), is_http2: false };
-    finish(channel.carry(name, (program, server)), (inside, outside), traffic).await
+    finish(channel.carry(To { host, port, is_tls: false }, (program, server)), (inside, outside), traffic)
+        .await
 }
 
 /// A connection whose TLS ends here.
 pub(super) async fn tls(
     channel: &dyn Channel,
-    (authority, name): (&Authority, &str),
+    (authority, (host, port)): (&Authority, (&str, u16)),
     (inside, hello): (&TcpStream, Vec<u8>),
     outside: &TcpStream,
     traffic: &Traffic,
 ) -> requests::End {
     let offered = (hello, &[HTTP_2, HTTP_1][..]);
-    let (program, server) = match handshakes(inside, outside, (authority, name), offered).await {
+    let (program, server) = match handshakes(inside, outside, (authority, host), offered).await {
         Ok(both) => both,
         Err(end) => {
             reset_when_dropped(outside);
@@ -74,7 +85,8 @@ pub(super) async fn tls(
     let program = End { stream: Box::new(Counted { stream: program, traffic }), is_http2 };
     let is_http2 = server.get_ref().1.alpn_protocol() == Some(HTTP_2);
     let server = End { stream: Box::new(server), is_http2 };
-    finish(channel.carry(name, (program, server)), (inside, outside), traffic).await
+    finish(channel.carry(To { host, port, is_tls: true }, (program, server)), (inside, outside), traffic)
+        .await
 }
 
 async fn finish(

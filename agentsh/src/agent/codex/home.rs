@@ -114,7 +114,11 @@ pub(super) fn model(
     let mut found: Vec<Endpoint> = Vec::new();
     let base_url = custom.and_then(|custom| custom.get("base_url")).and_then(Value::as_str);
     match (provider, base_url) {
-        (_, Some(url)) => found.push(from_url(url, &format!("model_providers.{provider}.base_url"))?),
+        (_, Some(url)) => {
+            let key = custom.and_then(|custom| custom.get("env_key")).and_then(Value::as_str);
+            let moved = from_url(url, &format!("model_providers.{provider}.base_url"))?;
+            found.push(Endpoint { key: key.map(str::to_owned), ..moved });
+        }
         ("openai", None) => {
             match text("openai_base_url") {
                 Some(url) => found.push(from_url(url, "openai_base_url")?),

@@ -19,7 +19,11 @@ use super::super::content::since_1970;
 use super::store::{Stamp, Store};
 use super::{Logins, record, word};
 
-pub struct Kept {
+/// Shared with a renewal that is under way: it goes on where its request does not.
+#[derive(Clone)]
+pub struct Kept(Rc<Inner>);
+
+struct Inner {
     session: Rc<Session>,
     id: ServerId,
     /// The server's address without what may be a key.
@@ -39,7 +43,7 @@ impl Kept {
     #[must_use]
     pub fn new(session: Rc<Session>, id: ServerId, (url, name): (String, String), clients: Clients) -> Self {
         let store = Store::of(&session.context);
-        Self {
+        Self(Rc::new(Inner {
             session,
             id,
             url,
@@ -49,9 +53,19 @@ impl Kept {
             seen: RefCell::default(),
             dead: RefCell::default(),
             renewing: tokio::sync::Mutex::default(),
-        }
+        }))
     }
 
+    /// Another grant than one with this token, or why there is none. A request may end while it waits, but no renewal: its
+    /// answer holds the only refresh token that is still good.
+    async fn renewed(&self, token: &str) -> Result<Grant, Lacking> {
+        let (inner, token) = (Rc::clone(&self.0), token.to_owned());
+        let renewal = tokio::task::spawn_local(async move { inner.renewed(&token).await });
+        renewal.await.map_err(|error| Lacking::Now(format!("its login cannot be renewed now: {error}")))?
+    }
+}
+
+impl Inner {
     /// As it is on disk now: another process may have renewed it, or the user has logged in meanwhile.
     async fn grant(&self) -> Result<Option<Grant>, String> {
         let Some(stamp) = self.store.stamp(&self.url) else { return Ok(None) };
@@ -162,7 +176,7 @@ fn token(value: Option<&HeaderValue>) -> &str {
 impl Credentials for Kept {
     fn current(&self) -> Later<'_, Result<Option<HeaderValue>, String>> {
         Box::pin(async move {
-            let Some(grant) = self.grant().await? else { return Ok(None) };
+            let Some(grant) = self.0.grant().await? else { return Ok(None) };
             if grant.refresh_token.is_some() && grant.is_old(since_1970().as_secs()) {
                 // Where that does not succeed the old one may do: whose clock is right shows the server's answer.
                 if let Ok(new) = self.renewed(&grant.access_token).await {
@@ -184,17 +198,17 @@ impl Credentials for Kept {
             let challenge = Challenge::read(challenges.iter().map(String::as_str)).unwrap_or_default();
             if status == StatusCode::FORBIDDEN {
                 let is_about_rights = challenge.error.as_deref() == Some("insufficient_scope");
-                return if is_about_rights { Err(self.step_up(&challenge)) } else { Ok(None) };
+                return if is_about_rights { Err(self.0.step_up(&challenge)) } else { Ok(None) };
             }
             if is_last {
-                return Err(self.wants_login(true));
+                return Err(self.0.wants_login(true));
             }
-            if used.is_none() && self.grant().await?.is_none() {
-                return Err(self.wants_login(false));
+            if used.is_none() && self.0.grant().await?.is_none() {
+                return Err(self.0.wants_login(false));
             }
             match self.renewed(token(used.as_ref())).await {
                 Ok(grant) => header(&grant).map(Some),
-                Err(Lacking::Login) => Err(self.wants_login(used.is_some())),
+                Err(Lacking::Login) => Err(self.0.wants_login(used.is_some())),
                 Err(Lacking::Now(why)) => Err(why),
             }
         })

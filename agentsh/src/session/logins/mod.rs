@@ -22,6 +22,9 @@ use super::{Session, network, remote};
 pub use kept::Kept;
 pub use store::Store;
 
+/// Different questions of a session. What they say is the servers' choice.
+const MOST_TOLD: usize = 256;
+
 /// What the user was told in this session: each thing once.
 #[derive(Debug, Default)]
 pub struct Logins {
@@ -31,11 +34,17 @@ pub struct Logins {
 impl Logins {
     /// Asks the user, once for each question, whatever draws on the terminal. False: that was asked before.
     fn ask(session: &Session, what: &str, how: &str) -> bool {
-        let is_new = session.logins.told.borrow_mut().insert(format!("{what} {how}"));
+        let is_new = session.logins.is_new(format!("{what} {how}"));
         if is_new {
             notice(session, &escape::line(what), how);
         }
         is_new
+    }
+
+    /// True the first time. A server that says something else each time is heard no more at some point.
+    fn is_new(&self, what: String) -> bool {
+        let mut told = self.told.borrow_mut();
+        told.len() < MOST_TOLD && told.insert(what)
     }
 }
 
@@ -83,5 +92,19 @@ fn word(text: &str) -> String {
         text.to_owned()
     } else {
         format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_is_bounded() {
+        let logins = Logins::default();
+        assert!(logins.is_new("0".to_owned()) && !logins.is_new("0".to_owned()));
+        let told = (0..MOST_TOLD * 2).filter(|scope| logins.is_new(scope.to_string())).count();
+        assert_eq!(told, MOST_TOLD - 1);
+        assert_eq!(logins.told.borrow().len(), MOST_TOLD);
     }
 }

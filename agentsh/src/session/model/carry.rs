@@ -27,7 +27,7 @@ use tokio::sync::Mutex;
 use super::{Model, Outgoing};
 use crate::llm::Provider;
 use crate::net::allow::is_local;
-use crate::net::channel::{Carried, Channel, Ends};
+use crate::net::channel::{Carried, Channel, Ends, To};
 use crate::policy::domain::{self, Host};
 use crate::store::escape;
 
@@ -42,6 +42,8 @@ const PIPE: usize = 64 << 10;
 pub(super) struct Upstream {
     sender: Sender,
     host: String,
+    pub(super) port: u16,
+    pub(super) is_tls: bool,
 }
 
 enum Sender {
@@ -51,6 +53,10 @@ enum Sender {
 }
 
 impl Upstream {
+    pub(super) fn to(&self) -> To<'_> {
+        To { host: &self.host, port: self.port, is_tls: self.is_tls }
+    }
+
     pub(super) async fn send(
         &self,
         mut request: Request<Outgoing>,
@@ -105,7 +111,8 @@ impl Channel for Model {
             .any(|(place, of)| *of == port && (place == host || (is_local(place) && is_local(host))))
     }
 
-    fn carry<'a>(&'a self, host: &'a str, (program, model): Ends<'a>) -> Carried<'a> {
+    fn carry<'a>(&'a self, to: To<'a>, (program, model): Ends<'a>) -> Carried<'a> {
+        let To { host, port, is_tls } = to;
         Box::pin(async move {
             let broken = |error: hyper::Error| io::Error::other(error);
             let mut connection: Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
@@ -128,7 +135,7 @@ impl Channel for Model {
                 connection = Box::pin(async move { carried.await.map_err(broken) });
                 Sender::One(Mutex::new(sender))
             };
-            let upstream = Rc::new(Upstream { sender, host: host.to_owned() });
+            let upstream = Rc::new(Upstream { sender, host: host.to_owned(), port, is_tls });
             let service = service_fn(move |request: Request<Incoming>| {
                 let upstream = Rc::clone(&upstream);
                 async move {

@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 
 use hyper::header::{HeaderMap, HeaderValue};
 
+use crate::net::allow::is_local;
+use crate::net::channel::To;
+use crate::policy::domain::{self, Host};
+
 /// Variables in which agents look for a key.
 const VARIABLES: [&str; 8] = [
     "ANTHROPIC_API_KEY",
@@ -20,23 +24,41 @@ const VARIABLES: [&str; 8] = [
 /// Headers in which clients send it.
 const HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
 
+/// Where a key may go.
+pub(super) type Place = (Host, u16);
+
 /// Placeholders and the keys that they stand for.
 #[derive(Default)]
-pub(super) struct Keys(RefCell<BTreeMap<String, String>>);
+pub(super) struct Keys(RefCell<BTreeMap<String, Key>>);
+
+struct Key {
+    variable: &'static str,
+    value: String,
+    places: Vec<Place>,
+}
 
 impl Keys {
-    /// Takes the keys out of an environment. `word` makes a placeholder that nobody can guess.
-    pub(super) fn take(&self, env: &mut BTreeMap<String, String>, word: impl Fn(&str) -> String) {
-        for name in VARIABLES {
-            let Some(value) = env.get_mut(name).filter(|value| !value.is_empty()) else { continue };
-            let placeholder = word(name);
-            let key = std::mem::replace(value, placeholder.clone());
-            self.0.borrow_mut().insert(placeholder, key);
+    /// Takes the keys out of an environment. `word` makes a placeholder that nobody can guess; `places` says where the key of
+    /// a variable may go.
+    pub(super) fn take(
+        &self,
+        env: &mut BTreeMap<String, String>,
+        word: impl Fn(&str) -> String,
+        places: impl Fn(&str) -> Vec<Place>,
+    ) {
+        for variable in VARIABLES {
+            let Some(value) = env.get_mut(variable).filter(|value| !value.is_empty()) else { continue };
+            let placeholder = word(variable);
+            let value = std::mem::replace(value, placeholder.clone());
+            self.0.borrow_mut().insert(placeholder, Key { variable, value, places: places(variable) });
         }
     }
 
-    /// Puts the keys into the headers of a request that goes to the model.
-    pub(super) fn put(&self, headers: &mut HeaderMap) {
+    /// Puts the keys into the headers of a request that goes to a model.
+    ///
+    /// # Errors
+    /// When one of them is not for that place. Says where it may go.
+    pub(super) fn put(&self, headers: &mut HeaderMap, to: To<'_>) -> Result<(), String> {
         let keys = self.0.borrow();
         for name in HEADERS {
             let Some(text) = headers.get(name).and_then(|value| value.to_str().ok()) else { continue };
@@ -44,11 +66,45 @@ impl Keys {
             else {
                 continue;
             };
-            if let Ok(mut value) = HeaderValue::from_str(&text.replace(placeholder, key)) {
+            key.check(to)?;
+            if let Ok(mut value) = HeaderValue::from_str(&text.replace(placeholder, &key.value)) {
                 value.set_sensitive(true);
                 headers.insert(name, value);
             }
         }
+        Ok(())
+    }
+}
+
+impl Key {
+    fn check(&self, to: To<'_>) -> Result<(), String> {
+        let (variable, here) = (self.variable, format!("{}:{}", to.host, to.port));
+        let host = domain::normalise(to.host).map_err(|_| format!("nobody knows what '{here}' is"))?;
+        let is_here = |(place, port): &Place| {
+            *port == to.port && (*place == host || (is_local(place) && is_local(&host)))
+        };
+        if !self.places.iter().any(is_here) {
+            let places: Vec<String> =
+                self.places.iter().map(|(host, port)| format!("{}:{port}", text(host))).collect();
+            let places = if places.is_empty() { "no model here".to_owned() } else { places.join(", ") };
+            return Err(format!(
+                "the key of {variable} is for {places}, and not for {here}; its provider's base URL in the environment says \
+                 where else it may go"
+            ));
+        }
+        if !to.is_tls && !is_local(&host) {
+            return Err(format!(
+                "the key of {variable} goes to {here} with TLS alone; `llm: {{credentials: pass}}` gives it to the agent"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn text(host: &Host) -> String {
+    match host {
+        Host::Name(name) => name.clone(),
+        Host::Address(address) => address.to_string(),
     }
 }
 
@@ -58,17 +114,55 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_placeholder_becomes_the_key_in_the_headers_of_keys_alone() {
+    const PLACE: To<'_> = To { host: "api.openai.com", port: 443, is_tls: true };
+
+    fn keys() -> Keys {
         let keys = Keys::default();
         let mut env = BTreeMap::from([("OPENAI_API_KEY".to_owned(), "sk-real".to_owned())]);
-        keys.take(&mut env, |name| format!("agentsh-{name}"));
+        let places = |_: &str| {
+            let host = |name| domain::normalise(name).unwrap();
+            vec![(host("api.openai.com"), 443), (host("127.0.0.1"), 4000), (host("gate.lan"), 80)]
+        };
+        keys.take(&mut env, |name| format!("agentsh-{name}"), places);
         assert_eq!(env["OPENAI_API_KEY"], "agentsh-OPENAI_API_KEY");
+        keys
+    }
+
+    fn headers() -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert("authorization", HeaderValue::from_static("Bearer agentsh-OPENAI_API_KEY"));
         headers.insert("x-other", HeaderValue::from_static("agentsh-OPENAI_API_KEY"));
-        keys.put(&mut headers);
+        headers
+    }
+
+    #[test]
+    fn a_placeholder_becomes_the_key_in_the_headers_of_keys_alone() {
+        let mut headers = headers();
+        keys().put(&mut headers, PLACE).unwrap();
         assert_eq!(headers["authorization"], "Bearer sk-real");
         assert_eq!(headers["x-other"], "agentsh-OPENAI_API_KEY");
+    }
+
+    #[test]
+    fn a_key_goes_to_its_own_places_and_over_no_open_line() {
+        let put = |to| {
+            let mut headers = headers();
+            let put = keys().put(&mut headers, to);
+            assert_eq!(headers["authorization"] == "Bearer sk-real", put.is_ok());
+            put
+        };
+        put(To { host: "localhost", port: 4000, is_tls: false }).unwrap();
+        for (host, port, is_tls) in [
+            ("openrouter.ai", 443, true),
+            ("api.openai.com.evil.example", 443, true),
+            ("api.openai.com", 8443, true),
+            ("localhost", 4001, false),
+        ] {
+            let why = put(To { host, port, is_tls }).unwrap_err();
+            assert!(why.contains("OPENAI_API_KEY is for api.openai.com:443"), "{why}");
+        }
+        for to in [To { is_tls: false, ..PLACE }, To { host: "gate.lan", port: 80, is_tls: false }] {
+            assert!(put(to).unwrap_err().contains("with TLS alone"));
+        }
     }
 }

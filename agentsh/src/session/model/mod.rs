@@ -1,6 +1,7 @@
 //! The channel between the agent and its model: every request of the agent goes on as it is, every answer is judged before
 //! the agent has it. The relay brings the connections, with both of their ends.
 
+mod beside;
 mod body;
 mod called;
 mod canary;
@@ -23,6 +24,7 @@ use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName,
     HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
 };
+use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 
 use self::body::{Judged, answered, error_body, silent};
@@ -33,14 +35,14 @@ use self::judge::SessionJudge;
 use self::keys::Keys;
 use self::ledger::Ledger;
 use super::Session;
-use crate::agent::Endpoint;
+use crate::agent::{Endpoint, providers};
 use crate::guard::Guard;
 use crate::llm::canary::Needle;
 use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Turns, request, route};
 use crate::policy::domain::{self, Host};
 use crate::policy::{Credentials, OnModelSecret as OnSecret};
+use crate::store::Event;
 use crate::store::words::Action;
-use crate::store::{Event, escape};
 
 /// Longest request that is read, in bytes: pictures and documents travel in it.
 const MAX_REQUEST: usize = 64 << 20;
@@ -116,19 +118,27 @@ impl Model {
         }))
     }
 
-    /// With `credentials: broker`, puts placeholders in the place of the keys in the agent's environment.
-    pub fn keep_keys(&self, env: &mut BTreeMap<String, String>) {
+    /// With `credentials: broker`, puts placeholders in the place of the keys in the agent's environment. Each key is for the
+    /// endpoints of its own provider.
+    pub fn keep_keys(&self, endpoints: &[Endpoint], env: &mut BTreeMap<String, String>) {
         let is_asked = self.session.policy.llm.credentials.as_ref();
         if is_asked.is_none_or(|word| word.value != Credentials::Broker) {
             return;
         }
-        self.keys.take(env, |name| {
+        let word = |name: &str| {
             let mut random = [0; 12];
             // Without random bytes it can be guessed, and still opens nothing elsewhere.
             let _ = getrandom::fill(&mut random);
             let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
             format!("agentsh-{}-{random}", name.to_ascii_lowercase().replace('_', "-"))
-        });
+        };
+        let users = &self.session.context.env;
+        let places = |name: &str| {
+            let own = endpoints.iter().filter(|endpoint| providers::is_for(name, endpoint, users));
+            own.filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
+                .collect()
+        };
+        self.keys.take(env, word, places);
     }
 
     fn judge(&self) -> SessionJudge {
@@ -143,52 +153,28 @@ impl Model {
             let body = error_body(Provider::OpenAiResponses, StatusCode::UPGRADE_REQUIRED, why);
             return answered(StatusCode::UPGRADE_REQUIRED, body);
         }
-        self.keys.put(request.headers_mut());
-        let path = request.uri().path().to_owned();
-        let routed = route(request.method().as_str(), &path);
+        let routed = route(request.method().as_str(), request.uri().path());
+        if let Err(why) = self.keys.put(request.headers_mut(), upstream.to()) {
+            let provider = routed.provider().unwrap_or(Provider::OpenAiChat);
+            return self.withheld(provider, StatusCode::FORBIDDEN, &why);
+        }
         let provider = match routed {
             Route::Model(provider) => provider,
             Route::Beside(_) => return self.pass(request, upstream).await,
-            Route::Unknown => {
-                let target = request.uri().path_and_query().map_or(path.as_str(), |target| target.as_str());
-                if self.session.policy.llm.passes(request.method().as_str(), target).is_some() {
-                    return self.pass(request, upstream).await;
-                }
-                return self.no_route(request.method().as_str(), &path);
-            }
+            Route::Measured(provider) => return self.measured(provider, request, upstream).await,
+            Route::Left(_) | Route::Unknown => return self.unread(routed, request, upstream).await,
         };
         let since = Instant::now();
         let refuse = |status, why: &str| self.withheld(provider, status, why);
         let (mut head, body) = request.into_parts();
-        let body = match Limited::new(body, MAX_REQUEST).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(_) => {
-                return refuse(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "the request is longer than 64 MiB, or broke off",
-                );
-            }
-        };
-        let body = match encoding::decode(&mut head.headers, body, MAX_REQUEST) {
-            Ok(body) => body,
-            Err(why) => {
-                return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, &format!("a compressed request: {why}"));
-            }
-        };
-        let asked = match request::read(provider, &path, &body) {
-            Ok(asked) => asked,
-            Err(error) => {
-                return refuse(StatusCode::BAD_REQUEST, &format!("the request cannot be read: {error}"));
-            }
+        let (asked, body) = match self.read(provider, &mut head, body).await {
+            Ok(read) => read,
+            Err(refused) => return refused,
         };
         if let Some(said) = asked.said {
             self.wire.borrow_mut().in_turn(self.turns.borrow_mut().hear(said));
         }
-        let admitted = self.books.ledger.borrow_mut().admit(&asked.model, since);
-        if let Err(spent) = admitted {
-            return self.spent(provider, &spent);
-        }
-        let body = match self.search(provider, body).await {
+        let body = match self.admit(provider, &asked.model, body, since).await {
             Ok(body) => body,
             Err(refused) => return refused,
         };
@@ -280,36 +266,43 @@ impl Model {
         }
     }
 
-    /// Where no model speaks, or nobody knows what does: bodies go through.
-    async fn pass(&self, request: Request<Incoming>, upstream: &Upstream) -> Reply {
-        let (mut head, body) = request.into_parts();
-        hop_by_hop(&mut head.headers);
-        match upstream.send(Request::from_parts(head, Either::Right(body))).await {
-            Ok(answer) => {
-                let (mut head, body) = answer.into_parts();
-                hop_by_hop(&mut head.headers);
-                Response::from_parts(head, Either::Right(Either::Left(body)))
-            }
-            Err(error) => self.withheld(Provider::OpenAiChat, StatusCode::BAD_GATEWAY, &error.to_string()),
-        }
+    /// A request and its body, without the encoding that it came in.
+    async fn read(
+        &self,
+        provider: Provider,
+        head: &mut Parts,
+        body: Incoming,
+    ) -> Result<(request::Asked, Bytes), Reply> {
+        let refuse = |status, why: &str| self.withheld(provider, status, why);
+        let body = Limited::new(body, MAX_REQUEST).collect().await.map_err(|_| {
+            refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is longer than 64 MiB, or broke off")
+        })?;
+        let body = encoding::decode(&mut head.headers, body.to_bytes(), MAX_REQUEST).map_err(|why| {
+            refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, &format!("a compressed request: {why}"))
+        })?;
+        let asked = request::read(provider, head.uri.path(), &body).map_err(|error| {
+            refuse(StatusCode::BAD_REQUEST, &format!("the request cannot be read: {error}"))
+        })?;
+        Ok((asked, body))
+    }
+
+    /// The body as it goes on, when the budgets have room for it and no secret keeps it.
+    async fn admit(
+        &self,
+        provider: Provider,
+        model: &str,
+        body: Bytes,
+        since: Instant,
+    ) -> Result<Bytes, Reply> {
+        let admitted = self.books.ledger.borrow_mut().admit(model, since);
+        admitted.map_err(|spent| self.spent(provider, &spent))?;
+        self.search(provider, body).await
     }
 
     /// True the first time.
     fn is_new(&self, what: &str) -> bool {
         let mut told = self.told.borrow_mut();
         told.len() < MOST_TOLD && told.insert(what.to_owned())
-    }
-
-    fn no_route(&self, method: &str, path: &str) -> Reply {
-        let path = escape::line(path);
-        let why = format!(
-            "`{method} {path}` of the model's host is no route of a model that agentsh knows; to let it pass unread: \
-             `llm: {{allow: [\"{method} {path}\"]}}`"
-        );
-        if self.is_new(&why) {
-            self.session.note(&why);
-        }
-        self.withheld(Provider::OpenAiChat, StatusCode::FORBIDDEN, &why)
     }
 
     fn spent(&self, provider: Provider, spent: &ledger::Spent) -> Reply {

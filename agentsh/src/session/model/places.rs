@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn endpoint(scheme: Scheme, judged: Judged) -> Endpoint {
-        Endpoint { scheme, host: "model.test".to_owned(), port: 443, why: String::new(), judged }
+        Endpoint { scheme, host: "model.test".to_owned(), port: 443, why: String::new(), judged, key: None }
     }
 
     #[test]

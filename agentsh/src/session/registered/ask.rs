@@ -1,6 +1,7 @@
 //! One question: what a server offers becomes a hash, the registry says what it knows of it, a person decides where the mode
 //! says so, and how the server stands is written down.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -63,6 +64,13 @@ impl Vouch for Asker {
     }
 }
 
+/// What a question is about.
+struct Offered {
+    interface: Interface,
+    /// Every entry, by its hash.
+    seen: BTreeSet<String>,
+}
+
 /// What is to be done after an answer.
 enum Next {
     Stands(InterfaceWord, String),
@@ -72,34 +80,34 @@ enum Next {
 impl Inner {
     async fn vouch(self: Rc<Self>, server: ServerId, offered: Result<Captured, String>) -> Vouched {
         let read = offered.and_then(|captured| {
-            let seen = hashes(&captured);
-            registry::read(&captured).map(|interface| (interface, seen)).map_err(|error| error.to_string())
+            let interface = registry::read(&captured).map_err(|error| error.to_string())?;
+            Ok(Offered { interface, seen: hashes(&captured) })
         });
-        let (interface, seen) = match read {
-            Ok(read) => read,
+        let offered = match read {
+            Ok(offered) => offered,
             Err(why) => {
-                let none = Interface { name: String::new(), components: Vec::new() };
+                let interface = Interface { name: String::new(), components: Vec::new() };
+                let none = Offered { interface, seen: BTreeSet::new() };
                 self.settle(&server, &none, InterfaceWord::Invalid, format!("there is no hash of it: {why}"));
                 return Vouched::Decided;
             }
         };
-        self.known.note_seen(&server, seen);
         let client = match outgoing::client() {
             Ok(http) => Client::new(http, &self.settings.base, self.settings.token.clone()),
             Err(why) => {
-                self.unreachable(&server, &interface, &why);
+                self.unreachable(&server, &offered, &why);
                 return Vouched::Decided;
             }
         };
-        match self.ask(&client, &server, &interface).await {
-            Ok(Next::Stands(word, what)) => self.settle(&server, &interface, word, what),
+        match self.ask(&client, &server, &offered.interface).await {
+            Ok(Next::Stands(word, what)) => self.settle(&server, &offered, word, what),
             Ok(Next::Ask { recorded, diff, why }) => {
-                match client.request(&interface, recorded.as_deref(), &diff).await {
-                    Ok(approval) => return self.wait_for(client, server, interface, &approval, &diff, &why),
-                    Err(error) => self.failed(&server, &interface, &error),
+                match client.request(&offered.interface, recorded.as_deref(), &diff).await {
+                    Ok(approval) => return self.wait_for(client, server, offered, &approval, &diff, &why),
+                    Err(error) => self.failed(&server, &offered, &error),
                 }
             }
-            Err(error) => self.failed(&server, &interface, &error),
+            Err(error) => self.failed(&server, &offered, &error),
         }
         Vouched::Decided
     }
@@ -173,13 +181,13 @@ impl Inner {
         self: Rc<Self>,
         client: Client,
         server: ServerId,
-        interface: Interface,
+        offered: Offered,
         approval: &Approval,
         diff: &str,
         why: &str,
     ) -> Vouched {
-        self.known.note(&server, Standing::Waiting);
-        self.record(&server, &interface, InterfaceWord::Waiting, &format!("request {}", approval.id));
+        self.known.note(&server, &offered.seen, Standing::Waiting);
+        self.record(&server, &offered.interface, InterfaceWord::Waiting, &format!("request {}", approval.id));
         let Settings { base, wait, .. } = &self.settings;
         self.session.announce(&format!(
             "server '{server}' waits until a person decides about what it offers, for {} s at most: {why}\n{}  `agentsh \
@@ -190,7 +198,7 @@ impl Inner {
         ));
         let (id, deadline) = (approval.id, Instant::now() + *wait);
         Vouched::Waiting(Box::pin(async move {
-            let hash = interface.hash();
+            let hash = offered.interface.hash();
             while Instant::now() < deadline {
                 tokio::time::sleep(
                     self.settings.poll.min(deadline.saturating_duration_since(Instant::now())),
@@ -198,69 +206,69 @@ impl Inner {
                 .await;
                 // One that cannot be asked now may be asked later.
                 let Ok(now) = client.approval(id).await else { continue };
-                if now.name != interface.name || now.hash != hash {
+                if now.name != offered.interface.name || now.hash != hash {
                     let what = format!("the registry's request {id} is about something else now");
-                    return self.settle(&server, &interface, InterfaceWord::Invalid, what);
+                    return self.settle(&server, &offered, InterfaceWord::Invalid, what);
                 }
                 match now.status.as_str() {
                     "pending" => {}
                     "approved" => {
-                        return self.settle(&server, &interface, InterfaceWord::Approved, String::new());
+                        return self.settle(&server, &offered, InterfaceWord::Approved, String::new());
                     }
                     word => {
                         let what =
                             format!("a person did not approve it: request {id} is {}", escape::line(word));
-                        return self.settle(&server, &interface, InterfaceWord::Rejected, what);
+                        return self.settle(&server, &offered, InterfaceWord::Rejected, what);
                     }
                 }
             }
             let what = format!("nobody decided about request {id} within {} s", self.settings.wait.as_secs());
-            self.settle(&server, &interface, InterfaceWord::TimedOut, what);
+            self.settle(&server, &offered, InterfaceWord::TimedOut, what);
         }))
     }
 
     /// The registry did not answer as it should.
-    fn failed(&self, server: &ServerId, interface: &Interface, error: &ClientError) {
+    fn failed(&self, server: &ServerId, offered: &Offered, error: &ClientError) {
         match error {
             ClientError::Http(_) | ClientError::TimedOut => {
-                self.unreachable(server, interface, &error.to_string())
+                self.unreachable(server, offered, &error.to_string())
             }
             ClientError::Status { status: 500.., .. } => {
-                self.unreachable(server, interface, &error.to_string())
+                self.unreachable(server, offered, &error.to_string())
             }
-            _ => self.settle(server, interface, InterfaceWord::Invalid, error.to_string()),
+            _ => self.settle(server, offered, InterfaceWord::Invalid, error.to_string()),
         }
     }
 
-    fn unreachable(&self, server: &ServerId, interface: &Interface, why: &str) {
+    fn unreachable(&self, server: &ServerId, offered: &Offered, why: &str) {
         let is_last = || {
-            let now = Last { name: interface.name.clone(), hash: interface.hash() };
+            let now = Last { name: offered.interface.name.clone(), hash: offered.interface.hash() };
             self.last(server).is_some_and(|last| last == now)
         };
         match self.settings.on_unreachable {
             OnUnreachable::Cached if is_last() => {
-                self.settle(server, interface, InterfaceWord::Cached, why.to_owned());
+                self.settle(server, offered, InterfaceWord::Cached, why.to_owned());
             }
             OnUnreachable::Warn => {
-                self.known.note(server, Standing::Good);
-                self.record(server, interface, InterfaceWord::Unreachable, why);
+                self.known.note(server, &offered.seen, Standing::Good);
+                self.record(server, &offered.interface, InterfaceWord::Unreachable, why);
                 self.session.note(&format!(
                     "nobody vouches for what server '{server}' offers: {}",
                     escape::line(why)
                 ));
             }
-            _ => self.settle(server, interface, InterfaceWord::Unreachable, why.to_owned()),
+            _ => self.settle(server, offered, InterfaceWord::Unreachable, why.to_owned()),
         }
     }
 
     /// Writes down how a server stands, and tells the user what is new about it.
-    fn settle(&self, server: &ServerId, interface: &Interface, word: InterfaceWord, what: String) {
+    fn settle(&self, server: &ServerId, offered: &Offered, word: InterfaceWord, what: String) {
         use InterfaceWord::{Approved, Cached, Registered as New, Rejected, Same};
         let first = what.lines().next().unwrap_or_default().to_owned();
-        self.record(server, interface, word, &first);
+        self.record(server, &offered.interface, word, &first);
         if matches!(word, Same | New | Approved | Cached) {
-            self.known.note(server, Standing::Good);
-            let now = Last { name: interface.name.clone(), hash: interface.hash() };
+            self.known.note(server, &offered.seen, Standing::Good);
+            let now = Last { name: offered.interface.name.clone(), hash: offered.interface.hash() };
             let kept = answers::keep(&self.session.context.state, &self.key(server), &now);
             if let Err(error) = kept {
                 self.session
@@ -269,9 +277,9 @@ impl Inner {
             if word == New {
                 self.session.note(&format!(
                     "server '{server}' ('{}') is registered at {} with hash {}",
-                    escape::line(&interface.name),
+                    escape::line(&offered.interface.name),
                     self.settings.base,
-                    interface.hash()
+                    offered.interface.hash()
                 ));
             }
             return;
@@ -287,7 +295,7 @@ impl Inner {
             shown(&what).trim_end(),
             self.settings.rule
         ));
-        self.known.note(server, Standing::Bad { why: first, always: word == Rejected });
+        self.known.note(server, &offered.seen, Standing::Bad { why: first, always: word == Rejected });
     }
 
     fn record(&self, server: &ServerId, interface: &Interface, verdict: InterfaceWord, detail: &str) {

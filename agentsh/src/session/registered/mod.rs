@@ -33,7 +33,7 @@ enum Standing {
 #[derive(Debug, Default)]
 struct Known {
     standing: Standing,
-    /// Hash of every entry that was asked about.
+    /// Hash of every entry that the standing is about.
     seen: BTreeSet<String>,
     /// An alert about how it stands was given.
     is_told: bool,
@@ -93,15 +93,11 @@ impl Registered {
         rules
     }
 
-    fn note(&self, server: &ServerId, standing: Standing) {
-        let mut servers = self.0.servers.borrow_mut();
-        let known = servers.entry(server.clone()).or_default();
-        known.standing = standing;
-        known.is_told = false;
-    }
-
-    fn note_seen(&self, server: &ServerId, seen: BTreeSet<String>) {
-        self.0.servers.borrow_mut().entry(server.clone()).or_default().seen = seen;
+    /// What was seen counts from the moment that somebody has said something about it, and no sooner: other connections to
+    /// the server go by the earlier answer until then.
+    fn note(&self, server: &ServerId, seen: &BTreeSet<String>, standing: Standing) {
+        let known = Known { standing, seen: seen.clone(), is_told: false };
+        self.0.servers.borrow_mut().insert(server.clone(), known);
     }
 
     fn has_seen(&self, server: &ServerId, hash: &str) -> bool {
@@ -113,10 +109,10 @@ impl Check for Registered {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         let Some(settings) = &self.0.settings else { return };
         let entry = match subject.matter {
-            // No hash of the registry covers templates.
-            Matter::Offer { kind: Offer::Template, .. } => return,
+            // No hash of the registry covers templates: they stand and fall with the server.
+            Matter::Offer { kind: Offer::Template, .. } => None,
             Matter::Definition { hash, .. } | Matter::Offer { hash, .. } => Some(hash),
-            Matter::Call { .. } => None,
+            Matter::Call { hash, .. } => hash,
             Matter::Request { method, .. }
                 if method.starts_with("prompts/get") || method == "resources/read" =>
             {
@@ -159,5 +155,66 @@ fn finding(outcome: Outcome, rule: RuleRef, what: String) -> Finding {
         pointer: String::new(),
         decoded: Vec::new(),
         what,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use std::time::Duration;
+
+    use super::*;
+    use crate::json;
+
+    fn registered() -> Registered {
+        let env = [("KIJI_SAFEGUARD_MODE", "verify"), ("KIJI_SAFEGUARD_ENFORCE", "1")];
+        let env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Registered::new(&InterfacePolicy::default(), &env).unwrap()
+    }
+
+    fn server() -> ServerId {
+        ServerId("s".to_owned())
+    }
+
+    fn seen(hashes: &[&str]) -> BTreeSet<String> {
+        hashes.iter().map(|hash| (*hash).to_owned()).collect()
+    }
+
+    fn is_refused(registered: &Registered, matter: Matter<'_>) -> bool {
+        let server = server();
+        let mut report = Report::default();
+        let subject = Subject { server: &server, matter, now: Duration::ZERO, turn: None };
+        registered.clone().judge(&subject, &mut report);
+        report.is_blocked()
+    }
+
+    #[test]
+    fn a_tool_is_listed_and_called_only_as_it_was_vouched_for() {
+        let definition = json::read(b"{}").unwrap();
+        let registered = registered();
+        let listing = |hash| Matter::Definition { name: "t", hash, definition: &definition };
+        let call = |hash| Matter::Call { tool: "t", hash, unlisted: false, arguments: None };
+        assert!(is_refused(&registered, listing("a")) && is_refused(&registered, call(Some("a"))));
+        registered.note(&server(), &seen(&["a"]), Standing::Good);
+        assert!(!is_refused(&registered, listing("a")) && is_refused(&registered, listing("b")));
+        assert!(!is_refused(&registered, call(Some("a"))) && !is_refused(&registered, call(None)));
+        assert!(is_refused(&registered, call(Some("b"))));
+        assert!(registered.has_seen(&server(), "a") && !registered.has_seen(&server(), "b"));
+    }
+
+    #[test]
+    fn templates_stand_and_fall_with_their_server() {
+        let definition = json::read(b"{}").unwrap();
+        let registered = registered();
+        let matter =
+            Matter::Offer { kind: Offer::Template, name: "x:{y}", hash: "c", definition: &definition };
+        assert!(is_refused(&registered, matter), "nobody was asked");
+        registered.note(&server(), &seen(&["a"]), Standing::Waiting);
+        assert!(is_refused(&registered, matter), "a person is asked");
+        registered.note(&server(), &seen(&["a"]), Standing::Bad { why: "changed".to_owned(), always: false });
+        assert!(is_refused(&registered, matter), "it changed");
+        registered.note(&server(), &seen(&["a"]), Standing::Good);
+        assert!(!is_refused(&registered, matter));
     }
 }

@@ -11,6 +11,7 @@ use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
 use crate::section::{Section, lay, lay_list};
 use crate::sections::{Policy, network};
+use crate::types::RuleRef;
 
 /// What is in force, each key with its place where it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -111,6 +112,16 @@ impl LlmPolicy {
             "EMAIL" | "PHONE" => OnSecret::Off,
             _ => self.secrets.as_ref().map(|word| word.value).unwrap_or_default(),
         })
+    }
+
+    /// A rule that would hold for less than it says, if what nobody counts or searches went to the model's host.
+    #[must_use]
+    pub fn bound(&self) -> Option<&RuleRef> {
+        let changes = |word: &&Ruled<OnSecret>| word.value >= OnSecret::Redact;
+        let secrets = self.secrets.iter().chain(self.secret_kinds.values()).find(changes);
+        let keys = self.credentials.as_ref().filter(|word| word.value == Credentials::Broker);
+        let budget = self.budgets.first().map(|budget| &budget.rule);
+        budget.or(secrets.map(|word| &word.rule)).or(keys.map(|word| &word.rule))
     }
 
     /// How long a model may say nothing.

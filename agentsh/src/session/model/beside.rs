@@ -1,0 +1,87 @@
+//! Requests to the model's host in which no model speaks.
+
+use std::time::Instant;
+
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::header::CONTENT_LENGTH;
+use hyper::http::request::Parts;
+use hyper::{Request, Response, StatusCode};
+
+use super::carry::Upstream;
+use super::{Model, Outgoing, Reply, hop_by_hop};
+use crate::llm::{Provider, Route};
+use crate::store::escape;
+
+impl Model {
+    /// Bodies go through in both directions.
+    pub(super) async fn pass(&self, request: Request<Incoming>, upstream: &Upstream) -> Reply {
+        let (head, body) = request.into_parts();
+        self.forward(head, Either::Right(body), upstream).await
+    }
+
+    /// What a model could be asked goes to its provider: counted and searched as if one were.
+    pub(super) async fn measured(
+        &self,
+        provider: Provider,
+        request: Request<Incoming>,
+        upstream: &Upstream,
+    ) -> Reply {
+        let since = Instant::now();
+        let (mut head, body) = request.into_parts();
+        let admitted = match self.read(provider, &mut head, body).await {
+            Ok((asked, body)) => self.admit(provider, &asked.model, body, since).await,
+            Err(refused) => Err(refused),
+        };
+        match admitted {
+            Ok(body) => {
+                // The body may have another length than it came with.
+                head.headers.remove(CONTENT_LENGTH);
+                self.forward(head, Either::Left(Full::new(body)), upstream).await
+            }
+            Err(refused) => refused,
+        }
+    }
+
+    /// Nobody here reads what goes there: a rule lets it pass, or that it is known and nothing has to be kept.
+    pub(super) async fn unread(
+        &self,
+        routed: Route,
+        request: Request<Incoming>,
+        upstream: &Upstream,
+    ) -> Reply {
+        let policy = &self.session.policy.llm;
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        let target = request.uri().path_and_query().map_or(path, |target| target.as_str());
+        let path = escape::line(path);
+        let because = match (routed.provider(), policy.bound()) {
+            _ if policy.passes(method, target).is_some() => None,
+            (None, _) => Some("is no route of a model that agentsh knows".to_owned()),
+            (Some(_), Some(rule)) => {
+                Some(format!("leaves what is neither counted nor searched, against {rule}"))
+            }
+            (Some(_), None) => None,
+        };
+        let Some(because) = because else { return self.pass(request, upstream).await };
+        let why = format!(
+            "`{method} {path}` of the model's host {because}; to let it pass unread: \
+             `llm: {{allow: [\"{method} {path}\"]}}`"
+        );
+        if self.is_new(&why) {
+            self.session.note(&why);
+        }
+        self.withheld(routed.provider().unwrap_or(Provider::OpenAiChat), StatusCode::FORBIDDEN, &why)
+    }
+
+    async fn forward(&self, mut head: Parts, body: Outgoing, upstream: &Upstream) -> Reply {
+        hop_by_hop(&mut head.headers);
+        match upstream.send(Request::from_parts(head, body)).await {
+            Ok(answer) => {
+                let (mut head, body) = answer.into_parts();
+                hop_by_hop(&mut head.headers);
+                Response::from_parts(head, Either::Right(Either::Left(body)))
+            }
+            Err(error) => self.withheld(Provider::OpenAiChat, StatusCode::BAD_GATEWAY, &error.to_string()),
+        }
+    }
+}

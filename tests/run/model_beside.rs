@@ -1,0 +1,106 @@
+//! What goes to the model's host where no model speaks: budgets, secrets and keys hold there too.
+
+use serde_json::json;
+
+use crate::support::http_server::{HttpServer, Reply};
+use crate::support::{Mode, Outcome, Place};
+
+const SECRET: &str = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
+
+/// What the agent gets when it sends the project's `request.json` to each of the paths.
+fn post(place: &Place, model: &HttpServer, paths: &[&str]) -> Vec<String> {
+    place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port));
+    let ask = "curl -sS --max-time 20 -w ' %{http_code}\\n' -H 'Content-Type: application/json' --data-binary @request.json";
+    let lines: Vec<String> =
+        paths.iter().map(|path| format!("{ask} \"$ANTHROPIC_BASE_URL{path}\"\n")).collect();
+    let claude = place.script(place.project.join("bin/claude"), &format!("#!/bin/sh\n{}", lines.concat()));
+    let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(claude));
+    outcome.stdout.lines().map(str::to_owned).collect()
+}
+
+fn model() -> HttpServer {
+    HttpServer::start(|_| Reply::json("{}"))
+}
+
+fn write(place: &Place) {
+    let request = json!({"model": "m", "messages": [{"role": "user", "content": format!("token {SECRET}")}]});
+    place.write(place.project.join("request.json"), request.to_string());
+}
+
+#[test]
+fn batches_and_files_pass_no_limit_unseen() {
+    let place = Place::new(Mode::Invoker);
+    write(&place);
+    let paths = ["/v1/messages/batches", "/v1/batches", "/v1/files"];
+    let unlimited = model();
+    place.user_policy("version: 1\n");
+    let said = post(&place, &unlimited, &paths);
+    assert!(said.len() == 3 && said.iter().all(|line| line == "{} 200"), "{said:?}");
+    for limit in
+        ["secrets: redact", "secrets: block", "secret_kinds: {EMAIL: block}", "budgets: [{max_tokens: 100}]"]
+    {
+        let limited = model();
+        place.user_policy(&format!("version: 1\nllm:\n  {limit}\n"));
+        let said = post(&place, &limited, &paths);
+        for (line, path) in said.iter().zip(paths) {
+            assert!(line.ends_with(" 403") && line.contains("policy.yaml:3"), "{limit}: {line}");
+            assert!(line.contains(&format!("llm: {{allow: [\\\"POST {path}\\\"]}}")), "{limit}: {line}");
+        }
+        assert!(said.len() == 3 && limited.asked().is_empty(), "{limit}");
+    }
+    let allowed = model();
+    place.user_policy("version: 1\nllm:\n  secrets: block\n  allow: [\"POST /v1/files\"]\n");
+    let said = post(&place, &allowed, &paths);
+    assert!(said[1].ends_with(" 403") && said[2] == "{} 200", "{said:?}");
+}
+
+#[test]
+fn what_is_measured_is_counted_and_searched() {
+    let place = Place::new(Mode::Invoker);
+    write(&place);
+    let count = "/v1/messages/count_tokens";
+    let redacting = model();
+    place.user_policy("version: 1\nllm: {secrets: redact}\n");
+    assert_eq!(post(&place, &redacting, &[count]), ["{} 200"]);
+    let content = redacting.asked()[0].message()["messages"][0]["content"].as_str().unwrap().to_owned();
+    assert!(content.contains("[REDACTED ") && !content.contains(SECRET), "{content}");
+    let blocking = model();
+    place.user_policy("version: 1\nllm: {secrets: block}\n");
+    assert!(
+        post(&place, &blocking, &[count, "/v1beta/models/x:embedContent"])
+            .iter()
+            .all(|line| line.ends_with(" 403"))
+    );
+    assert!(blocking.asked().is_empty());
+    let counted = model();
+    place.user_policy("version: 1\nllm: {budgets: [{rpm: 1}]}\n");
+    let said = post(&place, &counted, &[count, count]);
+    assert!(said[0] == "{} 200" && said[1].ends_with(" 429"), "{said:?}");
+}
+
+#[test]
+fn a_key_reaches_its_own_provider_alone() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy("version: 1\nllm: {credentials: broker}\n");
+    let (own, other) = (model(), model());
+    for (name, at) in [("ANTHROPIC_BASE_URL", &own), ("OPENAI_BASE_URL", &other)] {
+        place.set(name, format!("http://127.0.0.1:{}", at.port));
+    }
+    place.set("ANTHROPIC_API_KEY", "sk-ant-real-key");
+    place.set("OPENAI_API_KEY", "sk-real-key");
+    let ask = "curl -sS --max-time 20 -w ' %{http_code}\\n'";
+    let script = format!(
+        "#!/bin/sh\n{ask} -H \"X-Api-Key: $ANTHROPIC_API_KEY\" \"$ANTHROPIC_BASE_URL/v1/models\"\n\
+         {ask} -H \"X-Api-Key: $ANTHROPIC_API_KEY\" \"$OPENAI_BASE_URL/v1/models\"\n\
+         {ask} -H \"Authorization: Bearer $OPENAI_API_KEY\" \"$OPENAI_BASE_URL/v1/models\"\n"
+    );
+    let agent = place.script(place.project.join("bin/opencode"), &script);
+    let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(agent));
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(lines.len() == 3 && lines[0] == "{} 200" && lines[2] == "{} 200", "{outcome}");
+    let says = format!("ANTHROPIC_API_KEY is for 127.0.0.1:{}, and not for", own.port);
+    assert!(lines[1].ends_with(" 403") && lines[1].contains(&says), "{outcome}");
+    assert_eq!(own.asked()[0].header("x-api-key"), Some("sk-ant-real-key"));
+    let asked = other.asked();
+    assert_eq!((asked.len(), asked[0].header("authorization")), (1, Some("Bearer sk-real-key")));
+}
