@@ -81,25 +81,27 @@ impl Classify for Asking {
         if texts.is_empty() {
             return None;
         }
-        let texts = texts.into_iter().map(|text| redact::whole(&text)).collect();
+        let texts: Vec<String> = texts.into_iter().map(|text| redact::whole(&text)).collect();
         let about = About { server: brought.server.clone(), name: brought.name.to_owned(), entries };
         let (session, classifier, told) =
             (Rc::clone(&self.session), Rc::clone(&self.classifier), Rc::clone(&self.told));
         Some(Box::pin(async move {
-            match classifier.scores(texts).await {
-                Ok(scores) => {
-                    told.set(false);
-                    let mut said = heard(&session.policy.mcp.classifier, &about, &scores);
-                    let unseen: usize = scores.iter().map(|score| score.unseen).sum();
-                    if unseen > 0 {
-                        // Whoever sends it chooses its length.
-                        let why = format!("{unseen} bytes at its end are more than is looked at");
-                        said.findings.extend(unclassified(&session, &about.server, &about.name, &why));
-                    }
-                    said
-                }
-                Err(why) => unavailable(&session, &told, &about.server, &about.name, &why),
+            let given = classifier.scores(&texts).await;
+            let mut said = heard(&session.policy.mcp.classifier, &about, &given.of_texts);
+            let unseen: usize = given.of_texts.iter().map(|score| score.unseen).sum();
+            if unseen > 0 {
+                // Whoever sends it chooses its length.
+                let why = format!("{unseen} bytes at its end are more than is looked at");
+                said.findings.extend(unclassified(&session, &about.server, &about.name, &why));
             }
+            match given.missing {
+                None => told.set(false),
+                Some(why) => {
+                    let lost = unavailable(&session, &told, &about.server, &about.name, &why);
+                    said.findings.extend(lost.findings);
+                }
+            }
+            said
         }))
     }
 
