@@ -151,5 +151,30 @@ fn every_form_of_a_source_is_read_and_nothing_else() {
         assert!(documents(bad.as_bytes()).is_err(), "{bad}");
     }
     assert!(documents(&[0xff, 0xfe]).is_err());
-    assert!(archive::each(b"PK\x03\x04", |_, _| {}).is_err());
+    assert!(archive::each(b"PK\x03\x04", 9, |_, _| {}).is_err());
+}
+
+/// An archive whose directory names one stored file again and again.
+fn archive_of(text: &[u8], times: u16) -> Vec<u8> {
+    let size = u32::try_from(text.len()).unwrap().to_le_bytes();
+    let sizes = [[0; 4], size, size].concat();
+    let mut bytes = [&b"PK\x03\x04"[..], &[0; 10], &sizes, &[1, 0, 0, 0], b"a", text].concat();
+    let at = u32::try_from(bytes.len()).unwrap().to_le_bytes();
+    for _ in 0..times {
+        bytes.extend([&b"PK\x01\x02"[..], &[0; 12], &sizes, &[1, 0], &[0; 16], b"a"].concat());
+    }
+    bytes.extend([&b"PK\x05\x06"[..], &[0; 6], &times.to_le_bytes(), &[0; 4], &at, &[0; 2]].concat());
+    bytes
+}
+
+#[test]
+fn an_archive_is_read_up_to_a_size() {
+    let bytes = archive_of(&[b'x'; 1 << 20], 3);
+    let read = |most: usize| {
+        let mut files = 0;
+        archive::each(&bytes, most, |_, _| files += 1).map(|()| files)
+    };
+    assert_eq!(read(3 << 20), Ok(3));
+    let error = read(2 << 20).unwrap_err();
+    assert!(error.contains("larger than 2 MiB together"), "{error}");
 }
