@@ -173,6 +173,31 @@ fn a_lying_or_dead_one_counts_for_nothing() {
     assert!(!place.events("mcp_classifier_unavailable").is_empty());
 }
 
+/// A piece that the classifier chokes on hides neither the others nor what other servers say.
+#[test]
+fn one_odd_answer_leaves_the_other_scores() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| match asked.body.contains("chokes") {
+        true => Reply::json("<html>no</html>"),
+        false => judge(asked),
+    });
+    policy(&place, &server, "");
+    let mut peer = Peer::ready(&place, &[]);
+    // In pieces of their own.
+    let far = format!("{HARMLESS}. ").repeat(400);
+    let found = texts(&peer.call("echo", json!({"text": format!("{ATTACK} {far} chokes")})));
+    assert!(found[0].contains("0.97"), "{found:?}");
+    for number in 0..6 {
+        let text = format!("this chokes it {number}");
+        assert_eq!(texts(&peer.call("echo", json!({"text": text}))), [text]);
+    }
+    let found = texts(&peer.call("echo", json!({"text": format!("{ATTACK} again")})));
+    assert!(found[0].contains("0.97"), "{found:?}");
+    peer.finish();
+    let events = place.events("mcp_classifier_unavailable");
+    assert_eq!(events.len(), 7, "{events:?}");
+}
+
 /// Who sends a text chooses its length: what is beyond the last piece is not passed off as looked at.
 #[test]
 fn what_is_too_long_to_be_seen_is_not_called_seen() {

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::endpoint::NoScore;
+
 /// Failures in a row until it is left alone.
 const FAILURES: u32 = 3;
 /// How long; after that one question tries again, and one more failure closes it again.
@@ -19,8 +21,12 @@ impl Breaker {
         self.until?.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
-    pub fn answered(&mut self) {
-        *self = Self::default();
+    /// An answer that is no score is an answer: a text can bring it about, and closes nothing for others.
+    pub fn heard(&mut self, said: &Result<f64, NoScore>, now: Instant) {
+        match said {
+            Err(NoScore::Away(_)) => self.failed(now),
+            Ok(_) | Err(NoScore::Odd(_)) => *self = Self::default(),
+        }
     }
 
     pub fn failed(&mut self, now: Instant) {
@@ -47,7 +53,20 @@ mod tests {
         assert_eq!(breaker.closed_for(later), None);
         breaker.failed(later);
         assert_eq!(breaker.closed_for(later), Some(PAUSE));
-        breaker.answered();
+        breaker.heard(&Ok(0.5), later);
         assert_eq!(breaker.closed_for(later), None);
+    }
+
+    #[test]
+    fn only_who_is_away_is_left_alone() {
+        let (mut breaker, start) = (Breaker::default(), Instant::now());
+        for _ in 0..FAILURES * 2 {
+            breaker.heard(&Err(NoScore::Odd("its answer is not JSON".to_owned())), start);
+        }
+        assert_eq!(breaker.closed_for(start), None);
+        for _ in 0..FAILURES {
+            breaker.heard(&Err(NoScore::Away("no answer".to_owned())), start);
+        }
+        assert_eq!(breaker.closed_for(start), Some(PAUSE));
     }
 }

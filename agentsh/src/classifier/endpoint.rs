@@ -3,7 +3,7 @@
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use serde_json::json;
 
-use crate::egress::Post;
+use crate::egress::{HttpError, Post};
 use crate::policy::ClassifierFormat;
 
 use super::{Classifier, answer};
@@ -11,16 +11,33 @@ use super::{Classifier, answer};
 /// Longest answer, in bytes.
 const MAX_ANSWER: usize = 64 << 10;
 
+/// Why a text has no score.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum NoScore {
+    /// Nobody answers there, or says that he cannot.
+    Away(String),
+    /// An answer that is no score. The text may have brought it about.
+    Odd(String),
+}
+
+impl NoScore {
+    pub fn why(self) -> String {
+        match self {
+            Self::Away(why) | Self::Odd(why) => why,
+        }
+    }
+}
+
 /// The score of a text.
 ///
 /// # Errors
 /// Why there is none.
-pub(super) async fn ask(classifier: &Classifier, text: &str) -> Result<f64, String> {
+pub(super) async fn ask(classifier: &Classifier, text: &str) -> Result<f64, NoScore> {
     let mut headers = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
     headers.extend(classifier.key.clone().map(|key| (AUTHORIZATION, key)));
     let (body, code) = match classifier.format {
         ClassifierFormat::Json => (json!({"inputs": text}), String::new()),
-        ClassifierFormat::OpenAi => chat(&classifier.model, text)?,
+        ClassifierFormat::OpenAi => chat(&classifier.model, text).map_err(NoScore::Odd)?,
     };
     let post = Post {
         url: classifier.url.clone(),
@@ -29,14 +46,21 @@ pub(super) async fn ask(classifier: &Classifier, text: &str) -> Result<f64, Stri
         within: classifier.within,
         max_answer: MAX_ANSWER,
     };
-    let given = classifier.client.post(post).await.map_err(|error| error.to_string())?;
-    if given.status != 200 {
-        return Err(format!("it answered with status {}", given.status));
+    let given = classifier.client.post(post).await.map_err(|error| match error {
+        HttpError::TooLarge(_) => NoScore::Odd(error.to_string()),
+        error => NoScore::Away(error.to_string()),
+    })?;
+    let status = |status: u16| format!("it answered with status {status}");
+    match given.status {
+        200 => {}
+        away @ 500.. => return Err(NoScore::Away(status(away))),
+        odd => return Err(NoScore::Odd(status(odd))),
     }
     match classifier.format {
         ClassifierFormat::Json => answer::json(&given.body, &classifier.labels),
         ClassifierFormat::OpenAi => answer::chat(&given.body, &code),
     }
+    .map_err(NoScore::Odd)
 }
 
 /// A question between boundaries that nobody can know beforehand, and the code that its answer has to carry.

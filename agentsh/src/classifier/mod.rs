@@ -22,6 +22,7 @@ use crate::egress::target::Rules;
 use crate::policy::{ClassifierFormat, ClassifierPolicy};
 
 use breaker::Breaker;
+use endpoint::NoScore;
 
 /// Longest piece that is sent at once, in bytes.
 const PIECE: usize = 8 << 10;
@@ -41,6 +42,15 @@ pub struct Score {
     pub score: f64,
     /// Bytes at its end that nobody looked at.
     pub unseen: usize,
+}
+
+/// What was said of several texts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// Of each text the highest score of those of its pieces that have one.
+    pub of_texts: Vec<Score>,
+    /// Why the first piece that has no score has none.
+    pub missing: Option<String>,
 }
 
 pub struct Classifier {
@@ -131,51 +141,40 @@ impl Classifier {
         }))
     }
 
-    /// Scores of these texts, in their order. Together they take no longer than the timeout.
-    ///
-    /// # Errors
-    /// Why one of them has none. What was learnt until then is kept.
-    pub async fn scores(self: &Rc<Self>, texts: Vec<String>) -> Result<Vec<Score>, String> {
-        if let Some(left) = self.breaker.borrow().closed_for(Instant::now()) {
-            let all_known =
-                texts.iter().all(|text| pieces(text).all(|piece| self.known(&hash(piece)).is_some()));
-            if !all_known {
-                return Err(format!(
-                    "it did not answer before, and is left alone for {} s",
-                    left.as_secs() + 1
-                ));
-            }
-        }
-        let within = self.within;
-        match tokio::time::timeout(within, self.all(texts)).await {
-            Ok(Ok(scores)) => Ok(scores),
-            Ok(Err(why)) => Err(why),
-            Err(_) => {
-                self.breaker.borrow_mut().failed(Instant::now());
-                Err(format!("it did not answer within {} ms", within.as_millis()))
-            }
-        }
-    }
-
-    async fn all(self: &Rc<Self>, texts: Vec<String>) -> Result<Vec<Score>, String> {
+    /// Scores of these texts, in their order, as far as they can be had. Together they take no longer than the timeout. What
+    /// one piece brings about takes no score from the others: whoever writes a text can choose a piece that breaks an answer.
+    pub async fn scores(self: &Rc<Self>, texts: &[String]) -> Scores {
+        let end = tokio::time::Instant::now() + self.within;
         let mut asked = JoinSet::new();
-        let mut scores = Vec::new();
+        let mut given = Scores::default();
         for (number, text) in texts.iter().enumerate() {
             let seen: usize = pieces(text).map(str::len).sum();
-            scores.push(Score { score: 0.0, unseen: text.len() - seen });
+            given.of_texts.push(Score { score: 0.0, unseen: text.len() - seen });
             for piece in pieces(text) {
                 let (own, piece) = (Rc::clone(self), piece.to_owned());
                 asked.spawn_local(async move { (number, own.piece(&piece).await) });
             }
         }
-        while let Some(ended) = asked.join_next().await {
-            let (number, score) = ended.map_err(|_| "the question broke".to_owned())?;
-            let score = score?;
-            if let Some(of_text) = scores.get_mut(number) {
-                of_text.score = of_text.score.max(score);
-            }
+        loop {
+            let why = match tokio::time::timeout_at(end, asked.join_next()).await {
+                Ok(None) => return given,
+                Ok(Some(Ok((number, Ok(score))))) => {
+                    if let Some(of_text) = given.of_texts.get_mut(number) {
+                        of_text.score = of_text.score.max(score);
+                    }
+                    continue;
+                }
+                Ok(Some(Ok((_, Err(why))))) => why,
+                Ok(Some(Err(_))) => "the question broke".to_owned(),
+                Err(_) => {
+                    self.breaker.borrow_mut().failed(Instant::now());
+                    let why = format!("it did not answer within {} ms", self.within.as_millis());
+                    given.missing.get_or_insert(why);
+                    return given;
+                }
+            };
+            given.missing.get_or_insert(why);
         }
-        Ok(scores)
     }
 
     async fn piece(&self, text: &str) -> Result<f64, String> {
@@ -183,21 +182,22 @@ impl Classifier {
         if let Some(score) = self.known(&hash) {
             return Ok(score);
         }
+        self.left_alone()?;
         let _turn = self.turns.acquire().await;
         // One of those before it may have found that nobody answers.
-        if self.breaker.borrow().closed_for(Instant::now()).is_some() {
-            return Err("it did not answer before, and is left alone for a while".to_owned());
-        }
+        self.left_alone()?;
         let said = endpoint::ask(self, text).await;
-        match said {
-            Ok(score) => {
-                self.breaker.borrow_mut().answered();
-                self.kept.borrow_mut().keep(hash, score);
-                Ok(score)
-            }
-            Err(why) => {
-                self.breaker.borrow_mut().failed(Instant::now());
-                Err(why)
+        self.breaker.borrow_mut().heard(&said, Instant::now());
+        let score = said.map_err(NoScore::why)?;
+        self.kept.borrow_mut().keep(hash, score);
+        Ok(score)
+    }
+
+    fn left_alone(&self) -> Result<(), String> {
+        match self.breaker.borrow().closed_for(Instant::now()) {
+            None => Ok(()),
+            Some(left) => {
+                Err(format!("it did not answer before, and is left alone for {} s", left.as_secs() + 1))
             }
         }
     }

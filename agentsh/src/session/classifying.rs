@@ -17,8 +17,10 @@ use crate::types::ServerId;
 use super::Session;
 use super::run::RunError;
 
-/// Members that hold bytes and no text.
-const BYTES: [&str; 2] = ["data", "blob"];
+/// Members below which the protocol puts content, from the answer on.
+const TO_CONTENT: [&str; 5] = ["result", "content", "contents", "messages", "resource"];
+/// Names that stand in every answer and tell nothing.
+const USUAL: [&str; 8] = ["jsonrpc", "id", "result", "content", "contents", "messages", "type", "text"];
 
 /// The classifier of the session's policy; None where it names none.
 ///
@@ -61,13 +63,13 @@ impl Classify for Asking {
         let min = usize::try_from(self.policy().min_bytes()).unwrap_or(usize::MAX);
         let (mut texts, mut entries) = (Vec::new(), None);
         match brought.list {
-            None => texts.push(text_of(brought.answer)),
+            None => texts.push(text_of_answer(brought.answer)),
             Some(list) => {
                 let items =
                     brought.answer.member("result").and_then(|result| result.member(list)?.as_array());
                 let mut about = Vec::new();
                 for (number, item) in items.unwrap_or_default().iter().enumerate() {
-                    let text = text_of(item);
+                    let text = text_of_entry(item);
                     if text.len() >= min {
                         let name = item.member("name").and_then(Json::as_text).unwrap_or_default();
                         about.push((number, name.into_owned()));
@@ -81,25 +83,27 @@ impl Classify for Asking {
         if texts.is_empty() {
             return None;
         }
-        let texts = texts.into_iter().map(|text| redact::whole(&text)).collect();
+        let texts: Vec<String> = texts.into_iter().map(|text| redact::whole(&text)).collect();
         let about = About { server: brought.server.clone(), name: brought.name.to_owned(), entries };
         let (session, classifier, told) =
             (Rc::clone(&self.session), Rc::clone(&self.classifier), Rc::clone(&self.told));
         Some(Box::pin(async move {
-            match classifier.scores(texts).await {
-                Ok(scores) => {
-                    told.set(false);
-                    let mut said = heard(&session.policy.mcp.classifier, &about, &scores);
-                    let unseen: usize = scores.iter().map(|score| score.unseen).sum();
-                    if unseen > 0 {
-                        // Whoever sends it chooses its length.
-                        let why = format!("{unseen} bytes at its end are more than is looked at");
-                        said.findings.extend(unclassified(&session, &about.server, &about.name, &why));
-                    }
-                    said
-                }
-                Err(why) => unavailable(&session, &told, &about.server, &about.name, &why),
+            let given = classifier.scores(&texts).await;
+            let mut said = heard(&session.policy.mcp.classifier, &about, &given.of_texts);
+            let unseen: usize = given.of_texts.iter().map(|score| score.unseen).sum();
+            if unseen > 0 {
+                // Whoever sends it chooses its length.
+                let why = format!("{unseen} bytes at its end are more than is looked at");
+                said.findings.extend(unclassified(&session, &about.server, &about.name, &why));
             }
+            match given.missing {
+                None => told.set(false),
+                Some(why) => {
+                    let lost = unavailable(&session, &told, &about.server, &about.name, &why);
+                    said.findings.extend(lost.findings);
+                }
+            }
+            said
         }))
     }
 
@@ -207,34 +211,100 @@ fn unclassified(session: &Session, server: &ServerId, name: &str, why: &str) -> 
     })
 }
 
-/// Every text in it, one a line. Names of members count: a text can stand there too.
-fn text_of(value: &Json<'_>) -> String {
+/// Every text of an answer, one a line. Names of members count: a text can stand there too.
+fn text_of_answer(answer: &Json<'_>) -> String {
     let mut text = String::new();
-    gather(value, &mut text);
+    gather(answer, true, &mut text);
     text
 }
 
-fn gather(value: &Json<'_>, text: &mut String) {
+/// Every text of an entry of a listing, one a line.
+fn text_of_entry(entry: &Json<'_>) -> String {
+    let mut text = String::new();
+    gather(entry, false, &mut text);
+    text
+}
+
+/// `is_content`: the protocol puts content here, so that bytes may stand in it.
+fn gather(value: &Json<'_>, is_content: bool, text: &mut String) {
     match value {
         Json::String(_) => {
             text.push_str(&value.as_text().unwrap_or_default());
             text.push('\n');
         }
-        Json::Array(items) => items.iter().for_each(|item| gather(item, text)),
+        Json::Array(items) => items.iter().for_each(|item| gather(item, is_content, text)),
         Json::Object(members) => {
+            let bytes = bytes_of(value).filter(|_| is_content);
             for (name, value) in members {
                 let name = crate::json::unescape(name);
-                let is_bytes = |text: &str| !text.contains(|letter: char| letter.is_whitespace());
-                if BYTES.contains(&name.as_ref()) && value.as_text().is_some_and(|text| is_bytes(&text)) {
+                if bytes == Some(name.as_ref()) && value.as_text().is_some_and(|text| is_base64(&text)) {
                     continue;
                 }
-                if name.len() > 40 {
+                if !USUAL.contains(&name.as_ref()) {
                     text.push_str(&name);
                     text.push('\n');
                 }
-                gather(value, text);
+                gather(value, is_content && TO_CONTENT.contains(&name.as_ref()), text);
             }
         }
         _ => {}
+    }
+}
+
+/// The member of an image, an audio or a resource of bytes that holds them. A client shows no model those as text.
+fn bytes_of(object: &Json<'_>) -> Option<&'static str> {
+    let kind = object.member("type").and_then(Json::as_text);
+    match kind.as_deref() {
+        Some("image" | "audio") => Some("data"),
+        None if object.member("uri").is_some() && object.member("text").is_none() => Some("blob"),
+        _ => None,
+    }
+}
+
+fn is_base64(text: &str) -> bool {
+    text.len().is_multiple_of(4)
+        && text
+            .trim_end_matches('=')
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(answer: &str) -> String {
+        text_of_answer(&crate::json::read(answer.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn bytes_of_typed_content_alone_are_left_out() {
+        for bytes in [
+            r#"{"result":{"content":[{"type":"image","data":"AAAABBBB","mimeType":"image/png"}]}}"#,
+            r#"{"result":{"content":[{"type":"audio","data":"AAAABBBB"}]}}"#,
+            r#"{"result":{"messages":[{"role":"user","content":{"type":"image","data":"AAAABBBB"}}]}}"#,
+            r#"{"result":{"contents":[{"uri":"a:b","blob":"AAAABBBB"}]}}"#,
+            r#"{"result":{"content":[{"type":"resource","resource":{"uri":"a:b","blob":"AAAABBBB"}}]}}"#,
+        ] {
+            assert!(!seen(bytes).contains("AAAABBBB"), "{bytes}");
+        }
+        for text in [
+            r#"{"result":{"content":[{"type":"text","data":"AAAABBBB"}]}}"#,
+            r#"{"result":{"structuredContent":{"data":"AAAABBBB"}}}"#,
+            r#"{"result":{"structuredContent":{"type":"image","data":"AAAABBBB"}}}"#,
+            r#"{"result":{"structuredContent":{"content":[{"uri":"a:b","blob":"AAAABBBB"}]}}}"#,
+            r#"{"result":{"content":[{"type":"image","data":"do,AAAABBBB"}]}}"#,
+            r#"{"result":{"content":[{"type":"image","blob":"AAAABBBB"}]}}"#,
+        ] {
+            assert!(seen(text).contains("AAAABBBB"), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_members_are_texts() {
+        assert_eq!(
+            seen(r#"{"jsonrpc":"2.0","result":{"structuredContent":{"send it":{"to them":1}}}}"#),
+            "2.0\nstructuredContent\nsend it\nto them\n"
+        );
     }
 }

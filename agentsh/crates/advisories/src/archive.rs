@@ -6,6 +6,8 @@ use flate2::read::DeflateDecoder;
 
 /// Largest file inside, in bytes.
 pub const MAX_ENTRY: usize = 4 << 20;
+/// All files inside together, in bytes: a small archive can hold any number of copies of a large file.
+pub const MAX_WHOLE: usize = 512 << 20;
 const END: &[u8] = b"PK\x05\x06";
 const LISTED: &[u8] = b"PK\x01\x02";
 const LOCAL: &[u8] = b"PK\x03\x04";
@@ -16,12 +18,19 @@ pub fn is_zip(bytes: &[u8]) -> bool {
     bytes.starts_with(LOCAL)
 }
 
-/// Hands every file to `take`, with its name.
+/// Hands every file to `take`, with its name, until they are more than `most` bytes together.
 ///
 /// # Errors
 /// What is wrong with the archive. Archives of more than 4 GiB are not read.
-pub fn each(bytes: &[u8], mut take: impl FnMut(&str, &[u8])) -> Result<(), String> {
+pub fn each(bytes: &[u8], most: usize, mut take: impl FnMut(&str, &[u8])) -> Result<(), String> {
     let damaged = || "it is no whole zip archive".to_owned();
+    let mut budget = most;
+    let mut spend = |size: usize| {
+        budget = budget
+            .checked_sub(size)
+            .ok_or_else(|| format!("what is in it is larger than {} MiB together", most >> 20))?;
+        Ok::<_, String>(())
+    };
     // A comment may follow, of at most 64 KiB.
     let tail = bytes.len().saturating_sub(22 + (64 << 10));
     let end = bytes.get(tail..).unwrap_or_default().windows(4).rposition(|four| four == END);
@@ -51,7 +60,10 @@ pub fn each(bytes: &[u8], mut take: impl FnMut(&str, &[u8])) -> Result<(), Strin
             + number(bytes, local + 28, 2).ok_or_else(damaged)?;
         let data = bytes.get(start..start.saturating_add(packed)).ok_or_else(damaged)?;
         match method {
-            0 => take(&name, data),
+            0 => {
+                spend(data.len())?;
+                take(&name, data);
+            }
             8 => {
                 let mut text = Vec::new();
                 let read = DeflateDecoder::new(data).take(MAX_ENTRY as u64 + 1).read_to_end(&mut text);
@@ -59,6 +71,7 @@ pub fn each(bytes: &[u8], mut take: impl FnMut(&str, &[u8])) -> Result<(), Strin
                 if text.len() > MAX_ENTRY {
                     return Err(format!("'{name}' in it is larger than {} MiB", MAX_ENTRY >> 20));
                 }
+                spend(text.len())?;
                 take(&name, &text);
             }
             other => return Err(format!("'{name}' in it is packed in a way that is not known ({other})")),

@@ -20,9 +20,10 @@ const FILE: &str = "advisories.db";
 const BUSY: Duration = Duration::from_secs(5);
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS osv (ecosystem TEXT NOT NULL, name TEXT NOT NULL, id TEXT NOT NULL, record TEXT NOT NULL,
-    PRIMARY KEY (ecosystem, name, id)) WITHOUT ROWID;
+    source TEXT NOT NULL, PRIMARY KEY (ecosystem, name, id, source)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS osv_by_id ON osv (id);
-CREATE TABLE IF NOT EXISTS kev (id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS kev (id TEXT NOT NULL, record TEXT NOT NULL, source TEXT NOT NULL, PRIMARY KEY (id, source))
+    WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS deny_lists (list TEXT NOT NULL, signer TEXT NOT NULL, version INTEGER NOT NULL,
     expires TEXT NOT NULL, PRIMARY KEY (list, signer)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS deny (list TEXT NOT NULL, signer TEXT NOT NULL, subject TEXT NOT NULL, number INTEGER NOT NULL,
@@ -32,6 +33,19 @@ CREATE TABLE IF NOT EXISTS sources (source TEXT PRIMARY KEY, kinds TEXT NOT NULL
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS inventory (server TEXT NOT NULL, scope TEXT NOT NULL, package TEXT NOT NULL,
     PRIMARY KEY (server, scope, package)) WITHOUT ROWID;
+";
+/// For a database of a version that did not keep whose a record is: the source of what is in it is ''.
+const WITH_SOURCES: &str = "
+BEGIN IMMEDIATE;
+DROP INDEX IF EXISTS osv_by_id;
+ALTER TABLE osv RENAME TO osv_before;
+ALTER TABLE kev RENAME TO kev_before;
+SCHEMA
+INSERT INTO osv (ecosystem, name, id, record, source) SELECT ecosystem, name, id, record, '' FROM osv_before;
+INSERT INTO kev (id, record, source) SELECT id, record, '' FROM kev_before;
+DROP TABLE osv_before;
+DROP TABLE kev_before;
+COMMIT;
 ";
 /// A status page is old news after this long.
 const STATUS_LASTS: jiff::SignedDuration = jiff::SignedDuration::from_hours(6);
@@ -97,7 +111,14 @@ impl Database {
         std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&path).map_err(io)?;
         let database = Self::connect(path)?;
         database.connection.execute_batch("PRAGMA journal_mode = WAL").map_err(database.sql())?;
-        database.connection.execute_batch(SCHEMA).map_err(database.sql())?;
+        let is_before = "SELECT count(*) > 0 AND sum(name = 'source') = 0 FROM pragma_table_info('osv')";
+        let is_before: Option<bool> =
+            database.connection.query_row(is_before, [], |row| row.get(0)).map_err(database.sql())?;
+        let schema = match is_before {
+            Some(true) => WITH_SOURCES.replace("SCHEMA", SCHEMA),
+            _ => SCHEMA.to_owned(),
+        };
+        database.connection.execute_batch(&schema).map_err(database.sql())?;
         Ok(database)
     }
 
@@ -136,13 +157,15 @@ impl Database {
         for document in documents {
             kinds.insert(super::read::kind(document).as_str());
             records += match document {
-                Document::Osv(record, text) => take_record(&inside, record, text).map_err(&sql)?,
+                Document::Osv(record, text) => take_record(&inside, source, record, text).map_err(&sql)?,
                 Document::Kev(catalogue) => {
-                    inside.execute("DELETE FROM kev", []).map_err(&sql)?;
+                    inside
+                        .execute("DELETE FROM kev WHERE source IN (?1, '')", [source])
+                        .map_err(&sql)?;
                     for entry in &catalogue.vulnerabilities {
                         let text = serde_json::to_string(entry).unwrap_or_default();
-                        let row = params![entry.cve_id.to_ascii_uppercase(), text];
-                        inside.execute("INSERT OR REPLACE INTO kev VALUES (?1, ?2)", row).map_err(&sql)?;
+                        let row = params![entry.cve_id.to_ascii_uppercase(), text, source];
+                        inside.execute("INSERT OR REPLACE INTO kev VALUES (?1, ?2, ?3)", row).map_err(&sql)?;
                     }
                     catalogue.vulnerabilities.len()
                 }
@@ -213,8 +236,18 @@ impl Database {
         for package in packages {
             let rows = asked.query_map(params![package.ecosystem.as_str(), package.name], |row| row.get(0));
             let texts: Vec<String> = rows.and_then(Iterator::collect).map_err(&sql)?;
-            for record in texts.iter().filter_map(|text| Record::read(text).ok()) {
-                let Some(hit) = record.hits(package) else { continue };
+            let mut records: Vec<Record> = texts.iter().filter_map(|text| Record::read(text).ok()).collect();
+            // Of one record the newest, whichever source it came from.
+            records.sort_by(|one, other| {
+                (&one.id, other.modified_at()).cmp(&(&other.id, one.modified_at()))
+            });
+            let mut told = None;
+            for record in records {
+                // One source cannot take away what another one says of this version.
+                let Some(hit) = record.hits(package).filter(|_| told.as_ref() != Some(&record.id)) else {
+                    continue;
+                };
+                told = Some(record.id.clone());
                 let mut summary = record.summary();
                 if hit.is_unsure {
                     summary.push_str(" (its version cannot be compared)");
@@ -405,12 +438,28 @@ impl Database {
     }
 }
 
-fn take_record(inside: &Transaction<'_>, record: &Record, text: &str) -> rusqlite::Result<usize> {
-    inside.prepare_cached("DELETE FROM osv WHERE id = ?1")?.execute([&record.id])?;
-    let mut write = inside.prepare_cached("INSERT OR REPLACE INTO osv VALUES (?1, ?2, ?3, ?4)")?;
+/// Takes the place of what the same source said before, unless that is newer.
+fn take_record(
+    inside: &Transaction<'_>,
+    source: &str,
+    record: &Record,
+    text: &str,
+) -> rusqlite::Result<usize> {
+    let before: Option<String> = inside
+        .prepare_cached("SELECT record FROM osv WHERE id = ?1 AND source = ?2 LIMIT 1")?
+        .query_row([&record.id, source], |row| row.get(0))
+        .optional()?;
+    let before = before.and_then(|text| Record::read(&text).ok());
+    if before.is_some_and(|before| before.modified_at() > record.modified_at()) {
+        return Ok(0);
+    }
+    inside
+        .prepare_cached("DELETE FROM osv WHERE id = ?1 AND source IN (?2, '')")?
+        .execute([&record.id, source])?;
+    let mut write = inside.prepare_cached("INSERT OR REPLACE INTO osv VALUES (?1, ?2, ?3, ?4, ?5)")?;
     let mut is_kept = false;
     for (ecosystem, name) in record.packages() {
-        write.execute(params![ecosystem.as_str(), name, record.id, text])?;
+        write.execute(params![ecosystem.as_str(), name, record.id, text, source])?;
         is_kept = true;
     }
     Ok(usize::from(is_kept))

@@ -65,6 +65,61 @@ fn a_newer_record_replaces_the_older_one() {
     assert!(database.of_packages(&left("1.0.0"), &Believed::default(), now()).unwrap().is_empty());
 }
 
+#[test]
+fn a_source_takes_nothing_from_another_one() {
+    let (_place, mut database) = database();
+    let kev = |id: &str| {
+        json!({"title": "known", "catalogVersion": "1", "dateReleased": "2026-01-01T00:00:00Z", "count": 1,
+            "vulnerabilities": [{"cveID": id, "vendorProject": "left", "product": "left", "dateAdded": "2026-02-01",
+                "vulnerabilityName": "leak", "shortDescription": "", "requiredAction": "update",
+                "dueDate": "2026-03-01"}]})
+        .to_string()
+    };
+    let found = |database: &Database| {
+        let found = database.of_packages(&left("1.0.0"), &Believed::default(), now()).unwrap();
+        found.into_iter().map(|one| (one.id, one.summary)).collect::<Vec<_>>()
+    };
+    take(&mut database, "a", &osv());
+    take(&mut database, "kev", &kev("CVE-2026-1"));
+    let both = found(&database);
+    assert_eq!(both.len(), 2, "{both:?}");
+    // Another catalogue, and a newer record that is about something else.
+    take(&mut database, "b", &kev("CVE-2026-2"));
+    take(&mut database, "b", &osv().replace("2026-01-01", "2026-05-01").replace("\"left\"", "\"right\""));
+    assert_eq!(found(&database), both);
+    // Of two that are about it, the newer one is told, once.
+    take(&mut database, "c", &osv().replace("2026-01-01", "2026-05-02").replace("it leaks", "it gushes"));
+    let told = found(&database);
+    assert!(told.len() == 2 && told.iter().any(|(_, summary)| summary == "it gushes"), "{told:?}");
+    // An older record does not replace what its own source said.
+    take(&mut database, "c", &osv());
+    assert_eq!(found(&database), told);
+}
+
+#[test]
+fn what_an_older_version_kept_is_still_known() {
+    let place = tempfile::tempdir().unwrap();
+    let connection = Connection::open(place.path().join(FILE)).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE osv (ecosystem TEXT NOT NULL, name TEXT NOT NULL, id TEXT NOT NULL, record TEXT NOT NULL,
+                PRIMARY KEY (ecosystem, name, id)) WITHOUT ROWID;
+            CREATE INDEX osv_by_id ON osv (id);
+            CREATE TABLE kev (id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;",
+        )
+        .unwrap();
+    connection.execute("INSERT INTO osv VALUES ('npm', 'left', 'GHSA-1', ?1)", [osv()]).unwrap();
+    drop(connection);
+    let count = |database: &Database| {
+        database.of_packages(&left("1.0.0"), &Believed::default(), now()).unwrap().len()
+    };
+    assert_eq!(count(&Database::open(place.path()).unwrap().unwrap()), 1);
+    assert_eq!(count(&Database::create(place.path()).unwrap()), 1);
+    let mut database = Database::create(place.path()).unwrap();
+    take(&mut database, "a", &osv().replace("\"left\"", "\"right\""));
+    assert_eq!(count(&database), 0, "whoever gives it anew takes its place");
+}
+
 /// A list, and its signatures by these keys.
 fn signed(version: u64, keys: &[&KeyPair]) -> (String, String) {
     let list = json!({"format": "agentsh-deny/1", "name": "watch", "version": version, "expires": "2027-01-01T00:00:00Z",
@@ -151,5 +206,30 @@ fn every_form_of_a_source_is_read_and_nothing_else() {
         assert!(documents(bad.as_bytes()).is_err(), "{bad}");
     }
     assert!(documents(&[0xff, 0xfe]).is_err());
-    assert!(archive::each(b"PK\x03\x04", |_, _| {}).is_err());
+    assert!(archive::each(b"PK\x03\x04", 9, |_, _| {}).is_err());
+}
+
+/// An archive whose directory names one stored file again and again.
+fn archive_of(text: &[u8], times: u16) -> Vec<u8> {
+    let size = u32::try_from(text.len()).unwrap().to_le_bytes();
+    let sizes = [[0; 4], size, size].concat();
+    let mut bytes = [&b"PK\x03\x04"[..], &[0; 10], &sizes, &[1, 0, 0, 0], b"a", text].concat();
+    let at = u32::try_from(bytes.len()).unwrap().to_le_bytes();
+    for _ in 0..times {
+        bytes.extend([&b"PK\x01\x02"[..], &[0; 12], &sizes, &[1, 0], &[0; 16], b"a"].concat());
+    }
+    bytes.extend([&b"PK\x05\x06"[..], &[0; 6], &times.to_le_bytes(), &[0; 4], &at, &[0; 2]].concat());
+    bytes
+}
+
+#[test]
+fn an_archive_is_read_up_to_a_size() {
+    let bytes = archive_of(&[b'x'; 1 << 20], 3);
+    let read = |most: usize| {
+        let mut files = 0;
+        archive::each(&bytes, most, |_, _| files += 1).map(|()| files)
+    };
+    assert_eq!(read(3 << 20), Ok(3));
+    let error = read(2 << 20).unwrap_err();
+    assert!(error.contains("larger than 2 MiB together"), "{error}");
 }

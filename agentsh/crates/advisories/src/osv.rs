@@ -19,6 +19,8 @@ pub struct Record {
     #[serde(default)]
     details: String,
     #[serde(default)]
+    modified: String,
+    #[serde(default)]
     withdrawn: Option<String>,
     #[serde(default)]
     severity: Vec<Score>,
@@ -85,6 +87,11 @@ pub struct Hit {
 }
 
 impl Record {
+    /// When it was changed last; None where it does not say so.
+    pub(super) fn modified_at(&self) -> Option<jiff::Timestamp> {
+        self.modified.parse().ok()
+    }
+
     /// # Errors
     /// What is wrong with it.
     pub fn read(text: &str) -> Result<Self, String> {

@@ -36,7 +36,7 @@ pub struct Documents {
 pub fn documents(bytes: &[u8]) -> Result<Documents, String> {
     let mut found = Documents::default();
     if archive::is_zip(bytes) {
-        archive::each(bytes, |name, text| {
+        archive::each(bytes, archive::MAX_WHOLE, |name, text| {
             if name.ends_with(".json") {
                 let taken = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned()).and_then(one);
                 found.add(taken, name);

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::PinError;
 use super::search;
+use super::tree::Listed;
 
 const MANIFEST_BYTES: u64 = 4 << 20;
 
@@ -129,15 +130,19 @@ pub(super) fn enclosing(file: &Path) -> Result<Option<Package>, PinError> {
     Ok(fallback)
 }
 
-/// Names and versions out of an npm lock file (`package-lock.json` or `node_modules/.package-lock.json`).
-pub(super) fn locked(path: &Path) -> Result<Option<BTreeMap<String, String>>, PinError> {
+/// Names and versions out of an npm lock file (`package-lock.json` or `node_modules/.package-lock.json`), by place. A `name`
+/// stands there where it is not that of the place, as for `foo -> npm:other`.
+pub(super) fn locked(path: &Path) -> Result<Option<BTreeMap<String, Listed>>, PinError> {
     let Some(text) = search::text(path, 64 << 20)? else { return Ok(None) };
     let value: Value = serde_json::from_str(&text)
         .map_err(|error| PinError::BadManifest { path: path.to_owned(), why: error.to_string() })?;
     let packages = value.get("packages").and_then(Value::as_object);
-    let versions = packages.into_iter().flatten().filter_map(|(place, package)| {
-        let version = package.get("version")?.as_str()?;
-        Some((place.strip_prefix("node_modules/").unwrap_or(place).to_owned(), version.to_owned()))
+    let listed = packages.into_iter().flatten().filter_map(|(place, package)| {
+        let text = |key: &str| package.get(key).and_then(Value::as_str).map(str::to_owned);
+        // A package inside another one is called by its whole place.
+        let in_place = || place.rsplit("node_modules/").next().unwrap_or(place).to_owned();
+        let listed = Listed { version: text("version")?, name: text("name").unwrap_or_else(in_place) };
+        Some((place.strip_prefix("node_modules/").unwrap_or(place).to_owned(), listed))
     });
-    Ok(Some(versions.filter(|(place, _)| !place.is_empty()).collect()))
+    Ok(Some(listed.filter(|(place, _)| !place.is_empty()).collect()))
 }

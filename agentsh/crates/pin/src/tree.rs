@@ -24,6 +24,14 @@ pub enum TreeSource {
     Files,
 }
 
+/// What a lock file says lies in a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its own name: an alias puts a package into another one's place.
+    pub name: String,
+    pub version: String,
+}
+
 #[derive(Debug)]
 pub struct PinnedTree {
     /// What the tree is to the program, independent of where it lies: `package`, `node_modules`, `venv`.
@@ -35,8 +43,8 @@ pub struct PinnedTree {
     /// Relative path to `sha256:HEX`, or to `link:TARGET`, followed by ` sha256:HEX` when the target is a file.
     pub manifest: BTreeMap<PathBuf, String>,
     pub source: TreeSource,
-    /// Names and versions of the packages inside, where a lock file or the installer's records tell them.
-    pub packages: BTreeMap<String, String>,
+    /// The packages inside by the place where each lies, where a lock file or the installer's records tell them.
+    pub packages: BTreeMap<String, Listed>,
     /// Links to directories outside the tree: the link's relative path, and the directory.
     pub(super) outside: Vec<(PathBuf, PathBuf)>,
     selection: Selection,

@@ -7,7 +7,7 @@ use super::command::{self, Command};
 use super::context::{Context, Target};
 use super::search::{self, Found};
 use super::store::Wanted;
-use super::tree::TreeSource;
+use super::tree::{Listed, TreeSource};
 use super::uv_line::{self, Line, Spec, normal, numbers};
 use super::{Launcher, PinError};
 use crate::policy::profile::Registry;
@@ -243,7 +243,8 @@ fn annotate(context: &mut Context<'_>, lock: &Path) -> Result<(), PinError> {
     let packages = value.get("package").and_then(toml::Value::as_array);
     let versions = packages.into_iter().flatten().filter_map(|package| {
         let text = |key: &str| package.get(key).and_then(toml::Value::as_str).map(str::to_owned);
-        Some((text("name")?, text("version")?))
+        let name = text("name")?;
+        Some((name.clone(), Listed { name, version: text("version")? }))
     });
     if let Some(tree) = context.trees.iter_mut().find(|tree| tree.name == "venv") {
         tree.packages = versions.collect();

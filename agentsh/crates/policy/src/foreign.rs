@@ -14,7 +14,7 @@ impl McpPolicy {
         let mut process =
             profile.map_or_else(ProcessPolicy::server_default, |profile| profile.process.clone());
         let Some(entry) = self.servers.get(id) else { return process };
-        for raw in entry.own.iter().chain(entry.project.as_deref()) {
+        for raw in entry.own.iter().chain(&entry.narrowing) {
             narrow::intersect(&mut process, raw);
         }
         process

@@ -31,6 +31,25 @@ impl Locks {
         self.0.iter().any(|lock| is_within(path, &lock.value) || is_within(&lock.value, path))
     }
 
+    /// These without what is named: of a lock that reaches further than that, its other sections stay.
+    #[must_use]
+    pub fn without(&self, named: &Self) -> Self {
+        let mut left = Vec::new();
+        for lock in &self.0 {
+            if !named.has(&lock.value) {
+                left.push(lock.clone());
+            } else if !named.0.iter().any(|named| is_within(&lock.value, &named.value)) {
+                let sections = sections().into_iter().filter(|(place, keys)| {
+                    let touched = |lock: &Ruled<String>| keys.iter().any(|key| touches(&lock.value, place, key.name));
+                    touched(lock) && !named.0.iter().any(touched)
+                });
+                let paths = sections.flat_map(|(place, keys)| keys.iter().map(move |key| path(place, key.name)));
+                left.extend(paths.map(|path| Ruled { value: path, rule: lock.rule.clone() }));
+            }
+        }
+        Self(left)
+    }
+
     /// Whether everything that the other one locks is locked here as well.
     #[must_use]
     pub fn cover(&self, other: &Self) -> bool {
@@ -40,16 +59,24 @@ impl Locks {
 
 /// Whether a path names a section at all.
 pub(crate) fn is_section(path: &str) -> bool {
-    let agent = RawProcess::keys().into_iter().chain(RawAgent::keys()).map(|key| (AGENT, key.name));
-    let mcp = RawMcp::keys().into_iter().map(|key| (MCP, key.name));
-    let root = RawRoot::keys().into_iter().map(|key| (ROOT, key.name));
-    let mut all = agent.chain(mcp).chain(root);
-    all.any(|(place, key)| touches(path, place, key))
+    sections().iter().any(|(place, keys)| keys.iter().any(|key| touches(path, place, key.name)))
+}
+
+/// Every section: where it stands, and its keys.
+fn sections() -> Vec<(&'static str, &'static [Key])> {
+    let agent = RawProcess::sections().into_iter().chain(RawAgent::sections()).map(|keys| (AGENT, keys));
+    let mcp = RawMcp::sections().into_iter().map(|keys| (MCP, keys));
+    let root = RawRoot::sections().into_iter().map(|keys| (ROOT, keys));
+    agent.chain(mcp).chain(root).collect()
 }
 
 fn touches(lock: &str, place: &str, key: &str) -> bool {
-    let path = if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") };
+    let path = path(place, key);
     is_within(&path, lock) || is_within(lock, &path)
+}
+
+fn path(place: &str, key: &str) -> String {
+    if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") }
 }
 
 /// Whether a path is the other one, or lies below it.
@@ -62,5 +89,30 @@ impl Policy {
     #[must_use]
     pub fn is_locked(&self, path: &str) -> bool {
         self.organisation.as_ref().is_some_and(|found| found.locks.has(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::RuleRef;
+
+    fn locks(paths: &[&str]) -> Locks {
+        let rule = |path: &str| RuleRef { id: path.to_owned(), file: "bundle".to_owned(), line: 1 };
+        Locks(paths.iter().map(|path| Ruled { value: (*path).to_owned(), rule: rule(path) }).collect())
+    }
+
+    #[test]
+    fn what_is_taken_out_of_a_lock_leaves_its_other_sections() {
+        let left = locks(&["agent", "sandbox.mcp.servers"]).without(&locks(&["agent.network"]));
+        assert!(!left.has("agent.network"));
+        for kept in ["agent.filesystem", "sandbox.mcp.servers"] {
+            assert!(left.has(kept), "{kept}: {left:?}");
+        }
+        assert!(!locks(&["agent"]).cover(&left));
+        assert!(locks(&["agent", "sandbox"]).cover(&left));
+        assert!(!locks(&["agent.network", "sandbox"]).cover(&left));
+        assert!(locks(&["agent.network"]).without(&locks(&["agent"])).is_empty());
+        assert!(locks(&["agent"]).without(&locks(&["agent"])).is_empty());
     }
 }

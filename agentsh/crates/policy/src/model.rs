@@ -371,8 +371,9 @@ pub struct ServerPolicy {
     pub process: ProcessPolicy,
     /// What the layers write about `process`, from the lowest: laid over a profile once that is known.
     pub own: Vec<RawProcess>,
-    /// What the project's policy says about this server; `process` is narrowed by it already, a profile is later.
-    pub project: Option<Box<RawProcess>>,
+    /// What only takes away from this server: the project's policy, and layers whose section an organisation locks.
+    /// `process` is narrowed by all of them already, a profile is later.
+    pub narrowing: Vec<RawProcess>,
 }
 
 /// One entry of `tests:`.

@@ -200,9 +200,7 @@ impl Bundle {
     /// What this one would open that the kept one locks: a section that is not locked any more, an entry that gives more,
     /// or something that the kept one says is denied.
     fn opens(&self, kept: &Self) -> Result<(), BundleError> {
-        let declared = |path: &str| self.widens.has(path);
-        let (mut own, mut held) = (self.locks.clone(), kept.locks.clone());
-        held.0.retain(|lock| !declared(&lock.value));
+        let (mut own, held) = (self.locks.clone(), kept.locks.without(&self.widens));
         own.0.extend(self.widens.0.iter().cloned());
         if !own.cover(&held) {
             let lost: Vec<&str> = held.0.iter().map(|lock| lock.value.as_str()).collect();

@@ -311,11 +311,7 @@ impl McpPolicy {
             return server.map_or_else(ProcessPolicy::server_default, |server| server.process.clone());
         };
         let Some(server) = server else { return profile.process.clone() };
-        let mut process = server.over(&profile.process);
-        if let Some(raw) = &server.project {
-            super::narrow::intersect(&mut process, raw);
-        }
-        process
+        server.over(&profile.process)
     }
 }
 

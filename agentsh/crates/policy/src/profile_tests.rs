@@ -12,11 +12,12 @@ use proptest::prelude::*;
 use super::Policy;
 use super::builtin_profiles::PROFILES;
 use super::diagnostic::Source;
-use super::model::Question;
+use super::locks::Locks;
+use super::model::{Question, Ruled};
 use super::narrow;
 use super::profile::{self, Package, Registry, ServerProfile};
 use super::read;
-use crate::types::ServerId;
+use crate::types::{RuleRef, ServerId};
 
 const NOWHERE: &str = "/nonexistent";
 
@@ -151,6 +152,32 @@ fn a_project_narrows_a_profile_and_never_widens_it() {
     assert!(error.contains("scripts"), "{error}");
     let error = narrowed("version: 1", &project("env_allow: [AWS_SECRET_ACCESS_KEY]")).unwrap_err();
     assert!(error.contains("not passed on"), "{error}");
+}
+
+#[test]
+fn every_layer_that_narrows_a_profile_counts() {
+    let github = github();
+    let servers = |text: &str| format!("version: 1\nsandbox: {{mcp: {{servers: [{{id: gh{text}}}]}}}}");
+    let user = servers(", network: {allow: []}");
+    let source = Source { name: "policy.yaml", text: &user };
+    let raw = read::read(source, false).unwrap();
+    let rule = RuleRef { id: "sandbox.mcp.servers".to_owned(), file: "bundle".to_owned(), line: 1 };
+    let locks = Locks(vec![Ruled { value: rule.id.clone(), rule }]);
+    let mut base = policy("version: 1");
+    narrow::lay_within(&mut base, &raw, &locks, source).unwrap();
+    assert!(!connect(&base, "gh", Some(&github), "api.github.com").allow);
+    // A project that names the server and says nothing gives nothing back.
+    for project in [servers(""), servers(", network: {allow: []}")] {
+        let source = Source { name: ".agentsh.yaml", text: &project };
+        let raw = read::read(source, false).unwrap();
+        let narrowed = narrow::narrow(base.clone(), &raw, source).unwrap();
+        assert!(!connect(&narrowed, "gh", Some(&github), "api.github.com").allow);
+    }
+    // And it cannot name again what an earlier layer took away.
+    let project = servers(", network: {allow: [{host: api.github.com, port: 443}]}");
+    let source = Source { name: ".agentsh.yaml", text: &project };
+    let raw = read::read(source, false).unwrap();
+    assert!(narrow::narrow(base, &raw, source).is_err());
 }
 
 #[test]

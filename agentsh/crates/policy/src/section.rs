@@ -67,10 +67,13 @@ macro_rules! sections {
         }
 
         impl $raw {
+            /// The keys of each section.
+            pub(crate) fn sections() -> Vec<&'static [$crate::keys::Key]> {
+                vec![$(<$section_type as $crate::section::Section<$policy>>::KEYS,)*]
+            }
+
             pub(crate) fn keys() -> Vec<&'static $crate::keys::Key> {
-                let lists: &[&'static [$crate::keys::Key]] =
-                    &[$(<$section_type as $crate::section::Section<$policy>>::KEYS,)*];
-                lists.iter().flat_map(|keys| keys.iter()).collect()
+                Self::sections().into_iter().flatten().collect()
             }
 
             pub(crate) fn read(reader: &mut $crate::reader::Reader<'_>, fields: &$crate::reader::Fields<'_>) -> Self {

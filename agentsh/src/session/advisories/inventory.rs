@@ -1,5 +1,5 @@
 //! Every package that a program would run, as its pinned trees tell: lock files, the names of installed distributions, and
-//! manifests where there is neither.
+//! manifests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,16 +29,15 @@ fn of_tree(tree: &PinnedTree, packages: &mut BTreeSet<Package>) {
         TreeSource::UvLock => Some(Ecosystem::Pypi),
         TreeSource::Files => None,
     };
-    for (place, version) in &tree.packages {
-        // A package inside another one is called by its whole place.
-        let name = place.rsplit("node_modules/").next().unwrap_or(place);
-        packages.extend(ecosystem.map(|ecosystem| Package::new(ecosystem, name, version)));
+    for listed in tree.packages.values() {
+        packages.extend(ecosystem.map(|ecosystem| Package::new(ecosystem, &listed.name, &listed.version)));
     }
     let mut read = 0;
     for path in tree.manifest.keys() {
         if let Some(found) = distribution(path) {
             packages.insert(found);
-        } else if tree.packages.is_empty() && is_manifest(tree, path) && read < MOST_MANIFESTS {
+        } else if is_manifest(tree, path) && read < MOST_MANIFESTS {
+            // Also beside a lock file: that may be older than what lies there.
             read += 1;
             packages.extend(manifest(&tree.root.join(path)));
         }

@@ -279,11 +279,16 @@ fn lock_files_tell_versions_but_do_not_replace_hashes() {
     let machine = Machine::new();
     machine.program("opt/bin/npx", "#!/usr/bin/env node\n");
     machine.package("project/node_modules", "server", "1.0.0");
-    let lock = r#"{"packages":{"":{},"node_modules/server":{"version":"1.0.0","integrity":"sha512-x"}}}"#;
+    let lock = r#"{"packages":{"":{},"node_modules/server":{"version":"1.0.0","integrity":"sha512-x"},
+        "node_modules/server/node_modules/@a/foo":{"name":"evil","version":"2.0.0"},
+        "node_modules/server/node_modules/@a/own":{"version":"3.0.0"}}}"#;
     machine.file("project/node_modules/.package-lock.json", lock);
     let before = machine.ok(&["npx", "server"]);
     assert_eq!(before.trees[0].source, TreeSource::NpmLock);
-    assert_eq!(before.trees[0].packages["server"], "1.0.0");
+    assert_eq!(before.trees[0].packages["server"].version, "1.0.0");
+    let name = |place: &str| before.trees[0].packages[place].name.as_str();
+    assert_eq!(name("server/node_modules/@a/foo"), "evil", "an alias is called by what lies there");
+    assert_eq!(name("server/node_modules/@a/own"), "@a/own");
     machine.file("project/node_modules/server/extra.js", "same lock, other bytes");
     assert_ne!(before.digest, machine.ok(&["npx", "server"]).digest);
 }

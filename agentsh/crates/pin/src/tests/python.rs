@@ -165,7 +165,7 @@ fn uv_run_uses_the_projects_environment() {
     assert_eq!(resolved.cwd, Some(machine.at("app")));
     assert_eq!(resolved.env["VIRTUAL_ENV"], text(&machine.at("app/.venv")));
     assert_eq!(resolved.trees[0].source, TreeSource::UvLock);
-    assert_eq!(resolved.trees[0].packages["server"], "1.0.0");
+    assert_eq!(resolved.trees[0].packages["server"].version, "1.0.0");
     let resolved = machine.ok(&["uv", "run", "--project", &directory, "server", "a"]);
     assert_eq!(argv(&resolved)[0], python);
     let resolved = machine.ok(&["uv", "run", "--project", &directory, "-m", "server", "a"]);

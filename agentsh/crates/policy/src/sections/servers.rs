@@ -6,7 +6,7 @@ use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
 use crate::limits::limits_for_server;
 use crate::model::{DataSink, DataSource, Ruled, ServerPolicy};
-use crate::narrow::Narrowing;
+use crate::narrow::{self, Narrowing};
 use crate::reader::{Fields, Here, List, Reader};
 use crate::section::{Section, lay};
 use crate::sections::exfiltration::FLOW;
@@ -164,7 +164,7 @@ impl Section<McpPolicy> for Servers {
             lay(&own.install_scripts, &mut slot.install_scripts);
             lay(&own.source, &mut slot.source);
             lay(&own.sink, &mut slot.sink);
-            slot.project = Some(Box::new(own.process.clone()));
+            slot.narrowing.push(own.process.clone());
             own.process.narrow(&mut slot.process, narrowing);
             narrowing.possible.clear();
             base.not_enforced.extend(own.later.iter().cloned());
@@ -260,14 +260,15 @@ impl ServerPolicy {
             sink: None,
             process: ProcessPolicy::server_default(),
             own: Vec::new(),
-            project: None,
+            narrowing: Vec::new(),
         }
     }
 
-    /// What the layers write, over what a profile gives.
+    /// What the layers write, over what a profile gives, as far as those leave it that only take away.
     pub(crate) fn over(&self, profile: &ProcessPolicy) -> ProcessPolicy {
         let mut process = profile.clone();
         self.own.iter().for_each(|own| own.merge(&mut process));
+        self.narrowing.iter().for_each(|raw| narrow::intersect(&mut process, raw));
         process
     }
 
@@ -275,7 +276,7 @@ impl ServerPolicy {
     #[must_use]
     pub fn is_whole(&self, key: &str) -> bool {
         self.own.iter().any(|own| own.written(true).contains(&key))
-            || self.project.as_ref().is_some_and(|project| project.written(false).contains(&key))
+            || self.narrowing.iter().any(|narrowing| narrowing.written(false).contains(&key))
     }
 }
 
