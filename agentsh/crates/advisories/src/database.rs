@@ -159,13 +159,13 @@ impl Database {
             records += match document {
                 Document::Osv(record, text) => take_record(&inside, source, record, text).map_err(&sql)?,
                 Document::Kev(catalogue) => {
-                    inside
-                        .execute("DELETE FROM kev WHERE source IN (?1, '')", [source])
-                        .map_err(&sql)?;
+                    inside.execute("DELETE FROM kev WHERE source IN (?1, '')", [source]).map_err(&sql)?;
                     for entry in &catalogue.vulnerabilities {
                         let text = serde_json::to_string(entry).unwrap_or_default();
                         let row = params![entry.cve_id.to_ascii_uppercase(), text, source];
-                        inside.execute("INSERT OR REPLACE INTO kev VALUES (?1, ?2, ?3)", row).map_err(&sql)?;
+                        inside
+                            .execute("INSERT OR REPLACE INTO kev VALUES (?1, ?2, ?3)", row)
+                            .map_err(&sql)?;
                     }
                     catalogue.vulnerabilities.len()
                 }
@@ -238,9 +238,7 @@ impl Database {
             let texts: Vec<String> = rows.and_then(Iterator::collect).map_err(&sql)?;
             let mut records: Vec<Record> = texts.iter().filter_map(|text| Record::read(text).ok()).collect();
             // Of one record the newest, whichever source it came from.
-            records.sort_by(|one, other| {
-                (&one.id, other.modified_at()).cmp(&(&other.id, one.modified_at()))
-            });
+            records.sort_by(|one, other| (&one.id, other.modified_at()).cmp(&(&other.id, one.modified_at())));
             let mut told = None;
             for record in records {
                 // One source cannot take away what another one says of this version.

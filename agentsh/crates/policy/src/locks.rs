@@ -40,10 +40,12 @@ impl Locks {
                 left.push(lock.clone());
             } else if !named.0.iter().any(|named| is_within(&lock.value, &named.value)) {
                 let sections = sections().into_iter().filter(|(place, keys)| {
-                    let touched = |lock: &Ruled<String>| keys.iter().any(|key| touches(&lock.value, place, key.name));
+                    let touched =
+                        |lock: &Ruled<String>| keys.iter().any(|key| touches(&lock.value, place, key.name));
                     touched(lock) && !named.0.iter().any(touched)
                 });
-                let paths = sections.flat_map(|(place, keys)| keys.iter().map(move |key| path(place, key.name)));
+                let paths =
+                    sections.flat_map(|(place, keys)| keys.iter().map(move |key| path(place, key.name)));
                 left.extend(paths.map(|path| Ruled { value: path, rule: lock.rule.clone() }));
             }
         }
