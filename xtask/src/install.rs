@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail};
 use crate::run::{self, find, is_root, repository, succeed};
 
 /// A program that must be on PATH, and the package of Debian and Ubuntu that brings it.
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 8] = [
     ("bwrap", "bubblewrap"),
+    ("curl", "curl"),
     ("git", "git"),
     ("ip", "iproute2"),
     ("node", "nodejs"),
