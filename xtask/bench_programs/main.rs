@@ -20,6 +20,7 @@ mod fleet;
 mod launch;
 mod model;
 mod network;
+mod ordered;
 mod relay;
 mod texts;
 

@@ -1,9 +1,9 @@
 //! The model's channel beside a bare reverse proxy: `model AGENTSH ROUNDS` is a model that streams, starts the proxy
 //! (`model-proxy`), and gives orders to two clients: one of the proxy, and one in the sandbox of an agent.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use http_body_util::{BodyExt, Full};
@@ -16,6 +16,8 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+use super::ordered::Client;
 
 /// The word that makes this program the client, wherever an adapter puts its own arguments.
 pub const CLIENT: &str = "model-client";
@@ -47,9 +49,9 @@ pub fn main(words: &[String]) {
     let policy = format!("version: 1\nagent: {{limits: {{open_files: {DESCRIPTORS}}}}}\n");
     std::fs::write("model.yaml", policy).unwrap();
     let options = ["run", "--quiet", "--policy", "./model.yaml", "--"];
-    let mut bare = Client::start(Command::new(&own).arg(CLIENT), &base(line.trim()));
+    let mut bare = client_of(Command::new(&own).arg(CLIENT), &base(line.trim()));
     let mut judged =
-        Client::start(Command::new(agentsh).args(options).arg(&agent).arg(CLIENT), &base(&model.to_string()));
+        client_of(Command::new(agentsh).args(options).arg(&agent).arg(CLIENT), &base(&model.to_string()));
     let (mut first, mut event, mut stream) = ([vec![], vec![]], [vec![], vec![]], [vec![], vec![]]);
     // The first turn warms up. A machine may be quick or slow for seconds, so turns are short.
     for round in 0..=rounds.clamp(2, 40) {
@@ -71,9 +73,9 @@ pub fn main(words: &[String]) {
             }
         }
     }
-    let before = resident(judged.child.id());
+    let before = resident(judged.id());
     let failed = judged.order(&format!("hold {HELD}"));
-    let after = resident(judged.child.id());
+    let after = resident(judged.id());
     drop((bare, judged));
     drop(proxy.stdin.take());
     let _ = proxy.wait();
@@ -96,36 +98,8 @@ fn resident(pid: u32) -> f64 {
     row.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
 }
 
-struct Client {
-    child: Child,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Client {
-    fn start(command: &mut Command, base: &str) -> Self {
-        command.env("ANTHROPIC_BASE_URL", base).env("ANTHROPIC_API_KEY", "k");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let orders = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        let mut client = Self { child, orders, answers };
-        client.order("first 1");
-        client
-    }
-
-    fn order(&mut self, order: &str) -> Value {
-        writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|_| panic!("no answer to `{order}`"))
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.orders = None;
-        let _ = self.child.wait();
-    }
+fn client_of(command: &mut Command, base: &str) -> Client {
+    Client::start(command.env("ANTHROPIC_BASE_URL", base).env("ANTHROPIC_API_KEY", "k"), "first 1")
 }
 
 fn runtime() -> tokio::runtime::Runtime {

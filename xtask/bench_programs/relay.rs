@@ -1,9 +1,9 @@
 //! Connections through the relay beside direct ones, in a network namespace of its own: `relay AGENTSH ROUNDS` makes
 //! the namespace, serves in it and gives orders to two clients, one of them in the sandbox of an agent.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use nix::mount::{MsFlags, mount};
@@ -12,6 +12,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::AddressFamily;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::ordered::Client;
 
 const NAME: &str = "bench.test";
 const ADDRESS: &str = "93.184.216.34";
@@ -34,7 +36,7 @@ pub fn main(words: &[String]) {
     std::thread::spawn(move || serve(&ready));
     is_ready.recv().unwrap();
     let own = std::env::current_exe().unwrap();
-    let mut direct = Client::start(Command::new(&own).args(["relay-client", ADDRESS]));
+    let mut direct = Client::start(Command::new(&own).args(["relay-client", ADDRESS]), "connect 1");
     let policy = "relay.yaml";
     std::fs::write(
         policy,
@@ -42,8 +44,10 @@ pub fn main(words: &[String]) {
     )
     .unwrap();
     let options = ["run", "--quiet", "--network", "userns", "--policy", "./relay.yaml", "--"];
-    let mut relayed =
-        Client::start(Command::new(agentsh).args(options).arg(&own).args(["relay-client", NAME]));
+    let mut relayed = Client::start(
+        Command::new(agentsh).args(options).arg(&own).args(["relay-client", NAME]),
+        "connect 1",
+    );
 
     let (mut connect, mut stream) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     // A turn takes a few milliseconds, and the machine may be quick or slow for seconds.
@@ -64,12 +68,12 @@ pub fn main(words: &[String]) {
             }
         }
     }
-    let before = resident(relayed.child.id());
+    let before = resident(relayed.id());
     // As many as this machine's limit on descriptors gives.
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let held = HELD.min((hard - KEPT) / 2);
     let failed = relayed.order(&format!("hold {held}"));
-    let after = resident(relayed.child.id());
+    let after = resident(relayed.id());
     let [direct_connect, relay_connect] = connect;
     let [direct_stream, relay_stream] = stream;
     println!(
@@ -115,37 +119,6 @@ fn resident(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let row = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     row.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
-}
-
-struct Client {
-    child: Child,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Client {
-    fn start(command: &mut Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let orders = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        let mut client = Self { child, orders, answers };
-        client.order("connect 1");
-        client
-    }
-
-    fn order(&mut self, order: &str) -> Value {
-        writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|_| panic!("no answer to `{order}`"))
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.orders = None;
-        let _ = self.child.wait();
-    }
 }
 
 /// Follows orders: `relay-client NAME`.

@@ -34,6 +34,7 @@ pub mod scratch;
 pub mod sessions;
 mod setup;
 mod shim;
+mod stop;
 mod style;
 mod table;
 mod told;

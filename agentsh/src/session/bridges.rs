@@ -55,8 +55,7 @@ impl Bridges {
         if !declared.is_empty() {
             ContentScan::warm_up();
         }
-        let mut bridges = Self::unscanned(session, declared);
-        let session = &bridges.session;
+        let inventory = Inventory::new(&session);
         let mut guard = Guard::new(&session.policy.mcp);
         // What a scan hides is not trusted at first sight.
         guard.add(ContentScan::new(&session.policy.mcp));
@@ -64,21 +63,28 @@ impl Bridges {
             guard.add(session.registered.clone());
         }
         guard.add(session.interfaces.clone());
-        guard.add(bridges.inventory.check());
-        bridges.guard = Rc::new(RefCell::new(guard));
-        bridges
+        guard.add(inventory.check());
+        Self::with(session, declared, guard, inventory)
     }
 
     /// With the lists and rates of the policy alone: for whoever wants to see what servers offer as they offer it.
     #[must_use]
     pub fn unscanned(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
-        let guard = Rc::new(RefCell::new(Guard::new(&session.policy.mcp)));
-        let inventory = Inventory::new(&session);
+        let (guard, inventory) = (Guard::new(&session.policy.mcp), Inventory::new(&session));
+        Self::with(session, declared, guard, inventory)
+    }
+
+    fn with(
+        session: Rc<Session>,
+        declared: BTreeMap<ServerId, Declared>,
+        guard: Guard,
+        inventory: Inventory,
+    ) -> Self {
         let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
         let places = Rc::new(Places::new(session.policy.mcp.max_line_bytes));
         Self {
             session,
-            guard,
+            guard: Rc::new(RefCell::new(guard)),
             epoch: Instant::now(),
             audit: None,
             classify: None,

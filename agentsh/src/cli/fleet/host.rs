@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::output::{Context, Failure, NO, OK};
+use super::super::stop;
 use super::people::{failure, http};
 use crate::fleet::Client;
 use crate::fleet::forward::{ForwardError, Until, forward as send};
@@ -130,17 +130,14 @@ pub(super) async fn forward(
         return Ok(if args.once { NO } else { OK });
     };
     let client = Client::host(http()?, &file).map_err(failure)?;
-    let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait for signals: {error}"));
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let stop = stop::asked()?;
     let say = |why: &str| {
         // With standard error gone there is nobody to tell.
         let _ = writeln!(err, "waiting: {}", crate::store::escape::line(why));
     };
     let sent = tokio::select! {
         sent = send(&client, &context.state_dir, until, args.check, say) => sent,
-        _ = interrupt.recv() => return Ok(OK),
-        _ = terminate.recv() => return Ok(OK),
+        () = stop => return Ok(OK),
     };
     match sent {
         Ok(done) => {

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use agentsh_database::Database;
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::output::{Context, Failure, OK};
+use super::super::stop;
 use crate::fleet::{Options, Server};
 
 #[derive(Clone, Debug, Args)]
@@ -83,15 +83,6 @@ pub(super) async fn serve(args: ServeArgs, context: &Context, out: &mut dyn Writ
     let server = server.await.map_err(|error| Failure::Failed(error.to_string()))?;
     writeln!(out, "listening on {}://{}", server.scheme(), server.address())?;
     out.flush()?;
-    let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait for signals: {error}"));
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let stop = async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    };
-    server.run(stop).await.map_err(|error| Failure::Failed(error.to_string()))?;
+    server.run(stop::asked()?).await.map_err(|error| Failure::Failed(error.to_string()))?;
     Ok(OK)
 }

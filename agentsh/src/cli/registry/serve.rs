@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::SignedDuration;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::output::{Failure, OK};
+use super::super::stop;
 use crate::registrar::{Database, Operators, Options, Server};
 use crate::store::state_dir;
 
@@ -70,16 +70,7 @@ pub(super) async fn serve(args: ServeArgs, out: &mut dyn Write, err: &mut dyn Wr
     }
     writeln!(out, "listening on http://{}", server.address())?;
     out.flush()?;
-    let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait for signals: {error}"));
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let stop = async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    };
-    server.run(stop).await.map_err(|error| Failure::Failed(error.to_string()))?;
+    server.run(stop::asked()?).await.map_err(|error| Failure::Failed(error.to_string()))?;
     Ok(OK)
 }
 

@@ -21,12 +21,12 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::app::App;
 use self::gate::Gate;
 use super::output::{Context, Failure, OK, finish};
 use super::policy::Surroundings;
+use super::stop;
 use crate::base::random;
 
 #[derive(Clone, Debug, Args)]
@@ -68,8 +68,7 @@ async fn serve(
     let address = listener.local_addr().map_err(|error| failed("listen", error))?;
     let gate = Gate::new(address).map_err(|error| failed("make a link", error))?;
     let link = gate.link().unwrap_or_default();
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed("wait for signals", error))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed("wait for signals", error))?;
+    let stop = stop::asked()?;
     if args.json {
         writeln!(out, "{}", json!({ "url": link, "address": address.to_string() }))?;
     } else {
@@ -85,8 +84,7 @@ async fn serve(
     // Streams to open pages never end by themselves: nothing is waited for.
     tokio::select! {
         served = axum::serve(listener, service) => served.map_err(|error| failed("serve", error))?,
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        () = stop => {}
     }
     Ok(OK)
 }
