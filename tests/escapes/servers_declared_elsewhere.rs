@@ -54,10 +54,45 @@ fn what_is_too_much_or_too_deep_or_behind_a_link_is_not_skipped() {
         place.write(".claude/agents/zz/z.md", EVIL);
         let outcome = as_claude(&place, LOOK);
         assert_eq!(outcome.stdout, "", "{mode:?} {outcome}");
-        assert!(
-            outcome.stderr.contains("no subagent of") && outcome.stderr.contains("more than"),
-            "{outcome}"
+        assert!(outcome.stderr.contains("nothing of") && outcome.stderr.contains("more than"), "{outcome}");
+    }
+}
+
+/// Instructions that came with a project allow themselves tools, switch questions off, and bring programs of their own.
+#[test]
+fn instructions_of_a_project_do_not_speak_for_the_user() {
+    let front = |keys: &str| format!("---\ndescription: d\n{keys}---\nText.\n");
+    let words = [
+        ("commands/ship.md", "allowed-tools: Bash(git push:*), mcp__github__create_issue\n"),
+        ("skills/deep/sub/SKILL.md", "allowed-tools:\n  - Bash\n"),
+        (
+            "skills/hooked/SKILL.md",
+            "hooks:\n  PreToolUse:\n    - hooks: [{type: command, command: ./x.sh}]\n",
+        ),
+        ("agents/bold.md", "permissionMode: bypassPermissions\n"),
+    ];
+    let reads = ("commands/look.md", "allowed-tools: Read, Grep\n");
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        for (file, keys) in words.iter().chain([&reads]) {
+            place.write(format!(".claude/{file}"), front(keys));
+        }
+        // What the user wrote for himself stays.
+        place.write(place.home.join(".claude/agents/own.md"), front(words[3].1));
+        let outcome = as_claude(
+            &place,
+            "cd .claude; tail -n +1 commands/* skills/*/SKILL.md skills/*/*/SKILL.md agents/*",
         );
+        for (file, keys) in words {
+            assert!(outcome.stdout.contains(file), "{mode:?} {file} {outcome}");
+            let line = keys.lines().last().unwrap();
+            assert!(!outcome.stdout.contains(line), "{mode:?} {file} {outcome}");
+        }
+        assert!(outcome.stdout.contains(reads.1), "{mode:?} {outcome}");
+        let told = "and 3 more came with the project: allowed-tools, hooks, permissionMode is not passed";
+        assert!(outcome.stderr.contains(told), "{mode:?} {outcome}");
+        let own = as_claude(&place, "cat ~/.claude/agents/own.md");
+        assert!(own.stdout.contains(words[3].1), "{mode:?} {own}");
     }
 }
 
@@ -71,7 +106,7 @@ fn what_cannot_be_looked_into_is_hidden() {
         let outcome = as_claude(&place, &format!("chmod -R 755 .claude/agents; {LOOK}"));
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(!outcome.stdout.contains("e.md"), "{mode:?} {outcome}");
-        assert!(outcome.stderr.contains("no subagent of"), "{outcome}");
+        assert!(outcome.stderr.contains("nothing of"), "{outcome}");
     }
 }
 

@@ -1,13 +1,15 @@
 //! The agent stops the one thread of the session, or fills it, so that nobody answers, watches or ends any more.
 //! Stopped by: nothing is written that could wait, and what can be asked for without end has a bound.
 
+#![allow(unsafe_code, reason = "ptrace(2) has no wrapper that stops one thread")]
+
 use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::support::sandbox::script;
-use crate::support::{Mode, Place, processes};
+use crate::support::{Mode, Peer, Place, processes};
 
 fn with_server(mode: Mode) -> Place {
     let place = Place::new(mode);
@@ -81,6 +83,62 @@ fn a_socket_that_blocks_again_stops_nobody() {
         let place = with_server(mode);
         let answers = script(&place, &json!([{"attempt": "bridge-fill files"}]));
         assert_eq!(answers.json, [json!("DONE")], "{mode:?} {}", answers.outcome);
+    }
+}
+
+/// Whoever started agentsh does not read what it says. Others are served all the same.
+#[test]
+fn a_standard_error_that_nobody_reads_stops_nobody() {
+    use std::io::Write;
+    let place = Place::new(Mode::Invoker);
+    let missing: Vec<_> = (0..40).map(|n| format!("/nonexistent-{n}")).collect();
+    place.policy(&format!(
+        "sandbox: {{mcp: {{servers: [{{id: fixture, filesystem: {{read: {missing:?}}}}}]}}}}\n"
+    ));
+    let (reader, writer) = std::io::pipe().unwrap();
+    nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).unwrap();
+    let piece = [b'x'; 4096];
+    while (&writer).write(&piece).is_ok() {}
+    nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty())).unwrap();
+    let mut command = place.agentsh(&["mcp", "run", "--id", "fixture", "--"]);
+    let mut peer = Peer::with_errors(command.arg(place.program("fixture_server")), writer.into());
+    let started = std::time::Instant::now();
+    peer.shake_hands();
+    assert_eq!(peer.text("echo", json!({"text": "here"})), "here");
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    drop(reader);
+}
+
+/// The one thread that serves everybody stands still, whatever the reason: then nothing inside goes on.
+#[test]
+fn a_session_that_stands_still_is_ended() {
+    let place = Place::new(Mode::Invoker);
+    let wait = "touch made; while :; do sleep 0.1; date > beat; done";
+    let child =
+        place.agentsh(&["run", "--quiet", "--", "sh", "-c", wait]).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    assert!(crate::support::within(Duration::from_secs(20), || place.project.join("beat").exists()));
+    let sandboxed = processes::below(pid);
+    assert!(stop_thread(pid.cast_signed()), "cannot be stopped: {}", std::io::Error::last_os_error());
+    let outcome = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(125), "{said}");
+    assert!(said.contains("did not answer for"), "{said}");
+    assert!(
+        sandboxed.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}/root")).exists()),
+        "{said}"
+    );
+    let lacks = place.events("enforcement");
+    assert!(lacks.iter().any(|event| event["layer"] == "session" && event["got"] == "ended"), "{lacks:?}");
+}
+
+/// Stops the first thread of a process and no other, as a debugger does.
+fn stop_thread(pid: i32) -> bool {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: both requests take no pointer; the process is a child of ours.
+    unsafe {
+        libc::ptrace(libc::PTRACE_SEIZE, pid, none, none) == 0
+            && libc::ptrace(libc::PTRACE_INTERRUPT, pid, none, none) == 0
     }
 }
 

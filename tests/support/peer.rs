@@ -41,7 +41,12 @@ impl Peer {
     }
 
     pub fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::with_errors(command, Stdio::piped())
+    }
+
+    /// What it says on its standard error goes elsewhere.
+    pub fn with_errors(command: &mut Command, errors: Stdio) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().unwrap();
         let (sender, lines) = channel();
         let output = child.stdout.take().unwrap();
@@ -56,8 +61,8 @@ impl Peer {
             }
         });
         let errors = Arc::new(Mutex::new(Vec::new()));
-        let (mut stream, kept) = (child.stderr.take().unwrap(), Arc::clone(&errors));
-        let error_reader = std::thread::spawn(move || {
+        let kept = Arc::clone(&errors);
+        let read_errors = move |mut stream: std::process::ChildStderr| {
             let mut buffer = [0; 4096];
             while let Ok(read) = stream.read(&mut buffer) {
                 if read == 0 {
@@ -65,9 +70,11 @@ impl Peer {
                 }
                 kept.lock().unwrap().extend_from_slice(&buffer[..read]);
             }
-        });
+        };
+        let stream = child.stderr.take();
+        let error_reader = stream.map(|stream| std::thread::spawn(move || read_errors(stream)));
         let input = child.stdin.take();
-        Self { child, input, lines, errors, error_reader: Some(error_reader), serial: 0, aside: Vec::new() }
+        Self { child, input, lines, errors, error_reader, serial: 0, aside: Vec::new() }
     }
 
     /// Nothing more will be sent; answers may still come.

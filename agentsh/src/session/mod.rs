@@ -56,6 +56,7 @@ pub mod server;
 mod server_errors;
 mod signals;
 pub mod standard;
+mod standard_error;
 mod suspend;
 mod telemetry;
 pub mod toolchains;
@@ -68,12 +69,13 @@ mod why;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use self::standard_error::say;
 use crate::guard::flow::labels::Labels;
 use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
 use crate::sandbox::Enforcement;
@@ -499,10 +501,6 @@ fn kernel() -> String {
 }
 
 /// One line to standard error; a closed one is nobody's fault here.
-fn say(message: &str) {
-    let _ = writeln!(anstream::stderr(), "{message}");
-}
-
 /// Where sockets of a session live: short, since a socket's path has room for 107 bytes, and for the user alone.
 ///
 /// # Errors

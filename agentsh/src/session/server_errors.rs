@@ -1,16 +1,13 @@
 //! What a server says on its standard error. It is shown line by line with the server's id in front, so that it can
 //! neither drive the terminal nor pass for a message of agentsh, and not faster than somebody could want to keep it.
 
-use std::io::Write;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
+use super::standard_error;
 use crate::store::escape;
 use crate::types::ServerId;
 
@@ -21,8 +18,6 @@ const SHOWN_BYTES: usize = 256 << 10;
 const SECOND: Duration = Duration::from_secs(1);
 /// Longer lines are broken.
 const MAX_LINE: usize = 8 << 10;
-/// Pieces that wait for whoever reads agentsh's own standard error.
-const MAX_WAITING: usize = 64;
 /// How long the end of a server waits for its last words to be read.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
@@ -46,7 +41,7 @@ pub(super) async fn follow(mut stderr: pipe::Receiver, name: Option<ServerId>) -
     if let Some(shown) = &mut shown {
         shown.end();
         let until = Instant::now() + LAST_WORDS;
-        while WAITING.load(Ordering::Acquire) > 0 && Instant::now() < until {
+        while standard_error::is_behind() && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -131,33 +126,10 @@ impl Shown {
             return;
         }
         let length = text.len();
-        WAITING.fetch_add(1, Ordering::AcqRel);
-        // Nobody reads: the protocol must not stand still for that.
-        if writer().is_none_or(|writer| writer.try_send(text).is_err()) {
-            WAITING.fetch_sub(1, Ordering::AcqRel);
+        if !standard_error::send(text) {
             self.left_out += length;
         }
     }
-}
-
-/// Pieces that are not written yet.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
-
-/// A thread of its own: whoever started agentsh may never read what it says.
-fn writer() -> Option<&'static SyncSender<String>> {
-    static WRITER: OnceLock<Option<SyncSender<String>>> = OnceLock::new();
-    let make = || {
-        let (sender, pieces) = sync_channel::<String>(MAX_WAITING);
-        let write = move || {
-            for piece in pieces {
-                // It cannot be told to anybody.
-                let _ = std::io::stderr().write_all(piece.as_bytes());
-                WAITING.fetch_sub(1, Ordering::AcqRel);
-            }
-        };
-        std::thread::Builder::new().name("server-errors".to_owned()).spawn(write).ok().map(|_| sender)
-    };
-    WRITER.get_or_init(make).as_ref()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 mod argv;
 mod config;
+mod front_matter;
 mod home;
 mod plugins;
 mod repository;

@@ -1,13 +1,19 @@
-//! Files of subagents (`.claude/agents/*.md`). Claude Code starts the MCP servers that their front matter declares by itself,
-//! inside the agent's own sandbox and past the proxy: so it gets these files without the declarations.
+//! Files of subagents, skills and commands (`.claude/{agents,skills,commands}`). Claude Code starts the MCP servers that their
+//! front matter declares by itself, inside the agent's own sandbox and past the proxy; it runs hooks that stand there, and
+//! asks nobody about tools that are allowed there. So it gets these files without the servers, and those that came with a
+//! project without what would speak for its user.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::argv::Parsed;
+use super::front_matter::{Block, without};
 use crate::agent::{Context, read, walk};
 
-const KEY: &str = "mcpServers";
+/// Tools that change nothing and reach nobody: a project may allow them.
+const READING: &[&str] = &["AskUserQuestion", "Glob", "Grep", "LS", "NotebookRead", "Read", "TodoWrite"];
+/// Modes in which Claude Code asks as it does without one.
+const ASKING: &[&str] = &["default", "manual", "plan"];
 
 /// What the agent does not get as it is.
 #[derive(Debug, Default)]
@@ -17,6 +23,8 @@ pub(super) struct Subagents {
     /// Directories of which nothing is shown.
     pub hidden: Vec<PathBuf>,
     pub notes: Vec<String>,
+    /// Files that came with a project, as they are shown, and the keys that were taken out of them.
+    taken: Vec<(String, BTreeSet<String>)>,
 }
 
 /// Looks at the files of the project, in each directory from the current one up and in those that the command line adds,
@@ -25,31 +33,42 @@ pub(super) fn look(context: &Context<'_>, parsed: &Parsed, directory: &Path) -> 
     let within = |directory: &&Path| directory.starts_with(context.project);
     let above = context.cwd.ancestors().filter(within).map(Path::to_owned);
     let added = parsed.added.iter().map(|directory| context.cwd.join(directory));
-    let folders: BTreeSet<PathBuf> =
-        above.chain(added).map(|directory| directory.join(".claude/agents")).collect();
+    let places: BTreeSet<PathBuf> = above.chain(added).map(|directory| directory.join(".claude")).collect();
     let mut subagents = Subagents::default();
-    for folder in folders.into_iter().chain([directory.join("agents")]) {
-        subagents.look_in(&folder);
+    for place in places.iter().filter(|place| *place != directory) {
+        // Of skills every file, since a link may lead to one of another name.
+        for name in ["agents", "commands", "skills"] {
+            subagents.look_in(&place.join(name), Whose::Project);
+        }
     }
+    subagents.look_in(&directory.join("agents"), Whose::User);
+    subagents.say_taken();
     subagents
+}
+
+/// Who wrote a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    User,
+    Project,
 }
 
 impl Subagents {
     /// What cannot be looked at in full is not shown at all: a part that was skipped may hold a declaration.
-    fn look_in(&mut self, folder: &Path) {
+    fn look_in(&mut self, folder: &Path, whose: Whose) {
         match walk::files(folder, "md") {
-            Ok(files) => files.into_iter().for_each(|path| self.look_at(path)),
+            Ok(files) => files.into_iter().for_each(|path| self.look_at(path, whose)),
             Err(why) => self.hide(std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned()), &why),
         }
     }
 
     fn hide(&mut self, folder: PathBuf, why: &str) {
         let shown = crate::store::escape::line(&folder.display().to_string()).into_owned();
-        self.notes.push(format!("no subagent of {shown} is passed to Claude Code: {why}"));
+        self.notes.push(format!("nothing of {shown} is passed to Claude Code: {why}"));
         self.hidden.push(folder);
     }
 
-    fn look_at(&mut self, path: PathBuf) {
+    fn look_at(&mut self, path: PathBuf, whose: Whose) {
         let text = match read::text(&path, read::LIMIT) {
             Ok(Some(text)) => text,
             Ok(None) => return,
@@ -59,109 +78,113 @@ impl Subagents {
                 return self.covered.push((path, Vec::new()));
             }
         };
-        let Some(content) = without_servers(&text) else { return };
+        let (mut servers, mut word) = (false, BTreeSet::new());
+        let content = without(&text, |block| {
+            let is_server = is_declaration(block);
+            let is_word = whose == Whose::Project && speaks_for_the_user(block);
+            servers |= is_server;
+            if is_word {
+                word.insert(block.key.clone());
+            }
+            is_server || is_word
+        });
+        let Some(content) = content else { return };
         let shown = crate::store::escape::line(&path.display().to_string()).into_owned();
-        self.notes.push(format!(
-            "MCP servers that the subagent {shown} declares are not started: declare them in ~/.claude.json or .mcp.json, and \
-             name them there"
-        ));
+        if servers {
+            self.notes.push(format!(
+                "MCP servers that {shown} declares are not started: declare them in ~/.claude.json or .mcp.json, and name them \
+                 there"
+            ));
+        }
+        if !servers && word.is_empty() {
+            self.notes.push(format!(
+                "the front matter of {shown} is not passed to Claude Code: it is not plain YAML"
+            ));
+        }
+        if !word.is_empty() {
+            self.taken.push((shown, word));
+        }
         self.covered.push((path, content.into_bytes()));
     }
-}
 
-/// The text without the declarations of servers; None where there are none. Names of servers that are declared elsewhere
-/// stay: they lead to bridges.
-fn without_servers(text: &str) -> Option<String> {
-    let body = text.trim_start_matches('\u{feff}');
-    let is_mark = |line: &str, mark: &str| {
-        line.trim_end_matches(|letter: char| letter.is_whitespace() || letter == '\u{feff}') == mark
-    };
-    let mut lines = body.split_inclusive('\n');
-    let first = lines.next().filter(|line| is_mark(line, "---"))?;
-    let (mut front, mut rest, mut is_closed) = (Vec::new(), String::new(), false);
-    for line in lines {
-        if is_closed {
-            rest.push_str(line);
-        } else if is_mark(line, "---") || is_mark(line, "...") {
-            is_closed = true;
-            rest.push_str(line);
-        } else {
-            front.push(line);
-        }
+    /// One line for all files of a project that would speak for the user.
+    fn say_taken(&mut self) {
+        let Some((first, _)) = self.taken.first() else { return };
+        let keys: BTreeSet<&str> = self.taken.iter().flat_map(|(_, keys)| keys).map(String::as_str).collect();
+        let keys: Vec<&str> = keys.into_iter().collect();
+        let more = match self.taken.len() {
+            1 => String::new(),
+            files => format!(" and {} more", files - 1),
+        };
+        self.notes.push(format!(
+            "{first}{more} came with the project: {} is not passed to Claude Code; what you allow stands in \
+             ~/.claude/settings.json",
+            keys.join(", ")
+        ));
     }
-    if !is_closed {
-        // Three dashes end it for Claude Code, wherever they stand.
-        let text = body.strip_prefix(first).unwrap_or_default();
-        return text.contains("---").then(|| text.to_owned());
-    }
-    // All keys stand at the margin, or none: then a line that begins with a space is a key, and not more of a value.
-    let is_at_margin = front
-        .iter()
-        .find(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
-        .is_none_or(|line| !line.starts_with(char::is_whitespace));
-    let breaks = ['\u{85}', '\u{2028}', '\u{2029}'];
-    let is_one_line =
-        |line: &&str| !line.trim_end_matches(['\r', '\n']).contains('\r') && !line.contains(breaks);
-    // A key that is spelled in another way than as a plain word is read by nobody here: nothing of such a file passes.
-    if !is_at_margin || !front.iter().all(|line| is_plain(line) && is_one_line(line)) {
-        return Some(rest.split_once('\n').map(|(_, body)| body.to_owned()).unwrap_or_default());
-    }
-    let (mut kept, mut taken, mut block) = (String::new(), false, Vec::new());
-    let mut flush = |block: &mut Vec<&str>, kept: &mut String| {
-        if is_declaration(block) {
-            taken = true;
-        } else {
-            kept.extend(block.iter().copied());
-        }
-        block.clear();
-    };
-    for line in front {
-        let is_key = line.starts_with(|letter: char| letter.is_ascii_alphabetic());
-        if is_key {
-            flush(&mut block, &mut kept);
-        }
-        block.push(line);
-    }
-    flush(&mut block, &mut kept);
-    taken.then(|| format!("{first}{kept}{rest}"))
-}
-
-/// `key: value`, a comment, an empty line, or one that goes on with what stands above.
-fn is_plain(line: &str) -> bool {
-    let Some(letter) = line.chars().next() else { return true };
-    if letter.is_whitespace() || matches!(letter, '#' | '-') {
-        return true;
-    }
-    let key = line.split(':').next().unwrap_or_default();
-    letter.is_ascii_alphabetic()
-        && line.contains(':')
-        && key.trim_end().chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-'))
 }
 
 /// Servers with a command or a URL of their own, and not only names.
-fn is_declaration(block: &[&str]) -> bool {
-    let Some((first, more)) = block.split_first() else { return false };
-    let Some((key, value)) = first.split_once(':') else { return false };
-    let key: String = key.chars().filter(|letter| letter.is_ascii_alphanumeric()).collect();
-    if !key.eq_ignore_ascii_case(KEY) {
-        return false;
+fn is_declaration(block: &Block<'_>) -> bool {
+    block.is("mcpservers") && !block.is_list_of(is_name)
+}
+
+/// What allows tools, runs programs or asks less, and is not harmless.
+fn speaks_for_the_user(block: &Block<'_>) -> bool {
+    let is_one_of = |names: &[&str], word: &str| names.contains(&word.trim().trim_matches(['"', '\'']));
+    if block.is("allowedtools") {
+        !block.is_list_of(|word| word.trim().is_empty() || is_one_of(READING, word))
+    } else if block.is("permissionmode") {
+        !block.is_list_of(|word| is_one_of(ASKING, word))
+    } else {
+        block.is("hooks")
     }
-    let is_name = |word: &str| {
-        let word = word.trim().trim_matches(['"', '\'']);
-        word.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | ' '))
-    };
-    let inline = value.split(" #").next().unwrap_or_default().trim();
-    let listed = inline.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(inline);
-    let is_listed = |line: &&str| {
-        let line = line.trim();
-        line.is_empty() || line.starts_with('#') || line.strip_prefix('-').is_some_and(is_name)
-    };
-    !(listed.split(',').all(is_name) && more.iter().all(is_listed))
+}
+
+fn is_name(word: &str) -> bool {
+    let word = word.trim().trim_matches(['"', '\'']);
+    word.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | ' '))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn without_servers(text: &str) -> Option<String> {
+        without(text, is_declaration)
+    }
+
+    /// A project allows what only reads, and nothing else.
+    #[test]
+    fn what_speaks_for_the_user_goes() {
+        let file = |front: &str| format!("---\ndescription: a\n{front}model: opus\n---\nBody\n");
+        let of_project = |text: &str| without(text, speaks_for_the_user);
+        for front in [
+            "",
+            "allowed-tools: Read, Grep\n",
+            "allowed-tools:\n  - Read\n  - \"Glob\"\n",
+            "allowed-tools: []\n",
+            "allowed-tools:\n",
+            "permissionMode: plan\n",
+            "tools: Bash, Read\n",
+            "disallowed-tools: Bash\n",
+        ] {
+            assert_eq!(of_project(&file(front)), None, "{front}");
+        }
+        for front in [
+            "allowed-tools: Bash(git add:*)\n",
+            "allowed-tools: Read, Bash(curl *)\n",
+            "allowed-tools: [\"mcp__github__create_issue\"]\n",
+            "allowedTools:\n  - Read\n  - Write\n",
+            "allowed_tools: >\n  Bash\n",
+            "Allowed-Tools: |\n  Bash\n",
+            "permissionMode: bypassPermissions\n",
+            "permission-mode: acceptEdits\n",
+            "hooks:\n  PreToolUse:\n    - hooks: [{type: command, command: sh}]\n",
+        ] {
+            assert_eq!(of_project(&file(front)), Some(file("")), "{front}");
+        }
+    }
 
     #[test]
     fn declarations_go_and_names_stay() {

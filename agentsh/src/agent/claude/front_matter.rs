@@ -1,0 +1,105 @@
+//! YAML between two lines of dashes at the head of a file of instructions: read only as far as whole keys can be taken out of
+//! it.
+
+/// One key with all that belongs to it.
+pub(super) struct Block<'t> {
+    /// As it is written.
+    pub key: String,
+    value: &'t str,
+    more: &'t [&'t str],
+}
+
+impl<'t> Block<'t> {
+    fn of(lines: &'t [&'t str]) -> Option<Self> {
+        let (first, more) = lines.split_first()?;
+        let (key, value) = first.split_once(':')?;
+        Some(Self { key: key.trim().to_owned(), value, more })
+    }
+
+    /// Whether this is the key, whatever its case and however its words are joined. `plain` is in lower case.
+    pub fn is(&self, plain: &str) -> bool {
+        let key: String = self.key.chars().filter(char::is_ascii_alphanumeric).collect();
+        key.eq_ignore_ascii_case(plain)
+    }
+
+    /// Whether the value is a word, or a list of words in any of YAML's ways, and all of them are what is asked for.
+    pub fn is_list_of(&self, is_wanted: impl Fn(&str) -> bool) -> bool {
+        let inline = self.value.split(" #").next().unwrap_or_default().trim();
+        let listed = inline.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(inline);
+        let is_listed = |line: &&str| {
+            let line = line.trim();
+            line.is_empty() || line.starts_with('#') || line.strip_prefix('-').is_some_and(&is_wanted)
+        };
+        let is_none = listed.is_empty();
+        (is_none || listed.split(',').all(&is_wanted)) && self.more.iter().all(is_listed)
+    }
+}
+
+/// The text without the keys that are `unwanted`; None where it stays as it is. Front matter in which keys could be spelled in
+/// a way that is not understood here goes as a whole.
+pub(super) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) -> Option<String> {
+    let body = text.trim_start_matches('\u{feff}');
+    let is_mark = |line: &str, mark: &str| {
+        line.trim_end_matches(|letter: char| letter.is_whitespace() || letter == '\u{feff}') == mark
+    };
+    let mut lines = body.split_inclusive('\n');
+    let first = lines.next().filter(|line| is_mark(line, "---"))?;
+    let (mut front, mut rest, mut is_closed) = (Vec::new(), String::new(), false);
+    for line in lines {
+        if is_closed {
+            rest.push_str(line);
+        } else if is_mark(line, "---") || is_mark(line, "...") {
+            is_closed = true;
+            rest.push_str(line);
+        } else {
+            front.push(line);
+        }
+    }
+    if !is_closed {
+        // Three dashes end it for Claude Code, wherever they stand.
+        let text = body.strip_prefix(first).unwrap_or_default();
+        return text.contains("---").then(|| text.to_owned());
+    }
+    // All keys stand at the margin, or none: then a line that begins with a space is a key, and not more of a value.
+    let is_at_margin = front
+        .iter()
+        .find(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+        .is_none_or(|line| !line.starts_with(char::is_whitespace));
+    let breaks = ['\u{85}', '\u{2028}', '\u{2029}'];
+    let is_one_line =
+        |line: &&str| !line.trim_end_matches(['\r', '\n']).contains('\r') && !line.contains(breaks);
+    // A key that is spelled in another way than as a plain word is read by nobody here: nothing of such a file passes.
+    if !is_at_margin || !front.iter().all(|line| is_plain(line) && is_one_line(line)) {
+        return Some(rest.split_once('\n').map(|(_, body)| body.to_owned()).unwrap_or_default());
+    }
+    let (mut kept, mut taken, mut block) = (String::new(), false, Vec::new());
+    let mut flush = |block: &mut Vec<&str>, kept: &mut String| {
+        if Block::of(block).is_some_and(|block| unwanted(&block)) {
+            taken = true;
+        } else {
+            kept.extend(block.iter().copied());
+        }
+        block.clear();
+    };
+    for line in front {
+        let is_key = line.starts_with(|letter: char| letter.is_ascii_alphabetic());
+        if is_key {
+            flush(&mut block, &mut kept);
+        }
+        block.push(line);
+    }
+    flush(&mut block, &mut kept);
+    taken.then(|| format!("{first}{kept}{rest}"))
+}
+
+/// `key: value`, a comment, an empty line, or one that goes on with what stands above.
+fn is_plain(line: &str) -> bool {
+    let Some(letter) = line.chars().next() else { return true };
+    if letter.is_whitespace() || matches!(letter, '#' | '-') {
+        return true;
+    }
+    let key = line.split(':').next().unwrap_or_default();
+    letter.is_ascii_alphabetic()
+        && line.contains(':')
+        && key.trim_end().chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-'))
+}
