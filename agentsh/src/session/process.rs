@@ -118,7 +118,7 @@ impl Process {
     /// Takes down what is left of it: its other processes, its guards, and at last its connections. Writes down how it
     /// ended.
     pub async fn finish(self, exit_code: u8, cause: ExitCause) -> Ended {
-        let Self { session, server, running, guards, inside: _ } = self;
+        let Self { session, server, running, guards, inside } = self;
         let Running { child, cgroup, way_out, published, .. } = running;
         let by_kernel = cause == ExitCause::Exited && exit_code == KILLED && cgroup.was_out_of_memory();
         let cause = if by_kernel { ExitCause::MemoryLimit } else { cause };
@@ -127,6 +127,8 @@ impl Process {
         drop(child);
         drop(cgroup);
         guards.finish().await;
+        // The last descriptor of a mount namespace takes a grace period of the kernel.
+        session.clean_up(inside);
         if let Some(way_out) = way_out {
             network::finish(&session, way_out).await;
         }

@@ -481,6 +481,8 @@ impl Watch {
                 self.say(&path, GuardChange::NotPutBack, format!("cannot put back what was guarded: {why}"));
             }
         }
+        let is_sure = is_armed && self.names.as_ref().is_some_and(|names| !names.is_incomplete);
+        close_elsewhere(self.names.take());
         for path in std::mem::take(&mut self.tried) {
             let shown = path.strip_prefix(&self.keep.project).unwrap_or(&path).display().to_string();
             let text = format!(
@@ -489,7 +491,6 @@ impl Watch {
             );
             self.say(&path, GuardChange::Refused, text);
         }
-        let is_sure = is_armed && self.names.as_ref().is_some_and(|names| !names.is_incomplete);
         if self.newcomers.were_there() || !is_sure {
             self.look_for_new_repositories();
         }
@@ -531,6 +532,13 @@ impl Watch {
         // A session that is gone hears nothing.
         let _ = self.tell.send(Told { path: path.to_owned(), what, text });
     }
+}
+
+/// The kernel waits for a grace period (some 12 ms) when the last descriptor of an inotify instance is closed: there is other
+/// work meanwhile.
+fn close_elsewhere(descriptors: impl Send + 'static) {
+    // Where there is no thread for it, it is closed here.
+    let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(descriptors));
 }
 
 fn set_aside(entry: &Path, done: &[String]) -> String {
