@@ -10,7 +10,7 @@ use super::channel::{self, Channel};
 use super::copy::{self, reset_when_dropped, write_all};
 use super::credentials::Use;
 use super::gate::{Gate, Seat};
-use super::opening::{Closed, Opening};
+use super::protocol_detection::{Closed, Opening};
 use super::permit::{Permit, refusal, request_refusal, wanted};
 use super::refuse::{ACCESS_DENIED, Farewell, Refused, tell};
 use super::requests::{self, End};

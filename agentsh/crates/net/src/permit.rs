@@ -6,7 +6,7 @@ use super::allow::{Decision, Permission};
 use super::gate::{Caller, Gate, Refusal};
 use super::http_head::MCP_PAST_BRIDGES;
 use super::http_host;
-use super::opening::Wanted;
+use super::protocol_detection::Wanted;
 use super::fake_ip_pool::FakeIpPool;
 use crate::policy::RequestRule;
 use crate::policy::domain::Host;

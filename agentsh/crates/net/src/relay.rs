@@ -18,7 +18,7 @@ use super::carry::{First, Opened, carry};
 use super::copy::reset_when_dropped;
 use super::dial::{Dialled, Timeouts, dial};
 use super::gate::Gate;
-use super::opening::{Closed, Opening, Reading};
+use super::protocol_detection::{Closed, Opening, Reading};
 use super::permit::{Permit, dialled_directly, permit, refusal, wanted};
 use super::refuse::{ACCESS_DENIED, Farewell, Refused, refuse, tell};
 use super::resolve::{ResolveError, Resolver};
