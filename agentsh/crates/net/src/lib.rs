@@ -31,7 +31,7 @@ pub mod fake_ip_pool;
 pub mod refuse;
 pub mod relay;
 pub mod requests;
-mod second_hello;
+mod hello_retry_request;
 pub mod service;
 pub mod tls_sni;
 pub mod traffic;
