@@ -31,7 +31,7 @@ mod client;
 mod connection;
 mod from_client;
 mod from_server;
-mod host;
+mod server_session;
 mod identify;
 mod lifecycle;
 mod listing;

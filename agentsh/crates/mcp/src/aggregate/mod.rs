@@ -1,6 +1,6 @@
 //! Several servers behind one client, as one server: `{id}__{tool}`.
 //!
-//! Every server has its own [`Host`], with the same phases as a server that is alone: it is admitted, policed and
+//! Every server has its own [`ServerSession`], with the same phases as a server that is alone: it is admitted, policed and
 //! recorded there. The [`board`] stands between them and the client: `front` sends each request of the client to the
 //! servers that [`route`] names, and `merge` makes one answer out of several. Nothing is read or written twice: the
 //! tree that the front has read is the one that a connection judges and forwards.
@@ -30,7 +30,7 @@ use crate::store::Recorder;
 
 use super::connection::Connection;
 use super::framing::LineReader;
-use super::host::{Host, Woke};
+use super::server_session::{ServerSession, Woke};
 use super::options::Options;
 use super::reply::ErrorReply;
 use super::upstream::Upstream;
@@ -114,7 +114,7 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
         match event {
             Event::Read | Event::Timer | Event::Written(Ok(())) => {}
             Event::Written(Err(_)) => {
-                hosts.iter_mut().for_each(Host::lose_client);
+                hosts.iter_mut().for_each(ServerSession::lose_client);
                 board.to_client.clear();
                 aggregate.ended = true;
                 aggregate.gone = true;
@@ -129,7 +129,7 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
 }
 
 struct Aggregate<R: Recorder, U: Upstream> {
-    hosts: Vec<Host<R, U>>,
+    hosts: Vec<ServerSession<R, U>>,
     /// Messages for servers that are about to be gone: they are for the next ones.
     parked: Vec<Vec<Vec<u8>>>,
     board: Board,
@@ -154,7 +154,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         let hosts: Vec<_> = members
             .into_iter()
             .map(|Member { upstream, options }| {
-                Host::new(Connection::new(options, Rc::clone(guard), record.clone()), upstream)
+                ServerSession::new(Connection::new(options, Rc::clone(guard), record.clone()), upstream)
             })
             .collect();
         Self {
@@ -183,7 +183,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         }
         self.board.expire(Instant::now());
         self.try_next().await;
-        self.hosts.iter_mut().for_each(Host::settle);
+        self.hosts.iter_mut().for_each(ServerSession::settle);
         for event in self.board.events.drain(..) {
             self.record.record(event);
         }
@@ -208,12 +208,12 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     }
 
     fn is_finished(&self) -> bool {
-        self.ended && self.hosts.iter().all(Host::is_done) && (self.gone || self.board.to_client.is_idle())
+        self.ended && self.hosts.iter().all(ServerSession::is_done) && (self.gone || self.board.to_client.is_idle())
     }
 }
 
 /// The first server for which something can go on.
-async fn first<R: Recorder, U: Upstream + 'static>(hosts: &mut [Host<R, U>], read: bool) -> (usize, Woke<U>) {
+async fn first<R: Recorder, U: Upstream + 'static>(hosts: &mut [ServerSession<R, U>], read: bool) -> (usize, Woke<U>) {
     let mut waits: Vec<Pin<Box<_>>> = hosts.iter_mut().map(|host| Box::pin(host.wait(read))).collect();
     poll_fn(|context| {
         for (server, wait) in waits.iter_mut().enumerate() {
