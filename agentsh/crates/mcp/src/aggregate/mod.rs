@@ -1,18 +1,18 @@
 //! Several servers behind one client, as one server: `{id}__{tool}`.
 //!
 //! Every server has its own [`ServerSession`], with the same phases as a server that is alone: it is admitted, policed and
-//! recorded there. The [`board`] stands between them and the client: `front` sends each request of the client to the
+//! recorded there. The [`in_flight`] table stands between them and the client: `dispatcher` sends each request of the client to the
 //! servers that [`route`] names, and `merge` makes one answer out of several. Nothing is read or written twice: the
 //! tree that the front has read is the one that a connection judges and forwards.
 
-mod asked;
-mod board;
-mod front;
+mod server_requests;
+mod in_flight;
+mod dispatcher;
 mod merge;
 pub mod names;
 mod owners;
 mod route;
-mod seat;
+mod server_client;
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -34,7 +34,7 @@ use super::server_session::{ServerSession, Woke};
 use super::options::Options;
 use super::reply::ErrorReply;
 use super::upstream::Upstream;
-use board::Board;
+use in_flight::InFlight;
 
 /// The id under which the proxy's own tools stand, and which no server may have.
 pub const OWN_ID: &str = "canary";
@@ -132,7 +132,7 @@ struct Aggregate<R: Recorder, U: Upstream> {
     hosts: Vec<ServerSession<R, U>>,
     /// Messages for servers that are about to be gone: they are for the next ones.
     parked: Vec<Vec<Vec<u8>>>,
-    board: Board,
+    board: InFlight,
     record: R,
     front: Front,
     /// The client will not send any more.
@@ -160,7 +160,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         Self {
             parked: vec![Vec::new(); hosts.len()],
             hosts,
-            board: Board::new(ids, front.own.tools()),
+            board: InFlight::new(ids, front.own.tools()),
             record,
             front,
             ended: false,
