@@ -13,9 +13,9 @@ use crate::store::Recorder;
 
 use super::connection::Connection;
 use super::framing::LineReader;
-use super::server_session::{ServerSession, Woke};
 use super::options::Options;
 use super::outbox::Outbox;
+use super::server_session::{ServerSession, Woke};
 use super::upstream::{ExitInfo, Upstream};
 
 /// How a connection ended: always because the client closed it.

@@ -10,13 +10,13 @@ use super::channel::{self, Channel};
 use super::copy::{self, reset_when_dropped, write_all};
 use super::credentials::Use;
 use super::gate::{Gate, Seat};
-use super::protocol_detection::{Closed, Opening};
 use super::permit::{Permit, refusal, request_refusal, wanted};
+use super::protocol_detection::{Closed, Opening};
 use super::refuse::{ACCESS_DENIED, Farewell, Refused, tell};
 use super::requests::{self, End};
 use super::socket::{Socket, send_now};
 use super::traffic::{Direction, Traffic};
-use super::{http_host, inspect, hello_retry_request};
+use super::{hello_retry_request, http_host, inspect};
 use crate::store::words::ConnectionState;
 use crate::store::{Event, Recorder};
 

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::allow::Allowlist;
-use crate::fake_ip_pool::{MAX_WILDCARD_NAMES, FakeIpPool};
+use crate::fake_ip_pool::{FakeIpPool, MAX_WILDCARD_NAMES};
 
 fn allowlist(rules: &str) -> Allowlist {
     let policy = crate::policy::parse("p.yaml", &format!("agent: {{network: {{allow: [{rules}]}}}}"))

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::allow::{Decision, Permission};
+use super::fake_ip_pool::FakeIpPool;
 use super::gate::{Caller, Gate, Refusal};
 use super::http_head::MCP_PAST_BRIDGES;
 use super::http_host;
 use super::protocol_detection::Wanted;
-use super::fake_ip_pool::FakeIpPool;
 use crate::policy::RequestRule;
 use crate::policy::domain::Host;
 use crate::store::words::{Action, ConnectionState};

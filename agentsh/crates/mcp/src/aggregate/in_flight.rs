@@ -13,9 +13,9 @@ use super::super::connection::Side;
 use super::super::jsonrpc::{Id, Key};
 use super::super::outbox::Outbox;
 use super::super::reply::{self, ErrorReply};
-use super::server_requests::ServerRequests;
 use super::merge::{self, List};
 use super::owners::Owners;
+use super::server_requests::ServerRequests;
 
 /// JSON-RPC: nobody has this method.
 pub const METHOD_NOT_FOUND: i32 = -32601;

@@ -5,14 +5,14 @@
 //! servers that [`route`] names, and `merge` makes one answer out of several. Nothing is read or written twice: the
 //! tree that the front has read is the one that a connection judges and forwards.
 
-mod server_requests;
-mod in_flight;
 mod dispatcher;
+mod in_flight;
 mod merge;
 pub mod names;
 mod owners;
 mod route;
 mod server_client;
+mod server_requests;
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -30,9 +30,9 @@ use crate::store::Recorder;
 
 use super::connection::Connection;
 use super::framing::LineReader;
-use super::server_session::{ServerSession, Woke};
 use super::options::Options;
 use super::reply::ErrorReply;
+use super::server_session::{ServerSession, Woke};
 use super::upstream::Upstream;
 use in_flight::InFlight;
 
@@ -208,12 +208,17 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     }
 
     fn is_finished(&self) -> bool {
-        self.ended && self.hosts.iter().all(ServerSession::is_done) && (self.gone || self.board.to_client.is_idle())
+        self.ended
+            && self.hosts.iter().all(ServerSession::is_done)
+            && (self.gone || self.board.to_client.is_idle())
     }
 }
 
 /// The first server for which something can go on.
-async fn first<R: Recorder, U: Upstream + 'static>(hosts: &mut [ServerSession<R, U>], read: bool) -> (usize, Woke<U>) {
+async fn first<R: Recorder, U: Upstream + 'static>(
+    hosts: &mut [ServerSession<R, U>],
+    read: bool,
+) -> (usize, Woke<U>) {
     let mut waits: Vec<Pin<Box<_>>> = hosts.iter_mut().map(|host| Box::pin(host.wait(read))).collect();
     poll_fn(|context| {
         for (server, wait) in waits.iter_mut().enumerate() {

@@ -7,18 +7,18 @@ use super::super::jsonrpc::Id;
 use super::super::reply::{self, ErrorReply};
 use super::in_flight::{InFlight, METHOD_NOT_FOUND, Way};
 
-pub struct Seat<'b> {
+pub struct ServerClient<'b> {
     pub board: &'b mut InFlight,
     pub server: usize,
 }
 
 impl InFlight {
-    pub fn seat(&mut self, server: usize) -> Seat<'_> {
-        Seat { board: self, server }
+    pub fn seat(&mut self, server: usize) -> ServerClient<'_> {
+        ServerClient { board: self, server }
     }
 }
 
-impl Client for Seat<'_> {
+impl Client for ServerClient<'_> {
     fn request(&mut self, id: &Id, tree: Json<'_>) {
         let Self { board, server } = self;
         let mut tree = tree;
