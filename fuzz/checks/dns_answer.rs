@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::net::allow::Allowlist;
 use super::net::dns::{MAX_QUERY, Outcome, Transport, answer};
-use super::net::pool::Pool;
+use super::net::fake_ip_pool::FakeIpPool;
 use super::policy;
 
 static ALLOW: LazyLock<Allowlist> = LazyLock::new(|| {
@@ -18,7 +18,7 @@ static ALLOW: LazyLock<Allowlist> = LazyLock::new(|| {
 pub fn check(data: &[u8]) {
     let Some((over, query)) = data.split_first() else { return };
     let over = if over % 2 == 1 { Transport::Tcp } else { Transport::Udp };
-    let mut pool = Pool::new(&ALLOW);
+    let mut pool = FakeIpPool::new(&ALLOW);
     let answered = answer(query, over, &ALLOW, &mut pool);
     if let Some(response) = &answered.response {
         assert!(response.len() <= 2 * MAX_QUERY && (over == Transport::Tcp || response.len() <= 1232));

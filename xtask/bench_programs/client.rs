@@ -13,11 +13,7 @@ use super::texts;
 
 pub fn main(words: &[String]) {
     let mut servers = match words {
-        [flag, file] if flag == "--config" => {
-            let text = std::fs::read_to_string(file).unwrap();
-            let config: Value = serde_json::from_str(&text).unwrap();
-            config["mcpServers"].as_object().unwrap().values().map(Server::of_entry).collect()
-        }
+        [flag, file] if flag == "--config" => of_config(file),
         [program, arguments @ ..] => vec![Server::start(Command::new(program).args(arguments))],
         [] => panic!("no server"),
     };
@@ -61,7 +57,14 @@ pub fn main(words: &[String]) {
     }
 }
 
-struct Server {
+/// Every server of an `mcpServers` file.
+pub(super) fn of_config(file: &str) -> Vec<Server> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let config: Value = serde_json::from_str(&text).unwrap();
+    config["mcpServers"].as_object().unwrap().values().map(Server::of_entry).collect()
+}
+
+pub(super) struct Server {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -101,12 +104,12 @@ impl Server {
     }
 
     /// One call whose result holds `bytes` of text; microseconds from the first byte out to the last byte in.
-    fn call(&mut self, bytes: usize) -> f64 {
+    pub(super) fn call(&mut self, bytes: usize) -> f64 {
         self.call_with(&format!("{{\"bytes\":{bytes}}}"), bytes)
     }
 
     /// One call whose answer has more bytes than `least`.
-    fn call_with(&mut self, arguments: &str, least: usize) -> f64 {
+    pub(super) fn call_with(&mut self, arguments: &str, least: usize) -> f64 {
         let tool = self.tool;
         let request =
             format!("\"method\":\"tools/call\",\"params\":{{\"name\":\"{tool}\",\"arguments\":{arguments}}}");
@@ -165,7 +168,7 @@ impl Server {
         (started.elapsed().as_secs_f64(), refused)
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         let Self { mut child, input, output, .. } = self;
         drop((input, output));
         let _ = child.wait();

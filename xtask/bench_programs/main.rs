@@ -2,6 +2,7 @@
 //!
 //! `launch ROUNDS TRUE PROJECT` times sandboxes, `echo` is a server that does nothing, `client` an agent that
 //! calls it on command. `network ROUNDS` times connects in a policed control group and outside of it,
+//! `beside AGENTSH CONFIG` times small things while a long argument is searched,
 //! `fleet URL HOSTS RATE SECONDS` is many hosts, `relay AGENTSH ROUNDS` connections out of a sandbox,
 //! `model AGENTSH ROUNDS` answers of a model to an agent.
 
@@ -14,6 +15,7 @@
     reason = "a measurement may stop at the first surprise, its answers are its output, and it starts what it measures"
 )]
 
+mod beside;
 mod client;
 mod echo;
 mod fleet;
@@ -33,6 +35,8 @@ fn main() -> std::process::ExitCode {
         Some("network") => network::main(&words[1..]),
         Some("echo") => echo::main(),
         Some("fleet") => fleet::main(&words[1..]),
+        Some("beside") => beside::main(&words[1..]),
+        Some("beside-client") => beside::client(&words[1..]),
         Some("relay") => relay::main(&words[1..]),
         Some("relay-client") => relay::client(&words[1..]),
         // An adapter may put arguments of its own in front.

@@ -15,8 +15,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::ordered::Client;
 
-const NAME: &str = "bench.test";
-const ADDRESS: &str = "93.184.216.34";
+pub(super) const NAME: &str = "bench.test";
+pub(super) const ADDRESS: &str = "93.184.216.34";
 /// Connections of one turn.
 const TURN: u32 = 100;
 const STREAM: u64 = 1 << 30;
@@ -32,9 +32,7 @@ pub fn main(words: &[String]) {
     let (agentsh, rounds) = (&words[0], words[1].parse::<u32>().unwrap());
     namespace();
     raise();
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    std::thread::spawn(move || serve(&ready));
-    is_ready.recv().unwrap();
+    start();
     let own = std::env::current_exe().unwrap();
     let mut direct = Client::start(Command::new(&own).args(["relay-client", ADDRESS]), "connect 1");
     let policy = "relay.yaml";
@@ -85,7 +83,7 @@ pub fn main(words: &[String]) {
 }
 
 /// Every address is this machine, and one of them has a name.
-fn namespace() {
+pub(super) fn namespace() {
     let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
     let mut flags = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
     if !uid.is_root() {
@@ -178,11 +176,18 @@ pub fn client(words: &[String]) {
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-fn ask(stream: &mut TcpStream) -> std::io::Result<()> {
+pub(super) fn ask(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(b"GET / HTTP/1.1\r\nHost: bench.test\r\n\r\n")?;
     let mut answer = [0; ANSWER.len()];
     stream.read_exact(&mut answer)?;
     if answer == ANSWER { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
+}
+
+/// Serves on port 80 of every address.
+pub(super) fn start() {
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::spawn(move || serve(&ready));
+    is_ready.recv().unwrap();
 }
 
 fn serve(ready: &std::sync::mpsc::Sender<()>) {

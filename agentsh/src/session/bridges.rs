@@ -58,7 +58,7 @@ impl Bridges {
         let inventory = Inventory::new(&session);
         let mut guard = Guard::new(&session.policy.mcp);
         // What a scan hides is not trusted at first sight.
-        guard.add(ContentScan::new(&session.policy.mcp));
+        guard.add(Arc::new(ContentScan::new(&session.policy.mcp)));
         if session.registered.settings().is_some() {
             guard.add(session.registered.clone());
         }

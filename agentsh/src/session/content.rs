@@ -12,7 +12,9 @@ use crate::guard::content::{Forbidden, Views, forbidden, mark_of, markable, unma
 use crate::guard::flow::{self, Annotations, Flow, Flowed, Judged, Labels};
 use crate::guard::taint::{self, Leaves, Origin, OriginId, Stored, repeats};
 use crate::guard::threads::side_by_side;
-use crate::guard::{Check, Finding, Matter, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
+use crate::guard::{
+    Ahead, Check, Finding, Matter, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict,
+};
 use crate::json::Json;
 use crate::policy::OnFlow;
 use crate::store::taint::Opened;
@@ -20,6 +22,7 @@ use crate::store::words::ForgotReason;
 use crate::store::{Event, Journal, StoreError, TaintStore, escape};
 use crate::types::{RuleRef, ServerId, ToolId};
 
+mod ahead;
 mod files;
 mod later;
 mod little;
@@ -29,6 +32,7 @@ pub(super) mod random;
 mod report;
 mod settings;
 
+use ahead::Searched;
 pub use files::FILES;
 use later::Later;
 use little::Little;
@@ -79,6 +83,8 @@ pub struct Content {
     little: Little,
     /// Definitions that were remembered, each with its server.
     listed: BTreeSet<(ServerId, String)>,
+    /// How often was judged what goes to each server.
+    judged: BTreeMap<ServerId, u64>,
 }
 
 impl Content {
@@ -150,6 +156,7 @@ impl Content {
             pairs: Pairs::default(),
             little: Little::default(),
             listed: BTreeSet::new(),
+            judged: BTreeMap::new(),
         }
     }
 
@@ -167,14 +174,6 @@ impl Content {
             OnFlow::Ask => Outcome::Ask,
             OnFlow::Block => Outcome::Block,
         }
-    }
-
-    /// What of another server's results stands there.
-    fn leak(&mut self, server: &ServerId, call: &Leaves<'_>) -> Option<Finding> {
-        self.catch_up();
-        let labels = self.labels(server);
-        let judged = self.flow.judge(server, labels, call, since_1970(), &self.views);
-        self.leak_of(judged, server)
     }
 
     fn leak_of(&self, judged: Judged, server: &ServerId) -> Option<Finding> {
@@ -281,18 +280,39 @@ impl Content {
 }
 
 impl Content {
-    /// What the arguments of a call carry out, if anything.
-    fn judge_arguments(&mut self, server: &ServerId, tool: &str, arguments: &Json<'_>) -> Option<Finding> {
+    /// What goes out with something that is sent, if anything: what came out of another server's results, and, where it
+    /// `may_name` places, a place that is not listed. `seen`: what was found in it on another thread.
+    fn carried_out(
+        &mut self,
+        server: &ServerId,
+        tool: &str,
+        arguments: &Json<'_>,
+        may_name: bool,
+        seen: Option<Searched>,
+    ) -> Option<Finding> {
         self.catch_up();
-        let call = Leaves::of_call(tool, arguments);
         let labels = self.labels(server);
-        let list = self.settings.destinations.as_ref().filter(|_| names_places(tool, arguments));
-        let (allowed, limits) = (list.map(|list| list.allowed.as_slice()), self.views.limits);
-        let (judged, place) = side_by_side(
-            call.length(),
-            || self.flow.judge(server, labels, &call, since_1970(), &self.views),
-            || forbidden(&call, allowed?, &limits),
-        );
+        let list = self.settings.destinations.as_ref();
+        let list = list.filter(|_| may_name && names_places(tool, arguments));
+        let calls = self.judged.entry(server.clone()).or_default();
+        let seen = seen.filter(|seen| seen.labels == labels && seen.calls == *calls);
+        *calls += 1;
+        let (searched, place) = seen.map_or((None, None), |seen| (seen.flow, Some(seen.place)));
+        let (judged, place) = match (searched, place) {
+            (Some((judged, flow)), Some(place)) => {
+                self.flow.adopt(server, flow);
+                (judged, place)
+            }
+            (_, place) => {
+                let call = Leaves::of_call(tool, arguments);
+                let (allowed, limits) = (list.map(|list| list.allowed.as_slice()), self.views.limits);
+                side_by_side(
+                    call.length(),
+                    || self.flow.judge(server, labels, &call, since_1970(), &self.views),
+                    || place.unwrap_or_else(|| forbidden(&call, allowed?, &limits)),
+                )
+            }
+        };
         let rule = list.map(|list| list.rule.clone());
         self.leak_of(judged, server).or_else(|| Some(self.of_place(place?, rule?)))
     }
@@ -307,11 +327,11 @@ impl Content {
         report: &mut Report,
     ) {
         let (server, name) = (subject.server, subject.matter.name());
-        let mut found = self.judge_arguments(server, name, carried);
+        let mut found = self.carried_out(server, name, carried, true, subject.seen.take());
         if !markers.is_empty() && !found.as_ref().is_some_and(|found| found.verdict.is_block()) {
             let mut clean = carried.clone();
             Rewrite::apply(&markers, &mut clean);
-            found = self.judge_arguments(server, name, &clean).or(found);
+            found = self.carried_out(server, name, &clean, true, None).or(found);
         }
         let outcome = found.as_ref().map_or(Outcome::Allow, |found| found.verdict.outcome);
         // A copy that was found says more than that something was read.
@@ -334,7 +354,7 @@ impl Content {
 
     /// What no agent chose as an argument: only what came out of another server's results counts there.
     fn judge_copies(&mut self, subject: &Subject<'_>, name: &str, said: &Json<'_>, report: &mut Report) {
-        if let Some(found) = self.leak(subject.server, &Leaves::of_call(name, said)) {
+        if let Some(found) = self.carried_out(subject.server, name, said, false, subject.seen.take()) {
             self.note_refused(&found, subject.server);
             self.keep(&found, subject.server, name);
             report.find(found);
@@ -470,6 +490,10 @@ impl Check for Content {
             | Matter::ServerRequest { params: None, .. }
             | Matter::Notification { params: None, .. } => {}
         }
+    }
+
+    fn ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn Ahead>> {
+        self.search_ahead(subject)
     }
 
     fn catch_up(&mut self) {

@@ -6,7 +6,7 @@ mod secrets;
 
 use std::collections::BTreeSet;
 
-use crate::guard::{Check, Finding, Matter, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
+use crate::guard::{Finding, Lookout, Matter, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
 use crate::json::Json;
 use crate::policy::{ContentPolicy, DetectionPolicy, McpPolicy, OnFinding, OnRequest};
 use crate::types::{RuleRef, ToolId};
@@ -214,8 +214,8 @@ impl ContentScan {
     }
 }
 
-impl Check for ContentScan {
-    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+impl Lookout for ContentScan {
+    fn look(&self, subject: &Subject<'_>, report: &mut Report) {
         let said = |value, path, what| Text { value, path, channel: Channel::Output, what };
         match subject.matter {
             Matter::Definition { definition, .. } | Matter::Offer { definition, .. } => {

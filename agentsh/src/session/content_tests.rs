@@ -30,7 +30,7 @@ fn result(content: &mut Content, server: &str, text: &str) -> Option<Rewrite> {
 fn call(content: &mut Content, text: &str) -> Option<Finding> {
     let arguments = json!({"text": text}).to_string();
     let tree = json::read(arguments.as_bytes()).unwrap();
-    content.judge_arguments(&ServerId("mail".to_owned()), "send", &tree)
+    content.carried_out(&ServerId("mail".to_owned()), "send", &tree, true, None)
 }
 
 #[test]
@@ -61,5 +61,69 @@ fn a_marker_stands_for_the_result_that_it_was_put_into() {
         }
         assert_eq!(content.report()["token_count"], 200);
         assert_eq!(content.report()["tokens"][199]["source_server"], "files199");
+    });
+}
+
+/// As [`call`], with the search done on another thread, and `meanwhile` what happens until it is back.
+fn call_apart(content: &mut Content, text: &str, meanwhile: impl FnOnce(&mut Content)) -> Vec<Finding> {
+    use crate::guard::{Guard, Seen};
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    let arguments = json!({"text": text}).to_string();
+    let arguments = json::read(arguments.as_bytes()).unwrap();
+    let server = ServerId("mail".to_owned());
+    let matter = Matter::Call { tool: "send", hash: None, unlisted: false, arguments: Some(&arguments) };
+    let subject = Subject { server: &server, matter, now: Duration::ZERO, turn: None, seen: Seen::NOTHING };
+    assert!(content.ahead(&subject).is_some(), "long enough to be searched elsewhere");
+    let shared = Rc::new(RefCell::new(std::mem::replace(content, empty(content))));
+    let mut guard = Guard::new(&McpPolicy::default());
+    guard.add(Rc::clone(&shared));
+    let errand = guard.errand(&server, matter, Duration::ZERO).unwrap();
+    let seen = std::thread::spawn(move || errand.run()).join().unwrap();
+    meanwhile(&mut shared.borrow_mut());
+    let decision = guard.decide_seen(&server, matter, Duration::ZERO, &seen);
+    drop(guard);
+    *content = Rc::into_inner(shared).unwrap().into_inner();
+    decision.findings
+}
+
+fn empty(content: &Content) -> Content {
+    let settings = Settings::of_policy(&McpPolicy::default().exfiltration, std::rc::Rc::default());
+    Content::new(settings, content.journal.clone()).unwrap()
+}
+
+/// Words that nobody said before.
+fn filler(number: u64, words: u64) -> String {
+    let mut state = number;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 40
+    };
+    (0..words).map(|_| format!("{:x} ", next())).collect()
+}
+
+#[test]
+fn what_is_searched_on_another_thread_is_found_as_here_and_counts_afterwards() {
+    with_content(|content| {
+        result(content, "files", MEMO);
+        let long = filler(1, 60_000);
+        assert!(call_apart(content, &long, |_| {}).is_empty());
+        let found = call_apart(content, &format!("{long}{}", &MEMO[20..120]), |_| {});
+        assert_eq!(found[0].source.as_ref().unwrap().server.0, "files");
+        // Half of what would be found ends a long call, the other half begins the next one.
+        assert!(call_apart(content, &format!("{long}{}", &MEMO[40..64]), |_| {}).is_empty());
+        assert!(call(content, &MEMO[64..88]).is_some());
+    });
+}
+
+#[test]
+fn what_goes_to_the_same_server_meanwhile_is_known_when_the_search_is_back() {
+    with_content(|content| {
+        result(content, "files", MEMO);
+        let long = filler(2, 60_000);
+        let found = call_apart(content, &format!("{}{long}", &MEMO[64..88]), |content| {
+            assert!(call(content, &MEMO[40..64]).is_none());
+        });
+        assert_eq!(found.len(), 1, "the second half, and the first that overtook it");
     });
 }

@@ -19,6 +19,10 @@ impl Samples {
         self.quantile(95)
     }
 
+    pub fn p99(&self) -> f64 {
+        self.quantile(99)
+    }
+
     fn quantile(&self, percent: usize) -> f64 {
         self.0.get(self.0.len().saturating_sub(1) * percent / 100).copied().unwrap_or(f64::NAN)
     }

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: the release build beside its peer or the bare floor, in turns and in one run, with the
 //! bar that it has to hold. A busy machine makes times longer, ratios and differences less so.
 
+mod beside;
 mod ebpf;
 mod exfil;
 mod fleet;
@@ -49,6 +50,8 @@ enum Part {
     Run,
     /// MCP calls through the proxy, beside a server without one
     Mcp,
+    /// Small calls and connections while another server gets long arguments
+    Beside,
     /// Resident memory with three servers, and after many calls
     Memory,
     /// Connections under the eBPF programs, beside the same without them
@@ -78,6 +81,9 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     if wanted(Part::Mcp) {
         mcp::measure(&place, options.rounds, &mut report)?;
+    }
+    if wanted(Part::Beside) {
+        beside::measure(&place, &mut report)?;
     }
     if wanted(Part::Ebpf) {
         ebpf::measure(&place, options.rounds, &mut report)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::checks::{ArgumentLength, CrossServer, Lists, Rates, Rules};
-use crate::decision::{Check, Decision, Matter, Report, Subject};
+use crate::decision::{Check, Decision, Errand, Matter, Report, Seen, Sightings, Subject};
 use crate::hidden::Hidden;
 use crate::policy::McpPolicy;
 use crate::types::ServerId;
@@ -53,16 +53,34 @@ impl Guard {
 
     /// Asks the checks until one blocks. What a listing hid is refused before any of them.
     pub fn decide(&mut self, server: &ServerId, matter: Matter<'_>, now: Duration) -> Decision {
-        let subject = Subject { server, matter, now, turn: self.turn };
+        self.decide_seen(server, matter, now, &Sightings::default())
+    }
+
+    /// What another thread may look at before [`Guard::decide_seen`] is asked about the same matter. None: there is
+    /// nothing that could be done elsewhere.
+    pub fn errand(&mut self, server: &ServerId, matter: Matter<'_>, now: Duration) -> Option<Errand> {
+        let subject = Subject { server, matter, now, turn: self.turn, seen: Seen::NOTHING };
+        Errand::new(&subject, &mut self.checks)
+    }
+
+    /// As [`Guard::decide`], with what was seen of this matter already.
+    pub fn decide_seen(
+        &mut self,
+        server: &ServerId,
+        matter: Matter<'_>,
+        now: Duration,
+        seen: &Sightings,
+    ) -> Decision {
+        let subject = Subject { server, matter, now, turn: self.turn, seen: Seen::NOTHING };
         let mut report = Report::default();
         if let Some(found) = self.hidden.refusal(&subject) {
             report.find(found);
         }
-        for check in &mut self.checks {
+        for (place, check) in self.checks.iter_mut().enumerate() {
             if report.is_blocked() {
                 break;
             }
-            check.judge(&subject, &mut report);
+            check.judge(&Subject { seen: seen.of(place), ..subject }, &mut report);
         }
         let decision = report.fold();
         self.hidden.note(&subject, &decision);

@@ -5,7 +5,7 @@
     reason = "a test may stop at the first surprise"
 )]
 
-use crate::decision::{Finding, Severity};
+use crate::decision::{Finding, Lookout, Severity};
 use crate::json::Json;
 use crate::policy::{ListMode, Rate, Ruled, ToolRule};
 use crate::types::RuleRef;
@@ -289,4 +289,39 @@ fn the_strictest_wins_and_every_finding_stays() {
     assert_eq!((decision.verdict.outcome, decision.verdict.rule.line), (Outcome::Ask, 3));
     decision.answer(rule(Outcome::Allow, 4));
     assert_eq!((decision.verdict.outcome, decision.verdict.rule.line), (Outcome::Allow, 4));
+}
+
+/// A check that remembers nothing, and says on which thread it looked.
+#[derive(Debug)]
+struct Where;
+
+impl Lookout for Where {
+    fn look(&self, subject: &Subject<'_>, report: &mut Report) {
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        report.find(finding(Outcome::Alert, &format!("{} on {thread}", subject.matter.name())));
+    }
+}
+
+#[test]
+fn what_was_seen_elsewhere_counts_once_and_checks_that_saw_nothing_are_asked_all_the_same() {
+    let mut guard = Guard::new(&McpPolicy::default());
+    guard.add(LongestArgument(4));
+    guard.add(std::sync::Arc::new(Where));
+    let server = ServerId("x".to_owned());
+    let (short, long) = (Json::String("1234"), crate::json::read(br#"{"a":"12345"}"#).unwrap());
+    let call =
+        |arguments| Matter::Call { tool: "t", hash: None, unlisted: false, arguments: Some(arguments) };
+    let mut there = |matter: Matter<'_>| {
+        let errand = guard.errand(&server, matter, Duration::ZERO).unwrap();
+        let thread = std::thread::Builder::new().name("there".to_owned());
+        let seen = thread.spawn(move || errand.run()).unwrap().join().unwrap();
+        let first = guard.decide_seen(&server, matter, Duration::ZERO, &seen);
+        (first, guard.decide_seen(&server, matter, Duration::ZERO, &seen))
+    };
+    let (first, again) = there(call(&short));
+    assert_eq!(first.findings[0].what, "t on there");
+    assert_ne!(again.findings[0].what, "t on there");
+    let (refused, _) = there(call(&long));
+    assert!(refused.is_block() && refused.findings.is_empty(), "nobody is asked after a refusal");
+    assert!(guard.errand(&server, Matter::Server, Duration::ZERO).is_none());
 }

@@ -22,6 +22,9 @@ pub mod verdict;
 mod guard;
 mod hidden;
 
-pub use decision::{Check, Decision, Finding, Matter, Offer, Refusal, Report, Rewrite, Severity, Subject};
+pub use decision::{
+    Ahead, Check, Decision, Errand, Finding, Lookout, Matter, Offer, Refusal, Report, Rewrite, Seen,
+    Severity, Sightings, Subject,
+};
 pub use guard::Guard;
 pub use verdict::{Outcome, Reason, Verdict};

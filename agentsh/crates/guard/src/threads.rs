@@ -1,4 +1,4 @@
-//! Two independent looks at one long text, on two processors.
+//! Two independent looks at one long text, on two processors, and whole judgements apart from the thread that asks.
 
 use std::sync::OnceLock;
 
@@ -20,6 +20,10 @@ pub fn side_by_side<A: Send, B: Send>(
     if length < LONG {
         return (here(), there());
     }
+    // A thread of a pool has its second one there.
+    if rayon_core::current_thread_index().is_some() {
+        return rayon_core::join(here, there);
+    }
     let both = BOTH.get_or_init(|| {
         let pool = ThreadPoolBuilder::new().num_threads(2).thread_name(|_| "guard".to_owned());
         pool.use_current_thread().build().ok()
@@ -30,9 +34,44 @@ pub fn side_by_side<A: Send, B: Send>(
     }
 }
 
+/// Threads for what takes long: so many that one long judgement has a second processor, and no more.
+const APART: usize = 2;
+
+static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
+
+/// Does a job on a small pool, whose threads the whole process shares. Without threads, or when the job breaks, it is
+/// dropped: who waits for its answer has to notice that nobody will give one.
+pub fn apart(job: impl FnOnce() + Send + 'static) {
+    let pool = POOL.get_or_init(|| {
+        let pool = ThreadPoolBuilder::new().num_threads(APART).thread_name(|_| "judge".to_owned());
+        // Without a handler the process would end.
+        pool.panic_handler(|_| {}).build().ok()
+    });
+    if let Some(pool) = pool {
+        pool.spawn(job);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_apart_is_done_on_another_thread_and_one_that_breaks_answers_nothing() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let here = std::thread::current().id();
+        apart(move || {
+            let both = side_by_side(LONG, || 1, || 2);
+            let _ = tell.send((std::thread::current().id() != here, both));
+        });
+        assert_eq!(told.recv(), Ok((true, (1, 2))));
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        apart(move || {
+            let _dropped = tell;
+            std::panic::resume_unwind(Box::new(()));
+        });
+        assert!(told.recv().is_err());
+    }
 
     #[test]
     fn both_are_done_whatever_the_length() {

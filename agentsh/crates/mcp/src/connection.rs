@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::guard::threads::apart;
 use crate::guard::{Decision, Guard, Matter, Verdict};
 use crate::json::Json;
 use crate::store::words::Sender;
@@ -23,6 +25,9 @@ use super::outbox::Outbox;
 use super::pending::Pending;
 use super::reply::{self, ErrorReply};
 use super::vouch::Vouching;
+
+/// A matter of so many bytes takes longer to judge than another thread takes to wake up.
+const LONG: usize = 8 << 10;
 
 pub(super) struct Connection<R> {
     pub options: Options,
@@ -158,6 +163,24 @@ impl<R: Recorder> Connection<R> {
     /// Asks the guard.
     pub fn decide(&self, matter: Matter<'_>) -> Decision {
         self.guard.borrow_mut().decide(&self.options.server, matter, self.now())
+    }
+
+    /// As [`Connection::decide`]. A long matter is looked at on another thread first: this connection waits for that, so
+    /// that its messages keep their order, and nobody else does.
+    pub async fn decide_apart(&self, matter: Matter<'_>) -> Decision {
+        let (server, now) = (&self.options.server, self.now());
+        if matter.value().is_none_or(|value| value.length() < LONG) {
+            return self.decide(matter);
+        }
+        let Some(errand) = self.guard.borrow_mut().errand(server, matter, now) else {
+            return self.decide(matter);
+        };
+        let (tell, told) = oneshot::channel();
+        // A connection that is gone does not want to know.
+        apart(move || drop(tell.send(errand.run())));
+        // What nobody could look at elsewhere is looked at here.
+        let seen = told.await.unwrap_or_default();
+        self.guard.borrow_mut().decide_seen(server, matter, now, &seen)
     }
 
     /// Queues a message for the server; before the server is ready it is held.

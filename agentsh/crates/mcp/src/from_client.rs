@@ -118,16 +118,17 @@ impl<R: Recorder> Connection<R> {
             },
             _ => Judged::Request { method: method.into() },
         };
-        let mut decision = self.decide(match &judged {
+        let matter = match &judged {
             Judged::Call { tool, hash } => {
                 let arguments = params.and_then(|params| params.member("arguments"));
                 let unlisted = hash.is_none() && self.listing.is_complete();
                 Matter::Call { tool, hash: hash.as_deref(), unlisted, arguments }
             }
             _ => Matter::Request { method, params },
-        });
+        };
+        let mut decision = self.decide_apart(matter).await;
         if let Some(rest) = around(tree, method) {
-            let beside = self.decide(Matter::Around { name: judged.name(), rest: &rest });
+            let beside = self.decide_apart(Matter::Around { name: judged.name(), rest: &rest }).await;
             beside.findings.into_iter().for_each(|found| decision.add(found));
         }
         let rewrites = std::mem::take(&mut decision.rewrites);
@@ -347,7 +348,8 @@ impl<R: Recorder> Connection<R> {
             }
             _ => {}
         }
-        let decision = self.decide(Matter::Around { name: method, rest: params.unwrap_or(&Json::Null) });
+        let matter = Matter::Around { name: method, rest: params.unwrap_or(&Json::Null) };
+        let decision = self.decide_apart(matter).await;
         self.record_findings(method, &serde_json::Value::Null, &decision);
         // Nobody answers a notification; that it was held back is on record.
         if decision.is_block() {
@@ -380,9 +382,9 @@ impl<R: Recorder> Connection<R> {
         if let (Some(id), Some(result)) = (&id, tree.member("result").or_else(|| tree.member("error")))
             && matches!(answer, Answer::Open(_) | Answer::Cancelled(_))
         {
-            let mut decision = self.decide(Matter::Answer { method: &method, result });
+            let mut decision = self.decide_apart(Matter::Answer { method: &method, result }).await;
             if let Some(rest) = around(tree, &method) {
-                let beside = self.decide(Matter::Around { name: &method, rest: &rest });
+                let beside = self.decide_apart(Matter::Around { name: &method, rest: &rest }).await;
                 beside.findings.into_iter().for_each(|found| decision.add(found));
             }
             rewrites = std::mem::take(&mut decision.rewrites);

@@ -65,7 +65,7 @@ impl<R: Recorder> Connection<R> {
         };
         match plan {
             Plan::Request(id, method) => self.server_request(client, line.len(), tree, id, &method).await,
-            Plan::Notification(method) => self.server_notification(client, &method, &tree),
+            Plan::Notification(method) => self.server_notification(client, &method, &tree).await,
             Plan::Answer(id, is_error) => {
                 return self.server_response(client, line.len(), tree, id, is_error).await;
             }
@@ -93,7 +93,8 @@ impl<R: Recorder> Connection<R> {
             let fault = Fault::invalid(bytes, reason, detail.to_owned(), Some(id), Shape::Request);
             return self.reject(client, Side::Server, fault).await;
         }
-        let mut decision = self.decide(Matter::ServerRequest { method, params: tree.member("params") });
+        let matter = Matter::ServerRequest { method, params: tree.member("params") };
+        let mut decision = self.decide_apart(matter).await;
         let rewrites = std::mem::take(&mut decision.rewrites);
         let judged = Judged::Request { method: method.into() };
         if let Err(error) = self.settle(&id, &judged, &decision, None).await {
@@ -105,8 +106,9 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// What is refused is dropped: nobody waits for an answer.
-    fn server_notification(&mut self, client: &mut impl Client, method: &str, tree: &Json<'_>) {
-        let mut decision = self.decide(Matter::Notification { method, params: tree.member("params") });
+    async fn server_notification(&mut self, client: &mut impl Client, method: &str, tree: &Json<'_>) {
+        let matter = Matter::Notification { method, params: tree.member("params") };
+        let mut decision = self.decide_apart(matter).await;
         let rewrites = std::mem::take(&mut decision.rewrites);
         self.record_findings(method, &Value::Null, &decision);
         if !decision.is_block() {
@@ -299,7 +301,7 @@ impl<R: Recorder> Connection<R> {
             said = Some("initialize".into());
         }
         if let Some(tool) = said {
-            let mut decision = self.decide(Matter::Result { tool: &tool, answer: &tree });
+            let mut decision = self.decide_apart(Matter::Result { tool: &tool, answer: &tree }).await;
             classified.findings.into_iter().for_each(|found| decision.add(found));
             decision.advisories.extend(classified.sentences);
             rewrites = std::mem::take(&mut decision.rewrites);

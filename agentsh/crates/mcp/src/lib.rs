@@ -31,7 +31,6 @@ mod client;
 mod connection;
 mod from_client;
 mod from_server;
-mod host;
 mod identify;
 mod lifecycle;
 mod listing;
@@ -42,6 +41,7 @@ mod record;
 mod reject;
 mod reply;
 mod salvage;
+mod server_session;
 mod tools_list;
 mod vouch;
 

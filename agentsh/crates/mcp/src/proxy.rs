@@ -13,9 +13,9 @@ use crate::store::Recorder;
 
 use super::connection::Connection;
 use super::framing::LineReader;
-use super::host::{Host, Woke};
 use super::options::Options;
 use super::outbox::Outbox;
+use super::server_session::{ServerSession, Woke};
 use super::upstream::{ExitInfo, Upstream};
 
 /// How a connection ended: always because the client closed it.
@@ -39,7 +39,7 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
 ) -> Ended {
     let mut client = LineReader::new(client_in, options.max_line_bytes).within(options.client_lines.clone());
     let mut to_client = Outbox::default();
-    let mut host = Host::new(Connection::new(options, guard, record), upstream);
+    let mut host = ServerSession::new(Connection::new(options, guard, record), upstream);
     host.open().await;
     loop {
         while takes_lines(&host, &to_client)
@@ -84,6 +84,6 @@ enum Event<U: Upstream> {
 }
 
 /// What the client sends to a server that is about to be gone waits for the next one.
-fn takes_lines<R: Recorder, U: Upstream + 'static>(host: &Host<R, U>, to_client: &Outbox) -> bool {
+fn takes_lines<R: Recorder, U: Upstream + 'static>(host: &ServerSession<R, U>, to_client: &Outbox) -> bool {
     !host.is_client_gone() && !host.connection.client_must_wait(to_client) && !host.is_dying()
 }

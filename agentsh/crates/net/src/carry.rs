@@ -10,13 +10,13 @@ use super::channel::{self, Channel};
 use super::copy::{self, reset_when_dropped, write_all};
 use super::credentials::Use;
 use super::gate::{Gate, Seat};
-use super::opening::{Closed, Opening};
 use super::permit::{Permit, refusal, request_refusal, wanted};
+use super::protocol_detection::{Closed, Opening};
 use super::refuse::{ACCESS_DENIED, Farewell, Refused, tell};
 use super::requests::{self, End};
 use super::socket::{Socket, send_now};
 use super::traffic::{Direction, Traffic};
-use super::{http_host, inspect, second_hello};
+use super::{hello_retry_request, http_host, inspect};
 use crate::store::words::ConnectionState;
 use crate::store::{Event, Recorder};
 
@@ -146,7 +146,7 @@ async fn copy_all<R: Recorder + 'static>(
             inspected((gate, permit), inside, outside, bytes, (connection, traffic)).await
         }
         First::Read(Opening::Tls(bytes)) => {
-            let Some(end) = second_hello::end_of_hello(&bytes) else {
+            let Some(end) = hello_retry_request::end_of_hello(&bytes) else {
                 return End::Closed(Closed::Refused {
                     protocol: Some("tls"),
                     reason: "hello-interrupted",
@@ -157,12 +157,12 @@ async fn copy_all<R: Recorder + 'static>(
             let mut hello = bytes;
             let early = hello.split_off(end);
             // Nothing else watches over a server that takes nothing.
-            let sent = tokio::time::timeout(second_hello::PATIENCE, write_all(outside, &hello)).await;
+            let sent = tokio::time::timeout(hello_retry_request::PATIENCE, write_all(outside, &hello)).await;
             if let Err(error) = sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 return End::Done(Err(error));
             }
             traffic.moved(Direction::Up, hello.len());
-            match second_hello::follow(inside, outside, early, wanted(gate, permit), traffic).await {
+            match hello_retry_request::follow(inside, outside, early, wanted(gate, permit), traffic).await {
                 Ok(Ok(())) => End::Done(copy::both_ways(inside, outside, traffic).await),
                 Ok(Err(closed)) => {
                     reset_when_dropped(outside);

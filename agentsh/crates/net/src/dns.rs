@@ -11,7 +11,7 @@ use hickory_proto::rr::rdata::{A, AAAA, PTR};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
 use super::allow::{Allowlist, Reason};
-use super::pool::Pool;
+use super::fake_ip_pool::FakeIpPool;
 use crate::types::RuleRef;
 
 /// Seconds for which a program may keep an answer. A pair never changes its name, so this only bounds how soon a
@@ -65,7 +65,7 @@ pub enum Outcome {
 
 /// Answers one message.
 #[must_use]
-pub fn answer(query: &[u8], over: Transport, allow: &Allowlist, pool: &mut Pool) -> Answered {
+pub fn answer(query: &[u8], over: Transport, allow: &Allowlist, pool: &mut FakeIpPool) -> Answered {
     let Some(id) = query.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes)) else {
         return silent("too-short");
     };
@@ -97,7 +97,7 @@ struct Reply {
     outcome: Outcome,
 }
 
-fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut Pool) -> Answered {
+fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut FakeIpPool) -> Answered {
     let [query] = message.queries.as_slice() else {
         return bare(message.metadata.id, OpCode::Query, ResponseCode::FormErr, "not-one-question");
     };
@@ -117,7 +117,7 @@ fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut Po
     Answered { response, asked: Some(asked), outcome: reply.outcome }
 }
 
-fn look_up(name: &Name, rtype: RecordType, allow: &Allowlist, pool: &mut Pool) -> Reply {
+fn look_up(name: &Name, rtype: RecordType, allow: &Allowlist, pool: &mut FakeIpPool) -> Reply {
     let no = |rule, reason| refused(ResponseCode::NXDomain, rule, reason);
     let default = || RuleRef::default_rule("network.allow");
     let Some(host) = host_name(name) else { return no(default(), Reason::NameNotValid) };
@@ -160,7 +160,7 @@ fn refused(code: ResponseCode, rule: RuleRef, reason: Reason) -> Reply {
 }
 
 /// The name behind an address of the pool, when `host` is such an address backwards.
-fn reverse(host: &str, name: &Name, pool: &Pool) -> Option<Name> {
+fn reverse(host: &str, name: &Name, pool: &FakeIpPool) -> Option<Name> {
     if !host.ends_with(".arpa") {
         return None;
     }

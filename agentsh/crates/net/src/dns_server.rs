@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::allow::Allowlist;
 use super::dns::{self, Answered, Transport};
-use super::pool::Pool;
+use super::fake_ip_pool::FakeIpPool;
 
 /// TCP connections at a time; others wait in the listener's queue.
 const MAX_CONNECTIONS: usize = 16;
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub async fn serve_udp(
     socket: std::net::UdpSocket,
     allow: &Allowlist,
-    pool: &Mutex<Pool>,
+    pool: &Mutex<FakeIpPool>,
     observe: &impl AsyncFn(&Answered) -> bool,
 ) -> io::Result<()> {
     socket.set_nonblocking(true)?;
@@ -60,7 +60,7 @@ pub async fn serve_udp(
 pub async fn serve_tcp(
     listener: std::net::TcpListener,
     allow: &Allowlist,
-    pool: &Mutex<Pool>,
+    pool: &Mutex<FakeIpPool>,
     observe: &impl AsyncFn(&Answered) -> bool,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
@@ -94,7 +94,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 async fn connection(
     mut stream: TcpStream,
     allow: &Allowlist,
-    pool: &Mutex<Pool>,
+    pool: &Mutex<FakeIpPool>,
     observe: &impl AsyncFn(&Answered) -> bool,
 ) {
     let mut buffer = vec![0; dns::MAX_QUERY];
@@ -121,7 +121,7 @@ async fn answered(
     query: &[u8],
     over: Transport,
     allow: &Allowlist,
-    pool: &Mutex<Pool>,
+    pool: &Mutex<FakeIpPool>,
     observe: &impl AsyncFn(&Answered) -> bool,
 ) -> Option<Vec<u8>> {
     // A pool that somebody broke off in the middle of is still a pool: names are only ever added whole.
@@ -163,7 +163,7 @@ mod tests {
             let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             let address = server.local_addr().unwrap();
             let (allow, seen) = (allowlist(), RefCell::new(Vec::new()));
-            let pool = Mutex::new(Pool::new(&allow));
+            let pool = Mutex::new(FakeIpPool::new(&allow));
             let observe = async |answered: &Answered| {
                 seen.borrow_mut().push(answered.asked.clone());
                 true
@@ -195,7 +195,7 @@ mod tests {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
             let allow = allowlist();
-            let pool = Mutex::new(Pool::new(&allow));
+            let pool = Mutex::new(FakeIpPool::new(&allow));
             let client = async {
                 // More than are served at a time; all but one are given up.
                 let mut idle = Vec::new();

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::allow::Allowlist;
-use crate::pool::{MAX_WILDCARD_NAMES, Pool};
+use crate::fake_ip_pool::{FakeIpPool, MAX_WILDCARD_NAMES};
 
 fn allowlist(rules: &str) -> Allowlist {
     let policy = crate::policy::parse("p.yaml", &format!("agent: {{network: {{allow: [{rules}]}}}}"))
@@ -35,7 +35,7 @@ fn message(name: &str, rtype: RecordType) -> Message {
 }
 
 fn ask(name: &str, rtype: RecordType) -> (Message, Answered) {
-    let mut pool = Pool::new(&ours());
+    let mut pool = FakeIpPool::new(&ours());
     let answered = answer(&message(name, rtype).to_vec().unwrap(), Transport::Udp, &ours(), &mut pool);
     (Message::from_vec(answered.response.as_ref().unwrap()).unwrap(), answered)
 }
@@ -58,7 +58,7 @@ fn an_allowed_name_gets_its_pair() {
     let (response, _) = ask("api.example.com", RecordType::AAAA);
     let RData::AAAA(v6) = response.answers[0].data else { panic!("{response}") };
     assert_eq!(answered.outcome, Outcome::Answered(v4.0, v6.0));
-    assert!(Pool::contains(v4.0.into()) && Pool::contains(v6.0.into()));
+    assert!(FakeIpPool::contains(v4.0.into()) && FakeIpPool::contains(v6.0.into()));
     assert_eq!(answered.asked.unwrap().name, "api.example.com");
     assert_eq!(response.answers[0].ttl, TTL);
 }
@@ -137,7 +137,7 @@ fn localhost_is_itself() {
 #[test]
 fn addresses_of_the_pool_have_their_name() {
     let allow = ours();
-    let mut pool = Pool::new(&allow);
+    let mut pool = FakeIpPool::new(&allow);
     let (v4, v6) = pool.address_of("api.example.com").unwrap();
     let nibbles: Vec<String> =
         v6.octets().iter().rev().flat_map(|o| [o & 15, o >> 4]).map(|n| format!("{n:x}")).collect();
@@ -168,7 +168,7 @@ fn names_that_no_host_has() {
             query.extend_from_slice(label);
         }
         query.extend_from_slice(&[0, 0, 1, 0, 1]);
-        let answered = answer(&query, Transport::Udp, &ours(), &mut Pool::default());
+        let answered = answer(&query, Transport::Udp, &ours(), &mut FakeIpPool::default());
         assert_eq!(reason(&answered), "name-not-valid", "{answered:?}");
         let response = answered.response.unwrap();
         // The question comes back byte for byte.
@@ -189,7 +189,7 @@ fn what_is_no_question() {
         bytes
     };
     let code = |bytes: &[u8]| {
-        let answered = answer(bytes, Transport::Udp, &ours(), &mut Pool::default());
+        let answered = answer(bytes, Transport::Udp, &ours(), &mut FakeIpPool::default());
         (answered.response.map(|response| response[3] & 0x0f), reason_of(&answered.outcome))
     };
     fn reason_of(outcome: &Outcome) -> &'static str {
@@ -222,7 +222,7 @@ fn what_is_no_question() {
 fn classes_and_edns() {
     let mut chaos = message("version.bind", RecordType::TXT);
     chaos.queries[0].set_query_class(DNSClass::CH);
-    let answered = answer(&chaos.to_vec().unwrap(), Transport::Udp, &ours(), &mut Pool::default());
+    let answered = answer(&chaos.to_vec().unwrap(), Transport::Udp, &ours(), &mut FakeIpPool::default());
     assert_eq!(reason(&answered), "class-not-allowed");
     let response = Message::from_vec(&answered.response.unwrap()).unwrap();
     assert_eq!(response.metadata.response_code, ResponseCode::Refused);
@@ -232,7 +232,7 @@ fn classes_and_edns() {
         let mut edns = Edns::new();
         edns.set_version(version).set_max_payload(payload).set_dnssec_ok(true);
         query.set_edns(edns);
-        let answered = answer(&query.to_vec().unwrap(), Transport::Udp, &ours(), &mut Pool::default());
+        let answered = answer(&query.to_vec().unwrap(), Transport::Udp, &ours(), &mut FakeIpPool::default());
         Message::from_vec(&answered.response.unwrap()).unwrap()
     };
     let response = with_edns(0, 4096);
@@ -250,7 +250,7 @@ fn classes_and_edns() {
 #[test]
 fn a_flood_of_wildcard_names_ends_and_leaves_spelled_out_names_alone() {
     let allow = ours();
-    let mut pool = Pool::new(&allow);
+    let mut pool = FakeIpPool::new(&allow);
     for number in 0..MAX_WILDCARD_NAMES {
         assert!(pool.address_of(&format!("n{number}.one.test")).is_some());
     }
@@ -264,7 +264,7 @@ fn a_flood_of_wildcard_names_ends_and_leaves_spelled_out_names_alone() {
 
 #[test]
 fn a_pair_is_its_names_alone() {
-    let mut pool = Pool::new(&ours());
+    let mut pool = FakeIpPool::new(&ours());
     let (first, first6) = pool.address_of("api.example.com").unwrap();
     let (second, _) = pool.address_of("a.one.test").unwrap();
     assert_ne!(first, second);
@@ -305,7 +305,7 @@ proptest! {
 /// What holds for every message.
 fn check(bytes: &[u8]) {
     let allow = ours();
-    let mut pool = Pool::new(&allow);
+    let mut pool = FakeIpPool::new(&allow);
     let answered = answer(bytes, Transport::Udp, &allow, &mut pool);
     let Some(response) = &answered.response else { return };
     assert!(response.len() <= 1232);

@@ -14,8 +14,8 @@ use super::ask::Ask;
 use super::authority::Authority;
 use super::channel::Channel;
 use super::credentials::Broker;
+use super::fake_ip_pool::FakeIpPool;
 use super::kernel::Policed;
-use super::pool::Pool;
 use super::proxy::Proxy;
 use super::resolve::{ResolveError, Resolver};
 use super::socket::Socket;
@@ -206,7 +206,7 @@ pub struct Gate<R> {
     pub server: Option<ServerId>,
     pub network: NetworkPolicy,
     pub allow: Allowlist,
-    pub pool: Mutex<Pool>,
+    pub pool: Mutex<FakeIpPool>,
     pub resolver: Rc<LazyResolver>,
     pub origin: Origin,
     pub room: Rc<Room>,
@@ -258,7 +258,7 @@ impl<R: Recorder + 'static> Gate<R> {
         on_refusal: OnRefusal,
     ) -> Self {
         let allow = Allowlist::new(&network);
-        let pool = Mutex::new(Pool::new(&allow));
+        let pool = Mutex::new(FakeIpPool::new(&allow));
         Self {
             server,
             network,

@@ -18,7 +18,7 @@ use super::authority::Authority;
 use super::copy::{IDLE, reset_when_dropped, shut};
 use super::credentials::{Use, Watch};
 use super::http_host;
-use super::opening::{Closed, Http};
+use super::protocol_detection::{Closed, Http};
 use super::refuse::{self, Farewell};
 use super::requests::End;
 use super::traffic::{Direction, Traffic};

@@ -2,7 +2,7 @@
 //!
 //! Every sandbox has a network namespace of its own without a route to the outside. What its program connects to
 //! arrives at listeners that were born inside and are served here, by the session: [`allow`] and `permit` say what
-//! policy says, [`pool`] which name an address stands for, [`opening`] whether the first bytes name the same, [`resolve`]
+//! policy says, [`fake_ip_pool`] which name an address stands for, [`protocol_detection`] whether the first bytes name the same, [`resolve`]
 //! where the name really leads; [`relay`] brings them together and [`copy`] carries the bytes.
 
 use agentsh_base::{busy_poll, types};
@@ -20,18 +20,18 @@ pub mod credentials;
 pub mod dns;
 pub mod dns_server;
 pub mod ebpf;
+pub mod fake_ip_pool;
 pub mod gate;
+mod hello_retry_request;
 mod http_head;
 pub mod http_host;
 pub mod inspect;
 pub mod kernel;
-pub mod opening;
 mod permit;
-pub mod pool;
+pub mod protocol_detection;
 pub mod refuse;
 pub mod relay;
 pub mod requests;
-mod second_hello;
 pub mod service;
 pub mod tls_sni;
 pub mod traffic;

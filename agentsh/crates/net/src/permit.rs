@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::allow::{Decision, Permission};
+use super::fake_ip_pool::FakeIpPool;
 use super::gate::{Caller, Gate, Refusal};
 use super::http_head::MCP_PAST_BRIDGES;
 use super::http_host;
-use super::opening::Wanted;
-use super::pool::Pool;
+use super::protocol_detection::Wanted;
 use crate::policy::RequestRule;
 use crate::policy::domain::Host;
 use crate::store::words::{Action, ConnectionState};
@@ -88,7 +88,7 @@ pub(super) fn permit<R: Recorder + 'static>(
     };
     let host = match name {
         Some(name) => Host::Name(name),
-        None if Pool::contains(address) => {
+        None if FakeIpPool::contains(address) => {
             let detail = "an address that stands for no name here";
             return Err(unruled(address.to_string(), port, "address-not-given", detail));
         }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::copy::{IDLE, LARGE, Way, one_way, read_some, reset_when_dropped, shut, write_all};
 use super::http_host;
-use super::opening::{Closed, Http};
+use super::protocol_detection::{Closed, Http};
 use super::traffic::{Direction, Traffic};
 
 /// How such a connection ends.

@@ -249,11 +249,14 @@ pub fn memory(probed: &Probed) -> Layer {
         Ended::ByItself if held_by_cgroup => {
             Layer::enforced(layer, &asked, "by cgroup: what went over it was ended")
         }
-        Ended::ByTheMemoryWatchdog => {
-            Layer::new(layer, &asked, "ended by the watchdog, which looks every 50 ms", State::Degraded)
-                .because(NO_CGROUP)
-                .remedy(cgroup_remedy())
-        }
+        Ended::ByTheMemoryWatchdog => Layer::new(
+            layer,
+            &asked,
+            "ended by the watchdog, which looks the more often the less is left",
+            State::Degraded,
+        )
+        .because(NO_CGROUP)
+        .remedy(cgroup_remedy()),
         Ended::ByItself if ended > 0 => {
             Layer::new(layer, &asked, "refused to each process alone", State::Degraded)
                 .because(NO_CGROUP)

@@ -165,6 +165,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::guard::Seen;
     use crate::json;
 
     fn registered() -> Registered {
@@ -184,7 +185,8 @@ mod tests {
     fn is_refused(registered: &Registered, matter: Matter<'_>) -> bool {
         let server = server();
         let mut report = Report::default();
-        let subject = Subject { server: &server, matter, now: Duration::ZERO, turn: None };
+        let now = Duration::ZERO;
+        let subject = Subject { server: &server, matter, now, turn: None, seen: Seen::NOTHING };
         registered.clone().judge(&subject, &mut report);
         report.is_blocked()
     }

@@ -62,6 +62,19 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// About as many bytes as it has on the wire.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        match self {
+            Self::Null | Self::Bool(_) => 4,
+            Self::Number(text) | Self::String(text) => text.len() + 2,
+            Self::Array(items) => items.iter().map(Json::length).sum::<usize>() + items.len() + 2,
+            Self::Object(members) => {
+                members.iter().map(|(name, value)| name.len() + value.length() + 4).sum::<usize>() + 2
+            }
+        }
+    }
+
     /// For the event log, where exact spelling does not matter: integers that fit stay integers, any other number
     /// that a 64-bit float cannot show becomes a string.
     #[must_use]

@@ -89,9 +89,9 @@ impl Check for Anomalies {
         let before = self.last.get(subject.server).map(String::as_str);
         let (tool, score) = match subject.matter {
             Matter::Call { tool, arguments, .. } => {
-                (tool, profile.call(tool, arguments.map_or(0, bytes), before, now))
+                (tool, profile.call(tool, arguments.map_or(0, Json::length), before, now))
             }
-            Matter::Result { tool, answer } => (tool, profile.answer(tool, bytes(answer), now)),
+            Matter::Result { tool, answer } => (tool, profile.answer(tool, answer.length(), now)),
             _ => return,
         };
         if score.what.is_empty() {
@@ -111,12 +111,12 @@ impl Check for Anomalies {
             Matter::Definition { name, .. } => profile.listed(name, now),
             Matter::Call { tool, arguments, .. } => {
                 let before = self.last.get(subject.server).map(String::as_str);
-                profile.take_call(tool, arguments.map_or(0, bytes), before, now);
+                profile.take_call(tool, arguments.map_or(0, Json::length), before, now);
                 if self.last.len() < MOST_SERVERS || self.last.contains_key(subject.server) {
                     self.last.insert(subject.server.clone(), tool.to_owned());
                 }
             }
-            Matter::Result { tool, answer } => profile.take_answer(tool, bytes(answer)),
+            Matter::Result { tool, answer } => profile.take_answer(tool, answer.length()),
             _ => {}
         }
     }
@@ -141,29 +141,19 @@ fn finding(outcome: Outcome, rule: RuleRef, score: &Score) -> Finding {
     }
 }
 
-/// About as long as it is on the wire.
-fn bytes(value: &Json<'_>) -> usize {
-    match value {
-        Json::Null | Json::Bool(_) => 4,
-        Json::Number(text) | Json::String(text) => text.len() + 2,
-        Json::Array(items) => items.iter().map(bytes).sum::<usize>() + items.len() + 2,
-        Json::Object(members) => {
-            members.iter().map(|(name, value)| name.len() + bytes(value) + 4).sum::<usize>() + 2
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::decision::Seen;
 
     fn call(check: &mut Anomalies, tool: &str, text: &str, at: u64) -> Report {
         let server = ServerId("s".to_owned());
         let arguments = Json::String(text);
         let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
-        let subject = Subject { server: &server, matter, now: Duration::from_secs(at), turn: None };
+        let now = Duration::from_secs(at);
+        let subject = Subject { server: &server, matter, now, turn: None, seen: Seen::NOTHING };
         let mut report = Report::default();
         check.judge(&subject, &mut report);
         check.passed(&subject);

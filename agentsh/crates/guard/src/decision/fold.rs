@@ -28,6 +28,14 @@ impl Report {
         self.rewrites.extend(rewrites);
     }
 
+    /// Everything that another report says.
+    pub fn absorb(&mut self, other: Self) {
+        self.verdicts.extend(other.verdicts);
+        self.findings.extend(other.findings);
+        self.rewrites.extend(other.rewrites);
+        self.advisories.extend(other.advisories);
+    }
+
     /// What is to be replaced so far: a check that replaces texts too has to begin with these.
     #[must_use]
     pub fn rewrites(&self) -> &[Rewrite] {

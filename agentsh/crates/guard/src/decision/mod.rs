@@ -1,11 +1,13 @@
 //! One decision: a [`Subject`] goes through every [`Check`], and [`Report::fold`] makes a [`Decision`] of what they
 //! found. Whoever carries messages applies it; `mcp::record` writes it down.
 
+mod ahead;
 mod finding;
 mod fold;
 mod refusal;
 mod subject;
 
+pub use ahead::{Ahead, Errand, Lookout, Seen, Sightings};
 pub use finding::{Finding, Rewrite, Severity};
 pub use fold::{Decision, Report};
 pub use refusal::Refusal;
@@ -22,6 +24,12 @@ pub trait Check: Debug {
     /// counts only what passed so far.
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report);
 
+    /// What another thread can do of the judgement of a long subject, before [`Check::judge`] is asked, which finds the
+    /// answer in [`Subject::seen`] or has to do without.
+    fn ahead(&mut self, _subject: &Subject<'_>) -> Option<Box<dyn Ahead>> {
+        None
+    }
+
     /// No check blocked it. Who counts what happened, and not what was tried, counts here.
     fn passed(&mut self, _subject: &Subject<'_>) {}
 
@@ -33,6 +41,10 @@ pub trait Check: Debug {
 impl<C: Check + ?Sized> Check for Rc<RefCell<C>> {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         self.borrow_mut().judge(subject, report);
+    }
+
+    fn ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn Ahead>> {
+        self.borrow_mut().ahead(subject)
     }
 
     fn passed(&mut self, subject: &Subject<'_>) {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::json::Json;
 use crate::types::ServerId;
 
+use super::ahead::Seen;
+
 /// Something that is about to pass between agent and server.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
@@ -14,6 +16,8 @@ pub struct Subject<'a> {
     pub now: Duration,
     /// In which turn of the agent and its user; None: nobody knows.
     pub turn: Option<u64>,
+    /// What the check that is asked saw of it on another thread.
+    pub seen: Seen<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +84,22 @@ impl<'a> Matter<'a> {
         match *self {
             Self::Call { arguments, .. } | Self::ModelCall { arguments, .. } => arguments,
             _ => None,
+        }
+    }
+
+    /// What is looked into.
+    #[must_use]
+    pub fn value(&self) -> Option<&'a Json<'a>> {
+        match *self {
+            Self::Server => None,
+            Self::Definition { definition, .. } | Self::Offer { definition, .. } => Some(definition),
+            Self::Call { arguments, .. } | Self::ModelCall { arguments, .. } => arguments,
+            Self::Request { params, .. }
+            | Self::ServerRequest { params, .. }
+            | Self::Notification { params, .. } => params,
+            Self::Around { rest, .. } => Some(rest),
+            Self::Result { answer, .. } => Some(answer),
+            Self::Answer { result, .. } => Some(result),
         }
     }
 

@@ -105,6 +105,29 @@ impl Flow {
         self.judge.settle();
     }
 
+    /// A copy that judges one call to `server` on another thread; see [`Flow::adopt`]. None: that takes no time, or less than
+    /// to copy what is remembered.
+    pub fn copy_for(&mut self, server: &ServerId, labels: Labels, length: usize) -> Option<Self> {
+        let leaving = |origin: &Origin| leaves(origin, server, labels);
+        // A byte takes as long to search as so many take to copy.
+        const SEARCH: usize = 32;
+        if !self.judge.looks(&leaving) || length.saturating_mul(SEARCH) < self.judge.memory.size() {
+            return None;
+        }
+        self.settle();
+        Some(Self {
+            judge: self.judge.clone(),
+            repeats: Repeats::default(),
+            private_until: self.private_until,
+            lifetime: self.lifetime,
+        })
+    }
+
+    /// Takes back a copy that has judged a call to `server`, to which nothing was sent since the copy was made.
+    pub fn adopt(&mut self, server: &ServerId, copy: Self) {
+        self.judge.adopt(server, copy.judge);
+    }
+
     /// Judges the arguments of a call to `server`, which has these labels for this tool.
     pub fn judge(
         &mut self,
@@ -114,8 +137,7 @@ impl Flow {
         now: Duration,
         decoder: &dyn Decoder,
     ) -> Judged {
-        let leaving =
-            |origin: &Origin| origin.server != *server && labels.sink != Sink::Local && origin.private;
+        let leaving = |origin: &Origin| leaves(origin, server, labels);
         let found = self.judge.judge(server, call, now, decoder, &leaving);
         let mut many: BTreeMap<(OriginId, &str), BTreeSet<String>> = BTreeMap::new();
         for finding in found.iter().filter(|finding| finding.is_reference) {
@@ -195,6 +217,11 @@ impl Flow {
     pub fn load(&self) -> (usize, usize) {
         (self.judge.memory.len(), self.judge.memory.size())
     }
+}
+
+/// Whether what a result said may not go to a server.
+fn leaves(origin: &Origin, server: &ServerId, labels: Labels) -> bool {
+    origin.server != *server && labels.sink != Sink::Local && origin.private
 }
 
 impl Origin {

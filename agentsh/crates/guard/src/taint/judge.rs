@@ -88,7 +88,7 @@ fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
 }
 
 /// The memory, and what was sent before.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Judge {
     pub memory: TaintMemory,
     pub(super) sinks: Sinks,
@@ -107,7 +107,7 @@ pub struct Judge {
 }
 
 /// What of the last call is the agent's own, and is not yet known as that.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Unsaid {
     /// Symbols that came out of a result; None when nobody looked.
     tainted: Option<Vec<Range<usize>>>,
@@ -148,6 +148,21 @@ impl Judge {
         self.values.clear();
     }
 
+    /// Takes in what a copy of this judge noted of the one call to `sink` that it judged since it was made.
+    pub fn adopt(&mut self, sink: &ServerId, copy: Self) {
+        self.settle();
+        self.sinks.adopt(sink, copy.sinks);
+        self.pushed = copy.pushed;
+        self.values = copy.values;
+        self.unsaid = copy.unsaid;
+    }
+
+    /// Whether a search looks for anything.
+    #[must_use]
+    pub fn looks(&self, leaving: Leaving<'_>) -> bool {
+        self.memory.sources.iter().any(leaving)
+    }
+
     /// The number of a marker that now stands for a result, which may be one that is yet to be remembered. `random`
     /// chooses it.
     pub fn new_marker(&mut self, origin: OriginId, random: u64) -> u16 {
@@ -185,7 +200,7 @@ impl Judge {
         self.memory.expire(now);
         let mut search = Search::new(call, leaving);
         let mut values = std::mem::take(&mut self.values);
-        let looks = self.memory.sources.iter().any(leaving);
+        let looks = self.looks(leaving);
         let most = if looks { usize::MAX } else { MAX_SAID };
         let bounds = fold(call, &mut values, most, |leaf| matches!(leaf.role, Role::Text | Role::Number));
         let mut tainted = None;

@@ -12,14 +12,14 @@ const SAID: usize = boilerplate::KNOWN;
 /// Symbols of one call that count as said.
 pub(super) const MAX_SAID: usize = 16_384;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// Made when the first call or result comes.
     filters: Option<Filters>,
     said_count: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Filters {
     public: Filter,
     said: [Filter; 2],

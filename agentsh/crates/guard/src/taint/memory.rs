@@ -109,7 +109,7 @@ pub(super) struct Entry {
     pub size: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TaintMemory {
     pub(super) config: Config,
     pub(super) hasher: Hasher,

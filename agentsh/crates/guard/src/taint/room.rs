@@ -13,7 +13,7 @@ const MAX_WASTE: usize = 2;
 const SECRETS: usize = 4;
 
 /// The results of one server.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Shelf {
     private: bool,
     /// Bytes.
@@ -25,7 +25,7 @@ struct Shelf {
 }
 
 /// What each server takes of the memory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Room {
     shelves: BTreeMap<ServerId, Shelf>,
     pub used: usize,

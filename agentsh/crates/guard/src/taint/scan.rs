@@ -86,14 +86,14 @@ impl Hits {
 const KEEP: usize = 16 * 1024;
 
 /// Buffers that are used again.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Scanner {
     symbols: Candidates,
     letters: Candidates,
 }
 
 /// Grams that may be remembered, each with its place.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Candidates {
     short: Vec<(usize, u32)>,
     long: Vec<(usize, u32)>,

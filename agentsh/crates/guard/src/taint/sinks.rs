@@ -18,7 +18,7 @@ const MAX_PATHS: usize = 64;
 const MAX_SINKS: usize = 256;
 
 /// What was last sent under one path of the arguments.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tail {
     pub text: Folded,
     /// Text without spaces, as it stood: pieces of something encoded.
@@ -38,7 +38,7 @@ pub(super) struct Pushed {
 }
 
 /// Bounded: 64 paths of 256 servers, the longest unused go first.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sinks {
     sinks: BTreeMap<ServerId, BTreeMap<u64, Tail>>,
 }
@@ -65,6 +65,15 @@ impl Sinks {
         }
         tail.time = now;
         tail
+    }
+
+    /// What was sent to one sink is what others saw of it.
+    pub fn adopt(&mut self, sink: &ServerId, mut others: Self) {
+        let Some((sink, paths)) = others.sinks.remove_entry(sink) else { return };
+        if !self.sinks.contains_key(&sink) && self.sinks.len() >= MAX_SINKS {
+            self.sinks.pop_first();
+        }
+        self.sinks.insert(sink, paths);
     }
 
     /// Forgets the last call to a sink, which was not sent.

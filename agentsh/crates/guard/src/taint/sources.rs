@@ -3,7 +3,7 @@
 use super::memory::Origin;
 
 /// One result for each server and kind of server, and how many there are like it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sources(Vec<(Origin, usize)>);
 
 impl Sources {

@@ -1,18 +1,18 @@
 //! Several servers behind one client, as one server: `{id}__{tool}`.
 //!
-//! Every server has its own [`Host`], with the same phases as a server that is alone: it is admitted, policed and
-//! recorded there. The [`board`] stands between them and the client: `front` sends each request of the client to the
+//! Every server has its own [`ServerSession`], with the same phases as a server that is alone: it is admitted, policed and
+//! recorded there. The [`in_flight`] table stands between them and the client: `dispatcher` sends each request of the client to the
 //! servers that [`route`] names, and `merge` makes one answer out of several. Nothing is read or written twice: the
 //! tree that the front has read is the one that a connection judges and forwards.
 
-mod asked;
-mod board;
-mod front;
+mod dispatcher;
+mod in_flight;
 mod merge;
 pub mod names;
 mod owners;
 mod route;
-mod seat;
+mod server_client;
+mod server_requests;
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -30,11 +30,11 @@ use crate::store::Recorder;
 
 use super::connection::Connection;
 use super::framing::LineReader;
-use super::host::{Host, Woke};
 use super::options::Options;
 use super::reply::ErrorReply;
+use super::server_session::{ServerSession, Woke};
 use super::upstream::Upstream;
-use board::Board;
+use in_flight::InFlight;
 
 /// The id under which the proxy's own tools stand, and which no server may have.
 pub const OWN_ID: &str = "canary";
@@ -114,7 +114,7 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
         match event {
             Event::Read | Event::Timer | Event::Written(Ok(())) => {}
             Event::Written(Err(_)) => {
-                hosts.iter_mut().for_each(Host::lose_client);
+                hosts.iter_mut().for_each(ServerSession::lose_client);
                 board.to_client.clear();
                 aggregate.ended = true;
                 aggregate.gone = true;
@@ -129,10 +129,10 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
 }
 
 struct Aggregate<R: Recorder, U: Upstream> {
-    hosts: Vec<Host<R, U>>,
+    hosts: Vec<ServerSession<R, U>>,
     /// Messages for servers that are about to be gone: they are for the next ones.
     parked: Vec<Vec<Vec<u8>>>,
-    board: Board,
+    board: InFlight,
     record: R,
     front: Front,
     /// The client will not send any more.
@@ -154,13 +154,13 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         let hosts: Vec<_> = members
             .into_iter()
             .map(|Member { upstream, options }| {
-                Host::new(Connection::new(options, Rc::clone(guard), record.clone()), upstream)
+                ServerSession::new(Connection::new(options, Rc::clone(guard), record.clone()), upstream)
             })
             .collect();
         Self {
             parked: vec![Vec::new(); hosts.len()],
             hosts,
-            board: Board::new(ids, front.own.tools()),
+            board: InFlight::new(ids, front.own.tools()),
             record,
             front,
             ended: false,
@@ -183,7 +183,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         }
         self.board.expire(Instant::now());
         self.try_next().await;
-        self.hosts.iter_mut().for_each(Host::settle);
+        self.hosts.iter_mut().for_each(ServerSession::settle);
         for event in self.board.events.drain(..) {
             self.record.record(event);
         }
@@ -208,12 +208,17 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     }
 
     fn is_finished(&self) -> bool {
-        self.ended && self.hosts.iter().all(Host::is_done) && (self.gone || self.board.to_client.is_idle())
+        self.ended
+            && self.hosts.iter().all(ServerSession::is_done)
+            && (self.gone || self.board.to_client.is_idle())
     }
 }
 
 /// The first server for which something can go on.
-async fn first<R: Recorder, U: Upstream + 'static>(hosts: &mut [Host<R, U>], read: bool) -> (usize, Woke<U>) {
+async fn first<R: Recorder, U: Upstream + 'static>(
+    hosts: &mut [ServerSession<R, U>],
+    read: bool,
+) -> (usize, Woke<U>) {
     let mut waits: Vec<Pin<Box<_>>> = hosts.iter_mut().map(|host| Box::pin(host.wait(read))).collect();
     poll_fn(|context| {
         for (server, wait) in waits.iter_mut().enumerate() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::json::{Json, spell, unescape};
 
-use super::board::{Board, What};
+use super::in_flight::{InFlight, What};
 use super::merge::List;
 use super::names;
 
@@ -32,7 +32,7 @@ const NAME: &[&str] = &["params", "name"];
 const REFERENCE: &[&str] = &["params", "ref", "name"];
 
 /// Decides by the method, then by what it names.
-pub fn find(board: &Board, method: &str, params: Option<&Json<'_>>) -> Route {
+pub fn find(board: &InFlight, method: &str, params: Option<&Json<'_>>) -> Route {
     let everybody = || (0..board.ids.len()).collect::<Vec<_>>();
     let text = |name: &str| params.and_then(|params| params.member(name)).and_then(Json::as_text);
     match method {
@@ -64,12 +64,12 @@ fn all(what: What, servers: Vec<usize>) -> Route {
     Route::All { what, servers, cursors: BTreeMap::new() }
 }
 
-fn able(board: &Board, capability: &str) -> Vec<usize> {
+fn able(board: &InFlight, capability: &str) -> Vec<usize> {
     (0..board.ids.len()).filter(|server| board.may_have(*server, capability)).collect()
 }
 
 /// Where only one server has prompts, its names are understood without the prefix too.
-fn by_name(board: &Board, name: Option<&Json<'_>>, path: &'static [&'static str], what: &str) -> Route {
+fn by_name(board: &InFlight, name: Option<&Json<'_>>, path: &'static [&'static str], what: &str) -> Route {
     let nobody = |why: String| Route::Nobody { why, unknown_method: false };
     let Some(Json::String(raw)) = name else {
         return nobody(format!("the request needs the `name` of a {what}"));
@@ -107,7 +107,7 @@ fn by_name(board: &Board, name: Option<&Json<'_>>, path: &'static [&'static str]
     nobody(format!("unknown {what} '{shown}': {unknown}; {known}"))
 }
 
-fn by_uri(board: &Board, uri: Option<&str>) -> Route {
+fn by_uri(board: &InFlight, uri: Option<&str>) -> Route {
     let owners = uri.map(|uri| board.owners.of_uri(uri)).unwrap_or_default();
     let servers: VecDeque<usize> =
         if owners.is_empty() { able(board, "resources").into() } else { owners.into_iter().collect() };
@@ -117,7 +117,7 @@ fn by_uri(board: &Board, uri: Option<&str>) -> Route {
     Route::Try { servers, any_error: true }
 }
 
-fn completion(board: &Board, params: Option<&Json<'_>>) -> Route {
+fn completion(board: &InFlight, params: Option<&Json<'_>>) -> Route {
     let reference = params.and_then(|params| params.member("ref"));
     let Some(reference) = reference else {
         return Route::Nobody { why: "the request needs a `ref`".to_owned(), unknown_method: false };
@@ -128,7 +128,7 @@ fn completion(board: &Board, params: Option<&Json<'_>>) -> Route {
     by_name(board, reference.member("name"), REFERENCE, "prompt")
 }
 
-fn page(board: &Board, list: List, params: Option<&Json<'_>>) -> Route {
+fn page(board: &InFlight, list: List, params: Option<&Json<'_>>) -> Route {
     match params.and_then(|params| params.member("cursor")) {
         None => all(What::List(list, true), able(board, list.capability())),
         Some(cursor) => {

@@ -6,6 +6,7 @@
 )]
 
 mod aggregate;
+mod apart;
 mod hostile;
 mod lifetime;
 mod policy;

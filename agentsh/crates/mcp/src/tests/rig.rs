@@ -88,12 +88,17 @@ impl Factory {
 
 impl Setup {
     pub fn open(self) -> Rig {
+        let guard = Rc::new(RefCell::new(Guard::new(&self.policy)));
+        self.open_with(guard)
+    }
+
+    /// With a guard that other connections have too.
+    pub fn open_with(self, guard: Rc<RefCell<Guard>>) -> Rig {
         let (client, proxy_end) = pair(64 << 10);
         let (sender, servers) = mpsc::unbounded_channel();
         let journal = Rc::new(Journal::default());
         let starts = Rc::new(Cell::new(0));
         let factory = Factory { servers: sender, failures: self.failures.into(), starts: starts.clone() };
-        let guard = Rc::new(RefCell::new(Guard::new(&self.policy)));
         let ended = tokio::task::spawn_local(serve(
             proxy_end.0,
             proxy_end.1,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::super::jsonrpc::{Id, Key};
 
 #[derive(Default)]
-pub struct Asked {
+pub struct ServerRequests {
     open: HashMap<u64, Question>,
     numbers: HashMap<(usize, Key), u64>,
     last: u64,
@@ -19,7 +19,7 @@ struct Question {
     token: Option<Box<str>>,
 }
 
-impl Asked {
+impl ServerRequests {
     /// The number under which the client hears of a request; its progress token, if it has one, becomes the same.
     pub fn add(&mut self, server: usize, id: &Id, token: Option<Box<str>>) -> u64 {
         self.last += 1;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use super::copy::write_all;
-use super::opening::{self, Closed, Wanted, more};
+use super::protocol_detection::{self, Closed, Wanted, more};
 use super::refuse::{ACCESS_DENIED, Farewell};
 use super::tls_sni::{Hello, Reader};
 use super::traffic::{Direction, Traffic};
@@ -141,7 +141,7 @@ async fn second(
             let is_last = match (record.first(), judged) {
                 (Some(22), _) => match hello.feed(record) {
                     Hello::NeedMore => false,
-                    answer => match opening::judge(&answer, wanted) {
+                    answer => match protocol_detection::judge(&answer, wanted) {
                         Some(closed) => return Ok(Err(closed)),
                         None => true,
                     },

@@ -1,24 +1,24 @@
-//! One server's view of the [`Board`]: what it asks, tells and answers becomes what the client sees.
+//! One server's view of the [`InFlight`]: what it asks, tells and answers becomes what the client sees.
 
 use crate::json::Json;
 
 use super::super::client::Client;
 use super::super::jsonrpc::Id;
 use super::super::reply::{self, ErrorReply};
-use super::board::{Board, METHOD_NOT_FOUND, Way};
+use super::in_flight::{InFlight, METHOD_NOT_FOUND, Way};
 
-pub struct Seat<'b> {
-    pub board: &'b mut Board,
+pub struct ServerClient<'b> {
+    pub board: &'b mut InFlight,
     pub server: usize,
 }
 
-impl Board {
-    pub fn seat(&mut self, server: usize) -> Seat<'_> {
-        Seat { board: self, server }
+impl InFlight {
+    pub fn seat(&mut self, server: usize) -> ServerClient<'_> {
+        ServerClient { board: self, server }
     }
 }
 
-impl Client for Seat<'_> {
+impl Client for ServerClient<'_> {
     fn request(&mut self, id: &Id, tree: Json<'_>) {
         let Self { board, server } = self;
         let mut tree = tree;

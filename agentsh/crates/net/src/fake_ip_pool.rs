@@ -22,14 +22,14 @@ const MAX_NAMES: usize = 65_534;
 
 /// One address pair per name.
 #[derive(Debug, Default)]
-pub struct Pool {
+pub struct FakeIpPool {
     numbers: BTreeMap<String, u16>,
     /// The name with number n stands at n - 1.
     names: Vec<String>,
     spelled_out: usize,
 }
 
-impl Pool {
+impl FakeIpPool {
     /// A pool in which every name that the policy spells out has its place already: names asked for under wildcards
     /// cannot take it away.
     #[must_use]

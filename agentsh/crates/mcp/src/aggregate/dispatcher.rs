@@ -19,7 +19,7 @@ use super::super::pending::MAX_PENDING;
 use super::super::reject::Fault;
 use super::super::reply::{self, ErrorReply};
 use super::super::upstream::Upstream;
-use super::board::{Flight, Gather, METHOD_NOT_FOUND, Try, Way, What};
+use super::in_flight::{Flight, Gather, METHOD_NOT_FOUND, Try, Way, What};
 use super::route::{self, Route};
 use super::{Aggregate, OWN_ID};
 

@@ -1,5 +1,5 @@
 //! What the client asked for and who still has to answer it. Ids of the client's requests are kept as they are: each
-//! server only sees those that were sent to it. What servers ask is [`Asked`].
+//! server only sees those that were sent to it. What servers ask is [`ServerRequests`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -13,14 +13,14 @@ use super::super::connection::Side;
 use super::super::jsonrpc::{Id, Key};
 use super::super::outbox::Outbox;
 use super::super::reply::{self, ErrorReply};
-use super::asked::Asked;
 use super::merge::{self, List};
 use super::owners::Owners;
+use super::server_requests::ServerRequests;
 
 /// JSON-RPC: nobody has this method.
 pub const METHOD_NOT_FOUND: i32 = -32601;
 
-pub struct Board {
+pub struct InFlight {
     pub ids: Vec<String>,
     pub to_client: Outbox,
     pub flights: HashMap<Key, Flight>,
@@ -37,7 +37,7 @@ pub struct Board {
     own_names: Vec<String>,
     /// The revision that the client asked for.
     pub requested: Option<String>,
-    pub asked: Asked,
+    pub asked: ServerRequests,
     /// Requests of the client by their progress token.
     tokens: HashMap<Key, Key>,
     /// Servers that had not answered the handshake when the client was answered, and under which id.
@@ -91,7 +91,7 @@ pub enum What {
     Any,
 }
 
-impl Board {
+impl InFlight {
     pub fn new(ids: Vec<String>, own_tools: Vec<String>) -> Self {
         Self {
             capabilities: vec![None; ids.len()],
@@ -105,7 +105,7 @@ impl Board {
             own_names: own_tools.iter().filter_map(|tool| name_of(tool)).collect(),
             own_tools,
             requested: None,
-            asked: Asked::default(),
+            asked: ServerRequests::default(),
             tokens: HashMap::new(),
             late: BTreeMap::new(),
             deadlines: BTreeMap::new(),

@@ -33,7 +33,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
 /// One server connection without its client's streams.
-pub(super) struct Host<R: Recorder, U: Upstream> {
+pub(super) struct ServerSession<R: Recorder, U: Upstream> {
     pub connection: Connection<R>,
     limit: usize,
     launch: Launch<U>,
@@ -94,7 +94,7 @@ pub(super) enum Woke<U: Upstream> {
     Timer,
 }
 
-impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
+impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
     pub fn new(connection: Connection<R>, upstream: U) -> Self {
         Self {
             limit: connection.options.max_line_bytes,
@@ -118,7 +118,7 @@ impl<R: Recorder, U: Upstream + 'static> Host<R, U> {
         }
     }
 
-    /// Waits for the next thing that can go on; see [`Host::on_woke`]. `read` is false while the client does not
+    /// Waits for the next thing that can go on; see [`ServerSession::on_woke`]. `read` is false while the client does not
     /// take what the server says.
     pub async fn wait(&mut self, read: bool) -> Woke<U> {
         let timer = self.next_timer();

@@ -1,0 +1,185 @@
+//! Long subjects: what takes time is done on another thread, and judged here when it is back.
+//!
+//! The state of a session stays on one thread. A check gives away a part of its work ([`Ahead`]) with all that it needs;
+//! [`Errand`] is these parts and a copy of the subject. What they saw comes back as [`Sightings`] and only counts in
+//! [`Check::judge`](super::Check::judge), which may find that it is out of date and do the work itself.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::json::{self, Json};
+use crate::types::ServerId;
+
+use super::{Check, Matter, Report, Rewrite, Subject};
+
+/// A part of one check's work, with all that it needs.
+pub trait Ahead: Send {
+    /// Looks at a subject. `rewrites` are those of the checks before, and get those of this one.
+    fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Sighting;
+}
+
+/// What one check saw; what it is, the check knows.
+type Sighting = Box<dyn Any + Send>;
+
+/// What all checks saw, each at its place in the list.
+#[derive(Debug, Default)]
+pub struct Sightings(Vec<RefCell<Option<Sighting>>>);
+
+/// What one check saw of a subject, if anything.
+#[derive(Clone, Copy, Default)]
+pub struct Seen<'a>(Option<&'a RefCell<Option<Sighting>>>);
+
+impl Sightings {
+    /// Of the check at a place.
+    #[must_use]
+    pub fn of(&self, check: usize) -> Seen<'_> {
+        Seen(self.0.get(check))
+    }
+}
+
+impl Seen<'_> {
+    /// Nothing: the check has to look itself.
+    pub const NOTHING: Seen<'static> = Seen(None);
+
+    /// Takes it, once.
+    #[must_use]
+    pub fn take<T: 'static>(self) -> Option<T> {
+        let seen = self.0?.take()?;
+        seen.downcast().ok().map(|seen| *seen)
+    }
+}
+
+impl Debug for Seen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some_and(|seen| seen.borrow().is_some()) { "something" } else { "nothing" })
+    }
+}
+
+/// What is to be looked at, and by whom.
+pub struct Errand {
+    server: ServerId,
+    now: Duration,
+    turn: Option<u64>,
+    kind: Kind,
+    name: String,
+    /// As JSON.
+    value: String,
+    /// None: a check that gave nothing away.
+    looks: Vec<Option<Box<dyn Ahead>>>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Call,
+    Request,
+    Around,
+    Answer,
+    Result,
+    ServerRequest,
+    Notification,
+}
+
+impl Errand {
+    /// None: nobody can do anything of it elsewhere.
+    pub(crate) fn new(subject: &Subject<'_>, checks: &mut [Box<dyn Check>]) -> Option<Self> {
+        let kind = match subject.matter {
+            Matter::Call { .. } => Kind::Call,
+            Matter::Request { .. } => Kind::Request,
+            Matter::Around { .. } => Kind::Around,
+            Matter::Answer { .. } => Kind::Answer,
+            Matter::Result { .. } => Kind::Result,
+            Matter::ServerRequest { .. } => Kind::ServerRequest,
+            Matter::Notification { .. } => Kind::Notification,
+            Matter::Server | Matter::Definition { .. } | Matter::Offer { .. } | Matter::ModelCall { .. } => {
+                return None;
+            }
+        };
+        let value = subject.matter.value()?;
+        let looks: Vec<_> = checks.iter_mut().map(|check| check.ahead(subject)).collect();
+        looks.iter().any(Option::is_some).then(|| Self {
+            server: subject.server.clone(),
+            now: subject.now,
+            turn: subject.turn,
+            kind,
+            name: subject.matter.name().to_owned(),
+            value: value.to_compact(),
+            looks,
+        })
+    }
+
+    /// Takes as long as it takes.
+    #[must_use]
+    pub fn run(self) -> Sightings {
+        // It was written from what was read.
+        let Ok(value) = json::read(self.value.as_bytes()) else { return Sightings::default() };
+        let subject = Subject {
+            server: &self.server,
+            matter: self.kind.of(&self.name, &value),
+            now: self.now,
+            turn: self.turn,
+            seen: Seen::NOTHING,
+        };
+        let mut rewrites = Vec::new();
+        let looks = self.looks.into_iter();
+        Sightings(
+            looks.map(|look| RefCell::new(look.map(|look| look.look(&subject, &mut rewrites)))).collect(),
+        )
+    }
+}
+
+impl Kind {
+    /// Without what only the connection knows, such as what was listed.
+    fn of<'a>(self, name: &'a str, value: &'a Json<'a>) -> Matter<'a> {
+        match self {
+            Self::Call => Matter::Call { tool: name, hash: None, unlisted: false, arguments: Some(value) },
+            Self::Request => Matter::Request { method: name, params: Some(value) },
+            Self::Around => Matter::Around { name, rest: value },
+            Self::Answer => Matter::Answer { method: name, result: value },
+            Self::Result => Matter::Result { tool: name, answer: value },
+            Self::ServerRequest => Matter::ServerRequest { method: name, params: Some(value) },
+            Self::Notification => Matter::Notification { method: name, params: Some(value) },
+        }
+    }
+}
+
+impl Debug for Errand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Errand")
+            .field("server", &self.server)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A check that remembers nothing from one subject to the next: all of its work can be done elsewhere.
+pub trait Lookout: Debug + Send + Sync {
+    /// As [`Check::judge`].
+    fn look(&self, subject: &Subject<'_>, report: &mut Report);
+}
+
+impl<L: Lookout + 'static> Check for Arc<L> {
+    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        match subject.seen.take::<Report>() {
+            Some(seen) => report.absorb(seen),
+            None => self.look(subject, report),
+        }
+    }
+
+    fn ahead(&mut self, _: &Subject<'_>) -> Option<Box<dyn Ahead>> {
+        Some(Box::new(Looking(Self::clone(self))))
+    }
+}
+
+struct Looking<L>(Arc<L>);
+
+impl<L: Lookout> Ahead for Looking<L> {
+    fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Sighting {
+        let mut report = Report::default();
+        self.0.look(subject, &mut report);
+        rewrites.extend_from_slice(report.rewrites());
+        Box::new(report)
+    }
+}

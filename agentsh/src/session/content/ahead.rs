@@ -1,0 +1,81 @@
+//! The search of long arguments on another thread, in a copy of what is remembered.
+//!
+//! What comes in while it runs was not there when the arguments were sent, so nothing is missed. What goes to the same
+//! server meanwhile may be another piece of the same text: then the search is made once more where everything is known.
+
+use std::any::Any;
+
+use crate::guard::content::{Forbidden, Views, forbidden, unmarked};
+use crate::guard::flow::{Flow, Judged, Labels};
+use crate::guard::taint::Leaves;
+use crate::guard::threads::side_by_side;
+use crate::guard::{Ahead, Matter, Rewrite, Subject};
+use crate::json::Json;
+
+use super::settings::Destinations;
+use super::{Content, OF_PROTOCOL, names_places, replaced, since_1970};
+
+/// What was found, and under what it holds.
+pub(super) struct Searched {
+    pub labels: Labels,
+    /// How often was judged what goes to the server, before.
+    pub calls: u64,
+    /// None: what is remembered was not searched.
+    pub flow: Option<(Judged, Flow)>,
+    pub place: Option<Forbidden>,
+}
+
+struct Search {
+    labels: Labels,
+    calls: u64,
+    flow: Option<Flow>,
+    destinations: Option<Destinations>,
+    views: Views,
+}
+
+impl Content {
+    pub(super) fn search_ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn Ahead>> {
+        let (carried, may_name) = carried(&subject.matter)?;
+        // Otherwise it is done here, once more for what stands around each marker.
+        if !unmarked(carried, |text| self.flow.unmarked(text)).is_empty() {
+            return None;
+        }
+        self.catch_up_now();
+        let server = subject.server;
+        let labels = self.labels(server);
+        let flow = self.flow.copy_for(server, labels, carried.length());
+        let destinations = self.settings.destinations.clone().filter(|_| may_name);
+        (flow.is_some() || destinations.is_some()).then(|| {
+            let calls = self.judged.get(server).copied().unwrap_or_default();
+            Box::new(Search { labels, calls, flow, destinations, views: self.views }) as Box<dyn Ahead>
+        })
+    }
+}
+
+impl Ahead for Search {
+    fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Box<dyn Any + Send> {
+        let Self { labels, calls, flow: mut copy, destinations, views } = *self;
+        let tool = subject.matter.name();
+        let carried = carried(&subject.matter).map_or(&Json::Null, |(carried, _)| carried);
+        let carried = replaced(carried, rewrites);
+        let call = Leaves::of_call(tool, &carried);
+        let list = destinations.filter(|_| names_places(tool, &carried));
+        let (judged, place) = side_by_side(
+            call.length(),
+            || copy.as_mut().map(|flow| flow.judge(subject.server, labels, &call, since_1970(), &views)),
+            || forbidden(&call, &list.as_ref()?.allowed, &views.limits),
+        );
+        Box::new(Searched { labels, calls, flow: judged.zip(copy), place })
+    }
+}
+
+/// What is sent, and whether a place that it names is one to go to.
+fn carried<'a>(matter: &Matter<'a>) -> Option<(&'a Json<'a>, bool)> {
+    match *matter {
+        Matter::Call { arguments, .. } => Some((arguments?, true)),
+        Matter::Request { method, params } => Some((params?, !OF_PROTOCOL.contains(&method))),
+        Matter::Around { rest, .. } => Some((rest, false)),
+        Matter::Answer { result, .. } => Some((result, false)),
+        _ => None,
+    }
+}
