@@ -25,6 +25,7 @@ mod model;
 mod others;
 mod pages;
 mod place;
+mod registry;
 mod remote;
 mod runner;
 
@@ -73,6 +74,11 @@ fn main() -> ExitCode {
         name: "claude_logs_in_at_the_official_authorization_server".to_owned(),
         skipped: started.unavailable(),
         body: Box::new(move || remote::with_the_official_server(started)),
+    });
+    cases.push(Case {
+        name: "registry_serves_the_client_of_kiji".to_owned(),
+        skipped: started.unavailable(),
+        body: Box::new(move || registry::serves_the_client_of_kiji(started)),
     });
     for client in clients::CLIENTS {
         for server in clients::SERVERS {
