@@ -12,6 +12,7 @@
     reason = "a test may stop at the first surprise, its report is its output, and it starts agentsh as people do"
 )]
 
+mod accounts;
 mod agents;
 #[path = "../support/authority.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
@@ -44,6 +45,8 @@ fn main() -> ExitCode {
         let needs_names = starter.unavailable().or_else(model::tls::unavailable);
         add_unless(needs_names, "claude_trusts_the_session", agents::claude_trusts_the_session);
         add_unless(needs_names, "codex_trusts_the_session", agents::codex_trusts_the_session);
+        add_unless(needs_names, "claude_with_an_account", accounts::claude);
+        add_unless(needs_names, "codex_with_an_account", accounts::codex);
         add_unless(needs_names, "codex_speaks_http2_with_its_model", agents::codex_speaks_http2);
         add_unless(needs_names, "http2_is_spoken_where_the_model_does", agents::http2_is_spoken);
         let mut add = |name: &str, body| add_unless(starter.unavailable(), name, body);

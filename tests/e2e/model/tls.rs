@@ -31,7 +31,11 @@ pub struct Behind {
 
 /// Why no model can stand there.
 pub fn unavailable() -> Option<&'static str> {
-    match place("api.anthropic.com").zip(place("api.openai.com")) {
+    match ["api.anthropic.com", "api.openai.com", "chatgpt.com"]
+        .map(place)
+        .into_iter()
+        .collect::<Option<Vec<_>>>()
+    {
         Some(_) => None,
         None => {
             Some("the models' names do not lead to this machine: root's `cargo xtask test e2e` sees to that")
