@@ -111,8 +111,11 @@ fn an_agent_that_uses_its_terminal_is_not_disturbed() {
     let place = Place::new(Mode::Invoker);
     let read = "read word; echo \"read $word\"";
     for (words, script) in [
-        (&["task"][..], format!("{}& {read}; wait", add(2))),
-        (&["-p", "task"][..], format!("stty raw -echo; {}& head -c 2 | od -An -c; stty sane; wait", add(2))),
+        (&["task"][..], format!("({}) & {read}; wait", add(2))),
+        (
+            &["-p", "task"][..],
+            format!("stty raw -echo; ({}) & head -c 2 | od -An -c; stty sane; wait", add(2)),
+        ),
     ] {
         let mut terminal = Pty::start(agent(&place, &script, words));
         terminal.expect("waits for your answer");

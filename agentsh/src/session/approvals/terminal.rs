@@ -64,7 +64,10 @@ impl Terminal {
     /// None: the agent may be using its terminal. `is_headless`: it was started to do one task.
     #[must_use]
     pub fn of(is_headless: bool, init: u32) -> Option<Self> {
-        let leaves_it = is_headless || !std::io::stdin().is_terminal() && !std::io::stdout().is_terminal();
+        // With standard error elsewhere, whoever started agentsh reads it and may be the one who uses the terminal.
+        let is_told_here = std::io::stderr().is_terminal();
+        let has_neither = !std::io::stdin().is_terminal() && !std::io::stdout().is_terminal();
+        let leaves_it = is_told_here && (is_headless || has_neither);
         let inner = Inner { init, turn: Mutex::new(()), holds: Cell::new(false) };
         leaves_it.then(|| Self(Rc::new(inner)))
     }
