@@ -1,14 +1,12 @@
-//! Agents that are signed in with an account and not with a key: the hosts of subscriptions, as scripted models behind TLS. The
-//! providers themselves are never asked, so whether they take such a request is not shown here.
+//! An agent that is signed in with an account and not with a key, with a scripted model at its provider's name. The provider
+//! itself is never asked, so whether it takes such a request is not shown here. Codex with a ChatGPT account asks its provider
+//! where its workspace is before it asks a model, which nobody plays here.
 
-use base64::Engine;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::agents::{
-    CLAUDE, CODEX, claude_environment, codex_server, insisting, project, trusts_the_session,
-};
+use crate::agents::{CLAUDE, claude_environment, insisting, project, trusts_the_session};
+use crate::model::anthropic;
 use crate::model::tls::Behind;
-use crate::model::{anthropic, openai};
 use crate::place::{Starter, run};
 
 /// Claude Code's own file of a subscription: the token goes to the same host as a key.
@@ -27,29 +25,4 @@ pub fn claude(starter: Starter) {
         run(command.env("NODE_EXTRA_CA_CERTS", authority))
     };
     trusts_the_session(&place, (&model, "api.anthropic.com"), run_agent, anthropic::result);
-}
-
-/// Codex with a ChatGPT account: its model is at another host and path than that of a key.
-pub fn codex(starter: Starter) {
-    let place = project(starter);
-    place.write(&place.home.join(".codex/config.toml"), &codex_server());
-    let account = json!({"OPENAI_API_KEY": null, "last_refresh": "2099-01-01T00:00:00Z", "tokens": {
-        "id_token": token(), "access_token": token(), "refresh_token": "rt_test", "account_id": "acc-test"}});
-    place.write(&place.home.join(".codex/auth.json"), &account.to_string());
-    let model = openai::start(insisting());
-    let run_agent = |behind: &Behind| {
-        let authority = place.project.join("authority.pem");
-        place.write(&authority, &behind.authority);
-        let mut command = place.agentsh(["run", "--"].iter().chain(&CODEX));
-        run(command.env("CODEX_CA_CERTIFICATE", authority))
-    };
-    trusts_the_session(&place, (&model, "chatgpt.com"), run_agent, openai::result);
-}
-
-/// A token that says what Codex reads out of it. Nobody checks its signature.
-fn token() -> String {
-    let encode = |value: &Value| base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
-    let claims = json!({"exp": 4_102_444_800_u64, "email": "ada@example.com", "https://api.openai.com/auth": {
-        "chatgpt_account_id": "acc-test", "chatgpt_plan_type": "pro", "chatgpt_user_id": "user-test"}});
-    format!("{}.{}.c2ln", encode(&json!({"alg": "RS256", "typ": "JWT"})), encode(&claims))
 }

@@ -174,7 +174,7 @@ pub fn claude_fails(starter: Starter) {
 }
 
 /// The filesystem server, as Codex's users write it.
-pub fn codex_server() -> String {
+fn codex_server() -> String {
     format!(
         "[mcp_servers.fs]\ncommand = \"npx\"\nargs = [\"--no-install\", \"{SERVER}\", \".\"]\nrequired = true\n\
          startup_timeout_sec = 60\n"
@@ -318,17 +318,22 @@ pub fn trusts_the_session(
     assert_eq!(judged, masked(&model.conversation()[before..]));
 }
 
-/// Requests as text, without what is another one in each run: ids, times, counts. In an order of their own, since an agent may
-/// ask two things at once.
+/// Requests as text, without what is another one in each run: ids, times, counts, checksums; of Codex what it says of itself, in
+/// an order that changes, and updates that it sends or not. In an order of their own, since an agent may ask two things at once.
 fn masked(conversation: &[Value]) -> Vec<String> {
     let mask = |body: &Value| {
+        let mut body = body.clone();
+        body.as_object_mut().and_then(|body| body.remove("client_metadata"));
+        if let Some(input) = body["input"].as_array_mut() {
+            input.retain(|item| item["type"] != "configuration_update");
+        }
         let (text, mut out, mut run) = (body.to_string(), String::new(), String::new());
         for one in text.chars().chain(['\n']) {
             if one.is_ascii_hexdigit() || (one == '-' && !run.is_empty()) {
                 run.push(one);
                 continue;
             }
-            let is_id = run.len() >= 8 || run.chars().all(|one| one.is_ascii_digit());
+            let is_id = run.len() >= 5 || run.chars().all(|one| one.is_ascii_digit());
             out.push_str(if is_id && run.contains(|one: char| one.is_ascii_digit()) { "#" } else { &run });
             run.clear();
             out.push(one);

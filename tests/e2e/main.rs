@@ -46,7 +46,6 @@ fn main() -> ExitCode {
         add_unless(needs_names, "claude_trusts_the_session", agents::claude_trusts_the_session);
         add_unless(needs_names, "codex_trusts_the_session", agents::codex_trusts_the_session);
         add_unless(needs_names, "claude_with_an_account", accounts::claude);
-        add_unless(needs_names, "codex_with_an_account", accounts::codex);
         add_unless(needs_names, "codex_speaks_http2_with_its_model", agents::codex_speaks_http2);
         add_unless(needs_names, "http2_is_spoken_where_the_model_does", agents::http2_is_spoken);
         let mut add = |name: &str, body| add_unless(starter.unavailable(), name, body);

@@ -308,7 +308,7 @@ fn machines(steps: &mut Steps) {
 /// installation at a place that an ordinary user can reach too, wherever the repository stands. The names of the models lead
 /// to this machine there.
 const ISOLATE: &str = r#"ip link set lo up && mount --bind "$1" /mnt && shift &&
-printf '127.0.0.1 localhost\n127.0.0.2 api.anthropic.com\n127.0.0.3 api.openai.com\n127.0.0.4 chatgpt.com\n' > /mnt/hosts &&
+printf '127.0.0.1 localhost\n127.0.0.2 api.anthropic.com\n127.0.0.3 api.openai.com\n' > /mnt/hosts &&
 mount --bind /mnt/hosts /etc/hosts && exec "$@""#;
 
 fn run_end_to_end() -> Result<Outcome> {
