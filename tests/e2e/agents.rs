@@ -277,7 +277,7 @@ const BLOCKED: &str = "read_text_file' blocked by policy";
 
 /// An agent that is told nothing finds its model behind TLS, which ends at the session: it trusts the session's authority,
 /// what the policy denies becomes a text, and with the channel off it speaks with the model itself.
-fn trusts_the_session(
+pub fn trusts_the_session(
     place: &Place,
     (model, host): (&Model, &str),
     run_agent: impl Fn(&Behind) -> Ended,
@@ -299,6 +299,7 @@ fn trusts_the_session(
     assert!(layer["got"].as_str().is_some_and(|got| got.contains(&way)), "{layer}");
     let called = events("model_called").len();
     assert!(called >= 2, "{called}");
+    let judged = masked(&model.conversation());
 
     let before = model.conversation().len();
     policy(DENY_READING);
@@ -313,10 +314,39 @@ fn trusts_the_session(
     assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
     assert!(result(&model.conversation()[before..]).is_some(), "the tool was called: {}", ended.stderr);
     assert_eq!(events("model_called").len(), called, "nobody read it");
+    // What the channel carries is what the agent says without it.
+    assert_eq!(judged, masked(&model.conversation()[before..]));
+}
+
+/// Requests as text, without what is another one in each run: ids, times, counts, checksums; of Codex what it says of itself, in
+/// an order that changes, and updates that it sends or not. In an order of their own, since an agent may ask two things at once.
+fn masked(conversation: &[Value]) -> Vec<String> {
+    let mask = |body: &Value| {
+        let mut body = body.clone();
+        body.as_object_mut().and_then(|body| body.remove("client_metadata"));
+        if let Some(input) = body["input"].as_array_mut() {
+            input.retain(|item| item["type"] != "configuration_update");
+        }
+        let (text, mut out, mut run) = (body.to_string(), String::new(), String::new());
+        for one in text.chars().chain(['\n']) {
+            if one.is_ascii_hexdigit() || (one == '-' && !run.is_empty()) {
+                run.push(one);
+                continue;
+            }
+            let is_id = run.len() >= 5 || run.chars().all(|one| one.is_ascii_digit());
+            out.push_str(if is_id && run.contains(|one: char| one.is_ascii_digit()) { "#" } else { &run });
+            run.clear();
+            out.push(one);
+        }
+        out
+    };
+    let mut bodies: Vec<String> = conversation.iter().map(mask).collect();
+    bodies.sort();
+    bodies
 }
 
 /// A model that asks for the tool whether it sees it or not.
-fn insisting() -> Script {
+pub fn insisting() -> Script {
     Script { insists: true, ..script() }
 }
 

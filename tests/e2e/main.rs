@@ -12,6 +12,7 @@
     reason = "a test may stop at the first surprise, its report is its output, and it starts agentsh as people do"
 )]
 
+mod accounts;
 mod agents;
 #[path = "../support/authority.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
@@ -25,6 +26,7 @@ mod model;
 mod others;
 mod pages;
 mod place;
+mod registry;
 mod remote;
 mod runner;
 
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         let needs_names = starter.unavailable().or_else(model::tls::unavailable);
         add_unless(needs_names, "claude_trusts_the_session", agents::claude_trusts_the_session);
         add_unless(needs_names, "codex_trusts_the_session", agents::codex_trusts_the_session);
+        add_unless(needs_names, "claude_with_an_account", accounts::claude);
         add_unless(needs_names, "codex_speaks_http2_with_its_model", agents::codex_speaks_http2);
         add_unless(needs_names, "http2_is_spoken_where_the_model_does", agents::http2_is_spoken);
         let mut add = |name: &str, body| add_unless(starter.unavailable(), name, body);
@@ -73,6 +76,11 @@ fn main() -> ExitCode {
         name: "claude_logs_in_at_the_official_authorization_server".to_owned(),
         skipped: started.unavailable(),
         body: Box::new(move || remote::with_the_official_server(started)),
+    });
+    cases.push(Case {
+        name: "registry_serves_the_client_of_kiji".to_owned(),
+        skipped: started.unavailable(),
+        body: Box::new(move || registry::serves_the_client_of_kiji(started)),
     });
     for client in clients::CLIENTS {
         for server in clients::SERVERS {

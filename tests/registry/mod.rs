@@ -1,5 +1,6 @@
 //! `agentsh registry`: hashes of interfaces, and the server that keeps them.
 
+mod evil;
 mod listing;
 mod live;
 mod postgres;

@@ -260,6 +260,80 @@ pub fn races_are_decided(place: &Place) {
     assert_eq!(before["total"], 1);
 }
 
+/// Two registries on one database: each has connections and a writer of its own.
+#[test]
+fn of_two_registries_on_one_database_one_takes_a_name() {
+    two_registries(&Place::new(Mode::Invoker));
+}
+
+pub fn two_registries(place: &Place) {
+    let pair = [Registry::start(place, &["--open"]), Registry::start(place, &["--open"])];
+    let tools: Vec<_> = (0..12).map(|number| tool(place, "get", &format!("number {number}"))).collect();
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let asked: Vec<_> = tools
+            .iter()
+            .enumerate()
+            .map(|(at, tool)| (&pair[at % 2], tool))
+            .map(|(registry, tool)| scope.spawn(move || registry.post("/servers", &record("wx", tool)).0))
+            .collect();
+        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+    });
+    assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == 409).count(), 11, "{statuses:?}");
+    let held = pair[0].get("/servers?name=wx").1;
+    assert_eq!((&held["total"], &held), (&json!(1), &pair[1].get("/servers?name=wx").1));
+    // One request, decided on both sides at once: one decision.
+    let hash = held["servers"][0]["hash"].as_str().unwrap();
+    let other = tools.iter().find(|tool| tool.1 != hash).unwrap();
+    assert_eq!(pair[0].post("/approvals", &request("wx", hash, other)).0, 201);
+    assert_eq!(pair[1].post("/approvals", &request("wx", hash, other)).1["id"], 1);
+    let decided: Vec<Value> = std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..8)
+            .map(|at| {
+                (&pair[at % 2], if at % 4 < 2 { "/approvals/1/approve" } else { "/approvals/1/reject" })
+            })
+            .map(|(registry, path)| {
+                scope.spawn(move || registry.operate(path, &json!({})).1["status"].clone())
+            })
+            .collect();
+        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+    });
+    assert!(decided.iter().all(|status| *status == decided[0]), "{decided:?}");
+    let (log, code) = pair[1].ask(&["log"]);
+    assert!(code == 0 && log.contains("the chain holds"), "{log}");
+    assert_eq!(log.matches("\tapproved\t").count() + log.matches("\trejected\t").count(), 1, "{log}");
+}
+
+/// A registration ends when its time is over, whoever asks; a request that nobody answers does too.
+#[test]
+fn what_has_expired_is_gone_until_an_operator_registers_it() {
+    let place = Place::new(Mode::Invoker);
+    let (good, evil) = (tool(&place, "get", "weather"), tool(&place, "get", "weather and keys"));
+    let registry = Registry::start(&place, &["--open", "--valid-for", "1", "--answer-within", "1"]);
+    let (status, first) = registry.post("/servers", &record("wx", &good));
+    assert!(status == 201 && first["expires_at"].as_str().is_some(), "{first}");
+    assert_eq!(registry.post("/approvals", &request("wx", &good.1, &evil)).1["status"], "pending");
+    // A day later, as far as the database can tell.
+    let database = rusqlite::Connection::open(place.home.join("registry.db")).unwrap();
+    for table in ["servers", "approvals"] {
+        database
+            .execute(&format!("UPDATE {table} SET expires_at = '2026-01-01T00:00:00.000000+00:00'"), [])
+            .unwrap();
+    }
+    drop(database);
+    assert_eq!(registry.get(&format!("/servers/{}", good.1)).0, 404);
+    assert_eq!(registry.get("/servers?name=wx").1["total"], 0);
+    let (status, said) = registry.post("/servers", &record("wx", &good));
+    assert!(status == 409 && said["detail"].as_str().unwrap().contains("has expired"), "{said}");
+    // The name is nobody's for that: another interface does not get it.
+    assert_eq!(registry.post("/servers", &record("wx", &evil)).0, 409);
+    assert_eq!(registry.get("/approvals/1").1["status"], "expired");
+    assert_eq!(registry.operate("/approvals/1/approve", &json!({})).1["status"], "expired");
+    assert_eq!(registry.get(&format!("/servers/{}", evil.1)).0, 404);
+    assert_eq!(registry.operate("/servers", &record("wx", &good)).0, 201);
+    assert_eq!(registry.get(&format!("/servers/{}", good.1)).0, 200);
+}
+
 #[test]
 fn the_command_line_registers_verifies_and_decides() {
     let place = Place::new(Mode::Invoker);

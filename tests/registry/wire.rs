@@ -221,6 +221,15 @@ fn without_the_registry_it_is_as_the_policy_says() {
     let (names, said, errors) = says("mode: verify");
     assert!(names.is_empty() && !said["error"].is_null(), "{errors}");
     assert_eq!(says("mode: verify, on_unreachable: cached").0, ["Reads."]);
+    // What was kept is signed: a line that something else wrote is no answer.
+    let kept = place.home.join(".local/state/agentsh/vouched.json");
+    let text = std::fs::read_to_string(&kept).unwrap();
+    let forged = text.replace("\"signature\":\"", "\"signature\":\"0");
+    assert_ne!(forged, text);
+    std::fs::write(&kept, forged).unwrap();
+    assert!(says("mode: verify, on_unreachable: cached").0.is_empty());
+    std::fs::write(&kept, text).unwrap();
+    assert_eq!(says("mode: verify, on_unreachable: cached").0, ["Reads."]);
     let (names, _, errors) = says("mode: verify, on_unreachable: warn");
     assert_eq!(names, ["Reads."]);
     assert!(errors.contains("nobody vouches"), "{errors}");

@@ -22,6 +22,7 @@ mod model;
 mod model_beside;
 mod model_faults;
 mod project;
+mod prompt;
 mod queries;
 mod readme;
 mod remember;

@@ -104,3 +104,69 @@ fn a_key_reaches_its_own_provider_alone() {
     let asked = other.asked();
     assert_eq!((asked.len(), asked[0].header("authorization")), (1, Some("Bearer sk-real-key")));
 }
+
+/// Results of batches hold what a model said: its calls are judged there too, in whatever form the provider keeps them.
+#[test]
+fn answers_that_a_provider_kept_are_judged() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: mail, tool: \
+         send}]}}\n",
+    );
+    let message = |id: &str, name: &str| {
+        let content = json!([{"type": "tool_use", "id": id, "name": name, "input": {"to": "x"}}]);
+        json!({"custom_id": id, "result": {"type": "succeeded", "message": {"type": "message", "role": "assistant",
+            "content": content, "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": 1}}}})
+    };
+    let call =
+        json!([{"id": "t2", "type": "function", "function": {"name": "mcp__mail__send", "arguments": "{}"}}]);
+    let choice = json!({"index": 0, "message": {"role": "assistant", "content": null, "tool_calls": call},
+                        "finish_reason": "tool_calls"});
+    let line = json!({"custom_id": "c", "response": {"status_code": 200, "body": {"object": "chat.completion", "choices": [choice]}}});
+    let results = format!("{}\n{}\n", message("t1", "mcp__mail__send"), message("t3", "Bash"));
+    let document = "a document\n";
+    let model = HttpServer::start(move |asked| {
+        assert_eq!(asked.header("range"), None, "a part cannot be judged");
+        match asked.path.as_str() {
+            "/v1/messages/batches/b/results" => Reply::json(results.clone()),
+            "/v1/files/f/content" => Reply::json(format!("{line}\n")),
+            "/v1/files/text/content" => Reply::json(document),
+            "/v1/files/broken/content" => Reply::json("{\"a\": 1}\n{\"response\": \n"),
+            _ => Reply::json("{}"),
+        }
+    });
+    place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port));
+    let paths =
+        ["messages/batches/b/results", "files/f/content", "files/text/content", "files/broken/content"];
+    let lines: String = paths
+        .iter()
+        .map(|path| format!("curl -sS --max-time 20 -r 0-9 -w '%{{http_code}}\\n' \"$ANTHROPIC_BASE_URL/v1/{path}\"; echo END\n"))
+        .collect();
+    let claude = place.script(place.project.join("bin/claude"), &format!("#!/bin/sh\n{lines}"));
+    let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(&claude));
+    let said: Vec<&str> = outcome.stdout.split("END\n").collect();
+    let refused = "[agentsh] Tool 'mcp__mail__send' blocked by policy: ";
+    assert!(said[0].contains(refused) && !said[0].contains("\"id\":\"t1\""), "{outcome}");
+    assert!(said[0].contains(&format!("{}\n", message("t3", "Bash"))), "{outcome}");
+    assert!(said[1].contains(refused) && !said[1].contains("tool_calls\":[{"), "{outcome}");
+    assert_eq!(said[2], format!("{document}200\n"), "{outcome}");
+    assert!(said[3].ends_with("502\n") && said[3].contains("GET /v1/files/broken/content"), "{outcome}");
+    let calls = place.listed(&["mcp", "calls", "--json"]);
+    let blocked = calls.iter().filter(|call| call["action"] == "block").count();
+    assert_eq!((calls.len(), blocked), (2, 2), "{calls:?}");
+}
+
+#[test]
+fn a_key_in_the_query_of_googles_clients_stays_outside_too() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy("version: 1\nllm: {credentials: broker}\n");
+    let model = model();
+    place.set("GOOGLE_GEMINI_BASE_URL", format!("http://127.0.0.1:{}", model.port));
+    place.set("GEMINI_API_KEY", "AIza-real+key");
+    let script = "#!/bin/sh\necho \"$GEMINI_API_KEY\"\n\
+        curl -sS --max-time 20 \"$GOOGLE_GEMINI_BASE_URL/v1beta/models/m?alt=json&key=$GEMINI_API_KEY\"\n";
+    let agent = place.script(place.project.join("bin/gemini"), script);
+    let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(agent));
+    assert!(outcome.stdout.starts_with("agentsh-gemini-api-key-"), "{outcome}");
+    assert_eq!(model.asked()[0].path, "/v1beta/models/m?alt=json&key=AIza-real%2Bkey", "{outcome}");
+}

@@ -18,6 +18,8 @@ pub(super) struct Adapter {
     pub(super) programs: &'static [&'static str],
     /// Parts of the paths at which its installations lie.
     pub(super) installed: &'static [&'static str],
+    /// Words of its command line with which it does one task and reads no keys.
+    pub(super) headless: &'static [&'static str],
     /// Variables (names and `*` globs) that it needs itself, beyond the standard ones.
     pub(super) environment: &'static [&'static str],
     pub(super) adapt: fn(&Context<'_>, &Path) -> Result<Launch, AgentError>,
@@ -86,6 +88,16 @@ impl Kind {
     #[must_use]
     pub fn is_unknown(self) -> bool {
         self.0.name == generic::ADAPTER.name
+    }
+
+    /// Whether it was started to do one task, and reads no keys of the terminal.
+    #[must_use]
+    pub fn is_headless(self, args: &[String]) -> bool {
+        let words = args.iter().map(String::as_str).take_while(|word| *word != "--");
+        words.into_iter().any(|word| {
+            let name = word.split_once('=').map_or(word, |(name, _)| name);
+            self.0.headless.contains(&name)
+        })
     }
 
     /// Variables (names and `*` globs) that the agent itself needs, beyond the standard ones.

@@ -11,6 +11,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: FACTS.title,
     programs: &["aider"],
     installed: &["/aider_chat/", "/aider/main.py"],
+    headless: &["--message", "--msg", "-m", "--message-file", "-f"],
     environment: ENVIRONMENT,
     adapt: |context, _| facts::adapt(context, &FACTS),
 };

@@ -14,6 +14,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: FACTS.title,
     programs: &["amp", "amp.exe"],
     installed: &["/@ampcode/cli", "/@sourcegraph/amp/"],
+    headless: &["-x", "--execute"],
     environment: &["AMP_*"],
     adapt: |context, _| facts::adapt(context, &FACTS),
 };

@@ -13,6 +13,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: FACTS.title,
     programs: &["cline"],
     installed: &["/@cline/cli-linux-", "/node_modules/cline/"],
+    headless: &[],
     environment: ENVIRONMENT,
     adapt: |context, _| facts::adapt(context, &FACTS),
 };

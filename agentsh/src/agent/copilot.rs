@@ -13,6 +13,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: FACTS.title,
     programs: &["copilot"],
     installed: &["/@github/copilot/", "/@github/copilot-linux-"],
+    headless: &["-p", "--prompt"],
     environment: &["COPILOT_*", "GH_HOST", "GH_TOKEN", "GITHUB_COPILOT_*", "GITHUB_TOKEN"],
     adapt: |context, _| facts::adapt(context, &FACTS),
 };

@@ -13,6 +13,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: FACTS.title,
     programs: &["cursor-agent"],
     installed: &["/cursor-agent/versions/"],
+    headless: &["-p", "--print"],
     environment: &["CURSOR_*"],
     adapt: |context, _| facts::adapt(context, &FACTS),
 };

@@ -15,6 +15,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: FACTS.title,
     programs: &["gemini"],
     installed: &["/@google/gemini-cli/"],
+    headless: &["-p", "--prompt"],
     environment: &[
         "CODE_ASSIST_ENDPOINT",
         "GEMINI_*",

@@ -16,6 +16,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: "an agent without an adapter",
     programs: &[],
     installed: &[],
+    headless: &[],
     environment: &[],
     adapt: |context, _| adapt(context),
 };

@@ -13,6 +13,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: FACTS.title,
     programs: &["goose"],
     installed: &[],
+    headless: &["run"],
     environment: ENVIRONMENT,
     adapt: |context, _| facts::adapt(context, &FACTS),
 };

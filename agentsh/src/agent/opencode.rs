@@ -14,6 +14,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: FACTS.title,
     programs: &["opencode", "opencode.exe"],
     installed: &["/opencode-ai/", "/opencode-linux-"],
+    headless: &["run"],
     environment: ENVIRONMENT,
     adapt: |context, _| {
         let mut launch = facts::adapt(context, &FACTS)?;

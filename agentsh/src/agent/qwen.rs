@@ -12,6 +12,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: FACTS.title,
     programs: &["qwen"],
     installed: &["/@qwen-code/qwen-code/"],
+    headless: &["-p", "--prompt"],
     environment: &[
         "ANTHROPIC_*",
         "DASHSCOPE_*",

@@ -20,7 +20,7 @@ use crate::store::words::ExitCause;
 use crate::types::ServerId;
 
 use super::agreements;
-use super::approvals::{Approvals, Hosts};
+use super::approvals::{self, Approvals, Hosts};
 use super::bridges::{self, Bridges};
 use super::context::Context;
 use super::declared::{Declaration, Declared};
@@ -197,7 +197,12 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let (process, layers) = start_agent(session, kind, &launch, pinned, &socket, asked).await?;
     let inside = process.namespaces();
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
-    let code = until_exit(session, process, signals).await?;
+    let approvals = bridges.approvals();
+    let is_headless = kind.is_headless(argv.get(1..).unwrap_or_default());
+    if let Some(terminal) = approvals::Terminal::of(is_headless, process.child().pid) {
+        approvals.ask_on(terminal);
+    }
+    let code = until_exit(session, process, signals, &approvals).await?;
     if launch.home_state.iter().any(|state| state.access == StateAccess::Scratch) {
         // What is left of it is a directory that nobody reads.
         let _ = std::fs::remove_dir_all(of_project(session, kind).join(format!("copies-{}", session.id)));
@@ -687,7 +692,12 @@ const OUT_OF_MEMORY: &str = "the agent was ended: it used more memory than agent
 const MOST_REQUESTS: u32 = 3;
 
 /// Waits for the agent; the terminal's signals are its business, ours are passed on.
-async fn until_exit(session: &Session, process: Process, mut signals: Signals) -> Result<u8, RunError> {
+async fn until_exit(
+    session: &Session,
+    process: Process,
+    mut signals: Signals,
+    approvals: &Approvals,
+) -> Result<u8, RunError> {
     let child = process.child();
     let mut over = Box::pin(process.over_memory());
     let (mut cause, mut asked) = (ExitCause::Exited, 0);
@@ -712,7 +722,7 @@ async fn until_exit(session: &Session, process: Process, mut signals: Signals) -
                     child.kill();
                 }
             }
-            () = child.stopped() => suspended.stop(child),
+            () = child.stopped() => if !approvals.holds_the_agent() { suspended.stop(child) },
             _ = signals.resumed.recv() => suspended.resume(child),
             // What they mean is the agent's business.
             _ = stop_key.recv() => {}

@@ -8,6 +8,7 @@ mod answer;
 pub mod canary;
 mod dialect;
 mod engine;
+pub mod kept;
 mod mark;
 pub mod request;
 pub mod route;

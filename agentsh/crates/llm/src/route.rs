@@ -28,6 +28,8 @@ pub enum Route {
     Measured(Provider),
     /// Questions for later and files, which nobody here reads: batches, and what they are made of.
     Left(Provider),
+    /// What models said before is given out: results of batches, and files that may hold them.
+    Kept(Provider),
     /// Nobody knows what goes through there, or the path can be read in more than one way.
     Unknown,
 }
@@ -43,8 +45,9 @@ pub fn route(method: &str, path: &str) -> Route {
     }
     let measured = || measured(method, parts).map(Route::Measured);
     let left = || left(method, parts).map(Route::Left);
+    let kept = || kept(method, parts).map(Route::Kept);
     let beside = || beside(method, parts).map(Route::Beside);
-    measured().or_else(left).or_else(beside).unwrap_or(Route::Unknown)
+    measured().or_else(left).or_else(kept).or_else(beside).unwrap_or(Route::Unknown)
 }
 
 impl Route {
@@ -55,7 +58,8 @@ impl Route {
             Self::Model(provider)
             | Self::Beside(provider)
             | Self::Measured(provider)
-            | Self::Left(provider) => Some(provider),
+            | Self::Left(provider)
+            | Self::Kept(provider) => Some(provider),
             Self::Unknown => None,
         }
     }
@@ -102,17 +106,28 @@ fn left(method: &str, parts: &[&str]) -> Option<Provider> {
     }
 }
 
+fn kept(method: &str, parts: &[&str]) -> Option<Provider> {
+    match (method, parts) {
+        ("GET", [.., "messages", "batches", _, "results"]) => Some(Provider::Anthropic),
+        // Of Anthropic too: the shape of each answer says whose it is.
+        ("GET", [.., "files", _, "content"]) => Some(Provider::OpenAiChat),
+        ("GET", [.., "messages", "batches", _]) => None,
+        ("GET", [.., "batches", _]) => Some(Provider::OpenAiChat),
+        ("GET", [.., "files", name]) if name.ends_with(":download") => Some(Provider::Google),
+        _ => None,
+    }
+}
+
 fn beside(method: &str, parts: &[&str]) -> Option<Provider> {
     let provider = match (method, parts) {
         ("HEAD" | "GET", [])
         | ("GET", [.., "messages", "batches"])
         | ("GET" | "DELETE", [.., "messages", "batches", _])
-        | ("POST", [.., "messages", "batches", _, "cancel"])
-        | ("GET", [.., "messages", "batches", _, "results"]) => Provider::Anthropic,
+        | ("POST", [.., "messages", "batches", _, "cancel"]) => Provider::Anthropic,
         ("GET", [.., "models"] | [.., "models", _])
         | ("DELETE", [.., "models", _] | [.., "files", _] | [.., "responses", _])
         | ("GET", [.., "files"] | [.., "batches"])
-        | ("GET", [.., "files", _] | [.., "files", _, "content"] | [.., "batches", _])
+        | ("GET", [.., "files", _])
         | ("GET", [.., "responses", _, "input_items"])
         | ("POST", [.., "batches", _, "cancel"]) => Provider::OpenAiChat,
         _ => return None,
@@ -152,6 +167,12 @@ mod tests {
             ("POST", "/v1/files/", Route::Left(Provider::OpenAiChat)),
             ("POST", "/upload/v1beta/files", Route::Left(Provider::OpenAiChat)),
             ("GET", "/v1/files", Route::Beside(Provider::OpenAiChat)),
+            ("GET", "/v1/messages/batches/b/results", Route::Kept(Provider::Anthropic)),
+            ("GET", "/v1/messages/batches/b", Route::Beside(Provider::Anthropic)),
+            ("GET", "/v1/files/f/content", Route::Kept(Provider::OpenAiChat)),
+            ("GET", "/v1/batches/b", Route::Kept(Provider::OpenAiChat)),
+            ("GET", "/download/v1beta/files/f:download", Route::Kept(Provider::Google)),
+            ("GET", "/v1/files/f", Route::Beside(Provider::OpenAiChat)),
             ("GET", "/v1/models", Route::Beside(Provider::OpenAiChat)),
             ("GET", "/v1/models/x", Route::Beside(Provider::OpenAiChat)),
             ("GET", "/", Route::Beside(Provider::Anthropic)),

@@ -25,6 +25,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: "Claude Code",
     programs: &["claude", "claude.exe"],
     installed: &["/@anthropic-ai/claude-code/", "/claude/versions/"],
+    headless: &["-p", "--print"],
     environment: OWN_ENVIRONMENT,
     adapt,
 };

@@ -21,6 +21,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     title: "Codex",
     programs: &["codex"],
     installed: &["/@openai/codex/", "/codex-x86_64-", "/codex-aarch64-"],
+    headless: &["exec", "e"],
     environment: &["CODEX_*", "OPENAI_*", "RUST_LOG"],
     adapt,
 };

@@ -13,7 +13,7 @@ use crate::store::Event;
 use crate::types::{RuleRef, ServerId};
 
 use super::super::content::since_1970;
-use super::{Approvals, Item, Key, tell};
+use super::{Approvals, Item, Key};
 
 /// A connection waits no longer, whatever calls do.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -80,7 +80,6 @@ impl Hosts {
             rule: rule.clone(),
             why: item.why.clone(),
         });
-        tell::tell(&inner.session, &item);
         let verdict = self.approvals.clone().wait(key, item, heard, (rule, patience)).await;
         reason(verdict.outcome, verdict.reason)
     }

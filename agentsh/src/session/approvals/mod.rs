@@ -5,9 +5,10 @@ mod hosts;
 mod lasting;
 mod socket;
 mod tell;
+mod terminal;
 mod webhook;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::rc::Rc;
@@ -32,6 +33,7 @@ pub use hosts::Hosts;
 pub use lasting::{lasting_line, remember};
 pub use socket::{Asking, Said, ask, sockets};
 pub use tell::notice;
+pub use terminal::Terminal;
 
 /// Questions that wait at once; more are refused.
 const MOST_OPEN: usize = 64;
@@ -111,6 +113,8 @@ struct Open {
     answer: oneshot::Sender<Answer>,
     /// Asked elsewhere too; ends with the question.
     _asked: Option<webhook::Asked>,
+    /// Asked on the terminal, which the agent does not use; ends with the question.
+    _shown: Option<terminal::Asked>,
 }
 
 #[derive(Default)]
@@ -130,6 +134,8 @@ pub struct Approvals(Rc<Inner>);
 struct Inner {
     session: Rc<Session>,
     hook: Option<webhook::Hook>,
+    /// Set when the agent runs and leaves its terminal alone.
+    terminal: OnceCell<Terminal>,
     state: RefCell<State>,
 }
 
@@ -143,7 +149,19 @@ impl Approvals {
     #[must_use]
     pub fn new(session: Rc<Session>) -> Self {
         let hook = webhook::Hook::of(&session);
-        Self(Rc::new(Inner { session, hook, state: RefCell::default() }))
+        Self(Rc::new(Inner { session, hook, terminal: OnceCell::new(), state: RefCell::default() }))
+    }
+
+    /// From now on questions are put on the terminal of the agent, whose processes do nothing meanwhile.
+    pub fn ask_on(&self, terminal: Terminal) {
+        // A session has one agent.
+        let _ = self.0.terminal.set(terminal);
+    }
+
+    /// Whether the agent was stopped by a question, and not by a person.
+    #[must_use]
+    pub fn holds_the_agent(&self) -> bool {
+        self.0.terminal.get().is_some_and(Terminal::holds_the_agent)
     }
 
     /// What waits, the oldest first.
@@ -199,7 +217,9 @@ impl Approvals {
     /// Whether a person may be there to answer.
     #[must_use]
     pub fn can_ask(&self) -> bool {
-        self.0.hook.is_some() || can_ask(&self.0.session)
+        self.0.hook.is_some()
+            || self.0.terminal.get().is_some_and(|terminal| terminal.is_free())
+            || can_ask(&self.0.session)
     }
 
     /// Puts a question where a person finds it. None: nobody can be asked.
@@ -224,7 +244,11 @@ impl Approvals {
         let item = item(format!("{short}-{}", state.asked));
         let (answer, heard) = oneshot::channel();
         let asked = self.0.hook.as_ref().and_then(|hook| hook.ask(self, &item));
-        state.open.insert(item.id.clone(), Open { item: item.clone(), answer, _asked: asked });
+        let shown = self.0.terminal.get().and_then(|terminal| terminal.ask(self, &item));
+        if shown.is_none() {
+            tell::tell(&self.0.session, &item);
+        }
+        state.open.insert(item.id.clone(), Open { item: item.clone(), answer, _asked: asked, _shown: shown });
         Some((item, heard))
     }
 
@@ -360,7 +384,6 @@ impl Approve for Approvals {
             rule: rule.clone(),
             why: item.why.clone(),
         });
-        tell::tell(&self.0.session, &item);
         let url = self.0.session.approvals_page.get();
         let page = url.map(|url| Page { url: url.replace("{id}", &item.id), id: item.id.clone() });
         AskedPerson { verdict: Box::pin(self.clone().wait(key, item, heard, (rule, patience))), page }

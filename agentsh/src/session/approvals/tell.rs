@@ -10,16 +10,26 @@ use super::Item;
 
 /// Tells the user at once, whatever draws on the terminal.
 pub fn tell(session: &Session, item: &Item) {
+    notice(session, &what(item), &how(item));
+}
+
+/// The desktop alone: the question stands on the terminal.
+pub fn tell_desktop(session: &Session, item: &Item) {
+    notify(session, &what(item), &how(item));
+}
+
+/// What waits.
+pub fn what(item: &Item) -> String {
     let who = match &item.host {
         Some(_) => format!("a connection of the agent to '{}'", escape::line(&item.name)),
         None => format!("'{}' of server '{}'", escape::line(&item.name), escape::line(&item.server)),
     };
-    let what = format!(
-        "{who} waits for your answer{}",
-        if item.why.is_empty() { String::new() } else { format!(": {}", escape::line(&item.why)) }
-    );
-    let how = format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id);
-    notice(session, &what, &how);
+    let why = if item.why.is_empty() { String::new() } else { format!(": {}", escape::line(&item.why)) };
+    format!("{who} waits for your answer{why}")
+}
+
+fn how(item: &Item) -> String {
+    format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id)
 }
 
 /// Tells the user what waits for him and what he can do, whatever draws on the terminal.

@@ -2,15 +2,16 @@
 
 use std::time::Instant;
 
-use http_body_util::{Either, Full};
-use hyper::body::Incoming;
-use hyper::header::CONTENT_LENGTH;
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderValue, IF_RANGE, RANGE};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 
+use super::body::silent;
 use super::carry::Upstream;
-use super::{Model, Outgoing, Reply, hop_by_hop};
-use crate::llm::{Provider, Route};
+use super::{Model, Outgoing, Reply, encoding, hop_by_hop};
+use crate::llm::{MAX_HELD, Provider, Route, kept};
 use crate::store::escape;
 
 impl Model {
@@ -18,6 +19,60 @@ impl Model {
     pub(super) async fn pass(&self, request: Request<Incoming>, upstream: &Upstream) -> Reply {
         let (head, body) = request.into_parts();
         self.forward(head, Either::Right(body), upstream).await
+    }
+
+    /// Answers of before are judged as those of now. They are read as a whole, which a rule of the policy leaves out.
+    pub(super) async fn kept(
+        &self,
+        provider: Provider,
+        request: Request<Incoming>,
+        upstream: &Upstream,
+    ) -> Reply {
+        let policy = &self.session.policy.llm;
+        let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+        if policy.passes("GET", target).is_some() {
+            return self.pass(request, upstream).await;
+        }
+        let path = escape::line(request.uri().path()).into_owned();
+        let (mut head, body) = request.into_parts();
+        // A part of it could not be judged.
+        for name in [RANGE, IF_RANGE] {
+            head.headers.remove(name);
+        }
+        head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let reply = self.forward(head, Either::Right(body), upstream).await;
+        let (mut head, body) = reply.into_parts();
+        let Either::Right(Either::Left(body)) = body else { return Response::from_parts(head, body) };
+        if !head.status.is_success() {
+            return Response::from_parts(head, Either::Right(Either::Left(body)));
+        }
+        let refuse = |why: &str| {
+            let why = format!(
+                "`GET {path}` may hold answers of a model: {why}; to let it pass unread: `llm: {{allow: [\"GET {path}\"]}}`"
+            );
+            self.withheld(provider, StatusCode::BAD_GATEWAY, &why)
+        };
+        let timeout = policy.timeout();
+        let body = match tokio::time::timeout(timeout, Limited::new(body, MAX_HELD).collect()).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(_)) => return refuse("it is longer than 16 MiB, or broke off"),
+            Err(_) => return refuse(&silent(timeout)),
+        };
+        let body = match encoding::decode(&mut head.headers, body.to_bytes(), MAX_HELD) {
+            Ok(body) => body,
+            Err(why) => return refuse(&why),
+        };
+        let mut judge = self.judge();
+        let judged = match kept::judge(&body, &mut judge) {
+            Ok(judged) => judged,
+            Err(error) => return refuse(&error.to_string()),
+        };
+        if !judge.record(provider, &judged.told).await {
+            return refuse("it cannot be recorded");
+        }
+        let body = judged.body.map_or(body, Bytes::from);
+        head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        Response::from_parts(head, Either::Left(Full::new(body)))
     }
 
     /// What a model could be asked goes to its provider: counted and searched as if one were.

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use hyper::header::{HeaderMap, HeaderValue};
+use hyper::http::uri::PathAndQuery;
+use hyper::{Request, Uri};
 
 use crate::net::allow::is_local;
 use crate::net::channel::To;
@@ -23,6 +25,9 @@ const VARIABLES: [&str; 8] = [
 
 /// Headers in which clients send it.
 const HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
+
+/// The part of a query in which Google's clients send it.
+const IN_QUERY: &str = "key";
 
 /// Where a key may go.
 pub(super) type Place = (Host, u16);
@@ -54,11 +59,41 @@ impl Keys {
         }
     }
 
-    /// Puts the keys into the headers of a request that goes to a model.
+    /// Puts the keys into a request that goes to a model: into its headers, and into the `key` of its query, where Google's
+    /// clients may send theirs.
     ///
     /// # Errors
     /// When one of them is not for that place. Says where it may go.
-    pub(super) fn put(&self, headers: &mut HeaderMap, to: To<'_>) -> Result<(), String> {
+    pub(super) fn put_on<B>(&self, request: &mut Request<B>, to: To<'_>) -> Result<(), String> {
+        self.put(request.headers_mut(), to)?;
+        if let Some(uri) = self.put_in_query(request.uri(), to)? {
+            *request.uri_mut() = uri;
+        }
+        Ok(())
+    }
+
+    /// None: there is no placeholder in it.
+    fn put_in_query(&self, uri: &Uri, to: To<'_>) -> Result<Option<Uri>, String> {
+        let keys = self.0.borrow();
+        let is_key = |pair: &&str| pair.split_once('=').is_some_and(|(name, _)| name == IN_QUERY);
+        let Some(query) = uri.query() else { return Ok(None) };
+        let found = query.split('&').filter(is_key).find_map(|pair| {
+            let (placeholder, key) = keys.iter().find(|(placeholder, _)| pair.contains(*placeholder))?;
+            Some((pair, placeholder, key))
+        });
+        let Some((pair, placeholder, key)) = found else { return Ok(None) };
+        key.check(to)?;
+        let value: String = url::form_urlencoded::byte_serialize(key.value.as_bytes()).collect();
+        let put = query.replace(pair, &pair.replace(placeholder, &value));
+        let mut parts = uri.clone().into_parts();
+        let target: Result<PathAndQuery, _> = format!("{}?{put}", uri.path()).parse();
+        let target = target.map_err(|_| "the request's address cannot be written".to_owned())?;
+        parts.path_and_query = Some(target);
+        Uri::from_parts(parts).map(Some).map_err(|error| error.to_string())
+    }
+
+    /// Puts the keys into the headers.
+    fn put(&self, headers: &mut HeaderMap, to: To<'_>) -> Result<(), String> {
         let keys = self.0.borrow();
         for name in HEADERS {
             let Some(text) = headers.get(name).and_then(|value| value.to_str().ok()) else { continue };
@@ -141,6 +176,25 @@ mod tests {
         keys().put(&mut headers, PLACE).unwrap();
         assert_eq!(headers["authorization"], "Bearer sk-real");
         assert_eq!(headers["x-other"], "agentsh-OPENAI_API_KEY");
+    }
+
+    #[test]
+    fn a_placeholder_in_the_query_becomes_the_key_too() {
+        let keys = keys();
+        let put = |uri: &str, to| {
+            let mut request = Request::builder().uri(uri).body(()).unwrap();
+            keys.put_on(&mut request, to).map(|()| request.uri().to_string())
+        };
+        let there =
+            put("/v1beta/models/m:generateContent?alt=sse&key=agentsh-OPENAI_API_KEY", PLACE).unwrap();
+        assert_eq!(there, "/v1beta/models/m:generateContent?alt=sse&key=sk-real");
+        // Under another name it is no key, and elsewhere it is not given.
+        assert_eq!(put("/m?q=agentsh-OPENAI_API_KEY", PLACE).unwrap(), "/m?q=agentsh-OPENAI_API_KEY");
+        assert_eq!(put("/m?key=other", PLACE).unwrap(), "/m?key=other");
+        let elsewhere = To { host: "evil.example", ..PLACE };
+        assert!(
+            put("/m?key=agentsh-OPENAI_API_KEY", elsewhere).unwrap_err().contains("is for api.openai.com")
+        );
     }
 
     #[test]

@@ -154,13 +154,14 @@ impl Model {
             return answered(StatusCode::UPGRADE_REQUIRED, body);
         }
         let routed = route(request.method().as_str(), request.uri().path());
-        if let Err(why) = self.keys.put(request.headers_mut(), upstream.to()) {
+        if let Err(why) = self.keys.put_on(&mut request, upstream.to()) {
             let provider = routed.provider().unwrap_or(Provider::OpenAiChat);
             return self.withheld(provider, StatusCode::FORBIDDEN, &why);
         }
         let provider = match routed {
             Route::Model(provider) => provider,
             Route::Beside(_) => return self.pass(request, upstream).await,
+            Route::Kept(provider) => return self.kept(provider, request, upstream).await,
             Route::Measured(provider) => return self.measured(provider, request, upstream).await,
             Route::Left(_) | Route::Unknown => return self.unread(routed, request, upstream).await,
         };

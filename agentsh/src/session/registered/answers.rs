@@ -1,28 +1,85 @@
 //! What a registry vouched for last, by server: counts where the registry cannot be asked, and says under which name a server
-//! stands, which it cannot change by calling itself something else.
+//! stands, which it cannot change by calling itself something else. Each answer is signed with a key of this user, so that a
+//! line that something else wrote into the file is no answer.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use crate::base::random;
 
 use super::super::copies::write_anew;
 
 /// Beside the journal, which no sandbox reaches.
 const NAME: &str = "vouched.json";
+/// What signs, beside it: 64 hex digits.
+const KEY: &str = "vouched.key";
 /// Longest file, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
 /// Servers that are remembered.
 const MOST: usize = 4_096;
+/// Seconds after which the same answer is written down anew.
+const FRESH: u64 = 3600;
 
 /// The last answer about one server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vouched {
     /// How the server calls itself.
     pub name: String,
     pub hash: String,
+    /// Seconds since 1970.
+    pub at: u64,
+}
+
+/// As it stands in the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Signed {
+    name: String,
+    hash: String,
+    at: u64,
+    /// HMAC-SHA256 over all that, and over which server of which project at which registry it is about.
+    signature: String,
+}
+
+impl Signed {
+    fn text(&self, about: &str) -> String {
+        serde_json::json!([about, self.name, self.hash, self.at]).to_string()
+    }
+
+    fn read(self, about: &str, secret: &[u8]) -> Option<Vouched> {
+        let given = bytes(&self.signature)?;
+        let mac = mac(secret, &self.text(about))?;
+        mac.verify_slice(&given).ok()?;
+        Some(Vouched { name: self.name, hash: self.hash, at: self.at })
+    }
+}
+
+fn mac(secret: &[u8], text: &str) -> Option<Hmac<Sha256>> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
+    mac.update(text.as_bytes());
+    Some(mac)
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let digits = |at: usize| hex.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    hex.len().is_multiple_of(2).then(|| (0..hex.len()).step_by(2).map(digits).collect())?
+}
+
+/// The key, made where there is none.
+fn secret(state: &Path) -> std::io::Result<Vec<u8>> {
+    let file = state.join(KEY);
+    let known = fs::read_to_string(&file).ok().and_then(|text| bytes(text.trim()));
+    if let Some(known) = known.filter(|known| known.len() == 32) {
+        return Ok(known);
+    }
+    let new = random::hex::<32>().map_err(std::io::Error::other)?;
+    write_anew(&file, new.as_bytes(), 0o600)?;
+    bytes(&new).ok_or_else(|| std::io::Error::other("no key"))
 }
 
 /// One server of one project, at one registry.
@@ -31,10 +88,11 @@ pub fn key(registry: &str, project: &Path, server: &str) -> String {
     serde_json::json!([registry, project.to_string_lossy(), server]).to_string()
 }
 
-/// The last answer. A file that cannot be read is no answer.
+/// The last answer. What cannot be read, or is not signed, is none.
 #[must_use]
 pub fn find(state: &Path, key: &str) -> Option<Vouched> {
-    read(&file(state)).remove(key)
+    let signed = read(&file(state)).remove(key)?;
+    signed.read(key, &secret(state).ok()?)
 }
 
 /// Remembers an answer.
@@ -42,15 +100,22 @@ pub fn find(state: &Path, key: &str) -> Option<Vouched> {
 /// # Errors
 /// When it is not on disk.
 pub fn keep(state: &Path, key: &str, vouched: &Vouched) -> std::io::Result<()> {
+    let secret = secret(state)?;
     let file = file(state);
     let mut all = read(&file);
-    if all.get(key) == Some(vouched) {
+    let known = all.get(key).cloned().and_then(|signed| signed.read(key, &secret));
+    let same = |known: &Vouched| known.name == vouched.name && known.hash == vouched.hash;
+    if known.is_some_and(|known| same(&known) && vouched.at.saturating_sub(known.at) < FRESH) {
         return Ok(());
     }
     while all.len() >= MOST && !all.contains_key(key) {
         all.pop_first();
     }
-    all.insert(key.to_owned(), vouched.clone());
+    let Vouched { name, hash, at } = vouched.clone();
+    let mut signed = Signed { name, hash, at, signature: String::new() };
+    let mac = mac(&secret, &signed.text(key)).ok_or_else(|| std::io::Error::other("no key"))?;
+    signed.signature = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    all.insert(key.to_owned(), signed);
     write_anew(&file, &serde_json::to_vec(&all)?, 0o600)
 }
 
@@ -58,9 +123,40 @@ fn file(state: &Path) -> PathBuf {
     state.join(NAME)
 }
 
-fn read(file: &Path) -> BTreeMap<String, Vouched> {
+fn read(file: &Path) -> BTreeMap<String, Signed> {
     let mut text = Vec::new();
     let Ok(open) = fs::File::open(file) else { return BTreeMap::new() };
     let Ok(_) = open.take(MAX_BYTES).read_to_end(&mut text) else { return BTreeMap::new() };
-    serde_json::from_slice(&text).unwrap_or_default()
+    let all: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&text).unwrap_or_default();
+    // One entry of an older form, or of somebody else, takes no other along.
+    all.into_iter().filter_map(|(key, value)| Some((key, serde_json::from_value(value).ok()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_signed_for_this_server_is_an_answer() {
+        let state = tempfile::tempdir().unwrap();
+        let (one, other) = (key("r", Path::new("/p"), "one"), key("r", Path::new("/p"), "other"));
+        let answer = Vouched { name: "n".to_owned(), hash: "h".to_owned(), at: 7 };
+        keep(state.path(), &one, &answer).unwrap();
+        assert_eq!(find(state.path(), &one), Some(answer.clone()));
+        // The same answer later is written down anew, in a while.
+        keep(state.path(), &one, &Vouched { at: 8, ..answer.clone() }).unwrap();
+        assert_eq!(find(state.path(), &one).unwrap().at, 7);
+        keep(state.path(), &one, &Vouched { at: 7 + FRESH, ..answer.clone() }).unwrap();
+        assert_eq!(find(state.path(), &one).unwrap().at, 7 + FRESH);
+        let text = fs::read_to_string(file(state.path())).unwrap();
+        for (from, to) in [("\"n\"", "\"m\""), ("\"h\"", "\"i\""), ("3607", "9607"), ("one", "other")] {
+            fs::write(file(state.path()), text.replace(from, to)).unwrap();
+            assert_eq!(find(state.path(), if to == "other" { &other } else { &one }), None, "{to}");
+        }
+        fs::write(file(state.path()), &text).unwrap();
+        fs::write(state.path().join(KEY), "0".repeat(64)).unwrap();
+        assert_eq!(find(state.path(), &one), None);
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::mcp::{Vouch, Vouched, hashes};
 use crate::policy::{OnUnreachable, RegistryMode};
@@ -16,12 +16,15 @@ use crate::store::{Event, escape};
 use crate::types::ServerId;
 
 use super::super::Session;
+use super::super::content::since_1970;
 use super::super::proxy::outgoing;
 use super::answers::{self, Vouched as Last};
 use super::{Registered, Settings, Standing};
 
 /// Lines of a difference that the user is shown.
 const MOST_LINES: usize = 40;
+/// How long an answer counts where the registry cannot be asked.
+const MAX_AGE: Duration = Duration::from_secs(30 * 86_400);
 
 /// Asks the registry of a session.
 #[derive(Clone)]
@@ -241,14 +244,23 @@ impl Inner {
     }
 
     fn unreachable(&self, server: &ServerId, offered: &Offered, why: &str) {
-        let is_last = || {
-            let now = Last { name: offered.interface.name.clone(), hash: offered.interface.hash() };
-            self.last(server).is_some_and(|last| last == now)
+        let now = since_1970().as_secs();
+        let last = || {
+            let last = self.last(server).filter(|last| last.name == offered.interface.name);
+            last.filter(|last| last.hash == offered.interface.hash())
         };
         match self.settings.on_unreachable {
-            OnUnreachable::Cached if is_last() => {
-                self.settle(server, offered, InterfaceWord::Cached, why.to_owned());
-            }
+            OnUnreachable::Cached => match last() {
+                Some(last) if now.saturating_sub(last.at) < MAX_AGE.as_secs() => {
+                    self.settle(server, offered, InterfaceWord::Cached, why.to_owned());
+                }
+                Some(_) => {
+                    let days = MAX_AGE.as_secs() / 86_400;
+                    let why = format!("{why}; what the registry said last is older than {days} days");
+                    self.settle(server, offered, InterfaceWord::Unreachable, why);
+                }
+                None => self.settle(server, offered, InterfaceWord::Unreachable, why.to_owned()),
+            },
             OnUnreachable::Warn => {
                 self.known.note(server, &offered.seen, Standing::Good);
                 self.record(server, &offered.interface, InterfaceWord::Unreachable, why);
@@ -257,7 +269,9 @@ impl Inner {
                     escape::line(why)
                 ));
             }
-            _ => self.settle(server, offered, InterfaceWord::Unreachable, why.to_owned()),
+            OnUnreachable::Block => {
+                self.settle(server, offered, InterfaceWord::Unreachable, why.to_owned());
+            }
         }
     }
 
@@ -268,7 +282,12 @@ impl Inner {
         self.record(server, &offered.interface, word, &first);
         if matches!(word, Same | New | Approved | Cached) {
             self.known.note(server, &offered.seen, Standing::Good);
-            let now = Last { name: offered.interface.name.clone(), hash: offered.interface.hash() };
+            // What was not said anew does not become younger.
+            if word == Cached {
+                return;
+            }
+            let (name, hash) = (offered.interface.name.clone(), offered.interface.hash());
+            let now = Last { name, hash, at: since_1970().as_secs() };
             let kept = answers::keep(&self.session.context.state, &self.key(server), &now);
             if let Err(error) = kept {
                 self.session

@@ -1,0 +1,151 @@
+//! What models said before and a provider kept: results of batches, as one JSON value or as a line each.
+
+use crate::json::{self, Json};
+use crate::route::Provider;
+use crate::{Answer, Judge, LlmError, MAX_DEPTH, Told};
+
+/// What the agent gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// None: as it came.
+    pub body: Option<Vec<u8>>,
+    pub told: Vec<Told>,
+}
+
+/// Judges the calls of every answer in it. Text that is no JSON, such as a document that was uploaded, holds no answer.
+///
+/// # Errors
+/// When it begins as JSON and cannot be read, or an answer in it has another shape than its API says: it is withheld.
+pub fn judge(body: &[u8], judge: &mut dyn Judge) -> Result<Kept, LlmError> {
+    let start = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
+    if !start.starts_with(b"{") && !start.starts_with(b"[") {
+        return Ok(Kept::default());
+    }
+    let (mut out, mut told) = (Vec::with_capacity(body.len()), Vec::new());
+    match json::read_to_depth(start, MAX_DEPTH) {
+        Ok(tree) => write(&tree, judge, &mut told, &mut out)?,
+        Err(_) => {
+            for line in start.split_inclusive(|byte| *byte == b'\n') {
+                if !line.trim_ascii().is_empty() {
+                    write(&json::read_to_depth(line, MAX_DEPTH)?, judge, &mut told, &mut out)?;
+                }
+                out.push(b'\n');
+            }
+        }
+    }
+    let body = (!told.is_empty()).then_some(out);
+    Ok(Kept { body, told })
+}
+
+/// Whose answer this is, if it is one.
+fn speaks(tree: &Json<'_>) -> Option<Provider> {
+    let is =
+        |name: &str, word: &str| tree.member(name).and_then(Json::as_text).is_some_and(|text| text == word);
+    let is_list = |name: &str| tree.member(name).and_then(Json::as_array).is_some();
+    if is("type", "message") && tree.member("stop_reason").is_some() {
+        Some(Provider::Anthropic)
+    } else if is("object", "chat.completion") {
+        Some(Provider::OpenAiChat)
+    } else if is("object", "response") && is_list("output") {
+        Some(Provider::OpenAiResponses)
+    } else {
+        is_list("candidates").then_some(Provider::Google)
+    }
+}
+
+/// Writes a value with its answers judged.
+fn write(
+    tree: &Json<'_>,
+    judge: &mut dyn Judge,
+    told: &mut Vec<Told>,
+    out: &mut Vec<u8>,
+) -> Result<(), LlmError> {
+    if let Some(provider) = speaks(tree) {
+        let text = tree.to_compact();
+        let answer = Answer::of(provider, text.as_bytes(), None, "", judge)?;
+        told.extend(answer.told);
+        out.extend_from_slice(answer.body.unwrap_or(text).as_bytes());
+        return Ok(());
+    }
+    match tree {
+        Json::Array(items) => {
+            out.push(b'[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                write(item, judge, told, out)?;
+            }
+            out.push(b']');
+        }
+        Json::Object(members) => {
+            out.push(b'{');
+            for (at, (name, value)) in members.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                out.push(b'"');
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(b"\":");
+                write(value, judge, told, out)?;
+            }
+            out.push(b'}');
+        }
+        plain => plain.write(out),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::{Call, Ruling};
+
+    struct Denies(&'static str);
+
+    impl Judge for Denies {
+        fn judge(&mut self, call: &Call) -> Ruling {
+            if call.name == self.0 { Ruling::Block("r".to_owned()) } else { Ruling::Allow }
+        }
+    }
+
+    fn judged(body: &str) -> Result<Kept, LlmError> {
+        judge(body.as_bytes(), &mut Denies("bad"))
+    }
+
+    const ANTHROPIC: &str = r#"{"custom_id":"a","result":{"type":"succeeded","message":{"type":"message","role":"assistant","content":[{"type":"tool_use","id":"t","name":"NAME","input":{"n":1.0}}],"stop_reason":"tool_use"}}}"#;
+    const CHAT: &str = r#"{"custom_id":"b","response":{"status_code":200,"body":{"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"t","type":"function","function":{"name":"NAME","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}}}"#;
+    const RESPONSES: &str = r#"{"response":{"body":{"object":"response","status":"completed","output":[{"type":"function_call","id":"f","call_id":"c","name":"NAME","arguments":"{}","status":"completed"}]}}}"#;
+    const GOOGLE: &str = r#"{"done":true,"response":{"inlinedResponses":{"inlinedResponses":[{"response":{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"NAME","args":{}}}]},"finishReason":"STOP"}]}}]}}}"#;
+
+    #[test]
+    fn every_call_in_every_line_is_judged() {
+        for form in [ANTHROPIC, CHAT, RESPONSES, GOOGLE] {
+            let (good, bad) = (form.replace("NAME", "good"), form.replace("NAME", "bad"));
+            let both = format!("{good}\n{bad}\n");
+            let kept = judged(&both).unwrap();
+            assert_eq!(kept.told.len(), 1, "{form}");
+            let text = String::from_utf8(kept.body.unwrap()).unwrap();
+            let (first, second) = text.split_once('\n').unwrap();
+            assert_eq!(first, good);
+            assert!(second.contains("[agentsh] Tool 'bad' blocked by policy: r"), "{second}");
+            assert!(!second.contains("\"name\":\"bad\""), "{second}");
+            assert_eq!(judged(&format!("{good}\n{good}")).unwrap(), Kept::default());
+            // As one value too.
+            assert_eq!(judged(&format!("[{good},{bad}]")).unwrap().told.len(), 1);
+        }
+    }
+
+    #[test]
+    fn what_begins_as_json_and_is_none_is_withheld_and_other_files_are_not() {
+        let bad = ANTHROPIC.replace("NAME", "bad");
+        assert!(judged(&format!("{bad}\n{{\"a\":1,\"a\":2}}\n")).is_err());
+        assert!(judged(&format!("{{\"a\":\n{bad}")).is_err());
+        assert_eq!(judged("a document, {not} JSON").unwrap(), Kept::default());
+        assert_eq!(judged(r#"{"id":"b","status":"completed"}"#).unwrap(), Kept::default());
+        assert_eq!(judged("").unwrap(), Kept::default());
+        assert_eq!(judged(&format!("\u{feff} \n{bad}")).unwrap().told.len(), 1);
+    }
+}

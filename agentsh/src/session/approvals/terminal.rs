@@ -1,0 +1,269 @@
+//! A question on the terminal, where the agent does not use it: it has none, or does one task without a person. While the
+//! question stands, no process of the agent runs: none reads the answer, and none paints over the question.
+
+use std::cell::Cell;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, IsTerminal};
+use std::os::unix::fs::OpenOptionsExt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use nix::sys::termios::{FlushArg, LocalFlags, tcflush, tcgetattr};
+use nix::unistd::{getpgrp, tcgetpgrp};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
+
+use crate::store::escape;
+use crate::store::words::ApprovalScope;
+
+use super::super::content::since_1970;
+use super::super::halted::Halted;
+use super::{Answer, Approvals, Item, lasting, tell};
+
+/// Lines of arguments that are shown.
+const MOST_LINES: usize = 20;
+/// Characters of one of them.
+const MOST_CHARACTERS: usize = 400;
+/// Bytes of an answer.
+const MOST_TYPED: usize = 256;
+/// What is said again when an answer was none.
+const CHOICE: &str = "agentsh: y (once), s (for this session), a (always, writes that line), n (no)? ";
+
+/// The terminal of an agent that leaves it alone.
+#[derive(Clone)]
+pub struct Terminal(Rc<Inner>);
+
+struct Inner {
+    /// Pid 1 of the agent's sandbox.
+    init: u32,
+    /// One question after the other.
+    turn: Mutex<()>,
+    holds: Cell<bool>,
+}
+
+/// A question that stands on the terminal or waits for its turn; dropped, it is not asked any more.
+pub struct Asked(AbortHandle);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// How asking ended.
+enum Said {
+    Yes(ApprovalScope),
+    No,
+    /// Ctrl-C, or the end of the terminal's input: the question waits elsewhere.
+    Nothing,
+}
+
+impl Terminal {
+    /// None: the agent may be using its terminal. `is_headless`: it was started to do one task.
+    #[must_use]
+    pub fn of(is_headless: bool, init: u32) -> Option<Self> {
+        // With standard error elsewhere, whoever started agentsh reads it and may be the one who uses the terminal.
+        let is_told_here = std::io::stderr().is_terminal();
+        let has_neither = !std::io::stdin().is_terminal() && !std::io::stdout().is_terminal();
+        let leaves_it = is_told_here && (is_headless || has_neither);
+        let inner = Inner { init, turn: Mutex::new(()), holds: Cell::new(false) };
+        leaves_it.then(|| Self(Rc::new(inner)))
+    }
+
+    /// Whether the agent is stopped for a question.
+    #[must_use]
+    pub fn holds_the_agent(&self) -> bool {
+        self.0.holds.get()
+    }
+
+    /// Whether a person could be asked now.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        free().is_some()
+    }
+
+    /// Asks until there is an answer, or the question is over. None: not here. Must be called inside a `LocalSet`.
+    pub fn ask(&self, approvals: &Approvals, item: &Item) -> Option<Asked> {
+        free()?;
+        let (terminal, approvals, item) = (self.clone(), approvals.clone(), item.clone());
+        tell::tell_desktop(&approvals.0.session, &item);
+        let task = tokio::task::spawn_local(async move {
+            let turn = terminal.0.turn.lock().await;
+            let answer = terminal.until_answered(&approvals, &item).await;
+            drop(turn);
+            match answer {
+                Some((is_yes, scope, by)) => {
+                    approvals.answer(&item.id, is_yes, scope, by);
+                }
+                None => tell::tell(&approvals.0.session, &item),
+            }
+        });
+        Some(Asked(task.abort_handle()))
+    }
+
+    /// None: the person said nothing, or the terminal was not free when its turn came.
+    async fn until_answered(&self, approvals: &Approvals, item: &Item) -> Option<Answer> {
+        let init = self.0.init;
+        let _held = Held::begin(&self.0.holds);
+        let halted = tokio::task::spawn_blocking(move || Halted::begin(init)).await.ok()??;
+        // Looked at once more: until now the agent could have changed it.
+        let terminal = free()?;
+        let screen = Sender::from_file_unchecked(terminal.try_clone().ok()?).ok()?;
+        let keys = Receiver::from_file_unchecked(terminal).ok()?;
+        let shown = Shown { screen, keys, _halted: halted, is_over: Cell::new(false) };
+        // What was typed before the question is no answer to it.
+        tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
+        let config = &approvals.0.session.context.config;
+        let line = lasting::lasting_line(item, false);
+        shown.say(&question(item, &line)).await.ok()?;
+        let said = loop {
+            shown.say(CHOICE).await.ok()?;
+            match shown.answer().await {
+                Said::Yes(ApprovalScope::Always) => match lasting::remember(config, item, false) {
+                    Ok((file, line)) => {
+                        let written = format!("agentsh: written to {}: {line}\n", file.display());
+                        shown.say(&written).await.ok()?;
+                        break Said::Yes(ApprovalScope::Always);
+                    }
+                    Err(why) => {
+                        let why = format!("agentsh: nothing is approved: {}\n", escape::line(&why));
+                        shown.say(&why).await.ok()?;
+                    }
+                },
+                said => break said,
+            }
+        };
+        shown.is_over.set(true);
+        let by = "the terminal".to_owned();
+        match said {
+            Said::Yes(scope) => Some((true, scope, by)),
+            Said::No => Some((false, ApprovalScope::Session, by)),
+            Said::Nothing => None,
+        }
+    }
+}
+
+/// The time in which the agent's stop is not the person's.
+struct Held<'a>(&'a Cell<bool>);
+
+impl<'a> Held<'a> {
+    fn begin(holds: &'a Cell<bool>) -> Self {
+        holds.set(true);
+        Self(holds)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// A question on the terminal. Dropped without an answer: somebody else has answered, or the time is over.
+struct Shown {
+    /// The same terminal twice. Nothing in these types is about pipes but their check, which is left out.
+    screen: Sender,
+    keys: Receiver,
+    _halted: Halted,
+    is_over: Cell<bool>,
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if !self.is_over.get() {
+            // A terminal that takes nothing more is nobody's fault here.
+            let _ = self.screen.try_write(b"\nagentsh: that question is over\n");
+        }
+    }
+}
+
+impl Shown {
+    async fn say(&self, text: &str) -> std::io::Result<()> {
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            self.screen.writable().await?;
+            match self.screen.try_write(rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The first line that is an answer.
+    async fn answer(&self) -> Said {
+        let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return Said::Nothing };
+        loop {
+            let line = tokio::select! {
+                line = self.line() => line,
+                _ = interrupt.recv() => None,
+            };
+            match line.as_deref().map(str::trim) {
+                None => return Said::Nothing,
+                Some("y" | "Y" | "yes") => return Said::Yes(ApprovalScope::Once),
+                Some("s" | "S" | "session") => return Said::Yes(ApprovalScope::Session),
+                Some("a" | "A" | "always") => return Said::Yes(ApprovalScope::Always),
+                Some("n" | "N" | "no") => return Said::No,
+                Some(_) => {
+                    if self.say(CHOICE).await.is_err() {
+                        return Said::Nothing;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was typed until the next Enter. None: nothing more comes.
+    async fn line(&self) -> Option<String> {
+        let mut typed = Vec::new();
+        loop {
+            self.keys.readable().await.ok()?;
+            let mut bytes = [0; MOST_TYPED];
+            let read = match self.keys.try_read(&mut bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                read => read.ok().filter(|read| *read > 0)?,
+            };
+            typed.extend_from_slice(bytes.get(..read)?);
+            if typed.ends_with(b"\n") || typed.len() > MOST_TYPED {
+                return Some(String::from_utf8_lossy(&typed).into_owned());
+            }
+        }
+    }
+}
+
+/// The terminal, if its keys are this job's and come line by line: whoever reads keys one by one is using it.
+fn free() -> Option<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC);
+    let terminal = options.open("/dev/tty").ok()?;
+    let lines = LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG;
+    let is_ours = tcgetpgrp(&terminal) == Ok(getpgrp());
+    let is_by_line = tcgetattr(&terminal).is_ok_and(|modes| modes.local_flags.contains(lines));
+    (is_ours && is_by_line).then_some(terminal)
+}
+
+/// Everything that an answer is bound to, made safe to show.
+fn question(item: &Item, line: &str) -> String {
+    let left = Duration::from_secs(item.expires_at.saturating_sub(since_1970().as_secs()));
+    let mut text = format!("\nagentsh: {}\n  rule: {}\n", tell::what(item), escape::line(&item.rule));
+    if let Some(from) = &item.from {
+        text.push_str(&format!("  carries what server '{}' gave\n", escape::line(from)));
+    }
+    for shown in item.arguments.lines().take(MOST_LINES) {
+        text.push_str(&format!("  {}\n", escape::shorten(&escape::line(shown), MOST_CHARACTERS)));
+    }
+    let is_cut = item.arguments.lines().nth(MOST_LINES).is_some()
+        || item.arguments.lines().any(|line| line.chars().count() > MOST_CHARACTERS);
+    if is_cut {
+        text.push_str(&format!("  ... `agentsh approvals show {}` has all of it\n", item.id));
+    }
+    text.push_str(&format!(
+        "  always would write: {}\n  the agent is stopped until you answer, for {} s at most\n",
+        escape::line(line),
+        left.as_secs()
+    ));
+    text
+}

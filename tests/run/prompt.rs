@@ -1,0 +1,156 @@
+//! Questions on the terminal from which agentsh was started, where the agent leaves it alone.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::{Mode, Outcome, Place, Pty, eventually};
+
+const POLICY: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s}\n    rules:\n      \
+    - {name: sums, tool: add, when: [{path: /b, equals: \"40\"}], action: ask, reason: sums of forty are delicate}\n";
+
+/// A shell as Claude Code, with the server `fixture`.
+fn agent(place: &Place, script: &str, words: &[&str]) -> Command {
+    let servers =
+        json!({"mcpServers": {"fixture": {"command": place.program("fixture_server"), "args": []}}});
+    place.write(place.home.join(".claude.json"), servers.to_string());
+    place.user_policy(POLICY);
+    let script = format!("#!/bin/sh\ncall() {{ /run/agentsh/agentsh call \"$@\"; }}\n{script}\n");
+    let claude = place.script(place.project.join("bin/claude"), &script);
+    let mut command = place.agentsh(&["run", "--"]);
+    command.arg(claude).args(words);
+    command
+}
+
+fn add(a: u32) -> String {
+    format!("call fixture add '{{\"a\": {a}, \"b\": 40}}'; echo \"status $?\"")
+}
+
+fn decided(place: &Place) -> Vec<(Value, Value, Value)> {
+    let events = place.events("approval_decided");
+    events.iter().map(|event| (event["word"].clone(), event["scope"].clone(), event["by"].clone())).collect()
+}
+
+#[test]
+fn an_agent_that_does_one_task_waits_for_an_answer_on_the_terminal() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let script = [add(2), add(2), add(3), add(4), add(4)].join("\n");
+        let mut terminal = Pty::start(agent(&place, &script, &["-p", "task"]));
+        let question = |terminal: &mut Pty| {
+            terminal.expect("'add' of server 'fixture' waits for your answer: sums of forty are delicate");
+            terminal.expect("policy.yaml:6");
+            terminal.expect("\"b\": 40");
+            terminal
+                .expect("always would write: - {server: \"fixture\", tool: \"add\", arguments: \"sha256:");
+            terminal.expect("n (no)? ");
+        };
+        question(&mut terminal);
+        // Enter alone is no answer.
+        terminal.write("\n");
+        terminal.expect("n (no)? ");
+        terminal.write("y\n");
+        terminal.expect("42");
+        terminal.expect("status 0");
+        // Once was once.
+        question(&mut terminal);
+        terminal.write("n\n");
+        terminal.expect("the user said no");
+        terminal.expect("status 1");
+        question(&mut terminal);
+        terminal.write("a\n");
+        terminal.expect("approved.yaml: - {server: \"fixture\", tool: \"add\", arguments: \"sha256:");
+        terminal.expect("status 0");
+        question(&mut terminal);
+        terminal.write("session\n");
+        terminal.expect("status 0");
+        terminal.expect("status 0");
+        assert_eq!(terminal.wait(), 0, "{mode:?} {}", terminal.text());
+        let on = |word: &str, scope: Value| (json!(word), scope, json!("the terminal"));
+        let expected = [
+            on("approved", json!("once")),
+            on("denied", Value::Null),
+            on("approved", json!("always")),
+            on("approved", json!("session")),
+        ];
+        assert_eq!(decided(&place), expected, "{mode:?}");
+        let show = Outcome::of(&mut place.agentsh(&["policy", "show"])).expect_code(0);
+        assert!(show.stdout.contains("approved.yaml:5"), "{show}");
+    }
+}
+
+/// What the agent left behind on the terminal reads no answer and paints over no question, and what was typed before a
+/// question answers nothing.
+#[test]
+fn no_process_of_the_agent_takes_part_in_the_answer() {
+    let place = Place::new(Mode::Invoker);
+    let script = format!(
+        "while read -r line </dev/tty; do echo \"stolen $line\"; done &\n\
+         while :; do echo tick; sleep 0.05; done &\n\
+         echo ready; {}; kill %1 %2; kill $(jobs -p); exit 0",
+        add(2)
+    );
+    let mut terminal = Pty::start(agent(&place, &script, &["-p", "task"]));
+    terminal.expect("tick");
+    terminal.write("y\n");
+    terminal.expect("n (no)? ");
+    let before = terminal.text().matches("tick").count();
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    assert_eq!(terminal.text().matches("tick").count(), before, "the agent is stopped");
+    assert!(decided(&place).is_empty(), "typed before");
+    terminal.write("s\n");
+    terminal.expect("status 0");
+    terminal.wait();
+    assert!(!terminal.text().contains("stolen s"), "{}", terminal.text());
+    assert_eq!(decided(&place).len(), 1);
+}
+
+/// With a person at its keys, or in control of them, an agent keeps its terminal.
+#[test]
+fn an_agent_that_uses_its_terminal_is_not_disturbed() {
+    let place = Place::new(Mode::Invoker);
+    let read = "read word; echo \"read $word\"";
+    for (words, script) in [
+        (&["task"][..], format!("({}) & {read}; wait", add(2))),
+        (
+            &["-p", "task"][..],
+            format!("stty raw -echo; ({}) & head -c 2 | od -An -c; stty sane; wait", add(2)),
+        ),
+    ] {
+        let mut terminal = Pty::start(agent(&place, &script, words));
+        terminal.expect("waits for your answer");
+        let id = || {
+            let listed = Outcome::of(&mut place.agentsh(&["approvals", "list", "--json"])).expect_code(0);
+            let items: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();
+            items.first().map(|item| item["id"].as_str().unwrap().to_owned())
+        };
+        assert!(eventually(|| id().is_some()));
+        terminal.write("y\n");
+        terminal.expect(if words.len() == 1 { "read y" } else { "y" });
+        let id = id().expect("still there");
+        Outcome::of(&mut place.agentsh(&["approvals", "deny", &id])).expect_code(0);
+        terminal.expect("status 1");
+        terminal.wait();
+        assert!(!terminal.text().contains("n (no)?"), "{}", terminal.text());
+    }
+}
+
+/// Somebody else answers, or Ctrl-C says that nobody does here: the agent goes on.
+#[test]
+fn a_question_that_is_over_leaves_the_terminal() {
+    let place = Place::new(Mode::Invoker);
+    let mut terminal = Pty::start(agent(&place, &add(2), &["-p", "task"]));
+    terminal.expect("n (no)? ");
+    let listed = Outcome::of(&mut place.agentsh(&["approvals", "list", "--json"])).expect_code(0);
+    let items: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();
+    Outcome::of(&mut place.agentsh(&["approvals", "approve", items[0]["id"].as_str().unwrap()]))
+        .expect_code(0);
+    terminal.expect("that question is over");
+    terminal.expect("status 0");
+    assert_eq!(terminal.wait(), 0);
+    let mut terminal = Pty::start(agent(&place, &add(2), &["-p", "task"]));
+    terminal.expect("n (no)? ");
+    terminal.write("\x03");
+    assert_eq!(terminal.wait(), 130, "{}", terminal.text());
+    assert_eq!(decided(&place).last().unwrap().0, "withdrawn");
+}
