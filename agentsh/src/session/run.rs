@@ -182,8 +182,11 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         env: session.context.env.clone(),
         not_below: None,
     };
-    let (pinned, ()) =
-        tokio::join!(resolving::resolve(session, command, None), pinning::ahead(session, &declared));
+    let (pinned, (), ()) = tokio::join!(
+        resolving::resolve(session, command, None),
+        pinning::ahead(session, &declared),
+        trees::check(session, kind)
+    );
     let pinned = pinned?;
     session.agent_runs.set(true);
     let bridges = Bridges::new(Rc::clone(session), declared).with_policy();
