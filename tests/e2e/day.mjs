@@ -10,9 +10,14 @@ const client = new Client({ name: "day", version: "1.0.0" }, { capabilities: {} 
 await client.connect(
   new StdioClientTransport({ command: task.command, args: task.args, env: process.env, stderr: "inherit" }),
 );
-await new Promise((resolve) => setTimeout(resolve, 300));
-const { tools } = await client.listTools();
-const listed = new Set(tools.map((tool) => tool.name));
+// Servers in Python take their time, and the proxy lists those that are there.
+let listed = new Set();
+for (let waited = 0; waited < 240; waited++) {
+  const { tools } = await client.listTools();
+  listed = new Set(tools.map((tool) => tool.name));
+  if (task.servers.every((server) => tools.some((tool) => tool.name.startsWith(`${server}__`)))) break;
+  await new Promise((resolve) => setTimeout(resolve, 250));
+}
 
 const calls = [];
 let sequence = "";

@@ -24,6 +24,20 @@ const DAYS: usize = 2;
 /// Of all calls, how many may alarm, in percent.
 const MOST_ALERTED: usize = 2;
 
+/// What somebody writes who lets them work together: which of them are on this machine alone, and what they may write.
+const POLICY: &str = "version: 1
+sandbox:
+  mcp:
+    exfiltration: {on_detection: alert}
+    servers:
+      - {id: files, flow: {sink: local}}
+      - {id: memory, flow: {sink: local}, env_allow: [MEMORY_FILE_PATH], filesystem: {write: [data]}}
+      - {id: data, flow: {sink: local}, filesystem: {write: [data]}}
+      - {id: git, flow: {sink: local}, filesystem: {write: [.git], unmask: [.git]}}
+      - {id: all, flow: {source: public, sink: local}}
+      - {id: clock, flow: {source: public, sink: local}}
+";
+
 /// Events that say that something looked wrong, and what they are worth here.
 const ALARMS: &[&str] = &[
     "mcp_exfil_detected",
@@ -46,20 +60,20 @@ pub fn nothing_is_refused(starter: Starter) {
     }
     super::clients::repository(&place);
     let web = HttpServer::start(|asked| page(&asked.path));
-    let port = web.port();
+    let port: u16 = web.url().rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap();
 
     let e2e = installed("").display().to_string();
     let python = |environment: &str| format!("{}/{environment}/bin/python3", e2e.trim_end_matches('/'));
     let node = |package: &str| json!(["--no-install", format!("@modelcontextprotocol/server-{package}")]);
     let mut files = node("filesystem");
     files.as_array_mut().unwrap().push(".".into());
-    let config = json!({"servers": [
+    let config = json!({"allowed_domains": ["127.0.0.1"], "servers": [
         {"id": "files", "command": "npx", "args": files},
         {"id": "memory", "command": "npx", "args": node("memory"),
             "env": {"MEMORY_FILE_PATH": place.project.join("data/memory.jsonl")}},
         {"id": "all", "command": "npx", "args": node("everything")},
         {"id": "git", "command": python("venv-mcp2"), "args": ["-m", "mcp_server_git", "--repository", "."]},
-        {"id": "web", "command": python("venv-mcp2"), "args": ["-m", "mcp_server_fetch", "--ignore-robots-txt"]},
+        {"id": "web", "command": python("venv-mcp2"), "args": ["-m", "mcp_server_fetch", "--ignore-robots-txt", "--allow-private-ips"]},
         {"id": "clock", "command": python("venv-mcp2"),
             "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]},
         {"id": "data", "command": format!("{}/venv-mcp1/bin/mcp-server-sqlite", e2e.trim_end_matches('/')),
@@ -70,11 +84,7 @@ pub fn nothing_is_refused(starter: Starter) {
     let policy = place.home.join("policy.yaml");
     place.write(
         &policy,
-        &format!(
-            "version: 1\nsandbox:\n  mcp:\n    servers:\n      - {{id: memory, env_allow: [MEMORY_FILE_PATH], filesystem: \
-             {{write: [data]}}}}\n      - {{id: data, filesystem: {{write: [data]}}}}\n      - {{id: git, filesystem: {{write: \
-             [.git]}}}}\n      - {{id: web, network: {{loopback: [{port}]}}}}\n"
-        ),
+        &format!("{POLICY}      - {{id: web, flow: {{source: public}}, network: {{loopback: [{port}]}}}}\n"),
     );
     let (mut calls, mut sequences) = (0, 0);
     for day in 1..=DAYS {
@@ -82,6 +92,7 @@ pub fn nothing_is_refused(starter: Starter) {
             "command": agentsh(),
             "args": ["proxy", "--config", file, "--policy", policy],
             "project": place.project, "port": port, "day": day,
+            "servers": ["files", "memory", "all", "git", "web", "clock", "data"],
             "documents": DOCUMENTS.iter().map(|(name, _)| name).collect::<Vec<_>>(),
         });
         let path = place.home.join("task.json");
@@ -101,7 +112,7 @@ pub fn nothing_is_refused(starter: Starter) {
     assert!(sequences >= 100 * DAYS as u64, "{sequences}");
 
     let mut alarms: BTreeMap<String, usize> = BTreeMap::new();
-    let events = place.ask(&["mcp", "events", "--json"]);
+    let events = place.ask(&["mcp", "events", "--json", "--limit", "100000"]);
     for event in events.as_array().unwrap() {
         let kind = event["type"].as_str().or_else(|| event["event"]["type"].as_str()).unwrap_or_default();
         let body = event.get("event").unwrap_or(event);

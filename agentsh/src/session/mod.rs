@@ -59,6 +59,7 @@ pub mod standard;
 mod suspend;
 mod telemetry;
 pub mod toolchains;
+mod trees;
 pub mod trust;
 pub mod undo;
 mod unknown;

@@ -38,7 +38,7 @@ use super::toolchains::{self, Toolchains};
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, briefing, brings, credentials, environment, first_index,
     git_identity, grants, network, pinning, registries, remember, remotes, repositories, review,
-    socket_directory, trust, unknown, why,
+    socket_directory, trees, trust, unknown, why,
 };
 
 /// The command line of `run`.

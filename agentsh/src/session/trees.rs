@@ -61,9 +61,8 @@ async fn compare(
             }
         };
         let state = state(session, &tree, &content);
-        let pinned = pins
-            .iter()
-            .find(|pin| pin.state.server_id == state.server_id && pin.state.scope == state.scope);
+        let pinned =
+            pins.iter().find(|pin| pin.state.server_id == state.server_id && pin.state.scope == state.scope);
         match pinned {
             Some(pin) if pin.state.digest == state.digest => {}
             None => {
