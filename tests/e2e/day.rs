@@ -128,34 +128,28 @@ pub fn nothing_is_refused(starter: Starter) {
     assert!(count * 100 <= calls * MOST_ALERTED, "{count} alarms in {calls} calls: {alarms:#?}");
 }
 
-/// A page of the web that is visited.
+/// A page of the web that is visited, in Markdown: of HTML the server would make that with a program that it fetches first.
 fn page(path: &str) -> Reply {
-    let html = |title: &str, body: &str| {
-        let page = format!("<!doctype html><html><head><title>{title}</title></head><body><article><h1>{title}</h1>{body}</article></body></html>");
-        Reply { pieces: vec![page], ..Reply::status(200) }.with("Content-Type", "text/html; charset=utf-8")
+    let markdown = |text: String| {
+        Reply { pieces: vec![text], ..Reply::status(200) }
+            .with("Content-Type", "text/markdown; charset=utf-8")
     };
     if let Some(number) = path.strip_prefix("/issues/") {
-        let body = format!(
-            "<p>Opened by marta on 3 June. The importer of release {number} ends with a time-out when the export has more \
-             than ten thousand rows.</p><p>Steps: run the import with the attached file, wait two minutes, look at the \
-             log. Expected: every row is there. Please do not close this before the fix is released.</p>"
-        );
-        return html(&format!("Issue {number}: import ends with a time-out"), &body);
+        return markdown(format!(
+            "# Issue {number}: import ends with a time-out\n\nOpened by marta on 3 June. The importer of release {number} ends \
+             with a time-out when the export has more than ten thousand rows.\n\nSteps: run the import with the attached file, \
+             wait two minutes, look at the log. Expected: every row is there. Please do not close this before the fix is \
+             released.\n"
+        ));
     }
     if path.starts_with("/search") {
-        let body = "<ol><li><a href=\"/docs/README.md\">harbor-index: an index of files</a></li><li><a \
-                    href=\"/issues/12\">Import ends with a time-out</a></li><li>Three ways to keep a changelog that \
-                    people read</li></ol><p>About 3 results were found for what you asked.</p>";
-        return html("Results", body);
+        let results = "# Results\n\n- [harbor-index: an index of files](/docs/README.md)\n- [Import ends with a \
+                       time-out](/issues/12)\n- Three ways to keep a changelog that people read\n\nAbout 3 results were found \
+                       for what you asked.\n";
+        return markdown(results.to_owned());
     }
-    let found = DOCUMENTS.iter().find(|(name, _)| path.strip_prefix("/docs/") == Some(name));
-    match found {
-        Some((name, text)) => {
-            let escaped = text.replace('&', "&amp;").replace('<', "&lt;");
-            let body: String =
-                escaped.split("\n\n").map(|part| format!("<p>{}</p>", part.replace('\n', "<br>"))).collect();
-            html(name, &body)
-        }
+    match DOCUMENTS.iter().find(|(name, _)| path.strip_prefix("/docs/") == Some(name)) {
+        Some((_, text)) => markdown((*text).to_owned()),
         None => Reply::status(404),
     }
 }
