@@ -34,7 +34,9 @@ fn automaton() -> Option<&'static AhoCorasick> {
     static AUTOMATON: OnceLock<Option<AhoCorasick>> = OnceLock::new();
     AUTOMATON
         .get_or_init(|| {
-            let patterns = std::iter::once("bearer ".to_owned()).chain(names::spellings());
+            // The scheme ends later than its name does, so the name would be found in its place.
+            let names = names::spellings().into_iter().filter(|name| name != "bearer");
+            let patterns = std::iter::once("bearer ".to_owned()).chain(names);
             AhoCorasick::builder().ascii_case_insensitive(true).build(patterns).ok()
         })
         .as_ref()
