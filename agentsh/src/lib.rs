@@ -30,5 +30,6 @@ pub use agentsh_registry as registry;
 pub use agentsh_remote as remote;
 pub use agentsh_sandbox as sandbox;
 pub use agentsh_scan as scan;
+pub use agentsh_secrets as secrets;
 pub use agentsh_store as store;
 pub use agentsh_web as web;

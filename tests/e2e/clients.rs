@@ -317,7 +317,7 @@ fn environment(server: &Server, place: &Place) -> Value {
 }
 
 /// A repository with one commit that is the same every time.
-fn repository(place: &Place) {
+pub fn repository(place: &Place) {
     let git = |arguments: &[&str]| {
         let mut command: Command = place.command("git");
         for (name, value) in [("NAME", "A"), ("EMAIL", "a@example.com"), ("DATE", "2026-01-01T00:00:00Z")] {

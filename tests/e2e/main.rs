@@ -18,6 +18,7 @@ mod agents;
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod authority;
 mod clients;
+mod day;
 #[path = "../support/http_server.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod http_server;
@@ -99,6 +100,11 @@ fn main() -> ExitCode {
             }
         }
     }
+    cases.push(Case {
+        name: "a_day_of_ordinary_work_is_neither_refused_nor_full_of_alarms".to_owned(),
+        skipped: started.unavailable().or_else(day::unavailable),
+        body: Box::new(move || day::nothing_is_refused(started)),
+    });
     for library in &libraries::LIBRARIES {
         cases.push(Case {
             name: format!("{}_libraries_accept_what_was_rewritten", library.name),

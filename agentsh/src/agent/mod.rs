@@ -30,6 +30,7 @@ pub mod providers;
 mod qwen;
 mod read;
 mod servers;
+pub mod trees;
 mod walk;
 
 use std::path::Path;

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::egress::{Client, HttpError};
-use crate::guard::secrets;
 use crate::json::Json;
 use crate::policy::Ruled;
 use crate::policy::proxy_file::{AuditTimeout, Auditor, ProxyFile};
+use crate::secrets::values;
 use crate::store::redact;
 use crate::types::{RuleRef, ServerId};
 
@@ -192,8 +192,8 @@ fn nameless(value: Value) -> Value {
 
 fn nameless_text(text: &str) -> String {
     let (mut out, mut done) = (String::new(), 0);
-    for entity in secrets::find(text, text.len()) {
-        let says_who = entity.kind.is_personal() || entity.kind == secrets::Kind::Email;
+    for entity in values::find(text, text.len()) {
+        let says_who = entity.kind.is_personal() || entity.kind == values::Kind::Email;
         if !says_who || entity.start < done {
             continue;
         }

@@ -61,6 +61,7 @@ mod standard_error;
 mod suspend;
 mod telemetry;
 pub mod toolchains;
+mod trees;
 pub mod trust;
 pub mod undo;
 mod unknown;

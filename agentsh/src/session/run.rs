@@ -38,7 +38,7 @@ use super::toolchains::{self, Toolchains};
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, briefing, brings, credentials, environment, first_index,
     git_identity, grants, network, pinning, registries, remember, remotes, repositories, review,
-    socket_directory, trust, unknown, why,
+    socket_directory, trees, trust, unknown, why,
 };
 
 /// The command line of `run`.
@@ -182,8 +182,11 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         env: session.context.env.clone(),
         not_below: None,
     };
-    let (pinned, ()) =
-        tokio::join!(resolving::resolve(session, command, None), pinning::ahead(session, &declared));
+    let (pinned, (), ()) = tokio::join!(
+        resolving::resolve(session, command, None),
+        pinning::ahead(session, &declared),
+        trees::check(session, kind)
+    );
     let pinned = pinned?;
     session.agent_runs.set(true);
     let bridges = Bridges::new(Rc::clone(session), declared).with_policy();

@@ -1,5 +1,7 @@
 //! Plain values that every part of agentsh shares.
 
+pub mod ascii;
+pub mod base64;
 pub mod busy_poll;
 pub mod escape;
 pub mod json;

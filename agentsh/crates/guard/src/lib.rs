@@ -4,7 +4,6 @@ use agentsh_base::{json, types};
 use agentsh_policy as policy;
 
 pub mod anomaly;
-pub(crate) mod ascii;
 pub mod checks;
 pub mod content;
 pub mod decision;
@@ -13,7 +12,6 @@ pub mod flow;
 pub mod interface;
 pub mod outline;
 pub mod rate;
-pub mod secrets;
 pub mod taint;
 pub mod text;
 pub mod threads;

@@ -23,7 +23,6 @@ pub mod record;
 pub mod recorder;
 pub mod redact;
 pub mod running;
-mod secrets;
 mod sql;
 pub mod summary;
 mod summary_text;

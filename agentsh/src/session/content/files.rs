@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::guard::secrets;
 use crate::guard::taint::Origin;
 use crate::json::{self, spell};
+use crate::secrets::values;
 use crate::types::ServerId;
 
 use super::{Content, since_1970};
@@ -57,7 +57,7 @@ impl Content {
 /// Lines that hold a secret: the name in front of it says what it is. A key of several lines is one.
 fn lines_with_secrets(text: &str) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
-    for entity in secrets::find(text, MOST_SECRETS).iter().filter(|entity| entity.kind.is_secret()) {
+    for entity in values::find(text, MOST_SECRETS).iter().filter(|entity| entity.kind.is_secret()) {
         let start = text[..entity.start].rfind('\n').map_or(0, |at| at + 1);
         let end = text[entity.end..].find('\n').map_or(text.len(), |at| entity.end + at);
         if found.last() != Some(&&text[start..end]) {

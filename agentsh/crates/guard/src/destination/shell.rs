@@ -5,7 +5,7 @@ use super::host::unreadable;
 use super::shell_options::{Given, option};
 use super::shell_words::{UNKNOWN, Word, commands};
 use super::{Destination, Form, Sink};
-use crate::ascii::{self, Outlines};
+use agentsh_base::ascii::{self, Outlines};
 
 /// How commands are nested in quotes that are looked into.
 const MAX_DEPTH: usize = 3;

@@ -9,7 +9,7 @@ use super::near;
 use super::scan::{Hit, Hits, Leaving, What};
 use super::symbols::Folded;
 pub use crate::decision::Severity;
-use crate::secrets::Kind;
+use agentsh_secrets::values::Kind;
 
 pub const MARKER: &str = "taint-marker";
 pub const ENTITY: &str = "taint-entity";

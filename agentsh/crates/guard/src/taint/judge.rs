@@ -13,9 +13,9 @@ use super::scan::{Hit, Leaving, Scanner};
 use super::sinks::{Pushed, Sinks};
 use super::symbols::Folded;
 use super::turned::pieces_of_query;
-use crate::secrets;
 use crate::threads::side_by_side;
 use crate::types::ServerId;
+use agentsh_secrets::values;
 
 pub use super::findings::{Finding, Findings, Severity};
 
@@ -398,7 +398,7 @@ fn fold(call: &Leaves<'_>, into: &mut Folded, most: usize, wanted: impl Fn(&Leaf
 fn is_said(leaf: &Leaf<'_>) -> bool {
     leaf.role != Role::Name
         || leaf.text.len() >= MIN_SECRET_NAME
-            && secrets::find(&leaf.text, 1)
+            && values::find(&leaf.text, 1)
                 .iter()
                 .any(|entity| entity.kind.is_secret() || entity.kind.is_personal())
 }

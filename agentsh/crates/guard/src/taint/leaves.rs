@@ -171,7 +171,7 @@ impl<'a> Leaves<'a> {
         let text = self.items.get(name as usize).map_or("", |item| &item.text);
         let plain = text.len() <= MAX_STEP
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
-            && !crate::secrets::checks::looks_random(text.as_bytes());
+            && !agentsh_secrets::checks::looks_random(text.as_bytes());
         if plain { text.to_owned() } else { format!("[name {name}]") }
     }
 

@@ -10,9 +10,9 @@ use super::positions::Positions;
 use super::print::{Print, Span};
 use super::room::{self, Room};
 use super::sources::Sources;
-use crate::secrets::Kind;
 use crate::threads::side_by_side;
 use crate::types::ServerId;
+use agentsh_secrets::values::Kind;
 
 /// Positions are 32 bits wide; beyond this they are counted from a new start.
 const REBASE: u32 = 1 << 31;

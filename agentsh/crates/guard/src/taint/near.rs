@@ -10,7 +10,7 @@ use super::judge::{Judge, Severity};
 use super::leaves::Role;
 use super::memory::OriginId;
 use super::symbols::{self, Folded};
-use crate::ascii::{self, Outlines};
+use agentsh_base::ascii::{self, Outlines};
 
 /// Longest text whose words are paired, in bytes: near copies are about documents, not dumps.
 const MAX_TEXT: usize = 64 * 1024;

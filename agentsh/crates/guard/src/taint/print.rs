@@ -7,8 +7,8 @@ use super::memory::TaintMemory;
 use super::near;
 use super::passages::Passages;
 use super::symbols::Folded;
-use crate::secrets::{self, Kind};
 use crate::threads::side_by_side;
+use agentsh_secrets::values::{self, Kind};
 
 /// In secrets small pieces count: of their grams the first is kept, and then each that is so far from the last.
 const SECRET_STEP: usize = 3;
@@ -116,7 +116,7 @@ impl Reading {
         let text = &mut self.text;
         let (leaf_start, mut place) = (text.symbols.len() as u32, (text.symbols.len(), text.letters.len()));
         let (entities, ()) =
-            side_by_side(leaf.len(), || secrets::find(leaf, MAX_ENTITIES), || text.push(leaf));
+            side_by_side(leaf.len(), || values::find(leaf, MAX_ENTITIES), || text.push(leaf));
         let entities = if is_alone { with_token(leaf, entities) } else { entities };
         let entities = with_lone_secret(leaf, entities);
         let mut bounds: Vec<usize> = entities.iter().flat_map(|entity| [entity.start, entity.end]).collect();
@@ -192,7 +192,7 @@ pub(super) fn value_tag(hasher: &Hasher, kind: Kind, symbols: &[u8]) -> u32 {
 
 /// A result that is one token and nothing else was asked for by its name, wherever that stands: a key as a number, a
 /// password. What names a place is none.
-fn with_token(leaf: &str, entities: Vec<secrets::Entity>) -> Vec<secrets::Entity> {
+fn with_token(leaf: &str, entities: Vec<values::Entity>) -> Vec<values::Entity> {
     let word = leaf.trim();
     let is_token = (MIN_TOKEN..=MAX_TOKEN).contains(&word.len())
         && word.bytes().any(|byte| byte.is_ascii_digit())
@@ -202,16 +202,16 @@ fn with_token(leaf: &str, entities: Vec<secrets::Entity>) -> Vec<secrets::Entity
         && !entities
             .iter()
             .any(|entity| matches!(entity.kind, Kind::Url | Kind::Email | Kind::Ip | Kind::Path))
-        && secrets::checks::looks_random(word.as_bytes());
+        && agentsh_secrets::checks::looks_random(word.as_bytes());
     if !is_token || entities.iter().any(|entity| !entity.kind.is_reference()) {
         return entities;
     }
     let start = leaf.len() - leaf.trim_start().len();
-    vec![secrets::Entity { kind: Kind::HighEntropy, start, end: start + word.len() }]
+    vec![values::Entity { kind: Kind::HighEntropy, start, end: start + word.len() }]
 }
 
 /// A result that is one word and nothing else, and looks like a password.
-fn with_lone_secret(leaf: &str, mut entities: Vec<secrets::Entity>) -> Vec<secrets::Entity> {
+fn with_lone_secret(leaf: &str, mut entities: Vec<values::Entity>) -> Vec<values::Entity> {
     if !entities.is_empty() {
         return entities;
     }
@@ -225,7 +225,7 @@ fn with_lone_secret(leaf: &str, mut entities: Vec<secrets::Entity>) -> Vec<secre
         && has(u8::is_ascii_punctuation)
     {
         let start = leaf.len() - leaf.trim_start().len();
-        entities.push(secrets::Entity { kind: Kind::HighEntropy, start, end: start + word.len() });
+        entities.push(values::Entity { kind: Kind::HighEntropy, start, end: start + word.len() });
     }
     entities
 }

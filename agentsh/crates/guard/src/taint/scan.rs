@@ -9,8 +9,8 @@ use super::index::Index;
 use super::memory::{Entry, Origin, OriginId, TaintMemory};
 use super::print::Span;
 use super::symbols::Folded;
-use crate::secrets::Kind;
 use crate::threads::side_by_side;
+use agentsh_secrets::values::Kind;
 
 /// Every copied run of so many symbols (letters and digits) is found, wherever it stands. Shorter runs are everyday
 /// phrases.

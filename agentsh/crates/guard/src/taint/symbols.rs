@@ -3,7 +3,7 @@
 
 use unicode_normalization::UnicodeNormalization;
 
-use crate::ascii;
+use agentsh_base::ascii;
 
 /// `symbols` is what copies are looked for in. `letters` (0 to 25) is the same text without digits and without the
 /// leetspeak folding: what a Caesar cipher would shift.

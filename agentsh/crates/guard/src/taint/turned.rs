@@ -4,8 +4,8 @@ use super::findings::Search;
 use super::judge::{Judge, MAX_SHIFTED};
 use super::scan::What;
 use super::symbols::Folded;
-use crate::secrets::{self, Kind};
 use crate::text::{Step, turned};
+use agentsh_secrets::values::{self, Kind};
 
 /// Bytes of an address whose parameters are put together.
 const MAX_QUERY: usize = 8 * 1024;
@@ -66,7 +66,7 @@ impl Judge {
     ) {
         if text.len() <= 256 {
             for entity in
-                secrets::find_sought(text, 16).into_iter().filter(|entity| !entity.kind.is_reference())
+                values::find_sought(text, 16).into_iter().filter(|entity| !entity.kind.is_reference())
             {
                 self.value(entity.kind, entity.start..entity.end, leaf, text, folded, search);
             }

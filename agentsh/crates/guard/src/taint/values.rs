@@ -7,7 +7,7 @@ use super::judge::{Judge, Severity};
 use super::leaves::Leaves;
 use super::print::value_tag;
 use super::symbols::{self, Folded};
-use crate::secrets::{self, Kind};
+use agentsh_secrets::values::{self, Kind};
 
 /// Bytes of the arguments in which values are named, and in which single words are looked up.
 const MAX_NAMED: usize = 64 * 1024;
@@ -24,7 +24,7 @@ impl Judge {
                 continue;
             }
             named -= item.text.len();
-            for entity in secrets::find(&item.text, 256).into_iter().filter(|entity| entity.kind == Kind::Url)
+            for entity in values::find(&item.text, 256).into_iter().filter(|entity| entity.kind == Kind::Url)
             {
                 let at = entity.start..entity.end;
                 folded.clear();
@@ -48,7 +48,7 @@ impl Judge {
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.text.len() <= named {
                 named -= leaf.text.len();
-                for entity in secrets::find_sought(&leaf.text, 256) {
+                for entity in values::find_sought(&leaf.text, 256) {
                     self.value(entity.kind, entity.start..entity.end, at, &leaf.text, &mut folded, search);
                 }
             }

@@ -1,7 +1,7 @@
 //! Whether it is worth looking behind a text: one cheap pass that says no to prose, code and tables, so that only what
 //! could be encoded pays for the decoders. In doubt it says yes.
 
-use crate::ascii;
+use agentsh_base::ascii;
 
 /// Letters and digits in a row that may be base64, base32 or hex.
 const RUN: usize = 12;

@@ -1,67 +1,21 @@
 //! Secrets and what is personal, with the exact place of each, so that a tag can stand there instead.
 
-mod forms;
-mod named;
-mod numbers;
-mod words;
-
-use std::ops::Range;
+pub use agentsh_secrets::certain::Secret;
+use agentsh_secrets::certain::{self, settle};
 
 use crate::finding::Redaction;
 use crate::views;
 
-/// A value and what it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Secret {
-    pub kind: &'static str,
-    pub place: Range<usize>,
-}
-
 /// The secrets in a text in the order in which they stand, none inside of another. Linear.
 #[must_use]
 pub fn find(text: &str) -> Vec<Secret> {
-    let mut found = plain(text);
+    let mut found = certain::find(text);
     views::visit(text, &mut |view, _| {
-        for secret in plain(&view.text) {
+        for secret in certain::find(&view.text) {
             found.push(Secret { kind: secret.kind, place: view.original(secret.place) });
         }
     });
     settle(found)
-}
-
-fn plain(text: &str) -> Vec<Secret> {
-    let mut found = Vec::new();
-    forms::private_keys(text, &mut found);
-    forms::vendors(text, &mut found);
-    words::addresses(text, &mut found);
-    numbers::find(text, &mut found);
-    named::cloud_secrets(text.as_bytes(), &mut found);
-    let mut named = Vec::new();
-    named::find(text, &mut named);
-    // A value that is known by its form is told as that, without its name.
-    found.sort_by_key(|secret| secret.place.start);
-    named.retain(|named| {
-        let next = found.partition_point(|other| other.place.start < named.place.start);
-        found.get(next).is_none_or(|other| other.place.start >= named.place.end)
-    });
-    found.extend(named);
-    found
-}
-
-/// The longest of those that begin first stay.
-fn settle(mut found: Vec<Secret>) -> Vec<Secret> {
-    found.retain(|secret| !secret.place.is_empty());
-    found.sort_by_key(|secret| (secret.place.start, std::cmp::Reverse(secret.place.end)));
-    let mut kept: Vec<Secret> = Vec::with_capacity(found.len());
-    for secret in found {
-        match kept.last_mut() {
-            Some(last) if secret.place.start < last.place.end => {
-                last.place.end = last.place.end.max(secret.place.end);
-            }
-            _ => kept.push(secret),
-        }
-    }
-    kept
 }
 
 /// The text with a tag in place of each secret.

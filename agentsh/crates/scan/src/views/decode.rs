@@ -148,7 +148,7 @@ pub(super) fn runs(text: &str) -> Vec<View> {
             push(&decoded, start..at, &mut views);
         } else if run.len() + padding >= BASE64 {
             let end = at + padding;
-            push(&base64(run), start..end, &mut views);
+            push(&agentsh_base::base64::decoded(run), start..end, &mut views);
             at = end;
         }
     }
@@ -196,27 +196,6 @@ fn spaced_hex(bytes: &[u8], start: usize) -> Option<(View, usize)> {
 
 fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_')
-}
-
-pub(crate) fn base64(run: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(run.len() / 4 * 3 + 3);
-    let (mut buffer, mut bits) = (0_u32, 0);
-    for byte in run {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            _ => 63,
-        };
-        buffer = buffer << 6 | u32::from(value);
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            out.push((buffer >> bits & 0xff) as u8);
-        }
-    }
-    out
 }
 
 #[cfg(test)]

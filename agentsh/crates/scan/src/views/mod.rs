@@ -10,7 +10,7 @@ pub mod invisible;
 mod survey;
 mod view;
 
-pub(crate) use decode::{base64, escapes};
+pub(crate) use decode::escapes;
 pub(crate) use invisible::readable;
 pub use survey::Survey;
 pub use view::{Builder, View};

@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use super::checks::{self, date, weighted};
 use super::countries::{
     baltic, belgian, brazilian, chinese, ean, finnish, irish, is_day, iso_7064, italian, japanese, korean,
     mexican, national_insurance, nir, norwegian, romanian, shifted_date, singapore, spanish, turkish, values,
 };
+use crate::checks::{self, date, weighted};
 
 /// Bytes before and behind a number in which a word may say what it is.
 const BEFORE: usize = 56;

@@ -2,49 +2,22 @@
 
 use std::sync::OnceLock;
 
-use agentsh_guard::secrets::checks;
 use aho_corasick::AhoCorasick;
 
 use super::Secret;
+use crate::{checks, names};
 
-const NAMES: [&str; 25] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "pwd",
-    "passwort",
-    "secret",
-    "token",
-    "api_key",
-    "api-key",
-    "apikey",
-    "access_key",
-    "access-key",
-    "accesskey",
-    "private_key",
-    "bearer ",
-    "client_secret",
-    "encryption_key",
-    "signing_key",
-    "credential",
-    "auth_key",
-    "mot_de_passe",
-    "contrasena",
-    "senha",
-    "secret_key",
-    "account_key",
-];
 const LONGEST: usize = 512;
 
 pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
-    let Some(names) = names() else { return };
+    let Some(names) = automaton() else { return };
     let bytes = text.as_bytes();
     let mut from = 0;
     for name in names.find_iter(text) {
         if name.start() < from {
             continue;
         }
-        let secret = if NAMES[name.pattern().as_usize()] == "bearer " {
+        let secret = if name.pattern().as_usize() == 0 {
             bearer(bytes, name.start(), name.end())
         } else {
             assignment(text, name.start(), name.end())
@@ -56,9 +29,17 @@ pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
     }
 }
 
-fn names() -> Option<&'static AhoCorasick> {
+/// The first pattern is the scheme of a header, the others are names.
+fn automaton() -> Option<&'static AhoCorasick> {
     static AUTOMATON: OnceLock<Option<AhoCorasick>> = OnceLock::new();
-    AUTOMATON.get_or_init(|| AhoCorasick::builder().ascii_case_insensitive(true).build(NAMES).ok()).as_ref()
+    AUTOMATON
+        .get_or_init(|| {
+            // The scheme ends later than its name does, so the name would be found in its place.
+            let names = names::spellings().into_iter().filter(|name| name != "bearer");
+            let patterns = std::iter::once("bearer ".to_owned()).chain(names);
+            AhoCorasick::builder().ascii_case_insensitive(true).build(patterns).ok()
+        })
+        .as_ref()
 }
 
 fn bearer(bytes: &[u8], start: usize, from: usize) -> Option<Secret> {

@@ -3,15 +3,14 @@
 use std::ops::Range;
 
 use super::entities::{Entity, Kind};
-use super::{checks, national};
+use super::national;
+use crate::{checks, iban};
 
 /// Digits of the shortest number that means something.
 const FEWEST: usize = 7;
 const _: () = assert!(national::FEWEST < FEWEST);
 /// Longest number with its separators, in bytes.
 const MAX_LENGTH: usize = 40;
-/// Letters and digits of the longest IBAN (ISO 13616).
-const MAX_IBAN: usize = 34;
 
 /// Digits that may be parted by one separator each, as people write long numbers.
 pub(super) fn find(text: &str, limit: usize, sought: bool, found: &mut Vec<Entity>) {
@@ -52,7 +51,6 @@ pub(super) fn find(text: &str, limit: usize, sought: bool, found: &mut Vec<Entit
 
 /// IBANs as they stand on paper: groups of four, the last one shorter.
 fn spaced_ibans(bytes: &[u8], limit: usize, found: &mut Vec<Entity>) {
-    let is_part = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
     let mut at = 0;
     // The first space of one stands behind four letters and digits.
     for space in memchr::memchr_iter(b' ', bytes) {
@@ -61,24 +59,9 @@ fn spaced_ibans(bytes: &[u8], limit: usize, found: &mut Vec<Entity>) {
         else {
             continue;
         };
-        if start > 0 && bytes[start - 1].is_ascii_alphanumeric() {
-            continue;
-        }
-        let (mut value, mut end, mut ends) = (Vec::with_capacity(MAX_IBAN), start, Vec::new());
-        while value.len() < MAX_IBAN {
-            let group = bytes[end..].iter().take(4).take_while(|byte| is_part(byte)).count();
-            value.extend_from_slice(&bytes[end..end + group]);
-            end += group;
-            ends.push((value.len(), end));
-            if group < 4 || bytes.get(end) != Some(&b' ') || !bytes.get(end + 1).is_some_and(is_part) {
-                break;
-            }
-            end += 1;
-        }
-        let whole = ends.iter().rev().find(|(length, _)| value.get(..*length).is_some_and(checks::iban));
-        if let Some((_, end)) = whole.filter(|_| found.len() < limit) {
-            found.push(Entity { kind: Kind::Iban, start, end: *end });
-            at = *end;
+        if let Some(Range { start, end }) = iban::place(bytes, start).filter(|_| found.len() < limit) {
+            found.push(Entity { kind: Kind::Iban, start, end });
+            at = end;
         }
     }
 }
@@ -92,7 +75,7 @@ fn kind(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[usize],
     if groups.len() == 4 && written.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') {
         return is_address(written).then_some(Kind::Ip);
     }
-    if (13..=19).contains(&digits.len()) && is_issuer(digits) && checks::luhn(digits) {
+    if (13..=19).contains(&digits.len()) && checks::is_issuer(digits) && checks::luhn(digits) {
         return Some(Kind::Card);
     }
     if groups == [3, 2, 4] && checks::ssn(digits) && written.iter().any(|byte| matches!(byte, b'-' | b' ')) {
@@ -145,13 +128,6 @@ fn chain(bytes: &[u8], start: usize, digits: &mut Vec<u8>, groups: &mut Vec<usiz
         at += 1;
     }
     end
-}
-
-fn is_issuer(digits: &[u8]) -> bool {
-    matches!(
-        digits,
-        [4, ..] | [5, 1..=5, ..] | [2, 2..=7, ..] | [3, 4 | 7 | 0 | 6 | 8, ..] | [6, 0 | 2 | 4 | 5, ..]
-    )
 }
 
 /// Four numbers below 256 that are neither this machine nor nobody.

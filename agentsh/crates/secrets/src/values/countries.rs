@@ -1,7 +1,7 @@
 //! How the numbers are checked that states give to people. Digits are values, words are ASCII; each has as many as its
 //! form says.
 
-use super::checks::{date, weighted};
+use crate::checks::{date, weighted};
 
 pub(super) fn values(word: &[u8]) -> Vec<u8> {
     word.iter().filter(|byte| byte.is_ascii_digit()).map(|digit| digit - b'0').collect()

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::secrets::{Kind, find};
+use crate::values::{Kind, find};
 
 fn ids(text: &str) -> Vec<&str> {
     find(text, 100)

@@ -1,24 +1,19 @@
 //! Names of secrets, in several languages, and what stands behind them.
 
-use super::tokens::MAX_WORD;
+/// Longest word that is judged as a whole, in bytes. Longer ones are looked at through their parts.
+pub(crate) const MAX_WORD: usize = 4096;
 
 /// Names whose value is a secret, once they are lower-case letters only; of other scripts as they are written.
-const SECRET_NAMES: [&str; 31] = [
+const SECRET_NAMES: [&str; 25] = [
     "password",
     "passwd",
     "passphrase",
     "pwd",
     "secret",
     "token",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "signingkey",
-    "encryptionkey",
     "authorization",
     "credential",
     "credentials",
-    "clientsecret",
     "bearer",
     "passcode",
     "passwort",
@@ -36,6 +31,23 @@ const SECRET_NAMES: [&str; 31] = [
     "パスワード",
     "비밀번호",
 ];
+/// Names of two words, which are written together, or with a sign between them.
+const COMPOUNDS: [(&str, &str); 9] = [
+    ("api", "key"),
+    ("access", "key"),
+    ("private", "key"),
+    ("signing", "key"),
+    ("encryption", "key"),
+    ("secret", "key"),
+    ("account", "key"),
+    ("auth", "key"),
+    ("client", "secret"),
+];
+/// Parts of names whose value the record hides too.
+const HIDDEN_PARTS: [&str; 2] = ["cookie", "connectionstring"];
+/// Words of names whose value the record hides: as a part of a word they say nothing (`keyboard`, `author`).
+const HIDDEN_WORDS: [&str; 10] = ["key", "keys", "auth", "pwd", "pass", "pin", "otp", "bearer", "jwt", "cvv"];
+
 /// Names that are common ends of other words.
 const WHOLE_NAMES: [&str; 4] = ["pass", "pw", "psw", "passe"];
 /// What may stand between a name and its value.
@@ -51,11 +63,13 @@ const MAX_WORDS: usize = 8;
 static ENDS: [u32; 32] = {
     let mut ends = [0; 32];
     let mut at = 0;
-    while at < SECRET_NAMES.len() + WHOLE_NAMES.len() {
+    while at < SECRET_NAMES.len() + WHOLE_NAMES.len() + COMPOUNDS.len() {
         let name = if at < SECRET_NAMES.len() {
             SECRET_NAMES[at].as_bytes()
-        } else {
+        } else if at < SECRET_NAMES.len() + WHOLE_NAMES.len() {
             WHOLE_NAMES[at - SECRET_NAMES.len()].as_bytes()
+        } else {
+            COMPOUNDS[at - SECRET_NAMES.len() - WHOLE_NAMES.len()].1.as_bytes()
         };
         ends[(name[name.len() - 2] & 31) as usize] |= 1 << (name[name.len() - 1] & 31);
         at += 1;
@@ -64,7 +78,7 @@ static ENDS: [u32; 32] = {
 };
 
 /// Whether the value of something with this name is a secret.
-pub(super) fn is_secret_name(word: &str) -> bool {
+pub(crate) fn is_secret_name(word: &str) -> bool {
     let is_behind = |c: char| matches!(c, ':' | '=' | '：' | '是' | '为' | '為' | 'は' | '「' | '“');
     let word = word.trim_end_matches(|c: char| is_behind(c) || c.is_whitespace());
     let is_letter = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte >= 0x80;
@@ -79,12 +93,60 @@ pub(super) fn is_secret_name(word: &str) -> bool {
         length += 1;
     }
     let part = word.rsplit(|c: char| !c.is_alphanumeric()).find(|part| !part.is_empty()).unwrap_or("");
-    SECRET_NAMES.iter().any(|name| plain[..length].ends_with(name.as_bytes()))
+    let plain = &plain[..length];
+    let ends = |(first, second): &(&str, &str)| {
+        plain.strip_suffix(second.as_bytes()).is_some_and(|rest| rest.ends_with(first.as_bytes()))
+    };
+    SECRET_NAMES.iter().any(|name| plain.ends_with(name.as_bytes()))
+        || COMPOUNDS.iter().any(ends)
         || WHOLE_NAMES.iter().any(|name| part.eq_ignore_ascii_case(name))
 }
 
+/// Whether the record hides the value of a field, a variable or an option with this name: `apiKey`, `X-API-KEY`,
+/// `db_password`, `--token`.
+#[must_use]
+pub fn is_hidden_name(name: &str) -> bool {
+    const LONGEST: usize = 200;
+    if name.len() > LONGEST {
+        return true;
+    }
+    let plain: String = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    let has = |part: &&str| plain.contains(*part);
+    let joined = |(first, second): &(&str, &str)| {
+        plain.match_indices(second).any(|(at, _)| plain[..at].ends_with(first))
+    };
+    SECRET_NAMES.iter().any(has)
+        || HIDDEN_PARTS.iter().any(has)
+        || COMPOUNDS.iter().any(joined)
+        || words(name).iter().any(|word| HIDDEN_WORDS.contains(&word.as_str()))
+}
+
+/// The words of a name: at separators, and where a capital follows a small letter.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut after_small = false;
+    for character in name.chars() {
+        if !character.is_ascii_alphanumeric() || (character.is_ascii_uppercase() && after_small) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| character.is_ascii_alphanumeric()) {
+            word.push(character.to_ascii_lowercase());
+        }
+        after_small = character.is_ascii_lowercase();
+    }
+    words
+}
+
+/// The names as they stand in texts, for a search: compounds in each way in which they are written.
+pub(crate) fn spellings() -> Vec<String> {
+    let compounds = COMPOUNDS
+        .iter()
+        .flat_map(|(first, second)| ["", "_", "-"].map(|between| format!("{first}{between}{second}")));
+    SECRET_NAMES.iter().map(|name| (*name).to_owned()).chain(compounds).collect()
+}
+
 /// Whether the first word says that what comes is the value of what stood before: `is`.
-pub(super) fn is_copula(ahead: &[u8]) -> bool {
+pub(crate) fn is_copula(ahead: &[u8]) -> bool {
     matches!(ahead, [b'i' | b'e', b's', ..] | [b'l', b'a', ..] | [b't', b'o', ..] | [b'w', b'a', ..])
         && COPULAS.iter().any(|word| {
             ahead.starts_with(word.as_bytes())
@@ -93,7 +155,7 @@ pub(super) fn is_copula(ahead: &[u8]) -> bool {
 }
 
 /// What stands after the name of a secret and is not the name of something else.
-pub(super) fn is_value(value: &str) -> bool {
+pub(crate) fn is_value(value: &str) -> bool {
     let classes = usize::from(value.bytes().any(|byte| byte.is_ascii_digit()))
         + usize::from(value.bytes().any(|byte| byte.is_ascii_uppercase()))
         + usize::from(value.bytes().any(|byte| byte.is_ascii_lowercase()))
@@ -104,7 +166,7 @@ pub(super) fn is_value(value: &str) -> bool {
 
 /// Whether the words in front of what looks like a password say that it is one: `the passphrase of the lobby is x`,
 /// `user / x`.
-pub(super) fn is_told(text: &str, start: usize, value: &str) -> bool {
+pub(crate) fn is_told(text: &str, start: usize, value: &str) -> bool {
     if !(8..=64).contains(&value.len()) || !looks_chosen(value) {
         return false;
     }
@@ -132,4 +194,37 @@ fn looks_chosen(value: &str) -> bool {
         && bytes[1..bytes.len() - 1].iter().any(|byte| {
             byte.is_ascii_punctuation() && !matches!(byte, b'.' | b'_' | b'/' | b':' | b'\\' | b'@')
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_fields() {
+        for name in [
+            "password",
+            "X-Api-Key",
+            "apiKey",
+            "GITHUB_TOKEN",
+            "key",
+            "--auth",
+            "Set-Cookie",
+            "privateKey",
+            "contraseña",
+            "clientSecret",
+        ] {
+            assert!(is_hidden_name(name), "{name}");
+        }
+        for name in ["keyboard", "author", "path", "monkey", "passage", "spinner", "content", ""] {
+            assert!(!is_hidden_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_names_a_secret_in_prose_hides_a_field_too() {
+        for name in spellings() {
+            assert!(is_secret_name(&name) && is_hidden_name(&name), "{name}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Secrets in tables: what stands below the name of one, between commas, tabs or bars.
 
 use super::entities::{Entity, Kind};
-use super::names::{is_secret_name, is_value};
+use crate::names::{is_secret_name, is_value};
 
 /// Longest line of a table, in bytes, and its most rows.
 const MAX_LINE: usize = 1024;

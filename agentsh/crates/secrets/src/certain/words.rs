@@ -1,5 +1,7 @@
 //! Addresses: of people, and of services together with a password.
 
+use std::ops::Range;
+
 use super::Secret;
 
 const LOCAL: usize = 64;
@@ -23,7 +25,7 @@ pub(super) fn addresses(text: &str, found: &mut Vec<Secret>) {
     }
 }
 
-fn email(text: &str, at: usize) -> Option<std::ops::Range<usize>> {
+fn email(text: &str, at: usize) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let is_local = |byte: &&u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'%' | b'+' | b'-' | b'\'' | b'#' | b'!')
@@ -60,7 +62,7 @@ fn email(text: &str, at: usize) -> Option<std::ops::Range<usize>> {
 }
 
 /// `scheme://user:password@host/...` around the `@`.
-fn connection(bytes: &[u8], at: usize) -> Option<std::ops::Range<usize>> {
+fn connection(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     const USER: usize = 256;
     let is_part =
         |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'`' | b'<' | b'>' | b'/');

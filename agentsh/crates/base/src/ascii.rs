@@ -5,20 +5,23 @@ const ONES: u64 = 0x0101_0101_0101_0101;
 
 /// How many of the first bytes are small ASCII letters.
 #[inline]
-pub(crate) fn small_letters(bytes: &[u8]) -> usize {
+#[must_use]
+pub fn small_letters(bytes: &[u8]) -> usize {
     run(bytes, 0)
 }
 
 /// How many of the first bytes are ASCII letters.
 #[inline]
-pub(crate) fn letters(bytes: &[u8]) -> usize {
+#[must_use]
+pub fn letters(bytes: &[u8]) -> usize {
     run(bytes, ONES * 0x20)
 }
 
 /// How many of eight bytes, the first in the lowest bits, are ASCII letters before another comes; and all of them in
 /// lower case, as far as they are letters.
 #[inline]
-pub(crate) fn letters_of(word: u64) -> (usize, u64) {
+#[must_use]
+pub fn letters_of(word: u64) -> (usize, u64) {
     let lower = word | (ONES * 0x20);
     (small_letters_of(lower), lower)
 }
@@ -35,7 +38,8 @@ fn small_letters_of(word: u64) -> usize {
 
 /// Of eight bytes, the high bit of each that is `byte`.
 #[inline]
-pub(crate) fn equal(word: u64, byte: u8) -> u64 {
+#[must_use]
+pub fn equal(word: u64, byte: u8) -> u64 {
     let other = word ^ (ONES * u64::from(byte));
     !(((other & !HIGH) + !HIGH) | other) & HIGH
 }
@@ -57,13 +61,20 @@ fn run(bytes: &[u8], case: u64) -> usize {
 
 /// Which words of a list begin with two letters, end with one, and are how long: nearly every other word is told from
 /// them by that. Capitals are small letters here.
-pub(crate) struct Outlines {
+pub struct Outlines {
     /// One bit for each length.
     beginnings: [u32; 1024],
     ends: [u32; 32],
 }
 
+impl Default for Outlines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Outlines {
+    #[must_use]
     pub const fn new() -> Self {
         Self { beginnings: [0; 1024], ends: [0; 32] }
     }
@@ -75,7 +86,9 @@ impl Outlines {
         self.ends[(word[word.len() - 1] & 31) as usize] |= length;
     }
 
+    /// Whether the list may have this word; almost always when it has.
     #[inline]
+    #[must_use]
     pub fn may_have(&self, word: &[u8]) -> bool {
         let [first, second, ..] = word else { return false };
         let Some(last) = word.last() else { return false };

@@ -1,55 +1,16 @@
-//! What looks like a secret: by the name it goes under, or by itself. Linear in the length of the text.
+//! What the record must not hold: what is certain, and what looks like a secret, by the name it goes under or by itself.
+//! Linear in the length of the text.
 
 use std::borrow::Cow;
 
-pub(super) const REDACTED: &str = "[redacted]";
+use crate::certain::{self, Secret};
+use crate::{checks, forms, names};
 
-/// Anywhere in a name, once it is lower-case letters and digits only.
-const SECRET_PARTS: [&str; 14] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "secret",
-    "token",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "signingkey",
-    "encryptionkey",
-    "authorization",
-    "credential",
-    "cookie",
-    "connectionstring",
-];
+/// Stands in place of a secret.
+pub const REDACTED: &str = "[redacted]";
 
-/// Only as a whole word of a name: `keyboard` and `author` are none.
-const SECRET_WORDS: [&str; 10] = ["key", "keys", "auth", "pwd", "pass", "pin", "otp", "bearer", "jwt", "cvv"];
-
-/// A word that begins like this and goes on for a while is a key, whatever the rest looks like.
-const PREFIXES: [&str; 22] = [
-    "sk-",
-    "sk_",
-    "rk_",
-    "pk_live_",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat_",
-    "glpat-",
-    "AKIA",
-    "ASIA",
-    "xox",
-    "AIza",
-    "ya29",
-    "npm_",
-    "pypi-",
-    "hf_",
-    "whsec_",
-    "dop_v1_",
-    "eyJ",
-];
+/// What begins a key beside the forms that are known, whatever the rest looks like.
+const BEGINNINGS: [&str; 4] = ["sk_", "rk_", "xox", "eyJ"];
 
 /// Shortest word with a known prefix, and shortest one that is judged by its looks, in bytes.
 const MIN_PREFIXED: usize = 16;
@@ -62,28 +23,30 @@ const MARKS: [char; 6] = ['!', '#', '^', '*', '@', '?'];
 
 const PEM: &str = "-----BEGIN";
 
-/// Whether a value under this name is to be hidden: `apiKey`, `X-API-KEY`, `db_password`, `--token`.
-pub(super) fn is_secret_name(name: &str) -> bool {
-    if name.len() > 200 {
-        return true;
-    }
-    let plain: String = name
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|character| character.to_ascii_lowercase())
-        .collect();
-    SECRET_PARTS.iter().any(|part| plain.contains(part))
-        || words(name).iter().any(|word| SECRET_WORDS.contains(&word.as_str()))
-}
+pub use crate::names::is_hidden_name;
 
 /// `text` with every secret in it replaced. `cut`: the text goes on, so a word at its very end is not whole and is
 /// dropped.
-pub(super) fn replace(text: &str, cut: bool) -> String {
+#[must_use]
+pub fn replace(text: &str, cut: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
+    let certain = hidden(text);
+    let mut certain = certain.iter().peekable();
     // What the words before say about the next one: `Bearer x`, `password: x`.
     let mut announced = false;
     while !rest.is_empty() {
+        let at = text.len() - rest.len();
+        while certain.next_if(|secret| secret.place.end <= at).is_some() {}
+        let to_certain = certain.peek().map_or(rest.len(), |secret| secret.place.start.saturating_sub(at));
+        if to_certain == 0
+            && let Some(secret) = certain.next()
+        {
+            shown.push_str(REDACTED);
+            rest = &text[secret.place.end..];
+            announced = false;
+            continue;
+        }
         if rest.starts_with(PEM) {
             let end = pem_length(rest);
             shown.push_str(REDACTED);
@@ -91,7 +54,7 @@ pub(super) fn replace(text: &str, cut: bool) -> String {
             announced = false;
             continue;
         }
-        let length = rest.find(|character| !is_word(character)).unwrap_or(rest.len());
+        let length = rest.find(|character| !is_word(character)).unwrap_or(rest.len()).min(to_certain);
         if length == 0 {
             let step = rest.chars().next().map_or(1, char::len_utf8);
             if rest.starts_with("://")
@@ -119,7 +82,7 @@ pub(super) fn replace(text: &str, cut: bool) -> String {
         if cut && after.is_empty() {
             return shown;
         }
-        let is_named = announced || word.split_once('=').is_some_and(|(name, _)| is_secret_name(name));
+        let is_named = announced || word.split_once('=').is_some_and(|(name, _)| is_hidden_name(name));
         announced = push_word(&mut shown, word, announced, after);
         rest = after;
         if shown.ends_with(REDACTED) {
@@ -131,6 +94,16 @@ pub(super) fn replace(text: &str, cut: bool) -> String {
         }
     }
     shown
+}
+
+/// What is certain and that the words around it do not tell: everything but what goes under a name, which stays, and
+/// how people are reached, which a reader of the record needs.
+fn hidden(text: &str) -> Vec<Secret> {
+    const TOLD_BY_WORDS: [&str; 6] =
+        ["PASSWORD", "SECRET", "BEARER TOKEN", "CONNECTION STRING", "EMAIL", "PHONE"];
+    let mut found = certain::find(text);
+    found.retain(|secret| !TOLD_BY_WORDS.contains(&secret.kind));
+    certain::settle(found)
 }
 
 /// How much of `text` still belongs to a value whose name says that it is secret: to a space, a quote, or the next
@@ -176,7 +149,7 @@ fn push_word(shown: &mut String, word: &str, announced: bool, after: &str) -> bo
     if let Some((name, value)) = word.split_once('=')
         && !value.trim_matches('=').is_empty()
     {
-        let secret = is_secret_name(name);
+        let secret = is_hidden_name(name);
         shown.push_str(&judged(name));
         shown.push('=');
         shown.push_str(&if secret { REDACTED.into() } else { judged(value) });
@@ -188,7 +161,7 @@ fn push_word(shown: &mut String, word: &str, announced: bool, after: &str) -> bo
         return next.starts_with(' ');
     }
     let name = word.trim_end_matches('=');
-    (next.starts_with(':') || name.len() < word.len()) && is_secret_name(name)
+    (next.starts_with(':') || name.len() < word.len()) && is_hidden_name(name)
 }
 
 /// The scheme in front of credentials in an Authorization header.
@@ -220,22 +193,29 @@ fn is_secret(piece: &str) -> bool {
         return false;
     }
     // A key keeps its shape behind a few letters of something else.
-    let known = PREFIXES.iter().any(|prefix| {
-        piece.find(prefix).is_some_and(|at| {
-            let rest = &piece[at..];
-            let bounded = at == 0 || !piece.as_bytes()[at - 1].is_ascii_alphanumeric();
-            bounded
-                && rest.len() >= MIN_PREFIXED
-                && has_class(rest, |c| c.is_ascii_digit() || c.is_ascii_uppercase())
-        })
-    });
-    if known {
+    if begins_key(piece) {
         return true;
     }
     let letters = has_class(piece, |c| c.is_ascii_alphabetic());
     let mixed = letters && has_class(piece, |c| c.is_ascii_digit())
         || has_class(piece, |c| c.is_ascii_lowercase()) && has_class(piece, |c| c.is_ascii_uppercase());
-    piece.len() >= MIN_RANDOM && mixed && !is_uuid(piece) && run_length(piece) < 2.6 && entropy(piece) > 3.0
+    piece.len() >= MIN_RANDOM
+        && mixed
+        && !checks::is_uuid(piece.as_bytes())
+        && run_length(piece) < 2.6
+        && checks::entropy(piece.as_bytes()) > 3.0
+}
+
+/// Whether a key of a known form begins somewhere inside, behind a sign or at the very start.
+fn begins_key(piece: &str) -> bool {
+    let starts = piece.bytes().enumerate().filter(|(at, byte)| {
+        byte.is_ascii_alphanumeric() && (*at == 0 || !piece.as_bytes()[at - 1].is_ascii_alphanumeric())
+    });
+    starts.map(|(at, _)| &piece[at..]).take_while(|rest| rest.len() >= MIN_PREFIXED).any(|rest| {
+        (forms::begins(rest) || BEGINNINGS.iter().any(|prefix| rest.starts_with(prefix)))
+            && has_class(rest, |c| c.is_ascii_digit() || c.is_ascii_uppercase())
+            || rest.len() <= names::MAX_WORD && forms::known(rest).is_some()
+    })
 }
 
 fn has_class(text: &str, class: impl Fn(char) -> bool) -> bool {
@@ -260,20 +240,6 @@ fn run_length(text: &str) -> f64 {
         previous = now;
     }
     length as f64 / runs.max(1) as f64
-}
-
-/// Shannon entropy in bits for each byte.
-#[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^52")]
-fn entropy(text: &str) -> f64 {
-    let mut counts = [0_usize; 256];
-    text.bytes().for_each(|byte| counts[usize::from(byte)] += 1);
-    let total = text.len() as f64;
-    let share = |count: usize| count as f64 / total;
-    counts.into_iter().filter(|count| *count > 0).map(|count| -share(count) * share(count).log2()).sum()
-}
-
-fn is_uuid(text: &str) -> bool {
-    uuid::Uuid::try_parse(text).is_ok() && text.len() == 36
 }
 
 fn is_word(character: char) -> bool {
@@ -304,37 +270,9 @@ fn split_pem(text: &str, length: usize) -> (&str, &str) {
     text.split_at(length)
 }
 
-/// The words of a name: at separators, and where a capital follows a small letter.
-fn words(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut after_small = false;
-    for character in name.chars() {
-        if !character.is_ascii_alphanumeric() || (character.is_ascii_uppercase() && after_small) {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut().filter(|_| character.is_ascii_alphanumeric()) {
-            word.push(character.to_ascii_lowercase());
-        }
-        after_small = character.is_ascii_lowercase();
-    }
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names() {
-        for name in
-            ["password", "X-Api-Key", "apiKey", "GITHUB_TOKEN", "key", "--auth", "Set-Cookie", "privateKey"]
-        {
-            assert!(is_secret_name(name), "{name}");
-        }
-        for name in ["keyboard", "author", "path", "monkey", "passage", "spinner", "content", ""] {
-            assert!(!is_secret_name(name), "{name}");
-        }
-    }
 
     #[test]
     fn secrets_are_replaced() {
@@ -361,6 +299,10 @@ mod tests {
             ("da39a3ee5e6b4b0d3255bfef95601890afd80709", "[redacted]"),
             (&format!("key {pem} end"), "key [redacted] end"),
             ("cert=-----BEGIN CERT", "cert=[redacted]"),
+            ("pay 4111 1111 1111 1111 today", "pay [redacted] today"),
+            ("ssn: 665-12-3456, iban=DE18 7276 1316 1527 2122 33.", "ssn: [redacted], iban=[redacted]."),
+            ("mail bob@example.com", "mail bob@example.com"),
+            ("Passwort: hunter2x", "Passwort: [redacted]"),
             ("x-----y-----BEGIN A KEY-----\nMIIB", "x-----y[redacted]"),
             ("https://ghp_aB3dE6gH9jK2mN5pQ8sT:x@github.com", "https://[redacted]:[redacted]@github.com"),
         ] {

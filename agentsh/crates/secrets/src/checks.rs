@@ -116,3 +116,35 @@ pub fn looks_random(word: &[u8]) -> bool {
     }
     letters > 0 && digits > 0 && changes * 5 >= word.len() && entropy(word) >= 3.2
 }
+
+/// Hexadecimal digits alone.
+#[must_use]
+pub fn is_hex(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// A UUID as it is written in groups.
+#[must_use]
+pub fn is_uuid(bytes: &[u8]) -> bool {
+    bytes.len() == 36
+        && bytes.iter().enumerate().all(|(at, byte)| {
+            if matches!(at, 8 | 13 | 18 | 23) { *byte == b'-' } else { byte.is_ascii_hexdigit() }
+        })
+}
+
+/// Whether these are the first digits of a card of this length (ISO/IEC 7812).
+#[must_use]
+pub fn is_issuer(digits: &[u8]) -> bool {
+    let first =
+        |count: usize| digits.iter().take(count).fold(0_u32, |sum, digit| sum * 10 + u32::from(*digit));
+    let length = digits.len();
+    match (first(1), first(2), first(3), first(4)) {
+        (4, ..) => matches!(length, 13 | 16 | 19),
+        (_, 51..=55, ..) | (_, _, _, 2221..=2720) => length == 16,
+        (_, 34 | 37, ..) => length == 15,
+        (_, _, _, 3528..=3589) => (16..=19).contains(&length),
+        (_, _, 300..=305, _) | (_, _, _, 3095) | (_, 36 | 38 | 39, ..) => (14..=19).contains(&length),
+        (_, 62, ..) | (_, 65, ..) | (_, _, 644..=649, _) | (_, _, _, 6011) => (16..=19).contains(&length),
+        _ => false,
+    }
+}

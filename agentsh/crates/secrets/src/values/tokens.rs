@@ -1,12 +1,11 @@
 //! Words with a meaning: addresses, identifiers, keys, and what stands behind the name of a secret.
 
 use super::entities::{Entity, Kind};
-use super::names::{is_copula, is_secret_name, is_told, is_value};
-use super::{checks, columns, national, vendors};
-use crate::ascii;
+use super::{columns, national};
+use crate::names::{MAX_WORD, is_copula, is_secret_name, is_told, is_value};
+use crate::{checks, forms};
+use agentsh_base::ascii;
 
-/// Longest word that is judged as a whole, in bytes. Longer ones are looked at through their parts.
-pub(super) const MAX_WORD: usize = 4096;
 const MAX_LOCAL: usize = 64;
 const MAX_DOMAIN: usize = 253;
 
@@ -152,7 +151,8 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
         let secret = is_secret_name(&word[..at]);
         let value = word[at + 1..].trim_start_matches(['=', ':']);
         let value_start = end - value.len();
-        if secret && is_value(value) {
+        // What is known by its form is told as that.
+        if secret && is_value(value) && forms::known(value).is_none() {
             push(Kind::NamedSecret, value_start, end);
         } else {
             classify(value, value_start, &mut push);
@@ -218,12 +218,12 @@ fn address(word: &str, scheme: usize, start: usize, push: &mut impl FnMut(Kind, 
     push(Kind::Url, start, start + word.len());
     let mut at = scheme + 3 + authority;
     for part in rest[authority..].split(['/', '?', '&', '#', '=']) {
-        if let Some((Kind::ApiKey | Kind::Jwt, _)) = vendors::known(part) {
+        if let Some((Kind::ApiKey | Kind::Jwt, _)) = forms::known(part) {
             push(Kind::ApiKey, start + at, start + at + part.len());
         } else if part.len() >= 24
             && part.len() <= MAX_WORD
             && checks::looks_random(part.as_bytes())
-            && !is_hex(part)
+            && !checks::is_hex(part)
         {
             push(Kind::HighEntropy, start + at, start + at + part.len());
         }
@@ -281,7 +281,7 @@ fn classify(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize))
     if word.len() > MAX_WORD {
         return;
     }
-    if let Some((kind, prefix)) = vendors::known(word) {
+    if let Some((kind, prefix)) = forms::known(word) {
         // A short prefix says nothing that could be mistaken for something else.
         push(kind, if prefix < 5 { start } else { start + prefix }, end);
         return;
@@ -291,9 +291,9 @@ fn classify(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize))
         push(Kind::Iban, start, end);
     } else if national::is_word(bytes) {
         push(Kind::NationalId, start, end);
-    } else if is_uuid(bytes) {
+    } else if checks::is_uuid(bytes) {
         push(Kind::Uuid, start, end);
-    } else if is_hex(word) && word.len() >= 7 {
+    } else if checks::is_hex(word) && word.len() >= 7 {
         if word.len() >= 16
             && bytes.iter().any(u8::is_ascii_digit)
             && bytes.iter().any(u8::is_ascii_alphabetic)
@@ -305,17 +305,6 @@ fn classify(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize))
     } else if word.len() >= 12 && is_key_like(bytes) && checks::looks_random(bytes) && !is_name(word) {
         push(Kind::HighEntropy, start, end);
     }
-}
-
-fn is_hex(word: &str) -> bool {
-    word.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn is_uuid(bytes: &[u8]) -> bool {
-    bytes.len() == 36
-        && bytes.iter().enumerate().all(|(at, byte)| {
-            if matches!(at, 8 | 13 | 18 | 23) { *byte == b'-' } else { byte.is_ascii_hexdigit() }
-        })
 }
 
 fn is_path(bytes: &[u8]) -> bool {

@@ -1,8 +1,9 @@
 //! Numbers with a check or a form: cards, social security, phones, IBANs.
 
-use agentsh_guard::secrets::checks;
+use std::ops::Range;
 
 use super::Secret;
+use crate::{checks, iban};
 
 /// Longest number with its separators, in bytes.
 const LONGEST: usize = 48;
@@ -24,7 +25,7 @@ pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
             continue;
         }
         // An IBAN begins with two letters, and its check digits are where a number begins.
-        if let Some(place) = iban(bytes, at) {
+        if let Some(place) = at.checked_sub(2).and_then(|start| iban::place(bytes, start)) {
             at = place.end;
             found.push(Secret { kind: "IBAN", place });
             continue;
@@ -104,23 +105,8 @@ fn card(digits: &[u8], groups: &[Group], separators: &[u8]) -> Option<usize> {
             && lengths.last().is_some_and(|last| *last <= 4)
         || lengths == [4, 6, 5]
         || lengths == [4, 6, 4];
-    (is_written && is_issuer(digits) && checks::luhn(digits))
+    (is_written && checks::is_issuer(digits) && checks::luhn(digits))
         .then(|| groups.last().map_or(0, |group| group.end))
-}
-
-fn is_issuer(digits: &[u8]) -> bool {
-    let first =
-        |count: usize| digits.iter().take(count).fold(0_u32, |sum, digit| sum * 10 + u32::from(*digit));
-    let length = digits.len();
-    match (first(1), first(2), first(3), first(4)) {
-        (4, ..) => matches!(length, 13 | 16 | 19),
-        (_, 51..=55, ..) | (_, _, _, 2221..=2720) => length == 16,
-        (_, 34 | 37, ..) => length == 15,
-        (_, _, _, 3528..=3589) => (16..=19).contains(&length),
-        (_, _, 300..=305, _) | (_, _, _, 3095) | (_, 36 | 38 | 39, ..) => (14..=19).contains(&length),
-        (_, 62, ..) | (_, 65, ..) | (_, _, 644..=649, _) | (_, _, _, 6011) => (16..=19).contains(&length),
-        _ => false,
-    }
 }
 
 fn phone(
@@ -130,7 +116,7 @@ fn phone(
     lengths: &[usize],
     separators: &[u8],
     bounded: bool,
-) -> Option<std::ops::Range<usize>> {
+) -> Option<Range<usize>> {
     let opened = |start: usize| start.checked_sub(1).filter(|at| bytes[*at] == b'(').unwrap_or(start);
     let start = if separators.first() == Some(&b')') { opened(start) } else { start };
     let plus = start.checked_sub(1).filter(|at| bytes[*at] == b'+');
@@ -148,36 +134,4 @@ fn phone(
         .and_then(|at| bytes.get(start + at + usize::from(bytes[start] == b'(')))
         .is_some_and(|d| (b'2'..=b'9').contains(d));
     (national && bounded && is_area).then_some(start..end)
-}
-
-/// An IBAN whose check digits begin at `at`, in one piece or in groups of four.
-fn iban(bytes: &[u8], at: usize) -> Option<std::ops::Range<usize>> {
-    const MOST: usize = 34;
-    let start = at.checked_sub(2)?;
-    if !bytes[start..at].iter().all(u8::is_ascii_uppercase)
-        || start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphanumeric())
-    {
-        return None;
-    }
-    let is_part = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
-    let (mut value, mut ends, mut end) = (Vec::with_capacity(MOST), Vec::new(), start);
-    while value.len() < MOST {
-        match bytes.get(end) {
-            Some(byte) if is_part(*byte) => {
-                value.push(*byte);
-                end += 1;
-                if bytes.get(end).is_none_or(|next| !next.is_ascii_alphanumeric()) {
-                    ends.push((value.len(), end));
-                }
-            }
-            Some(b' ')
-                if value.len().is_multiple_of(4) && bytes.get(end + 1).is_some_and(|b| is_part(*b)) =>
-            {
-                end += 1
-            }
-            _ => break,
-        }
-    }
-    let whole = ends.iter().rev().find(|(length, _)| checks::iban(&value[..*length]))?;
-    Some(start..whole.1)
 }

@@ -1,0 +1,120 @@
+//! Keys whose makers publish their form, PEM blocks and tokens that are signed JSON.
+
+use std::ops::Range;
+
+use agentsh_base::base64;
+
+use super::Secret;
+use crate::forms;
+
+pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
+    let bytes = text.as_bytes();
+    let Some(automaton) = automaton() else { return };
+    let mut from = 0;
+    for place in automaton.find_iter(bytes) {
+        let at = place.pattern().as_usize();
+        if place.start() < from {
+            continue;
+        }
+        let place = match at {
+            0 => jwt(bytes, place.start()).map(|place| (place, "JWT")),
+            1 => webhook(bytes, place.start()).map(|place| (place, "SLACK WEBHOOK")),
+            2 => service_account(text, place.start()).map(|place| (place, "SERVICE ACCOUNT")),
+            _ => {
+                let (number, count) = (at - EXTRA.len(), forms::certain_prefixes().count());
+                forms::certain_at(bytes, place.range(), number % count, number >= count)
+            }
+        };
+        if let Some((place, kind)) = place {
+            from = place.end;
+            found.push(Secret { kind, place });
+        }
+    }
+}
+
+const EXTRA: [&str; 3] = ["eyJ", "https://hooks.slack.com/services/", "\"service_account\""];
+
+/// The forms, and their prefixes read backwards.
+fn automaton() -> Option<&'static aho_corasick::AhoCorasick> {
+    static AUTOMATON: std::sync::OnceLock<Option<aho_corasick::AhoCorasick>> = std::sync::OnceLock::new();
+    AUTOMATON
+        .get_or_init(|| {
+            let extra = EXTRA.iter().map(|prefix| (*prefix).to_owned());
+            let forms = forms::certain_prefixes().map(str::to_owned);
+            let turned = forms::certain_prefixes().map(|prefix| prefix.chars().rev().collect());
+            aho_corasick::AhoCorasick::builder()
+                .match_kind(aho_corasick::MatchKind::LeftmostLongest)
+                .build(extra.chain(forms).chain(turned).collect::<Vec<String>>())
+                .ok()
+        })
+        .as_ref()
+}
+
+fn jwt(bytes: &[u8], start: usize) -> Option<Range<usize>> {
+    if start.checked_sub(1).is_some_and(|before| forms::is_key(bytes[before])) {
+        return None;
+    }
+    const LONGEST: usize = 16_384;
+    let part = |at: usize| bytes[at..].iter().take(LONGEST).take_while(|byte| forms::is_key(**byte)).count();
+    let header = part(start);
+    let payload_at = start + header + 1;
+    if bytes.get(start + header) != Some(&b'.') {
+        return None;
+    }
+    let payload = part(payload_at);
+    if payload < 8 || bytes.get(payload_at + payload) != Some(&b'.') {
+        return None;
+    }
+    let end = payload_at + payload + 1 + part(payload_at + payload + 1);
+    let decoded = base64::decoded(&bytes[start..start + header]);
+    let is_header = decoded.starts_with(b"{") && memchr::memmem::find(&decoded, b"\"alg\"").is_some();
+    is_header.then_some(start..end)
+}
+
+fn webhook(bytes: &[u8], start: usize) -> Option<Range<usize>> {
+    let from = start + EXTRA[1].len();
+    let length = bytes[from..].iter().take(200).take_while(|b| forms::is_key(**b) || **b == b'/').count();
+    (length >= 30).then_some(start..from + length)
+}
+
+/// The whole object, from its brace to the one that closes it.
+fn service_account(text: &str, at: usize) -> Option<Range<usize>> {
+    const BEFORE: usize = 400;
+    const LONGEST: usize = 16_384;
+    let bytes = text.as_bytes();
+    let from = text.floor_char_boundary(at.saturating_sub(BEFORE));
+    let start = from + memchr::memrchr(b'{', &bytes[from..at])?;
+    let limit = text.floor_char_boundary((start + LONGEST).min(text.len()));
+    let block = &text[start..limit];
+    if !block.contains("PRIVATE KEY") {
+        return None;
+    }
+    let end = memchr::memchr(b'}', &bytes[at..limit]).map_or(limit, |length| at + length + 1);
+    Some(start..end)
+}
+
+/// Longest title of a PEM block, in bytes.
+const TITLE: usize = 60;
+
+/// From the line that begins it to the one that ends it, or to the end of the text.
+pub(super) fn private_keys(text: &str, found: &mut Vec<Secret>) {
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    while let Some(length) = memchr::memmem::find(&bytes[from..], b"-----BEGIN ") {
+        let start = from + length;
+        from = start + 11;
+        let limit = text.floor_char_boundary((from + TITLE).min(text.len()));
+        let Some(title) = text[from..limit].find("-----") else { continue };
+        if !text[from..from + title].contains("PRIVATE KEY") {
+            continue;
+        }
+        let body = from + title + 5;
+        let end = memchr::memmem::find(&bytes[body..], b"-----END ").map_or(text.len(), |length| {
+            let tail = body + length + 9;
+            let limit = text.floor_char_boundary((tail + TITLE).min(text.len()));
+            text[tail..limit].find("-----").map_or(limit, |length| tail + length + 5)
+        });
+        found.push(Secret { kind: "PRIVATE KEY", place: start..end });
+        from = end;
+    }
+}

@@ -1,0 +1,53 @@
+//! What is secret or personal beyond doubt, with the exact place of each, so that a tag can stand there instead.
+
+mod keys;
+mod named;
+mod numbers;
+mod words;
+
+use std::ops::Range;
+
+/// A value and what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secret {
+    pub kind: &'static str,
+    pub place: Range<usize>,
+}
+
+/// The secrets that stand in a text as it is written, in no order. Linear.
+#[must_use]
+pub fn find(text: &str) -> Vec<Secret> {
+    let mut found = Vec::new();
+    keys::private_keys(text, &mut found);
+    keys::vendors(text, &mut found);
+    words::addresses(text, &mut found);
+    numbers::find(text, &mut found);
+    named::cloud_secrets(text.as_bytes(), &mut found);
+    let mut named = Vec::new();
+    named::find(text, &mut named);
+    // A value that is known by its form is told as that, without its name.
+    found.sort_by_key(|secret| secret.place.start);
+    named.retain(|named| {
+        let next = found.partition_point(|other| other.place.start < named.place.start);
+        found.get(next).is_none_or(|other| other.place.start >= named.place.end)
+    });
+    found.extend(named);
+    found
+}
+
+/// In the order in which they stand, none inside of another: the longest of those that begin first stay.
+#[must_use]
+pub fn settle(mut found: Vec<Secret>) -> Vec<Secret> {
+    found.retain(|secret| !secret.place.is_empty());
+    found.sort_by_key(|secret| (secret.place.start, std::cmp::Reverse(secret.place.end)));
+    let mut kept: Vec<Secret> = Vec::with_capacity(found.len());
+    for secret in found {
+        match kept.last_mut() {
+            Some(last) if secret.place.start < last.place.end => {
+                last.place.end = last.place.end.max(secret.place.end);
+            }
+            _ => kept.push(secret),
+        }
+    }
+    kept
+}

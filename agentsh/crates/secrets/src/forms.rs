@@ -1,0 +1,224 @@
+//! Forms of keys that their makers publish: one table for what is rewritten on the wire, what is followed when it
+//! leaves, and what the record hides.
+
+use std::ops::Range;
+
+use crate::values::Kind;
+
+/// What a key is made of behind its prefix.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Alphabet {
+    /// Letters, digits, `-` and `_`; where a whole word is judged dots too.
+    Key,
+    /// Capitals and digits, exactly as many as the form says.
+    Capitals,
+    /// Hexadecimal digits, fewer than forty: nothing else tells it from a hash.
+    Hex,
+}
+
+use Alphabet::{Capitals, Hex, Key};
+
+/// A key that begins with `prefix`.
+struct Form {
+    prefix: &'static str,
+    /// From so many bytes behind the prefix on, a whole word of this form is worth following.
+    least: usize,
+    alphabet: Alphabet,
+    /// When a key inside of any text is certain enough to be replaced: its shortest and longest rest, and its tag.
+    certain: Option<(usize, usize, &'static str)>,
+}
+
+const fn form(prefix: &'static str, least: usize, alphabet: Alphabet) -> Form {
+    Form { prefix, least, alphabet, certain: None }
+}
+
+const fn certain(
+    prefix: &'static str,
+    least: usize,
+    alphabet: Alphabet,
+    (shortest, longest): (usize, usize),
+    tag: &'static str,
+) -> Form {
+    Form { prefix, least, alphabet, certain: Some((shortest, longest, tag)) }
+}
+
+/// Longer prefixes first where one begins with another.
+const FORMS: [Form; 69] = [
+    certain("sk-ant-", 24, Key, (20, 200), "ANTHROPIC KEY"),
+    certain("sk-proj-", 24, Key, (20, 250), "OPENAI KEY"),
+    certain("sk-svcacct-", 24, Key, (20, 250), "OPENAI KEY"),
+    certain("sk-or-v1-", 24, Key, (20, 100), "API KEY"),
+    form("sk-lf-", 24, Key),
+    certain("sk_live_", 16, Key, (16, 250), "STRIPE KEY"),
+    certain("sk_test_", 16, Key, (16, 250), "STRIPE KEY"),
+    certain("rk_live_", 16, Key, (16, 250), "STRIPE KEY"),
+    certain("rk_test_", 16, Key, (16, 250), "STRIPE KEY"),
+    form("pk_live_", 16, Key),
+    certain("whsec_", 20, Key, (20, 250), "STRIPE KEY"),
+    certain("sk-admin-", 20, Key, (20, 250), "OPENAI KEY"),
+    certain("sk-", 20, Key, (32, 250), "OPENAI KEY"),
+    certain("github_pat_", 22, Key, (22, 255), "GITHUB TOKEN"),
+    certain("ghp_", 20, Key, (36, 255), "GITHUB TOKEN"),
+    certain("gho_", 20, Key, (36, 255), "GITHUB TOKEN"),
+    certain("ghu_", 20, Key, (36, 255), "GITHUB TOKEN"),
+    certain("ghs_", 20, Key, (36, 255), "GITHUB TOKEN"),
+    certain("ghr_", 20, Key, (36, 255), "GITHUB TOKEN"),
+    certain("glpat-", 16, Key, (20, 100), "GITLAB TOKEN"),
+    certain("gldt-", 16, Key, (20, 100), "GITLAB TOKEN"),
+    certain("glrt-", 16, Key, (20, 100), "GITLAB TOKEN"),
+    form("glsa_", 28, Key),
+    certain("xoxb-", 20, Key, (20, 250), "SLACK TOKEN"),
+    certain("xoxp-", 20, Key, (20, 250), "SLACK TOKEN"),
+    certain("xoxa-", 20, Key, (20, 250), "SLACK TOKEN"),
+    certain("xoxr-", 20, Key, (20, 250), "SLACK TOKEN"),
+    certain("xoxs-", 20, Key, (20, 250), "SLACK TOKEN"),
+    certain("xapp-", 20, Key, (20, 250), "SLACK TOKEN"),
+    certain("AKIA", 16, Capitals, (16, 16), "AWS KEY"),
+    certain("ASIA", 16, Capitals, (16, 16), "AWS KEY"),
+    certain("ABIA", 16, Capitals, (16, 16), "AWS KEY"),
+    certain("ACCA", 16, Capitals, (16, 16), "AWS KEY"),
+    certain("AIza", 32, Key, (35, 35), "GCP KEY"),
+    certain("ya29.", 20, Key, (20, 250), "GCP KEY"),
+    certain("GOCSPX-", 20, Key, (20, 60), "GCP KEY"),
+    certain("npm_", 30, Key, (36, 100), "NPM TOKEN"),
+    certain("pypi-AgE", 40, Key, (40, 300), "PYPI TOKEN"),
+    form("pypi-", 40, Key),
+    certain("hf_", 28, Key, (30, 60), "API KEY"),
+    certain("dop_v1_", 40, Key, (60, 80), "API KEY"),
+    form("doo_v1_", 40, Key),
+    form("dor_v1_", 40, Key),
+    certain("shpat_", 28, Key, (28, 60), "API KEY"),
+    form("shpss_", 28, Key),
+    form("shpca_", 28, Key),
+    form("sq0atp-", 20, Key),
+    form("sq0csp-", 30, Key),
+    form("EAAA", 40, Key),
+    certain("SG.", 40, Key, (20, 100), "API KEY"),
+    form("SK", 32, Hex),
+    form("AC", 32, Hex),
+    form("key-", 32, Hex),
+    form("lin_api_", 30, Key),
+    form("ntn_", 30, Key),
+    form("secret_", 40, Key),
+    form("figd_", 30, Key),
+    form("PMAK-", 40, Key),
+    form("dapi", 32, Hex),
+    form("dckr_pat_", 20, Key),
+    certain("hvs.", 24, Key, (24, 150), "API KEY"),
+    form("hvb.", 24, Key),
+    form("nvapi-", 40, Key),
+    form("gsk_", 40, Key),
+    form("r8_", 36, Key),
+    form("pplx-", 40, Key),
+    form("tskey-", 16, Key),
+    form("age-secret-key-1", 40, Key),
+    certain("xoxe-", 20, Key, (20, 250), "SLACK TOKEN"),
+];
+
+/// Whether a form, or a JWT, begins with this byte.
+static STARTS: [bool; 256] = {
+    let mut table = [false; 256];
+    table[b'e' as usize] = true;
+    let mut at = 0;
+    while at < FORMS.len() {
+        let first = FORMS[at].prefix.as_bytes()[0];
+        table[first.to_ascii_lowercase() as usize] = true;
+        table[first.to_ascii_uppercase() as usize] = true;
+        at += 1;
+    }
+    table
+};
+
+/// Whether a whole word is a key of a known form, and how many bytes of it are the prefix that all such keys share.
+pub(crate) fn known(word: &str) -> Option<(Kind, usize)> {
+    if word.len() < 18 {
+        return None;
+    }
+    let first = word.as_bytes().first()?;
+    if !STARTS[usize::from(*first)] {
+        return None;
+    }
+    let fits = |form: &Form| {
+        form.prefix.as_bytes().first().is_some_and(|byte| byte.eq_ignore_ascii_case(first))
+            && word.len() >= form.prefix.len() + form.least
+            && word.get(..form.prefix.len()).is_some_and(|start| {
+                if form.prefix.len() < 6 {
+                    start == form.prefix
+                } else {
+                    start.eq_ignore_ascii_case(form.prefix)
+                }
+            })
+            && key_characters(&word[form.prefix.len()..], form)
+    };
+    if let Some(form) = FORMS.iter().find(|form| fits(form)) {
+        return Some((Kind::ApiKey, form.prefix.len()));
+    }
+    is_jwt(word).then_some((Kind::Jwt, 0))
+}
+
+fn key_characters(rest: &str, form: &Form) -> bool {
+    let all = |fits: fn(&u8) -> bool| rest.as_bytes().iter().all(fits);
+    match form.alphabet {
+        Capitals => rest.len() == form.least && all(|b| b.is_ascii_uppercase() || b.is_ascii_digit()),
+        Hex => rest.len() < 40 && all(u8::is_ascii_hexdigit),
+        Key => all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')),
+    }
+}
+
+/// Three Base64 parts, of which the first is a JSON object.
+fn is_jwt(word: &str) -> bool {
+    word.starts_with("eyJ") && word.len() > 40 && word.bytes().filter(|&byte| byte == b'.').count() == 2
+}
+
+/// Prefixes of the forms that are certain, in the order in which [`certain_at`] knows them.
+pub(crate) fn certain_prefixes() -> impl Iterator<Item = &'static str> {
+    FORMS.iter().filter(|form| form.certain.is_some()).map(|form| form.prefix)
+}
+
+/// The key of the form with this number whose prefix stands at a place, and its tag; `turned`: the prefix is read
+/// backwards, and the key ends with it.
+pub(crate) fn certain_at(
+    bytes: &[u8],
+    prefix: Range<usize>,
+    number: usize,
+    turned: bool,
+) -> Option<(Range<usize>, &'static str)> {
+    let form = FORMS.iter().filter(|form| form.certain.is_some()).nth(number)?;
+    let place = if turned { backwards(bytes, prefix.end, form) } else { key(bytes, prefix.start, form) };
+    Some((place?, form.certain?.2))
+}
+
+/// Whether what begins here begins as a key does that is certain, whatever it goes on with.
+pub(crate) fn begins(word: &str) -> bool {
+    certain_prefixes().any(|prefix| word.starts_with(prefix))
+}
+
+pub(crate) fn is_key(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+}
+
+fn key(bytes: &[u8], start: usize, form: &Form) -> Option<Range<usize>> {
+    let (least, most, _) = form.certain?;
+    if start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphanumeric()) {
+        return None;
+    }
+    let from = start + form.prefix.len();
+    let fits = |byte: &&u8| match form.alphabet {
+        Capitals => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
+        _ => is_key(**byte) || form.prefix.ends_with('.') && **byte == b'.',
+    };
+    let length = bytes[from..].iter().take(400).take_while(fits).count();
+    let ends = bytes.get(from + length).is_none_or(|next| !next.is_ascii_alphanumeric());
+    let value = &bytes[from..from + length];
+    let mixed = value.iter().any(u8::is_ascii_digit) || value.iter().any(u8::is_ascii_uppercase);
+    (length >= least && length <= most && ends && mixed).then_some(start..from + length)
+}
+
+/// A key that is written backwards ends with its prefix.
+fn backwards(bytes: &[u8], end: usize, form: &Form) -> Option<Range<usize>> {
+    let before = bytes[..end].iter().rev().take(400).take_while(|byte| is_key(**byte)).count();
+    let turned: Vec<u8> = bytes[end - before..end].iter().rev().copied().collect();
+    let place = key(&turned, 0, form)?;
+    (place.end == turned.len() && bytes.get(end).is_none_or(|next| !is_key(*next)))
+        .then_some(end - before..end)
+}
