@@ -119,13 +119,16 @@ impl Process {
     /// ended.
     pub async fn finish(self, exit_code: u8, cause: ExitCause) -> Ended {
         let Self { session, server, running, guards, inside: _ } = self;
-        let Running { child, cgroup, way_out, published, .. } = running;
+        let Running { child, cgroup, way_out, published, place, .. } = running;
         let by_kernel = cause == ExitCause::Exited && exit_code == KILLED && cgroup.was_out_of_memory();
         let cause = if by_kernel { ExitCause::MemoryLimit } else { cause };
         let error = child.execution_error();
         drop(published);
         drop(child);
         drop(cgroup);
+        if let Some(place) = place {
+            place.put_back(&session, server.as_ref());
+        }
         guards.finish().await;
         if let Some(way_out) = way_out {
             network::finish(&session, way_out).await;
