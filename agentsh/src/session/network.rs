@@ -265,6 +265,9 @@ pub fn proxy(session: &Session, rules: &NetworkPolicy) -> Result<Option<Proxy>, 
     }
 }
 
+/// Of those, refusals that a terminal shows beside what the agent draws: after some, nobody looks.
+const MOST_HINTS: u32 = 3;
+
 /// What userns cannot give.
 const WEAKER: &str = "the process behind a connection is not recorded, and connections to other ports and UDP fail \
                       without an event";
@@ -434,7 +437,13 @@ impl Session {
         let shown = self.network.shown.get();
         self.network.shown.set(shown.saturating_add(1));
         match shown.cmp(&MOST_SHOWN) {
-            std::cmp::Ordering::Less => self.note(&line(server, refusal)),
+            std::cmp::Ordering::Less => {
+                let line = line(server, refusal);
+                if shown < MOST_HINTS {
+                    super::approvals::hint(self, &line);
+                }
+                self.note(&line);
+            }
             std::cmp::Ordering::Equal => {
                 self.note("more connections are refused; `agentsh report` lists them all");
             }
