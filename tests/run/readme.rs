@@ -46,6 +46,7 @@ fn the_picture_is_of_the_demo() {
     let place = Place::new(Mode::Invoker);
     let outcome = Outcome::of(&mut place.agentsh(&["demo"])).expect_code(0);
     let shown = picture.lines().filter(|line| line.starts_with("<text")).map(|line| {
+        let line = line.trim_end_matches("</text>").trim_end_matches("</tspan>");
         let words = line.split("</tspan>").filter_map(|piece| piece.rsplit('>').next());
         words
             .map(|word| word.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))

@@ -82,7 +82,7 @@ fn draw(text: &str) -> Result<String> {
         let _ = writeln!(out, "<text y=\"{at}\">{text}</text>");
         at += LINE;
     };
-    line(&[("d", "$ "), ("b", "agentsh demo")], &[2, 60]);
+    line(&[("d", "$ "), ("b", "agentsh demo")], &[3, 60]);
     let head = ["who", "attempted", "", "which layer or rule"];
     line(&head.map(|word| ("d", word)), &WIDTHS);
     for [who, attempted, happened, by] in &rows {
