@@ -362,6 +362,10 @@ fn has_unread(copy: &Copy) -> bool {
 /// A directory that nobody else may look into, with a place for temporary files.
 fn private() -> io::Result<PathBuf> {
     let name = agentsh_base::random::hex::<8>()?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "made anew, for its user alone, under a name that nobody can guess"
+    )]
     let directory = std::env::temp_dir().canonicalize()?.join(format!("agentsh-{name}"));
     fs::DirBuilder::new().mode(0o700).create(&directory)?;
     for below in ["tmp", "home", "agentsh"] {
