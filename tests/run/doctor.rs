@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Mode, Outcome, Place};
+use crate::support::{Mode, Outcome, Place, Pty};
 
 #[test]
 fn every_layer_that_is_built_is_tried_and_holds() {
@@ -47,5 +47,28 @@ fn the_demo_is_refused_everything_and_works() {
         assert!(outcome.stdout.contains("attacks refused"), "{mode:?} {outcome}");
         assert!(!outcome.stdout.contains("GOT THROUGH"), "{mode:?} {outcome}");
         Outcome::of(&mut place.agentsh(&["events", "verify"])).expect_code(0);
+    }
+}
+
+/// Its servers change their programs on purpose: what was pinned in one demo must not stop the next.
+#[test]
+fn the_demo_can_be_run_again() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        for _ in 0..2 {
+            let outcome = Outcome::of(&mut place.agentsh(&["demo"])).expect_code(0);
+            assert!(outcome.stdout.contains("33 attacks refused"), "{mode:?} {outcome}");
+        }
+    }
+}
+
+/// Where a person sits at a terminal, and could be asked.
+#[test]
+fn the_demo_on_a_terminal_is_refused_as_much() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut terminal = Pty::start(place.agentsh(&["demo"]));
+        terminal.expect("33 attacks refused");
+        assert_eq!(terminal.wait(), 0, "{mode:?} {}", terminal.text());
     }
 }

@@ -37,3 +37,37 @@ fn its_policy_is_good() {
     let file = place.policy(policy);
     Outcome::of(&mut place.agentsh(&["policy", "check", file.to_str().unwrap()])).expect_code(0);
 }
+
+/// The picture is of this demo: who tried what, how it ended, and how many there were.
+#[test]
+fn the_picture_is_of_the_demo() {
+    let picture = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/demo.svg");
+    let picture = std::fs::read_to_string(picture).unwrap();
+    let place = Place::new(Mode::Invoker);
+    let outcome = Outcome::of(&mut place.agentsh(&["demo"])).expect_code(0);
+    let shown = picture.lines().filter(|line| line.starts_with("<text")).map(|line| {
+        let line = line.trim_end_matches("</text>").trim_end_matches("</tspan>");
+        let words = line.split("</tspan>").filter_map(|piece| piece.rsplit('>').next());
+        words
+            .map(|word| word.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+            .collect::<Vec<_>>()
+    });
+    let shown: Vec<Vec<String>> = shown.collect();
+    let rows: Vec<&Vec<String>> = shown.iter().filter(|row| row.len() >= 4 && !row[2].is_empty()).collect();
+    assert!(rows.len() > 15, "{shown:?}");
+    let tried: std::collections::BTreeSet<&str> =
+        outcome.stdout.lines().skip(1).filter_map(|line| line.split('\t').nth(1)).collect();
+    assert_eq!(rows.len(), tried.len(), "`cargo xtask picture` draws it anew");
+    for row in rows {
+        let is_row = |line: &str| {
+            let parts: Vec<&str> = line.split('\t').collect();
+            parts.len() == 4
+                && parts[0] == row[0]
+                && parts[1] == row[1]
+                && parts[2].starts_with(row[2].as_str())
+        };
+        assert!(outcome.stdout.lines().any(is_row), "{row:?}: `cargo xtask picture` draws it anew");
+    }
+    let last = outcome.stdout.lines().find(|line| line.ends_with("attacks refused")).unwrap();
+    assert!(shown.iter().any(|row| row == &[last.to_owned()]), "{last}");
+}

@@ -308,3 +308,18 @@ fn nothing_is_written_after_a_good_end() {
     terminal.expect("only this");
     assert_eq!(terminal.text(), "only this\r\n");
 }
+
+/// While the agent draws, a refusal is told beside its picture, and in full when it has ended.
+#[test]
+fn a_refusal_is_told_while_the_agent_draws() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy("version: 1\nagent:\n  network: {unknown: deny}\n");
+    let script = "getent hosts refused.example; sleep 0.5; echo drawn";
+    let mut terminal = Pty::start(place.agentsh(&["run", "--", "sh", "-c", script]));
+    assert_eq!(terminal.wait(), 0, "{}", terminal.text());
+    let text = terminal.text();
+    let notice = text.find("\x1b]9;agentsh: the name 'refused.example' is refused").expect("told beside");
+    assert!(notice < text.find("drawn").unwrap(), "{text:?}");
+    let after = &text[text.find("drawn").unwrap()..];
+    assert!(after.contains("agentsh: the name 'refused.example' is refused"), "{text:?}");
+}

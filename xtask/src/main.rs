@@ -7,6 +7,7 @@ mod deny;
 mod dist;
 mod ebpf;
 mod install;
+mod picture;
 mod run;
 mod test;
 mod vm;
@@ -30,6 +31,8 @@ enum Task {
     Ebpf(ebpf::Options),
     /// Write docs/events.schema.json, the JSON schema of events, as the code has it
     Schema,
+    /// Draw docs/demo.svg, the picture of the README, from what the demo prints
+    Picture,
     /// Make what people install: a tarball, a package for Debian, checksums, a bill of materials
     Dist(dist::Options),
     /// Measure agentsh beside its peer or the bare floor, in one run (release build; never part of the tests)
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::main(&options),
         Task::Ebpf(options) => ebpf::main(&options),
         Task::Schema => schema(),
+        Task::Picture => picture::main(),
         Task::Dist(options) => dist::main(&options),
         Task::Bench(options) => bench::main(&options),
     };

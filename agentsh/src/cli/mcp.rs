@@ -6,7 +6,7 @@ use crate::session::mcp_run;
 use crate::session::run::exit_code_of;
 
 use super::flags::FlagArgs;
-use super::run::Network;
+use super::run::{Network, TierName};
 use super::{approve, client_config, fail, inventory, mcp_query, pins, profile};
 
 #[derive(Debug, Args)]
@@ -47,6 +47,9 @@ struct ServerArgs {
     /// Print at the end the lines of policy that would allow what was refused; nothing is allowed meanwhile
     #[arg(long)]
     network_learn: bool,
+    /// What the sandbox is made of; less than namespaces is never taken unless it is asked for here
+    #[arg(long, value_enum, default_value = "namespaces")]
+    tier: TierName,
     /// Start even if a layer of protection cannot be had here
     #[arg(long)]
     allow_degraded: bool,
@@ -81,6 +84,7 @@ pub async fn run(args: McpArgs) -> u8 {
                 policy: args.policy,
                 flags: args.flags.layer(),
                 allow_degraded: args.allow_degraded,
+                tier: args.tier.into(),
                 backend: args.network.into(),
                 learn: args.network_learn,
                 what: match args.url {

@@ -288,6 +288,7 @@ impl Live {
             policy: self.policy.clone(),
             flags: Flags::default(),
             allow_degraded: self.allow_degraded,
+            tier: crate::sandbox::Tier::default(),
             backend: Network::Auto.into(),
             learn: false,
             what: match (&self.url, &self.server) {

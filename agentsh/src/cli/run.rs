@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
+use crate::sandbox::Tier;
 use crate::session::Session;
 use crate::session::network::{self, Backend};
 use crate::session::publish::Asked;
@@ -44,6 +45,9 @@ pub struct RunArgs {
     /// Keep what is written to the project apart, as a layer over it; `agentsh review` shows it and applies it
     #[arg(long)]
     review: bool,
+    /// What sandboxes are made of; less than namespaces is never taken unless it is asked for here
+    #[arg(long, value_enum, default_value = "namespaces")]
+    tier: TierName,
     /// Start even if a layer of protection cannot be had here
     #[arg(long)]
     allow_degraded: bool,
@@ -71,6 +75,23 @@ pub enum Network {
     Userns,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TierName {
+    /// Everything: an empty root, namespaces, and a network without a route
+    Namespaces,
+    /// For containers where no namespace can be made: Landlock, seccomp, and connections that agentsh makes
+    Container,
+}
+
+impl From<TierName> for Tier {
+    fn from(name: TierName) -> Self {
+        match name {
+            TierName::Namespaces => Self::Namespaces,
+            TierName::Container => Self::Container,
+        }
+    }
+}
+
 impl From<Network> for Backend {
     fn from(network: Network) -> Self {
         match network {
@@ -94,6 +115,7 @@ pub async fn run(args: RunArgs) -> u8 {
         policy: args.policy,
         flags: args.flags.layer(),
         allow_degraded: args.allow_degraded,
+        tier: args.tier.into(),
         backend: args.network.into(),
         publish: args.publish,
         agree: args.agree,

@@ -6,6 +6,9 @@ use std::path::Path;
 
 use crate::store::Summary;
 
+/// The layer of a weaker sandbox that was asked for.
+const TIER: &str = "tier";
+
 /// Below the directory of the records.
 const FILE: &str = "told";
 
@@ -20,5 +23,6 @@ pub(super) fn of_machine(state: &Path, summary: &Summary) -> BTreeSet<String> {
         // Where it cannot be kept it is said again.
         let _ = std::fs::write(&path, all.join("\n") + "\n");
     }
-    told
+    // Less was asked for by whoever started it: that is no property of the machine.
+    told.into_iter().filter(|line| !line.starts_with(TIER)).collect()
 }

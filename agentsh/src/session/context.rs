@@ -7,7 +7,7 @@ use crate::sandbox::cgroup::Hierarchies;
 use crate::sandbox::host::RealHost;
 use crate::sandbox::idmap::IdMaps;
 use crate::sandbox::plan::{FileKey, Identity};
-use crate::sandbox::{Enforcement, State, Zygote};
+use crate::sandbox::{Enforcement, State, Tier, Zygote};
 
 /// First host id of the sandboxes when agentsh is started by root itself. Nobody's: above the ids that
 /// distributions, systemd and container runtimes hand out, below 2^31.
@@ -54,6 +54,8 @@ pub struct Context {
     pub host: RealHost,
     /// Where sandboxes come from.
     pub zygote: Zygote,
+    /// What they are made of.
+    pub tier: Tier,
     /// What was found wanting while looking.
     pub notes: Vec<Enforcement>,
 }
@@ -81,6 +83,18 @@ impl Context {
             context.project = PathBuf::from(NO_PROJECT);
         }
         Ok((context, shown))
+    }
+
+    /// The same machine, for sandboxes of this tier. Without namespaces there is one id, which is that of whoever started
+    /// agentsh.
+    #[must_use]
+    pub fn of_tier(self, tier: Tier) -> Self {
+        if tier == Tier::Namespaces {
+            return self;
+        }
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let identity = Identity { host_uid: uid, host_gid: gid, from_root: false };
+        Self { tier, identity, idmaps: None, notes: Vec::new(), ..self }
     }
 
     fn look() -> Result<Self, ContextError> {
@@ -115,6 +129,7 @@ impl Context {
             idmaps,
             host: RealHost::default(),
             zygote: Zygote::default(),
+            tier: Tier::default(),
             notes,
             home,
             env,

@@ -12,11 +12,12 @@ use crate::sandbox::layout::{CacheLayer, Elsewhere, Grant, Keep, Layout, PinnedF
 use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::placeholders::{self, Placeholders};
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
-use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, spawn};
+use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tier, spawn};
 
 use crate::net::Gate;
 
 use super::Context;
+use super::container::{self, Place};
 use super::network::{self, Way};
 use super::publish::{self, Published};
 use super::review::launch::{Shown, borrow};
@@ -70,6 +71,8 @@ pub struct Running {
     pub way_out: Option<crate::net::Service<crate::store::Journal>>,
     /// Carries connections to its published ports while it lives.
     pub published: tokio::task::JoinSet<()>,
+    /// What the weaker tier has in place of a root of its own.
+    pub place: Option<Place>,
 }
 
 /// The one way from what a process is to its running sandbox: pid 1 is born while its layout is made. `before` sees the
@@ -85,6 +88,10 @@ pub async fn assemble<T, E: From<SpawnError>>(
 ) -> Result<(Running, T), E> {
     let begun = begin(context, &start, cgroup)?;
     let mut layout = prepare(context, &start);
+    let place = match context.tier {
+        Tier::Namespaces => None,
+        Tier::Container => Some(Place::make(&mut start, &mut layout)?),
+    };
     if let Some(Shown::Lent(agent)) = &start.layer {
         borrow(context, agent, &mut layout, &mut start.descriptors).map_err(|why| SpawnError::Init {
             label: start.label.to_owned(),
@@ -93,7 +100,7 @@ pub async fn assemble<T, E: From<SpawnError>>(
         })?;
     }
     let kept = before(&start, &layout)?;
-    Ok((finish(context, begun, start, layout).await?, kept))
+    Ok((finish(context, begun, start, layout, place).await?, kept))
 }
 
 /// The mounts of a start, as data, and the stand-ins that they need.
@@ -222,7 +229,7 @@ fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, Spaw
     let gate = start.network.as_ref().map(|way| way.arm(&cgroup)).transpose().map_err(|message| {
         SpawnError::Init { label: start.label.to_owned(), message, cause: Cause::Other }
     })?;
-    let ordered = spawn::order(&context.zygote, start.label, &cgroup)?;
+    let ordered = spawn::order(&context.zygote, start.label, &cgroup, context.tier)?;
     hierarchies.complete(&mut cgroup, name, quota);
     Ok(Begun { ordered, cgroup, gate, quota })
 }
@@ -249,6 +256,7 @@ async fn finish(
     begun: Begun,
     start: Start<'_>,
     layout: Layout,
+    mut place: Option<Place>,
 ) -> Result<Running, SpawnError> {
     let Begun { ordered, mut cgroup, gate, quota } = begun;
     let memory = quota.memory_bytes;
@@ -279,7 +287,9 @@ async fn finish(
     let mut network = start.network;
     let published = network.as_mut().map(|way| std::mem::take(&mut way.published)).unwrap_or_default();
     let is_policed = network.as_ref().is_some_and(Way::is_policed);
+    let others = if context.tier == Tier::Container { container::processes_of_user() } else { 0 };
     let plan = Plan {
+        tier: context.tier,
         label: start.label.to_owned(),
         program,
         identity: context.identity,
@@ -287,7 +297,8 @@ async fn finish(
         mounts,
         landlock: layout.landlock,
         limits: plan::Limits {
-            pids: value(&start.limits.pids, 512),
+            // The kernel counts per user: here those of the container too.
+            pids: value(&start.limits.pids, 512).saturating_add(others),
             open_files: value(&start.limits.open_files, 1024),
             inotify_instances: share("max_inotify_instances", start.for_agent),
             inotify_watches: share("max_inotify_watches", start.for_agent),
@@ -302,13 +313,21 @@ async fn finish(
     enforcement.extend(child.enforcement.iter().cloned());
     enforcement.extend(network.map(|way| way.enforcement));
     let published = publish_on(published, is_policed, &mut child)?;
+    if let Some(place) = &mut place {
+        child.sockets =
+            place.connect(child.listener.take(), gate.as_deref()).map_err(|error| SpawnError::Init {
+                label: start.label.to_owned(),
+                message: format!("its connections cannot be made: {error}"),
+                cause: Cause::Other,
+            })?;
+    }
     let way_out = gate.zip(child.sockets.take()).map(|(gate, sockets)| network::serve(gate, sockets));
     let watched_memory = (!cgroup.memory_held).then_some(memory);
     tokio::task::spawn_local(async {
         tokio::time::sleep(START_IS_OVER).await;
         crate::memory::trim_heap();
     });
-    Ok(Running { child, cgroup, watched_memory, enforcement, way_out, published })
+    Ok(Running { child, cgroup, watched_memory, enforcement, way_out, published, place })
 }
 
 /// Sockets that pid 1 made count as the sandbox's for the kernel's programs, which refuse them to anybody else: there ours

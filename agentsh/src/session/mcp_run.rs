@@ -35,6 +35,8 @@ pub struct Request {
     /// What the command line adds to the policy of the server.
     pub flags: Flags,
     pub allow_degraded: bool,
+    /// What sandboxes are made of.
+    pub tier: crate::sandbox::Tier,
     pub backend: Backend,
     /// Print at the end what would have to be allowed.
     pub learn: bool,
@@ -197,7 +199,7 @@ async fn open(request: &Request, asks: bool) -> Result<Opened, RunError> {
     let id = ServerId(request.id.clone().unwrap_or_else(|| request.what.derive_id()));
     let flags = Flags { server: Some(id.clone()), ..request.flags.clone() };
     let mut session = Session::open(
-        context.0,
+        context.0.of_tier(request.tier),
         Opening {
             verb: "mcp run",
             command: &request.what.shown(),

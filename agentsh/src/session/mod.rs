@@ -8,6 +8,7 @@ pub mod bridges;
 mod briefing;
 mod brings;
 mod classifying;
+pub mod container;
 pub mod content;
 mod content_scan;
 pub mod context;
@@ -80,8 +81,8 @@ use std::time::Instant;
 use self::standard_error::say;
 use crate::guard::flow::labels::Labels;
 use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
-use crate::sandbox::Enforcement;
 use crate::sandbox::cgroup::Bound;
+use crate::sandbox::{Enforcement, Tier};
 use crate::store::pins::PinStore;
 use crate::store::words::{BundleState, LayerState};
 use crate::store::{Event, Journal, StoreError, running};
@@ -214,7 +215,12 @@ impl Session {
         let found = std::mem::replace(&mut context.hierarchies, bounded);
         // All of it at once: programs for the kernel, the policy, the process that sandboxes are born from (whether it
         // started shows when the first one is ordered), and the store.
-        let network = network::Network::new(opening.backend, &context.hierarchies);
+        // The kernel's programs know sandboxes by their control group, which a container rarely gives.
+        let backend = match context.tier {
+            Tier::Namespaces => opening.backend,
+            Tier::Container => network::Backend::Userns,
+        };
+        let network = network::Network::new(backend, &context.hierarchies);
         // Before there is a third thread: until the process is executed, this one waits.
         let _ = context.zygote.warm_up();
         let reading = tokio::task::spawn_blocking(move || policy::load(&search));

@@ -18,7 +18,7 @@ use crate::policy::{NetworkPolicy, NetworkRule, ProxyChoice, Ruled, domain};
 use crate::sandbox::cgroup::{Cgroup, Hierarchies};
 use crate::sandbox::control::MOST_PORTS;
 use crate::sandbox::network::Sockets;
-use crate::sandbox::{Enforcement, State, plan};
+use crate::sandbox::{Enforcement, State, Tier, plan};
 use crate::store::summary::PORTS_UNKNOWN;
 use crate::store::{Journal, escape};
 use crate::types::{RuleRef, ServerId};
@@ -165,7 +165,16 @@ pub async fn way(
     } else {
         any_ip(&allow)?
     };
-    let mut enforcement = enforcement(backend, &plan, missing);
+    let mut enforcement = match session.context.tier {
+        Tier::Namespaces => enforcement(backend, &plan, missing),
+        Tier::Container => Enforcement {
+            why: BY_THE_SESSION.to_owned(),
+            ..Enforcement::enforced(
+                "network",
+                "container: agentsh makes every connection; names, TLS and HTTP hosts are checked",
+            )
+        },
+    };
     let proxy = proxy(session, &rules)?.map(Rc::new);
     if let (Some(proxy), false) = (&proxy, matches!(plan, plan::Network::Closed)) {
         let by = format!(
@@ -256,9 +265,16 @@ pub fn proxy(session: &Session, rules: &NetworkPolicy) -> Result<Option<Proxy>, 
     }
 }
 
+/// Of those, refusals that a terminal shows beside what the agent draws: after some, nobody looks.
+const MOST_HINTS: u32 = 3;
+
 /// What userns cannot give.
 const WEAKER: &str = "the process behind a connection is not recorded, and connections to other ports and UDP fail \
                       without an event";
+
+/// What connections that the session makes cannot give.
+const BY_THE_SESSION: &str =
+    "no UDP and no servers; names are resolved over TCP alone, by programs that use the C library";
 
 /// What stands in the report about the network of one process. `missing`: why the kernel programs are not there.
 fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>) -> Enforcement {
@@ -337,6 +353,11 @@ impl Way {
     /// # Errors
     /// When a port is taken, here or by the sandbox's own way out.
     pub fn publish(&mut self, asked: &[Asked]) -> Result<(), String> {
+        if self.session.context.tier == Tier::Container && !asked.is_empty() {
+            return Err(
+                "nothing can be published with `--tier container`: programs cannot listen there".to_owned()
+            );
+        }
         let taken = Allowlist::new(&self.rules).ports();
         for one in asked {
             let port = one.port;
@@ -381,7 +402,11 @@ impl Way {
             .with_broker(self.broker.clone())
             .with_channel(self.channel.clone())
         };
-        let Some(policed) = &self.policed else { return Ok(Rc::new(make(Origin::Arrival))) };
+        let origin = match self.session.context.tier {
+            Tier::Namespaces => Origin::Arrival,
+            Tier::Container => Origin::Told(net::gate::Told::default()),
+        };
+        let Some(policed) = &self.policed else { return Ok(Rc::new(make(origin))) };
         let directory = cgroup.unified().ok_or("its control group cannot be made")?;
         policed.kernel.arm(directory, make).map_err(|error| error.to_string())
     }
@@ -412,7 +437,13 @@ impl Session {
         let shown = self.network.shown.get();
         self.network.shown.set(shown.saturating_add(1));
         match shown.cmp(&MOST_SHOWN) {
-            std::cmp::Ordering::Less => self.note(&line(server, refusal)),
+            std::cmp::Ordering::Less => {
+                let line = line(server, refusal);
+                if shown < MOST_HINTS {
+                    super::approvals::hint(self, &line);
+                }
+                self.note(&line);
+            }
             std::cmp::Ordering::Equal => {
                 self.note("more connections are refused; `agentsh report` lists them all");
             }

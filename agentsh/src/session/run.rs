@@ -48,6 +48,8 @@ pub struct Request {
     /// What the command line adds to the policy.
     pub flags: policy::Flags,
     pub allow_degraded: bool,
+    /// What sandboxes are made of.
+    pub tier: crate::sandbox::Tier,
     pub backend: network::Backend,
     pub publish: Vec<Asked>,
     /// Agree to the repositories beside the project that its git leads to.
@@ -107,7 +109,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     let program = request.agent.first().cloned().unwrap_or_default();
     let kind = Kind::of(&program);
     let session = Session::open(
-        Context::find().map_err(SessionError::from)?,
+        Context::find().map_err(SessionError::from)?.of_tier(request.tier),
         Opening {
             verb: request.verb,
             command: &request.agent,

@@ -3,6 +3,7 @@
 mod archive;
 mod build;
 mod check;
+mod clean;
 mod rpm;
 mod sbom;
 mod tree;
@@ -22,6 +23,9 @@ pub struct Options {
     /// Pack the development build: for trying the packing, not for people
     #[arg(long)]
     debug: bool,
+    /// Install what was made in clean roots of Debian, and use it as an ordinary user; takes root, mmdebstrap, and minutes
+    #[arg(long)]
+    clean: bool,
     /// Unpack what was made, and start it
     #[arg(long)]
     check: bool,
@@ -47,6 +51,9 @@ pub fn main(options: &Options) -> Result<bool> {
     if options.check {
         check::check(&made)?;
         say("unpacked from each, it starts, and every checksum holds\n");
+    }
+    if options.clean {
+        clean::check(&made)?;
     }
     Ok(true)
 }

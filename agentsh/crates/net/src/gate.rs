@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -69,7 +69,12 @@ pub enum Origin {
     Arrival,
     /// The kernel keeps the destination for the program's end of the connection.
     Kernel(Policed),
+    /// Whoever makes the program's connections writes down where each is to go, by its own end.
+    Told(Told),
 }
+
+/// Connections that are on their way to the relay.
+pub type Told = Arc<Mutex<BTreeMap<SocketAddr, Arrived>>>;
 
 /// A connection and where it wanted to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +97,7 @@ impl Origin {
     #[must_use]
     pub fn of(&self, stream: &Socket, peer: Option<SocketAddr>) -> Option<Arrived> {
         let (address, caller) = match self {
+            Self::Told(told) => return told.lock().ok()?.remove(&peer?),
             Self::Arrival => (stream.local_addr().ok()?, None),
             Self::Kernel(policed) => {
                 let (address, caller) = policed.origin(peer?)?;

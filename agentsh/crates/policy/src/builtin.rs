@@ -2,11 +2,11 @@
 
 /// Name and text of each.
 pub const POLICIES: &[(&str, &str)] = &[
-    ("default", include_str!("../../../../policies/default.yaml")),
-    ("claude", include_str!("../../../../policies/claude.yaml")),
-    ("codex", include_str!("../../../../policies/codex.yaml")),
-    ("strict", include_str!("../../../../policies/strict.yaml")),
-    ("observe", include_str!("../../../../policies/observe.yaml")),
+    ("default", include_str!("../policies/default.yaml")),
+    ("claude", include_str!("../policies/claude.yaml")),
+    ("codex", include_str!("../policies/codex.yaml")),
+    ("strict", include_str!("../policies/strict.yaml")),
+    ("observe", include_str!("../policies/observe.yaml")),
 ];
 
 /// The text of a built-in policy.

@@ -38,6 +38,24 @@ pub fn keep_what_builds() -> Result<(), StageError> {
 /// # Errors
 /// When the kernel refuses; then nothing may be executed.
 pub fn drop_all() -> Result<(), StageError> {
+    empty_bounding_set()?;
+    empty_sets()
+}
+
+/// As [`drop_all`], for a process that may hold none: who may not empty the bounding set has nothing that it bounds, and
+/// with no_new_privs never gets it.
+///
+/// # Errors
+/// When the kernel refuses; then nothing may be executed.
+pub fn drop_those_there_are() -> Result<(), StageError> {
+    let may = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SETPCAP);
+    if rustix::thread::capabilities(None).map(may).at("look at capabilities")? {
+        empty_bounding_set()?;
+    }
+    empty_sets()
+}
+
+fn empty_bounding_set() -> Result<(), StageError> {
     for number in 0..u64::BITS {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         match rustix::thread::remove_capability_from_bounding_set(capability) {
@@ -47,6 +65,10 @@ pub fn drop_all() -> Result<(), StageError> {
             Err(error) => return Err(error).on("drop bounding capability", number),
         }
     }
+    Ok(())
+}
+
+fn empty_sets() -> Result<(), StageError> {
     rustix::thread::clear_ambient_capability_set().at("drop ambient capabilities")?;
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };

@@ -14,6 +14,7 @@ use nix::sys::socket::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::plan::Tier;
 use super::report::Enforcement;
 
 /// A message larger than this cannot be init's.
@@ -27,7 +28,7 @@ pub const MOST_PORTS: usize = 200;
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum Order {
     /// A pid 1, please: if so, the cgroup that it is born into.
-    Birth { in_cgroup: bool },
+    Birth { in_cgroup: bool, tier: Tier },
     /// Mounts in a sandbox that runs: what is to be done, the two namespaces, and detached mounts.
     Mend,
     /// A file of a sandbox, please: its path inside. Comes with the two namespaces.

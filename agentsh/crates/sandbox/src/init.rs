@@ -12,10 +12,10 @@ use nix::sys::signal::SigSet;
 use nix::unistd::{ForkResult, Gid, Uid};
 
 use super::control::{self, Answer, Cause, Handover};
-use super::plan::{Identity, Plan, Terminal};
+use super::plan::{Identity, Plan, Terminal, Tier};
 use super::report::{Enforcement, State};
 use super::stage::{At, StageError};
-use super::{caps, landlock, limits, mount, network, reaper, seccomp};
+use super::{caps, container, landlock, limits, mount, network, reaper, seccomp};
 
 /// The status of a pid 1 that could not do its work.
 pub const FAILED: u8 = 125;
@@ -40,6 +40,9 @@ const EXECUTE: &str = "execute";
 
 fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageError> {
     let (plan, mut passed) = wait_for_go(control)?;
+    if plan.tier == Tier::Container {
+        return container::descend(&plan, control);
+    }
     caps::keep_what_builds()?;
     rustix::process::umask(rustix::fs::Mode::empty());
 
@@ -109,7 +112,7 @@ fn restrict(plan: &Plan, filter: &seccomp::Program) -> Result<Vec<Enforcement>, 
 }
 
 #[expect(unsafe_code, reason = "fork: this process has one thread and the child goes straight to execve")]
-fn start(plan: &Plan, control: &OwnedFd, signals_before: &SigSet) -> Result<i32, StageError> {
+pub(super) fn start(plan: &Plan, control: &OwnedFd, signals_before: &SigSet) -> Result<i32, StageError> {
     let prepared = Prepared::new(plan).at("prepare the program's arguments")?;
     // Not dumpable: /proc/1/mem and ptrace are then closed to the program, which has the same user id. Before there is
     // one; in the child it ends with execve.
@@ -156,6 +159,11 @@ impl Prepared {
 /// Returns only when the program could not be executed.
 fn execute(plan: &Plan, prepared: &Prepared, signals_before: &SigSet) -> StageError {
     let attempt = || -> Result<(), StageError> {
+        if plan.tier == Tier::Container {
+            // No pid namespace ends with pid 1.
+            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
+                .at("arm the parent-death signal")?;
+        }
         if plan.terminal == Terminal::NewSession {
             nix::unistd::setsid().at("leave the terminal")?;
         }

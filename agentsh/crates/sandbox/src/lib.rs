@@ -10,6 +10,7 @@ use agentsh_policy as policy;
 
 pub mod caps;
 pub mod cgroup;
+pub mod container;
 pub mod control;
 pub mod etc;
 pub mod freeze;
@@ -43,7 +44,7 @@ pub mod visit;
 pub mod watchdog;
 pub mod zygote;
 
-pub use plan::Plan;
+pub use plan::{Plan, Tier};
 pub use report::{Enforcement, State};
 pub use spawn::{Child, Launch, Ordered, SpawnError};
 pub use zygote::Zygote;

@@ -11,8 +11,20 @@ pub use crate::types::FileKey;
 /// Index into the descriptors that [`super::spawn`] passes beside the plan.
 pub type Descriptor = usize;
 
+/// What a sandbox is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tier {
+    /// Namespaces, and everything that they carry.
+    #[default]
+    Namespaces,
+    /// For containers in which no namespace can be made: what Landlock, the system call filter and limits of the process
+    /// can hold, with connections made by the session. Never taken unless it was asked for.
+    Container,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
+    pub tier: Tier,
     /// Who runs here, for messages: `agent` or the server's id.
     pub label: String,
     pub program: Program,

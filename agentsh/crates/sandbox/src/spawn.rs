@@ -14,8 +14,9 @@ use super::control::{self, Answer, Cause, Handover};
 use super::mend::Namespaces;
 use super::mounted::Mounted;
 use super::network::Sockets;
-use super::plan::{Identity, Plan};
+use super::plan::{Identity, Plan, Tier};
 use super::report::Enforcement;
+use super::seccomp::listener::Listener;
 use super::stage::{At, StageError};
 use super::zygote::Zygote;
 
@@ -44,12 +45,15 @@ pub struct Child {
     pub pid: u32,
     /// Taken by whoever serves them; unserved, every connection waits in vain.
     pub sockets: Option<Sockets>,
+    /// Taken by whoever makes its connections; without, none is made.
+    pub listener: Option<Listener>,
     pub enforcement: Vec<Enforcement>,
     /// Taken by whoever guards again what the host takes away.
     pub namespaces: Option<Namespaces>,
     /// None when it ended at once.
     pub mounted: Option<Mounted>,
     label: String,
+    tier: Tier,
     pidfd: AsyncFd<OwnedFd>,
     control: AsyncFd<OwnedFd>,
     ended: Cell<Option<u8>>,
@@ -71,8 +75,8 @@ pub struct Ordered {
 ///
 /// # Errors
 /// When there is no process that could bear it.
-pub fn order(zygote: &Zygote, label: &str, cgroup: &Cgroup) -> Result<Ordered, SpawnError> {
-    let control = zygote.order(cgroup.unified()).at("execute agentsh for the sandbox");
+pub fn order(zygote: &Zygote, label: &str, cgroup: &Cgroup, tier: Tier) -> Result<Ordered, SpawnError> {
+    let control = zygote.order(cgroup.unified(), tier).at("execute agentsh for the sandbox");
     let control = control.map_err(|source| SpawnError::Kernel { label: label.to_owned(), source })?;
     Ok(Ordered { label: label.to_owned(), control: Some(control) })
 }
@@ -102,10 +106,17 @@ impl Ordered {
         let mut child = Child {
             pid,
             sockets: None,
+            listener: None,
+            tier: launch.plan.tier,
             enforcement: Vec::new(),
             mounted: None,
             // Now: once it is not dumpable, its files in /proc are closed to its own user.
-            namespaces: Some(Namespaces::of(pid).at("open the namespaces of pid 1").map_err(kernel)?),
+            namespaces: match launch.plan.tier {
+                Tier::Namespaces => {
+                    Some(Namespaces::of(pid).at("open the namespaces of pid 1").map_err(kernel)?)
+                }
+                Tier::Container => None,
+            },
             label: label.clone(),
             pidfd: watch(pidfd, Interest::READABLE).at("watch pid 1").map_err(kernel)?,
             control,
@@ -113,10 +124,17 @@ impl Ordered {
             stopped: Cell::new(false),
             failed: RefCell::default(),
         };
-        write_id_maps(pid, launch.plan.identity).map_err(kernel)?;
+        if child.tier == Tier::Namespaces {
+            write_id_maps(pid, launch.plan.identity).map_err(kernel)?;
+        }
         hand_over(child.control.get_ref().as_fd(), &launch).map_err(kernel)?;
         drop(launch);
         match answer(&child.control).await.at("hear from pid 1").map_err(kernel)? {
+            Some((Answer::Ready { enforcement }, mut sockets)) if child.tier == Tier::Container => {
+                child.enforcement = enforcement;
+                child.listener = sockets.pop().map(Listener::from);
+                Ok(child)
+            }
             Some((Answer::Ready { enforcement }, sockets)) => {
                 child.mounted = Mounted::of(pid).ok();
                 child.enforcement = enforcement;
@@ -257,15 +275,26 @@ impl Child {
         self.pidfd.get_ref().try_clone()
     }
 
-    /// Kills pid 1, and with it everything in its pid namespace.
+    /// Kills pid 1, and with it everything in its pid namespace. Where there is none, pid 1 is told to kill all.
     pub fn kill(&self) {
+        if self.tier == Tier::Container {
+            // It sees that nobody is there any more.
+            let _ = rustix::net::shutdown(self.control.get_ref(), rustix::net::Shutdown::Both);
+            return;
+        }
         signal_pidfd(self.pidfd.get_ref().as_fd(), rustix::process::Signal::KILL);
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.ended.get().is_none() {
+        if self.ended.get().is_some() {
+            return;
+        }
+        if self.tier == Tier::Container {
+            self.kill();
+            collect(self.pidfd.get_ref().as_fd());
+        } else {
             end(self.pidfd.get_ref().as_fd());
         }
     }
@@ -275,6 +304,10 @@ impl Drop for Child {
 fn end(pidfd: BorrowedFd<'_>) {
     signal_pidfd(pidfd, rustix::process::Signal::KILL);
     // SIGKILL cannot be refused: this returns as soon as the kernel has torn the namespace down.
+    collect(pidfd);
+}
+
+fn collect(pidfd: BorrowedFd<'_>) {
     let _ = nix::sys::wait::waitid(nix::sys::wait::Id::PIDFd(pidfd), nix::sys::wait::WaitPidFlag::WEXITED);
 }
 

@@ -18,6 +18,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use super::control::{self, Answer, Order};
+use super::plan::Tier;
 use super::{init, lend, mend, placeholders, reaper, seccomp, visit};
 
 /// The hidden verb by which agentsh executes itself for this.
@@ -44,14 +45,14 @@ impl Zygote {
         Ok(())
     }
 
-    /// Orders a pid 1 in namespaces of its own, and in this cgroup. Gives the session's end of its control socket,
+    /// Orders a pid 1 in namespaces of its own where the tier has them, and in this cgroup. Gives the session's end of its control socket,
     /// on which [`Answer::Born`] arrives first; closed without it when the process died meanwhile.
     ///
     /// # Errors
     /// When the process cannot be had.
-    pub fn order(&self, cgroup: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+    pub fn order(&self, cgroup: Option<BorrowedFd<'_>>, tier: Tier) -> io::Result<OwnedFd> {
         let with: Vec<BorrowedFd<'_>> = cgroup.into_iter().collect();
-        self.ask(&Order::Birth { in_cgroup: cgroup.is_some() }, &with)
+        self.ask(&Order::Birth { in_cgroup: cgroup.is_some(), tier }, &with)
     }
 
     /// Has stand-ins removed when this process is gone, however it ends.
@@ -121,8 +122,8 @@ fn serve() -> io::Result<u8> {
     while let Ok(Some((order, descriptors))) = next_order(&socket) {
         let mut descriptors = descriptors.into_iter();
         let control = descriptors.next().ok_or(io::ErrorKind::InvalidData)?;
-        let in_cgroup = match order {
-            Order::Birth { in_cgroup } => in_cgroup,
+        let (in_cgroup, tier) = match order {
+            Order::Birth { in_cgroup, tier } => (in_cgroup, tier),
             Order::Mend => {
                 in_a_child(|| mend::child(control.as_fd(), descriptors.collect()))?;
                 continue;
@@ -144,7 +145,7 @@ fn serve() -> io::Result<u8> {
         if in_cgroup != cgroup.is_some() {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let told = match clone(cgroup.as_ref().map(AsFd::as_fd)) {
+        let told = match clone(cgroup.as_ref().map(AsFd::as_fd), tier) {
             Ok(Some(Born { pid, pidfd })) => {
                 control::send(control.as_fd(), &Answer::Born { pid }, &[pidfd.as_fd()])
             }
@@ -238,25 +239,31 @@ struct Born {
 /// The constant in `libc` overflows its type.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-const FLAGS: i32 = libc::CLONE_NEWUSER
+const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_PARENT
-    | libc::CLONE_PIDFD;
+    | libc::CLONE_NEWUTS;
+
+fn flags(tier: Tier) -> i32 {
+    let own = libc::CLONE_PARENT | libc::CLONE_PIDFD;
+    match tier {
+        Tier::Namespaces => NAMESPACES | own,
+        Tier::Container => own,
+    }
+}
 
 /// None in the child.
 #[expect(
     unsafe_code,
     reason = "clone3 has no safe wrapper: the child returns into a copy of this address space"
 )]
-fn clone(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<Born>> {
+fn clone(cgroup: Option<BorrowedFd<'_>>, tier: Tier) -> io::Result<Option<Born>> {
     let mut pidfd: RawFd = -1;
     // SAFETY: `clone_args` is plain old data for which all zeroes is a valid value.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.flags = u64::from(FLAGS.unsigned_abs());
+    arguments.flags = u64::from(flags(tier).unsigned_abs());
     arguments.pidfd = (&raw mut pidfd) as u64;
     if let Some(directory) = cgroup {
         arguments.flags |= CLONE_INTO_CGROUP;

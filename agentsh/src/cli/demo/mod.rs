@@ -121,6 +121,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
         flags: crate::policy::Flags::default(),
         policy: Some(root.join("policy.yaml").display().to_string()),
         allow_degraded: true,
+        tier: crate::sandbox::Tier::default(),
         backend: crate::session::network::Backend::Auto,
         agent: vec![executable.display().to_string(), AGENT_VERB.to_owned()],
         publish: Vec::new(),
@@ -141,6 +142,8 @@ async fn perform() -> Result<Done, String> {
         std::env::current_exe().map_err(|error| format!("cannot find agentsh itself: {error}"))?;
     let state = state_dir().map_err(|error| error.to_string())?;
     let place = Place::make(&executable).map_err(|error| format!("cannot prepare a place: {error}"))?;
+    // An earlier demo that was killed has left its own, of programs that are gone.
+    forget_pins(&state, &place.project()).await;
     let words =
         run_to_end(&place, &executable, &state).await.map_err(|error| format!("cannot run: {error}"))?;
     let read = |name: &str| std::fs::read_to_string(place.root().join(name)).unwrap_or_default();
@@ -216,9 +219,10 @@ async fn events(state: &Path, session: SessionId) -> Result<(Vec<crate::store::E
 async fn forget_pins(state: &Path, project: &Path) {
     let pins = PinStore::new(state);
     let scope = project.display().to_string();
-    for id in [HOSTILE, CLOCK] {
-        // A pin that stays harms nobody: no other project has this path.
-        let _ = pins.reset(Some(&ServerId(id.to_owned())), Some(&scope)).await;
+    // The clock is the user's own server here, whose pin holds everywhere: the next demo has another one.
+    for (id, scope) in [(HOSTILE, scope.as_str()), (CLOCK, "")] {
+        // The names are the demo's: nobody else's pin goes.
+        let _ = pins.reset(Some(&ServerId(id.to_owned())), Some(scope)).await;
     }
 }
 

@@ -127,6 +127,7 @@ extends: none
 agent:
   mcp_config: ./{SERVERS_FILE}
   filesystem: {{write: [\".\"], deny: [\"{ENV_FILE}\"]}}
+  network: {{unknown: deny}}   # a person at the terminal is not asked: nobody is there to answer
   limits: {{pids: {PIDS}, memory: 1GiB}}
 sandbox:
   mcp:

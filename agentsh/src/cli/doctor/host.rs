@@ -228,6 +228,12 @@ pub fn explain(message: &str) -> String {
     )
 }
 
+/// Everything, and what is less and has to be asked for.
+const IN_A_CONTAINER: &str = "start it with `docker run --security-opt seccomp=unconfined --security-opt \
+                              apparmor=unconfined --security-opt systempaths=unconfined` (podman: `--security-opt \
+                              seccomp=unconfined --security-opt unmask=ALL`), or take the weaker sandbox that needs no \
+                              namespaces: `--tier container`";
+
 fn remedies(message: &str, clone: &str, apparmor: &str, most: &str, container: bool) -> String {
     if clone == "0" {
         return "this system keeps user namespaces for root; allow them with \
@@ -235,8 +241,10 @@ fn remedies(message: &str, clone: &str, apparmor: &str, most: &str, container: b
             .to_owned();
     }
     if most == "0" {
-        return "user namespaces are switched off; allow them with `sudo sysctl -w user.max_user_namespaces=15000`"
-            .to_owned();
+        return format!(
+            "user namespaces are switched off; allow them with `sudo sysctl -w user.max_user_namespaces=15000`; in a \
+             container: {IN_A_CONTAINER}"
+        );
     }
     if apparmor == "1" {
         return "AppArmor keeps user namespaces for programs with a profile; `sudo agentsh setup` gives agentsh one \
@@ -244,15 +252,14 @@ fn remedies(message: &str, clone: &str, apparmor: &str, most: &str, container: b
             .to_owned();
     }
     if container {
-        return "this is a container whose runtime refuses namespaces; start it with `--security-opt \
-                seccomp=unconfined --security-opt systempaths=unconfined`, or run agentsh outside of it"
-            .to_owned();
+        return format!("this is a container whose runtime refuses namespaces; {IN_A_CONTAINER}");
     }
     let mentioned = message.contains("clone3") || message.contains("uid_map");
     if mentioned {
-        "allow user namespaces to this user (containers and hardened kernels often refuse them), or start agentsh as \
-         root"
-            .to_owned()
+        format!(
+            "allow user namespaces to this user (hardened kernels often refuse them), or start agentsh as root; in a \
+             container: {IN_A_CONTAINER}"
+        )
     } else {
         "the step that failed is named on the left; agentsh needs Linux 5.13 or later with namespaces"
             .to_owned()
@@ -272,7 +279,8 @@ mod tests {
         let apparmor = remedies("", "1", "1", "99", false);
         assert!(apparmor.contains("agentsh setup") && !apparmor.contains("sysctl"), "{apparmor}");
         assert!(remedies("", "", "", "0", true).contains("user.max_user_namespaces"));
-        assert!(remedies("", "", "", "", true).contains("container"));
+        let container = remedies("", "", "", "", true);
+        assert!(container.contains("--tier container") && container.contains("docker run --security-opt"));
         assert!(remedies("clone3 (…): EPERM", "", "", "", false).contains("allow user namespaces"));
     }
 

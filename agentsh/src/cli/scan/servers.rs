@@ -46,6 +46,7 @@ pub(super) async fn run(args: ServersArgs, out: &mut dyn Write) -> Result<u8, Fa
         policy: args.policy,
         flags: Flags::default(),
         allow_degraded: args.allow_degraded,
+        tier: crate::sandbox::Tier::default(),
         backend: Network::Auto.into(),
         learn: false,
         what: mcp_run::What::Configured(ServerId("scan".to_owned())),

@@ -32,7 +32,7 @@ use super::content::{self, since_1970};
 pub use hosts::Hosts;
 pub use lasting::{lasting_line, remember};
 pub use socket::{Asking, Said, ask, sockets};
-pub use tell::notice;
+pub use tell::{hint, notice};
 pub use terminal::Terminal;
 
 /// Questions that wait at once; more are refused.

@@ -36,19 +36,31 @@ fn how(item: &Item) -> String {
 pub fn notice(session: &Session, what: &str, how: &str) {
     if session.draws_on_terminal() {
         // The agent draws here: no text, but what terminals show beside it (OSC 9), and the bell.
-        let notice: String =
-            format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
-        let mut terminal = std::io::stderr();
-        if terminal.is_terminal() {
-            // A closed terminal is nobody's fault here.
-            let _ = terminal.write_all(format!("\x1b]9;{notice}\x07\x07").as_bytes());
-        }
+        beside(what, "\x07");
         session.note(&format!("{what} ({how})"));
     } else {
         session.announce(what);
         session.announce(&format!("  {how}"));
     }
     notify(session, what, how);
+}
+
+/// What terminals show beside what a program draws, and then this.
+fn beside(what: &str, then: &str) {
+    let notice: String = format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
+    let mut terminal = std::io::stderr();
+    if terminal.is_terminal() {
+        // A closed terminal is nobody's fault here.
+        let _ = terminal.write_all(format!("\x1b]9;{notice}\x07{then}").as_bytes());
+    }
+}
+
+/// Says of something refused, while the agent draws on the terminal, that it was; the whole text comes when the agent has
+/// ended. Without the bell: nobody has to do anything.
+pub fn hint(session: &Session, what: &str) {
+    if session.draws_on_terminal() {
+        beside(what, "");
+    }
 }
 
 /// A notification of the desktop, where there is one.

@@ -228,7 +228,7 @@ fn what_the_agent_said_first_is_its_own() {
 
 #[test]
 fn what_everybody_says_is_nobodys() {
-    let licence = include_str!("../../../../../LICENSE-MIT");
+    let licence = include_str!("../../LICENSE-MIT");
     let mut flow = flow();
     read(&mut flow, &format!("// header\n{licence}"), true, 1000);
     assert!(!send(&mut flow, "mail", EXTERNAL, &json!({"body": licence})).verdict.is_block());

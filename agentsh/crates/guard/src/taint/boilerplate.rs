@@ -7,8 +7,8 @@ use super::symbols::Folded;
 
 /// Licences that stand in this repository, and openings of files that tools write.
 const TEXTS: [&str; 3] = [
-    include_str!("../../../../../LICENSE-MIT"),
-    include_str!("../../../../../LICENSE-APACHE"),
+    include_str!("../../LICENSE-MIT"),
+    include_str!("../../LICENSE-APACHE"),
     include_str!("boilerplate.txt"),
 ];
 

@@ -2,7 +2,8 @@
 //! ranges of system call numbers.
 
 use super::rule::{ArgumentCheck, Filter, Verdict};
-use super::rules::RULES;
+use super::rules::{IN_A_CONTAINER, RULES};
+use crate::plan::Tier;
 
 /// The layout of the kernel's `struct sock_filter`.
 #[repr(C)]
@@ -37,6 +38,7 @@ const X32_BIT: u32 = 0x4000_0000;
 const ALLOW: u32 = 0x7FFF_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const ERRNO: u32 = 0x0005_0000;
+const ASK: u32 = 0x7FC0_0000;
 
 /// `O_CREAT`, and of `O_TMPFILE` the bit that is not `O_DIRECTORY`.
 const MAKES_A_FILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).unsigned_abs();
@@ -53,7 +55,7 @@ struct Range {
 
 /// The whole program. Deterministic, so a test can compare two builds.
 #[must_use]
-pub fn compile(filter: Filter) -> Program {
+pub fn compile(filter: Filter, tier: Tier) -> Program {
     let mut code = vec![
         statement(LOAD_WORD, ARCHITECTURE),
         jump(JUMP_EQUAL, AUDIT_ARCH_X86_64, 1, 0),
@@ -62,15 +64,19 @@ pub fn compile(filter: Filter) -> Program {
         jump(JUMP_AT_LEAST, X32_BIT, 0, 1),
         statement(RETURN, KILL_PROCESS),
     ];
-    code.extend(search(&ranges(), filter));
+    code.extend(search(&ranges(tier), filter));
     Program(code)
 }
 
 /// Ranges that cover every number, neighbours of one verdict merged. A number that no rule names does not
 /// exist in the sandbox.
-fn ranges() -> Vec<Range> {
+fn ranges(tier: Tier) -> Vec<Range> {
     let mut table = std::collections::BTreeMap::new();
-    for rule in RULES {
+    let further = match tier {
+        Tier::Namespaces => &[],
+        Tier::Container => IN_A_CONTAINER,
+    };
+    for rule in RULES.iter().chain(further) {
         for number in rule.calls {
             table.insert(u32::try_from(*number).unwrap_or(u32::MAX), rule.verdict);
         }
@@ -114,6 +120,7 @@ fn leaf(verdict: Verdict, filter: Filter) -> Vec<Instruction> {
         Verdict::Refuse => vec![statement(RETURN, errno(libc::EPERM))],
         Verdict::Missing => vec![statement(RETURN, errno(libc::ENOSYS))],
         Verdict::Check(check) => argument_check(check, filter),
+        Verdict::Ask => vec![statement(RETURN, ASK)],
     }
 }
 
@@ -152,6 +159,17 @@ fn argument_check(check: ArgumentCheck, filter: Filter) -> Vec<Instruction> {
             code
         }
         ArgumentCheck::Socket => socket_check(),
+        ArgumentCheck::Stream => stream_check(),
+        ArgumentCheck::ConnectedPair => {
+            let mut code = vec![
+                argument_word(0),
+                jump(JUMP_EQUAL, libc::AF_UNIX.unsigned_abs(), 1, 0),
+                statement(RETURN, errno(libc::EPERM)),
+            ];
+            code.extend(allowed_types(&[libc::SOCK_STREAM, libc::SOCK_SEQPACKET]));
+            code.push(statement(RETURN, ALLOW));
+            code
+        }
         ArgumentCheck::MemoryFile => match filter {
             Filter::AllPrograms => vec![statement(RETURN, ALLOW)],
             Filter::ListedPrograms => vec![
@@ -208,6 +226,51 @@ fn socket_check() -> Vec<Instruction> {
     code
 }
 
+/// Goes on behind it for these types, and refuses all others.
+fn allowed_types(types: &[i32]) -> Vec<Instruction> {
+    const TYPE_MASK: u32 = 0xF;
+    let mut code = vec![argument_word(1), statement(AND, TYPE_MASK)];
+    let mut left = u8::try_from(types.len()).unwrap_or(u8::MAX);
+    for kind in types {
+        code.push(jump(JUMP_EQUAL, kind.unsigned_abs(), left, 0));
+        left = left.saturating_sub(1);
+    }
+    code.push(statement(RETURN, errno(libc::EPERM)));
+    code
+}
+
+/// `socket(family, type, protocol)` where the network is everybody's: local and TCP streams, which reach nothing before
+/// they are connected, and the kernel's description of interfaces.
+fn stream_check() -> Vec<Instruction> {
+    let mut local = allowed_types(&[libc::SOCK_STREAM, libc::SOCK_SEQPACKET]);
+    local.push(statement(RETURN, ALLOW));
+    let mut internet = allowed_types(&[libc::SOCK_STREAM]);
+    internet.push(argument_word(2));
+    for protocol in [0, libc::IPPROTO_TCP.unsigned_abs()] {
+        internet.push(jump(JUMP_EQUAL, protocol, 0, 1));
+        internet.push(statement(RETURN, ALLOW));
+    }
+    internet.push(statement(RETURN, errno(libc::EPROTONOSUPPORT)));
+    let netlink = [
+        argument_word(2),
+        jump(JUMP_EQUAL, libc::NETLINK_ROUTE.unsigned_abs(), 0, 1),
+        statement(RETURN, ALLOW),
+        statement(RETURN, errno(libc::EPROTONOSUPPORT)),
+    ];
+    let length = |block: &[Instruction]| u8::try_from(block.len()).unwrap_or(u8::MAX);
+    let mut code = vec![argument_word(0), jump(JUMP_EQUAL, libc::AF_UNIX.unsigned_abs(), 0, length(&local))];
+    code.extend(local);
+    code.push(jump(JUMP_EQUAL, libc::AF_NETLINK.unsigned_abs(), 0, length(&netlink)));
+    code.extend(netlink);
+    code.extend([
+        jump(JUMP_EQUAL, libc::AF_INET.unsigned_abs(), 2, 0),
+        jump(JUMP_EQUAL, libc::AF_INET6.unsigned_abs(), 1, 0),
+        statement(RETURN, errno(libc::EAFNOSUPPORT)),
+    ]);
+    code.extend(internet);
+    code
+}
+
 /// The low half: every argument checked here is an `int` or 32 bits of flags in the kernel.
 fn argument_word(argument: u32) -> Instruction {
     statement(LOAD_WORD, ARGUMENTS + 8 * argument)
@@ -237,7 +300,7 @@ mod tests {
     }
 
     fn run_under(filter: Filter, number: u32, architecture: u32, arguments: [u32; 3]) -> u32 {
-        let program = compile(filter);
+        let program = compile(filter, Tier::Namespaces);
         let (mut at, mut accumulator, mut steps) = (0, 0, 0);
         loop {
             let instruction = program.0[at];
@@ -354,7 +417,7 @@ mod tests {
 
     #[test]
     fn the_program_is_small() {
-        let length = compile(Filter::ListedPrograms).0.len();
+        let length = compile(Filter::ListedPrograms, Tier::Namespaces).0.len();
         assert!(length < 450, "{length} instructions");
     }
 }

@@ -4,15 +4,18 @@
 //! comparisons in a row cost half a millisecond there, nine levels of a tree cost a tenth.
 
 mod compile;
+pub mod listener;
 mod rule;
 mod rules;
 
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 pub use compile::{Instruction, Program, compile};
 pub use rule::{Filter, Rule, Verdict};
 pub use rules::RULES;
 
+use super::plan::Tier;
 use super::stage::{At, StageError};
 
 /// Both programs, made once for all sandboxes of a session.
@@ -24,6 +27,7 @@ pub struct Filters {
 impl Filters {
     #[must_use]
     pub fn compile() -> Self {
+        let compile = |filter| compile(filter, Tier::Namespaces);
         Self { all_programs: compile(Filter::AllPrograms), listed_programs: compile(Filter::ListedPrograms) }
     }
 
@@ -40,11 +44,26 @@ impl Filters {
 ///
 /// # Errors
 /// When the kernel refuses: nothing may then be executed.
+pub fn install(program: &Program) -> Result<(), StageError> {
+    install_with(program, 0).map(drop)
+}
+
+/// As [`install`], and gives the descriptor at which somebody hears of the calls that the filter asks about.
+///
+/// # Errors
+/// When the kernel refuses, or has no such descriptors: nothing may then be executed.
+#[expect(unsafe_code, reason = "the kernel gives the descriptor as a bare number")]
+pub fn install_and_listen(program: &Program) -> Result<OwnedFd, StageError> {
+    let raw = install_with(program, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
+    // SAFETY: the kernel just made this descriptor for this call; nothing else knows its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
 #[expect(
     unsafe_code,
     reason = "seccomp(2) takes a pointer to the program; no safe wrapper takes a prepared one"
 )]
-pub fn install(program: &Program) -> Result<(), StageError> {
+fn install_with(program: &Program, flags: libc::c_ulong) -> Result<RawFd, StageError> {
     let filter = libc::sock_fprog {
         len: u16::try_from(program.0.len())
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
@@ -54,6 +73,9 @@ pub fn install(program: &Program) -> Result<(), StageError> {
     // SAFETY: `filter` points at `len` instructions of the kernel's layout (`Instruction` is `repr(C)` with the
     // fields of `sock_filter`), both outlive the call, and the kernel copies them without writing.
     let result =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).at("install the system call filter") }
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter) };
+    match RawFd::try_from(result) {
+        Ok(number) if number >= 0 => Ok(number),
+        _ => Err(io::Error::last_os_error()).at("install the system call filter"),
+    }
 }

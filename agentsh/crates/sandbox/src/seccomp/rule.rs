@@ -18,6 +18,8 @@ pub enum Verdict {
     /// ENOSYS: as on a kernel without it, so that libraries take their older path.
     Missing,
     Check(ArgumentCheck),
+    /// Whoever holds the filter's listener does it instead.
+    Ask,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,10 @@ pub enum ArgumentCheck {
         values: &'static [u32],
     },
     Socket,
+    /// As `Socket`, of streams alone: what has no connection can be sent anywhere.
+    Stream,
+    /// A pair of local sockets that are connected for good.
+    ConnectedPair,
     /// Everything, or under [`Filter::ListedPrograms`] what asks for memory that cannot be executed.
     MemoryFile,
 }

@@ -14,14 +14,14 @@ pub use raw::{PatternError, Rule};
 use crate::finding::Category;
 
 const FILES: [&str; 8] = [
-    include_str!("../../../../../policies/patterns/concepts.yaml"),
-    include_str!("../../../../../policies/patterns/instructions.yaml"),
-    include_str!("../../../../../policies/patterns/concealment.yaml"),
-    include_str!("../../../../../policies/patterns/credentials.yaml"),
-    include_str!("../../../../../policies/patterns/exfiltration.yaml"),
-    include_str!("../../../../../policies/patterns/tools.yaml"),
-    include_str!("../../../../../policies/patterns/recommendations.yaml"),
-    include_str!("../../../../../policies/patterns/commands.yaml"),
+    include_str!("../../patterns/concepts.yaml"),
+    include_str!("../../patterns/instructions.yaml"),
+    include_str!("../../patterns/concealment.yaml"),
+    include_str!("../../patterns/credentials.yaml"),
+    include_str!("../../patterns/exfiltration.yaml"),
+    include_str!("../../patterns/tools.yaml"),
+    include_str!("../../patterns/recommendations.yaml"),
+    include_str!("../../patterns/commands.yaml"),
 ];
 
 /// Where a text stands: the same words weigh differently in a description, which a model obeys, in a result, which

@@ -1,0 +1,75 @@
+//! The weaker tier: a sandbox where no namespace can be made, as in most containers.
+//!
+//! Landlock alone decides about files, the filter about everything else; connections are made by the session (see
+//! [`super::seccomp::listener`]). There is no pid namespace that ends with one process, so the first one collects all that
+//! descend from it, and kills them when it goes.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+
+use super::control::{self, Answer};
+use super::plan::{Plan, Tier};
+use super::report::{Enforcement, State};
+use super::stage::{At, StageError};
+use super::{caps, init, landlock, limits, reaper, seccomp};
+
+/// As [`init`], without what takes a namespace. Gives the status of the program.
+pub(super) fn descend(plan: &Plan, control: &OwnedFd) -> Result<i32, StageError> {
+    // Before there is anybody who could be orphaned.
+    nix::sys::prctl::set_child_subreaper(true).at("collect what is left behind")?;
+    limits::apply(&plan.limits)?;
+    nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
+    let landlock = landlock::apply(&plan.landlock)?;
+    if landlock.state == State::Absent {
+        // Nothing else stands between the program and the files of the container: no flag goes on without it.
+        return Err(io::Error::other(landlock.why))
+            .at("apply Landlock, which `--tier container` cannot do without");
+    }
+    caps::drop_those_there_are()?;
+    let filter = seccomp::compile(plan.executable.filter(), Tier::Container);
+    let listener = seccomp::install_and_listen(&filter)?;
+    let enforcement = vec![
+        Enforcement::less(
+            "tier",
+            "namespaces, an empty root and a network of its own",
+            "container: Landlock, a system call filter and connections made by agentsh",
+            State::Degraded,
+            "`--tier container` was asked for: processes and files that Landlock does not name can be seen in /proc, hook \
+             files are put back at the end and not guarded meanwhile, pinned files are checked before the start and not \
+             held, and limits of processes count all of this user's",
+        ),
+        landlock,
+        Enforcement::enforced("seccomp", "default deny; connect is made by agentsh"),
+        Enforcement::enforced("capabilities", "none, no_new_privs"),
+    ];
+    control::send(control.as_fd(), &Answer::Ready { enforcement }, &[listener.as_fd()])
+        .at("tell the session")?;
+    // The program must not hold what it could answer itself with.
+    drop(listener);
+    let signals = reaper::awaited();
+    let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
+    let status = init::start(plan, control, &before);
+    end_all();
+    status
+}
+
+/// Kills what is left, generation after generation: who is orphaned becomes ours.
+fn end_all() {
+    let own = std::process::id();
+    loop {
+        let children =
+            std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+            // One that has ended is collected below.
+            let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+        }
+        if let Err(Errno::ECHILD) = waitpid(None, None) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Calls that a filter asks about: heard, read, and answered by somebody outside.
+//!
+//! A connection is never made by the program's own call. Its address is read once; whoever answers makes a socket of his
+//! own, connects it, and puts it in the place of the program's. What the program writes into its memory meanwhile, or
+//! puts at that number, changes nothing: no decision is about either (decision 270).
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+/// `SECCOMP_ADDFD_FLAG_SETFD`.
+const IN_PLACE_OF: u32 = 1;
+
+/// The largest address that a socket takes.
+const LONGEST: u64 = 128;
+
+/// A `connect` that waits for its answer.
+#[derive(Debug)]
+pub struct Asked {
+    id: u64,
+    pub pid: u32,
+    descriptor: RawFd,
+    pub to: Address,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    Internet(SocketAddr),
+    /// As it was written: it may be relative.
+    Path(PathBuf),
+    /// Of a family that nobody connects here, or unreadable.
+    Other,
+}
+
+/// Hears of the calls of one sandbox. Dropped, every such call fails.
+#[derive(Debug)]
+pub struct Listener(OwnedFd);
+
+impl From<OwnedFd> for Listener {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Listener {
+    /// The next call. None for one whose caller is gone. To be called when the descriptor is readable.
+    ///
+    /// # Errors
+    /// When nobody is left who could call.
+    #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
+    pub fn next(&self) -> io::Result<Option<Asked>> {
+        // SAFETY: plain old data for which all zeroes is a valid value, and which the kernel wants zeroed.
+        let mut heard: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes one `seccomp_notif`, which outlives the call.
+        if unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut heard) } != 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::ENOENT | libc::EINTR) => Ok(None),
+                _ => Err(error),
+            };
+        }
+        let [descriptor, at, length, ..] = heard.data.args;
+        let bytes = read(heard.pid, at, length.min(LONGEST)).unwrap_or_default();
+        // What was read is the caller's only if the caller is still the one who asked.
+        if !self.is_waiting(heard.id) {
+            return Ok(None);
+        }
+        // An `int` in the kernel: the low half.
+        let descriptor = RawFd::from_ne_bytes((descriptor as u32).to_ne_bytes());
+        Ok(Some(Asked { id: heard.id, pid: heard.pid, descriptor, to: address(&bytes) }))
+    }
+
+    #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
+    fn is_waiting(&self, id: u64) -> bool {
+        // SAFETY: the kernel reads one number, which outlives the call.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
+    }
+
+    /// Puts a connected socket in the place of the caller's, and tells it that it is connected.
+    ///
+    /// # Errors
+    /// When the caller has no socket there, or is gone: it is told so.
+    #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
+    pub fn connected(&self, asked: &Asked, socket: &OwnedFd) -> io::Result<()> {
+        let (flags, closes) = self.state_of(asked)?;
+        if flags & libc::O_NONBLOCK.unsigned_abs() != 0 {
+            rustix::io::ioctl_fionbio(socket, true)?;
+        }
+        let place = libc::seccomp_notif_addfd {
+            id: asked.id,
+            flags: IN_PLACE_OF,
+            srcfd: socket.as_raw_fd().unsigned_abs(),
+            newfd: asked.descriptor.unsigned_abs(),
+            newfd_flags: if closes { libc::O_CLOEXEC.unsigned_abs() } else { 0 },
+        };
+        // SAFETY: the kernel reads one `seccomp_notif_addfd`, which outlives the call.
+        if unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const place) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.answer(asked, 0)
+    }
+
+    /// The flags of the caller's socket, and whether it is closed when a program is executed.
+    fn state_of(&self, asked: &Asked) -> io::Result<(u32, bool)> {
+        let (pid, number) = (asked.pid, asked.descriptor);
+        let what = std::fs::read_link(format!("/proc/{pid}/fd/{number}"))?;
+        if !what.as_os_str().as_encoded_bytes().starts_with(b"socket:") {
+            return Err(Errno::NOTSOCK.into());
+        }
+        let text = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}"))?;
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:")).unwrap_or_default().trim();
+        let flags = u32::from_str_radix(flags, 8).map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok((flags, flags & libc::O_CLOEXEC.unsigned_abs() != 0))
+    }
+
+    /// Tells the caller that its connection failed so. A caller that is gone hears nothing.
+    pub fn refused(&self, asked: &Asked, errno: i32) {
+        let _ = self.answer(asked, errno);
+    }
+
+    #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
+    fn answer(&self, asked: &Asked, errno: i32) -> io::Result<()> {
+        let answer = libc::seccomp_notif_resp { id: asked.id, val: 0, error: -errno, flags: 0 };
+        // SAFETY: the kernel reads one `seccomp_notif_resp`, which outlives the call.
+        let sent =
+            unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
+        if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+fn read(pid: u32, at: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut bytes, at)?;
+    Ok(bytes)
+}
+
+/// A `sockaddr` of whoever calls.
+fn address(bytes: &[u8]) -> Address {
+    let family = bytes.first_chunk().map_or(0, |family| i32::from(u16::from_ne_bytes(*family)));
+    let port = || Some(u16::from_be_bytes(*bytes.get(2..4)?.first_chunk()?));
+    let found = match family {
+        libc::AF_INET => {
+            let ip = bytes.get(4..8).and_then(|ip| ip.first_chunk::<4>()).copied();
+            ip.zip(port()).map(|(ip, port)| SocketAddr::new(Ipv4Addr::from(ip).into(), port))
+        }
+        libc::AF_INET6 => {
+            let ip = bytes.get(8..24).and_then(|ip| ip.first_chunk::<16>()).copied();
+            let ip = ip.map(|ip| IpAddr::V6(Ipv6Addr::from(ip)).to_canonical());
+            ip.zip(port()).map(|(ip, port)| SocketAddr::new(ip, port))
+        }
+        libc::AF_UNIX => {
+            let path = bytes.get(2..).unwrap_or_default().split(|byte| *byte == 0).next().unwrap_or_default();
+            // The abstract ones begin with a zero, and are nobody's here.
+            let path = std::ffi::OsString::from_vec(path.to_vec());
+            return if path.is_empty() { Address::Other } else { Address::Path(path.into()) };
+        }
+        _ => None,
+    };
+    found.map_or(Address::Other, Address::Internet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_the_kernel_reads_them() {
+        let mut v4 = vec![2, 0, 0x01, 0xBB, 127, 0, 0, 1];
+        v4.resize(16, 0);
+        assert_eq!(address(&v4), Address::Internet(([127, 0, 0, 1], 443).into()));
+        let mut mapped = vec![10, 0, 0, 80, 0, 0, 0, 0];
+        mapped.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, 1]);
+        assert_eq!(address(&mapped), Address::Internet(([10, 0, 0, 1], 80).into()));
+        assert_eq!(address(b"\x01\0/run/x\0rest"), Address::Path("/run/x".into()));
+        assert_eq!(address(b"\x01\0\0abstract"), Address::Other);
+        assert_eq!(address(&v4[..6]), Address::Other);
+        assert_eq!(address(&[]), Address::Other);
+    }
+}

@@ -1,0 +1,177 @@
+//! Makes the connections of a program that may make none itself.
+//!
+//! A thread of its own: the program's call waits in the kernel until it is answered, and nothing here waits for the program.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::net::gate::{Arrived, Caller, Told};
+use crate::sandbox::mount_calls::open_without_links;
+use crate::sandbox::network::Sockets;
+use crate::sandbox::seccomp::listener::{Address, Asked, Listener};
+
+/// Where names are asked for over TCP.
+const DOMAIN: u16 = 53;
+/// Connections that the relay has not taken yet; more are refused.
+const MOST_ON_THE_WAY: usize = 10_000;
+
+/// Ends with its sandbox, or when it is dropped.
+pub struct Connector {
+    /// Closed to ask for the end.
+    stop: Option<OwnedFd>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Connector {
+    /// With the sockets at which the session takes what is for it to relay; none when nobody relays.
+    ///
+    /// # Errors
+    /// When there are no sockets or threads left.
+    pub fn start(
+        listener: Listener,
+        told: Option<Told>,
+        allowed: Vec<PathBuf>,
+    ) -> io::Result<(Self, Option<Sockets>)> {
+        let (relay, sockets) = match told {
+            Some(told) => {
+                let here = (Ipv4Addr::LOCALHOST, 0);
+                let (listener, resolver_tcp) = (TcpListener::bind(here)?, TcpListener::bind(here)?);
+                let relay =
+                    Relay { told, relay: listener.local_addr()?, resolver: resolver_tcp.local_addr()? };
+                let resolver_udp = UdpSocket::bind(here)?;
+                let sockets = Sockets {
+                    listeners: vec![listener],
+                    resolver_udp,
+                    resolver_tcp,
+                    unconnected: Vec::new(),
+                };
+                (Some(relay), Some(sockets))
+            }
+            None => (None, None),
+        };
+        let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let worker = Worker { listener, relay, allowed };
+        let thread = std::thread::Builder::new().name("connect".to_owned()).stack_size(256 << 10);
+        let thread = thread.spawn(move || worker.run(&stopped))?;
+        Ok((Self { stop: Some(stop), thread: Some(thread) }, sockets))
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // One that panicked makes no connections any more, which is what is wanted.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Relay {
+    told: Told,
+    relay: SocketAddr,
+    resolver: SocketAddr,
+}
+
+struct Worker {
+    listener: Listener,
+    relay: Option<Relay>,
+    /// Local sockets that the program may connect to lie below one of these.
+    allowed: Vec<PathBuf>,
+}
+
+impl Worker {
+    fn run(&self, stopped: &OwnedFd) {
+        loop {
+            let mut wanted =
+                [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+            match poll(&mut wanted, None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(_) => return,
+            }
+            if !wanted[1].revents().is_empty() || wanted[0].revents().contains(PollFlags::HUP) {
+                return;
+            }
+            match self.listener.next() {
+                Ok(Some(asked)) => self.answer(&asked),
+                Ok(None) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn answer(&self, asked: &Asked) {
+        let made = match &asked.to {
+            Address::Internet(to) => self.internet(asked, *to),
+            Address::Path(path) => self.local(asked, path),
+            Address::Other => Err(Errno::CONNREFUSED.into()),
+        };
+        let connected = made.and_then(|socket| self.listener.connected(asked, &socket));
+        if let Err(error) = connected {
+            self.listener.refused(asked, error.raw_os_error().unwrap_or(libc::ECONNREFUSED));
+        }
+    }
+
+    /// A connection to the relay, which decides; its own end says where it is to go.
+    fn internet(&self, asked: &Asked, to: SocketAddr) -> io::Result<OwnedFd> {
+        let relay = self.relay.as_ref().ok_or(Errno::NETUNREACH)?;
+        let socket =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        if to.port() == DOMAIN {
+            rustix::net::connect(&socket, &relay.resolver)?;
+            return Ok(socket);
+        }
+        rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let own = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+        let comm = fs::read_to_string(format!("/proc/{}/comm", asked.pid)).unwrap_or_default();
+        let caller = Caller { pid: asked.pid, comm: comm.trim_end().to_owned() };
+        {
+            let mut told = relay.told.lock().map_err(|_| Errno::NETUNREACH)?;
+            if told.len() >= MOST_ON_THE_WAY {
+                return Err(Errno::CONNREFUSED.into());
+            }
+            told.insert(own, Arrived { destination: to, caller: Some(caller) });
+        }
+        let connected = rustix::net::connect(&socket, &relay.relay);
+        if connected.is_err()
+            && let Ok(mut told) = relay.told.lock()
+        {
+            told.remove(&own);
+        }
+        connected?;
+        Ok(socket)
+    }
+
+    /// The socket that is there, reached without a link that could lead elsewhere by now.
+    fn local(&self, asked: &Asked, path: &Path) -> io::Result<OwnedFd> {
+        let directory = fs::read_link(format!("/proc/{}/cwd", asked.pid))?;
+        let path = directory.join(path).canonicalize()?;
+        if !self.allowed.iter().any(|allowed| path.starts_with(allowed)) {
+            return Err(Errno::ACCESS.into());
+        }
+        let opened = open_without_links(&path, OFlags::PATH)?;
+        let name = format!("/proc/self/fd/{}", opened.as_fd().as_raw_fd());
+        let address = SocketAddrUnix::new(name)?;
+        let connect = |kind| -> rustix::io::Result<OwnedFd> {
+            let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+            // A full queue must not keep everybody else waiting.
+            rustix::io::ioctl_fionbio(&socket, true)?;
+            rustix::net::connect(&socket, &address)?;
+            rustix::io::ioctl_fionbio(&socket, false)?;
+            Ok(socket)
+        };
+        match connect(SocketType::STREAM) {
+            Err(Errno::PROTOTYPE) => Ok(connect(SocketType::SEQPACKET)?),
+            made => Ok(made?),
+        }
+    }
+}

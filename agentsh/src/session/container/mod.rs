@@ -1,0 +1,389 @@
+//! The weaker tier: what a layout becomes where nothing can be mounted (decision 270).
+//!
+//! What would be bound at its own place is opened by a rule of Landlock. What would stand at a place of the sandbox's own
+//! (its home, agentsh's files, generated ones) stands in a private directory, and the program is told that path. What
+//! would be hidden cannot be: the launch is refused. What would be guarded is kept as a copy, compared when the last
+//! process is gone, and put back.
+
+mod connect;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use super::Session;
+use super::copies::{Copy, write_anew};
+use super::launch::Start;
+use super::undo::Aside;
+use crate::net::Gate;
+use crate::net::gate::Origin;
+use crate::policy::builtin_paths::SYSTEM_READ;
+use crate::sandbox::SpawnError;
+use crate::sandbox::control::Cause;
+use crate::sandbox::layout::{Layout, OWN_DIRECTORY};
+use crate::sandbox::network::Sockets;
+use crate::sandbox::plan::{Access, LandlockAccess, LandlockRule, Mount, Source, What};
+use crate::sandbox::seccomp::listener::Listener;
+use crate::store::words::GuardChange;
+use crate::store::{Event, Journal};
+use crate::types::ServerId;
+
+use connect::Connector;
+
+/// What every process of the machine uses, and which says nothing of others.
+const DEVICES: [&str; 7] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts"];
+
+const WRITE: LandlockAccess = LandlockAccess::Write { execute: true, sockets: true };
+
+/// What one sandbox has in place of a root of its own. Dropped, its private directory goes.
+pub struct Place {
+    directory: PathBuf,
+    /// Guarded paths, and what stood there.
+    guarded: BTreeMap<PathBuf, Copy>,
+    /// Where the sockets may lie that the program connects to.
+    sockets: Vec<PathBuf>,
+    connector: Option<Connector>,
+}
+
+impl Place {
+    /// Makes the private directory, and turns the layout into rules of Landlock.
+    ///
+    /// # Errors
+    /// What this tier cannot do, and what to do about it.
+    pub fn make(start: &mut Start<'_>, layout: &mut Layout) -> Result<Self, SpawnError> {
+        let label = start.label.to_owned();
+        let refused =
+            |message: String| SpawnError::Init { label: label.clone(), message, cause: Cause::Missing };
+        if start.layer.is_some() {
+            return Err(refused(
+                "`--review` mounts a layer, which `--tier container` cannot; leave one of them out".into(),
+            ));
+        }
+        let directory =
+            private().map_err(|error| refused(format!("cannot make a private directory: {error}")))?;
+        let mut place = Self { directory, guarded: BTreeMap::new(), sockets: Vec::new(), connector: None };
+        place.guard(layout).map_err(refused)?;
+        let home = start.program.env.iter().find_map(|entry| entry.strip_prefix("HOME=")).map(PathBuf::from);
+        let executable = executable(layout);
+        let mounts = std::mem::take(&mut layout.mounts);
+        place.keep_what_is_in_writable(&mounts);
+        let private = LandlockRule { path: place.directory.clone(), access: WRITE };
+        let rules = rules_for_all().into_iter().chain([private]).collect();
+        let mut fill = Fill { place: &place, home, rules, sockets: Vec::new(), linked: Vec::new() };
+        let filled = mounts.iter().try_for_each(|mount| fill.take(mount));
+        let (rules, sockets) = (std::mem::take(&mut fill.rules), std::mem::take(&mut fill.sockets));
+        let home = fill.home.take();
+        filled.map_err(|error| refused(format!("cannot fill its private directory: {error}")))?;
+        layout.landlock = match executable {
+            Some(listed) => rules.into_iter().map(without_execute).chain(listed).collect(),
+            None => rules,
+        };
+        place.sockets = sockets;
+        place.tell(start, layout, home.as_deref());
+        Ok(place)
+    }
+
+    /// Keeps copies of what is guarded. What is hidden by policy has to be somewhere else.
+    fn guard(&mut self, layout: &mut Layout) -> Result<(), String> {
+        for Mount { target, what } in std::mem::take(&mut layout.guards) {
+            let is_hidden = match what {
+                What::Bind { access: Access::ReadOnly, .. } => false,
+                What::Tmpfs { .. } | What::File { .. } => true,
+                _ => continue,
+            };
+            if is_hidden {
+                return Err(format!(
+                    "the policy hides {}, and with `--tier container` nothing below a directory that is shown can be \
+                     hidden; move it out of there, or name it under `unmask`",
+                    target.display()
+                ));
+            }
+            self.keep(target)?;
+        }
+        for (path, _) in std::mem::take(&mut layout.placeholders) {
+            self.keep(path)?;
+        }
+        layout.instructed.clear();
+        Ok(())
+    }
+
+    fn keep(&mut self, path: PathBuf) -> Result<(), String> {
+        let copy = Copy::of(&path);
+        if has_unread(&copy) {
+            return Err(format!(
+                "{} cannot be copied, and with `--tier container` what is guarded is put back from a copy; name it under \
+                 `unmask` if the program may change it",
+                path.display()
+            ));
+        }
+        self.guarded.insert(path, copy);
+        Ok(())
+    }
+
+    /// What would be mounted over a part of something writable, as the settings of an agent that start programs. What is
+    /// too large for a copy was not guarded but pinned.
+    fn keep_what_is_in_writable(&mut self, mounts: &[Mount]) {
+        let writable: Vec<&Path> =
+            mounts.iter().filter(|mount| is_writable(mount)).map(|mount| &*mount.target).collect();
+        for mount in mounts.iter().filter(|mount| !is_writable(mount)) {
+            let target = &mount.target;
+            if writable.iter().any(|above| target.starts_with(above) && target != above)
+                && !self.guarded.contains_key(target)
+            {
+                // As above, without the refusal.
+                let _ = self.keep(target.clone());
+            }
+        }
+    }
+
+    /// The program hears where its own files are.
+    fn tell(&self, start: &mut Start<'_>, layout: &mut Layout, home: Option<&Path>) {
+        let own = self.own();
+        let own = own.to_string_lossy();
+        let mut values = start.program.argv.iter_mut().chain(&mut start.program.env).chain(&mut layout.env);
+        values.by_ref().for_each(|value| *value = value.replace(OWN_DIRECTORY, &own));
+        drop(values);
+        let mut set = |name: &str, value: &str| {
+            start.program.env.retain(|entry| entry.split('=').next() != Some(name));
+            start.program.env.push(format!("{name}={value}"));
+        };
+        if home.is_some() {
+            set("HOME", &self.home().to_string_lossy());
+        }
+        set("TMPDIR", &self.directory.join("tmp").to_string_lossy());
+        // Names are asked for over a connection: there is nothing else.
+        set("RES_OPTIONS", "use-vc");
+        // A file that may not be read stops git, where one that is not there would not.
+        set("GIT_CONFIG_NOSYSTEM", "1");
+        if home.is_some_and(|home| start.program.workdir == home) {
+            start.program.workdir = self.home();
+        }
+    }
+
+    fn own(&self) -> PathBuf {
+        self.directory.join("agentsh")
+    }
+
+    fn home(&self) -> PathBuf {
+        self.directory.join("home")
+    }
+
+    /// Begins to make the program's connections: those that a gate lets through, or none.
+    ///
+    /// # Errors
+    /// When there is nothing to hear of them with.
+    pub fn connect(
+        &mut self,
+        listener: Option<Listener>,
+        gate: Option<&Gate<Journal>>,
+    ) -> io::Result<Option<Sockets>> {
+        let listener = listener.ok_or(io::ErrorKind::NotFound)?;
+        let told = gate.and_then(|gate| match &gate.origin {
+            Origin::Told(told) => Some(told.clone()),
+            _ => None,
+        });
+        let mut allowed = std::mem::take(&mut self.sockets);
+        allowed.push(self.directory.clone());
+        let (connector, sockets) = Connector::start(listener, told, allowed)?;
+        self.connector = Some(connector);
+        Ok(sockets)
+    }
+
+    /// To be called when all processes are gone: what they changed of what is guarded is set aside, and put back.
+    pub fn put_back(self, session: &Session, server: Option<&ServerId>) {
+        let aside = Aside::new(&session.context.state, &session.id.to_string());
+        for (path, was) in &self.guarded {
+            let is = Copy::of(path);
+            if is == *was || (is.is_nothing() && was.is_nothing()) {
+                continue;
+            }
+            let undone = aside.keep(path, &is).and_then(|()| was.put_back(path));
+            let shown = path.display();
+            let (what, detail) = match undone {
+                Ok(()) => (
+                    GuardChange::PutBack,
+                    format!(
+                        "{shown} was changed by what ran, and is as it was; `agentsh undo {shown}` has the change"
+                    ),
+                ),
+                Err(error) => (
+                    GuardChange::NotPutBack,
+                    format!(
+                        "{shown} was changed by what ran and cannot be put back: {error}; look at it before anything uses it"
+                    ),
+                ),
+            };
+            session.note(&detail);
+            session.journal.record(Event::GuardChanged {
+                server_id: server.cloned(),
+                path: path.display().to_string(),
+                what,
+                detail,
+            });
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connector = None;
+        // What stays is private, and swept with the temporary files of the machine.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// What of a layout goes where, one mount after the other.
+struct Fill<'p> {
+    place: &'p Place,
+    home: Option<PathBuf>,
+    rules: Vec<LandlockRule>,
+    sockets: Vec<PathBuf>,
+    /// Links to what is this machine's own: nothing is made below.
+    linked: Vec<PathBuf>,
+}
+
+impl Fill<'_> {
+    fn take(&mut self, mount: &Mount) -> io::Result<()> {
+        let target = &mount.target;
+        let inside =
+            self.inside(target).filter(|inside| !self.linked.iter().any(|link| inside.starts_with(link)));
+        match (&mount.what, &inside) {
+            (What::Bind { source: Source::Path { path, .. }, access, .. }, _) => {
+                let access = match access {
+                    Access::ReadOnly => LandlockAccess::Read,
+                    Access::ReadWrite | Access::Device => WRITE,
+                };
+                if access != LandlockAccess::Read || inside.is_some() {
+                    self.sockets.push(path.clone());
+                }
+                self.rules.push(LandlockRule { path: path.clone(), access });
+                if let Some(inside) = inside.filter(|inside| inside.symlink_metadata().is_err()) {
+                    above(&inside)?;
+                    symlink(path, &inside)?;
+                    self.linked.push(inside);
+                }
+                Ok(())
+            }
+            (What::Copy { .. }, _) => {
+                self.rules.push(LandlockRule { path: target.clone(), access: LandlockAccess::Read });
+                Ok(())
+            }
+            (What::File { content, mode }, Some(inside)) => {
+                above(inside)?;
+                if inside.symlink_metadata().is_ok() {
+                    fs::remove_file(inside)?;
+                }
+                write_anew(inside, &self.translated(content), mode | 0o400)
+            }
+            (What::Directory { mode }, Some(inside)) => {
+                above(&inside.join("."))?;
+                fs::set_permissions(inside, fs::Permissions::from_mode(mode | 0o700))
+            }
+            (What::Tmpfs { .. } | What::Overlay { .. }, Some(inside)) => above(&inside.join(".")),
+            (What::Symlink { to }, Some(inside)) if inside.symlink_metadata().is_err() => {
+                above(inside)?;
+                symlink(to, inside)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where something stands that has no place of its own on this machine.
+    fn inside(&self, target: &Path) -> Option<PathBuf> {
+        if let Ok(rest) = target.strip_prefix(OWN_DIRECTORY) {
+            return Some(self.place.own().join(rest));
+        }
+        let rest = target.strip_prefix(self.home.as_ref()?).ok()?;
+        Some(self.place.home().join(rest))
+    }
+
+    fn translated(&self, content: &[u8]) -> Vec<u8> {
+        match std::str::from_utf8(content) {
+            Ok(text) => text.replace(OWN_DIRECTORY, &self.place.own().to_string_lossy()).into_bytes(),
+            Err(_) => content.to_vec(),
+        }
+    }
+}
+
+fn is_writable(mount: &Mount) -> bool {
+    matches!(&mount.what, What::Bind { access: Access::ReadWrite, source: Source::Path { .. }, .. })
+}
+
+/// The rules for what may be executed, where a policy lists it.
+fn executable(layout: &Layout) -> Option<Vec<LandlockRule>> {
+    let is_listed = layout.landlock.first().is_some_and(|rule| rule.access == LandlockAccess::ReadNoExecute);
+    let listed = layout.landlock.iter().filter(|rule| rule.access == LandlockAccess::Read).cloned();
+    is_listed.then(|| listed.collect())
+}
+
+fn without_execute(rule: LandlockRule) -> LandlockRule {
+    let access = match rule.access {
+        LandlockAccess::Read | LandlockAccess::ReadNoExecute => LandlockAccess::ReadNoExecute,
+        LandlockAccess::Write { sockets, .. } => LandlockAccess::Write { execute: false, sockets },
+    };
+    LandlockRule { access, ..rule }
+}
+
+fn above(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(path))
+}
+
+/// The system, devices, and what the kernel tells.
+fn rules_for_all() -> Vec<LandlockRule> {
+    let read = |path: &str| LandlockRule { path: path.into(), access: LandlockAccess::Read };
+    let write = |path: &&str| LandlockRule {
+        path: path.into(),
+        access: LandlockAccess::Write { execute: false, sockets: false },
+    };
+    // What programs read there is missing in a root of one's own, and refused here, which they take worse.
+    let of_python = fs::read_dir("/etc").into_iter().flatten().flatten().map(|entry| entry.path());
+    let of_python = of_python.filter(|path| path.to_string_lossy().starts_with("/etc/python3"));
+    let of_python = of_python.map(|path| LandlockRule { path, access: LandlockAccess::Read });
+    SYSTEM_READ
+        .iter()
+        .map(|path| read(path))
+        .chain(of_python)
+        .chain([read("/proc")])
+        .chain(DEVICES.iter().map(write))
+        .collect()
+}
+
+fn has_unread(copy: &Copy) -> bool {
+    match copy {
+        Copy::Unread { .. } => true,
+        Copy::Directory(entries) => entries.values().any(has_unread),
+        _ => false,
+    }
+}
+
+/// A directory that nobody else may look into, with a place for temporary files.
+fn private() -> io::Result<PathBuf> {
+    let name = agentsh_base::random::hex::<8>()?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "made anew, for its user alone, under a name that nobody can guess"
+    )]
+    let directory = std::env::temp_dir().canonicalize()?.join(format!("agentsh-{name}"));
+    fs::DirBuilder::new().mode(0o700).create(&directory)?;
+    for below in ["tmp", "home", "agentsh"] {
+        fs::DirBuilder::new().mode(0o700).create(directory.join(below))?;
+    }
+    Ok(directory)
+}
+
+/// Processes and threads that the kernel counts against the same limit.
+#[must_use]
+pub fn processes_of_user() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::geteuid().as_raw();
+    let found = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let of_user = found.filter(|entry| {
+        entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit)
+            && entry.metadata().is_ok_and(|meta| meta.uid() == own)
+    });
+    let threads = of_user.map(|entry| fs::read_dir(entry.path().join("task")).map_or(1, Iterator::count));
+    threads.fold(0, |sum, count| sum.saturating_add(count as u64))
+}

@@ -1,0 +1,235 @@
+//! `--tier container`, where no namespace can be made.
+//!
+//! The tests start agentsh as most containers do: without capabilities, and with the kernel's limit of user namespaces at
+//! zero.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::{Mode, Outcome, Peer, Place, eventually, processes, skip};
+
+/// The same command in a container-like place.
+fn contained(command: &Command) -> Command {
+    let mut inside = Command::new("unshare");
+    inside.args(["--user", "--map-root-user", "sh", "-c"]);
+    inside.arg(
+        "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all \
+         --no-new-privs -- \"$@\"",
+    );
+    inside.arg("sh").arg(command.get_program()).args(command.get_args()).env_clear();
+    inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    inside.current_dir(command.get_current_dir().unwrap());
+    inside
+}
+
+/// A place for the tests, when the machine can make it look like a container.
+fn place() -> Option<Place> {
+    let place = Place::new(Mode::Invoker);
+    let can = contained(&place.command("true")).status().is_ok_and(|status| status.success());
+    if !can {
+        skip("a container-like place: unshare or setpriv is missing, or may not make it");
+        return None;
+    }
+    // It is one: no namespace can be made in it.
+    let escape = contained(&{
+        let mut command = place.command("unshare");
+        command.args(["--user", "true"]);
+        command
+    })
+    .output()
+    .unwrap();
+    assert!(!escape.status.success());
+    Some(place)
+}
+
+fn run(place: &Place, flags: &[&str], script: &str) -> Outcome {
+    let words = [&["run", "--tier", "container"], flags, &["--", "bash", "-c", script]].concat();
+    Outcome::of(&mut contained(&place.agentsh(&words)))
+}
+
+#[test]
+fn without_being_asked_for_it_is_not_taken() {
+    let Some(place) = place() else { return };
+    let outcome = Outcome::of(&mut contained(&place.agentsh(&["run", "--", "touch", "made"])));
+    let outcome = outcome.expect_code(125);
+    assert!(outcome.stderr.contains("docker run --security-opt seccomp=unconfined"), "{outcome}");
+    assert!(outcome.stderr.contains("--tier container"), "{outcome}");
+    assert!(!place.project.join("made").exists());
+}
+
+#[test]
+fn files_are_those_of_the_policy() {
+    let Some(place) = place() else { return };
+    let secret = place.write(place.home.join(".ssh/id_ed25519"), "the secret");
+    let shown = place.write(place.home.join("shown/file"), "the shown");
+    let script = format!(
+        "cat {}; cat {}; echo x > written; echo x > {}/escaped; echo x > \"$HOME/own\" && cat \"$HOME/own\"; \
+         echo x > \"$TMPDIR/t\" && echo temporary",
+        secret.display(),
+        shown.display(),
+        place.home.display()
+    );
+    let outcome = run(&place, &["--read", &shown.parent().unwrap().display().to_string()], &script);
+    assert!(outcome.stdout.contains("the shown"), "{outcome}");
+    assert!(!outcome.stdout.contains("the secret"), "{outcome}");
+    assert!(outcome.stdout.contains("temporary"), "{outcome}");
+    assert!(place.project.join("written").exists(), "{outcome}");
+    assert!(!place.home.join("escaped").exists(), "{outcome}");
+    assert!(!place.home.join("own").exists(), "{outcome}");
+}
+
+#[test]
+fn hook_files_are_as_they_were_afterwards() {
+    let Some(place) = place() else { return };
+    Outcome::of(place.command("git").args(["init", "-q"])).expect_code(0);
+    let before = std::fs::read_to_string(place.project.join(".git/config")).unwrap();
+    let script = "echo 'echo evil' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit; \
+                  git config core.pager evil; mkdir -p .vscode; echo evil > .vscode/tasks.json; echo ok > work";
+    let outcome = run(&place, &[], script).expect_code(0);
+    assert!(!place.project.join(".git/hooks/pre-commit").exists(), "{outcome}");
+    assert_eq!(std::fs::read_to_string(place.project.join(".git/config")).unwrap(), before, "{outcome}");
+    assert!(!place.project.join(".vscode/tasks.json").exists(), "{outcome}");
+    assert_eq!(std::fs::read_to_string(place.project.join("work")).unwrap(), "ok\n");
+    assert!(outcome.stderr.contains("is as it was"), "{outcome}");
+    assert!(!place.events("guard_changed").is_empty());
+}
+
+#[test]
+fn what_would_be_hidden_keeps_it_from_starting() {
+    let Some(place) = place() else { return };
+    place.write("secrets/key", "the secret");
+    place.user_policy("version: 1\nagent:\n  filesystem: {deny: [\"secrets/**\"]}\n");
+    let outcome = run(&place, &[], "echo started").expect_code(127);
+    assert!(!outcome.stdout.contains("started"), "{outcome}");
+    assert!(outcome.stderr.contains("secrets") && outcome.stderr.contains("move it out"), "{outcome}");
+}
+
+/// A server of this machine that counts who comes.
+fn listen() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+#[test]
+fn connections_are_those_of_the_policy() {
+    let Some(place) = place() else { return };
+    let (listener, port) = listen();
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && echo hello >&3 && echo connected; sleep 0.3");
+    let outcome = run(&place, &[], &script);
+    assert!(listener.accept().is_err(), "{outcome}");
+    assert!(!place.events("net_connect_blocked").is_empty(), "{outcome}");
+
+    let outcome = run(&place, &["--allow", &format!("localhost:{port}")], &script);
+    let mut heard = String::new();
+    let (mut stream, _) = listener.accept().unwrap_or_else(|error| panic!("{error} {outcome}"));
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.read_to_string(&mut heard).unwrap();
+    assert_eq!(heard, "hello\n", "{outcome}");
+    assert!(outcome.stdout.contains("connected"), "{outcome}");
+}
+
+/// What goes around `connect`.
+#[test]
+fn nothing_is_sent_without_a_connection() {
+    let Some(place) = place() else { return };
+    let (listener, port) = listen();
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.set_nonblocking(true).unwrap();
+    let udp_port = udp.local_addr().unwrap().port();
+    let path = place.path("run/local.sock");
+    let local = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    local.set_nonblocking(true).unwrap();
+    let script = format!(
+        r#"
+import socket, os
+def attempt(name, what):
+    try: what(); print(name, "done")
+    except OSError as error: print(name, error.errno)
+def fast_open():
+    s = socket.socket(); s.sendto(b"x", 0x20000000, ("127.0.0.1", {port}))
+def listening():
+    s = socket.socket(); s.bind(("0.0.0.0", 0)); s.listen()
+def unix():
+    socket.socket(socket.AF_UNIX).connect("{path}")
+def link():
+    os.symlink("{path}", "link.sock"); socket.socket(socket.AF_UNIX).connect("link.sock")
+attempt("fast-open", fast_open)
+attempt("udp", lambda: socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", {udp_port})))
+attempt("pair", lambda: socket.socketpair(type=socket.SOCK_DGRAM))
+attempt("listen", listening)
+attempt("unix", unix)
+attempt("link", link)
+one, other = socket.socketpair()
+attempt("twin", lambda: one.send(b"x"))
+"#,
+        path = path.display()
+    );
+    place.write("try.py", script);
+    let outcome = run(&place, &[], "python3 try.py");
+    let said: Vec<_> = outcome.stdout.lines().filter(|line| line.ends_with("done")).collect();
+    assert_eq!(said, ["twin done"], "{outcome}");
+    assert!(listener.accept().is_err() && local.accept().is_err(), "{outcome}");
+    assert!(udp.recv(&mut [0; 8]).is_err(), "{outcome}");
+}
+
+#[test]
+fn nothing_outlives_it() {
+    let Some(place) = place() else { return };
+    let mark = format!("{}", 70_000_000 + std::process::id());
+    let script =
+        format!("setsid -f sh -c 'setsid sleep {mark} & sleep {mark}'; sleep 0.2; pgrep -fc 'sleep {mark}'");
+    let outcome = run(&place, &["--quiet"], &script);
+    assert_ne!(outcome.stdout.trim(), "0", "{outcome}");
+    assert!(eventually(|| processes::find(&mark).is_empty()), "{outcome}");
+}
+
+#[test]
+fn the_report_says_what_it_is() {
+    let Some(place) = place() else { return };
+    let report = place.path("run/report.json");
+    run(&place, &["--report-json", &report.display().to_string()], "true").expect_code(0);
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    assert!(report.to_string().contains("container: Landlock"), "{report}");
+    let text = Outcome::of(&mut place.agentsh(&["report", "latest"])).expect_code(0);
+    assert!(text.stdout.contains("--tier container"), "{text}");
+}
+
+#[test]
+fn a_server_is_served() {
+    let Some(place) = place() else { return };
+    let mut command = place.agentsh(&["mcp", "run", "--tier", "container", "--"]);
+    command.arg(place.program("fixture_server"));
+    let mut peer = Peer::start(&mut contained(&command));
+    peer.shake_hands();
+    assert_eq!(peer.text("add", json!({"a": 1, "b": 2})), "3");
+    assert_eq!(peer.finish().0, 0);
+}
+
+/// What a job of a CI runs, without the CI.
+#[test]
+fn the_action_runs_and_keeps_the_status() {
+    let Some(place) = place() else { return };
+    let action = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/action/run.sh");
+    let agentsh = place.agentsh(&[]);
+    let directory = std::path::Path::new(agentsh.get_program()).parent().unwrap().display().to_string();
+    let mut command = place.command("bash");
+    command.arg(action).env("AGENTSH_TIER", "container").env("AGENTSH_RUN", "echo made > made; exit 3");
+    command.env("PATH", format!("{directory}:/usr/local/bin:/usr/bin:/bin"));
+    for name in ["GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_PATH"] {
+        command.env(name, place.path(&format!("run/{name}")));
+    }
+    command.env("RUNNER_TEMP", place.path("run"));
+    let outcome = Outcome::of(&mut contained(&command)).expect_code(3);
+    assert!(place.project.join("made").exists(), "{outcome}");
+    let summary = std::fs::read_to_string(place.path("run/GITHUB_STEP_SUMMARY")).unwrap();
+    assert!(summary.contains("--tier container"), "{summary}");
+    let output = std::fs::read_to_string(place.path("run/GITHUB_OUTPUT")).unwrap();
+    assert!(std::path::Path::new(output.trim().strip_prefix("report=").unwrap()).exists());
+}
