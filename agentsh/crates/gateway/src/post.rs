@@ -259,15 +259,7 @@ impl Drop for Abandoned {
         if was_answered || self.client.is_ended() {
             return;
         }
-        let line = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the client closed the connection"}}}}"#,
-            self.id.spelled
-        );
-        let client = Rc::clone(&self.client);
-        // The session may have ended meanwhile.
-        tokio::task::spawn_local(async move {
-            let _ = client.send(line.as_bytes()).await;
-        });
+        self.client.cancel(&self.id);
     }
 }
 
