@@ -20,6 +20,7 @@ mod clients;
 #[path = "../support/http_server.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod http_server;
+mod inside;
 mod libraries;
 mod model;
 mod others;
@@ -27,6 +28,7 @@ mod pages;
 mod place;
 mod remote;
 mod runner;
+mod transports;
 
 use std::process::ExitCode;
 
@@ -89,6 +91,16 @@ fn main() -> ExitCode {
                     body: Box::new(move || clients::same_through_the_proxy(client, server, started)),
                 });
             }
+        }
+    }
+    for client in clients::CLIENTS {
+        for (transport, way) in transports::CASES {
+            let (from, by) = (transport.word(), way.word());
+            cases.push(Case {
+                name: format!("{}_sees_the_same_of_a_server_by_{from}_through_{by}", client.name),
+                skipped: started.unavailable(),
+                body: Box::new(move || transports::same(client, (transport, way), started)),
+            });
         }
     }
     for library in &libraries::LIBRARIES {

@@ -1,0 +1,145 @@
+//! Looks for a secret in everything that sandboxed processes hold, while they run: arguments, environment, memory, and the files
+//! that they see.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const PAGE: u64 = 4096;
+/// Pages that are looked at together.
+const BLOCK: u64 = 1024;
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Where the secret was, with the program.
+    pub secret: BTreeSet<String>,
+    /// Programs whose memory held the known text: so much of it was really read.
+    pub known: BTreeSet<String>,
+    pub bytes: u64,
+}
+
+/// Looks again and again, until it is asked for what it saw.
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Seen>,
+}
+
+impl Watch {
+    /// `known`: what the memory of the agent must have, or nothing was looked at.
+    pub fn start(secret: &str, known: &str, home: &Path) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, home) = (Arc::clone(&stop), home.to_owned());
+        let texts = [secret.to_owned(), known.to_owned()];
+        let thread = std::thread::spawn(move || {
+            let seen = Mutex::new(Seen::default());
+            while !stopped.load(Ordering::Relaxed) {
+                for pid in sandboxed() {
+                    look(pid, &texts, &home, &mut seen.lock().expect("one thread"));
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            seen.into_inner().expect("one thread")
+        });
+        Self { stop, thread }
+    }
+
+    pub fn finish(self) -> Seen {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the watch ends by itself")
+    }
+}
+
+/// Processes of other process namespaces than this one.
+fn sandboxed() -> Vec<u32> {
+    let own = std::fs::read_link("/proc/self/ns/pid").expect("our own namespace");
+    let all = std::fs::read_dir("/proc").expect("the processes").flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| std::fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|other| other != own))
+        .collect()
+}
+
+fn look(pid: u32, [secret, known]: &[String; 2], home: &Path, seen: &mut Seen) {
+    let place = format!("/proc/{pid}");
+    let Ok(program) = std::fs::read_to_string(format!("{place}/comm")) else { return };
+    let program = program.trim();
+    for part in ["cmdline", "environ"] {
+        let held = std::fs::read(format!("{place}/{part}")).unwrap_or_default();
+        if holds(&held, secret) {
+            seen.secret.insert(format!("{part} of {program}"));
+        }
+    }
+    memory(pid, |bytes| {
+        seen.bytes += bytes.len() as u64;
+        if holds(bytes, secret) {
+            seen.secret.insert(format!("memory of {program}"));
+        }
+        if holds(bytes, known) {
+            seen.known.insert(program.to_owned());
+        }
+    });
+    let home = home.display().to_string();
+    for directory in [home.as_str(), "/tmp", "/run", "/dev/shm"] {
+        let mut command = Command::new("timeout");
+        command
+            .args(["5", "grep", "-rlsF", "-D", "skip", "-e", secret])
+            .arg(format!("{place}/root{directory}"));
+        let found = command.stdin(Stdio::null()).stderr(Stdio::null()).output().expect("grep");
+        for file in String::from_utf8_lossy(&found.stdout).lines() {
+            seen.secret.insert(format!("file {file} of {program}"));
+        }
+    }
+}
+
+/// As it stands, and in the two bytes a character that engines of scripts use.
+fn holds(bytes: &[u8], text: &str) -> bool {
+    let wide: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    [text.as_bytes(), &wide].iter().any(|text| memchr::memmem::find(bytes, text).is_some())
+}
+
+/// Every page that is there, a block at a time.
+fn memory(pid: u32, mut take: impl FnMut(&[u8])) {
+    let place = format!("/proc/{pid}");
+    let (Ok(maps), Ok(memory), Ok(pages)) = (
+        std::fs::read_to_string(format!("{place}/maps")),
+        File::open(format!("{place}/mem")),
+        File::open(format!("{place}/pagemap")),
+    ) else {
+        return;
+    };
+    let mut buffer = vec![0; usize::try_from(PAGE * BLOCK).expect("it is small")];
+    let mut there = vec![0; usize::try_from(8 * BLOCK).expect("it is small")];
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(range), Some(rights)) = (words.next(), words.next()) else { continue };
+        // What cannot be written came from a file.
+        if !rights.starts_with("rw") {
+            continue;
+        }
+        let Some((start, end)) = range.split_once('-') else { continue };
+        let (Ok(mut at), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) else {
+            continue;
+        };
+        while at < end {
+            let count = BLOCK.min((end - at) / PAGE);
+            let entries = &mut there[..usize::try_from(8 * count).expect("it is small")];
+            if pages.read_exact_at(entries, at / PAGE * 8).is_err() {
+                break;
+            }
+            // Bit 63: in memory; bit 62: swapped out.
+            if entries.chunks(8).any(|entry| entry[7] & 0xc0 != 0) {
+                let bytes = &mut buffer[..usize::try_from(PAGE * count).expect("it is small")];
+                if let Ok(read) = memory.read_at(bytes, at) {
+                    take(&bytes[..read]);
+                }
+            }
+            at += count * PAGE;
+        }
+    }
+}
