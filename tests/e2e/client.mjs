@@ -2,6 +2,8 @@
 // and prints what it saw as one JSON document.
 import { readFileSync } from "node:fs";
 
+// The document alone is for standard output.
+console.log = console.info = console.debug = console.error;
 const task = JSON.parse(readFileSync(process.argv[2], "utf8"));
 const isNew = process.argv[1].endsWith("client2.mjs");
 const { Client, StdioClientTransport, StreamableHTTPClientTransport, SSEClientTransport, schemas } = isNew

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +41,7 @@ impl Watch {
         let thread = std::thread::spawn(move || {
             let seen = Mutex::new(Seen::default());
             while !stopped.load(Ordering::Relaxed) {
-                for pid in sandboxed() {
+                for pid in sandboxed(&home) {
                     look(pid, &texts, &home, &mut seen.lock().expect("one thread"));
                 }
                 std::thread::sleep(Duration::from_millis(200));
@@ -56,34 +57,42 @@ impl Watch {
     }
 }
 
-/// Processes of other process namespaces than this one.
-fn sandboxed() -> Vec<u32> {
+/// Processes of other process namespaces than this one, that see this home and have a root of their own.
+fn sandboxed(home: &Path) -> Vec<u32> {
     let own = std::fs::read_link("/proc/self/ns/pid").expect("our own namespace");
+    let root = std::fs::metadata("/").expect("our own root");
     let all = std::fs::read_dir("/proc").expect("the processes").flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| std::fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|other| other != own))
-        .collect()
+    let is_inside = |pid: &u32| {
+        let place = format!("/proc/{pid}");
+        std::fs::read_link(format!("{place}/ns/pid")).is_ok_and(|other| other != own)
+            // Until it has one of its own, it is agentsh that makes the sandbox.
+            && std::fs::metadata(format!("{place}/root/"))
+                .is_ok_and(|other| (other.dev(), other.ino()) != (root.dev(), root.ino()))
+            && Path::new(&format!("{place}/root{}", home.display())).exists()
+    };
+    pids.filter(is_inside).collect()
 }
 
-fn look(pid: u32, [secret, known]: &[String; 2], home: &Path, seen: &mut Seen) {
+fn look(pid: u32, texts: &[String; 2], home: &Path, seen: &mut Seen) {
+    let [secret, known] = texts;
     let place = format!("/proc/{pid}");
     let Ok(program) = std::fs::read_to_string(format!("{place}/comm")) else { return };
     let program = program.trim();
     for part in ["cmdline", "environ"] {
         let held = std::fs::read(format!("{place}/{part}")).unwrap_or_default();
-        if holds(&held, secret) {
+        if String::from_utf8_lossy(&held).contains(secret.as_str()) {
             seen.secret.insert(format!("{part} of {program}"));
         }
     }
-    memory(pid, |bytes| {
-        seen.bytes += bytes.len() as u64;
-        if holds(bytes, secret) {
+    for found in memory(pid, texts, &mut seen.bytes) {
+        if found == *secret {
             seen.secret.insert(format!("memory of {program}"));
         }
-        if holds(bytes, known) {
+        if found == *known {
             seen.known.insert(program.to_owned());
         }
-    });
+    }
     let home = home.display().to_string();
     for directory in [home.as_str(), "/tmp", "/run", "/dev/shm"] {
         let mut command = Command::new("timeout");
@@ -97,14 +106,25 @@ fn look(pid: u32, [secret, known]: &[String; 2], home: &Path, seen: &mut Seen) {
     }
 }
 
-/// As it stands, and in the two bytes a character that engines of scripts use.
-fn holds(bytes: &[u8], text: &str) -> bool {
-    let wide: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    [text.as_bytes(), &wide].iter().any(|text| memchr::memmem::find(bytes, text).is_some())
+/// Which of these texts stand in the memory of a process.
+fn memory(pid: u32, texts: &[String; 2], bytes: &mut u64) -> Vec<String> {
+    let mut search = Command::new("sh");
+    search.args(["-c", "LC_ALL=C grep -aoF -e \"$1\" -e \"$2\" | sort -u", "sh"]).args(texts);
+    let search = search.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut search = search.expect("grep starts");
+    let mut into = search.stdin.take().expect("a pipe");
+    pages(pid, |held| {
+        *bytes += held.len() as u64;
+        // It takes everything.
+        let _ = into.write_all(held);
+    });
+    drop(into);
+    let found = search.wait_with_output().expect("grep ends").stdout;
+    String::from_utf8_lossy(&found).lines().map(str::to_owned).collect()
 }
 
 /// Every page that is there, a block at a time.
-fn memory(pid: u32, mut take: impl FnMut(&[u8])) {
+fn pages(pid: u32, mut take: impl FnMut(&[u8])) {
     let place = format!("/proc/{pid}");
     let (Ok(maps), Ok(memory), Ok(pages)) = (
         std::fs::read_to_string(format!("{place}/maps")),
