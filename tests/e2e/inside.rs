@@ -7,8 +7,8 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -39,14 +39,19 @@ impl Watch {
         let (stopped, home) = (Arc::clone(&stop), home.to_owned());
         let texts = [secret.to_owned(), known.to_owned()];
         let thread = std::thread::spawn(move || {
-            let seen = Mutex::new(Seen::default());
+            let mut seen = Seen::default();
             while !stopped.load(Ordering::Relaxed) {
-                for pid in sandboxed(&home) {
-                    look(pid, &texts, &home, &mut seen.lock().expect("one thread"));
+                let pids = sandboxed(&home);
+                for pid in &pids {
+                    look(*pid, &texts, &mut seen);
                 }
-                std::thread::sleep(Duration::from_millis(200));
+                // They see the same files: there is one sandbox.
+                if let Some(pid) = pids.last() {
+                    files(*pid, &texts[0], &home, &mut seen);
+                }
+                std::thread::sleep(Duration::from_millis(50));
             }
-            seen.into_inner().expect("one thread")
+            seen
         });
         Self { stop, thread }
     }
@@ -74,7 +79,7 @@ fn sandboxed(home: &Path) -> Vec<u32> {
     pids.filter(is_inside).collect()
 }
 
-fn look(pid: u32, texts: &[String; 2], home: &Path, seen: &mut Seen) {
+fn look(pid: u32, texts: &[String; 2], seen: &mut Seen) {
     let [secret, known] = texts;
     let place = format!("/proc/{pid}");
     let Ok(program) = std::fs::read_to_string(format!("{place}/comm")) else { return };
@@ -93,15 +98,17 @@ fn look(pid: u32, texts: &[String; 2], home: &Path, seen: &mut Seen) {
             seen.known.insert(program.to_owned());
         }
     }
+}
+
+fn files(pid: u32, secret: &str, home: &Path, seen: &mut Seen) {
+    let place = format!("/proc/{pid}/root");
     let home = home.display().to_string();
     for directory in [home.as_str(), "/tmp", "/run", "/dev/shm"] {
         let mut command = Command::new("timeout");
-        command
-            .args(["5", "grep", "-rlsF", "-D", "skip", "-e", secret])
-            .arg(format!("{place}/root{directory}"));
+        command.args(["5", "grep", "-rlsF", "-D", "skip", "-e", secret]).arg(format!("{place}{directory}"));
         let found = command.stdin(Stdio::null()).stderr(Stdio::null()).output().expect("grep");
         for file in String::from_utf8_lossy(&found.stdout).lines() {
-            seen.secret.insert(format!("file {file} of {program}"));
+            seen.secret.insert(format!("file {file}"));
         }
     }
 }

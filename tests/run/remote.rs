@@ -273,11 +273,12 @@ fn where_nothing_may_be_asked_the_client_is_told() {
 #[test]
 fn a_name_that_leads_inside_the_second_time_is_not_dialled() {
     let place = Place::new(Mode::Invoker).online();
-    let mut command = place.agentsh(&["mcp", "run", "--id", "far", "--url", "https://rebind.test/mcp"]);
+    let mut command =
+        place.agentsh(&["mcp", "run", "--id", "far", "--url", "https://rebind.fixture.net/mcp"]);
     let mut peer = Peer::start(&mut command);
     // Public, and no server of TLS; then the name leads to this machine.
     let first = peer.shake_hands();
-    assert!(first["error"]["message"].as_str().unwrap().contains("rebind.test"), "{first}");
+    assert!(first["error"]["message"].as_str().unwrap().contains("rebind.fixture.net"), "{first}");
     let second = peer.shake_hands();
     assert!(second["error"]["message"].as_str().unwrap().contains("127.0.0.1"), "{second}");
     peer.finish();
