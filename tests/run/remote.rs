@@ -288,6 +288,37 @@ fn a_name_that_leads_inside_the_second_time_is_not_dialled() {
 }
 
 #[test]
+fn messages_that_come_a_line_each_are_several_messages() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let id = &asked.message()["id"];
+            let note = json!({"jsonrpc": "2.0", "method": "notifications/message",
+                "params": {"level": "info", "data": "on the way"}});
+            let pieces = match asked.message()["params"]["name"].as_str() {
+                Some("lines") => vec![format!("{note}\n"), format!("{}\n", text(id, "at last"))],
+                Some("cut") => {
+                    let all = format!("{note}\n{}", text(id, "at last"));
+                    all.as_bytes().chunks(7).map(|piece| String::from_utf8(piece.to_vec()).unwrap()).collect()
+                }
+                // One message in several lines.
+                _ => vec![
+                    serde_json::to_string_pretty(&serde_json::from_str::<Value>(&text(id, "alone")).unwrap())
+                        .unwrap(),
+                ],
+            };
+            Reply { pieces, ..Reply::json("") }
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    assert_eq!(peer.text("lines", json!({})), "at last");
+    assert_eq!(peer.text("cut", json!({})), "at last");
+    assert_eq!(peer.text("alone", json!({})), "alone");
+    peer.finish();
+}
+
+#[test]
 fn a_server_that_stops_in_the_middle_holds_nobody_up() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|asked| {

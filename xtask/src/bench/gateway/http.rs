@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 /// Longer than anything takes here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Names in lower case, and values.
+type Headers = Vec<(String, String)>;
+
 /// One connection of a client.
 pub struct Client {
     stream: BufReader<TcpStream>,
@@ -92,7 +95,7 @@ impl Client {
         Ok(self.stream.get_mut().write_all(text.as_bytes())?)
     }
 
-    fn head(&mut self) -> Result<(u16, Vec<(String, String)>)> {
+    fn head(&mut self) -> Result<(u16, Headers)> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 {
             bail!("the connection ended");
@@ -101,7 +104,7 @@ impl Client {
         Ok((status, headers(&mut self.stream)?))
     }
 
-    fn receive(&mut self) -> Result<(u16, Vec<(String, String)>, Vec<u8>)> {
+    fn receive(&mut self) -> Result<(u16, Headers, Vec<u8>)> {
         let (status, headers) = self.head()?;
         let mut body = Vec::new();
         if header(&headers, "transfer-encoding").is_some() {
@@ -227,7 +230,7 @@ fn empty(stream: &mut BufReader<TcpStream>, status: &str) -> Result<bool> {
     Ok(true)
 }
 
-fn headers(stream: &mut BufReader<TcpStream>) -> Result<Vec<(String, String)>> {
+fn headers(stream: &mut BufReader<TcpStream>) -> Result<Headers> {
     let mut headers = Vec::new();
     loop {
         let mut line = String::new();
