@@ -1,30 +1,41 @@
-// The official TypeScript client: connects to the server that the task names, asks everything the task says, and
-// prints what it saw as one JSON document.
+// The official TypeScript client, 1.x or 2.x: connects to the server that the task names, asks everything the task says,
+// and prints what it saw as one JSON document.
 import { readFileSync } from "node:fs";
-import { Client } from "@modelcontextprotocol/sdk/client/index.js";
-import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
-import {
-  CreateMessageRequestSchema,
-  ElicitRequestSchema,
-  ListRootsRequestSchema,
-} from "@modelcontextprotocol/sdk/types.js";
 
+// The document alone is for standard output.
+console.log = console.info = console.debug = console.error;
 const task = JSON.parse(readFileSync(process.argv[2], "utf8"));
+const isNew = process.argv[1].endsWith("client2.mjs");
+const { Client, StdioClientTransport, StreamableHTTPClientTransport, SSEClientTransport, schemas } = isNew
+  ? {
+      ...(await import("@modelcontextprotocol/client")),
+      ...(await import("@modelcontextprotocol/client/stdio")),
+    }
+  : {
+      ...(await import("@modelcontextprotocol/sdk/client/index.js")),
+      ...(await import("@modelcontextprotocol/sdk/client/stdio.js")),
+      ...(await import("@modelcontextprotocol/sdk/client/streamableHttp.js")),
+      ...(await import("@modelcontextprotocol/sdk/client/sse.js")),
+      schemas: await import("@modelcontextprotocol/sdk/types.js"),
+    };
 const client = new Client(
   { name: "end-to-end", version: "1.0.0" },
-  { capabilities: { sampling: {}, elicitation: {}, roots: { listChanged: true } } },
+  {
+    capabilities: { sampling: {}, elicitation: {}, roots: { listChanged: true } },
+    versionNegotiation: { mode: task.mode ?? "legacy" },
+  },
 );
 const asked = [];
-const on = (schema, answer) =>
-  client.setRequestHandler(schema, (request) => {
+const on = (method, schema, answer) =>
+  client.setRequestHandler(isNew ? method : schemas[schema], (request) => {
     asked.push({ method: request.method, params: withoutToken(request.params) });
     return answer;
   });
-on(CreateMessageRequestSchema, {
+on("sampling/createMessage", "CreateMessageRequestSchema", {
   role: "assistant", model: "scripted", stopReason: "endTurn", content: { type: "text", text: "sampled" },
 });
-on(ElicitRequestSchema, { action: "decline" });
-on(ListRootsRequestSchema, { roots: [{ uri: "file:///nowhere", name: "nowhere" }] });
+on("elicitation/create", "ElicitRequestSchema", { action: "decline" });
+on("roots/list", "ListRootsRequestSchema", { roots: [{ uri: "file:///nowhere", name: "nowhere" }] });
 
 const seen = { lists: {}, calls: [], asked };
 
@@ -43,9 +54,16 @@ function withoutToken(params) {
   return copy;
 }
 
-await client.connect(
-  new StdioClientTransport({ command: task.command, args: task.args, env: { ...process.env, ...task.env }, stderr: "inherit" }),
-);
+function transport() {
+  if (task.url) {
+    return new (task.transport === "sse" ? SSEClientTransport : StreamableHTTPClientTransport)(new URL(task.url));
+  }
+  // As an agent does it: where the server is stands in a file.
+  const { command, args, env } = task.config ? JSON.parse(readFileSync(task.config, "utf8")).mcpServers[task.server] : task;
+  return new StdioClientTransport({ command, args, env: { ...process.env, ...env }, stderr: "inherit" });
+}
+
+await client.connect(transport());
 seen.server = client.getServerVersion();
 seen.capabilities = client.getServerCapabilities();
 seen.instructions = client.getInstructions();
@@ -58,7 +76,8 @@ seen.lists.templates = await attempt(() => client.listResourceTemplates());
 for (const [name, args] of task.calls) {
   const progress = [];
   const options = task.progress?.includes(name) ? { onprogress: (step) => progress.push(step) } : {};
-  const result = await attempt(() => client.callTool({ name, arguments: args }, undefined, options));
+  const request = { name, arguments: args };
+  const result = await attempt(() => (isNew ? client.callTool(request, options) : client.callTool(request, undefined, options)));
   seen.calls.push({ name, result, progress });
 }
 for (const [name, args] of task.prompts ?? []) {

@@ -10,6 +10,8 @@ import sys
 import mcp
 from mcp import types
 
+from mcp.client import sse, streamable_http
+
 try:
     from mcp import Client
 except ImportError:
@@ -53,7 +55,11 @@ async def attempt(question):
 async def connected(parameters):
     callbacks = {"sampling_callback": sample, "elicitation_callback": elicit, "list_roots_callback": roots}
     if Client is not None:
-        async with Client(parameters, **callbacks) as client:
+        if TASK.get("transport") == "sse":
+            parameters = sse.sse_client(TASK["url"])
+        elif TASK.get("url"):
+            parameters = TASK["url"]
+        async with Client(parameters, mode=TASK.get("mode", "auto"), **callbacks) as client:
             session = client.session
             yield session, {
                 "protocol": session.protocol_version,
@@ -62,14 +68,24 @@ async def connected(parameters):
                 "instructions": session.instructions,
             }
     else:
-        async with mcp.stdio_client(parameters) as (read, write):
+        if TASK.get("transport") == "sse":
+            transport = sse.sse_client(TASK["url"])
+        elif TASK.get("url"):
+            transport = streamable_http.streamable_http_client(TASK["url"])
+        else:
+            transport = mcp.stdio_client(parameters)
+        async with transport as (read, write, *_):
             async with mcp.ClientSession(read, write, **callbacks) as session:
                 yield session, plain(await session.initialize())
 
 
 async def main():
-    environment = {**os.environ, **TASK["env"]}
-    parameters = mcp.StdioServerParameters(command=TASK["command"], args=TASK["args"], env=environment)
+    # As an agent does it: where the server is stands in a file.
+    server = json.load(open(TASK["config"], encoding="utf-8"))["mcpServers"][TASK["server"]] if "config" in TASK else TASK
+    environment = {**os.environ, **(server.get("env") or {})}
+    parameters = None
+    if "url" not in TASK:
+        parameters = mcp.StdioServerParameters(command=server["command"], args=server.get("args", []), env=environment)
     async with connected(parameters) as (session, server):
         # Servers add tools after they know what the client can do.
         await asyncio.sleep(0.3)

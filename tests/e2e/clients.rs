@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::place::{Place, Starter, agentsh, installed, run};
+use crate::place::{Ended, Place, Starter, agentsh, installed, run};
 
 pub struct Client {
     pub name: &'static str,
@@ -21,6 +21,12 @@ pub const CLIENTS: &[Client] = &[
         interpreter: None,
         // Beside `node_modules`, where Node looks for packages.
         script: "npm/client.mjs",
+        source: include_str!("client.mjs"),
+    },
+    Client {
+        name: "typescript_client_2",
+        interpreter: None,
+        script: "npm/client2.mjs",
         source: include_str!("client.mjs"),
     },
     Client {
@@ -272,7 +278,7 @@ fn refused_without_a_listing(direct: &mut Value, guarded: &mut Value) {
 
 /// The TypeScript client forgets a request's listener with its answer, and drops progress that it reads together
 /// with the answer: now and then also without agentsh. What it saw through agentsh counts then.
-fn forgive_own_losses(direct: &mut Value, guarded: &Value) {
+pub fn forgive_own_losses(direct: &mut Value, guarded: &Value) {
     let calls = direct["calls"].as_array_mut().into_iter().flatten();
     for (call, other) in calls.zip(guarded["calls"].as_array().into_iter().flatten()) {
         let (Some(seen), Some(more)) = (call["progress"].as_array(), other["progress"].as_array()) else {
@@ -284,8 +290,39 @@ fn forgive_own_losses(direct: &mut Value, guarded: &Value) {
     }
 }
 
-/// What one client sees of one server, which starts with empty data. `prefix` stands before the names that it asks for.
+/// What one client sees of one server. `prefix` stands before the names that it asks for.
 fn ask(client: &Client, server: &Server, place: &Place, command: &[String], prefix: &str) -> Value {
+    let mut task = self::task(server, place, prefix);
+    task["env"] = environment(server, place);
+    task["command"] = Value::from(command[0].as_str());
+    task["args"] = Value::from(command[1..].to_vec());
+    let file = place.home.join("task.json");
+    place.write(&file, &task.to_string());
+    seen(&run(command_of(client, place).arg(file)))
+}
+
+/// The client's program, to be given a task.
+pub fn command_of(client: &Client, place: &Place) -> Command {
+    let mut command = place.command(program(client));
+    command.arg(installed(client.script));
+    command
+}
+
+pub fn program(client: &Client) -> PathBuf {
+    client.interpreter.map_or_else(|| PathBuf::from("node"), installed)
+}
+
+pub fn script(client: &Client) -> PathBuf {
+    installed(client.script)
+}
+
+pub fn seen(ended: &Ended) -> Value {
+    assert_eq!(ended.status, Some(0), "{}\n{}", ended.stdout, ended.stderr);
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+}
+
+/// What a client shall ask one server, which starts with empty data.
+pub fn task(server: &Server, place: &Place, prefix: &str) -> Value {
     let _ = std::fs::remove_dir_all(place.project.join("data"));
     place.write(&place.project.join("data/.keep"), "");
     let mut task = (server.task)(place);
@@ -295,15 +332,7 @@ fn ask(client: &Client, server: &Server, place: &Place, command: &[String], pref
             *name = Value::from(format!("{prefix}{}", name.as_str().unwrap()));
         }
     }
-    task["env"] = environment(server, place);
-    task["command"] = Value::from(command[0].as_str());
-    task["args"] = Value::from(command[1..].to_vec());
-    let file = place.home.join("task.json");
-    place.write(&file, &task.to_string());
-    let interpreter = client.interpreter.map_or_else(|| PathBuf::from("node"), installed);
-    let ended = run(place.command(interpreter).arg(installed(client.script)).arg(file));
-    assert_eq!(ended.status, Some(0), "{command:?}\n{}\n{}", ended.stdout, ended.stderr);
-    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+    task
 }
 
 /// The variables of a server; a value with a slash is a path in the project.
@@ -333,7 +362,7 @@ pub fn repository(place: &Place) {
 }
 
 /// Paths (RFC 6901) at which two documents differ, with both values.
-fn differences(left: &Value, right: &Value) -> Vec<String> {
+pub fn differences(left: &Value, right: &Value) -> Vec<String> {
     let mut found = Vec::new();
     compare(left, right, "", &mut found);
     found

@@ -22,6 +22,7 @@ mod day;
 #[path = "../support/http_server.rs"]
 #[allow(dead_code, reason = "the suite needs more of it")]
 mod http_server;
+mod inside;
 mod libraries;
 mod model;
 mod others;
@@ -30,6 +31,7 @@ mod place;
 mod registry;
 mod remote;
 mod runner;
+mod transports;
 
 use std::process::ExitCode;
 
@@ -105,6 +107,16 @@ fn main() -> ExitCode {
         skipped: started.unavailable().or_else(day::unavailable),
         body: Box::new(move || day::nothing_is_refused(started)),
     });
+    for client in clients::CLIENTS {
+        for (transport, way) in transports::CASES {
+            let (from, by) = (transport.word(), way.word());
+            cases.push(Case {
+                name: format!("{}_sees_the_same_of_a_server_by_{from}_through_{by}", client.name),
+                skipped: started.unavailable(),
+                body: Box::new(move || transports::same(client, (transport, way), started)),
+            });
+        }
+    }
     for library in &libraries::LIBRARIES {
         cases.push(Case {
             name: format!("{}_libraries_accept_what_was_rewritten", library.name),

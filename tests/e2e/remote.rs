@@ -1,5 +1,6 @@
 //! Claude Code and Codex with a server behind a URL that wants a token: from a variable of the user, and from a login.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
@@ -10,8 +11,9 @@ use serde_json::{Value, json};
 use crate::agents::{CODEX, claude_environment};
 use crate::authority::{Authority, MARK, browse};
 use crate::http_server::{HttpServer, Reply, handshake};
+use crate::inside::Watch;
 use crate::model::{FAREWELL, Script, anthropic, openai};
-use crate::place::{Ended, Place, Starter, installed, run};
+use crate::place::{Ended, Place, Starter, installed, is_root, run};
 
 const TOKEN: &str = "t0ken-of-the-user";
 
@@ -23,6 +25,16 @@ fn script() -> Script {
 enum Agent {
     Claude,
     Codex,
+}
+
+impl Agent {
+    /// As the kernel calls its process.
+    fn program(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+        }
+    }
 }
 
 /// One run of an agent: what became of it, the result that its model received, and all that the model heard.
@@ -56,7 +68,17 @@ fn ask(place: &Place, agent: Agent, server: &str) -> (Ended, Option<Value>, Stri
 }
 
 fn assert_read(place: &Place, agent: Agent, (server, secret): (&str, &str)) {
+    let known = match agent {
+        Agent::Claude => "read it please",
+        Agent::Codex => CODEX[CODEX.len() - 1],
+    };
+    // Only root may look into the memory of others.
+    let watch = is_root().then(|| Watch::start(secret, known, &place.home));
     let (ended, result, heard) = ask(place, agent, server);
+    if let Some(seen) = watch.map(Watch::finish) {
+        assert_eq!(seen.secret, BTreeSet::new(), "the secret is inside");
+        assert!(seen.known.iter().any(|program| program.contains(agent.program())), "{seen:?}");
+    }
     assert_eq!(ended.status, Some(0), "{}\n{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
     let result = result.unwrap_or_else(|| panic!("the tool was called: {}", ended.stderr));
@@ -98,7 +120,11 @@ fn header(starter: Starter, agent: Agent) {
         handshake(asked).unwrap_or_else(|| {
             let result = match asked.rpc().as_str() {
                 "tools/list" => json!({"tools": [{"name": "read", "inputSchema": {"type": "object"}}]}),
-                _ => json!({"content": [{"type": "text", "text": "from afar"}]}),
+                _ => {
+                    // Long enough for who looks into the agent meanwhile.
+                    std::thread::sleep(Duration::from_secs(1));
+                    json!({"content": [{"type": "text", "text": "from afar"}]})
+                }
             };
             Reply::json(json!({"jsonrpc": "2.0", "id": asked.message()["id"], "result": result}))
         })

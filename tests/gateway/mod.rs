@@ -1,8 +1,10 @@
 //! `agentsh gateway`: servers over HTTP, as clients on other machines see them.
 
 mod approvals;
+mod chain;
 mod eras;
 mod faults;
+mod secure;
 mod tokens;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -2,6 +2,7 @@
 
 mod declared;
 mod flow;
+mod keyring;
 mod lies;
 mod using;
 

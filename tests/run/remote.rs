@@ -269,3 +269,72 @@ fn where_nothing_may_be_asked_the_client_is_told() {
     assert!(answer["error"]["message"].as_str().unwrap().contains("NO_SUCH"), "{answer}");
     assert!(server.asked().is_empty());
 }
+
+#[test]
+fn a_name_that_leads_inside_the_second_time_is_not_dialled() {
+    let place = Place::new(Mode::Invoker).online();
+    let mut command =
+        place.agentsh(&["mcp", "run", "--id", "far", "--url", "https://rebind.fixture.net/mcp"]);
+    let mut peer = Peer::start(&mut command);
+    // Public, and no server of TLS; then the name leads to this machine.
+    let first = peer.shake_hands();
+    assert!(first["error"]["message"].as_str().unwrap().contains("rebind.fixture.net"), "{first}");
+    let second = peer.shake_hands();
+    assert!(second["error"]["message"].as_str().unwrap().contains("127.0.0.1"), "{second}");
+    peer.finish();
+    let heard = std::fs::read_to_string(place.internet_log()).unwrap();
+    assert!(heard.contains("tcp 93.184.216.34 443") && !heard.contains("tcp 127.0.0.1"), "{heard}");
+    assert_eq!(place.events("mcp_server_unavailable").len(), 2);
+}
+
+#[test]
+fn messages_that_come_a_line_each_are_several_messages() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let id = &asked.message()["id"];
+            let note = json!({"jsonrpc": "2.0", "method": "notifications/message",
+                "params": {"level": "info", "data": "on the way"}});
+            let pieces = match asked.message()["params"]["name"].as_str() {
+                Some("lines") => vec![format!("{note}\n"), format!("{}\n", text(id, "at last"))],
+                Some("cut") => {
+                    let all = format!("{note}\n{}", text(id, "at last"));
+                    all.as_bytes().chunks(7).map(|piece| String::from_utf8(piece.to_vec()).unwrap()).collect()
+                }
+                // One message in several lines.
+                _ => vec![
+                    serde_json::to_string_pretty(&serde_json::from_str::<Value>(&text(id, "alone")).unwrap())
+                        .unwrap(),
+                ],
+            };
+            Reply { pieces, ..Reply::json("") }
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    assert_eq!(peer.text("lines", json!({})), "at last");
+    assert_eq!(peer.text("cut", json!({})), "at last");
+    assert_eq!(peer.text("alone", json!({})), "alone");
+    peer.finish();
+}
+
+#[test]
+fn a_server_that_stops_in_the_middle_holds_nobody_up() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| match asked.message()["params"]["name"].as_str() {
+            // It answers others, and says nothing more here.
+            Some("stuck") => Reply::events(&["data: {\"jsonrpc\":\"2.0\",\"id\":"]).open(),
+            _ => Reply::json(text(&asked.message()["id"], "fine")),
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    let stuck = json!({"jsonrpc": "2.0", "id": "s", "method": "tools/call", "params": {"name": "stuck", "arguments": {}}});
+    peer.send(&stuck);
+    assert_eq!(peer.text("other", json!({})), "fine");
+    // Whoever asked gives it up.
+    peer.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "s"}}));
+    assert_eq!(peer.text("other", json!({})), "fine");
+    peer.finish();
+}

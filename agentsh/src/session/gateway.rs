@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -12,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::expand;
 use crate::gateway::config::{Config, Endpoint};
-use crate::gateway::{Connector, Gateway, Refusal};
+use crate::gateway::{Answered, Connector, Gateway, Refusal, Served};
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
 
@@ -27,6 +26,8 @@ use super::run::RunError;
 use super::server::{ErrorOutput, Server};
 use super::{Opening, Session, SessionError};
 
+/// Characters of a method or a name that go on record.
+const LONGEST_NAME: usize = 200;
 /// Bytes that the HTTP side and the proxy may be ahead of each other.
 const AHEAD: usize = 256 << 10;
 
@@ -182,14 +183,41 @@ impl Connector for Carrier {
         ours
     }
 
-    fn refused(&self, endpoint: &str, who: &str, peer: IpAddr, refusal: &Refusal) {
+    fn refused(&self, answered: &Answered<'_>, refusal: &Refusal) {
+        let Answered { endpoint, who, peer, log_id, .. } = *answered;
         let mut refusals = self.refusals.borrow_mut();
         let Some(count) = refusals.entry((endpoint.to_owned(), refusal.code)).or_default().due() else {
             return;
         };
         let times = if count > 1 { format!(" ({count} times, last)") } else { String::new() };
         let who = if who.is_empty() { String::new() } else { format!(", key '{who}'") };
-        self.record(endpoint, refusal.code, format!("{}: from {peer}{who}{times}", refusal.why));
+        self.record(
+            endpoint,
+            refusal.code,
+            format!("{}: from {peer}{who}{times}; log {log_id}", refusal.why),
+        );
+    }
+
+    fn answered(&self, answered: &Answered<'_>, served: &Served) {
+        self.session.journal.record(Event::GatewayAnswered {
+            server_id: ServerId(answered.endpoint.to_owned()),
+            key: answered.who.to_owned(),
+            peer: answered.peer.to_string(),
+            log_id: answered.log_id.to_owned(),
+            trace_id: answered.trace_id.to_owned(),
+            method: served.method.chars().take(LONGEST_NAME).collect(),
+            name: served.name.as_ref().map(|name| name.chars().take(LONGEST_NAME).collect()),
+            jsonrpc_id: served.id.clone(),
+            status: answered.status,
+            code: answered.code.map(str::to_owned),
+            after_ms: u64::try_from(answered.after.as_millis()).unwrap_or(u64::MAX),
+        });
+    }
+
+    fn advisories(&self, endpoint: &str) -> Option<(u64, String)> {
+        let about = self.session.advised.borrow().get(&ServerId(endpoint.to_owned())).cloned()?;
+        let about: serde_json::Value = serde_json::from_str(&about).ok()?;
+        Some((about["active"].as_u64()?, about["highest"].as_str()?.to_owned()))
     }
 }
 

@@ -203,7 +203,7 @@ pub fn processes(client: &Client, agentsh: &Path) -> Result<Vec<u32>> {
 }
 
 /// Time on a processor of all threads so far.
-fn processor_seconds(pid: u32) -> f64 {
+pub fn processor_seconds(pid: u32) -> f64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let nanoseconds = threads.filter_map(|thread| {
         let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;

@@ -5,6 +5,7 @@ mod beside;
 mod ebpf;
 mod exfil;
 mod fleet;
+mod gateway;
 mod launch;
 mod mcp;
 mod measure;
@@ -34,7 +35,7 @@ pub struct Options {
     /// `fleet`: events a second
     #[arg(long, default_value_t = 10_000)]
     rate: u32,
-    /// `fleet`: for how long, in seconds
+    /// `fleet`, `gateway`: for how long there is load, in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u32,
     /// Measure this binary instead of building one; it must be the same version
@@ -62,6 +63,8 @@ enum Part {
     Model,
     /// The fleet server with 50 hosts; not part of `all`
     Fleet,
+    /// The gateway beside npm supergateway and PyPI mcp-proxy, which are installed; not part of `all`
+    Gateway,
     /// The scanning engine: ordinary and adversarial text, a listing
     Scan,
     All,
@@ -69,8 +72,13 @@ enum Part {
 
 /// True when every bar was held.
 pub fn main(options: &Options) -> Result<bool> {
-    let place = Place::make(options.binary.as_deref())?;
     let mut report = Report::default();
+    // It needs no measuring program, and nothing is built where a binary is given.
+    if let (Part::Gateway, Some(binary)) = (options.part, &options.binary) {
+        gateway::measure(binary, options.rounds, options.seconds, &mut report)?;
+        return Ok(report.all_held());
+    }
+    let place = Place::make(options.binary.as_deref())?;
     let wanted = |part| options.part == part || options.part == Part::All;
     if wanted(Part::Launch) {
         launch::sandbox(&place, options.rounds, &mut report)?;
@@ -99,6 +107,9 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     if wanted(Part::Scan) {
         scan::measure(&place, options.rounds, &mut report)?;
+    }
+    if options.part == Part::Gateway {
+        gateway::measure(&place.agentsh, options.rounds, options.seconds, &mut report)?;
     }
     if let (Part::Fleet, Some(database)) = (options.part, &options.database) {
         fleet::measure(&place, database, options.rate, options.seconds, &mut report)?;

@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
+use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, Notify};
 
 use crate::json;
 use crate::mcp::framing::{Frame, LineReader};
-use crate::mcp::jsonrpc::Key;
+use crate::mcp::jsonrpc::{Id, Key};
 use crate::mcp::repeated::Params;
+use crate::mcp::whole_lines::WholeLines;
 
 use super::era::{Step, Translation};
 use super::message::{Incoming, Kind, Outgoing};
@@ -34,7 +35,7 @@ pub struct Client {
     pub endpoint: String,
     /// Who opened it; nobody else can use it.
     pub subject: String,
-    input: Mutex<Option<WriteHalf<DuplexStream>>>,
+    input: WholeLines<WriteHalf<DuplexStream>>,
     streams: RefCell<BTreeMap<u64, Rc<Stream>>>,
     pending: RefCell<HashMap<Key, Waiting>>,
     /// Between the client's protocol and the server's.
@@ -101,7 +102,7 @@ impl Client {
             id,
             endpoint,
             subject,
-            input: Mutex::new(Some(input)),
+            input: WholeLines::new(input),
             streams: RefCell::new(BTreeMap::from([(GENERAL, general)])),
             pending: RefCell::default(),
             tokens: RefCell::default(),
@@ -294,13 +295,28 @@ impl Client {
         }
         // Whoever asks may hang up while the server does not read.
         let mut place = self.place(&stream, key);
-        self.send(&message.line).await?;
+        place.id = message.id().cloned();
+        self.say(&message.line, &place.is_sent).await?;
         place.is_kept = true;
         Ok(stream)
     }
 
     fn place(self: &Rc<Self>, stream: &Rc<Stream>, key: Key) -> Place {
-        Place { client: Rc::clone(self), stream: Rc::clone(stream), key, is_kept: false }
+        let is_sent = Cell::new(false);
+        Place { client: Rc::clone(self), stream: Rc::clone(stream), key, id: None, is_sent, is_kept: false }
+    }
+
+    /// Tells the server that nobody wants the answer to a request any more.
+    pub fn cancel(self: &Rc<Self>, id: &Id) {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the client closed the connection"}}}}"#,
+            id.spelled
+        );
+        let client = Rc::clone(self);
+        // The session may have ended meanwhile.
+        tokio::task::spawn_local(async move {
+            let _ = client.send(line.as_bytes()).await;
+        });
     }
 
     /// Nobody wants the answer any more, nor can come back for it: the place is free, and unread events go.
@@ -333,16 +349,25 @@ impl Client {
     }
 
     pub async fn send(&self, line: &[u8]) -> Result<(), SendError> {
+        self.say(line, &Cell::new(false)).await
+    }
+
+    /// As `send`; `is_sent` is true from when the server gets it, whoever waits for that or does not.
+    async fn say(&self, line: &[u8], is_sent: &Cell<bool>) -> Result<(), SendError> {
         self.used.set(Instant::now());
         if self.translation.borrow().is_straight() {
-            return self.write(&[line, b"\n"].concat()).await;
+            return self.write([line, b"\n"].concat(), is_sent).await;
         }
         let steps = self.translation.borrow_mut().client_says(line);
-        self.take(steps).await
+        self.act(steps, is_sent).await
     }
 
     /// What a message became. All of it that the server gets goes out at once: nothing of another comes between.
     async fn take(&self, steps: Vec<Step>) -> Result<(), SendError> {
+        self.act(steps, &Cell::new(false)).await
+    }
+
+    async fn act(&self, steps: Vec<Step>, is_sent: &Cell<bool>) -> Result<(), SendError> {
         self.deliver_all(&steps);
         let mut whole = Vec::new();
         for step in &steps {
@@ -351,7 +376,7 @@ impl Client {
                 whole.push(b'\n');
             }
         }
-        if whole.is_empty() { Ok(()) } else { self.write(&whole).await }
+        if whole.is_empty() { Ok(()) } else { self.write(whole, is_sent).await }
     }
 
     fn deliver_all(&self, steps: &[Step]) {
@@ -362,10 +387,13 @@ impl Client {
         }
     }
 
-    async fn write(&self, lines: &[u8]) -> Result<(), SendError> {
-        let mut input = self.input.lock().await;
-        let Some(writer) = input.as_mut() else { return Err(SendError::Ended) };
-        writer.write_all(lines).await.map_err(|_| SendError::Ended)
+    async fn write(&self, lines: Vec<u8>, is_sent: &Cell<bool>) -> Result<(), SendError> {
+        let turn = self.input.turn().await;
+        if self.ended.get() {
+            return Err(SendError::Ended);
+        }
+        is_sent.set(true);
+        turn.write(lines).await.map_err(|_| SendError::Ended)
     }
 
     /// Ends the session: its server is told, and whoever waits hears that there will be nothing more.
@@ -378,7 +406,7 @@ impl Client {
         self.finish();
         let client = Rc::clone(self);
         // A message that is being written is finished first.
-        tokio::task::spawn_local(async move { drop(client.input.lock().await.take()) });
+        tokio::task::spawn_local(async move { client.input.close().await });
     }
 
     fn finish(&self) {
@@ -409,13 +437,28 @@ struct Place {
     client: Rc<Client>,
     stream: Rc<Stream>,
     key: Key,
+    id: Option<Id>,
+    /// The server has it, or will have all of it.
+    is_sent: Cell<bool>,
     is_kept: bool,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.is_kept {
-            self.client.give_up(&self.key, &self.stream);
+        if self.is_kept {
+            return;
+        }
+        let is_shared = self.client.names.borrow().knows(&self.key);
+        let waits = !self.stream.is_done() && !self.client.is_ended();
+        match self.id.as_ref().filter(|_| self.is_sent.get() && waits) {
+            // Whose session it is may come back for the answer.
+            Some(_) if !is_shared => {}
+            id => {
+                self.client.give_up(&self.key, &self.stream);
+                if let Some(id) = id {
+                    self.client.cancel(id);
+                }
+            }
         }
     }
 }

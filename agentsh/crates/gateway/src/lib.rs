@@ -10,6 +10,7 @@ use agentsh_egress as egress;
 use agentsh_mcp as mcp;
 
 mod client;
+mod codes;
 pub mod config;
 mod door;
 pub mod era;
@@ -31,4 +32,5 @@ pub mod token;
 
 pub use door::Refusal;
 pub use hyper::header::{HeaderMap, HeaderName};
-pub use server::{Connector, Gateway, GatewayError};
+pub use reply::Served;
+pub use server::{Answered, Connector, Gateway, GatewayError};

@@ -45,6 +45,11 @@ impl Names {
         message
     }
 
+    /// The request has a name that was given here.
+    pub fn knows(&self, key: &Key) -> bool {
+        self.originals.contains_key(key)
+    }
+
     pub fn forget(&mut self, key: &Key) {
         self.originals.remove(key);
     }

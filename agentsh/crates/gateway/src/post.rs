@@ -1,6 +1,5 @@
 //! A message of a client, and the answer to it: JSON when nothing but the answer comes, else a stream of events.
 
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::json;
 use crate::mcp::jsonrpc::Id;
 
 use super::client::{Client, SendError};
+use super::codes;
 use super::config::Endpoint;
 use super::door::{Admitted, Refusal};
 use super::keys::random_hex;
@@ -30,11 +30,10 @@ pub async fn post(
     gateway: &Rc<Gateway>,
     endpoint: &Endpoint,
     admitted: &Admitted,
-    peer: IpAddr,
     request: Request<Body>,
 ) -> Answer {
     let (parts, body) = request.into_parts();
-    let refuse = |refusal: &Refusal| gateway.refuse(&endpoint.id, &admitted.name, peer, refusal);
+    let refuse = |refusal: &Refusal| gateway.refuse(&endpoint.id, refusal);
     let malformed = |status, why: &str| refuse(&Refusal::new("BLOCKED_MALFORMED", status, why));
     if media_type(&parts.headers) != "application/json" {
         return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a message is sent as application/json");
@@ -181,6 +180,15 @@ pub enum Era {
 }
 
 async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Era) -> Answer {
+    let mut answer = converse(client, message, takes, era).await;
+    if let Kind::Request { id, method } = &message.kind {
+        let served = reply::Served { method: method.clone(), name: message.name.clone(), id: id.to_value() };
+        answer.extensions_mut().insert(served);
+    }
+    answer
+}
+
+async fn converse(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Era) -> Answer {
     let serving = client.serve();
     let Kind::Request { id, .. } = &message.kind else {
         return match client.send(&message.line).await {
@@ -205,10 +213,13 @@ async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     let abandoned = Abandoned::new(client, &stream, id, era);
     // What comes within the time and is all, is an answer of its own.
     let begun = tokio::time::timeout(ALONE, stream.begun()).await;
+    let mut code = None;
     if begun.is_ok() && takes.json {
         // Progress and the answer often come together.
         tokio::task::yield_now().await;
-        let sole = stream.sole().filter(|answer| {
+        let sole = stream.sole();
+        code = sole.as_deref().and_then(codes::of_answer).map(reply::Code);
+        let sole = sole.filter(|answer| {
             // A status cannot be said in a stream.
             !takes.prefers_events || status_of(answer, era) != StatusCode::OK
         });
@@ -216,7 +227,11 @@ async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
             let mut reader = stream.reader(None);
             let _ = reader.next().await;
             client.changed.notify_one();
-            return reply::json(status_of(&answer, era), answer);
+            let mut answer = reply::json(status_of(&answer, era), answer);
+            if let Some(code) = code {
+                answer.extensions_mut().insert(code);
+            }
+            return answer;
         }
     }
     if stream.is_done() && stream.is_empty() {
@@ -226,12 +241,12 @@ async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     if !takes.events {
         return whole(client, &stream).await;
     }
-    listen::events(
-        stream.reader(None),
-        listen::Shown::new(client, era, takes.is_primed),
-        serving,
-        Some(abandoned),
-    )
+    let shown = listen::Shown::new(client, era, takes.is_primed);
+    let mut answer = listen::events(stream.reader(None), shown, serving, Some(abandoned));
+    if let Some(code) = code {
+        answer.extensions_mut().insert(code);
+    }
+    answer
 }
 
 /// Gives the request up when it is dropped, and cancels it at the server where there is no answer yet. Only without
@@ -259,15 +274,7 @@ impl Drop for Abandoned {
         if was_answered || self.client.is_ended() {
             return;
         }
-        let line = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the client closed the connection"}}}}"#,
-            self.id.spelled
-        );
-        let client = Rc::clone(&self.client);
-        // The session may have ended meanwhile.
-        tokio::task::spawn_local(async move {
-            let _ = client.send(line.as_bytes()).await;
-        });
+        self.client.cancel(&self.id);
     }
 }
 

@@ -12,9 +12,32 @@ use tokio::sync::mpsc;
 
 use crate::mcp::jsonrpc::Id;
 
+use super::door::Refusal;
 use super::message::Wrong;
 
 pub type Answer = Response<Content>;
+
+/// Beside an answer: which step refused, as a header and the record name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Code(pub &'static str);
+
+/// Beside an answer: the request of a client who was let in.
+#[derive(Clone, Debug)]
+pub struct Served {
+    pub method: String,
+    /// A tool, a resource or a prompt.
+    pub name: Option<String>,
+    /// As the server's side of the gateway calls it.
+    pub id: serde_json::Value,
+}
+
+/// Beside an answer: why a request reached no server.
+#[derive(Clone, Debug)]
+pub struct Refused(pub Refusal);
+
+/// Beside an answer: the name of the key.
+#[derive(Clone, Debug)]
+pub struct Who(pub String);
 
 /// The body of an answer.
 pub enum Content {
@@ -76,10 +99,12 @@ pub fn events(events: mpsc::Receiver<Bytes>) -> Answer {
 }
 
 /// A refusal as a JSON-RPC error; `reason` is the code that the record has too.
-pub fn refusal(status: StatusCode, code: i32, reason: &str, why: &str, id: Option<&Id>) -> Answer {
+pub fn refusal(status: StatusCode, code: i32, reason: &'static str, why: &str, id: Option<&Id>) -> Answer {
     let id = id.map_or(serde_json::Value::Null, Id::to_value);
     let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why, "data": {"code": reason}}});
-    json(status, body.to_string().into())
+    let mut answer = json(status, body.to_string().into());
+    answer.extensions_mut().insert(Code(reason));
+    answer
 }
 
 pub fn wrong(wrong: &Wrong) -> Answer {

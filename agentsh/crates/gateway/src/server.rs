@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming as Body;
-use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -23,7 +23,7 @@ use super::door::{Door, Refusal, check_origin};
 use super::files::Files;
 use super::message::Wrong;
 use super::metrics::{Gauges, Metrics};
-use super::reply::{self, Answer};
+use super::reply::{self, Answer, Code, Refused, Served, Who};
 use super::{listen, post};
 
 /// Between two looks at sessions that nobody uses.
@@ -36,7 +36,27 @@ pub trait Connector {
     /// Lines of a client's session with this server. `who` is the name of the key, for the record.
     fn connect(&self, endpoint: &Endpoint, who: &str) -> DuplexStream;
     /// Something was refused before it reached a server.
-    fn refused(&self, endpoint: &str, who: &str, peer: IpAddr, refusal: &Refusal);
+    fn refused(&self, answered: &Answered<'_>, refusal: &Refusal);
+    /// A request of a client who was let in has its answer, or the beginning of it.
+    fn answered(&self, answered: &Answered<'_>, served: &Served);
+    /// How many warnings there are about a server, and how bad the worst is.
+    fn advisories(&self, endpoint: &str) -> Option<(u64, String)>;
+}
+
+/// What an answer is known by, to the client and in the record.
+#[derive(Clone, Copy, Debug)]
+pub struct Answered<'a> {
+    /// Empty where the path is none of an endpoint.
+    pub endpoint: &'a str,
+    /// Name of the key; empty before it is known.
+    pub who: &'a str,
+    pub peer: IpAddr,
+    pub log_id: &'a str,
+    pub trace_id: &'a str,
+    pub status: u16,
+    /// The step that refused.
+    pub code: Option<&'static str>,
+    pub after: Duration,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -198,16 +218,40 @@ impl Gateway {
         let trace = trace_id(&request).unwrap_or_else(|| log.replace('-', ""));
         let path = request.uri().path().to_owned();
         let mut answer = self.route(request, &path, peer).await;
-        let headers = answer.headers_mut();
-        for (name, value) in [("x-agentsh-log-id", log), ("x-agentsh-trace-id", trace)] {
-            headers.extend(
-                HeaderValue::from_str(&value)
-                    .ok()
-                    .map(|value| (hyper::header::HeaderName::from_static(name), value)),
-            );
-        }
         let endpoint = path.strip_prefix("/mcp/").filter(|id| self.endpoint(id).is_some()).unwrap_or("");
-        self.metrics.answered(endpoint, answer.status().as_u16(), started.elapsed());
+        let extensions = answer.extensions_mut();
+        let (refused, served) = (extensions.remove::<Refused>(), extensions.remove::<Served>());
+        let who = extensions.remove::<Who>();
+        let about = Answered {
+            endpoint,
+            who: who.as_ref().map_or("", |who| &who.0),
+            peer,
+            log_id: &log,
+            trace_id: &trace,
+            code: extensions.remove::<Code>().map(|code| code.0),
+            status: answer.status().as_u16(),
+            after: started.elapsed(),
+        };
+        self.metrics.answered(endpoint, about.status, about.after);
+        if let Some(code) = about.code {
+            self.metrics.refused(code);
+        }
+        if let Some(Refused(refusal)) = &refused {
+            self.connector.refused(&about, refusal);
+        }
+        let mut headers = vec![("x-agentsh-log-id", log.clone()), ("x-agentsh-trace-id", trace.clone())];
+        headers.extend(about.code.map(|code| ("x-agentsh-code", code.to_owned())));
+        if let Some(served) = &served {
+            self.connector.answered(&about, served);
+            if let Some((active, highest)) = self.connector.advisories(endpoint) {
+                headers.push(("x-agentsh-active-advisories", active.to_string()));
+                headers.push(("x-agentsh-highest-advisory-severity", highest));
+            }
+        }
+        for (name, value) in headers {
+            let value = HeaderValue::from_str(&value).ok();
+            answer.headers_mut().extend(value.map(|value| (HeaderName::from_static(name), value)));
+        }
         answer
     }
 
@@ -221,7 +265,7 @@ impl Gateway {
             "/readyz" => return reply::text(StatusCode::OK, "text/plain", "ready\n".to_owned()),
             "/metrics" => {
                 if let Err(refusal) = check_origin(&config, request.headers()) {
-                    return self.refuse("", "", peer, &refusal);
+                    return self.refuse("", &refusal);
                 }
                 let gauges =
                     Gauges { sessions: self.sessions.borrow().len(), connections: self.connections.get() };
@@ -238,16 +282,16 @@ impl Gateway {
         let files = Rc::clone(&self.files.borrow());
         let signers = match files.signers_for(&config, request.headers()).await {
             Ok(signers) => signers,
-            Err(refusal) => return self.refuse(&endpoint.id, "", peer, &refusal),
+            Err(refusal) => return self.refuse(&endpoint.id, &refusal),
         };
         let signers = signers.as_deref();
         let admitted = self.door.admit(&config, &files.keys, signers, &endpoint.id, peer, request.headers());
         let admitted = match admitted {
             Ok(admitted) => admitted,
-            Err(refusal) => return self.refuse(&endpoint.id, "", peer, &refusal),
+            Err(refusal) => return self.refuse(&endpoint.id, &refusal),
         };
-        match *request.method() {
-            Method::POST => post::post(self, &endpoint, &admitted, peer, request).await,
+        let mut answer = match *request.method() {
+            Method::POST => post::post(self, &endpoint, &admitted, request).await,
             Method::GET => listen::listen(self, &endpoint, &admitted, &request),
             Method::DELETE => self.delete(&endpoint, &admitted, &request),
             _ => {
@@ -255,7 +299,9 @@ impl Gateway {
                 answer.headers_mut().insert("allow", HeaderValue::from_static("GET, POST, DELETE"));
                 answer
             }
-        }
+        };
+        answer.extensions_mut().insert(Who(admitted.name));
+        answer
     }
 
     /// How long a client may take for what it has to say.
@@ -267,11 +313,10 @@ impl Gateway {
         self.config().endpoints.iter().find(|endpoint| endpoint.id == id).cloned()
     }
 
-    /// The answer to a refusal, which is counted and on record.
-    pub(crate) fn refuse(&self, endpoint: &str, who: &str, peer: IpAddr, refusal: &Refusal) -> Answer {
-        self.metrics.refused(refusal.code);
-        self.connector.refused(endpoint, who, peer, refusal);
+    /// The answer to a refusal, which is counted and on record with it.
+    pub(crate) fn refuse(&self, endpoint: &str, refusal: &Refusal) -> Answer {
         let mut answer = reply::refusal(refusal.status, -32000, refusal.code, &refusal.why, None);
+        answer.extensions_mut().insert(Refused(refusal.clone()));
         if let Some(seconds) = refusal.retry_after {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
@@ -284,7 +329,6 @@ impl Gateway {
 
     /// The answer to what is no message of the protocol.
     pub(crate) fn wrong(&self, wrong: &Wrong) -> Answer {
-        self.metrics.refused("BLOCKED_MALFORMED");
         reply::wrong(wrong)
     }
 }

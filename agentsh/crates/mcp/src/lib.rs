@@ -24,6 +24,7 @@ pub mod repeated;
 pub mod shared_reader;
 pub mod turn_away;
 pub mod upstream;
+pub mod whole_lines;
 
 mod advise;
 mod classify;

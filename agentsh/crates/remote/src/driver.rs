@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use hyper::Method;
 use hyper::header::{HeaderMap, HeaderValue};
-use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
-use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::io::{DuplexStream, duplex};
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -18,6 +18,7 @@ use crate::egress::target::{Refused, Target};
 use crate::mcp::framing::{Frame, LineReader};
 use crate::mcp::jsonrpc::{Id, Key};
 use crate::mcp::repeated::Params;
+use crate::mcp::whole_lines::WholeLines;
 use crate::mcp::{ExitInfo, Running};
 
 use super::credentials::{Credentials, Secrets};
@@ -83,7 +84,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
         endpoint: RefCell::new(target),
         params: RefCell::default(),
         is_legacy: Cell::new(false),
-        output: Mutex::new(output),
+        output: WholeLines::new(output),
         secrets: Secrets::of(&settings.headers),
         session: RefCell::default(),
         version: RefCell::default(),
@@ -122,7 +123,8 @@ pub(crate) struct Link {
     pub params: RefCell<Params>,
     /// The server speaks the transport of 2024: everything comes by one stream.
     pub is_legacy: Cell<bool>,
-    output: Mutex<DuplexStream>,
+    /// Requests may be given up while their answers are written.
+    output: WholeLines<DuplexStream>,
     pub secrets: Secrets,
     pub session: RefCell<Option<HeaderValue>>,
     pub version: RefCell<Option<HeaderValue>>,
@@ -262,7 +264,7 @@ impl Link {
             return Err(Failure::Echo);
         }
         line.push(b'\n');
-        self.output.lock().await.write_all(&line).await.map_err(|_| Failure::Closed)
+        self.output.write(line).await.map_err(|_| Failure::Closed)
     }
 
     /// A request to the server, with what belongs to its origin alone.

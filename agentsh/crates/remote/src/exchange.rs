@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hyper::header::{HeaderValue, RETRY_AFTER};
 use hyper::{Method, StatusCode};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::egress::client::Response;
 use crate::json::{self, Json};
@@ -15,6 +15,7 @@ use super::driver::Link;
 use super::failure::Failure;
 use super::headers;
 use super::message::{Outgoing, answers};
+use super::streams::LAST_WORDS;
 
 /// How often a server may say that it is busy, and for how long, before whoever asked is told.
 const BUSY_TIMES: u32 = 3;
@@ -85,20 +86,60 @@ impl Link {
         let kind = headers::kind(&answer.headers);
         let answered = match kind.as_str() {
             headers::EVENTS => self.events(answer, Some(message)).await?,
-            headers::JSON => {
-                let limit = self.settings.max_message;
-                let body = answer.whole(limit).await.map_err(|error| match error {
-                    crate::egress::HttpError::TooLarge(_) => Failure::TooLong(limit),
-                    error => Failure::Http(error),
-                })?;
-                if body.trim_ascii().is_empty() { false } else { self.hand_on(&body, Some(message)).await? }
-            }
+            headers::JSON => self.texts(answer, message).await?,
             // A message without an answer is accepted with nothing.
             _ if message.id.is_none() => true,
             _ if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => false,
             other => return Err(Failure::Kind(other.chars().take(100).collect())),
         };
         if answered || message.id.is_none() { Ok(()) } else { Err(Failure::NoAnswer) }
+    }
+
+    /// One message, in as many lines as it likes; or, as servers without sessions say it that stream without events, one
+    /// message a line. Whether the request was answered.
+    async fn texts(self: &Rc<Self>, mut answer: Response, asked: &Outgoing) -> Result<bool, Failure> {
+        let limit = self.settings.max_message;
+        let (mut held, mut searched) = (Vec::new(), 0);
+        let (mut by_line, mut answered) = (None, false);
+        loop {
+            let next = answer.chunk();
+            let next = if answered {
+                // The connection serves the next request when nothing is left on it.
+                match timeout(LAST_WORDS, next).await {
+                    Ok(Ok(next)) => next,
+                    _ => return Ok(true),
+                }
+            } else {
+                next.await?
+            };
+            let Some(bytes) = next else { break };
+            held.extend_from_slice(&bytes);
+            while by_line != Some(false)
+                && let Some(at) = memchr::memchr(b'\n', held.get(searched..).unwrap_or_default())
+            {
+                let rest = held.split_off(searched + at + 1);
+                let line = std::mem::replace(&mut held, rest);
+                searched = 0;
+                let is_blank = line.trim_ascii().is_empty();
+                if by_line.is_none() && !is_blank && json::read(line.trim_ascii()).is_err() {
+                    by_line = Some(false);
+                    held.splice(0..0, line);
+                    break;
+                }
+                if !is_blank {
+                    by_line = Some(true);
+                    answered |= self.hand_on(&line, Some(asked)).await?;
+                }
+            }
+            searched = held.len();
+            if held.len() > limit {
+                return Err(Failure::TooLong(limit));
+            }
+        }
+        if !held.trim_ascii().is_empty() {
+            answered |= self.hand_on(&held, Some(asked)).await?;
+        }
+        Ok(answered)
     }
 
     /// An HTTP error, which may hold one of the protocol.

@@ -65,6 +65,6 @@ impl std::fmt::Display for Failure {
 /// What the one who asked is told in the server's place.
 pub(crate) fn reply(text: &str, id: &Id) -> Vec<u8> {
     let message = json::spell(text);
-    format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32000,"message":"{message}"}}}}"#, id.spelled)
+    format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32000,"message":"{message}","data":{{"reason":"upstream-failed"}}}}}}"#, id.spelled)
         .into_bytes()
 }

@@ -21,7 +21,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How often in a row a stream is taken up again without anything new.
 const TRIES: u32 = 5;
 /// What follows an answer is read for this long, so that the connection can serve the next request.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+pub(crate) const LAST_WORDS: Duration = Duration::from_millis(500);
 
 impl Link {
     /// Hands on the events of an answer, across breaks, until the request is answered or the stream is over.

@@ -319,6 +319,30 @@ pub enum Event {
         /// Empty where nothing is to be said.
         detail: String,
     },
+    /// A request of a client who was let in has its answer, or the beginning of it: by which names client and record know it.
+    GatewayAnswered {
+        server_id: ServerId,
+        /// Name of the client's key.
+        key: String,
+        /// Address of the client.
+        peer: String,
+        /// `x-agentsh-log-id` of the answer.
+        log_id: String,
+        /// `x-agentsh-trace-id`.
+        trace_id: String,
+        method: String,
+        /// The tool, the resource or the prompt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// Of the request as the proxy has it.
+        jsonrpc_id: Value,
+        status: u16,
+        /// The step that refused: `x-agentsh-code`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+        /// Until the answer began.
+        after_ms: u64,
+    },
     /// A server that is not started at all.
     McpServerRefused {
         server_id: ServerId,
@@ -460,7 +484,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 42] = [
+    pub const KINDS: [&str; 43] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -491,6 +515,7 @@ impl Event {
         "mcp_advisory",
         "mcp_classifier_unavailable",
         "policy_bundle",
+        "gateway_answered",
         "mcp_server_refused",
         "mcp_network_connection",
         "net_connect_blocked",

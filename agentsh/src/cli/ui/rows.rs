@@ -200,6 +200,11 @@ fn server(row: &mut Row, event: &Event) {
         Event::McpServerBinaryPinned { binary_path, hash, files, .. } => {
             fill(row, "program", binary_path, quiet("pinned"), format!("{files} files, {hash}"));
         }
+        Event::GatewayAnswered { method, name, key, peer, status, code, log_id, .. } => {
+            let state = code.as_ref().map_or_else(|| quiet(&status.to_string()), |code| warn(code));
+            let detail = format!("for '{key}' at {peer}, log {log_id}");
+            fill(row, "request", name.as_ref().unwrap_or(method), state, detail);
+        }
         Event::McpServerUnavailable { method, detail, tool_name, .. } => {
             fill(row, "message", tool_name.as_ref().unwrap_or(method), warn("not delivered"), detail.clone());
         }

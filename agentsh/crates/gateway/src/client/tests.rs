@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
@@ -10,7 +10,11 @@ use crate::post::{Abandoned, Era};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn started(unread: usize) -> (Rc<Client>, DuplexStream) {
-    let (ours, theirs) = tokio::io::duplex(1 << 20);
+    connected(unread, 1 << 20)
+}
+
+fn connected(unread: usize, ahead: usize) -> (Rc<Client>, DuplexStream) {
+    let (ours, theirs) = tokio::io::duplex(ahead);
     let bounds = Bounds { line: 1 << 20, unread };
     let client = Client::start(
         "shared".to_owned(),
@@ -77,6 +81,33 @@ async fn what_nobody_reads_any_more_holds_no_other_up() {
             drop(abandoned);
             timeout(PATIENCE, other.begun()).await.unwrap();
             assert!(other.is_done());
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn who_hangs_up_in_the_middle_of_a_line_leaves_no_half_of_it() {
+    LocalSet::new()
+        .run_until(async {
+            let (client, server) = connected(1 << 20, 16);
+            // The server does not read, and whoever asked does not wait for that.
+            assert!(timeout(Duration::from_millis(50), asked(&client)).await.is_err());
+            assert!(client.pending.borrow().is_empty());
+            let next = Rc::clone(&client);
+            let next = tokio::task::spawn_local(async move { asked(&next).await.unwrap() });
+            let mut heard = BufReader::new(server).lines();
+            let mut lines = Vec::new();
+            for _ in 0..3 {
+                let line = timeout(PATIENCE, heard.next_line()).await.unwrap().unwrap().unwrap();
+                lines.push(serde_json::from_str::<serde_json::Value>(&line).unwrap());
+            }
+            assert_eq!((&lines[0]["id"], &lines[0]["method"]), (&1.into(), &"tools/call".into()));
+            let cancelled =
+                lines.iter().position(|line| line["method"] == "notifications/cancelled").unwrap();
+            assert_eq!(lines[cancelled]["params"]["requestId"], 1);
+            let (message, _) = next.await.unwrap();
+            assert_eq!(message.id().unwrap().spelled.as_ref(), "2");
+            assert!(lines.iter().any(|line| line["id"] == 2), "{lines:?}");
         })
         .await;
 }
