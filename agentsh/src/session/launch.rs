@@ -67,7 +67,7 @@ pub struct Running {
     pub watched_memory: Option<u64>,
     pub enforcement: Vec<Enforcement>,
     /// Serves the sandbox's connections while it lives.
-    pub way_out: Option<crate::net::Service<crate::store::Journal>>,
+    pub way_out: Option<network::WayOut>,
     /// Carries connections to its published ports while it lives.
     pub published: tokio::task::JoinSet<()>,
 }
@@ -302,6 +302,10 @@ async fn finish(
     enforcement.extend(child.enforcement.iter().cloned());
     enforcement.extend(network.map(|way| way.enforcement));
     let published = publish_on(published, is_policed, &mut child)?;
+    if child.sockets.as_ref().is_some_and(|sockets| sockets.refused.is_empty()) {
+        let why = "this kernel gives no packet sockets: connections to ports that no rule names fail without an event";
+        enforcement.push(Enforcement::less("refused connections", "told", "some", State::Degraded, why));
+    }
     let way_out = gate.zip(child.sockets.take()).map(|(gate, sockets)| network::serve(gate, sockets));
     let watched_memory = (!cgroup.memory_held).then_some(memory);
     tokio::task::spawn_local(async {

@@ -55,6 +55,7 @@ mod sentinel;
 pub mod server;
 mod server_errors;
 mod signals;
+mod ssh;
 pub mod standard;
 mod suspend;
 mod telemetry;
