@@ -29,7 +29,8 @@ fn what_nobody_inside_answers_is_told() {
                      except OSError: pass\n"
                 ),
             );
-            let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "python3", "connect.py"])).expect_code(0);
+            let outcome =
+                Outcome::of(&mut place.agentsh(&["run", "--", "python3", "connect.py"])).expect_code(0);
             assert_eq!(outcome.stdout, "no\nno\nno\n", "{outcome}");
             let loopback = format!("network: {{loopback: [{port}]}}");
             for said in [&loopback[..], "network: {allow: [\"192.0.2.7:8080\"]}", "'192.0.2.8'"] {
@@ -46,7 +47,8 @@ fn what_nobody_inside_answers_is_told() {
             assert!(reason(8080).is_some() && reason(free).is_none(), "{refused:?}");
             // The line that was said opens it.
             place.user_policy(&format!("agent: {{network: {{loopback: [{port}]}}}}\n"));
-            let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "python3", "connect.py"])).expect_code(0);
+            let outcome =
+                Outcome::of(&mut place.agentsh(&["run", "--", "python3", "connect.py"])).expect_code(0);
             assert!(outcome.stdout.starts_with("in\n"), "{outcome}");
         }
     }

@@ -23,7 +23,8 @@ impl Drop for Sshd {
 
 fn generate(path: &Path, kind: &str) {
     let path = path.display().to_string();
-    let made = Command::new("ssh-keygen").args(["-q", "-t", kind, "-N", "", "-C", "ada", "-f", &path]).status();
+    let made =
+        Command::new("ssh-keygen").args(["-q", "-t", kind, "-N", "", "-C", "ada", "-f", &path]).status();
     assert!(made.unwrap().success());
 }
 
@@ -44,7 +45,13 @@ impl Sshd {
         std::fs::create_dir_all("/run/sshd").unwrap();
         let log = directory.join("log");
         let child = Command::new("/usr/sbin/sshd")
-            .args(["-D", "-E", &log.display().to_string(), "-f", &directory.join("config").display().to_string()])
+            .args([
+                "-D",
+                "-E",
+                &log.display().to_string(),
+                "-f",
+                &directory.join("config").display().to_string(),
+            ])
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
@@ -139,7 +146,11 @@ fn git_over_ssh_and_signed_commits_without_a_key_inside() {
             };
             assert_eq!((*signatures, *comment), ("1", "ada"), "{outcome}");
             assert_eq!((*config, *known), ("config", "known_hosts"), "{outcome}");
-            let head = Command::new("git").arg("-C").arg(&remote).args(["log", "-1", "--format=%s", "main"]).output();
+            let head = Command::new("git")
+                .arg("-C")
+                .arg(&remote)
+                .args(["log", "-1", "--format=%s", "main"])
+                .output();
             assert_eq!(head.unwrap().stdout, b"one\n");
             // Outside it is the user's signature.
             let allowed = place.path("allowed");
@@ -163,7 +174,10 @@ fn git_over_ssh_and_signed_commits_without_a_key_inside() {
                         && used["rule"]["line"] == 2
                 })
             };
-            assert!(is("login", &format!("localhost:{port}"), "root") && is("signature", "git", ""), "{uses:?}");
+            assert!(
+                is("login", &format!("localhost:{port}"), "root") && is("signature", "git", ""),
+                "{uses:?}"
+            );
         }
     }
 }
@@ -176,7 +190,8 @@ fn no_other_server_and_no_other_signature() {
     for mode in Mode::all() {
         for backend in ["auto", "userns"] {
             let place = place_with_key(mode, backend);
-            let (server, other) = (Sshd::start(&place, "server", "ed25519"), Sshd::start(&place, "other", "ed25519"));
+            let (server, other) =
+                (Sshd::start(&place, "server", "ed25519"), Sshd::start(&place, "other", "ed25519"));
             server.is_known(&place, "server");
             other.is_known(&place, "other");
             let (port, elsewhere) = (server.port, other.port);
@@ -185,7 +200,9 @@ fn no_other_server_and_no_other_signature() {
                  ssh: {{keys: [~/.ssh/id_ed25519], hosts: [\"localhost:{port}\"]}}\n"
             ));
             let log_in = |port: u16| {
-                format!("ssh -o StrictHostKeyChecking=no -o BatchMode=yes -p {port} root@localhost echo in 2>&1 | tail -1")
+                format!(
+                    "ssh -o StrictHostKeyChecking=no -o BatchMode=yes -p {port} root@localhost echo in 2>&1 | tail -1"
+                )
             };
             let script = format!(
                 "{}; {}; echo text > t; ssh-keygen -q -Y sign -n file -f ~/k.pub t 2>/dev/null || echo unsigned",
@@ -193,7 +210,8 @@ fn no_other_server_and_no_other_signature() {
                 log_in(elsewhere)
             );
             let public = std::fs::read_to_string(place.home.join(".ssh/id_ed25519.pub")).unwrap();
-            let outcome = run(&place, &format!("echo '{}' > ~/k.pub; {script}", public.trim())).expect_code(0);
+            let outcome =
+                run(&place, &format!("echo '{}' > ~/k.pub; {script}", public.trim())).expect_code(0);
             let lines: Vec<&str> = outcome.stdout.lines().collect();
             let [here, there, signed] = lines.as_slice() else { panic!("{outcome}") };
             assert_eq!((*here, *signed), ("in", "unsigned"), "{outcome}");
@@ -203,7 +221,10 @@ fn no_other_server_and_no_other_signature() {
             assert!(outcome.stderr.contains("to allow it: `sign: [file]`"), "{outcome}");
             let refused = place.events("ssh_key_refused");
             let reasons: Vec<_> = refused.iter().filter_map(|event| event["reason"].as_str()).collect();
-            assert!(reasons.contains(&"host-not-allowed") && reasons.contains(&"namespace-not-allowed"), "{reasons:?}");
+            assert!(
+                reasons.contains(&"host-not-allowed") && reasons.contains(&"namespace-not-allowed"),
+                "{reasons:?}"
+            );
         }
     }
 }

@@ -98,7 +98,10 @@ pub fn files(context: &Context, more: &str) -> Vec<(PathBuf, Vec<u8>)> {
 #[must_use]
 pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
     let mut reading = Reading::new(context, |entry| {
-        matches!((entry.section.as_str(), entry.key.as_str()), ("gpg", "format") | ("commit" | "tag", "gpgsign"))
+        matches!(
+            (entry.section.as_str(), entry.key.as_str()),
+            ("gpg", "format") | ("commit" | "tag", "gpgsign")
+        )
     });
     reading.all(context);
     let is = |section: &str, values: &[&str]| {

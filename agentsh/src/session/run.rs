@@ -459,7 +459,11 @@ async fn start_agent(
     let mut env = agent_environment(session, kind, launch, &toolchains, &pinned);
     brokered.settle(&mut env);
     keys.settle(&mut env);
-    files.extend(trust::give(session, &rules, &mut env));
+    let bundle = trust::give(session, &rules, &mut env);
+    if let Some((_, bundle, _)) = bundle.as_ref().filter(|_| registries::uses_java(&rules)) {
+        files.extend(trust::give_java(session, bundle));
+    }
+    files.extend(bundle);
     if let Some(model) = &model {
         model.keep_keys(&launch.endpoints, &mut env);
     }

@@ -9,9 +9,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::sys::socket::AddressFamily;
 use rustix::net::{SocketFlags, SocketType, sockopt};
 
-use super::{netlink, refused};
 use super::plan::Network;
 use super::stage::{At, StageError};
+use super::{netlink, refused};
 
 /// Where names are resolved inside every sandbox.
 pub const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), 53);

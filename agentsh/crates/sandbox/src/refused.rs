@@ -156,8 +156,7 @@ mod tests {
     fn who_did_not_answer() {
         let mut reset = header(TCP);
         reset.extend([0x1f, 0x90, 0, 9]);
-        let expected =
-            Unanswered { destination: "192.0.2.1:8080".parse().unwrap(), is_tcp: true };
+        let expected = Unanswered { destination: "192.0.2.1:8080".parse().unwrap(), is_tcp: true };
         assert_eq!(read(&reset), Some(expected));
         let mut unreachable = header(ICMP);
         unreachable.extend([3, 3, 0, 0, 0, 0, 0, 0]);

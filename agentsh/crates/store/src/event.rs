@@ -398,7 +398,7 @@ pub enum Event {
     /// What the agent's ssh agent did not sign.
     SshKeyRefused {
         key: String,
-        /// Stable code, such as `unknown-host-key`.
+        /// Stable code, such as `host-not-allowed`.
         reason: String,
         detail: String,
         rule: RuleRef,

@@ -133,7 +133,8 @@ mod tests {
     #[test]
     #[cfg(target_endian = "little")]
     fn lines_of_the_kernel() {
-        let line = "   0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1";
+        let line =
+            "   0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1";
         assert!(listens_on(line, 22) && !listens_on(line, 23));
         assert!(!listens_on(&line.replace(" 0A ", " 01 "), 22));
         assert!(!listens_on(&line.replace("0100007F", "0102000A"), 22));

@@ -93,7 +93,9 @@ impl Holders {
         let added = move || credentials::ask_program(&program, &args, &place, &env, "");
         let added = tokio::task::spawn_blocking(added).await.map_err(|error| error.to_string())?;
         let shown = private.display();
-        added.map_err(|_| format!("it wants a passphrase, or cannot be read; `ssh-add {shown}` before you start"))?;
+        added.map_err(|_| {
+            format!("it wants a passphrase, or cannot be read; `ssh-add {shown}` before you start")
+        })?;
         match holder.ask(&[&[wire::REQUEST_IDENTITIES]]).await.ok().and_then(|said| wire::identities(&said)) {
             Some(keys) if keys.iter().any(|(known, _)| known == public) => Ok(holder),
             _ => Err(format!("{shown}.pub is not its public half")),
@@ -134,7 +136,9 @@ impl Holder {
             }
             Ok(answer)
         };
-        tokio::time::timeout(PATIENCE, talk).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+        tokio::time::timeout(PATIENCE, talk)
+            .await
+            .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
     }
 }
 

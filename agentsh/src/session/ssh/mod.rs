@@ -113,8 +113,10 @@ pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Gi
         inside().display(),
         home.join(".ssh/known_hosts").display()
     );
-    let files =
-        vec![(home.join(".ssh/known_hosts"), known.into_bytes()), (home.join(".ssh/config"), config.into_bytes())];
+    let files = vec![
+        (home.join(".ssh/known_hosts"), known.into_bytes()),
+        (home.join(".ssh/config"), config.into_bytes()),
+    ];
     let socket = directory.join("ssh-agent");
     let serving = serve::Serving::begin(session, &socket, keys, holders)?;
     Ok(Given { files, git, socket: Some(socket), _serving: Some(serving) })
@@ -139,7 +141,8 @@ async fn find(
 ) -> Result<(Holder, Vec<u8>, String), String> {
     if text.starts_with("SHA256:") {
         let found = holders.of_user(|public| fingerprint(public) == text);
-        return found.ok_or_else(|| "your ssh agent does not hold it; `ssh-add -l` lists what it holds".to_owned());
+        return found
+            .ok_or_else(|| "your ssh agent does not hold it; `ssh-add -l` lists what it holds".to_owned());
     }
     let path = policy::place::resolve(text, &session.paths());
     let path = path.to_string_lossy();

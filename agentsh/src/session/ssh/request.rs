@@ -45,8 +45,7 @@ pub struct Refusal {
 /// # Errors
 /// Why not.
 pub fn judge(key: &Key, data: &[u8], bound: Option<&Bound>) -> Result<Purpose, Refusal> {
-    let refuse =
-        |reason, detail: &str| Err(Refusal { reason, detail: detail.to_owned(), change: None });
+    let refuse = |reason, detail: &str| Err(Refusal { reason, detail: detail.to_owned(), change: None });
     if let Some(rest) = data.strip_prefix(b"SSHSIG") {
         let Some(namespace) = namespace(rest) else {
             return refuse("malformed-request", "what is to be signed cannot be read");

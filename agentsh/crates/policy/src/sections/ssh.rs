@@ -132,9 +132,7 @@ impl Section<AgentPolicy> for Ssh {
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let here = fields.find("ssh");
-        let is_one = |here: &Here<'_>| {
-            matches!(&here.node.value, Value::Map(entries) if !entries.iter().any(|entry| entry.key == "replace"))
-        };
+        let is_one = |here: &Here<'_>| matches!(&here.node.value, Value::Map(entries) if !entries.iter().any(|entry| entry.key == "replace"));
         let entries = match here {
             Some(here) if is_one(&here) => access(reader, &here).map(|value| Listed {
                 value: vec![reader.ruled(&here, value)],
@@ -232,8 +230,9 @@ mod tests {
 
     #[test]
     fn its_hosts_are_opened() {
-        let policy =
-            parsed("network: {allow: [a.example]}, ssh: {keys: [/k], hosts: [a.example, \"localhost:2222\"]}");
+        let policy = parsed(
+            "network: {allow: [a.example]}, ssh: {keys: [/k], hosts: [a.example, \"localhost:2222\"]}",
+        );
         let rules = policy.agent.network.with_ssh(&policy.agent_only.ssh);
         let host = domain::normalise("a.example").unwrap();
         assert!(rules.rule_for(&host, 22).unwrap().value.any_tcp);
