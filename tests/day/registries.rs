@@ -38,13 +38,38 @@ fn the_registry_of_a_project_may_be_read() {
             sandbox.holds(&[
                 yes(request("GET /npm/left-pad")),
                 no(request("PUT /npm/left-pad")),
-                no(request("POST /-/npm/v1/security")),
+                // `npm audit` asks; nothing else is posted.
+                yes(request("POST /npm/-/npm/v1/security/advisories/bulk")),
+                no(request("POST /npm/-/npm/v1/security")),
+                no(request("POST /npm/-/v1/login")),
                 no("https-request v4.test:8443 system GET /x.tgz v4.test:8443"),
             ]);
             let blocked = place.events("net_connect_blocked");
             let first = blocked.iter().find(|event| event["reason"] == "request-not-allowed").unwrap();
             assert!(first["rule"]["file"].as_str().unwrap().ends_with(".npmrc"), "{first}");
         }
+    }
+}
+
+/// Maven's mirror is the user's word, and apt's archives are the machine's.
+#[test]
+fn maven_reads_the_users_mirror() {
+    for mode in Mode::all() {
+        let sandbox = sandbox(mode, "userns");
+        let place = &sandbox.place;
+        place.write(
+            place.home.join(".m2/settings.xml"),
+            "<settings><!-- <url>https://v4.test:8443/</url> --><mirrors><mirror><mirrorOf>*</mirrorOf>\
+             <url>https://allowed.test:8443/maven</url></mirror></mirrors></settings>",
+        );
+        sandbox.holds(&[no(request("GET /maven/a.jar"))]);
+        place.write("pom.xml", "<project/>");
+        sandbox.holds(&[
+            yes(request("GET /maven/a.jar")),
+            no(request("PUT /maven/a.jar")),
+            no(request("POST /maven/-/npm/v1/security/advisories/bulk")),
+            no("https-request v4.test:8443 system GET /a.jar v4.test:8443"),
+        ]);
     }
 }
 

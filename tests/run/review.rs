@@ -168,6 +168,48 @@ fn what_was_changed_outside_is_a_conflict_and_stays() {
     }
 }
 
+/// What was changed on both sides is merged where the changes do not touch; nothing outside is lost by it.
+#[test]
+fn texts_that_were_changed_on_both_sides_are_merged() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let lines = |marks: &[(usize, &str)]| {
+            let line =
+                |at: usize| marks.iter().find(|(line, _)| *line == at).map_or("line", |(_, text)| *text);
+            (0..20).map(|at| format!("{at} {}\n", line(at))).collect::<String>()
+        };
+        for name in ["both", "touching", "binary", "later"] {
+            place.write(name, lines(&[]));
+        }
+        place.write("binary", [0, 1, 2]);
+        let inside = lines(&[(3, "inside")]);
+        place.write("../inside", &inside);
+        // The originals are copied while the agent works.
+        let script = format!(
+            "for f in both touching later; do cat > $f <<'X'\n{inside}X\ndone; printf '\\1\\2' > binary; sleep 1"
+        );
+        run(&place, &script).expect_code(0);
+        place.write("both", lines(&[(15, "outside")]));
+        place.write("touching", lines(&[(4, "outside")]));
+        place.write("binary", [3, 4, 5]);
+
+        let shown = review(&place, &[]).expect_code(1);
+        assert!(shown.stdout.contains("M both +1 -1 (merged with what was changed outside)"), "{shown}");
+        assert!(shown.stdout.contains("M touching +2 -2 (conflict"), "{shown}");
+        let outcome = review(&place, &["--apply"]).expect_code(1);
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap();
+        assert_eq!(read("both"), lines(&[(3, "inside"), (15, "outside")]), "{outcome}");
+        assert_eq!(read("touching"), lines(&[(4, "outside")]));
+        assert_eq!(read("later"), inside);
+        assert_eq!(fs::read(place.project.join("binary")).unwrap(), [3, 4, 5]);
+        // Once more changes nothing, and it can be taken back.
+        review(&place, &["--apply"]).expect_code(1);
+        assert_eq!(read("both"), lines(&[(3, "inside"), (15, "outside")]));
+        review(&place, &["--undo", "both"]).expect_code(0);
+        assert_eq!(read("both"), lines(&[(15, "outside")]));
+    }
+}
+
 /// The same size, and the old time put back.
 #[test]
 fn a_change_outside_that_hides_is_seen() {
@@ -425,10 +467,28 @@ fn where_no_layer_can_be_had_nothing_starts() {
     assert!(place.listed(&["review", "--list", "--json"]).is_empty());
 }
 
-/// Kills an apply at some moment, after this many microseconds.
-fn killed_after(place: &Place, microseconds: u64) {
+/// How often something was applied or taken back so far.
+fn runs(place: &Place) -> usize {
+    let state = place.home.join(".local/state/agentsh/review");
+    let sessions = fs::read_dir(state).unwrap().flatten();
+    let names = sessions.flat_map(|session| fs::read_dir(session.path()).unwrap().flatten());
+    names.filter(|entry| entry.file_name().to_string_lossy().starts_with("apply-")).count()
+}
+
+/// An apply that has begun, and since when.
+fn begun(place: &Place) -> (std::process::Child, std::time::Instant) {
+    let before = runs(place);
     let mut command: Command = place.agentsh(&["review", "--apply", "--keep"]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while runs(place) == before && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_micros(50));
+    }
+    (child, std::time::Instant::now())
+}
+
+/// Kills an apply, this many microseconds after it began to write.
+fn killed_after(place: &Place, microseconds: u64) {
+    let (mut child, _) = begun(place);
     std::thread::sleep(std::time::Duration::from_micros(microseconds));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -478,10 +538,9 @@ fn a_killed_apply_loses_nothing() {
                   *) yes \"new $n\" | head -n 200 > $f;; esac; done; mkdir -p fresh; for n in $(seq 16); do \
                   yes \"fresh $n\" | head -n 200 > fresh/$n; done";
     run(&place, script).expect_code(0);
-    let began = std::time::Instant::now();
-    review(&place, &["--apply", "--keep"]).expect_code(0);
-    // A little longer than all of it takes here.
-    let longest = u64::try_from(began.elapsed().as_micros()).unwrap() * 5 / 4;
+    let (mut child, began) = begun(&place);
+    assert!(child.wait().unwrap().success());
+    let longest = u64::try_from(began.elapsed().as_micros()).unwrap();
     let after = snapshot(&place.project);
     let mut seed = 0x2545_F491_4F6C_DD1D_u64;
     let (mut early, mut late) = (0, 0);
@@ -513,4 +572,6 @@ fn a_killed_apply_loses_nothing() {
         assert!(wrong.is_empty(), "{moment}: finished, but for {wrong:?}: {finished}");
     }
     eprintln!("of {moments} kills {early} came before anything was applied, {late} after everything");
+    // Else it would not be a test of what an apply does when it is killed.
+    assert!(u64::from(early + late) * 4 <= moments * 3, "{early} of {moments} came before, {late} after");
 }

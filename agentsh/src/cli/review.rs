@@ -234,6 +234,9 @@ fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Resul
     if let Some(why) = &change.guarded {
         line.push_str(&format!(" (guarded: {why})"));
     }
+    if change.merged.is_some() {
+        line.push_str(" (merged with what was changed outside)");
+    }
     match &change.state {
         State::Clean => {}
         State::Conflict(why) => line.push_str(&format!(" (conflict: {why})")),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::sandbox::layout::OWN_DIRECTORY;
 use crate::store::escape;
 
-use super::{Session, credentials, registries, remotes};
+use super::{Session, credentials, registries, remotes, ssh};
 
 /// Hosts that are named one by one.
 const MOST_HOSTS: usize = 12;
@@ -36,7 +36,7 @@ pub fn text(session: &Session) -> Option<String> {
     } else {
         process.network.clone()
     };
-    let rules = credentials::with_hosts(&rules, session);
+    let rules = ssh::with_hosts(&credentials::with_hosts(&rules, session), session);
     let mut hosts: Vec<String> = Vec::new();
     for rule in &rules.allow {
         let host = escape::line(&rule.value.to_string()).into_owned();

@@ -81,17 +81,8 @@ const OVERRIDES: &str = "\
 /// The files of git's global configuration inside: path in the sandbox and content. `more` is said besides.
 #[must_use]
 pub fn files(context: &Context, more: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut reading = Reading {
-        home: &context.home,
-        directory: &context.directory,
-        taken: Vec::new(),
-        ignored: None,
-        seen: BTreeSet::new(),
-    };
-    let config = context.config.join("git/config");
-    for path in [config, context.home.join(".gitconfig")] {
-        reading.read(&path);
-    }
+    let mut reading = Reading::new(context, is_harmless);
+    reading.all(context);
     let mut text = render(&reading.taken);
     text.push_str(OVERRIDES);
     text.push_str(more);
@@ -103,7 +94,30 @@ pub fn files(context: &Context, more: &str) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
+/// What the user has signed, by his configuration, with a key of ssh: `commit`, `tag`.
+#[must_use]
+pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
+    let mut reading = Reading::new(context, |entry| {
+        matches!(
+            (entry.section.as_str(), entry.key.as_str()),
+            ("gpg", "format") | ("commit" | "tag", "gpgsign")
+        )
+    });
+    reading.all(context);
+    let is = |section: &str, values: &[&str]| {
+        let last = reading.taken.iter().rfind(|entry| entry.section == section && entry.subsection.is_none());
+        last.is_some_and(|entry| {
+            // A key without a value is true.
+            let value = entry.value.as_deref().unwrap_or("true").to_ascii_lowercase();
+            values.contains(&value.as_str())
+        })
+    };
+    let signs = |section: &&str| is(section, &["true", "yes", "on", "1"]);
+    ["commit", "tag"].into_iter().filter(|_| is("gpg", &["ssh"])).filter(signs).collect()
+}
+
 struct Reading<'a> {
+    is_taken: fn(&Entry) -> bool,
     home: &'a Path,
     directory: &'a Path,
     taken: Vec<Entry>,
@@ -112,7 +126,24 @@ struct Reading<'a> {
     seen: BTreeSet<PathBuf>,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    fn new(context: &'a Context, is_taken: fn(&Entry) -> bool) -> Self {
+        Self {
+            is_taken,
+            home: &context.home,
+            directory: &context.directory,
+            taken: Vec::new(),
+            ignored: None,
+            seen: BTreeSet::new(),
+        }
+    }
+
+    fn all(&mut self, context: &Context) {
+        for path in [context.config.join("git/config"), context.home.join(".gitconfig")] {
+            self.read(&path);
+        }
+    }
+
     /// One configuration and what it includes, in git's order: later ones win.
     fn read(&mut self, path: &Path) {
         if self.seen.len() >= MOST_FILES || !self.seen.insert(path.to_owned()) {
@@ -128,7 +159,7 @@ impl Reading<'_> {
                 ("core", "excludesfile") => {
                     self.ignored = entry.value.as_deref().map(|value| self.named(path, value));
                 }
-                _ if is_harmless(&entry) => self.taken.push(entry),
+                _ if (self.is_taken)(&entry) => self.taken.push(entry),
                 _ => {}
             }
         }

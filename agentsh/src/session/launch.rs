@@ -68,7 +68,7 @@ pub struct Running {
     pub watched_memory: Option<u64>,
     pub enforcement: Vec<Enforcement>,
     /// Serves the sandbox's connections while it lives.
-    pub way_out: Option<crate::net::Service<crate::store::Journal>>,
+    pub way_out: Option<network::WayOut>,
     /// Carries connections to its published ports while it lives.
     pub published: tokio::task::JoinSet<()>,
     /// What the weaker tier has in place of a root of its own.
@@ -320,6 +320,10 @@ async fn finish(
                 message: format!("its connections cannot be made: {error}"),
                 cause: Cause::Other,
             })?;
+    }
+    if place.is_none() && child.sockets.as_ref().is_some_and(|sockets| sockets.refused.is_empty()) {
+        let why = "this kernel gives no packet sockets: connections to ports that no rule names fail without an event";
+        enforcement.push(Enforcement::less("refused connections", "told", "some", State::Degraded, why));
     }
     let way_out = gate.zip(child.sockets.take()).map(|(gate, sockets)| network::serve(gate, sockets));
     let watched_memory = (!cgroup.memory_held).then_some(memory);

@@ -57,6 +57,7 @@ mod sentinel;
 pub mod server;
 mod server_errors;
 mod signals;
+mod ssh;
 pub mod standard;
 mod standard_error;
 mod suspend;

@@ -2,6 +2,7 @@
 //! user hears of refusals.
 
 mod policed;
+mod unanswered;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ use super::Session;
 use super::publish::{Asked, Published};
 use super::wanted::Key;
 use policed::{Loading, Policed};
+use unanswered::Unanswered;
 
 /// Which backend polices connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -269,8 +271,7 @@ pub fn proxy(session: &Session, rules: &NetworkPolicy) -> Result<Option<Proxy>, 
 const MOST_HINTS: u32 = 3;
 
 /// What userns cannot give.
-const WEAKER: &str = "the process behind a connection is not recorded, and connections to other ports and UDP fail \
-                      without an event";
+const WEAKER: &str = "the process behind a connection is not recorded";
 
 /// What connections that the session makes cannot give.
 const BY_THE_SESSION: &str =
@@ -414,16 +415,25 @@ impl Way {
 
 /// Serves the sockets of a started sandbox.
 #[must_use]
-pub fn serve(gate: Rc<Gate<Journal>>, sockets: Sockets) -> net::Service<Journal> {
-    net::serve(gate, sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp))
+pub fn serve(gate: Rc<Gate<Journal>>, sockets: Sockets) -> WayOut {
+    let unanswered = Unanswered::watch(&gate, sockets.refused);
+    let service = net::serve(gate, sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp));
+    WayOut { service, unanswered }
+}
+
+/// Serves while it lives.
+pub struct WayOut {
+    service: net::Service<Journal>,
+    unanswered: Unanswered,
 }
 
 /// Gives what a program that has ended did on the network time to be written down.
-pub async fn finish(session: &Session, way_out: net::Service<Journal>) {
+pub async fn finish(session: &Session, way_out: WayOut) {
     if let Ok(policed) = session.network.loading.policed().await {
         policed.kernel.told().await;
     }
-    way_out.finish(LAST_WORDS).await;
+    way_out.unanswered.rest().await;
+    way_out.service.finish(LAST_WORDS).await;
 }
 
 impl Session {

@@ -18,6 +18,13 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Requests that only read.
 const READING: [&str; 2] = ["GET /**", "HEAD /**"];
 
+/// Questions that a registry takes by POST, and that change nothing there: which versions have known faults.
+const ASKING: [(&str, &str); 3] = [
+    ("npm", "POST /**/-/npm/v1/security/advisories/bulk"),
+    ("npm", "POST /**/-/npm/v1/security/audits"),
+    ("npm", "POST /**/-/npm/v1/security/audits/quick"),
+];
+
 /// A way of packaging, and what in a project shows that it is used.
 struct Ecosystem {
     id: &'static str,
@@ -65,6 +72,12 @@ const ECOSYSTEMS: &[Ecosystem] = &[
     },
     Ecosystem { id: "go", files: &["go.mod", "go.sum", "go.work"], hosts: go },
     Ecosystem { id: "ruby", files: &["Gemfile", "Gemfile.lock"], hosts: ruby },
+    Ecosystem {
+        id: "maven",
+        files: &["pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"],
+        hosts: maven,
+    },
+    Ecosystem { id: "debian", files: &["debian/control"], hosts: debian },
 ];
 
 /// The rules of a process, with the registries of the project's ecosystems among them; and with those that a tool without a
@@ -81,14 +94,23 @@ pub fn with_registries(rules: NetworkPolicy, context: &Context, first: &[Found])
         let built_in = first.iter().filter(|_| ecosystem.id == "cargo").cloned();
         for found in (ecosystem.hosts)(context).into_iter().chain(built_in) {
             let rule = RuleRef { id: format!("registry of {}", ecosystem.id), file: found.said_by, line: 0 };
-            if let Some(value) = reading(&found.url, &rule)
+            if let Some(mut value) = reading(&found.url, &rule)
                 && known.insert(value.host.to_string() + &format!("{:?}", value.ports))
             {
+                let asking = ASKING.iter().filter(|(id, _)| *id == ecosystem.id);
+                let asking = asking.filter_map(|(_, text)| RequestRule::parse(text).ok());
+                value.requests.extend(asking.map(|value| Ruled { value, rule: rule.clone() }));
                 rules.allow.push(Ruled { value, rule });
             }
         }
     }
     rules
+}
+
+/// Whether the project fetches with programs of Java, which trust authorities of their own.
+#[must_use]
+pub fn uses_java(rules: &NetworkPolicy) -> bool {
+    rules.allow.iter().any(|rule| rule.rule.id == "registry of maven")
 }
 
 /// A rule that lets a registry be read.
@@ -287,6 +309,73 @@ fn ruby(context: &Context) -> Vec<Found> {
     found
 }
 
+/// Mirrors and repositories of the user's settings, else what the installed Maven has built in.
+fn maven(context: &Context) -> Vec<Found> {
+    let mut found = Vec::new();
+    for file in [context.home.join(".m2/settings.xml"), "/etc/maven/settings.xml".into()] {
+        let text = without_comments(&read(&file));
+        // Proxies and servers have no address of this kind.
+        for url in text.split("<url>").skip(1).filter_map(|rest| rest.split_once("</url>")) {
+            found.push(Found { url: url.0.trim().to_owned(), said_by: file.display().to_string() });
+        }
+    }
+    if found.is_empty() {
+        let home = program(context, "mvn").and_then(|mvn| Some(mvn.parent()?.parent()?.to_owned()));
+        found.extend(home.and_then(|home| super_pom(&home.join("lib"))));
+    }
+    found
+}
+
+/// The repository that stands in every project's model.
+fn super_pom(libraries: &Path) -> Option<Found> {
+    const LARGEST_JAR: u64 = 4 << 20;
+    const MODEL: &str = "org/apache/maven/model/pom-4.0.0.xml";
+    let files = std::fs::read_dir(libraries).ok()?.flatten().map(|entry| entry.path());
+    let is_builder = |file: &PathBuf| {
+        file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("maven-model-builder"))
+    };
+    let jar = files.filter(is_builder).max()?;
+    let bytes = (std::fs::metadata(&jar).ok()?.len() <= LARGEST_JAR).then(|| std::fs::read(&jar).ok())??;
+    let mut model = String::new();
+    let take = |name: &str, content: &[u8]| {
+        if name == MODEL {
+            model = String::from_utf8_lossy(content).into_owned();
+        }
+    };
+    crate::advisories::archive::each(&bytes, 64 << 20, take).ok()?;
+    let (url, _) = model.split_once("<url>")?.1.split_once("</url>")?;
+    Some(Found { url: url.to_owned(), said_by: jar.display().to_string() })
+}
+
+fn without_comments(xml: &str) -> String {
+    let mut pieces = xml.split("<!--");
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.filter_map(|piece| piece.split_once("-->")).fold(first, |text, (_, rest)| text + rest)
+}
+
+/// The archives of the machine's own apt.
+fn debian(_: &Context) -> Vec<Found> {
+    let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
+    let more = std::fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
+    let mut more: Vec<PathBuf> = more.map(|entry| entry.path()).collect();
+    more.sort();
+    let is_read = |file: &PathBuf| file.extension().is_some_and(|end| end == "list" || end == "sources");
+    files.extend(more.into_iter().filter(is_read));
+    let mut found = Vec::new();
+    for file in files {
+        found.extend(archives(&read(&file)).map(|url| Found { url, said_by: file.display().to_string() }));
+    }
+    found
+}
+
+/// Both forms: lines of `deb URL SUITE ...`, and fields of `URIs: URL ...`.
+fn archives(text: &str) -> impl Iterator<Item = String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let is_archive = |line: &&str| ["deb ", "deb-src ", "URIs:"].iter().any(|start| line.starts_with(start));
+    let words = lines.filter(is_archive).flat_map(str::split_whitespace);
+    words.filter(|word| word.starts_with("http")).map(str::to_owned)
+}
+
 fn variables(context: &Context, names: &[&str]) -> Vec<Found> {
     let values = names.iter().filter_map(|name| Some((name, context.env.get(*name)?)));
     values
@@ -350,6 +439,15 @@ mod tests {
         for other in ["file:///x", "git+https://h/x", "ssh://h/x", "direct", "https://", "off"] {
             assert_eq!(reading(other, &rule), None, "{other}");
         }
+    }
+
+    #[test]
+    fn archives_of_apt_and_addresses_of_maven() {
+        let text = "# deb http://old.example/x a\ndeb [signed-by=/k] https://one.example/debian a main\n\
+                    Types: deb\nURIs: http://two.example/d https://three.example\nSuites: b\n";
+        let found: Vec<String> = archives(text).collect();
+        assert_eq!(found, ["https://one.example/debian", "http://two.example/d", "https://three.example"]);
+        assert_eq!(without_comments("a<!-- b -->c<!-- d"), "ac");
     }
 
     #[test]

@@ -38,7 +38,7 @@ use super::toolchains::{self, Toolchains};
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, briefing, brings, credentials, environment, first_index,
     git_identity, grants, network, pinning, registries, remember, remotes, repositories, review,
-    socket_directory, trees, trust, unknown, why,
+    socket_directory, ssh, trees, trust, unknown, why,
 };
 
 /// The command line of `run`.
@@ -199,7 +199,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         terminal.ready();
     }
     let asked = (request, bridges.approvals(), bridges.guard());
-    let (process, layers) = start_agent(session, kind, &launch, pinned, &socket, asked).await?;
+    let (process, layers, keys) = start_agent(session, kind, &launch, pinned, &socket, asked).await?;
     let inside = process.namespaces();
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let approvals = bridges.approvals();
@@ -208,6 +208,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         approvals.ask_on(terminal);
     }
     let code = until_exit(session, process, signals, &approvals).await?;
+    drop(keys);
     if launch.home_state.iter().any(|state| state.access == StateAccess::Scratch) {
         // What is left of it is a directory that nobody reads.
         let _ = std::fs::remove_dir_all(of_project(session, kind).join(format!("copies-{}", session.id)));
@@ -365,7 +366,7 @@ async fn start_agent(
     pinned: Pinned,
     socket: &Path,
     (request, approvals, guard): (&Request, Approvals, Rc<RefCell<Guard>>),
-) -> Result<(Process, Layers), RunError> {
+) -> Result<(Process, Layers, ssh::Given), RunError> {
     let context = &session.context;
     let process = &session.policy.agent;
     let paths = session.paths();
@@ -383,9 +384,13 @@ async fn start_agent(
     // What the user granted himself is there as it is.
     let is_granted = |path: &Path| expanded.grants.iter().any(|grant| path.starts_with(&grant.path));
     let brokered = credentials::read(session).await;
-    let of_git =
-        git_identity::files(context, &brokered.git).into_iter().filter(|(path, _)| !is_granted(path));
-    let of_tools: Vec<_> = brokered.files.iter().filter(|(path, _)| !is_granted(path)).cloned().collect();
+    let keys = ssh::open(session, socket.parent().unwrap_or(socket))
+        .await
+        .map_err(|source| RunError::Io { doing: "serve ssh keys", source })?;
+    let of_git = git_identity::files(context, &format!("{}{}", brokered.git, keys.git));
+    let of_git = of_git.into_iter().filter(|(path, _)| !is_granted(path));
+    let of_tools = brokered.files.iter().chain(&keys.files);
+    let of_tools: Vec<_> = of_tools.filter(|(path, _)| !is_granted(path)).cloned().collect();
     let unmasked: Vec<PathBuf> = of_tools.iter().map(|(path, _)| path.clone()).collect();
     files.extend(of_tools.into_iter().map(|(path, content)| (path, content, 0o600)));
     files.extend(of_git.map(|(path, content)| (path, content, 0o644)));
@@ -404,7 +409,8 @@ async fn start_agent(
     let socket = (socket.to_owned(), Path::new(OWN_DIRECTORY).join("bridge"), Access::ReadOnly);
     let of_caches: Vec<_> = caches.places().into_iter().map(|inside| (inside, Access::ReadWrite)).collect();
     let own = caches.own.iter().cloned().map(|(host, inside)| (host, inside, Access::ReadWrite));
-    let extra = own.chain([socket]).chain(of_project);
+    let of_ssh = keys.socket.iter().map(|socket| (socket.clone(), ssh::inside(), Access::ReadOnly));
+    let extra = own.chain([socket]).chain(of_ssh).chain(of_project);
     let extra = extra.map(|(host, inside, access)| Elsewhere { host, inside, access }).collect();
 
     let mut beside = repositories::agreed(session, request.agree)
@@ -423,7 +429,7 @@ async fn start_agent(
             remotes::with_remotes(registries::with_registries(rules, context, &first), context)
         }
     };
-    let rules = credentials::with_hosts(&rules, session);
+    let rules = ssh::with_hosts(&credentials::with_hosts(&rules, session), session);
     let shown = toolchains
         .grants
         .iter()
@@ -464,7 +470,12 @@ async fn start_agent(
     }
     let mut env = agent_environment(session, kind, launch, &toolchains, &pinned);
     brokered.settle(&mut env);
-    files.extend(trust::give(session, &rules, &mut env));
+    keys.settle(&mut env);
+    let bundle = trust::give(session, &rules, &mut env);
+    if let Some((_, bundle, _)) = bundle.as_ref().filter(|_| registries::uses_java(&rules)) {
+        files.extend(trust::give_java(session, bundle));
+    }
+    files.extend(bundle);
     if let Some(model) = &model {
         model.keep_keys(&launch.endpoints, &mut env);
     }
@@ -516,7 +527,7 @@ async fn start_agent(
     }
     // While the agent loads there is time, which a short one would have to wait for at the end.
     session.journal.hurry();
-    Ok((process, Layers::new(layer, caches)))
+    Ok((process, Layers::new(layer, caches), keys))
 }
 
 /// What the command line says of a port goes before what the policy says.

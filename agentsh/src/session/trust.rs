@@ -10,6 +10,8 @@ use crate::sandbox::layout::OWN_DIRECTORY;
 
 use super::Session;
 
+mod java;
+
 /// Where distributions keep the certificates of all authorities in one file, the first that is there.
 const BUNDLES: [&str; 5] = [
     "/etc/ssl/certs/ca-certificates.crt",
@@ -78,6 +80,17 @@ pub fn give(session: &Session, rules: &NetworkPolicy, env: &mut BTreeMap<String,
         env.insert(variable.to_owned(), path.display().to_string());
     }
     Some((path, bundle(&sources, &authority.certificate()), 0o444))
+}
+
+/// The same for Java, in the place of each store that is installed here.
+#[must_use]
+pub fn give_java(session: &Session, bundle: &[u8]) -> Vec<File> {
+    let stores = java::stores(&session.context);
+    if stores.is_empty() {
+        return Vec::new();
+    }
+    let content = java::store(bundle);
+    stores.into_iter().map(|path| (path, content.clone(), 0o444)).collect()
 }
 
 /// The certificates of the files, and no other part of them, with one more.

@@ -16,6 +16,7 @@ use super::channel::Channel;
 use super::credentials::Broker;
 use super::fake_ip_pool::FakeIpPool;
 use super::kernel::Policed;
+use super::permit::{permit, unruled};
 use super::proxy::Proxy;
 use super::resolve::{ResolveError, Resolver};
 use super::socket::Socket;
@@ -238,6 +239,8 @@ pub struct Gate<R> {
 
 type Key = (String, u16, &'static str);
 
+pub(super) const ONLY_RESOLVER: &str = "UDP goes to the resolver of the sandbox alone";
+
 struct Counted {
     total: u64,
     written: u64,
@@ -359,6 +362,24 @@ impl<R: Recorder + 'static> Gate<R> {
                 self.record.record(self.blocked(&counted.refusal, None, None, None, due));
             }
         }
+    }
+
+    /// A connection, or a datagram, that nobody inside answered. It is told where the policy is why; False: it is not.
+    pub async fn was_unanswered(&self, destination: SocketAddr, is_tcp: bool) -> bool {
+        let refusal = match permit(self, destination) {
+            Err(refusal) => refusal,
+            // Who may be reached and does not answer is no matter of the policy.
+            Ok(_) => return false,
+        };
+        let refusal = match is_tcp {
+            true => refusal,
+            false => unruled(refusal.host, destination.port(), "udp-not-allowed", ONLY_RESOLVER),
+        };
+        let address = destination.ip().to_string();
+        let address = Some(address).filter(|address| *address == refusal.host);
+        let protocol = if is_tcp { "tcp" } else { "udp" };
+        self.record.room().await;
+        self.commit_refusal(&refusal, address, Some(protocol), None).await
     }
 
     /// What policy would have to say to allow this host and port: the whole piece, and the entry alone.

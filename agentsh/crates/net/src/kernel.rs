@@ -306,9 +306,7 @@ fn refusal<R: Recorder + 'static>(gate: &Gate<R>, event: &NetEvent) -> Refusal {
     };
     let (host, port) = (shown(gate, destination.ip()), destination.port());
     match event.reason {
-        Reason::Datagram => {
-            plain(host, port, "udp-not-allowed", "UDP goes to the resolver of the sandbox alone")
-        }
+        Reason::Datagram => plain(host, port, "udp-not-allowed", super::gate::ONLY_RESOLVER),
         Reason::Protocol => plain(host, port, "protocol-not-allowed", "neither TCP nor UDP"),
         Reason::Listener => plain(
             "listener".to_owned(),

@@ -6,7 +6,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use super::stage::{At, StageError};
 
 /// What init needs while it builds: mounts, host name and cgroup namespace; its ids; the loopback interface and
-/// listeners on low ports; lower shares of what the host counts per user; directories of its own tmpfs that are closed to everybody; and to give all of this up.
+/// listeners on low ports; sockets that hear of refused connections; lower shares of what the host counts per user; directories of its own tmpfs that are closed to everybody; and to give all of this up.
 const WHILE_BUILDING: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
@@ -14,6 +14,7 @@ const WHILE_BUILDING: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::NET_ADMIN)
     .union(CapabilitySet::NET_BIND_SERVICE)
+    .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)

@@ -33,6 +33,7 @@ pub mod network;
 pub mod placeholders;
 pub mod plan;
 pub mod reaper;
+pub mod refused;
 pub mod report;
 pub mod sealed;
 pub mod seccomp;

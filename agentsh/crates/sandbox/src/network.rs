@@ -9,9 +9,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::sys::socket::AddressFamily;
 use rustix::net::{SocketFlags, SocketType, sockopt};
 
-use super::netlink;
 use super::plan::Network;
 use super::stage::{At, StageError};
+use super::{netlink, refused};
 
 /// Where names are resolved inside every sandbox.
 pub const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), 53);
@@ -30,6 +30,8 @@ pub struct Sockets {
     pub resolver_tcp: TcpListener,
     /// Of [`unconnected`].
     pub unconnected: Vec<OwnedFd>,
+    /// Of [`refused::sockets`]; none where they cannot be had.
+    pub refused: Vec<OwnedFd>,
 }
 
 impl Sockets {
@@ -40,11 +42,12 @@ impl Sockets {
             sockopt::socket_type(socket) == Ok(SocketType::STREAM)
                 && sockopt::socket_acceptconn(socket) == Ok(false)
         };
+        let (refused, descriptors): (Vec<_>, Vec<_>) = descriptors.into_iter().partition(refused::is_one);
         let (unconnected, mut descriptors) = descriptors.into_iter().partition::<Vec<_>, _>(is_unconnected);
         let resolver_tcp = TcpListener::from(descriptors.pop()?);
         let resolver_udp = UdpSocket::from(descriptors.pop()?);
         let listeners = descriptors.into_iter().map(TcpListener::from).collect();
-        Some(Self { listeners, resolver_udp, resolver_tcp, unconnected })
+        Some(Self { listeners, resolver_udp, resolver_tcp, unconnected, refused })
     }
 }
 
@@ -90,7 +93,48 @@ pub fn prepare(network: &Network, published: bool) -> Result<Vec<OwnedFd>, Stage
     if published {
         sockets.extend(unconnected().at("make sockets for published ports")?);
     }
+    // Without them everything is refused all the same, and less is told.
+    sockets.extend(refused::sockets().unwrap_or_default());
     Ok(sockets)
+}
+
+/// Lets only those packets into a socket that the filter takes.
+///
+/// # Errors
+/// When the kernel does not like it.
+#[expect(unsafe_code, reason = "socket filters are set by an option that no dependency wraps")]
+pub fn attach_filter(socket: &OwnedFd, filter: &[libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(filter.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
+    let size = u32::try_from(size_of_val(&program)).map_err(io::Error::other)?;
+    // SAFETY: the kernel copies `len` instructions from `filter`, which outlives the call, and writes nothing there.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Binds a packet socket to a family of packets, on every interface: there is only the loopback.
+///
+/// # Errors
+/// When the kernel refuses.
+#[expect(unsafe_code, reason = "addresses of packet sockets are wrapped by no dependency")]
+pub fn hear(socket: &OwnedFd, family: rustix::net::Protocol) -> io::Result<()> {
+    // SAFETY: `sockaddr_ll` is plain old data for which all zeroes is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = u16::try_from(libc::AF_PACKET).unwrap_or(0);
+    // As it stands in a packet, which is how the constant is written.
+    address.sll_protocol = u16::try_from(family.as_raw().get()).map_err(io::Error::other)?;
+    let size = u32::try_from(size_of_val(&address)).map_err(io::Error::other)?;
+    // SAFETY: bind reads one `sockaddr_ll`, which is initialised and outlives the call.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// One socket for both families where there are two.

@@ -329,11 +329,15 @@ fn write_id_maps(pid: u32, identity: Identity) -> Result<(), StageError> {
     write("gid_map", &format!("{host_gid} {host_gid} 1"))
 }
 
+/// Tells when a descriptor can be read or written.
+///
+/// # Errors
+/// When the kernel cannot watch it.
 #[expect(
     unsafe_code,
     reason = "tokio asks for the promise that the descriptor stays open while it is watched"
 )]
-pub(crate) fn watch(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+pub fn watch(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: `AsyncFd` owns the descriptor and hands out only shared references to it.
     unsafe { AsyncFd::register_with_interest(descriptor, interest) }.map_err(Into::into)
 }

@@ -407,6 +407,26 @@ pub enum Event {
         path: String,
         rule: RuleRef,
     },
+    /// A key of the user signed something for the agent.
+    SshKeyUsed {
+        /// `SHA256:`, as `ssh-add -l` shows it.
+        key: String,
+        /// `login`, or `signature`.
+        purpose: String,
+        /// The server, as the policy names it; of a signature its namespace.
+        destination: String,
+        /// Who logs in; empty for a signature.
+        user: String,
+        rule: RuleRef,
+    },
+    /// What the agent's ssh agent did not sign.
+    SshKeyRefused {
+        key: String,
+        /// Stable code, such as `host-not-allowed`.
+        reason: String,
+        detail: String,
+        rule: RuleRef,
+    },
     /// Something about the user's access to a server behind a URL. No token stands here.
     ServerLogin {
         server_id: ServerId,

@@ -284,6 +284,15 @@ fn network(row: &mut Row, event: &Event) {
             fill(row, "name", name, refused(), format!("{}{often}", words_of(reason.as_str())));
             (row.rule, row.change) = (shown_rule(rule), change.clone());
         }
+        Event::SshKeyUsed { purpose, destination, user, rule, key } => {
+            let by = if user.is_empty() { key.clone() } else { format!("as {user}, {key}") };
+            fill(row, "ssh key", destination, Word::new("used", Tone::Good), format!("{purpose}, {by}"));
+            row.rule = shown_rule(rule);
+        }
+        Event::SshKeyRefused { key, detail, rule, .. } => {
+            fill(row, "ssh key", key, refused(), detail.clone());
+            row.rule = shown_rule(rule);
+        }
         _ => {}
     }
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use super::base::Base;
 use super::beneath::{Beneath, Kind, Stamp};
 use super::guarded::Guarded;
+use super::merge::merge;
+use super::originals::{MOST_BYTES, Originals};
 
 /// The kernel's marks on what is in a layer.
 const OPAQUE: &str = "user.overlay.opaque";
@@ -24,6 +26,8 @@ pub struct Change {
     /// Runs by itself outside, and why.
     pub guarded: Option<String>,
     pub state: State,
+    /// It was changed outside too: what both say together, which is what is applied.
+    pub merged: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +59,8 @@ impl Change {
 pub struct Trees {
     pub project: Beneath,
     pub upper: Beneath,
+    /// None while the run lasts.
+    pub originals: Option<Originals>,
 }
 
 /// Everything in the layer that is not in the project yet, in order.
@@ -80,11 +86,35 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
             },
         };
         let guarded = guarded.why(&path, now.as_ref().map(|stamp| stamp.kind), trees);
-        changes.push(Change { path, was, now, guarded, state });
+        let both = match &state {
+            State::Conflict(_) => merged(trees, &path, was.as_ref(), now.as_ref()),
+            _ => None,
+        };
+        changes.push(match both {
+            Some((there, text)) => {
+                Change { path, was: Some(there), now, guarded, state: State::Clean, merged: Some(text) }
+            }
+            None => Change { path, was, now, guarded, state, merged: None },
+        });
     }
     changes.sort_by(|one, other| one.path.cmp(&other.path));
     stand_on_directories(trees, &mut changes);
     Ok(changes)
+}
+
+/// A text that was changed on both sides, where the changes do not touch: what stands outside, and what both say together.
+fn merged(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) -> Option<(Stamp, String)> {
+    let (was, now) = was.zip(now)?;
+    let original = trees.originals.as_ref()?.get(path, was)?;
+    let there = trees.project.stamp(path).ok()??;
+    let are_files = [was, now, &there].iter().all(|stamp| stamp.kind == Kind::File);
+    if !are_files || was.given_mode() != there.given_mode() {
+        return None;
+    }
+    let text = |tree: &Beneath| String::from_utf8(tree.content(path, MOST_BYTES).ok()??).ok();
+    let both = merge(original, &text(&trees.upper)?, &text(&trees.project)?)?;
+    // What was read is what stands there.
+    (trees.project.stamp(path).ok()?? == there).then_some((there, both))
 }
 
 /// What is made needs its directory: in the project, or applied before it.

@@ -27,7 +27,10 @@ pub struct Diff {
 #[must_use]
 pub fn of(trees: &Trees, change: &Change) -> Diff {
     let old = side(&trees.project, &change.path, change.was.as_ref());
-    let new = side(&trees.upper, &change.path, change.now.as_ref());
+    let new = match &change.merged {
+        Some(text) => Side::Text(text.clone()),
+        None => side(&trees.upper, &change.path, change.now.as_ref()),
+    };
     let mut diff = match (&old, &new) {
         (Side::Text(old), Side::Text(new)) => texts(old, new),
         (Side::Nothing, Side::Text(new)) => texts("", new),

@@ -12,6 +12,8 @@ pub mod diff;
 mod guarded;
 mod journal;
 pub mod launch;
+mod merge;
+mod originals;
 mod plan;
 
 use std::fs::{self, File};
@@ -27,6 +29,7 @@ use self::beneath::{Beneath, bytes};
 use self::changes::{Change, Trees};
 use self::guarded::Guarded;
 use self::journal::Run;
+use self::originals::{Copying, Originals};
 use super::Context;
 use crate::sandbox::layout::Keep;
 use crate::sandbox::mounted::Mounted;
@@ -74,6 +77,8 @@ struct Name(#[serde(with = "bytes")] PathBuf);
 /// The layer of a run that has begun.
 pub struct Layer {
     pub directory: PathBuf,
+    /// Before the lock goes, so that nobody reads half of it.
+    _originals: Copying,
     /// Locked for as long as it is open.
     _running: File,
 }
@@ -121,6 +126,7 @@ fn begin_in(
     fs::set_permissions(&upper, fs::Permissions::from_mode(mode)).map_err(io_at("make", &upper))?;
     let base = Base::of(&project).map_err(io_at("review", &project))?;
     base.write(&directory).map_err(io_at("write what is in the project below", &directory))?;
+    let originals = Copying::begin(&project, &directory, &base);
     let about = About {
         project,
         command: command.to_vec(),
@@ -130,7 +136,7 @@ fn begin_in(
     let text = serde_json::to_vec(&about).map_err(io::Error::other).map_err(io_at("describe", &directory))?;
     let place = directory.join(ABOUT);
     write_new(&place, &text).map_err(io_at("write", &place))?;
-    Ok(Layer { directory, _running: running })
+    Ok(Layer { directory, _originals: originals, _running: running })
 }
 
 /// A layer shows one file system: what is mounted inside the project would be missing.
@@ -270,6 +276,8 @@ impl Review {
         Ok(Trees {
             project: self.open_project()?,
             upper: Beneath::open(&upper).map_err(io_at("open the layer", &upper))?,
+            // While it runs, the file may be written any moment.
+            originals: (!self.is_running()).then(|| Originals::of(&self.directory)),
         })
     }
 
@@ -348,6 +356,7 @@ impl Review {
             return remove(&self.directory);
         }
         remove(&gone)?;
+        remove(&self.directory.join(originals::NAME))?;
         remove(&self.directory.join(WORK))
     }
 }

@@ -84,7 +84,7 @@ impl Review {
         }
         self.settle()?;
         let _lock = self.lock_for_apply()?;
-        let (changes, trees) = self.changes(context)?;
+        let (mut changes, trees) = self.changes(context)?;
         let guarded = self.guarded(context);
         let mut out = Applied::default();
         let is_named = |path: &Path| {
@@ -94,6 +94,13 @@ impl Review {
                 })
         };
         out.unknown = selection.paths.iter().filter(|named| !known(&changes, named)).cloned().collect();
+        for change in changes.iter_mut().filter(|change| selection.names(&change.path)) {
+            let waits = change.guarded.is_some() && !is_named(&change.path);
+            if let (Some(text), false) = (change.merged.take(), waits) {
+                let written = trees.upper.rewrite(&change.path, text.as_bytes());
+                change.now = Some(written.map_err(io_at("merge into the layer", &self.directory))?);
+            }
+        }
         let mut chosen: Vec<&Change> = Vec::new();
         for change in changes.iter().filter(|change| selection.names(&change.path)) {
             let path = change.path.clone();

@@ -28,6 +28,7 @@ mod rates;
 pub(crate) mod rules;
 pub(crate) mod secrets;
 mod servers;
+pub(crate) mod ssh;
 pub(crate) mod telemetry;
 mod wire;
 
@@ -78,6 +79,10 @@ sections! {
     credentials: credentials::Credentials => {
         /// Secrets that the session puts on requests.
         credentials: Vec<Ruled<credentials::Credential>>
+    }
+    ssh: ssh::Ssh => {
+        /// Keys that sign for the agent.
+        ssh: Vec<Ruled<ssh::SshAccess>>
     }
     tell_sandbox: briefing::Briefing => {
         /// The agent is told where it is, unless this says no.

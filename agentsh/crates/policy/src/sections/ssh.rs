@@ -1,0 +1,256 @@
+//! `agent.ssh`: keys of the user that sign for the agent, and that never get inside.
+
+use std::fmt;
+
+use crate::describe::Lines;
+use crate::domain::{self, Host};
+use crate::keys::{KEY, Key, Kind};
+use crate::model::{NetworkPolicy, NetworkRule, Ruled};
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, List, Listed, Reader};
+use crate::section::{Section, lay_list};
+use crate::sections::AgentPolicy;
+use crate::yaml::Value;
+
+const PORT: u16 = 22;
+
+/// Keys, and what each of them may be used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshAccess {
+    /// Files or fingerprints, as written. Never empty.
+    pub keys: Vec<String>,
+    pub hosts: Vec<SshHost>,
+    /// Namespaces of signatures over files: `git`.
+    pub sign: Vec<String>,
+}
+
+/// A server that a key may log in to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SshHost {
+    /// One name or address, in its one spelling.
+    pub host: String,
+    pub port: u16,
+}
+
+impl fmt::Display for SshHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            PORT => f.write_str(&self.host),
+            port => write!(f, "{}:{port}", self.host),
+        }
+    }
+}
+
+impl fmt::Display for SshAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts = self.hosts.iter().map(ToString::to_string);
+        let uses: Vec<String> = hosts.chain(self.sign.iter().map(|name| format!("sign {name}"))).collect();
+        write!(f, "{}: {}", self.keys.join(", "), uses.join(", "))
+    }
+}
+
+impl SshAccess {
+    fn covers(&self, inner: &Self) -> bool {
+        inner.keys.iter().all(|key| self.keys.contains(key))
+            && inner.hosts.iter().all(|host| self.hosts.contains(host))
+            && inner.sign.iter().all(|name| self.sign.contains(name))
+    }
+}
+
+impl NetworkPolicy {
+    /// The rules, with the hosts of `ssh` among them where no other rule opens them.
+    #[must_use]
+    pub fn with_ssh(&self, ssh: &[Ruled<SshAccess>]) -> Self {
+        let mut policy = self.clone();
+        for Ruled { value, rule } in ssh {
+            for one in &value.hosts {
+                let Ok(host) = domain::normalise(&one.host) else { continue };
+                let is_local = match &host {
+                    Host::Address(address) => address.is_loopback(),
+                    Host::Name(name) => name == "localhost",
+                };
+                if is_local {
+                    if !policy.loopback.iter().any(|open| open.value == one.port) {
+                        policy.loopback.push(Ruled { value: one.port, rule: rule.clone() });
+                    }
+                    continue;
+                }
+                let Ok(pattern) = domain::parse_pattern(&one.host) else { continue };
+                if policy.rule_for(&host, one.port).is_none() {
+                    let mut value = NetworkRule::plain(pattern, vec![one.port]);
+                    value.any_tcp = true;
+                    policy.allow.push(Ruled { value, rule: rule.clone() });
+                }
+            }
+        }
+        policy
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ssh {
+    entries: List<SshAccess>,
+}
+
+const SSH: &[Key] = &[
+    Key {
+        name: "keys",
+        kind: Kind::Whole(&Kind::Text),
+        default: "none: it has to be there",
+        about: "The keys: files (`~/.ssh/id_ed25519`, its public half lies beside it) or fingerprints (`SHA256:...`) of keys in \
+            the user's own ssh agent.",
+        ..KEY
+    },
+    Key {
+        name: "hosts",
+        kind: Kind::Whole(&Kind::Text),
+        default: "none",
+        about: "Servers that these keys log in to, each a name with a port if that is not 22. The user's known_hosts says \
+            by which host key they are known. They are opened in the network.",
+        ..KEY
+    },
+    Key {
+        name: "sign",
+        kind: Kind::Whole(&Kind::Text),
+        default: "none",
+        about: "What these keys sign besides, as namespaces of `ssh-keygen -Y sign`: `git` for commits and tags.",
+        ..KEY
+    },
+];
+
+impl Section<AgentPolicy> for Ssh {
+    const KEYS: &'static [Key] = &[Key {
+        name: "ssh",
+        kind: Kind::Either(&[Kind::Map(SSH), Kind::List(&Kind::Map(SSH))]),
+        default: "none: there is no ssh agent inside",
+        merge: "adds, unless written as `{replace: [...]}`",
+        about: "An ssh agent inside that signs with these keys and for these servers alone; each use is on record. See \
+            docs/credentials.md.",
+        example: "{keys: [~/.ssh/id_ed25519], hosts: [git.example.com], sign: [git]}",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        let here = fields.find("ssh");
+        let is_one = |here: &Here<'_>| matches!(&here.node.value, Value::Map(entries) if !entries.iter().any(|entry| entry.key == "replace"));
+        let entries = match here {
+            Some(here) if is_one(&here) => access(reader, &here).map(|value| Listed {
+                value: vec![reader.ruled(&here, value)],
+                rule: reader.rule(&here),
+                replaces: false,
+            }),
+            here => reader.adding(here, access),
+        };
+        Self { entries }
+    }
+
+    fn merge(&self, below: &mut AgentPolicy) {
+        lay_list(&self.entries, &mut below.ssh);
+    }
+
+    fn narrow(&self, base: &mut AgentPolicy, narrowing: &mut Narrowing<'_>) {
+        let Some(list) = &self.entries else { return };
+        let covered =
+            |entry: &Ruled<SshAccess>| base.ssh.iter().any(|outer| outer.value.covers(&entry.value));
+        for entry in list.value.iter().filter(|entry| !covered(entry)) {
+            let message = "these keys are not used for this without this file".to_owned();
+            narrowing.refuse(&entry.rule, message);
+        }
+        base.ssh = list.value.iter().filter(|entry| covered(entry)).cloned().collect();
+    }
+
+    fn describe(policy: &AgentPolicy, name: &str, lines: &mut Lines) {
+        lines.list(&format!("{name}.ssh"), &policy.ssh, ToString::to_string);
+    }
+}
+
+fn access(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<SshAccess> {
+    let fields = reader.map(here, SSH)?;
+    let mut texts = |key: &str| {
+        let list = reader.list(fields.find(key), |reader, here| Some((reader.text(here)?, here.clone())));
+        list.map(|list| list.value.into_iter().map(|entry| entry.value).collect::<Vec<_>>())
+    };
+    let (keys, hosts, sign) = (texts("keys"), texts("hosts"), texts("sign"));
+    let keys = keys.unwrap_or_default();
+    if keys.is_empty() {
+        let help = "write `{keys: [~/.ssh/id_ed25519], hosts: [git.example.com]}`".to_owned();
+        reader.problem(here, "this entry names no key", Some(help));
+        return None;
+    }
+    for (key, here) in &keys {
+        if !key.starts_with(['/', '~']) && !key.starts_with("SHA256:") {
+            let help = "write the path of a key, or its fingerprint as `ssh-add -l` shows it".to_owned();
+            reader.problem(here, "this is no key", Some(help));
+            return None;
+        }
+    }
+    let mut found = Vec::new();
+    for (text, here) in hosts.unwrap_or_default() {
+        let parsed = domain::split_port(&text).ok();
+        let host = parsed.and_then(|(host, port)| Some((domain::normalise(host).ok()?, port)));
+        let Some((host, port)) = host.filter(|_| !text.contains(['*', '/', '@'])) else {
+            let help = "write one name, such as `git.example.com` or `git.example.com:2222`".to_owned();
+            reader.problem(&here, "this is no server", Some(help));
+            return None;
+        };
+        let host = match host {
+            Host::Name(name) => name,
+            Host::Address(address) => address.to_string(),
+        };
+        found.push(SshHost { host, port: port.unwrap_or(PORT) });
+    }
+    let sign: Vec<String> = sign.unwrap_or_default().into_iter().map(|(name, _)| name).collect();
+    if found.is_empty() && sign.is_empty() {
+        let help = "add `hosts: [git.example.com]`, or `sign: [git]`".to_owned();
+        reader.problem(here, "these keys are used for nothing", Some(help));
+        return None;
+    }
+    Some(SshAccess { keys: keys.into_iter().map(|(key, _)| key).collect(), hosts: found, sign })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    fn parsed(agent: &str) -> crate::Policy {
+        crate::parse("p.yaml", &format!("agent: {{{agent}}}"))
+            .unwrap_or_else(|error| panic!("{}", error.render()))
+    }
+
+    #[test]
+    fn one_entry_or_several() {
+        let one = parsed("ssh: {keys: [~/.ssh/a], hosts: [Git.Example, \"h.example:2222\"], sign: [git]}");
+        let [entry] = one.agent_only.ssh.as_slice() else { panic!() };
+        assert_eq!(entry.value.to_string(), "~/.ssh/a: git.example, h.example:2222, sign git");
+        let two = parsed("ssh: [{keys: [\"SHA256:abc\"], hosts: [a.example]}, {keys: [/k], sign: [git]}]");
+        assert_eq!(two.agent_only.ssh.len(), 2);
+    }
+
+    #[test]
+    fn its_hosts_are_opened() {
+        let policy = parsed(
+            "network: {allow: [a.example]}, ssh: {keys: [/k], hosts: [a.example, \"localhost:2222\"]}",
+        );
+        let rules = policy.agent.network.with_ssh(&policy.agent_only.ssh);
+        let host = domain::normalise("a.example").unwrap();
+        assert!(rules.rule_for(&host, 22).unwrap().value.any_tcp);
+        assert!(!rules.rule_for(&host, 443).unwrap().value.any_tcp);
+        assert_eq!(rules.loopback.iter().map(|port| port.value).collect::<Vec<_>>(), [2222]);
+    }
+
+    #[test]
+    fn mistakes() {
+        for (entry, said) in [
+            ("{hosts: [a.example]}", "names no key"),
+            ("{keys: [id_rsa], hosts: [a.example]}", "this is no key"),
+            ("{keys: [/k]}", "used for nothing"),
+            ("{keys: [/k], hosts: [\"*.example\"]}", "this is no server"),
+            ("{keys: [/k], hosts: [\"git@a.example\"]}", "this is no server"),
+        ] {
+            let error = crate::parse("p.yaml", &format!("agent: {{ssh: {entry}}}")).unwrap_err().render();
+            assert!(error.contains(said), "{entry}: {error}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Connections inside that nobody answered, told where the policy is why: a port of this machine's loopback on which something
+//! listens, an address that no rule names. Without it the program would hear *connection refused* and nobody anything.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Mutex;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::net::Gate;
+use crate::sandbox::refused::{self, LONGEST};
+use crate::sandbox::spawn;
+use crate::store::Journal;
+
+/// Different ones of a sandbox that are looked into.
+const MOST_DIFFERENT: usize = 1000;
+
+/// Told while it lives.
+pub(super) struct Unanswered {
+    watched: Vec<Rc<Watched>>,
+    tasks: Vec<tokio::task::AbortHandle>,
+}
+
+struct Watched {
+    socket: AsyncFd<OwnedFd>,
+    gate: Rc<Gate<Journal>>,
+    /// Of this machine's loopback where nothing listens: a port of the sandbox's own.
+    own: Mutex<BTreeSet<u16>>,
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Unanswered {
+    pub(super) fn watch(gate: &Rc<Gate<Journal>>, sockets: Vec<OwnedFd>) -> Self {
+        let watch = |socket| {
+            let socket = spawn::watch(socket, Interest::READABLE).ok()?;
+            Some(Rc::new(Watched { socket, gate: Rc::clone(gate), own: Mutex::default() }))
+        };
+        let watched: Vec<_> = sockets.into_iter().filter_map(watch).collect();
+        let start = |watched: &Rc<Watched>| {
+            let watched = Rc::clone(watched);
+            tokio::task::spawn_local(async move { watched.serve().await }).abort_handle()
+        };
+        let tasks = watched.iter().map(start).collect();
+        Self { watched, tasks }
+    }
+
+    /// What came last, of a sandbox that has ended.
+    pub(super) async fn rest(&self) {
+        for watched in &self.watched {
+            watched.drain().await;
+        }
+    }
+}
+
+impl Watched {
+    async fn serve(&self) {
+        while let Ok(mut ready) = self.socket.readable().await {
+            self.drain().await;
+            ready.clear_ready();
+        }
+    }
+
+    async fn drain(&self) {
+        let mut packet = [0; LONGEST];
+        while let Ok(length) = rustix::io::read(self.socket.get_ref(), &mut packet) {
+            let Some(found) = packet.get(..length).and_then(refused::read) else { continue };
+            let (address, port) = (found.destination.ip(), found.destination.port());
+            if address.is_loopback() && !(found.is_tcp && self.is_of_machine(port)) {
+                continue;
+            }
+            self.gate.was_unanswered(found.destination, found.is_tcp).await;
+        }
+    }
+
+    /// Something on this machine would have answered.
+    fn is_of_machine(&self, port: u16) -> bool {
+        let mut own = self.own.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // A program that waits for its own server asks over and over.
+        if own.contains(&port) || own.len() >= MOST_DIFFERENT {
+            return false;
+        }
+        let listens = ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+            std::fs::read_to_string(table).is_ok_and(|table| table.lines().any(|line| listens_on(line, port)))
+        });
+        if !listens {
+            own.insert(port);
+        }
+        listens
+    }
+}
+
+/// A line of `/proc/net/tcp`: its state is `0A`, and its address one that the loopback reaches.
+fn listens_on(line: &str, port: u16) -> bool {
+    let mut words = line.split_whitespace().skip(1);
+    let (Some(local), Some(_remote), Some("0A")) = (words.next(), words.next(), words.next()) else {
+        return false;
+    };
+    let Some((address, number)) = local.split_once(':') else { return false };
+    u16::from_str_radix(number, 16) == Ok(port) && address_of(address).is_some_and(is_reached)
+}
+
+fn is_reached(address: IpAddr) -> bool {
+    address.is_loopback() || address.is_unspecified()
+}
+
+/// Words of the machine's own byte order, in hexadecimal digits.
+fn address_of(text: &str) -> Option<IpAddr> {
+    let mut bytes = Vec::new();
+    for at in (0..text.len()).step_by(8) {
+        bytes.extend(u32::from_str_radix(text.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    }
+    match bytes.len() {
+        4 => Some(IpAddr::from(*bytes.first_chunk::<4>()?)),
+        16 => Some(IpAddr::from(*bytes.first_chunk::<16>()?).to_canonical()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn lines_of_the_kernel() {
+        let line =
+            "   0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1";
+        assert!(listens_on(line, 22) && !listens_on(line, 23));
+        assert!(!listens_on(&line.replace(" 0A ", " 01 "), 22));
+        assert!(!listens_on(&line.replace("0100007F", "0102000A"), 22));
+        let six = "   0: 00000000000000000000000001000000:0016 00000000000000000000000000000000:0000 0A";
+        assert!(listens_on(six, 22));
+        assert!(!listens_on("  sl  local_address rem_address   st", 22));
+    }
+}

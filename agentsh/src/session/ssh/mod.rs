@@ -1,0 +1,180 @@
+//! An ssh agent for the agent: it signs with the keys that the policy names, for the servers that the policy names, and every use
+//! is on record. No key is inside: what signs is the user's own ssh agent, or one that the session starts outside.
+
+mod bound;
+mod holder;
+mod known_hosts;
+mod request;
+mod serve;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use sha2::{Digest, Sha256};
+
+use crate::policy::{self, NetworkPolicy, Ruled, SshAccess};
+use crate::sandbox::Enforcement;
+use crate::sandbox::layout::OWN_DIRECTORY;
+use crate::store::escape;
+
+use super::{Session, git_identity, network};
+use holder::{Holder, Holders};
+use request::Key;
+
+/// What the agent gets.
+#[derive(Default)]
+pub struct Given {
+    /// Files of the home, made anew: path inside and content.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
+    /// What git's global configuration says besides.
+    pub git: String,
+    /// The socket, here; it is shown at [`inside`].
+    pub socket: Option<PathBuf>,
+    /// Serves while it lives.
+    _serving: Option<serve::Serving>,
+}
+
+/// Where the socket is inside.
+#[must_use]
+pub fn inside() -> PathBuf {
+    Path::new(OWN_DIRECTORY).join("ssh-agent")
+}
+
+impl Given {
+    /// The variable by which programs find the agent.
+    pub fn settle(&self, env: &mut BTreeMap<String, String>) {
+        if self.socket.is_some() {
+            env.insert("SSH_AUTH_SOCK".to_owned(), inside().display().to_string());
+        }
+    }
+}
+
+/// The rules of the agent, with the hosts of `ssh` among them.
+#[must_use]
+pub fn with_hosts(rules: &NetworkPolicy, session: &Session) -> NetworkPolicy {
+    let ssh = &session.policy.agent_only.ssh;
+    let mut rules = rules.with_ssh(ssh);
+    // Where the user's own forge is, is his word.
+    for rule in &mut rules.allow {
+        if ssh.iter().any(|entry| entry.rule == rule.rule) {
+            rule.value.addresses = network::users_networks(&rule.rule);
+        }
+    }
+    rules
+}
+
+/// Finds the keys that the policy names, and serves them on a socket in this directory. What cannot be had is told, and the
+/// agent does without.
+///
+/// # Errors
+/// When the socket cannot be made.
+pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Given> {
+    let asked = &session.policy.agent_only.ssh;
+    if asked.is_empty() {
+        return Ok(Given::default());
+    }
+    let mut holders = Holders::new(&session.context, directory).await;
+    let (mut keys, mut known) = (Vec::new(), String::new());
+    for entry in asked {
+        let hosts = known_hosts::of(session, entry, &mut known).await;
+        for text in &entry.value.keys {
+            match find(session, &mut holders, text).await {
+                Ok((holder, public, comment)) => {
+                    let key = Key {
+                        fingerprint: fingerprint(&public),
+                        public,
+                        comment,
+                        hosts: hosts.clone(),
+                        sign: entry.value.sign.clone(),
+                        rule: entry.rule.clone(),
+                    };
+                    add(&mut keys, key, holder);
+                }
+                Err(why) => session.note(&format!(
+                    "the ssh key '{}' is not used: {}, by {}",
+                    escape::line(text),
+                    escape::line(&why),
+                    entry.rule
+                )),
+            }
+        }
+    }
+    let wanted: usize = asked.iter().map(|entry| entry.value.keys.len()).sum();
+    let got = format!("{} of {wanted} keys: an agent inside, keys outside", keys.len());
+    session.record_enforcement(None, &[Enforcement::enforced("ssh agent", got)]);
+    let git = signing(session, asked, &keys);
+    let home = &session.context.home;
+    let config = format!(
+        "Host *\n    IdentityAgent {}\n    UserKnownHostsFile {}\n    StrictHostKeyChecking yes\n",
+        inside().display(),
+        home.join(".ssh/known_hosts").display()
+    );
+    let files = vec![
+        (home.join(".ssh/known_hosts"), known.into_bytes()),
+        (home.join(".ssh/config"), config.into_bytes()),
+    ];
+    let socket = directory.join("ssh-agent");
+    let serving = serve::Serving::begin(session, &socket, keys, holders)?;
+    Ok(Given { files, git, socket: Some(socket), _serving: Some(serving) })
+}
+
+/// Two entries may name one key for different servers.
+fn add(keys: &mut Vec<(Key, Holder)>, key: Key, holder: Holder) {
+    match keys.iter_mut().find(|(known, _)| known.public == key.public) {
+        Some((known, _)) => {
+            known.hosts.extend(key.hosts);
+            known.sign.extend(key.sign);
+        }
+        None => keys.push((key, holder)),
+    }
+}
+
+/// The key that an entry of the policy means, and who holds it.
+async fn find(
+    session: &Session,
+    holders: &mut Holders,
+    text: &str,
+) -> Result<(Holder, Vec<u8>, String), String> {
+    if text.starts_with("SHA256:") {
+        let found = holders.of_user(|public| fingerprint(public) == text);
+        return found
+            .ok_or_else(|| "your ssh agent does not hold it; `ssh-add -l` lists what it holds".to_owned());
+    }
+    let path = policy::place::resolve(text, &session.paths());
+    let path = path.to_string_lossy();
+    let private = PathBuf::from(path.strip_suffix(".pub").unwrap_or(&path));
+    if private.starts_with(&session.context.project) {
+        return Err("a key inside the project is the agent's own".to_owned());
+    }
+    let beside = PathBuf::from(format!("{}.pub", private.display()));
+    let line = std::fs::read_to_string(&beside)
+        .map_err(|error| format!("cannot read {}: {error}", beside.display()))?;
+    let mut words = line.split_whitespace().skip(1);
+    let public = words.next().and_then(|word| STANDARD.decode(word).ok());
+    let public = public.ok_or_else(|| format!("{} is no public key", beside.display()))?;
+    let comment = words.collect::<Vec<_>>().join(" ");
+    let holder = holders.of_file(&private, &public).await?;
+    Ok((holder, public, comment))
+}
+
+/// As `ssh-add -l` shows it.
+fn fingerprint(public: &[u8]) -> String {
+    format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(public)))
+}
+
+/// Commits are signed by the first key that may.
+fn signing(session: &Session, asked: &[Ruled<SshAccess>], keys: &[(Key, Holder)]) -> String {
+    let signs = |key: &&(Key, Holder)| key.0.sign.iter().any(|namespace| namespace == "git");
+    let Some((key, _)) = keys.iter().find(signs).filter(|_| !asked.is_empty()) else { return String::new() };
+    let kind = wire::Bytes(&key.public).text().unwrap_or_default();
+    let public = STANDARD.encode(&key.public);
+    let mut text = format!("[gpg]\n\tformat = ssh\n[user]\n\tsigningKey = \"key::{kind} {public}\"\n");
+    for section in git_identity::signed_by_ssh(&session.context) {
+        text.push_str(&format!("[{section}]\n\tgpgSign = true\n"));
+    }
+    text
+}

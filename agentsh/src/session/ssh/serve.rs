@@ -1,0 +1,187 @@
+//! The socket inside: what its clients ask, one message after the other. Keys are listed and sign; nothing is added, removed or
+//! locked.
+
+use std::cell::Cell;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::rc::Rc;
+
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::store::{Event, escape};
+
+use super::super::Session;
+use super::bound::{self, Bound};
+use super::holder::{Holder, Holders, receive, send};
+use super::request::{Key, Purpose, Refusal, judge};
+use super::wire::{self, Bytes};
+
+/// Programs that speak with the agent at once; further ones are turned away.
+const MOST_CLIENTS: usize = 32;
+
+pub(super) struct Serving {
+    task: tokio::task::JoinHandle<()>,
+    /// Its own ssh agent ends with it.
+    _holders: Holders,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Keys {
+    session: Rc<Session>,
+    keys: Vec<(Key, Holder)>,
+    clients: Cell<usize>,
+}
+
+impl Serving {
+    pub(super) fn begin(
+        session: &Rc<Session>,
+        socket: &Path,
+        keys: Vec<(Key, Holder)>,
+        holders: Holders,
+    ) -> std::io::Result<Self> {
+        // By way of a descriptor: the path of a socket has room for 107 bytes.
+        let directory = std::fs::File::open(socket.parent().unwrap_or(socket))?;
+        let name = socket.file_name().unwrap_or_default().to_string_lossy();
+        let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))?;
+        let keys = Rc::new(Keys { session: Rc::clone(session), keys, clients: Cell::new(0) });
+        let task = tokio::task::spawn_local(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let keys = Rc::clone(&keys);
+                if keys.clients.get() >= MOST_CLIENTS {
+                    continue;
+                }
+                keys.clients.set(keys.clients.get() + 1);
+                tokio::task::spawn_local(async move {
+                    // Who went away, or says what is no message, is not answered any more.
+                    let _ = converse(&keys, stream).await;
+                    keys.clients.set(keys.clients.get().saturating_sub(1));
+                });
+            }
+        });
+        Ok(Self { task, _holders: holders })
+    }
+}
+
+/// What is known of a connection's server.
+#[derive(Default)]
+struct Server {
+    bound: Option<Bound>,
+    /// As it came, for the holder of the key.
+    message: Vec<u8>,
+    /// A connection is for one session; a second one makes it useless.
+    is_spoilt: bool,
+}
+
+async fn converse(keys: &Keys, mut stream: UnixStream) -> std::io::Result<()> {
+    let mut server = Server::default();
+    while let Some(message) = receive(&mut stream).await? {
+        let answer = match message.first() {
+            Some(&wire::REQUEST_IDENTITIES) => list(&keys.keys),
+            Some(&wire::SIGN_REQUEST) => {
+                sign(keys, &message, &server).await.unwrap_or_else(|| vec![wire::FAILURE])
+            }
+            Some(&wire::EXTENSION) => vec![extension(&message, &mut server)],
+            _ => vec![wire::FAILURE],
+        };
+        send(&mut stream, &answer).await?;
+    }
+    Ok(())
+}
+
+fn list(keys: &[(Key, Holder)]) -> Vec<u8> {
+    let mut answer = vec![wire::IDENTITIES_ANSWER];
+    answer.extend(u32::try_from(keys.len()).unwrap_or(0).to_be_bytes());
+    for (key, _) in keys {
+        wire::put(&mut answer, &key.public);
+        wire::put(&mut answer, key.comment.as_bytes());
+    }
+    answer
+}
+
+fn extension(message: &[u8], server: &mut Server) -> u8 {
+    let mut rest = Bytes(message.get(1..).unwrap_or_default());
+    if rest.text() != Some(bound::NAME) {
+        return wire::FAILURE;
+    }
+    match bound::read(rest.0) {
+        Ok(bound) if server.bound.as_ref().is_none_or(|known| *known == bound) => {
+            server.message = message.to_vec();
+            server.bound = Some(bound);
+            wire::SUCCESS
+        }
+        _ => {
+            server.is_spoilt = true;
+            wire::FAILURE
+        }
+    }
+}
+
+/// None: it is not signed.
+async fn sign(keys: &Keys, message: &[u8], server: &Server) -> Option<Vec<u8>> {
+    let mut rest = Bytes(message.get(1..)?);
+    let (public, data, _flags) = (rest.string()?, rest.string()?, rest.number()?);
+    rest.end()?;
+    let (key, holder) = keys.keys.iter().find(|(key, _)| key.public == public)?;
+    let bound = server.bound.as_ref().filter(|_| !server.is_spoilt);
+    let purpose = match judge(key, data, bound) {
+        Ok(purpose) => purpose,
+        Err(refusal) => {
+            keys.refuse(key, refusal).await;
+            return None;
+        }
+    };
+    // On disk before it is of use.
+    keys.session.journal.commit(used(key, &purpose)).await.ok()?;
+    let bind = bound.map(|_| server.message.as_slice()).filter(|_| matches!(purpose, Purpose::Login { .. }));
+    let messages: Vec<&[u8]> = bind.into_iter().chain([message]).collect();
+    let answer = holder.ask(&messages).await;
+    match answer {
+        Ok(answer) if answer.first() == Some(&wire::SIGN_RESPONSE) => Some(answer),
+        answer => {
+            let why = answer.err().map_or("it refuses".to_owned(), |error| error.to_string());
+            let shown = escape::line(&key.comment);
+            keys.session.note(&format!("the ssh agent outside did not sign with '{shown}': {why}"));
+            None
+        }
+    }
+}
+
+fn used(key: &Key, purpose: &Purpose) -> Event {
+    let (purpose, destination, user) = match purpose {
+        Purpose::Login { host, user } => ("login", host.to_string(), user.clone()),
+        Purpose::Signature { namespace } => ("signature", namespace.clone(), String::new()),
+    };
+    Event::SshKeyUsed {
+        key: key.fingerprint.clone(),
+        purpose: purpose.to_owned(),
+        destination,
+        user,
+        rule: key.rule.clone(),
+    }
+}
+
+impl Keys {
+    async fn refuse(&self, key: &Key, refusal: Refusal) {
+        let Refusal { reason, detail, change } = refusal;
+        let change = change.map_or(String::new(), |change| format!("; to allow it: `{change}`"));
+        self.session.note(&format!(
+            "the ssh key '{}' is not used: {}, by {}{change}",
+            escape::line(&key.comment),
+            escape::line(&detail),
+            key.rule
+        ));
+        let event = Event::SshKeyRefused {
+            key: key.fingerprint.clone(),
+            reason: reason.to_owned(),
+            detail,
+            rule: key.rule.clone(),
+        };
+        // Without it nothing is signed either.
+        let _ = self.session.journal.commit(event).await;
+    }
+}
