@@ -52,6 +52,8 @@ impl Connector {
                     resolver_udp,
                     resolver_tcp,
                     unconnected: Vec::new(),
+                    // The listener of system calls hears of every connection itself.
+                    refused: Vec::new(),
                 };
                 (Some(relay), Some(sockets))
             }

@@ -23,10 +23,13 @@ pub(super) const MOST_BYTES: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder(PathBuf);
 
+/// A public key as the agent holds it, and its comment.
+type HeldKey = (Vec<u8>, String);
+
 pub(super) struct Holders {
     context: Found,
     directory: PathBuf,
-    user: Option<(Holder, Vec<(Vec<u8>, String)>)>,
+    user: Option<(Holder, Vec<HeldKey>)>,
     own: Option<Own>,
 }
 

@@ -338,6 +338,7 @@ mod tests {
             let rule = RULES.iter().find(|rule| rule.calls.contains(&number));
             let expected = match rule.map(|rule| rule.verdict) {
                 Some(Verdict::Allow) => ALLOW,
+                Some(Verdict::Ask) => ASK,
                 Some(Verdict::Refuse) => errno(libc::EPERM),
                 Some(Verdict::Missing) | None => errno(libc::ENOSYS),
                 Some(Verdict::Check(_)) => continue,
