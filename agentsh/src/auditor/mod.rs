@@ -166,7 +166,7 @@ pub fn shown(server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, findin
         "server": redact::text(&server.0),
         "tool": redact::text(tool),
         "finding": finding.map(redact::text),
-        "arguments": nameless(redact::within(&arguments.map_or(Value::Null, Json::to_value), SHOWN)),
+        "arguments": redact::within(&nameless(arguments.map_or(Value::Null, Json::to_value)), SHOWN),
     })
 }
 

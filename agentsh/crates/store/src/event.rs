@@ -504,7 +504,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 43] = [
+    pub const KINDS: [&str; 45] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -540,6 +540,8 @@ impl Event {
         "mcp_network_connection",
         "net_connect_blocked",
         "credential_used",
+        "ssh_key_used",
+        "ssh_key_refused",
         "server_login",
         "guard_changed",
         "output_message_replaced",
