@@ -190,6 +190,13 @@ impl Place {
         serde_json::from_str(&outcome.stdout).unwrap()
     }
 
+    /// What the record takes on disk.
+    pub fn record_bytes(&self) -> u64 {
+        let directory = fs::read_dir(self.home.join(".local/state/agentsh")).unwrap();
+        let files = directory.map(|entry| entry.unwrap().metadata().unwrap());
+        files.filter(fs::Metadata::is_file).map(|file| file.len()).sum()
+    }
+
     pub fn events(&self, kind: &str) -> Vec<Value> {
         self.listed(&["mcp", "events", "--type", kind, "--json"])
     }

@@ -247,3 +247,21 @@ fn ten_thousand_tools_and_a_listing_that_is_too_long_end_soon() {
     let refused = long.request("tools/list", json!({}));
     assert!(refused.get("error").is_some() && !refused.to_string().contains("x x"), "{refused}");
 }
+
+/// Every tool is another one each time: what is on record of it is told once for each listing, not once for each tool.
+#[test]
+fn listings_that_change_again_and_again_do_not_fill_the_record() {
+    let place = Place::new(Mode::Invoker);
+    let listing = |round: usize| {
+        let tools: Vec<Value> =
+            (0..3000).map(|at| tool(&format!("tool_{at}"), &format!("Reads in round {round}."))).collect();
+        json!({"tools": tools})
+    };
+    let mut server = peer(&place, &json!({"tools/list": (0..8).map(listing).collect::<Vec<_>>()}));
+    for _ in 0..8 {
+        server.request("tools/list", json!({}));
+    }
+    server.finish();
+    let bytes = place.record_bytes();
+    assert!(bytes < 12 << 20, "{bytes} bytes");
+}

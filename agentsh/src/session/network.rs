@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use crate::agent;
 use crate::egress::proxy::Proxy;
 use crate::net::allow::Reason;
-use crate::net::{self, Allowlist, Gate, LazyResolver, Origin, Refusal, Room, kernel};
+use crate::net::{self, Allowlist, ConnectionLimit, Gate, LazyResolver, Origin, Refusal, kernel};
 use crate::policy::{NetworkPolicy, NetworkRule, ProxyChoice, Ruled, domain};
 use crate::sandbox::cgroup::{Cgroup, Hierarchies};
 use crate::sandbox::control::MOST_PORTS;
@@ -42,7 +42,7 @@ pub enum Backend {
 
 /// What the ways out of a session's sandboxes share.
 pub struct Network {
-    room: Rc<Room>,
+    connections: Rc<ConnectionLimit>,
     resolver: Rc<LazyResolver>,
     loading: Loading,
     /// Made for the first sandbox whose rules look into TLS.
@@ -78,7 +78,7 @@ impl Network {
     #[must_use]
     pub fn new(backend: Backend, hierarchies: &Hierarchies) -> Self {
         Self {
-            room: Rc::new(Room::new()),
+            connections: Rc::new(ConnectionLimit::new()),
             resolver: Rc::new(LazyResolver::default()),
             loading: Loading::begin(backend, hierarchies),
             authority: OnceCell::new(),
@@ -88,7 +88,7 @@ impl Network {
 
     /// Ends the connections that programs have left behind, and returns when they are written down.
     pub async fn close(&self) {
-        self.room.close(LAST_WORDS).await;
+        self.connections.close(LAST_WORDS).await;
     }
 
     /// What polices, to be dropped after the last sandbox has ended.
@@ -393,7 +393,7 @@ impl Way {
                 self.rules.clone(),
                 Rc::clone(&network.resolver),
                 origin,
-                Rc::clone(&network.room),
+                Rc::clone(&network.connections),
                 self.session.journal.clone(),
                 Rc::clone(&on_refusal),
             )

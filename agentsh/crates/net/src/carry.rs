@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
 use super::channel::{self, Channel};
+use super::connection_limit::ConnectionSlot;
 use super::copy::{self, reset_when_dropped, write_all};
 use super::credentials::Use;
-use super::gate::{Gate, Seat};
+use super::gate::Gate;
 use super::permit::{Permit, refusal, request_refusal, wanted};
 use super::protocol_detection::{Closed, Opening};
 use super::refuse::{ACCESS_DENIED, Farewell, Refused, tell};
@@ -43,11 +44,11 @@ pub(super) async fn carry<R: Recorder + 'static>(
     inside: Socket,
     permit: &Permit,
     opened: Opened,
-    (seat, traffic): (&Seat, &Traffic),
+    (slot, traffic): (&ConnectionSlot, &Traffic),
 ) {
     let Opened { protocol, first, outside, address } = opened;
     let protocol = if permit.decision.inspect && protocol == "tls" { "https" } else { protocol };
-    let event = || permit.event(gate, protocol, Some(address), seat.number);
+    let event = || permit.event(gate, protocol, Some(address), slot.number);
     let start = Instant::now();
     // Before both are watched, which takes a while.
     let channel = gate.channel.as_deref().filter(|channel| channel.carries(&permit.host, permit.port));
@@ -62,8 +63,8 @@ pub(super) async fn carry<R: Recorder + 'static>(
         let copied = async {
             tokio::select! {
                 biased;
-                end = copy_all((gate, permit), channel, &inside, &outside, (first, seat.number, traffic)) => end,
-                () = gate.room.closes() => {
+                end = copy_all((gate, permit), channel, &inside, &outside, (first, slot.number, traffic)) => end,
+                () = gate.connections.closes() => {
                     // Whoever is at the other end must not take what arrived for the whole.
                     reset_when_dropped(&inside);
                     reset_when_dropped(&outside);
@@ -80,7 +81,7 @@ pub(super) async fn carry<R: Recorder + 'static>(
             }
         }
     };
-    if !gate.room.is_closing() {
+    if !gate.connections.is_closing() {
         traffic.settle().await;
     }
     drop(outside);

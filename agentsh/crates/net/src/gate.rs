@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use tokio::sync::Notify;
 
 use super::allow::Allowlist;
 use super::ask::Ask;
 use super::authority::Authority;
 use super::channel::Channel;
+use super::connection_limit::ConnectionLimit;
 use super::credentials::Broker;
 use super::fake_ip_pool::FakeIpPool;
 use super::kernel::Policed;
@@ -109,104 +107,6 @@ impl Origin {
     }
 }
 
-/// How many connections a session carries at a time, and the number of the next one.
-#[derive(Debug)]
-pub struct Room {
-    pub most: usize,
-    live: Cell<usize>,
-    next: Cell<u64>,
-    is_closing: Cell<bool>,
-    closing: Notify,
-}
-
-/// More connections than this are refused, whatever the descriptors would allow.
-const MOST_CONNECTIONS: usize = 10_000;
-/// Descriptors that are kept for everything else.
-const KEPT_DESCRIPTORS: u64 = 256;
-/// Enough for all of them.
-const DESCRIPTORS: u64 = 2 * MOST_CONNECTIONS as u64 + KEPT_DESCRIPTORS;
-
-impl Room {
-    /// As much room as the limit on descriptors gives, which is raised to where it may be raised.
-    #[must_use]
-    pub fn new() -> Self {
-        use nix::sys::resource::{Resource, getrlimit, setrlimit};
-        let raise = |soft, hard| setrlimit(Resource::RLIMIT_NOFILE, soft, hard).is_ok();
-        let descriptors = match getrlimit(Resource::RLIMIT_NOFILE) {
-            // Root may have more than it was given.
-            Ok((_, hard)) if hard < DESCRIPTORS && raise(DESCRIPTORS, DESCRIPTORS) => DESCRIPTORS,
-            Ok((soft, hard)) if soft < hard && raise(hard, hard) => hard,
-            Ok((soft, _)) => soft,
-            Err(_) => 1024,
-        };
-        // Each has two ends.
-        let most = usize::try_from(descriptors.saturating_sub(KEPT_DESCRIPTORS) / 2).unwrap_or(usize::MAX);
-        Self { most: most.clamp(16, MOST_CONNECTIONS), ..Self::empty() }
-    }
-
-    fn empty() -> Self {
-        let (live, next, is_closing) = (Cell::new(0), Cell::new(0), Cell::new(false));
-        Self { most: 0, live, next, is_closing, closing: Notify::new() }
-    }
-
-    /// Ends what is still carried, and returns when all of it is written down.
-    pub async fn close(&self, limit: Duration) {
-        self.is_closing.set(true);
-        self.closing.notify_waiters();
-        let empty = async {
-            while self.live.get() > 0 {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        let _ = tokio::time::timeout(limit, empty).await;
-    }
-
-    pub(super) fn is_closing(&self) -> bool {
-        self.is_closing.get()
-    }
-
-    /// Returns when the session closes.
-    pub(super) async fn closes(&self) {
-        // Nothing comes between the question and the wait: both happen on one thread.
-        if !self.is_closing.get() {
-            self.closing.notified().await;
-        }
-    }
-
-    /// A place for a sandbox that has `own` already. It gets no more than half of what the others leave, so that none
-    /// takes all, however many of them try.
-    pub(super) fn take(self: &Rc<Self>, own: &Rc<Cell<usize>>) -> Option<Seat> {
-        let others = self.live.get().saturating_sub(own.get());
-        if own.get() >= self.most.saturating_sub(others).div_ceil(2) {
-            return None;
-        }
-        own.set(own.get() + 1);
-        self.live.set(self.live.get() + 1);
-        self.next.set(self.next.get() + 1);
-        Some(Seat { room: Rc::clone(self), own: Rc::clone(own), number: self.next.get() })
-    }
-}
-
-impl Default for Room {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// One connection's place in the [`Room`].
-pub(super) struct Seat {
-    room: Rc<Room>,
-    own: Rc<Cell<usize>>,
-    pub number: u64,
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.room.live.set(self.room.live.get().saturating_sub(1));
-        self.own.set(self.own.get().saturating_sub(1));
-    }
-}
-
 /// The way out of one sandbox.
 pub struct Gate<R> {
     /// None: the agent.
@@ -216,7 +116,7 @@ pub struct Gate<R> {
     pub pool: Mutex<FakeIpPool>,
     pub resolver: Rc<LazyResolver>,
     pub origin: Origin,
-    pub room: Rc<Room>,
+    pub connections: Rc<ConnectionLimit>,
     pub record: R,
     on_refusal: OnRefusal,
     /// Signs for the names whose TLS ends here; None where no rule wants that.
@@ -230,8 +130,8 @@ pub struct Gate<R> {
     /// Speaks in the relay's place on some connections.
     pub channel: Option<Rc<dyn Channel>>,
     pub(super) live: Cell<usize>,
-    /// Places in the room.
-    pub(super) seats: Rc<Cell<usize>>,
+    /// How many of the connections are of this sandbox.
+    pub(super) own_connections: Rc<Cell<usize>>,
     counted: RefCell<BTreeMap<Key, Counted>>,
     /// Refusals written so far.
     written: Cell<u64>,
@@ -262,7 +162,7 @@ impl<R: Recorder + 'static> Gate<R> {
         network: NetworkPolicy,
         resolver: Rc<LazyResolver>,
         origin: Origin,
-        room: Rc<Room>,
+        connections: Rc<ConnectionLimit>,
         record: R,
         on_refusal: OnRefusal,
     ) -> Self {
@@ -275,7 +175,7 @@ impl<R: Recorder + 'static> Gate<R> {
             pool,
             resolver,
             origin,
-            room,
+            connections,
             record,
             on_refusal,
             authority: None,
@@ -284,7 +184,7 @@ impl<R: Recorder + 'static> Gate<R> {
             proxy: None,
             channel: None,
             live: Cell::new(0),
-            seats: Rc::default(),
+            own_connections: Rc::default(),
             counted: RefCell::new(BTreeMap::new()),
             written: Cell::new(0),
         }

@@ -15,6 +15,7 @@ pub mod ask;
 pub mod authority;
 mod carry;
 pub mod channel;
+mod connection_limit;
 pub mod copy;
 pub mod credentials;
 pub mod dns;
@@ -38,6 +39,7 @@ pub mod traffic;
 mod wakeful;
 
 pub use allow::Allowlist;
-pub use gate::{Gate, LazyResolver, OnRefusal, Origin, Refusal, Room};
+pub use connection_limit::ConnectionLimit;
+pub use gate::{Gate, LazyResolver, OnRefusal, Origin, Refusal};
 pub use kernel::Kernel;
 pub use service::{Service, serve};

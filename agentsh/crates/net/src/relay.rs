@@ -105,14 +105,14 @@ async fn connection<R: Recorder + 'static>(
             return refuse(socket, &Farewell::Reset).await;
         }
     };
-    let Some(seat) = gate.room.take(&gate.seats) else {
+    let Some(slot) = gate.connections.take(&gate.own_connections) else {
         let refusal = refusal(
             &permit,
             "too-many-connections",
             format!(
                 "{} connections of this sandbox are open, of {} in all",
-                gate.seats.get(),
-                gate.room.most
+                gate.own_connections.get(),
+                gate.connections.most
             ),
             (None, None),
         );
@@ -124,7 +124,7 @@ async fn connection<R: Recorder + 'static>(
     match open(gate, first, &permit).await {
         Ok(opened) => {
             let traffic = Traffic::new(Rc::clone(wakeful), expected);
-            carry(gate, socket, &permit, opened, (&seat, &traffic)).await;
+            carry(gate, socket, &permit, opened, (&slot, &traffic)).await;
         }
         Err(Stop::Gone) => reset_when_dropped(&socket),
         Err(Stop::Failed(farewell)) => refuse(socket, &farewell).await,

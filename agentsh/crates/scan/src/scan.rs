@@ -335,7 +335,7 @@ fn seam(
         let tail = 0..secret.place.end - middle;
         for (part, place) in [(first, head), (second, tail)] {
             secrets[part].retain(|other| other.place.end <= place.start || place.end <= other.place.start);
-            secrets[part].push(Secret { kind: secret.kind, place });
+            secrets[part].push(Secret::whole(secret.kind, place));
             secrets[part].sort_by_key(|secret| secret.place.start);
         }
     }

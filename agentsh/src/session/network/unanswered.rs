@@ -1,11 +1,12 @@
 //! Connections inside that nobody answered, told where the policy is why: a port of this machine's loopback on which something
 //! listens, an address that no rule names. Without it the program would hear *connection refused* and nobody anything.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -17,6 +18,10 @@ use crate::store::Journal;
 
 /// Different ones of a sandbox that are looked into.
 const MOST_DIFFERENT: usize = 1000;
+/// Packets that are looked at before others get their turn: a program can make them without end.
+const MOST_AT_ONCE: usize = 64;
+/// The table of what listens on the machine is not read more often.
+const TABLE_HOLDS: Duration = Duration::from_secs(1);
 
 /// Told while it lives.
 pub(super) struct Unanswered {
@@ -28,7 +33,15 @@ struct Watched {
     socket: AsyncFd<OwnedFd>,
     gate: Rc<Gate<Journal>>,
     /// Of this machine's loopback where nothing listens: a port of the sandbox's own.
-    own: Mutex<BTreeSet<u16>>,
+    own: RefCell<BTreeSet<u16>>,
+    machine: RefCell<Listening>,
+}
+
+/// The ports of the machine's loopback on which something listened when the table was read.
+#[derive(Default)]
+struct Listening {
+    read: Option<Instant>,
+    ports: BTreeSet<u16>,
 }
 
 impl Drop for Unanswered {
@@ -43,7 +56,12 @@ impl Unanswered {
     pub(super) fn watch(gate: &Rc<Gate<Journal>>, sockets: Vec<OwnedFd>) -> Self {
         let watch = |socket| {
             let socket = spawn::watch(socket, Interest::READABLE).ok()?;
-            Some(Rc::new(Watched { socket, gate: Rc::clone(gate), own: Mutex::default() }))
+            Some(Rc::new(Watched {
+                socket,
+                gate: Rc::clone(gate),
+                own: RefCell::default(),
+                machine: RefCell::default(),
+            }))
         };
         let watched: Vec<_> = sockets.into_iter().filter_map(watch).collect();
         let start = |watched: &Rc<Watched>| {
@@ -57,7 +75,7 @@ impl Unanswered {
     /// What came last, of a sandbox that has ended.
     pub(super) async fn rest(&self) {
         for watched in &self.watched {
-            watched.drain().await;
+            while !watched.drain().await {}
         }
     }
 }
@@ -65,14 +83,18 @@ impl Unanswered {
 impl Watched {
     async fn serve(&self) {
         while let Ok(mut ready) = self.socket.readable().await {
-            self.drain().await;
-            ready.clear_ready();
+            match self.drain().await {
+                true => ready.clear_ready(),
+                false => tokio::task::yield_now().await,
+            }
         }
     }
 
-    async fn drain(&self) {
+    /// Whether nothing is left.
+    async fn drain(&self) -> bool {
         let mut packet = [0; LONGEST];
-        while let Ok(length) = rustix::io::read(self.socket.get_ref(), &mut packet) {
+        for _ in 0..MOST_AT_ONCE {
+            let Ok(length) = rustix::io::read(self.socket.get_ref(), &mut packet) else { return true };
             let Some(found) = packet.get(..length).and_then(refused::read) else { continue };
             let (address, port) = (found.destination.ip(), found.destination.port());
             if address.is_loopback() && !(found.is_tcp && self.is_of_machine(port)) {
@@ -80,18 +102,21 @@ impl Watched {
             }
             self.gate.was_unanswered(found.destination, found.is_tcp).await;
         }
+        false
     }
 
     /// Something on this machine would have answered.
     fn is_of_machine(&self, port: u16) -> bool {
-        let mut own = self.own.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut own = self.own.borrow_mut();
         // A program that waits for its own server asks over and over.
         if own.contains(&port) || own.len() >= MOST_DIFFERENT {
             return false;
         }
-        let listens = ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-            std::fs::read_to_string(table).is_ok_and(|table| table.lines().any(|line| listens_on(line, port)))
-        });
+        let mut machine = self.machine.borrow_mut();
+        if machine.read.is_none_or(|read| read.elapsed() >= TABLE_HOLDS) {
+            *machine = Listening { read: Some(Instant::now()), ports: listening() };
+        }
+        let listens = machine.ports.contains(&port);
         if !listens {
             own.insert(port);
         }
@@ -99,14 +124,21 @@ impl Watched {
     }
 }
 
-/// A line of `/proc/net/tcp`: its state is `0A`, and its address one that the loopback reaches.
-fn listens_on(line: &str, port: u16) -> bool {
+fn listening() -> BTreeSet<u16> {
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| std::fs::read_to_string(table).unwrap_or_default());
+    tables.iter().flat_map(|table| table.lines()).filter_map(listens_on).collect()
+}
+
+/// The port of a line of `/proc/net/tcp` whose state is `0A`, and whose address the loopback reaches.
+fn listens_on(line: &str) -> Option<u16> {
     let mut words = line.split_whitespace().skip(1);
     let (Some(local), Some(_remote), Some("0A")) = (words.next(), words.next(), words.next()) else {
-        return false;
+        return None;
     };
-    let Some((address, number)) = local.split_once(':') else { return false };
-    u16::from_str_radix(number, 16) == Ok(port) && address_of(address).is_some_and(is_reached)
+    let (address, number) = local.split_once(':')?;
+    let port = u16::from_str_radix(number, 16).ok()?;
+    address_of(address).is_some_and(is_reached).then_some(port)
 }
 
 fn is_reached(address: IpAddr) -> bool {
@@ -135,11 +167,11 @@ mod tests {
     fn lines_of_the_kernel() {
         let line =
             "   0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1";
-        assert!(listens_on(line, 22) && !listens_on(line, 23));
-        assert!(!listens_on(&line.replace(" 0A ", " 01 "), 22));
-        assert!(!listens_on(&line.replace("0100007F", "0102000A"), 22));
+        assert_eq!(listens_on(line), Some(22));
+        assert_eq!(listens_on(&line.replace(" 0A ", " 01 ")), None);
+        assert_eq!(listens_on(&line.replace("0100007F", "0102000A")), None);
         let six = "   0: 00000000000000000000000001000000:0016 00000000000000000000000000000000:0000 0A";
-        assert!(listens_on(six, 22));
-        assert!(!listens_on("  sl  local_address rem_address   st", 22));
+        assert_eq!(listens_on(six), Some(22));
+        assert_eq!(listens_on("  sl  local_address rem_address   st"), None);
     }
 }

@@ -12,7 +12,7 @@ pub fn find(text: &str) -> Vec<Secret> {
     let mut found = certain::find(text);
     views::visit(text, &mut |view, _| {
         for secret in certain::find(&view.text) {
-            found.push(Secret { kind: secret.kind, place: view.original(secret.place) });
+            found.push(Secret::whole(secret.kind, view.original(secret.place)));
         }
     });
     settle(found)

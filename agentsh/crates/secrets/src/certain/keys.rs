@@ -27,7 +27,7 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
         };
         if let Some((place, kind)) = place {
             from = place.end;
-            found.push(Secret { kind, place });
+            found.push(Secret::whole(kind, place));
         }
     }
 }
@@ -114,7 +114,7 @@ pub(super) fn private_keys(text: &str, found: &mut Vec<Secret>) {
             let limit = text.floor_char_boundary((tail + TITLE).min(text.len()));
             text[tail..limit].find("-----").map_or(limit, |length| tail + length + 5)
         });
-        found.push(Secret { kind: "PRIVATE KEY", place: start..end });
+        found.push(Secret::whole("PRIVATE KEY", start..end));
         from = end;
     }
 }

@@ -12,6 +12,16 @@ use std::ops::Range;
 pub struct Secret {
     pub kind: &'static str,
     pub place: Range<usize>,
+    /// What of the place is the value: the rest is its name, its scheme or its host.
+    pub value: Range<usize>,
+}
+
+impl Secret {
+    /// One that is nothing but its value.
+    #[must_use]
+    pub fn whole(kind: &'static str, place: Range<usize>) -> Self {
+        Self { kind, value: place.clone(), place }
+    }
 }
 
 /// The secrets that stand in a text as it is written, in no order. Linear.

@@ -53,8 +53,11 @@ fn bearer(bytes: &[u8], start: usize, from: usize) -> Option<Secret> {
     let value = &bytes[from..from + length];
     // What is known by its form is told as that.
     let is_jwt = value.starts_with(b"eyJ") && value.iter().filter(|byte| **byte == b'.').count() == 2;
-    (length >= 16 && is_random(value) && !is_jwt)
-        .then_some(Secret { kind: "BEARER TOKEN", place: start..from + length })
+    (length >= 16 && is_random(value) && !is_jwt).then_some(Secret {
+        kind: "BEARER TOKEN",
+        place: start..from + length,
+        value: from..from + length,
+    })
 }
 
 /// `name=value` and `"name": "value"`. Without quotes the whole assignment is the secret, otherwise its value: what
@@ -109,7 +112,7 @@ fn assignment(text: &str, name: usize, from: usize) -> Option<Secret> {
     } else {
         "SECRET"
     };
-    Some(Secret { kind, place })
+    Some(Secret { kind, place, value: value_at..end })
 }
 
 /// A value, not the name of one, a placeholder or a word.
@@ -162,7 +165,7 @@ pub(super) fn cloud_secrets(bytes: &[u8], found: &mut Vec<Secret>) {
             && checks::looks_random(value)
             && checks::entropy(value) > 4.0
         {
-            found.push(Secret { kind: "AWS SECRET KEY", place: start..at });
+            found.push(Secret::whole("AWS SECRET KEY", start..at));
         }
     }
 }

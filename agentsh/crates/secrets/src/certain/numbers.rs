@@ -27,7 +27,7 @@ pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
         // An IBAN begins with two letters, and its check digits are where a number begins.
         if let Some(place) = at.checked_sub(2).and_then(|start| iban::place(bytes, start)) {
             at = place.end;
-            found.push(Secret { kind: "IBAN", place });
+            found.push(Secret::whole("IBAN", place));
             continue;
         }
         while at < bytes.len() && bytes[at].is_ascii_digit() {
@@ -81,16 +81,16 @@ fn number(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[Group
         && !matches!(before, Some(b'.' | b'-'))
         && !matches!(bytes.get(end), Some(b'-' | b'_'))
     {
-        return Some(Secret { kind: "CREDIT CARD", place: start..end });
+        return Some(Secret::whole("CREDIT CARD", start..end));
     }
     // Not a part of something longer: 1-2-3-123-45-6789.
     let bounded = !matches!(before, Some(b'-' | b'.' | b'/' | b'@' | b'#'))
         && after != Some(b'-')
         && after != Some(b'/');
     if lengths == [3, 2, 4] && all(b'-') && bounded && checks::ssn(digits) {
-        return Some(Secret { kind: "SSN", place: start..end });
+        return Some(Secret::whole("SSN", start..end));
     }
-    phone(bytes, start, end, &lengths, &separators, bounded).map(|place| Secret { kind: "PHONE", place })
+    phone(bytes, start, end, &lengths, &separators, bounded).map(|place| Secret::whole("PHONE", place))
 }
 
 /// Where the card ends: all digits in groups of one kind of separator, an issuer's number, its length and its check.

@@ -15,12 +15,12 @@ pub(super) fn addresses(text: &str, found: &mut Vec<Secret>) {
         if at < from {
             continue;
         }
-        if let Some(place) = connection(bytes, at) {
+        if let Some((place, password)) = connection(bytes, at) {
             from = place.end;
-            found.push(Secret { kind: "CONNECTION STRING", place });
+            found.push(Secret { kind: "CONNECTION STRING", place, value: password });
         } else if let Some(place) = email(text, at) {
             from = place.end;
-            found.push(Secret { kind: "EMAIL", place });
+            found.push(Secret::whole("EMAIL", place));
         }
     }
 }
@@ -61,8 +61,8 @@ fn email(text: &str, at: usize) -> Option<Range<usize>> {
     (is_top && is_host && !is_remote).then_some(start..end)
 }
 
-/// `scheme://user:password@host/...` around the `@`.
-fn connection(bytes: &[u8], at: usize) -> Option<Range<usize>> {
+/// `scheme://user:password@host/...` around the `@`, and the password.
+fn connection(bytes: &[u8], at: usize) -> Option<(Range<usize>, Range<usize>)> {
     const USER: usize = 256;
     let is_part =
         |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'`' | b'<' | b'>' | b'/');
@@ -102,5 +102,5 @@ fn connection(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     while end > at && matches!(bytes[end - 1], b'.' | b',' | b';' | b':' | b'!' | b'?') {
         end -= 1;
     }
-    Some(slashes - 3 - scheme..end)
+    Some((slashes - 3 - scheme..end, slashes + colon + 1..at))
 }
