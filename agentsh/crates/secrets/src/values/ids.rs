@@ -5,9 +5,8 @@ use crate::checks;
 /// Letters and digits of names that Kubernetes draws: no vowels, and none that are taken for another.
 const DRAWN: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Objects of Stripe; its keys begin otherwise.
-const OBJECTS: [&str; 14] = [
-    "acct", "ch", "cs", "cus", "evt", "in", "ii", "pi", "pm", "price", "prod", "re", "seti", "sub",
-];
+const OBJECTS: [&str; 14] =
+    ["acct", "ch", "cs", "cus", "evt", "in", "ii", "pi", "pm", "price", "prod", "re", "seti", "sub"];
 /// Words that make an id something to be kept secret.
 const SECRET: [&str; 8] = ["session", "token", "secret", "auth", "key", "cookie", "login", "sid"];
 /// Bytes in front of a word in which its name stands.
@@ -32,9 +31,11 @@ fn is_checksum(word: &str) -> bool {
         let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
         rest.len() == hex && checks::is_hex(rest) || rest.len() == base64 && rest.bytes().all(is_base64)
     };
-    [("sha1", 160), ("sha256", 256), ("sha384", 384), ("sha512", 512)]
-        .iter()
-        .any(|(name, bits)| word.strip_prefix(name).and_then(|rest| rest.strip_prefix(['-', ':'])).is_some_and(|rest| of(*bits, rest)))
+    [("sha1", 160), ("sha256", 256), ("sha384", 384), ("sha512", 512)].iter().any(|(name, bits)| {
+        word.strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix(['-', ':']))
+            .is_some_and(|rest| of(*bits, rest))
+    })
 }
 
 /// `arn:aws:iam::123456789012:role/Deploy`, `i-0a1b2c3d4e5f67890`.
@@ -76,7 +77,8 @@ fn is_object(word: &str) -> bool {
 
 /// ULID: a time and a number that was drawn.
 fn is_sortable(word: &str) -> bool {
-    let is_crockford = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase() && !b"ILOU".contains(&byte);
+    let is_crockford =
+        |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase() && !b"ILOU".contains(&byte);
     word.len() == 26 && matches!(word.as_bytes()[0], b'0'..=b'7') && word.bytes().all(is_crockford)
 }
 
@@ -119,7 +121,10 @@ mod tests {
             r#"{"fileId": "1Qw3Er5Ty7Ui9Op2As4Df6Gh8Jk1Lz3Xc5Vb7Nm9Qa2s"}"#,
         ] {
             let found = kinds(text);
-            assert!(found.contains(&Kind::Id) && found.iter().all(|kind| kind.is_reference()), "{text}: {found:?}");
+            assert!(
+                found.contains(&Kind::Id) && found.iter().all(|kind| kind.is_reference()),
+                "{text}: {found:?}"
+            );
         }
     }
 
