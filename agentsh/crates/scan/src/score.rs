@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::finding::Action;
+use crate::finding::{Action, Category};
 use crate::rules::{Channel, Match, Patterns};
 use crate::views;
 
@@ -105,6 +105,9 @@ fn sign(found: &Match, view: Option<&views::View>, channel: Channel) -> Option<S
 pub fn judge(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
     signs.sort_by_key(|sign| (sign.place.start, sign.place.end, sign.rule));
     signs.dedup_by(|a, b| a.rule == b.rule && a.place == b.place);
+    if channel == Channel::Output {
+        weigh_as_read(text, signs);
+    }
     let mut counts = std::collections::BTreeMap::<Rule, (u32, usize)>::new();
     let (mut first, mut sum, mut outcome) = (0, 0_u32, Outcome::default());
     let mut best = 0..0;
@@ -142,6 +145,48 @@ pub fn judge(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
         outcome.score = outcome.score.min(BLOCK - 1);
     }
     outcome
+}
+
+/// What a reader takes for less: the same words are one sign, whatever rules they fit; a command in a block of code is shown,
+/// as installation notes do, and not said. Expects the signs in the order of their places.
+fn weigh_as_read(text: &str, signs: &mut [Sign]) {
+    let mut first = 0;
+    for at in 1..=signs.len() {
+        if at < signs.len() && signs[at].place == signs[first].place {
+            continue;
+        }
+        let same = &mut signs[first..at];
+        let heaviest = same.iter().map(|sign| sign.weight).max().unwrap_or_default();
+        let kept = same.iter().position(|sign| sign.weight == heaviest);
+        for (other, sign) in same.iter_mut().enumerate() {
+            let is_pattern = matches!(sign.rule, Rule::Pattern(_));
+            if Some(other) != kept && is_pattern && heaviest < ALERT {
+                sign.weight = 0;
+            }
+        }
+        first = at;
+    }
+    let is_command = |rule| matches!(rule, Rule::Pattern(rule) if Patterns::builtin().category(rule) == Some(Category::ShellInjection));
+    for sign in signs.iter_mut().filter(|sign| sign.weight < ALERT && is_command(sign.rule)) {
+        if stands_in_code(text, sign.place.start) {
+            sign.weight /= 2;
+        }
+    }
+}
+
+/// Bytes in front of a place in which its line begins.
+const LINE: usize = 400;
+
+/// Whether a line is written as code: indented by four, or behind a prompt or a fence.
+fn stands_in_code(text: &str, at: usize) -> bool {
+    let from = text.floor_char_boundary(at.saturating_sub(LINE));
+    let before = text.get(from..at).unwrap_or_default();
+    let Some((above, line)) = before.rsplit_once('\n') else { return false };
+    let above = above.trim_end().rsplit('\n').next().unwrap_or_default();
+    line.starts_with("    ")
+        || line.starts_with('\t')
+        || line.starts_with("$ ")
+        || above.trim_start().starts_with("```")
 }
 
 /// Whether every strong sign stands between quotation marks or in a code span, and the text around says that it talks
