@@ -48,13 +48,6 @@ const ALARMS: &[&str] = &[
     "mcp_tool_call_intercepted",
 ];
 
-/// It does not pass: rules of the result scan take installation notes in a README for orders.
-pub fn unavailable() -> Option<&'static str> {
-    std::env::var_os("AGENTSH_E2E_DAY")
-        .is_none()
-        .then_some("fails: an ordinary README still alarms; AGENTSH_E2E_DAY=1 runs it")
-}
-
 pub fn nothing_is_refused(starter: Starter) {
     std::fs::write(installed(SCRIPT), include_str!("day.mjs")).expect("the installation is ours");
     let place = Place::new(starter);
