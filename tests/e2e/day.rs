@@ -24,7 +24,8 @@ const DAYS: usize = 2;
 /// Of all calls, how many may alarm, in percent.
 const MOST_ALERTED: usize = 2;
 
-/// What somebody writes who lets them work together: which of them are on this machine alone, and what they may write.
+/// What somebody writes who lets them work together: which of them are on this machine alone, and what they may write. That git
+/// stays here is known from its package, which pip installed.
 const POLICY: &str = "version: 1
 sandbox:
   mcp:
@@ -33,7 +34,7 @@ sandbox:
       - {id: files, flow: {sink: local}}
       - {id: memory, flow: {sink: local}, env_allow: [MEMORY_FILE_PATH], filesystem: {write: [data]}}
       - {id: data, flow: {sink: local}, filesystem: {write: [data]}}
-      - {id: git, flow: {sink: local}, filesystem: {write: [.git], unmask: [.git]}}
+      - {id: git, filesystem: {write: [.git], unmask: [.git]}}
       - {id: all, flow: {source: public, sink: local}}
       - {id: clock, flow: {source: public, sink: local}}
 ";
@@ -48,11 +49,9 @@ const ALARMS: &[&str] = &[
     "mcp_tool_call_intercepted",
 ];
 
-/// It does not pass: rules of the result scan take installation notes in a README for orders.
+/// Not seen to pass: 45 of 884 calls alarmed before commands in documents weighed less, and it was not counted anew since.
 pub fn unavailable() -> Option<&'static str> {
-    std::env::var_os("AGENTSH_E2E_DAY")
-        .is_none()
-        .then_some("fails: an ordinary README still alarms; AGENTSH_E2E_DAY=1 runs it")
+    std::env::var_os("AGENTSH_E2E_DAY").is_none().then_some("not counted anew; AGENTSH_E2E_DAY=1 runs it")
 }
 
 pub fn nothing_is_refused(starter: Starter) {
@@ -112,7 +111,9 @@ pub fn nothing_is_refused(starter: Starter) {
             assert_eq!(call["isError"], false, "day {day}: {call:#}");
             assert_eq!(call["listed"], true, "{call:#}");
             let text = call["text"].as_str().unwrap();
-            assert!(!text.contains("agentsh") && !text.contains("[REDACTED"), "day {day}: {call:#}");
+            // A refusal and an advisory begin so; the author of a commit is `agent@agentsh`.
+            let is_ours = ["agentsh: ", "[agentsh", "[REDACTED"].iter().any(|mark| text.contains(mark));
+            assert!(!is_ours, "day {day}: {call:#}");
             calls += 1;
         }
     }

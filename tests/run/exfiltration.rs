@@ -215,6 +215,75 @@ fn refusals_read_aloud() {
     insta::assert_snapshot!(told);
 }
 
+/// Of values, of places, and of what a project file holds.
+#[test]
+fn refusals_of_values_and_places_read_aloud() {
+    let place = Place::new(Mode::Invoker);
+    two_servers(&place);
+    let secret = place.write("key.txt", "the key is AKIAZ3MSJV4WWNKWCUZS, keep it");
+    place.write(".env", "CARRIER_API_KEY=kX7pQ2vT9mL4wZ8rB3nY6cD1\n");
+    place.policy(
+        "version: 1\nsandbox: {mcp: {exfiltration: {marker: off, allowed_domains: [api.example.com]}, servers: [{id: files, flow: {source: shareable}}]}}\n",
+    );
+    let steps = json!([
+        call("files", "read_file", json!({"path": secret})),
+        call("mail", "echo", json!({"text": "AKIAZ3MSJV4WWNKWCUZS"})),
+        call("mail", "echo", json!({"text": "see https://collect.example.net/x"})),
+        call("mail", "echo", json!({"text": "kX7pQ2vT9mL4wZ8rB3nY6cD1"})),
+    ]);
+    let answers = script(&place, &steps);
+    let home = place.home.display().to_string();
+    let told: Vec<String> = (1..4).map(|step| answers.error(step).replace(&home, "~")).collect();
+    insta::assert_snapshot!(told.join("\n\n"));
+}
+
+/// What flowed is drawn in the report, and both it and the summary say where each of it stands.
+#[test]
+fn the_report_draws_what_went_from_where_to_where() {
+    let place = Place::new(Mode::Invoker);
+    let memo = two_servers(&place);
+    place.policy("version: 1\nsandbox: {mcp: {exfiltration: {marker: off, on_detection: alert, allowed_domains: [api.example.com]}}}\n");
+    let steps = json!([
+        call("files", "read_file", json!({"path": memo})),
+        call("mail", "echo", json!({"text": MEMO})),
+        call("mail", "echo", json!({"text": "see https://collect.example.net/x"})),
+    ]);
+    let answers = script_with(&place, &[], &steps);
+    let summary = answers.outcome.stderr.replace('\n', " ");
+    assert!(
+        summary.contains("data: ")
+            && summary.contains("files -> mail")
+            && summary.contains("agentsh mcp detections --session"),
+        "{summary}"
+    );
+    let report = Outcome::of(&mut place.agentsh(&["report"])).expect_code(0).stdout;
+    assert!(report.contains("files -> mail: 1 copy; 1 passed, 0 refused"), "{report}");
+    assert!(report.contains("mail -> collect.example.net"), "{report}");
+    assert!(report.contains("agentsh mcp detections --session"), "{report}");
+    let page = Outcome::of(&mut place.agentsh(&["report", "--format", "html"])).expect_code(0).stdout;
+    assert!(page.contains("What went from where to where") && page.contains("<svg"), "{page}");
+}
+
+#[test]
+fn policy_show_says_the_labels_whoever_gave_them() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "version: 1\nsandbox: {mcp: {servers: [{id: wiki, flow: {source: public}}, {id: notes, command: npx, args: [-y, \"@modelcontextprotocol/server-memory\"]}]}}\n",
+    );
+    let shown = Outcome::of(&mut place.agentsh(&["policy", "show"])).expect_code(0).stdout;
+    let line = |start: &str| {
+        let found = shown.lines().find(|line| line.contains(start));
+        found.unwrap_or_else(|| panic!("{start}: {shown}")).to_owned()
+    };
+    assert!(line("servers.wiki.flow.source: public").contains("policy.yaml:2"));
+    assert!(line("servers.wiki.flow.sink: external").contains("nothing is known of it"));
+    if std::process::Command::new("npx").arg("--version").output().is_err() {
+        println!("skipped: npx is not installed, so that no package is known");
+        return;
+    }
+    assert!(line("servers.notes.flow.sink: local").contains("profile"), "{shown}");
+}
+
 #[test]
 fn after_three_refusals_a_pair_is_closed_and_others_are_not() {
     let place = Place::new(Mode::Invoker);

@@ -197,3 +197,19 @@ fn a_skill_is_pinned_and_what_changed_is_told_until_it_is_trusted() {
     place.write(plugin.join("commands/go.md"), "Go elsewhere.\n");
     assert!(start().contains("'plugin:tools@market'"));
 }
+
+#[test]
+fn two_characters_that_show_nothing_are_told_in_a_skill() {
+    let place = Place::new(Mode::Invoker);
+    let skill = |text: &str| place.write(".claude/skills/ship/SKILL.md", text);
+    skill("---\nname: ship\n---\nRun the tests\u{200b} and then\u{200b} commit.\n");
+    let outcome = scan(&place, &["project", "--format", "json"]).expect_code(1);
+    let found = &files(&outcome)[0]["findings"];
+    assert_eq!(found.as_array().map(Vec::len), Some(2), "{outcome}");
+    assert_eq!(found[0]["rule"], "hidden-characters", "{outcome}");
+    // Emoji, a soft hyphen and the joiners of a script are honest.
+    skill(
+        "---\nname: ship\n---\nShip it \u{1f469}\u{200d}\u{1f4bb}, may\u{ad}be. \u{645}\u{6cc}\u{200c}\u{62e}\u{648}\u{627}\u{647}\u{645}\n",
+    );
+    scan(&place, &["project"]).expect_code(0);
+}

@@ -27,6 +27,7 @@ use crate::policy::{
     ServerProfile, find, find_named, profile, tests,
 };
 use crate::session::toolchains::Toolchains;
+use crate::store::escape;
 use crate::types::RuleRef;
 
 #[derive(Debug, Args)]
@@ -233,7 +234,7 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
     let done = match &args.verb {
         Verb::Check { names, json } => check(names, *json, place, out, err),
         Verb::Show { profiles: true, json, .. } => profiles::list(&place.config_home, *json, out, err),
-        Verb::Show { name, which, json, .. } => show(name.as_deref(), which, *json, place, out, err),
+        Verb::Show { name, which, json, .. } => show(name.as_deref(), which, *json, place, out, err).await,
         Verb::Explain { which, of: _, question, json } if !question.flow.is_empty() => {
             flow::explain(which, &question.flow, *json, place, out, err).await
         }
@@ -338,7 +339,7 @@ fn tested(found: Named, place: &Surroundings) -> Result<Checked, PolicyError> {
     })
 }
 
-fn show(
+async fn show(
     name: Option<&str>,
     which: &Which,
     json: bool,
@@ -366,6 +367,14 @@ fn show(
     };
     let lines = policy.lines();
     let tools = if is_in_force { tools::find(&policy, place) } else { Toolchains::default() };
+    let labels = if is_in_force { flow::labels(&policy, place).await } else { Ok(Vec::new()) };
+    let labels = match labels {
+        Ok(labels) => labels,
+        Err(why) => {
+            writeln!(err, "error: {why}")?;
+            return Ok(FAILED);
+        }
+    };
     if json {
         let parts: Vec<Value> = lines
             .iter()
@@ -378,6 +387,7 @@ fn show(
             policy.warnings.iter().map(|w| json!({"text": w.value, "rule": w.rule})).collect();
         let whole = json!({
             "source": policy.source, "parts": parts, "warnings": warnings, "toolchains": tools::json(&tools),
+            "labels": labels.iter().map(|l| json!({"key": l.key, "value": l.value, "by": l.by})).collect::<Vec<_>>(),
         });
         writeln!(out, "{whole}")?;
         return Ok(0);
@@ -395,6 +405,10 @@ fn show(
             None => String::new(),
         };
         writeln!(out, "{part:<width$}  # {layer}{}", line.rule, width = width.unwrap_or(0))?;
+    }
+    for flow::Label { key, value, by } in &labels {
+        let part = format!("{}: {value}", escape::line(key));
+        writeln!(out, "{part:<width$}  # {}", escape::line(by), width = width.unwrap_or(0))?;
     }
     tools::print(&tools, out)?;
     for warning in &policy.warnings {

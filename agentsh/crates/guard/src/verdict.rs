@@ -158,7 +158,7 @@ impl Verdict {
                     .to_owned()
             }
             Reason::DestinationNotAllowed => {
-                format!("to allow it, add the host to {}", self.rule.id)
+                format!("ask the user whether it may go there; to allow it, add the host to {}", self.rule.id)
             }
             Reason::ContentSuspicious => {
                 if self.rule.id.contains(".classifier") {
@@ -256,5 +256,79 @@ impl Reason {
             Self::AuditFailed => "audit-failed",
             Self::AuditCancelled => "audit-cancelled",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    const ALL: [Reason; 37] = [
+        Reason::NoRule,
+        Reason::ServerAllowed,
+        Reason::ServerDenied,
+        Reason::ServerNotAllowlisted,
+        Reason::ToolAllowed,
+        Reason::ToolDenied,
+        Reason::ToolNotAllowlisted,
+        Reason::UnknownTool,
+        Reason::RateLimited,
+        Reason::Tainted,
+        Reason::DestinationNotAllowed,
+        Reason::ContentSuspicious,
+        Reason::PolicyRule,
+        Reason::Approved,
+        Reason::ApprovalDenied,
+        Reason::ApprovalTimedOut,
+        Reason::NobodyToAsk,
+        Reason::InterfaceChanged,
+        Reason::InterfaceNotPinned,
+        Reason::InterfaceAdded,
+        Reason::InterfaceNotVouched,
+        Reason::ToolNotListed,
+        Reason::SecretFound,
+        Reason::TextCleaned,
+        Reason::RequestNotAllowed,
+        Reason::PrivateToExternal,
+        Reason::ToolShadowed,
+        Reason::ServerNameSimilar,
+        Reason::ReadThenSend,
+        Reason::CrossServerFlow,
+        Reason::Burst,
+        Reason::NotClassified,
+        Reason::Unusual,
+        Reason::AuditFlagged,
+        Reason::AuditTimedOut,
+        Reason::AuditFailed,
+        Reason::AuditCancelled,
+    ];
+
+    /// Every text that ends a refusal, as it is read. AGENTSH_WRITE_REMEDIES=1 writes them anew.
+    #[test]
+    fn remedies_read_aloud() {
+        let rule = |reason: Reason| match reason {
+            Reason::DestinationNotAllowed => {
+                RuleRef::default_rule("sandbox.mcp.exfiltration.allowed_domains")
+            }
+            Reason::ContentSuspicious => RuleRef::default_rule("sandbox.mcp.content.results"),
+            Reason::SecretFound => RuleRef::default_rule("sandbox.mcp.secrets.results"),
+            Reason::ReadThenSend => RuleRef::default_rule("sandbox.mcp.cross_server.read_then_send"),
+            Reason::CrossServerFlow => RuleRef::default_rule("sandbox.mcp.cross_server.cross_server_flow"),
+            _ => RuleRef::default_rule("sandbox.mcp"),
+        };
+        let told: String = ALL
+            .into_iter()
+            .map(|reason| {
+                let remedy = Verdict::new(Outcome::Block, reason, rule(reason)).remedy();
+                format!("{}: {remedy}\n", reason.code())
+            })
+            .collect();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/remedies.txt");
+        if std::env::var_os("AGENTSH_WRITE_REMEDIES").is_some() {
+            std::fs::write(path, &told).unwrap();
+        }
+        assert_eq!(told, std::fs::read_to_string(path).unwrap());
     }
 }

@@ -30,6 +30,7 @@ mod package;
 mod python;
 mod python_env;
 mod python_line;
+mod python_package;
 mod runtimes;
 mod search;
 mod semver;

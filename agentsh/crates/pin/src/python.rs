@@ -12,7 +12,7 @@ use super::python_env::{self, Installation, MODULES};
 use super::python_line::{self, Program};
 use super::search::{self, Found};
 use super::tree::Selection;
-use super::{Launcher, PinError, node_tree};
+use super::{Launcher, PinError, node_tree, python_package};
 
 /// A directory that cannot exist. Python takes compiled modules only from below it, so none is ever taken: one
 /// that was planted in `__pycache__` with its source's timestamp would run instead of the pinned source.
@@ -49,13 +49,15 @@ pub(super) fn resolve(
         Program::Script(word) => {
             let path = search::absolute(&command.cwd, Path::new(&word));
             let script = script(context, &path, line.safe_path)?;
-            let identity = format!("file:{}", script.display());
+            let package = python_package::identity(&installation.sites, &script);
+            let identity = package.unwrap_or_else(|| format!("file:{}", script.display()));
             argv.push(script.into_os_string());
             identity
         }
         Program::Module(name) => {
             launcher = Launcher::PythonModule;
-            let in_cwd = module(context, command, &installation, &name, line.safe_path)?;
+            let (in_cwd, main) = module(context, command, &installation, &name, line.safe_path)?;
+            let package = python_package::identity(&installation.sites, &main).filter(|_| !in_cwd);
             // The working directory comes first for `-m`: a file there would shadow what was pinned.
             if !in_cwd && !line.safe_path {
                 if installation.minor.is_some_and(|minor| minor >= SAFE_PATH_SINCE) {
@@ -65,7 +67,7 @@ pub(super) fn resolve(
                 }
             }
             argv.extend([OsString::from("-m"), OsString::from(&name)]);
-            format!("python-module:{name}")
+            package.unwrap_or_else(|| format!("python-module:{name}"))
         }
         Program::Inline(text) => {
             context.inline(text.as_bytes());
@@ -103,14 +105,14 @@ fn script(context: &mut Context<'_>, path: &Path, safe_path: bool) -> Result<Pat
     Ok(script)
 }
 
-/// Pins what `-m NAME` runs, true when the working directory is where it comes from.
+/// Pins what `-m NAME` runs: whether it comes from the working directory, and its file.
 fn module(
     context: &mut Context<'_>,
     command: &Command,
     installation: &Installation,
     name: &str,
     safe_path: bool,
-) -> Result<bool, PinError> {
+) -> Result<(bool, PathBuf), PinError> {
     let plain = |part: &str| {
         !part.is_empty()
             && part.chars().all(|letter| letter.is_alphanumeric() || letter == '_' || letter == '-')
@@ -131,7 +133,7 @@ fn module(
     if let (Some(directory), Some(main)) = (&cwd, &in_cwd) {
         context.file(main, Role::Entry)?;
         node_tree::scripts(context, directory, main, &MODULES)?;
-        return Ok(true);
+        return Ok((true, main.clone()));
     }
     let places = installation.library.iter().chain(&installation.sites);
     let hit = places.clone().find_map(|directory| Some((directory, main_file(directory, &parts)?)));
@@ -144,7 +146,7 @@ fn module(
         let names = system_names(directory, parts.first().copied().unwrap_or_default());
         context.tree("module", directory, Selection { names: Some(names), ..Selection::default() })?;
     }
-    Ok(false)
+    Ok((false, main))
 }
 
 /// The file that `-m a.b` runs when `a` lies in `directory`.

@@ -27,6 +27,8 @@ const SEAM: usize = 200;
 /// Points.
 const HIDDEN_CHARACTER: u32 = 65;
 const HIDDEN_CHARACTER_IN_OUTPUT: u32 = 15;
+/// Enough for an alert.
+const HIDDEN_IN_INSTRUCTIONS: u32 = 30;
 const HIDDEN_ORDER: u32 = 35;
 const PRIVATE_KEY: u32 = 35;
 const SHARE_LINK: u32 = 40;
@@ -101,6 +103,30 @@ pub fn scan_secrets(
 pub fn scan_text(text: &str, channel: Channel) -> Scan {
     let part = Part { pointer: String::new(), text: text.into(), is_name: false };
     judge(&[part], channel, &[], &[])
+}
+
+/// A file that an agent obeys, such as a skill: as a text, but characters that show nothing have no business in one.
+#[must_use]
+pub fn scan_instructions(text: &str) -> Scan {
+    let mut scan = scan_text(text, Channel::Output);
+    let mut places = invisible::suspicious(text, FINDINGS);
+    places.retain(|place| text.get(place.clone()) != Some("\u{ad}"));
+    if scan.verdict != Action::Allow || places.is_empty() {
+        return scan;
+    }
+    (scan.verdict, scan.score) = (Action::Alert, scan.score.max(HIDDEN_IN_INSTRUCTIONS));
+    let secrets = secrets::redactions("", &secrets::find(text));
+    let (rule, category, severity) = describe(Rule::Own(Own::HiddenCharacters));
+    scan.findings.extend(places.into_iter().map(|place| Finding {
+        rule: rule.clone(),
+        category,
+        severity,
+        pointer: String::new(),
+        context: context(text, &place, &secrets),
+        start: place.start,
+        end: place.end,
+    }));
+    scan
 }
 
 /// The text without terminal control and hidden HTML, and what went.

@@ -14,8 +14,8 @@ mod rows;
 
 use rows::MAX_ENTRIES;
 pub use rows::{
-    Bundle, Connections, Crashes, Entries, Layer, Mismatch, Process, Refusal, RefusedConnection, Rejected,
-    Stripped, Timeouts, ToolCalls, Unclassified, Undelivered, Warned,
+    Bundle, Connections, Crashes, Entries, Flowed, Layer, Mismatch, Process, Refusal, RefusedConnection,
+    Rejected, Stripped, Timeouts, ToolCalls, Unclassified, Undelivered, Warned,
 };
 
 /// Longest text taken over from an event, in characters.
@@ -62,6 +62,8 @@ pub struct Summary {
     pub refused_connections: Entries<(Option<ServerId>, String, u16, String), RefusedConnection>,
     pub advisories: Entries<(ServerId, String, String), Warned>,
     pub unclassified: Entries<(ServerId, Action), Unclassified>,
+    /// What was found in arguments.
+    pub flows: Entries<(Option<ServerId>, ServerId, Option<String>), Flowed>,
     /// Signed policies of an organisation.
     pub bundles: Entries<String, Bundle>,
     /// Entries that found no room in the lists above.
@@ -101,6 +103,7 @@ impl Summary {
             refused_connections: Entries::default(),
             advisories: Entries::default(),
             unclassified: Entries::default(),
+            flows: Entries::default(),
             bundles: Entries::default(),
             not_listed: 0,
         }
@@ -282,6 +285,31 @@ impl Summary {
                     entry.detail = clip(detail);
                     if entry.details.len() < MAX_DETAILS || entry.details.contains_key(&entry.detail) {
                         *entry.details.entry(entry.detail.clone()).or_default() += 1;
+                    }
+                }
+            }
+            Event::McpExfilDetected { server_id, source_server, destination, action, detector, .. } => {
+                // What goes to a server names that as its destination.
+                let host = destination.as_deref().filter(|_| source_server.is_none()).map(clip);
+                let key = (source_server.clone(), server_id.clone(), host.clone());
+                let entry = self.flows.put(key, lost, || Flowed {
+                    from: source_server.clone(),
+                    to: server_id.clone(),
+                    host,
+                    copies: 0,
+                    without_copy: 0,
+                    passed: 0,
+                    refused: 0,
+                });
+                if let Some(entry) = entry {
+                    match detector.as_str() {
+                        _ if source_server.is_none() => {}
+                        "label-flow" | "closed-pair" => entry.without_copy += 1,
+                        _ => entry.copies += 1,
+                    }
+                    match action {
+                        Action::Ask | Action::Block => entry.refused += 1,
+                        _ => entry.passed += 1,
                     }
                 }
             }

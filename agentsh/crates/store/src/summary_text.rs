@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::escape::{line, shorten};
 use super::record::shown_time;
-use super::summary::{Bundle, Layer, Mismatch, PORTS_UNKNOWN, Refusal, Summary, Warned};
+use super::summary::{Bundle, Flowed, Layer, Mismatch, PORTS_UNKNOWN, Refusal, Summary, Warned};
 use crate::types::{ServerId, exit_status};
 use crate::words::{Action, BundleState, ExitCause};
 
@@ -25,6 +25,7 @@ impl Summary {
         sections.push(("advisories", self.advisories()));
         let refused = self.refusals().into_iter().chain(self.refused_connections()).collect();
         sections.push(("refused", refused));
+        sections.push(("data", self.flowed()));
         sections.push(("connections", self.connections()));
         sections.push(("not enforced", self.layers()));
         sections.push(("not classified", self.not_classified()));
@@ -106,6 +107,7 @@ impl Summary {
         facts.extend(self.advisories().into_iter().map(|text| format!("advisory: {text}")));
         let unsound = self.bundles.values().filter(|bundle| bundle.state != BundleState::InForce);
         facts.extend(unsound.map(|found| format!("policy of the organisation: {}", bundle(found))));
+        facts.extend(self.flows_short());
         facts.extend(self.not_classified().into_iter().map(|text| format!("not classified: {text}")));
         facts.extend(self.layers_short(told));
         facts.extend(self.rejections().into_iter().map(|text| format!("rejected: {text}")));
@@ -210,6 +212,29 @@ impl Summary {
             )
         });
         lines.collect()
+    }
+
+    /// From where to where, drawn as arrows; and where each of them stands.
+    fn flowed(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.flows.values().map(flow).collect();
+        if !lines.is_empty() {
+            lines.push(format!("each of them: {}", self.detections()));
+        }
+        lines
+    }
+
+    fn detections(&self) -> String {
+        format!("agentsh mcp detections --session {}", self.session)
+    }
+
+    /// One line for all of them.
+    fn flows_short(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        let mut named: Vec<String> = self.flows.values().take(NAMED).map(arrow).collect();
+        if self.flows.values().len() > NAMED {
+            named.push(format!("{} more", self.flows.values().len() - NAMED));
+        }
+        (!named.is_empty()).then(|| format!("data: {}; {}", named.join(", "), self.detections()))
     }
 
     fn connections(&self) -> Vec<String> {
@@ -490,6 +515,34 @@ fn push_lines(text: &mut String, lines: &[String], width: usize, most: usize) {
     if lines.len() > most {
         let _ = writeln!(text, "  … and {} more: --format json lists them all", lines.len() - most);
     }
+}
+
+/// `files -> mail`, `mail -> host.example`.
+fn arrow(found: &Flowed) -> String {
+    match (&found.from, &found.host) {
+        (Some(from), _) => format!("{} -> {}", line(&from.0), line(&found.to.0)),
+        (None, Some(host)) => format!("{} -> {}", line(&found.to.0), line(host)),
+        (None, None) => format!("{} -> somewhere", line(&found.to.0)),
+    }
+}
+
+fn flow(found: &Flowed) -> String {
+    let mut what = Vec::new();
+    match found.copies {
+        0 => {}
+        1 => what.push("1 copy".to_owned()),
+        copies => what.push(format!("{copies} copies")),
+    }
+    if found.without_copy > 0 {
+        what.push(format!("{} without a copy", count(found.without_copy, "call")));
+    }
+    if found.from.is_none() {
+        what.push(format!(
+            "{} that named a host which is not listed",
+            count(found.passed + found.refused, "call")
+        ));
+    }
+    format!("{}: {}; {} passed, {} refused", arrow(found), what.join(", "), found.passed, found.refused)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `agentsh policy explain --flow FROM TO`: may what one server said go to another one?
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use serde_json::json;
@@ -11,7 +12,7 @@ use crate::guard::flow::{Labels, Sink, Source};
 use crate::policy::profile::Package;
 use crate::policy::{self, OnFlow, Policy};
 use crate::session::profiles;
-use crate::store::escape;
+use crate::store::{self, PinStore, escape};
 use crate::types::{RuleRef, ServerId};
 
 /// A server of the question, with what is known of it.
@@ -78,6 +79,40 @@ pub(super) async fn explain(
         )?;
     }
     Ok(code)
+}
+
+/// A label of a server that no line of a policy gives, and who does.
+pub(super) struct Label {
+    pub key: String,
+    pub value: &'static str,
+    pub by: String,
+}
+
+/// Labels that hold without a line of the policy, of the servers that it names and of those that are pinned here.
+pub(super) async fn labels(policy: &Policy, place: &Surroundings) -> Result<Vec<Label>, String> {
+    let mut ids: BTreeSet<ServerId> = policy.mcp.servers.keys().cloned().collect();
+    // Asking makes no store.
+    if store::exists(&place.state) {
+        let pins = PinStore::new(&place.state).list().await.map_err(|error| error.to_string())?;
+        let project = place.project.display().to_string();
+        let here = pins.into_iter().filter(|pin| pin.state.scope.is_empty() || pin.state.scope == project);
+        ids.extend(here.map(|pin| pin.state.server_id));
+    }
+    let mut found = Vec::new();
+    for id in ids {
+        let entry = policy.mcp.servers.get(&id);
+        let is_written = |is_source| {
+            entry.is_some_and(|entry| if is_source { entry.source.is_some() } else { entry.sink.is_some() })
+        };
+        for (is_source, name) in [(true, "source"), (false, "sink")] {
+            if !is_written(is_source) {
+                let end = End::of(id.clone(), is_source, policy, place).await?;
+                let value = if is_source { source_word(end.labels) } else { sink_word(end.labels) };
+                found.push(Label { key: format!("mcp.servers.{}.flow.{name}", id.0), value, by: end.by });
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// What happens, in the order in which it gets stricter.

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use agentsh_scan::{Action, Channel, Scan};
+use agentsh_scan::{Action, Scan};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ pub(super) fn run(args: &ProjectArgs, out: &mut dyn Write) -> Result<u8, Failure
         .files
         .into_iter()
         .map(|file| {
-            let scan = file.text.as_deref().map(|text| agentsh_scan::scan_text(text, Channel::Output));
+            let scan = file.text.as_deref().map(agentsh_scan::scan_instructions);
             (file, scan.unwrap_or_default())
         })
         .collect();

@@ -13,7 +13,7 @@ const TEXTS: [&str; 3] = [
 ];
 
 /// Grams that one filter of known ones has room for.
-pub(super) const KNOWN: usize = 1 << 16;
+pub(super) const KNOWN: usize = 1 << 17;
 
 /// The grams of all of them.
 pub(super) fn filter(hasher: &Hasher) -> Filter {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::leaves::Leaves;
 use super::memory::{Origin, OriginId};
-use super::near;
+use super::plain_words;
 use super::scan::{Hit, Hits, Leaving, What};
 use super::symbols::Folded;
 pub use crate::decision::Severity;
@@ -256,7 +256,7 @@ fn says_nothing(passage: &str) -> bool {
         .flat_map(char::to_lowercase)
         .take(MAX_COUNTED)
         .collect();
-    distinct.len() < MIN_DISTINCT || near::content_length(passage) < MIN_CONTENT
+    distinct.len() < MIN_DISTINCT || plain_words::own_length(passage) < MIN_CONTENT
 }
 
 /// Bytes of `text` from one symbol (or letter) on, for so many of them.

@@ -18,6 +18,7 @@ pub mod memory;
 mod near;
 mod passages;
 pub mod persist;
+mod plain_words;
 mod positions;
 mod print;
 pub mod repeats;

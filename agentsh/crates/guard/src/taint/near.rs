@@ -9,6 +9,7 @@ use super::hash::{self, Hasher};
 use super::judge::{Judge, Severity};
 use super::leaves::Role;
 use super::memory::OriginId;
+use super::plain_words;
 use super::symbols::{self, Folded};
 use agentsh_base::ascii::{self, Outlines};
 
@@ -37,7 +38,7 @@ pub(super) fn pairs(hasher: &Hasher, text: &str, mut emit: impl FnMut(u32)) {
         return;
     }
     let common = common();
-    let mut previous = 0_u64;
+    let (mut previous, mut was_plain) = (0_u64, false);
     let mut end = 0;
     while let Some(range) = next_word(text, end) {
         let (gap, word) = (&text[end..range.start], &text[range.clone()]);
@@ -50,13 +51,15 @@ pub(super) fn pairs(hasher: &Hasher, text: &str, mut emit: impl FnMut(u32)) {
             continue;
         }
         let Some(hash) = word_hash(hasher, word) else { continue };
-        if previous != 0 && previous != hash {
+        let is_plain = plain_words::is_plain(word);
+        // Two words of messages and of code side by side are in every one of them.
+        if previous != 0 && previous != hash && !(was_plain && is_plain) {
             let tag = hash::long(previous, hash);
             if tag & 0x100 == 0 {
                 emit(tag);
             }
         }
-        previous = hash;
+        (previous, was_plain) = (hash, is_plain);
     }
 }
 
@@ -97,14 +100,10 @@ fn word_hash(hasher: &Hasher, word: &str) -> Option<u64> {
     (folded.symbols.len() >= MIN_WORD).then(|| hasher.whole(&folded.symbols))
 }
 
-/// Letters and digits in words that mean something.
+/// Whether a word has no meaning of its own.
 #[must_use]
-pub(super) fn content_length(text: &str) -> usize {
-    let common = common();
-    text.split(|character: char| !character.is_alphanumeric())
-        .filter(|word| !common.has(word))
-        .map(|word| word.chars().count())
-        .sum()
+pub(super) fn is_common(word: &str) -> bool {
+    common().has(word)
 }
 
 /// The longest of [`COMMON`].

@@ -201,7 +201,7 @@ fn with_token(leaf: &str, entities: Vec<values::Entity>) -> Vec<values::Entity> 
         && !word.starts_with(['/', '.', '~'])
         && !entities
             .iter()
-            .any(|entity| matches!(entity.kind, Kind::Url | Kind::Email | Kind::Ip | Kind::Path))
+            .any(|entity| matches!(entity.kind, Kind::Url | Kind::Email | Kind::Ip | Kind::Path | Kind::Id))
         && agentsh_secrets::checks::looks_random(word.as_bytes());
     if !is_token || entities.iter().any(|entity| !entity.kind.is_reference()) {
         return entities;

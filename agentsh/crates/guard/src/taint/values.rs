@@ -12,6 +12,8 @@ use agentsh_secrets::values::{self, Kind};
 /// Bytes of the arguments in which values are named, and in which single words are looked up.
 const MAX_NAMED: usize = 64 * 1024;
 const MAX_WORDS: usize = 256 * 1024;
+/// Shorter words are no ids, in bytes.
+const SHORTEST_ID: usize = 12;
 
 impl Judge {
     /// Links of a call that stood whole in a result.
@@ -97,7 +99,24 @@ impl Judge {
         if symbols.len() < 5 {
             return;
         }
+        if kind == Kind::HighEntropy && range.len() >= SHORTEST_ID {
+            // Without what announced it, an id looks like a secret.
+            let tag = value_tag(&self.memory.hasher, Kind::Id, symbols);
+            self.found(Kind::Id, tag, range.clone(), leaf, text, search);
+        }
         let tag = value_tag(&self.memory.hasher, kind, symbols);
+        self.found(kind, tag, range, leaf, text, search);
+    }
+
+    fn found(
+        &self,
+        kind: Kind,
+        tag: u32,
+        range: Range<usize>,
+        leaf: usize,
+        text: &str,
+        search: &mut Search<'_, '_>,
+    ) {
         if !self.memory.values.may_have(tag) {
             return;
         }

@@ -222,3 +222,27 @@ fn an_environment_with_a_copied_interpreter_uses_the_library_of_the_original() {
     assert!(resolved.trees.iter().any(|tree| tree.root == machine.at("opt/lib/python3.12")));
     assert!(resolved.read_roots.contains(&machine.at("opt")));
 }
+
+#[test]
+fn what_an_installer_wrote_down_says_whose_a_program_is() {
+    let machine = Machine::new();
+    let command = machine.venv("env", "the_server", "1.2.0", "the-server");
+    let site = "env/lib/python3.12/site-packages";
+    let line = [command.to_str().unwrap(), "a"];
+    let python = machine.at("env/bin/python");
+    let module = [python.to_str().unwrap(), "-m", "the_server"];
+    assert_eq!(machine.ok(&module).identity, "python-module:the_server");
+    let record =
+        "the_server/__init__.py,,\nthe_server/__main__.py,sha256=x,4\n../../../bin/the-server,sha256=y,9\n";
+    machine.file(
+        &format!("{site}/other-3.0.dist-info/RECORD"),
+        "other/__main__.py,,\n../../../bin/the-server2,,\n",
+    );
+    machine.file(&format!("{site}/the_server-1.2.0.dist-info/RECORD"), record);
+    for line in [&module[..], &line] {
+        assert_eq!(machine.ok(line).identity, "pypi:the_server@1.2.0", "{line:?}");
+    }
+    // A file of the working directory with that name is no part of the package.
+    machine.file("project/the_server.py", "");
+    assert_eq!(machine.ok(&[python.to_str().unwrap(), "-m", "json"]).identity, "python-module:json");
+}

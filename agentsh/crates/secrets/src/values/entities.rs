@@ -29,6 +29,8 @@ pub enum Kind {
     /// A hash or another long hexadecimal number.
     HexId,
     Path,
+    /// A checksum, the name of a resource, of a message or of a document.
+    Id,
 }
 
 /// Bytes `start..end` of the text.
@@ -85,6 +87,7 @@ impl Kind {
             Self::Uuid => "uuid",
             Self::HexId => "hex-id",
             Self::Path => "path",
+            Self::Id => "id",
         }
     }
 
@@ -93,7 +96,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == code)
     }
 
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::ApiKey,
         Self::PrivateKey,
         Self::Jwt,
@@ -110,6 +113,7 @@ impl Kind {
         Self::Uuid,
         Self::HexId,
         Self::Path,
+        Self::Id,
     ];
 }
 
@@ -133,8 +137,27 @@ fn find_with(text: &str, limit: usize, sought: bool) -> Vec<Entity> {
     numbers::find(text, limit, sought, &mut found);
     found.sort_by_key(|entity| (entity.start, entity.end));
     found.dedup();
+    within_ids(&mut found);
     found.truncate(limit);
     found
+}
+
+/// A number inside of the name of a thing is part of it. Linear: they are in the order of their starts.
+fn within_ids(found: &mut Vec<Entity>) {
+    if found.iter().all(|entity| entity.kind != Kind::Id) {
+        return;
+    }
+    // What begins where an id does stands before it when it is shorter.
+    found.sort_by_key(|entity| (entity.start, entity.kind != Kind::Id, entity.end));
+    let mut end = 0;
+    found.retain(|entity| {
+        let is_own = entity.kind.is_personal() || entity.kind == Kind::HighEntropy;
+        if entity.kind == Kind::Id {
+            end = end.max(entity.end);
+        }
+        entity.end > end || !is_own
+    });
+    found.sort_by_key(|entity| (entity.start, entity.end));
 }
 
 /// What stands between the `BEGIN` and the `END` line, or the end of the text.

@@ -4,6 +4,7 @@
 mod columns;
 mod countries;
 mod entities;
+mod ids;
 mod national;
 mod numbers;
 mod tokens;

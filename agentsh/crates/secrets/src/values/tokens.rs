@@ -1,7 +1,7 @@
 //! Words with a meaning: addresses, identifiers, keys, and what stands behind the name of a secret.
 
 use super::entities::{Entity, Kind};
-use super::{columns, national};
+use super::{columns, ids, national};
 use crate::names::{MAX_WORD, is_copula, is_secret_name, is_told, is_value};
 use crate::{checks, forms};
 use agentsh_base::ascii;
@@ -143,6 +143,11 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
         push(Kind::NamedSecret, start, end);
         return;
     }
+    // What has the form of a key is one, whatever else it looks like.
+    if forms::known(word).is_none() && word.len() <= MAX_WORD && ids::is_id(text, start, word) {
+        push(Kind::Id, start, end);
+        return;
+    }
     if let Some(at) =
         word.bytes().position(|byte| matches!(byte, b'=' | b':')).filter(|at| *at + 8 < word.len())
         && word.len() <= MAX_WORD
@@ -167,6 +172,11 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
     }
     if found.len() == before && !word.is_ascii() {
         parts(text, start, end, found);
+    }
+    for entity in &mut found[before..] {
+        if entity.kind == Kind::HighEntropy && ids::is_called_id(&text[..entity.start]) {
+            entity.kind = Kind::Id;
+        }
     }
 }
 

@@ -113,6 +113,22 @@ pub struct Rejected {
     pub details: BTreeMap<String, u64>,
 }
 
+/// What went, or would have gone, from what one server said to another one, or to a host that is not listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Flowed {
+    /// None: a host that is not listed.
+    pub from: Option<ServerId>,
+    pub to: ServerId,
+    /// The host, where it is about one.
+    pub host: Option<String>,
+    /// Calls that carried a copy of it.
+    pub copies: u64,
+    /// Calls after something was read, with no copy in them.
+    pub without_copy: u64,
+    pub passed: u64,
+    pub refused: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
     pub server_id: ServerId,
