@@ -1,8 +1,10 @@
 //! `agentsh fleet`: one server for the records of many hosts, the hosts that send them, and the people who ask.
 
 mod ask;
+mod bundle;
 mod doctor;
 mod host;
+mod pages;
 mod people;
 mod serve;
 
