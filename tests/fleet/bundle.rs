@@ -12,8 +12,21 @@ fn sign(place: &Place, version: u32, denied: &str, expires: &str) -> PathBuf {
     let policy = place.write(format!("v{version}.yaml"), policy);
     let output = place.project.join(format!("{version}-{denied}.bundle"));
     let words = [
-        "policy", "bundle", "sign", policy.to_str().unwrap(), "--name", "acme", "--version", &version.to_string(),
-        "--expires", expires, "--lock", "sandbox.mcp.denied_tools", "--key", "acme.key", "--output",
+        "policy",
+        "bundle",
+        "sign",
+        policy.to_str().unwrap(),
+        "--name",
+        "acme",
+        "--version",
+        &version.to_string(),
+        "--expires",
+        expires,
+        "--lock",
+        "sandbox.mcp.denied_tools",
+        "--key",
+        "acme.key",
+        "--output",
         output.to_str().unwrap(),
     ]
     .map(str::to_owned);
@@ -27,21 +40,22 @@ fn an_enrolled_host_fetches_its_policy_by_itself() {
     let at = Place::new(Mode::Invoker);
     let folder = at.home.join("bundles");
     at.write(folder.join("none"), "");
-    let public = Outcome::of(&mut at.agentsh(&["policy", "bundle", "keygen", "acme.key"])).expect_code(0).stdout;
+    let public =
+        Outcome::of(&mut at.agentsh(&["policy", "bundle", "keygen", "acme.key"])).expect_code(0).stdout;
     let publish = |file: &PathBuf| {
         std::fs::copy(file, folder.join("acme")).unwrap();
         at.own(&folder.join("acme"));
     };
-    let mut server =
-        Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &["--bundles", folder.to_str().unwrap()]);
+    let mut server = Server::start(
+        &at,
+        at.home.join("fleet.db").to_str().unwrap(),
+        &["--bundles", folder.to_str().unwrap()],
+    );
     let host = Place::new(Mode::Invoker);
     session(&host, 1);
     server.enrol(&host, "laptop");
-    let text = format!(
-        "name: acme\nsource: \"{}/v1/bundles/acme\"\nkeys: [{:?}]\n",
-        server.url(),
-        public.trim()
-    );
+    let text =
+        format!("name: acme\nsource: \"{}/v1/bundles/acme\"\nkeys: [{:?}]\n", server.url(), public.trim());
     host.write(host.home.join(".config/agentsh/organisation.yaml"), text);
     publish(&sign(&at, 2, "add", "90d"));
     forward(&host, &[]).expect_code(0);

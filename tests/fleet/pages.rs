@@ -56,7 +56,8 @@ fn pages_are_for_who_is_signed_in() {
                 assert!(!answer.contains("laptop") && !answer.contains("fixture"), "{answer}");
             }
         }
-        for wrong in ["", "credential=", "credential=agf_once_00", "credential=agf_00", "credential=a%0d%0ab"] {
+        for wrong in ["", "credential=", "credential=agf_once_00", "credential=agf_00", "credential=a%0d%0ab"]
+        {
             assert_eq!(post(&server, "/sign-in", &[], wrong).0, 401, "{wrong}");
         }
         // A token of a host is no way in.
@@ -135,5 +136,11 @@ fn who_may_not_changes_nothing() {
     let (status, out) =
         post(&server, "/sign-out", &[("Cookie", &admin)], &format!("token={}", theirs(&admin)));
     assert!(status == 200 && out.contains("Max-Age=0"), "{out}");
-    Outcome::of(&mut at.agentsh(&["fleet", "hosts"])).expect_code(0);
+    // The same list on the command line, for admins.
+    let list = |at: &Place| Outcome::of(&mut at.agentsh(&["fleet", "hosts", "--credentials"]));
+    assert!(list(&at).expect_code(1).stderr.contains("the role admin"));
+    let other = Place::new(Mode::Invoker);
+    server.login(&other, "admin");
+    let listed = list(&other).expect_code(0).stdout;
+    assert!(listed.contains("abe") && listed.contains("vera") && !listed.contains("agf_"), "{listed}");
 }

@@ -20,7 +20,8 @@ fn the_database_is_spoken_to_under_tls() {
     let foreign = at.write(at.home.join("other.pem"), other.cert.pem());
     let (cluster, port) = postgres::start_with_tls(&at, &bin, &certificate, &key);
     let url = |host: &str, words: &str| format!("postgres://agentsh@{host}:{port}/postgres?{words}");
-    let rooted = |mode: &str, file: &std::path::Path| format!("sslmode={mode}&sslrootcert={}", file.display());
+    let rooted =
+        |mode: &str, file: &std::path::Path| format!("sslmode={mode}&sslrootcert={}", file.display());
 
     // Nobody vouches for it; somebody else does; it goes by another name; words that are none.
     for (url, why) in [

@@ -118,15 +118,20 @@ fn a_receiver_hears_by_grpc() {
     let outcome = session(&place, None).expect_code(0);
     assert!(!outcome.stderr.contains("delivered"), "{outcome}");
     let calls = receiver.calls();
-    for (service, part) in
-        [("trace.v1.TraceService", "mcp.method.name"), ("logs.v1.LogsService", "session_ended"), ("metrics.v1.MetricsService", "agentsh.calls")]
-    {
+    for (service, part) in [
+        ("trace.v1.TraceService", "mcp.method.name"),
+        ("logs.v1.LogsService", "session_ended"),
+        ("metrics.v1.MetricsService", "agentsh.calls"),
+    ] {
         let path = format!("/opentelemetry.proto.collector.{service}/Export");
         let of: Vec<&Call> = calls.iter().filter(|(asked, ..)| *asked == path).collect();
         assert!(of.iter().any(|(_, _, message)| has(message, part)), "{path} has no {part}");
         for (_, headers, message) in of {
             assert_eq!(headers["content-type"], "application/grpc+proto");
-            assert_eq!((&headers["te"], &headers["x-team"]), (&HeaderValue::from_static("trailers"), &HeaderValue::from_static("blue")));
+            assert_eq!(
+                (&headers["te"], &headers["x-team"]),
+                (&HeaderValue::from_static("trailers"), &HeaderValue::from_static("blue"))
+            );
             // The first field: a message.
             assert_eq!(message[0], 10);
         }

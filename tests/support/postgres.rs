@@ -87,8 +87,14 @@ fn run(place: &Place, bin: &Path, words: &[String]) -> Cluster {
         server.args(words.iter().flat_map(|word| ["-c", word.as_str()]));
         let child = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let mut cluster = Cluster { child, url: url.clone() };
-        let is_ready =
-            || place.command(bin.join("pg_isready")).args(["-q", "-h", &socket, "-p", port]).status().unwrap().success();
+        let is_ready = || {
+            place
+                .command(bin.join("pg_isready"))
+                .args(["-q", "-h", &socket, "-p", port])
+                .status()
+                .unwrap()
+                .success()
+        };
         // Processes of a server that was killed may still hold its memory: it then ends at once.
         let mut has_ended = false;
         while !has_ended && begun.elapsed() < super::patience(std::time::Duration::from_secs(30)) {

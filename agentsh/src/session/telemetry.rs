@@ -273,7 +273,8 @@ mod tests {
         assert!(why(policy, &[]).contains("the variable KEY"));
         let plain = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://192.0.2.1:4318")];
         assert!(why("version: 1\n", &plain).contains("this machine alone"));
-        let unknown = [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a.example"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc2")];
+        let unknown =
+            [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a.example"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc2")];
         assert!(why("version: 1\n", &unknown).contains("http/protobuf"));
         let odd = [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a.example"), ("OTEL_EXPORTER_OTLP_HEADERS", "x")];
         assert!(why("version: 1\n", &odd).contains("NAME=VALUE"));

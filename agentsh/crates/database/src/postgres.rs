@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::error::Error;
 
 use bytes::BytesMut;
-use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use postgres::config::SslMode;
+use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use postgres::{Client, Config, NoTls, Statement};
 
 use super::postgres_tls::Asked;
@@ -23,8 +23,7 @@ pub(super) struct Postgres {
 }
 
 fn open(url: &str) -> Result<Client, DbError> {
-    let failed =
-        |error: postgres::Error| DbError(format!("cannot reach the database: {}", cause(&error)));
+    let failed = |error: postgres::Error| DbError(format!("cannot reach the database: {}", cause(&error)));
     let asked = Asked::read(url)?;
     let mut config: Config = asked.url.parse().map_err(failed)?;
     if asked.tls {

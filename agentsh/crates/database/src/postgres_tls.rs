@@ -107,8 +107,7 @@ fn is_near(before: &str, rest: &[&str]) -> bool {
     };
     let named = rest.iter().filter_map(|pair| pair.split_once('='));
     let named = named.filter(|(name, _)| matches!(*name, "host" | "hostaddr"));
-    hosts.split(',').all(|host| near(&bare(host)))
-        && named.flat_map(|(_, hosts)| hosts.split(',')).all(near)
+    hosts.split(',').all(|host| near(&bare(host))) && named.flat_map(|(_, hosts)| hosts.split(',')).all(near)
 }
 
 fn decoded(text: &str) -> Result<String, DbError> {

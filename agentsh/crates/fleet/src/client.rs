@@ -31,7 +31,7 @@ pub struct Client {
 }
 
 enum Way {
-    Http(Http),
+    Http(Box<Http>),
     /// The server of this process.
     Inside(Router),
 }
@@ -80,7 +80,7 @@ impl Client {
     /// `base` is https, or http on this machine.
     #[must_use]
     pub fn anyone(http: Http, base: &str) -> Self {
-        Self { way: Way::Http(http), base: base.trim_end_matches('/').to_owned(), who: Who::Anyone }
+        Self { way: Way::Http(Box::new(http)), base: base.trim_end_matches('/').to_owned(), who: Who::Anyone }
     }
 
     /// Asks the server of this process as somebody with a credential does; without one as anybody. The answers are those

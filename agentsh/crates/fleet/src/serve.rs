@@ -114,7 +114,6 @@ impl Server {
     }
 
     /// What it answers, for [`crate::Client::inside`].
-    #[must_use]
     pub fn answers(&self) -> Router {
         router(Arc::clone(&self.app))
     }

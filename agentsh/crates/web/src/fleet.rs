@@ -198,9 +198,11 @@ pub fn fleet_people(frame: &Frame, people: &[PersonLine]) -> String {
 #[must_use]
 pub fn sign_in(said: Option<&str>) -> String {
     let mut html = Html::new(false);
-    html.own("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+    html.own(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
         content=\"width=device-width, initial-scale=1\"><title>Sign in - agentsh</title>\
-        <link rel=\"stylesheet\" href=\"/style.css\"></head><body><main id=\"main\"><h1>agentsh</h1>");
+        <link rel=\"stylesheet\" href=\"/style.css\"></head><body><main id=\"main\"><h1>agentsh</h1>",
+    );
     if let Some(said) = said {
         html.leaf("p", "note", said);
     }

@@ -57,7 +57,11 @@ pub(super) async fn export(
     let answered =
         answered.map_err(|_| Untaken::Later(format!("it did not answer within {} s", PATIENCE.as_secs())))?;
     let (status, head, trailers) = answered.map_err(|error: crate::egress::HttpError| {
-        if error.is_permanent() { Untaken::Never(error.to_string()) } else { Untaken::Later(error.to_string()) }
+        if error.is_permanent() {
+            Untaken::Never(error.to_string())
+        } else {
+            Untaken::Later(error.to_string())
+        }
     })?;
     if status != 200 {
         return Err(untaken(

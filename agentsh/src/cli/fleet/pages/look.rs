@@ -14,7 +14,7 @@ use crate::fleet::Role;
 use crate::fleet::wire::{Host, Person as Credential, ServerRow, SessionRow};
 use crate::store::{EventFilter, Page as Records, Reader, StoreError, shown_time};
 use crate::web::{
-    self, FleetNow, Href, HostLine, Listed, PersonLine, Place, Row, ServerOfHost, Sessions, Tone, Word,
+    self, FleetNow, HostLine, Href, Listed, PersonLine, Place, Row, ServerOfHost, Sessions, Tone, Word,
     fleet_hosts, fleet_now, fleet_people, fleet_server, fleet_servers,
 };
 
@@ -29,11 +29,8 @@ pub(super) async fn now(State(app): Shared, headers: HeaderMap) -> Answer {
     let person = app.person(&headers).await?;
     let hosts = person.hosts().await?;
     let names = names(&hosts);
-    let blocked = EventFilter {
-        action: Some("block".to_owned()),
-        limit: u64::from(REFUSED),
-        ..EventFilter::default()
-    };
+    let blocked =
+        EventFilter { action: Some("block".to_owned()), limit: u64::from(REFUSED), ..EventFilter::default() };
     let (mut reader, _) = person.fleet.journal(&["mcp_tool_call_intercepted"], &blocked, None).await?;
     let refused = app.rows(&mut reader, &["mcp_tool_call_intercepted"], REFUSED).await?;
     let last = person.listed(None, LAST, &names).await?;
@@ -105,8 +102,7 @@ pub(super) async fn server(
 ) -> Answer {
     let person = app.person(&headers).await?;
     let before = part.before.filter(|before| before.bytes().all(|byte| byte.is_ascii_digit()));
-    let filter =
-        EventFilter { server: Some(id.clone()), limit: u64::from(LINES), ..EventFilter::default() };
+    let filter = EventFilter { server: Some(id.clone()), limit: u64::from(LINES), ..EventFilter::default() };
     let (mut reader, next) = person.fleet.journal(&[], &filter, before.as_deref()).await?;
     let history = app.rows(&mut reader, &[], LINES).await?;
     if history.is_empty() {
@@ -157,7 +153,11 @@ impl Person {
         let listed = found.into_iter().map(|one| Listed {
             id: one.session,
             started: shown_time(&one.first_at),
-            state: if one.ended { Word::new("ended", Tone::Quiet) } else { Word::new("not ended", Tone::Warn) },
+            state: if one.ended {
+                Word::new("ended", Tone::Quiet)
+            } else {
+                Word::new("not ended", Tone::Warn)
+            },
             verb: one.verb,
             agent: names.get(&one.host).cloned().unwrap_or(one.host),
             project: one.project,
@@ -190,7 +190,8 @@ fn names(hosts: &[Host]) -> BTreeMap<String, String> {
 
 fn line(host: &Host, person: &Person) -> HostLine {
     let found = host.incidents.iter().map(|one| {
-        let session = if one.session.is_empty() { String::new() } else { format!(" session {}:", one.session) };
+        let session =
+            if one.session.is_empty() { String::new() } else { format!(" session {}:", one.session) };
         let accepted = one.accepted_by.as_ref().map(|by| format!(" (accepted by {by})")).unwrap_or_default();
         format!("{} {}:{session} {}{accepted}", shown_time(&one.at), one.kind, one.detail)
     });
