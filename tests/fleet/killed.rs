@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 use super::{Server, asked, forward, hosts};
 use crate::support::{Mode, Outcome, Peer, Place, postgres, processes, skip};
 
-const KILLS: u64 = 30;
+/// As many as `AGENTSH_TEST_KILLS` says.
+fn kills() -> u64 {
+    std::env::var("AGENTSH_TEST_KILLS").ok().and_then(|number| number.parse().ok()).unwrap_or(30)
+}
 
 /// Numbers that are the same in every run.
 struct Dice(u64);
@@ -71,7 +74,7 @@ fn at_any_moment_and_nothing_is_lost_or_there_twice() {
         }
         let mut forwarders: Vec<Child> = places_of_hosts.iter().map(forwarder).collect();
         let mut dice = Dice(7);
-        for _ in 0..KILLS {
+        for _ in 0..kills() {
             std::thread::sleep(Duration::from_millis(50 + dice.roll(400)));
             match dice.roll(5) {
                 0 => {

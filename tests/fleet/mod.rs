@@ -1,9 +1,12 @@
 //! `agentsh fleet`: hosts that forward what they recorded, the server that checks and keeps it, and people who ask.
 
 mod arrival;
+mod bundle;
 mod killed;
+mod pages;
 mod queries;
 mod refused;
+mod tls;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -17,6 +17,7 @@ mod environment;
 mod exfiltration;
 mod exit;
 mod failures;
+mod grpc;
 mod looks;
 mod mcp_run;
 mod model;

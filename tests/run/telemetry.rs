@@ -16,7 +16,7 @@ fn receiver() -> HttpServer {
 }
 
 /// An agent that calls two tools, of which one is refused, and asks its model.
-fn session(place: &Place, model: Option<&HttpServer>) -> Outcome {
+pub fn session(place: &Place, model: Option<&HttpServer>) -> Outcome {
     let servers =
         json!({"mcpServers": {"fixture": {"command": place.program("fixture_server"), "args": []}}});
     place.write(place.home.join(".claude.json"), servers.to_string());

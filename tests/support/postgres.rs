@@ -50,16 +50,51 @@ pub fn start(place: &Place, bin: &Path) -> Cluster {
 
 /// On the data that are there.
 pub fn again(place: &Place, bin: &Path) -> Cluster {
+    run(place, bin, &["listen_addresses=".to_owned()])
+}
+
+/// On a port of the loopback too, under TLS where that is asked for.
+pub fn start_with_tls(place: &Place, bin: &Path, certificate: &Path, key: &Path) -> (Cluster, u16) {
+    drop(start(place, bin));
+    let words = [
+        "ssl=on".to_owned(),
+        format!("ssl_cert_file={}", certificate.display()),
+        format!("ssl_key_file={}", key.display()),
+    ];
+    on_a_port(place, bin, &words)
+}
+
+/// On a port of the loopback too, on the data that are there.
+pub fn start_plain(place: &Place, bin: &Path) -> (Cluster, u16) {
+    on_a_port(place, bin, &[])
+}
+
+fn on_a_port(place: &Place, bin: &Path, more: &[String]) -> (Cluster, u16) {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut words = vec!["listen_addresses=127.0.0.1".to_owned(), format!("port={port}")];
+    words.extend_from_slice(more);
+    (run(place, bin, &words), port)
+}
+
+fn run(place: &Place, bin: &Path, words: &[String]) -> Cluster {
+    let port = words.iter().find_map(|word| word.strip_prefix("port=")).unwrap_or("5432");
     let socket = place.home.display().to_string();
-    let url = format!("postgres://agentsh@{}/postgres", socket.replace('/', "%2F"));
+    let url = format!("postgres://agentsh@{}:{port}/postgres", socket.replace('/', "%2F"));
     let begun = std::time::Instant::now();
     loop {
         let mut server = place.command(bin.join("postgres"));
-        server.arg("-D").arg(place.home.join("pg")).args(["-c", "listen_addresses=", "-k", socket.as_str()]);
+        server.arg("-D").arg(place.home.join("pg")).args(["-k", socket.as_str()]);
+        server.args(words.iter().flat_map(|word| ["-c", word.as_str()]));
         let child = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let mut cluster = Cluster { child, url: url.clone() };
-        let is_ready =
-            || place.command(bin.join("pg_isready")).args(["-q", "-h", &socket]).status().unwrap().success();
+        let is_ready = || {
+            place
+                .command(bin.join("pg_isready"))
+                .args(["-q", "-h", &socket, "-p", port])
+                .status()
+                .unwrap()
+                .success()
+        };
         // Processes of a server that was killed may still hold its memory: it then ends at once.
         let mut has_ended = false;
         while !has_ended && begun.elapsed() < super::patience(std::time::Duration::from_secs(30)) {

@@ -179,7 +179,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("fleet forward", &["agentsh fleet forward", "agentsh fleet forward --once --check"]),
     ("fleet login", &["agentsh fleet login --url https://fleet.example.com:8700 --token -"]),
-    ("fleet hosts", &["agentsh fleet hosts", "agentsh fleet hosts --json"]),
+    (
+        "fleet hosts",
+        &["agentsh fleet hosts", "agentsh fleet hosts --json", "agentsh fleet hosts --credentials"],
+    ),
     ("fleet accept", &["agentsh fleet accept 212ab95e6ef380833cdf2291"]),
     ("fleet revoke", &["agentsh fleet revoke 212ab95e6ef380833cdf2291"]),
     ("fleet doctor", &["agentsh fleet doctor", "agentsh fleet doctor --json"]),

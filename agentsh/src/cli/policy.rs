@@ -1,6 +1,6 @@
 //! `agentsh policy check|show|explain|test`: what is written, what is in force, and why.
 
-mod bundle;
+pub(in crate::cli) mod bundle;
 mod explain;
 mod flow;
 pub mod generate;

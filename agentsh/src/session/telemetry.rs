@@ -101,10 +101,11 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
         Some("http/json") => Encoding::Json,
         // The variable is meant for others then.
         Some(_) if is_named => Encoding::Protobuf,
+        Some("grpc") => Encoding::Grpc,
         Some(other) => {
             return Err(format!(
-                "OTEL_EXPORTER_OTLP_PROTOCOL is '{other}', and agentsh speaks `http/protobuf` and `http/json`; set \
-                 `telemetry: {{otlp: {{endpoint: URL}}}}` in the policy to an endpoint over HTTP"
+                "OTEL_EXPORTER_OTLP_PROTOCOL is '{other}', and agentsh speaks `grpc`, `http/protobuf` and `http/json`; \
+                 set `telemetry: {{otlp: {{endpoint: URL}}}}` in the policy to an endpoint over HTTP"
             ));
         }
     };
@@ -112,7 +113,14 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
         if variable(&format!("OTEL_{kind}_EXPORTER")) == Some("none") {
             return Ok(None);
         }
-        if let Some(whole) = own(kind).filter(|_| !is_named) {
+        let own = own(kind).filter(|_| !is_named);
+        if encoding == Encoding::Grpc {
+            let Some(text) = own.or(base) else { return Ok(None) };
+            let mut url = address(text)?;
+            url.set_path(otlp::call(kind));
+            return Ok(Some(url));
+        }
+        if let Some(whole) = own {
             return address(whole).map(Some);
         }
         let Some(base) = base else { return Ok(None) };
@@ -224,6 +232,25 @@ mod tests {
     }
 
     #[test]
+    fn grpc_has_one_address_for_its_calls() {
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"),
+            ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "https://logs.example:4317/"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ];
+        let settings = of("version: 1\n", &variables).unwrap().unwrap();
+        assert_eq!(settings.encoding, Encoding::Grpc);
+        assert_eq!(
+            settings.addresses.traces.unwrap().as_str(),
+            "http://127.0.0.1:4317/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+        );
+        assert_eq!(
+            settings.addresses.logs.unwrap().as_str(),
+            "https://logs.example:4317/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+        );
+    }
+
+    #[test]
     fn the_policy_goes_before_the_environment() {
         let policy = "telemetry: {otlp: {endpoint: \"https://a.example\", headers: {X-Key: \"k ${KEY}\"}}}\n";
         let others = [
@@ -246,8 +273,9 @@ mod tests {
         assert!(why(policy, &[]).contains("the variable KEY"));
         let plain = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://192.0.2.1:4318")];
         assert!(why("version: 1\n", &plain).contains("this machine alone"));
-        let grpc = [plain[0], ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
-        assert!(why("version: 1\n", &grpc).contains("http/protobuf"));
+        let unknown =
+            [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a.example"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc2")];
+        assert!(why("version: 1\n", &unknown).contains("http/protobuf"));
         let odd = [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a.example"), ("OTEL_EXPORTER_OTLP_HEADERS", "x")];
         assert!(why("version: 1\n", &odd).contains("NAME=VALUE"));
     }

@@ -4,6 +4,7 @@
 
 mod pool;
 mod postgres;
+mod postgres_tls;
 mod sqlite;
 
 use std::path::PathBuf;
@@ -57,7 +58,7 @@ pub trait Connection: Send {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Database {
     File(PathBuf),
-    /// `postgres://…`, without TLS: a socket or this machine's loopback.
+    /// `postgres://…`; with `sslmode=verify-full` under TLS.
     Postgres(String),
 }
 

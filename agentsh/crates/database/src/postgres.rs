@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::error::Error;
 
 use bytes::BytesMut;
+use postgres::config::SslMode;
 use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use postgres::{Client, NoTls, Statement};
+use postgres::{Client, Config, NoTls, Statement};
 
+use super::postgres_tls::Asked;
 use super::{Connection, DbError, Row, Value};
 
 /// Statements that are kept prepared; their texts are put together from a few pieces.
@@ -21,8 +23,15 @@ pub(super) struct Postgres {
 }
 
 fn open(url: &str) -> Result<Client, DbError> {
-    Client::connect(url, NoTls)
-        .map_err(|error| DbError(format!("cannot reach the database: {}", cause(&error))))
+    let failed = |error: postgres::Error| DbError(format!("cannot reach the database: {}", cause(&error)));
+    let asked = Asked::read(url)?;
+    let mut config: Config = asked.url.parse().map_err(failed)?;
+    if asked.tls {
+        // Never without it, whatever the server says.
+        config.ssl_mode(SslMode::Require).connect(asked.maker()?).map_err(failed)
+    } else {
+        config.ssl_mode(SslMode::Disable).connect(NoTls).map_err(failed)
+    }
 }
 
 /// The innermost cause: the outer errors only say that something failed.

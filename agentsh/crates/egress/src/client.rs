@@ -62,6 +62,7 @@ pub struct Client {
     connector: Connector,
     http: legacy::Client<Connector, RequestBody>,
     limits: Limits,
+    only_http2: bool,
 }
 
 /// A request whose body can be sent more than once.
@@ -90,20 +91,26 @@ impl Client {
         let tls = roots.and_then(tls::connector);
         let connector =
             Connector { tls, rules: Arc::clone(&rules), lookup, proxy: None, limit: limits.connect };
-        Self { http: http(connector.clone()), rules, connector, limits }
+        Self { http: http(connector.clone(), false), rules, connector, limits, only_http2: false }
     }
 
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         let connector = Connector { limit: limits.connect, ..self.connector };
-        Self { http: http(connector.clone()), connector, limits, ..self }
+        Self { http: http(connector.clone(), self.only_http2), connector, limits, ..self }
     }
 
     /// Everything that is not on this machine goes through the proxy.
     #[must_use]
     pub fn with_proxy(self, proxy: Option<Proxy>) -> Self {
         let connector = Connector { proxy: proxy.map(Arc::new), ..self.connector };
-        Self { http: http(connector.clone()), connector, ..self }
+        Self { http: http(connector.clone(), self.only_http2), connector, ..self }
+    }
+
+    /// HTTP/2 from the first byte, without TLS too: for gRPC.
+    #[must_use]
+    pub fn only_http2(self) -> Self {
+        Self { http: http(self.connector.clone(), true), only_http2: true, ..self }
     }
 
     /// # Errors
@@ -146,6 +153,7 @@ impl Client {
             idle: self.limits.idle,
             max: self.limits.max_body,
             taken: 0,
+            trailers: HeaderMap::new(),
         })
     }
 
@@ -193,11 +201,12 @@ fn redirection(answer: &Response) -> Option<String> {
     answer.headers.get(LOCATION)?.to_str().ok().map(str::to_owned)
 }
 
-fn http(connector: Connector) -> legacy::Client<Connector, RequestBody> {
+fn http(connector: Connector, only_http2: bool) -> legacy::Client<Connector, RequestBody> {
     legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
         .pool_idle_timeout(KEPT)
+        .http2_only(only_http2)
         .http1_max_buf_size(MAX_HEAD)
         .http2_max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
         .build(connector)
@@ -217,6 +226,7 @@ pub struct Response {
     idle: Option<Duration>,
     max: Option<usize>,
     taken: usize,
+    trailers: HeaderMap,
 }
 
 impl Response {
@@ -233,8 +243,14 @@ impl Response {
             };
             let Some(frame) = frame else { return Ok(None) };
             let frame = frame.map_err(|error| HttpError::of(&error))?;
-            // Trailers say nothing that anybody here asks for.
-            let Ok(bytes) = frame.into_data() else { continue };
+            let bytes = match frame.into_data() {
+                Ok(bytes) => bytes,
+                Err(other) => {
+                    // What is neither is nothing that can be asked for.
+                    self.trailers = other.into_trailers().unwrap_or_default();
+                    continue;
+                }
+            };
             self.taken = self.taken.saturating_add(bytes.len());
             if let Some(max) = self.max.filter(|max| self.taken > *max) {
                 return Err(HttpError::TooLarge(max));
@@ -248,6 +264,19 @@ impl Response {
     /// # Errors
     /// As [`Response::chunk`], and when it has more than `max` bytes.
     pub async fn whole(mut self, max: usize) -> Result<Vec<u8>, HttpError> {
+        self.rest(max).await
+    }
+
+    /// The whole body, and what stands behind it.
+    ///
+    /// # Errors
+    /// As [`Response::whole`].
+    pub async fn whole_with_trailers(mut self, max: usize) -> Result<(Vec<u8>, HeaderMap), HttpError> {
+        let bytes = self.rest(max).await?;
+        Ok((bytes, self.trailers))
+    }
+
+    async fn rest(&mut self, max: usize) -> Result<Vec<u8>, HttpError> {
         self.max = Some(self.max.map_or(max, |own| own.min(max)));
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use crate::arrival::{in_transaction, stopped};
 use crate::keys;
 use crate::refusal::Refusal;
+use crate::wire::Who;
 
 /// How far the clock of a host may be off, in milliseconds. What is repeated within it changes nothing: every request of a
 /// host says the same again.
@@ -115,6 +116,15 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<String> {
 
 /// The name of the person who asks, whose role has to be `least` or more.
 pub(crate) fn person(db: &mut dyn Connection, credential: &str, least: Role) -> Result<String, Refusal> {
+    let Who { name, role } = who(db, credential)?;
+    match Role::named(&role) {
+        Some(role) if role >= least => Ok(name),
+        _ => Err(Refusal::Role(least.as_str())),
+    }
+}
+
+/// The person whose credential it is.
+pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refusal> {
     let digest = Value::text(keys::digest(credential.as_bytes()));
     // By its digest: how long the search takes says nothing about the credential.
     let rows =
@@ -122,10 +132,7 @@ pub(crate) fn person(db: &mut dyn Connection, credential: &str, least: Role) -> 
     let Some([name, role]) = rows.first().map(Vec::as_slice) else {
         return Err(Refusal::Unknown("no such credential; `agentsh fleet login` gets one"));
     };
-    match Role::named(role.as_text()) {
-        Some(role) if role >= least => Ok(name.as_text().to_owned()),
-        _ => Err(Refusal::Role(least.as_str())),
-    }
+    Ok(Who { name: name.as_text().to_owned(), role: role.as_text().to_owned() })
 }
 
 /// Takes nothing from a host any more; tokens that were made for it and not used are void.

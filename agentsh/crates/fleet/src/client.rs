@@ -5,12 +5,14 @@ use std::time::Duration;
 use agentsh_egress::HttpError;
 use agentsh_egress::client::{Client as Http, Request};
 use agentsh_egress::target::Refused;
+use axum::Router;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
+use tower_service::Service as _;
 
 use crate::keys::{self, HostKey};
 use crate::place::HostFile;
@@ -23,9 +25,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that can be asked.
 pub struct Client {
-    http: Http,
+    way: Way,
     base: String,
     who: Who,
+}
+
+enum Way {
+    Http(Box<Http>),
+    /// The server of this process.
+    Inside(Router),
 }
 
 enum Who {
@@ -72,7 +80,15 @@ impl Client {
     /// `base` is https, or http on this machine.
     #[must_use]
     pub fn anyone(http: Http, base: &str) -> Self {
-        Self { http, base: base.trim_end_matches('/').to_owned(), who: Who::Anyone }
+        Self { way: Way::Http(Box::new(http)), base: base.trim_end_matches('/').to_owned(), who: Who::Anyone }
+    }
+
+    /// Asks the server of this process as somebody with a credential does; without one as anybody. The answers are those
+    /// that go over the wire: what a role may is decided in one place.
+    #[must_use]
+    pub fn inside(server: Router, credential: Option<String>) -> Self {
+        let who = credential.map_or(Who::Anyone, Who::Person);
+        Self { way: Way::Inside(server), base: String::new(), who }
     }
 
     #[must_use]
@@ -131,7 +147,11 @@ impl Client {
         body: Vec<u8>,
         kind: &'static str,
     ) -> Result<Vec<u8>, ClientError> {
-        let target = self.http.target(&format!("{}{path}", self.base))?;
+        let http = match &self.way {
+            Way::Http(http) => http,
+            Way::Inside(server) => return self.within(server, method, path, body, kind).await,
+        };
+        let target = http.target(&format!("{}{path}", self.base))?;
         let (mut headers, mut credentials) = (HeaderMap::new(), HeaderMap::new());
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         match &self.who {
@@ -163,9 +183,37 @@ impl Client {
             }
         }
         let request = Request { method, target, headers, credentials, body: body.into(), same_method: true };
-        let answer = self.http.follow(request).await?;
+        let answer = http.follow(request).await?;
         let (status, later) = (answer.status, later(&answer.headers));
         let bytes = answer.whole(MAX_ANSWER).await?;
+        if status.is_success() { Ok(bytes) } else { Err(refused(status, later, &bytes)) }
+    }
+}
+
+impl Client {
+    async fn within(
+        &self,
+        server: &Router,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        kind: &'static str,
+    ) -> Result<Vec<u8>, ClientError> {
+        let mut request = axum::http::Request::new(axum::body::Body::from(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().map_err(|_| ClientError::Answer)?;
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        if let Who::Person(credential) = &self.who {
+            let value = HeaderValue::from_str(&format!("Bearer {credential}"));
+            request.headers_mut().insert(header::AUTHORIZATION, value.map_err(|_| ClientError::Credential)?);
+        }
+        let answer = match server.clone().call(request).await {
+            Ok(answer) => answer,
+            Err(never) => match never {},
+        };
+        let (status, later) = (answer.status(), later(answer.headers()));
+        let bytes = axum::body::to_bytes(answer.into_body(), MAX_ANSWER).await;
+        let bytes = bytes.map_err(|_| ClientError::Answer)?.to_vec();
         if status.is_success() { Ok(bytes) } else { Err(refused(status, later, &bytes)) }
     }
 }

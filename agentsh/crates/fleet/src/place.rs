@@ -57,6 +57,12 @@ pub fn compared_file(state_dir: &Path) -> PathBuf {
     state_dir.join("fleet/compared")
 }
 
+/// Says when the organisation's bundle was last fetched.
+#[must_use]
+pub fn fetched_file(state_dir: &Path) -> PathBuf {
+    state_dir.join("fleet/fetched")
+}
+
 /// None: there is no such file.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use agentsh_database::{Connection, DbError, Row as Columns, Value};
 
 use crate::tally::indexed;
-use crate::wire::{Host, Incident, Look, Row, Rows, ServerRow, SessionRow};
+use crate::wire::{Host, Incident, Look, Person, Row, Rows, ServerRow, SessionRow};
 
 pub(crate) const MOST_ROWS: i64 = 1000;
 const MOST_BYTES: usize = 8 << 20;
@@ -302,6 +302,19 @@ pub(crate) fn hosts(db: &mut dyn Connection) -> Result<Vec<Host>, DbError> {
         })
     };
     Ok(rows.iter().filter_map(host).collect())
+}
+
+/// Credentials of people, the newest first.
+pub(crate) fn people(db: &mut dyn Connection) -> Result<Vec<Person>, DbError> {
+    let text = "SELECT name, role, made_at, revoked_at FROM people ORDER BY made_at DESC LIMIT $1";
+    let rows = db.rows(text, &[Value::Int(MOST_ROWS)])?;
+    let person = |row: &Columns| {
+        let [name, role, made_at, revoked_at] = row.as_slice() else { return None };
+        let text = |value: &Value| value.as_text().to_owned();
+        let revoked_at = revoked_at.as_option().map(str::to_owned);
+        Some(Person { name: text(name), role: text(role), made_at: text(made_at), revoked_at })
+    };
+    Ok(rows.iter().filter_map(person).collect())
 }
 
 fn incidents(db: &mut dyn Connection) -> Result<BTreeMap<String, Vec<Incident>>, DbError> {

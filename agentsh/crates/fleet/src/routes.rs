@@ -54,6 +54,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/enrol", post(enrol))
         .route("/v1/login", post(login))
         .route("/v1/tokens", post(token))
+        .route("/v1/who", get(who))
+        .route("/v1/people", get(people))
         .route("/v1/position", get(position))
         .route("/v1/events", get(events).post(batch))
         .route("/v1/heads", post(all_heads))
@@ -192,6 +194,17 @@ async fn token(State(app): Shared, headers: HeaderMap, body: Body) -> Answer {
     let by = app.person(&headers, Role::Admin).await?;
     let asked: AskToken = read(&headers, body).await?;
     json(app.judge(&app.writers, move |db| enrolment::made(db, &asked, &by)).await?)
+}
+
+/// Whose credential it is.
+async fn who(State(app): Shared, headers: HeaderMap) -> Answer {
+    let credential = bearer(&headers).ok_or(Refusal::Unknown("this needs a credential"))?;
+    json(app.judge(&app.readers, move |db| access::who(db, &credential)).await?)
+}
+
+async fn people(State(app): Shared, headers: HeaderMap) -> Answer {
+    app.person(&headers, Role::Admin).await?;
+    json(app.ask(reads::people).await?)
 }
 
 async fn position(State(app): Shared, request: Request) -> Answer {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use agentsh_base::random;
 use agentsh_database::{Database, DbError, Pool};
+use axum::Router;
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -112,13 +113,22 @@ impl Server {
         if self.acceptor.is_some() { "https" } else { "http" }
     }
 
-    /// Serves until `stop` is ready; requests that run are finished.
+    /// What it answers, for [`crate::Client::inside`].
+    pub fn answers(&self) -> Router {
+        router(Arc::clone(&self.app))
+    }
+
+    /// Serves, with `pages` beside its own paths, until `stop` is ready; requests that run are finished.
     ///
     /// # Errors
     /// When nothing more can be accepted.
-    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), ServeError> {
+    pub async fn run(
+        self,
+        pages: Router,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), ServeError> {
         let keeping = tokio::spawn(keep(self.app.writers.clone(), self.keep_days));
-        let service = router(self.app);
+        let service = router(self.app).merge(pages);
         let served = match self.acceptor {
             None => axum::serve(self.listener, service).with_graceful_shutdown(stop).await,
             Some(acceptor) => {

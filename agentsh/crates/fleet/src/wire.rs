@@ -40,6 +40,22 @@ pub struct LoggedIn {
     pub credential: String,
 }
 
+/// Whose credential it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Who {
+    pub name: String,
+    pub role: String,
+}
+
+/// A credential that was given out. What it is stands nowhere.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Person {
+    pub name: String,
+    pub role: String,
+    pub made_at: String,
+    pub revoked_at: Option<String>,
+}
+
 /// Asks for a token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AskToken {

@@ -11,9 +11,19 @@ pub enum Place {
     Registry,
     Approvals,
     Policy,
+    Hosts,
+    People,
 }
 
 impl Place {
+    /// Of the pages of a fleet.
+    const FLEET: [(Self, &'static str, &'static str); 5] = [
+        (Self::Now, "Now", ""),
+        (Self::Hosts, "Hosts", "hosts"),
+        (Self::Sessions, "Sessions", "sessions"),
+        (Self::Servers, "Servers", "servers"),
+        (Self::People, "People", "people"),
+    ];
     const ALL: [(Self, &'static str, &'static str); 6] = [
         (Self::Now, "Now", ""),
         (Self::Sessions, "Sessions", "sessions"),
@@ -35,6 +45,8 @@ pub struct Frame {
     pub token: String,
     /// The newest event that the page knows of. None: the page is not kept up to date.
     pub newest: Option<i64>,
+    /// On the pages of a fleet: who is signed in, and with which role. None: the pages of this machine.
+    pub person: Option<(String, String)>,
 }
 
 impl Frame {
@@ -59,18 +71,30 @@ impl Frame {
                 });
                 html.element("footer", &[], |html| {
                     html.element("p", &[("id", "live"), ("role", "status"), ("aria-live", "polite")], |_| {});
-                    html.own("<p>Everything here stays on this machine.</p>");
+                    self.end(html);
                 });
             });
         });
         html.finish()
     }
 
+    fn end(&self, html: &mut Html) {
+        let Some((name, role)) = &self.person else {
+            return html.own("<p>Everything here stays on this machine.</p>");
+        };
+        html.element("form", &[("method", "post"), ("action", "/sign-out")], |html| {
+            html.void("input", &[("type", "hidden"), ("name", "token"), ("value", &self.token)]);
+            html.text(&format!("Signed in as {name} ({role}). "));
+            html.element("button", &[("type", "submit")], |html| html.text("Sign out"));
+        });
+    }
+
     fn navigation(&self, html: &mut Html) {
+        let places: &[_] = if self.person.is_some() { &Place::FLEET } else { &Place::ALL };
         html.element("nav", &[("aria-label", "Pages")], |html| {
             html.leaf("span", "brand", "agentsh");
             html.element("ul", &[], |html| {
-                for (place, name, path) in Place::ALL {
+                for &(place, name, path) in places {
                     html.element("li", &[], |html| {
                         let to = if path.is_empty() { Href::to(&[]) } else { Href::to(&[path]) };
                         let mut attributes = vec![("href", to.as_str())];

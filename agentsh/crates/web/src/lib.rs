@@ -7,6 +7,7 @@
 use agentsh_base::escape;
 
 mod approvals;
+mod fleet;
 mod flow;
 mod frame;
 mod href;
@@ -20,6 +21,10 @@ mod session;
 mod table;
 
 pub use approvals::{Approvals, Question, approvals};
+pub use fleet::{
+    FleetNow, HostLine, PersonLine, ServerOfHost, fleet_hosts, fleet_now, fleet_people, fleet_server,
+    fleet_servers, sign_in,
+};
 pub use flow::{Edge, End, Flow};
 pub use frame::{Frame, Message, Place, message, opened};
 pub use href::Href;

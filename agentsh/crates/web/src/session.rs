@@ -42,6 +42,8 @@ pub struct Layer {
 pub struct Session {
     pub id: String,
     pub state: Word,
+    /// Whether a policy can be asked what it would have done.
+    pub asks_policy: bool,
     /// Name and value.
     pub facts: Vec<(&'static str, String)>,
     pub flow: Flow,
@@ -75,7 +77,7 @@ fn body(html: &mut Html, session: &Session) {
                 });
             }
         });
-        if !html.is_alone() {
+        if !html.is_alone() && session.asks_policy {
             html.element("p", &[], |html| {
                 html.link(
                     &Href::to(&["policy"]).with("session", &session.id),

@@ -50,6 +50,26 @@ impl Fleet {
         Ok(Self { client, host: host.map(str::to_owned) })
     }
 
+    /// Every host, as somebody who is known already.
+    pub(super) fn of(client: Client) -> Self {
+        Self { client, host: None }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The newest events of these types that the filter lets through, as a journal.
+    pub(super) async fn journal(
+        &self,
+        kinds: &[&str],
+        filter: &EventFilter,
+        before: Option<&str>,
+    ) -> Result<(Reader, Option<String>), Failure> {
+        let page = self.page(kinds, filter, before, filter.limit).await?;
+        Ok((reader(&page.rows)?, page.next))
+    }
+
     /// The session that a word names: `latest`, an id, or the beginning of one.
     pub(in crate::cli) async fn session(&self, which: &str) -> Result<SessionRow, Failure> {
         let is_latest = which == "latest";
@@ -57,15 +77,17 @@ impl Fleet {
         if !is_latest && !begins.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
             return Err(StoreError::UnknownSession(which.to_owned()).into());
         }
-        let mut query = Serializer::new(String::new());
-        query.append_pair("limit", if is_latest { "1" } else { "2" });
-        if !is_latest {
-            query.append_pair("session", &begins);
-        }
-        if let Some(host) = &self.host {
-            query.append_pair("host", host);
-        }
-        let path = format!("/v1/sessions?{}", query.finish());
+        let path = {
+            let mut query = Serializer::new(String::new());
+            query.append_pair("limit", if is_latest { "1" } else { "2" });
+            if !is_latest {
+                query.append_pair("session", &begins);
+            }
+            if let Some(host) = &self.host {
+                query.append_pair("host", host);
+            }
+            format!("/v1/sessions?{}", query.finish())
+        };
         let mut found: Vec<SessionRow> = self.client.get(&path).await.map_err(failure)?;
         match (found.len(), is_latest) {
             (1, _) => found.pop().ok_or_else(|| StoreError::NoSession.into()),
@@ -202,6 +224,11 @@ impl Fleet {
         before: Option<&str>,
         limit: u64,
     ) -> Result<Rows, Failure> {
+        let path = self.path(kinds, filter, before, limit);
+        self.client.get(&path).await.map_err(failure)
+    }
+
+    fn path(&self, kinds: &[&str], filter: &EventFilter, before: Option<&str>, limit: u64) -> String {
         let mut query = self.query(filter);
         for kind in kinds {
             query.append_pair("kind", kind);
@@ -220,7 +247,7 @@ impl Fleet {
             query.append_pair("with_calls", "true");
         }
         query.append_pair("limit", &limit.to_string());
-        self.client.get(&format!("/v1/events?{}", query.finish())).await.map_err(failure)
+        format!("/v1/events?{}", query.finish())
     }
 
     /// What every question may be narrowed to.

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use super::super::output::{self, Context, Failure, NO, OK};
+use super::super::policy::{Surroundings, bundle};
 use super::host::enrolled;
 use super::people::{At, http};
 use crate::fleet::place::{self, HostFile};
@@ -54,6 +55,9 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<Look>) -> R
         "no process forwards now; the next session starts one, or `agentsh fleet forward`"
     };
     looks.push(look(true, "forwarder", forwarder));
+    if let Some((is_well, said)) = Surroundings::here().ok().and_then(|place| bundle::stands(&place)) {
+        looks.push(look(is_well, "policy", said));
+    }
     let client = match Client::host(http()?, file) {
         Ok(client) => client,
         Err(error) => {

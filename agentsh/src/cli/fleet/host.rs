@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::super::output::{Context, Failure, NO, OK};
 use super::super::stop;
+use super::bundle;
 use super::people::{failure, http};
 use crate::fleet::Client;
 use crate::fleet::forward::{ForwardError, Until, forward as send};
@@ -131,6 +132,11 @@ pub(super) async fn forward(
     };
     let client = Client::host(http()?, &file).map_err(failure)?;
     let stop = stop::asked()?;
+    if until == Until::Sent
+        && let Some(failure) = bundle::fetch(context).await
+    {
+        writeln!(err, "policy: {failure}")?;
+    }
     let say = |why: &str| {
         // With standard error gone there is nobody to tell.
         let _ = writeln!(err, "waiting: {}", crate::store::escape::line(why));
@@ -138,6 +144,7 @@ pub(super) async fn forward(
     let sent = tokio::select! {
         sent = send(&client, &context.state_dir, until, args.check, say) => sent,
         () = stop => return Ok(OK),
+        () = bundle::keep_fetching(context) => return Ok(OK),
     };
     match sent {
         Ok(done) => {

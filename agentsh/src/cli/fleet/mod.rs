@@ -1,8 +1,10 @@
 //! `agentsh fleet`: one server for the records of many hosts, the hosts that send them, and the people who ask.
 
 mod ask;
+mod bundle;
 mod doctor;
 mod host;
+mod pages;
 mod people;
 mod serve;
 
@@ -34,6 +36,9 @@ enum Verb {
     Login(people::LoginArgs),
     /// List the hosts, and what does not fit to what they sent
     Hosts {
+        /// List the credentials of people instead
+        #[arg(long)]
+        credentials: bool,
         #[command(flatten)]
         at: people::At,
         #[arg(long)]
@@ -87,7 +92,8 @@ async fn verb(
         Verb::Enrol(args) => host::enrol(&args, context, out).await,
         Verb::Forward(args) => host::forward(&args, context, out, err).await,
         Verb::Login(args) => people::login(&args, context, out).await,
-        Verb::Hosts { at, json } => people::hosts(&at, json, context, out).await,
+        Verb::Hosts { credentials: true, at, json } => people::credentials(&at, json, context, out).await,
+        Verb::Hosts { at, json, .. } => people::hosts(&at, json, context, out).await,
         Verb::Accept { host, at } => {
             people::change(&at, context, &host, "accept").await?;
             writeln!(out, "host {host} goes on")?;

@@ -9,7 +9,7 @@ use super::host::{token as given, unusable};
 use super::serve::Place;
 use crate::egress::Client as Http;
 use crate::fleet::place::{self, LoginFile};
-use crate::fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login, RevokePeople, Revoked};
+use crate::fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login, Person, RevokePeople, Revoked};
 use crate::fleet::{Client, ClientError, make_token};
 use crate::session::proxy::outgoing;
 use crate::store::escape;
@@ -190,6 +190,29 @@ pub(super) async fn hosts(
         writeln!(out, "no host is enrolled")?;
     }
     Ok(status)
+}
+
+/// Names, roles and times: what a credential is stands nowhere.
+pub(super) async fn credentials(
+    at: &At,
+    as_json: bool,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let people: Vec<Person> = at.client(context)?.get("/v1/people").await.map_err(failure)?;
+    if as_json {
+        output::json(out, &people)?;
+        return Ok(OK);
+    }
+    let row = |one: &Person| {
+        let revoked = one.revoked_at.as_deref().map(|at| context.time(at)).unwrap_or_default();
+        vec![one.name.clone(), one.role.clone(), context.time(&one.made_at), revoked]
+    };
+    let head = ["name", "role", "made", "revoked"];
+    if output::table(out, context, &head, people.iter().map(row).collect())? == 0 {
+        writeln!(out, "nobody has a credential")?;
+    }
+    Ok(OK)
 }
 
 /// Exit status 1 where nobody has a credential or a token of this name.

@@ -10,7 +10,9 @@ use agentsh_database::Database;
 use clap::Args;
 
 use super::super::output::{Context, Failure, OK};
+use super::super::policy::Surroundings;
 use super::super::stop;
+use super::pages;
 use crate::fleet::{Options, Server};
 
 #[derive(Clone, Debug, Args)]
@@ -72,6 +74,7 @@ pub(super) async fn serve(args: ServeArgs, context: &Context, out: &mut dyn Writ
     if let Some(bundles) = args.bundles.as_ref().filter(|bundles| !bundles.is_dir()) {
         return Err(Failure::Usage(format!("--bundles '{}' is no directory", bundles.display())));
     }
+    let behind_proxy = args.behind_proxy;
     let server = Server::open(Options {
         listen: args.listen,
         database: args.database.database(&context.state_dir)?,
@@ -83,6 +86,9 @@ pub(super) async fn serve(args: ServeArgs, context: &Context, out: &mut dyn Writ
     let server = server.await.map_err(|error| Failure::Failed(error.to_string()))?;
     writeln!(out, "listening on {}://{}", server.scheme(), server.address())?;
     out.flush()?;
-    server.run(stop::asked()?).await.map_err(|error| Failure::Failed(error.to_string()))?;
+    let place = Surroundings::here()
+        .map_err(|error| Failure::Failed(format!("cannot tell the current directory: {error}")))?;
+    let pages = pages::router(server.answers(), place, server.scheme() == "https" || behind_proxy);
+    server.run(pages, stop::asked()?).await.map_err(|error| Failure::Failed(error.to_string()))?;
     Ok(OK)
 }

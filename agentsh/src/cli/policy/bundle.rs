@@ -245,7 +245,30 @@ pub(super) fn standing(found: &InForce) -> String {
     text
 }
 
-async fn pull(place: &Surroundings, out: &mut dyn Write) -> Result<u8, Failure> {
+/// Whether an organisation is named whose bundle comes from a URL.
+pub(in crate::cli) fn is_fetched(place: &Surroundings) -> bool {
+    let named = Organisation::find(&place.system, &place.config_home, &place.state).ok().flatten();
+    named.is_some_and(|named| is_url(&named.source))
+}
+
+/// How the organisation's policy stands here, for people, and whether that is well. None: no organisation is named.
+pub(in crate::cli) fn stands(place: &Surroundings) -> Option<(bool, String)> {
+    let named = match Organisation::find(&place.system, &place.config_home, &place.state) {
+        Ok(named) => named?,
+        Err(error) => return Some((false, error.to_string())),
+    };
+    Some(match named.in_force(Timestamp::now()) {
+        Ok((_, found)) => (found.refused.is_none() && !found.is_expired, standing(&found)),
+        Err(error) => (false, error.to_string()),
+    })
+}
+
+fn is_url(source: &str) -> bool {
+    source.starts_with("https://") || source.starts_with("http://")
+}
+
+/// Exit status 1 as an error: the bundle is refused, and the one in force stays.
+pub(in crate::cli) async fn pull(place: &Surroundings, out: &mut dyn Write) -> Result<u8, Failure> {
     let organisation = organisation(place)?.ok_or_else(|| {
         let file = place.config_home.join("agentsh").join(policy::organisation::FILE);
         Failure::Failed(format!(
@@ -254,8 +277,7 @@ async fn pull(place: &Surroundings, out: &mut dyn Write) -> Result<u8, Failure> 
         ))
     })?;
     let source = &organisation.source;
-    let is_url = source.starts_with("https://") || source.starts_with("http://");
-    let fetched = match is_url {
+    let fetched = match is_url(source) {
         true => super::super::advisories::get(source, bundle::MAX_BYTES)
             .await
             .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not text".to_owned())),

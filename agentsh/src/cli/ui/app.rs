@@ -73,7 +73,7 @@ impl App {
     }
 
     pub fn frame(&self, title: impl Into<String>, here: Place, waiting: usize, newest: Option<i64>) -> Frame {
-        Frame { title: title.into(), here, waiting, token: self.gate.form().to_owned(), newest }
+        Frame { title: title.into(), here, waiting, token: self.gate.form().to_owned(), newest, person: None }
     }
 
     /// The newest event, for pages that are kept up to date.
@@ -134,6 +134,7 @@ impl IntoResponse for Trouble {
             waiting: 0,
             token: String::new(),
             newest: None,
+            person: None,
         };
         let said = Message {
             title: String::new(),

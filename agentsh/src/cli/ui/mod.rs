@@ -11,7 +11,7 @@ mod registry;
 pub(super) mod rows;
 mod servers;
 pub(super) mod session;
-mod site;
+pub(super) mod site;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -67,6 +67,19 @@ pub(in crate::cli) async fn alone(
     Ok(crate::web::alone(&format!("agentsh session {id}"), &whole) + "\n")
 }
 
+/// A session of a host of a fleet, whose policy is not here.
+pub(in crate::cli) async fn of_fleet(
+    reader: &mut Reader,
+    id: SessionId,
+    place: &Surroundings,
+) -> Result<Session, StoreError> {
+    let look = Look { reader, id, policy: None, place };
+    let mut whole = look.whole(&Part::default(), ALL_LINES, false).await?;
+    whole.asks_policy = false;
+    whole.timeline = Timeline { older: None, newer: None, other_view: None, ..whole.timeline };
+    Ok(whole)
+}
+
 /// The policy in force here; None: it cannot be read, and `agentsh policy check` says why.
 pub(super) fn in_force(place: &Surroundings) -> Option<Policy> {
     place.in_force().ok()
@@ -86,6 +99,7 @@ impl Look<'_> {
         Ok(Session {
             id: self.id.to_string(),
             state: state_word(tally.summary.exit_code, is_running),
+            asks_policy: true,
             facts: facts(&tally),
             flow: flow::of(&tally),
             timeline: self.timeline(part, lines).await?,

@@ -20,7 +20,7 @@ use crate::web::{self, CONTENT_POLICY, SCRIPT, STYLE};
 const MAX_BODY: usize = 16 << 10;
 
 /// What every answer says beside itself. Without a referrer a browser would send forms from the origin `null`.
-const HEADERS: [(HeaderName, &str); 7] = [
+pub(in crate::cli) const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),

@@ -1,8 +1,9 @@
-//! Traces, logs and metrics to a receiver of OpenTelemetry, over HTTP.
+//! Traces, logs and metrics to a receiver of OpenTelemetry, over HTTP or gRPC.
 //!
 //! Whoever tells of an event never waits: what is to be sent waits in queues with an end. A receiver that does not answer
 //! is asked again; what has no place by then is dropped, counted, and said.
 
+mod grpc;
 mod logs;
 mod metrics;
 mod parts;
@@ -31,6 +32,8 @@ use super::entry::Entry;
 use super::queue::Queue;
 use crate::egress::{Client, Post};
 use crate::types::SessionId;
+
+pub use self::grpc::call;
 
 /// Between two looks into the queues.
 const DELAY: Duration = Duration::from_secs(5);
@@ -61,6 +64,8 @@ pub struct Addresses {
 pub enum Encoding {
     Protobuf,
     Json,
+    /// Protocol Buffers as unary calls over HTTP/2; addresses are those of the calls.
+    Grpc,
 }
 
 /// Must be used inside a `LocalSet`.
@@ -98,6 +103,7 @@ enum Untaken {
 impl Otlp {
     #[must_use]
     pub fn start(settings: Settings, client: Client, session: SessionId) -> Self {
+        let client = if settings.encoding == Encoding::Grpc { client.only_http2() } else { client };
         let shared = Rc::new(Shared {
             resource: resource(&settings, session),
             settings,
@@ -259,6 +265,7 @@ impl Shared {
         let (kind, body) = match self.settings.encoding {
             Encoding::Protobuf => ("application/x-protobuf", protobuf::request(message)),
             Encoding::Json => ("application/json", message.to_string().into_bytes()),
+            Encoding::Grpc => return grpc::export(&self.client, url, &self.settings.headers, message).await,
         };
         let mut headers = self.settings.headers.clone();
         headers.push((CONTENT_TYPE, HeaderValue::from_static(kind)));

@@ -1,0 +1,225 @@
+//! The pages that only a fleet has: its hosts, its people, and the way in.
+
+use crate::row::rows;
+use crate::session::{listed, part, turn};
+use crate::{Frame, Href, Html, Listed, Row, Word};
+
+/// A host in the list, with what whoever looks may do about it.
+#[derive(Clone, Debug)]
+pub struct HostLine {
+    pub id: String,
+    pub name: String,
+    pub state: Word,
+    pub seen: String,
+    pub version: String,
+    pub events: u64,
+    pub sessions: u64,
+    /// What does not fit, and whether somebody accepted it.
+    pub found: Vec<String>,
+    pub may_accept: bool,
+    pub may_revoke: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct FleetNow {
+    /// Those that are not well.
+    pub hosts: Vec<HostLine>,
+    pub refused: Vec<Row>,
+    pub last: Vec<Listed>,
+}
+
+/// A server on one host.
+#[derive(Clone, Debug)]
+pub struct ServerOfHost {
+    pub server: String,
+    pub host: String,
+    pub status: String,
+    pub last: String,
+    pub calls: u64,
+    pub refused: u64,
+    pub program: String,
+    pub session: String,
+}
+
+/// A credential that was given out.
+#[derive(Clone, Debug)]
+pub struct PersonLine {
+    pub name: String,
+    pub role: String,
+    pub made: String,
+    pub state: Word,
+    pub may_revoke: bool,
+}
+
+#[must_use]
+pub fn fleet_now(frame: &Frame, now: &FleetNow) -> String {
+    frame.around(|html| {
+        part(html, "hosts", "Hosts that are not well", |html| {
+            if now.hosts.is_empty() {
+                html.leaf("p", "empty", "Every host forwards a record that fits.");
+            } else {
+                hosts(html, &frame.token, &now.hosts);
+            }
+        });
+        part(html, "refused", "Last refusals", |html| {
+            if now.refused.is_empty() {
+                html.leaf("p", "empty", "Nothing was refused.");
+            } else {
+                rows(html, &now.refused);
+            }
+        });
+        part(html, "last", "Last sessions", |html| {
+            listed(html, "The sessions that were heard of last", &now.last);
+            html.element("p", &[], |html| html.link(&Href::to(&["sessions"]), "All sessions"));
+        });
+    })
+}
+
+#[must_use]
+pub fn fleet_hosts(frame: &Frame, all: &[HostLine]) -> String {
+    frame.around(|html| {
+        part(html, "hosts", "Enrolled", |html| {
+            if all.is_empty() {
+                html.leaf("p", "empty", "No host is enrolled. A token for one: agentsh fleet token");
+            } else {
+                hosts(html, &frame.token, all);
+            }
+        });
+    })
+}
+
+fn hosts(html: &mut Html, token: &str, all: &[HostLine]) {
+    let heads = ["host", "state", "seen", "version", "events", "sessions", "found"];
+    html.table("Hosts by their names", &heads, |rows| {
+        for host in all {
+            rows.row(|cells| {
+                cells.cell(|html| {
+                    html.link(&Href::to(&["sessions"]).with("host", &host.id), &host.name);
+                    html.text(" ");
+                    html.code(&host.id);
+                });
+                cells.cell(|html| host.state.show(html));
+                cells.text(&host.seen);
+                cells.text(&host.version);
+                cells.number(host.events);
+                cells.number(host.sessions);
+                cells.cell(|html| {
+                    for found in &host.found {
+                        html.leaf("p", "", found);
+                    }
+                    if host.may_accept {
+                        button(html, token, &["hosts", &host.id, "accept"], "Go on with it", &host.name);
+                    }
+                    if host.may_revoke {
+                        button(html, token, &["hosts", &host.id, "revoke"], "Revoke", &host.name);
+                    }
+                });
+            });
+        }
+    });
+}
+
+fn button(html: &mut Html, token: &str, to: &[&str], text: &str, about: &str) {
+    let to = Href::to(to);
+    html.element("form", &[("method", "post"), ("action", to.as_str())], |html| {
+        html.void("input", &[("type", "hidden"), ("name", "token"), ("value", token)]);
+        let label = format!("{text}: {about}");
+        html.element("button", &[("type", "submit"), ("aria-label", &label)], |html| html.text(text));
+    });
+}
+
+#[must_use]
+pub fn fleet_servers(frame: &Frame, servers: &[ServerOfHost]) -> String {
+    frame.around(|html| {
+        part(html, "servers", "On record", |html| {
+            if servers.is_empty() {
+                return html.leaf("p", "empty", "No server is on record.");
+            }
+            let heads = ["server", "host", "state", "last", "calls", "refused", "program"];
+            html.table("Servers by their ids", &heads, |rows| {
+                for server in servers {
+                    rows.row(|cells| {
+                        cells.cell(|html| {
+                            html.link(&Href::to(&["server", &server.server]), &server.server);
+                        });
+                        cells.text(&server.host);
+                        cells.text(&server.status);
+                        cells.cell(|html| html.link(&Href::to(&["session", &server.session]), &server.last));
+                        cells.number(server.calls);
+                        cells.number(server.refused);
+                        cells.code(&server.program);
+                    });
+                }
+            });
+        });
+    })
+}
+
+/// What a server did on all hosts, the newest first.
+#[must_use]
+pub fn fleet_server(frame: &Frame, history: &[Row], older: Option<&Href>) -> String {
+    frame.around(|html| {
+        part(html, "history", "History", |html| {
+            if history.is_empty() {
+                html.leaf("p", "empty", "Nothing.");
+            } else {
+                rows(html, history);
+            }
+            turn(html, "Pages of the history", None, older);
+        });
+    })
+}
+
+#[must_use]
+pub fn fleet_people(frame: &Frame, people: &[PersonLine]) -> String {
+    frame.around(|html| {
+        part(html, "people", "Credentials", |html| {
+            html.table("The newest first", &["name", "role", "made", "state"], |rows| {
+                for person in people {
+                    rows.row(|cells| {
+                        cells.text(&person.name);
+                        cells.text(&person.role);
+                        cells.text(&person.made);
+                        cells.cell(|html| {
+                            person.state.show(html);
+                            if person.may_revoke {
+                                let to = ["people", &person.name, "revoke"];
+                                button(html, &frame.token, &to, "Revoke", &person.name);
+                            }
+                        });
+                    });
+                }
+            });
+        });
+    })
+}
+
+/// The way in. `said`: why the last attempt was none.
+#[must_use]
+pub fn sign_in(said: Option<&str>) -> String {
+    let mut html = Html::new(false);
+    html.own(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+        content=\"width=device-width, initial-scale=1\"><title>Sign in - agentsh</title>\
+        <link rel=\"stylesheet\" href=\"/style.css\"></head><body><main id=\"main\"><h1>agentsh</h1>",
+    );
+    if let Some(said) = said {
+        html.leaf("p", "note", said);
+    }
+    html.element("form", &[("method", "post"), ("action", "/sign-in")], |html| {
+        html.element("label", &[("for", "credential")], |html| {
+            html.text("A token of agentsh fleet token, or a credential");
+        });
+        let attributes = [
+            ("type", "password"),
+            ("id", "credential"),
+            ("name", "credential"),
+            ("autocomplete", "current-password"),
+            ("required", ""),
+        ];
+        html.void("input", &attributes);
+        html.element("button", &[("type", "submit")], |html| html.text("Sign in"));
+    });
+    html.own("</main></body></html>");
+    html.finish()
+}

@@ -1,0 +1,42 @@
+//! The organisation's bundle, fetched by what forwards: an enrolled host needs no timer of its own.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::super::output::{Context, Failure};
+use super::super::policy::{Surroundings, bundle};
+use crate::fleet::place;
+
+/// Between two looks, also of forwarders that come and go with sessions.
+const EVERY: Duration = Duration::from_secs(300);
+/// How often the time is looked at.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// Fetches it when it is time, until this is dropped. What is refused stands in the reports of sessions.
+pub(super) async fn keep_fetching(context: &Context) {
+    loop {
+        if is_time(&context.state_dir) {
+            // Said by `fleet doctor`, `policy bundle status` and every session.
+            let _said = fetch(context).await;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Fetches it now, and gives what is in the way. None also where no organisation is named, or its bundle is a file.
+pub(super) async fn fetch(context: &Context) -> Option<Failure> {
+    let place = Surroundings::here().ok()?;
+    if !bundle::is_fetched(&place) {
+        return None;
+    }
+    let fetched = bundle::pull(&place, &mut std::io::sink()).await;
+    // The next forwarder looks again, if this cannot be noted.
+    let _noted = place::write(&place::fetched_file(&context.state_dir), &fetched.is_ok());
+    fetched.err()
+}
+
+fn is_time(state_dir: &Path) -> bool {
+    let noted = std::fs::metadata(place::fetched_file(state_dir)).and_then(|found| found.modified());
+    // A clock that was set back counts as time.
+    noted.map_or(true, |noted| SystemTime::now().duration_since(noted).map_or(true, |age| age > EVERY))
+}

@@ -1,0 +1,76 @@
+//! What a form of the pages changes.
+
+use axum::Form;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Answer, App, NOT_A_FORM, Person, Shared, Trouble, page};
+use crate::fleet::wire::{RevokePeople, Revoked};
+use crate::web::{Href, Message, Place, message};
+
+#[derive(Deserialize)]
+pub(super) struct Filled {
+    #[serde(default)]
+    token: String,
+}
+
+impl App {
+    /// Who sent a form of his own page.
+    async fn filled(&self, headers: &HeaderMap, filled: &Filled) -> Result<Person, Trouble> {
+        let person = self.person(headers).await?;
+        if person.form == filled.token {
+            Ok(person)
+        } else {
+            Err(Trouble::Other(StatusCode::FORBIDDEN, NOT_A_FORM.to_owned()))
+        }
+    }
+}
+
+pub(super) async fn accept(
+    State(app): Shared,
+    Path(host): Path<String>,
+    headers: HeaderMap,
+    Form(filled): Form<Filled>,
+) -> Answer {
+    host_is(&app.filled(&headers, &filled).await?, &host, "accept", "goes on").await
+}
+
+pub(super) async fn revoke(
+    State(app): Shared,
+    Path(host): Path<String>,
+    headers: HeaderMap,
+    Form(filled): Form<Filled>,
+) -> Answer {
+    host_is(&app.filled(&headers, &filled).await?, &host, "revoke", "is revoked").await
+}
+
+async fn host_is(person: &Person, host: &str, verb: &str, now: &str) -> Answer {
+    let missing = || Trouble::Other(StatusCode::NOT_FOUND, "no such host".to_owned());
+    if !host.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(missing());
+    }
+    let path = format!("/v1/hosts/{host}/{verb}");
+    let _state: Value = person.fleet.client().post(&path, &json!({})).await?;
+    Ok(done(person, Place::Hosts, "hosts", format!("Host {host} {now}.")))
+}
+
+pub(super) async fn revoke_person(
+    State(app): Shared,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    Form(filled): Form<Filled>,
+) -> Answer {
+    let person = app.filled(&headers, &filled).await?;
+    let asked = RevokePeople { name: name.clone() };
+    let revoked: Revoked = person.fleet.client().post("/v1/credentials/revoke", &asked).await?;
+    let said = format!("{} credentials of '{name}' are revoked, and its unused tokens.", revoked.revoked);
+    Ok(done(&person, Place::People, "people", said))
+}
+
+fn done(person: &Person, here: Place, back: &str, said: String) -> axum::response::Response {
+    let back = Some((Href::to(&[back]), "Back".to_owned()));
+    let shown = Message { title: String::new(), lines: vec![said], back };
+    page(message(&person.frame("Done", here), &shown))
+}
