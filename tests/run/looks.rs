@@ -1,6 +1,6 @@
 //! What people see: colour where it is wanted, examples, exit statuses as a shell gives them.
 
-use crate::support::{Mode, Outcome, Place, Pty, eventually, without_colour};
+use crate::support::{Mode, Outcome, Peer, Place, Pty, eventually, without_colour};
 
 fn in_terminal(place: &Place, words: &[&str], columns: u16) -> String {
     place.set("TERM", "xterm-256color");
@@ -86,9 +86,9 @@ fn empty_lists_say_so() {
 #[test]
 fn lists_say_the_same_at_every_width_and_break_no_word() {
     let place = Place::new(Mode::Invoker);
-    let server = place.program("fixture_server");
-    let words = ["mcp", "run", "--id", "fixture", "--", server.to_str().unwrap()];
-    Outcome::of(&mut place.agentsh(&words));
+    let mut peer = Peer::ready(&place, &[]);
+    peer.text("echo", serde_json::json!({"text": "x"}));
+    peer.finish();
     place.shell("getent hosts one.example.com; getent hosts two.example.com; exit 3");
     let verbs =
         [&["sessions"][..], &["report"], &["mcp", "servers"], &["mcp", "events"], &["mcp", "pins", "list"]];
