@@ -334,32 +334,16 @@ fn remove_tree(directory: &Path, depth: usize) {
 }
 
 /// Where sandboxes get their cgroups: a cgroup that holds processes cannot hand controllers down, so beside our own
-/// one where its parent hands memory down, or can be told to because it was delegated to this user; else below it.
+/// one where its parent hands memory down, else below it.
 fn home_of_sandboxes(own: &Path, mount_point: &Path) -> PathBuf {
-    let names_memory = |file: PathBuf| {
-        fs::read_to_string(file)
+    let hands_down = |directory: &Path| {
+        fs::read_to_string(directory.join("cgroup.subtree_control"))
             .is_ok_and(|list| list.split_whitespace().any(|controller| controller == "memory"))
     };
-    let hands_down = |directory: &Path| names_memory(directory.join("cgroup.subtree_control"));
-    let is_delegated = |directory: &Path| {
-        directory != mount_point
-            && names_memory(directory.join("cgroup.controllers"))
-            && rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
-            && belongs_to_user(directory)
-    };
     match own.parent() {
-        Some(parent) if own != mount_point && (hands_down(parent) || is_delegated(parent)) => {
-            parent.to_owned()
-        }
+        Some(parent) if own != mount_point && hands_down(parent) => parent.to_owned(),
         _ => own.to_owned(),
     }
-}
-
-/// Of an ordinary user, and of this one: what root has was not delegated to it.
-fn belongs_to_user(directory: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let user = rustix::process::geteuid();
-    !user.is_root() && fs::metadata(directory).is_ok_and(|metadata| metadata.uid() == user.as_raw())
 }
 
 /// The path of this process in one hierarchy: `controller` is empty for version 2.
@@ -404,30 +388,6 @@ mod tests {
         assert_eq!(found.memory.as_deref(), Some(Path::new("/sys/fs/cgroup/memory/user/one")));
         assert_eq!(found.cpu.as_deref(), Some(Path::new("/sys/fs/cgroup/cpu")));
         assert!(!found.unified_memory);
-    }
-
-    /// A user's tree as systemd delegates it, as files: `app.slice` may be told to hand memory down.
-    #[test]
-    fn a_delegated_slice_is_home_to_the_sandboxes_of_its_user() -> io::Result<()> {
-        let tree = tempfile::tempdir()?;
-        let slice = tree.path().join("app.slice");
-        let own = slice.join("terminal.scope");
-        fs::create_dir_all(&own)?;
-        for directory in [tree.path(), &slice, &own] {
-            fs::write(directory.join("cgroup.controllers"), "cpu memory pids\n")?;
-            fs::write(directory.join("cgroup.subtree_control"), "\n")?;
-        }
-        let is_root = rustix::process::geteuid().is_root();
-        // Nothing is switched on for root, and nothing at the top.
-        assert_eq!(home_of_sandboxes(&own, tree.path()), if is_root { own.clone() } else { slice.clone() });
-        assert_eq!(home_of_sandboxes(&slice, tree.path()), slice);
-        // Where memory is handed down already, whoever it is.
-        fs::write(slice.join("cgroup.subtree_control"), "memory pids\n")?;
-        assert_eq!(home_of_sandboxes(&own, tree.path()), slice);
-        fs::write(slice.join("cgroup.subtree_control"), "\n")?;
-        fs::write(slice.join("cgroup.controllers"), "cpu pids\n")?;
-        assert_eq!(home_of_sandboxes(&own, tree.path()), own);
-        Ok(())
     }
 
     #[test]
