@@ -60,3 +60,52 @@ fn every_recipe_is_a_policy() {
         assert_eq!(checked.code, 0, "{recipe}\n{checked}");
     }
 }
+
+/// Words as a shell splits them; nothing behind a remark, a pipe, a redirection or `;`.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut quote) = (vec![String::new()], None);
+    for character in line.chars() {
+        match (quote, character) {
+            (None, '\'' | '"') => quote = Some(character),
+            (Some(open), close) if open == close => quote = None,
+            (None, ' ') => words.push(String::new()),
+            (_, other) => words.last_mut().unwrap().push(other),
+        }
+    }
+    let ends = ["#", "|", ">", "<", "&", ";", "&&", "||"];
+    words.into_iter().filter(|word| !word.is_empty()).take_while(|word| !ends.contains(&&**word)).collect()
+}
+
+/// Every command line of agentsh in the documents is one that it reads: with `--help` behind its options it helps.
+#[test]
+fn every_command_in_the_documents_is_a_command_line() {
+    let place = Place::new(Mode::Invoker);
+    let mut tried = 0;
+    for entry in fs::read_dir(documents()).unwrap() {
+        let page = entry.unwrap().path();
+        if page.extension().is_none_or(|name| name != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&page).unwrap();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
+        for line in lines.map(|line| line.strip_prefix("sudo ").unwrap_or(line)) {
+            // `[--x]`, `a|b` and `…` describe a form.
+            if !line.starts_with("agentsh ") || line.contains(['[', '…']) {
+                continue;
+            }
+            let mut words = words(line);
+            let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+            let end = if words[1] == "run" && end == words.len() { words.len() - 1 } else { end };
+            words.insert(end, "--help".to_owned());
+            let rest: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+            let outcome = Outcome::of(&mut place.agentsh(&rest));
+            assert!(
+                outcome.code == 0 && outcome.stdout.contains("Usage:"),
+                "{}: {line}\n{outcome}",
+                page.display()
+            );
+            tried += 1;
+        }
+    }
+    assert!(tried > 50, "only {tried} were found");
+}

@@ -176,3 +176,42 @@ fn an_answer_that_cannot_be_written() {
         assert_eq!(status.code(), Some(125), "{words:?}");
     }
 }
+
+/// A command line that cannot be read: 2 of the verbs that the document names, 125 of every other one.
+#[test]
+fn a_wrong_command_line_gives_what_the_document_says() {
+    const DOCUMENT: &str = include_str!("../../docs/exit-statuses.md");
+    let place = Place::new(Mode::Invoker);
+    let named = DOCUMENT.split("Give 2 for a command line").nth(1).unwrap();
+    let named: Vec<&str> =
+        named.split('`').skip(1).step_by(2).filter(|word| !word.contains(' ') && *word != "2").collect();
+    let help = Outcome::of(&mut place.agentsh(&["--help"])).expect_code(0).stdout;
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let verbs: Vec<&str> = list
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|verb| *verb != "help")
+        .collect();
+    assert!(verbs.len() > 30, "{help}");
+    for verb in &named {
+        assert!(verbs.contains(verb), "the document names `{verb}`, which is no verb");
+    }
+    for verb in verbs {
+        let outcome = Outcome::of(&mut place.agentsh(&[verb, "--no-such-option"]));
+        let expected = if named.contains(&verb) { 2 } else { 125 };
+        assert_eq!(outcome.code, expected, "{verb} {outcome}");
+    }
+    assert_eq!(Outcome::of(&mut place.agentsh(&["mcp", "run", "--no-such-option"])).code, 125);
+}
+
+/// What is not there is the answer no, not a failure.
+#[test]
+fn nothing_to_review_or_to_give_back_is_1() {
+    let place = Place::new(Mode::Invoker);
+    place.write("kept.txt", "as it is");
+    for words in [&["review"][..], &["review", "0123"], &["undo", "kept.txt"]] {
+        let outcome = Outcome::of(&mut place.agentsh(words)).expect_code(1);
+        assert!(outcome.stderr.starts_with("error: ") && outcome.stdout.is_empty(), "{outcome}");
+    }
+}

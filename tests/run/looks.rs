@@ -1,6 +1,6 @@
 //! What people see: colour where it is wanted, examples, exit statuses as a shell gives them.
 
-use crate::support::{Mode, Outcome, Place, Pty, eventually, without_colour};
+use crate::support::{Mode, Outcome, Peer, Place, Pty, eventually, without_colour};
 
 fn in_terminal(place: &Place, words: &[&str], columns: u16) -> String {
     place.set("TERM", "xterm-256color");
@@ -45,6 +45,87 @@ fn nothing_is_wider_than_the_terminal() {
             assert!(!text.trim().is_empty(), "{words:?}");
         }
     }
+}
+
+/// Lists in which nothing stands say so: in a terminal, in a pipe, at any width.
+#[test]
+fn empty_lists_say_so() {
+    let place = Place::new(Mode::Invoker);
+    for (words, nothing) in [
+        (&["sessions"][..], "no session is recorded"),
+        (&["report", "list"], "no session is recorded"),
+        (&["report"], "error: no session is recorded"),
+        (&["mcp", "servers"], "nothing is recorded"),
+        (&["mcp", "tools"], "nothing is recorded"),
+        (&["mcp", "events"], "nothing is recorded"),
+        (&["mcp", "calls"], "nothing is recorded"),
+        (&["mcp", "detections"], "no detections are recorded; "),
+        (&["mcp", "pins", "list"], "no server is pinned; the first start of one pins it"),
+        (&["mcp", "inventory"], "no tool of a server was seen yet"),
+        (&["approvals", "list"], "nothing waits for an answer"),
+        (&["review", "--list"], "no session has a layer"),
+        (&["profile", "list"], "no profiles; to make one: `agentsh profile add NAME -- CMD`"),
+        (&["status"], "no agent is enabled; to protect one: `agentsh enable claude`"),
+        (&["advisories", "list"], "no server is known yet: start one"),
+        (&["events", "verify"], "ok: 0 events in 0 sessions"),
+    ] {
+        let piped = Outcome::of(&mut place.agentsh(words));
+        let all = format!("{}{}", piped.stdout, piped.stderr);
+        assert!(all.contains(nothing), "{words:?} {piped}");
+        assert!(!all.contains('\x1b'), "{words:?} {piped}");
+        for columns in [80, 120] {
+            let shown = without_colour(&in_terminal(&place, words, columns));
+            assert!(shown.contains(nothing), "{words:?} {columns}: {shown}");
+            let widest = shown.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(widest <= usize::from(columns) + 10, "{words:?} {columns}: {shown}");
+        }
+    }
+}
+
+/// With something on record: at both widths, in colour and without, the same words, and none of them broken.
+#[test]
+fn lists_say_the_same_at_every_width_and_break_no_word() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::ready(&place, &[]);
+    peer.text("echo", serde_json::json!({"text": "x"}));
+    peer.finish();
+    place.shell("getent hosts one.example.com; getent hosts two.example.com; exit 3");
+    let verbs =
+        [&["sessions"][..], &["report"], &["mcp", "servers"], &["mcp", "events"], &["mcp", "pins", "list"]];
+    let coloured: Vec<Vec<String>> = verbs
+        .iter()
+        .map(|words| [80, 120].map(|columns| in_terminal(&place, words, columns)).to_vec())
+        .collect();
+    place.set("NO_COLOR", "1");
+    for (words, coloured) in verbs.iter().zip(coloured) {
+        for (columns, coloured) in [80, 120].into_iter().zip(coloured) {
+            let plain = in_terminal(&place, words, columns);
+            assert!(!plain.contains('\x1b') && coloured.contains("\x1b["), "{words:?} {columns}: {coloured}");
+            assert_eq!(without_colour(&coloured), plain, "{words:?} {columns}");
+            let widest = plain.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0);
+            assert!(widest <= usize::from(columns), "{words:?} {columns}: {plain}");
+        }
+    }
+    // A reason stands deep in a cell that is wrapped.
+    let refused = place.events("dns_blocked").len();
+    assert!(refused >= 2);
+    for columns in [80, 120] {
+        let shown = in_terminal(&place, &["mcp", "events", "--type", "dns_blocked"], columns);
+        assert_eq!(shown.matches("name-not-allowed").count(), refused, "{columns}: {shown}");
+    }
+}
+
+/// A program asks for one name again and again: the list counts hosts, as the summary after the run does.
+#[test]
+fn refused_hosts_are_counted_and_not_questions() {
+    let place = Place::new(Mode::Invoker);
+    let script =
+        "getent hosts one.example.com; getent hosts one.example.com; getent hosts two.example.com; true";
+    let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);
+    assert!(outcome.stderr.contains("0 refused, 2 hosts refused"), "{outcome}");
+    assert!(place.events("dns_blocked").len() > 2);
+    let session = &place.listed(&["sessions", "--json"])[0];
+    assert_eq!((&session["refused"], &session["hosts_refused"]), (&0.into(), &2.into()), "{session}");
 }
 
 #[test]

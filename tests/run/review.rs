@@ -388,9 +388,9 @@ fn kept_discarded_and_named() {
     let elsewhere = place.home.join("elsewhere");
     place.make_directory(&elsewhere);
     let from = |words: &[&str]| Outcome::of(place.agentsh(words).current_dir(&elsewhere));
-    assert_eq!(from(&["review"]).code, 125);
+    assert_eq!(from(&["review"]).code, 1);
     from(&["review", &session[..30]]).expect_code(0);
-    assert_eq!(from(&["review", "no-such"]).code, 125);
+    assert_eq!(from(&["review", "no-such"]).code, 1);
     assert_eq!(from(&["review", &session, "--apply", "file"]).code, 125, "it is not in the project");
     from(&["review", &session, "--discard"]).expect_code(0);
     from(&["review", &session, "--undo"]).expect_code(0);

@@ -29,32 +29,44 @@ pub(super) const ADAPTER: Adapter = Adapter {
     adapt: |context, _| facts::adapt(context, &FACTS),
 };
 
-const FACTS: Facts = Facts {
-    title: "Gemini CLI",
-    own: Own { variable: "GEMINI_CLI_HOME", below: ".gemini", default: ".gemini" },
-    lists: &[
-        List {
-            whose: Whose::User,
-            path: "$own/settings.json",
-            format: Written::Json,
-            key: "mcpServers",
-            dialect: Dialect::Gemini,
-        },
-        List {
-            whose: Whose::Project,
-            path: ".gemini/settings.json",
-            format: Written::Json,
-            key: "mcpServers",
-            dialect: Dialect::Gemini,
-        },
-    ],
-    shown: SHOWN,
-    models: Models { any: false, logins: None, others: models },
-    set: &[("GEMINI_SANDBOX", "false")],
-    settle: quiet,
-    told: Told::Instructions("$own/GEMINI.md"),
-    remembered: |context| vec![trusted(context), ("$own/settings.json", theme())],
-};
+const FACTS: Facts = family(
+    "Gemini CLI",
+    Own { variable: "GEMINI_CLI_HOME", below: ".gemini", default: ".gemini" },
+    &LISTS,
+    SHOWN,
+    Models { any: false, logins: None, others: models },
+    &[("GEMINI_SANDBOX", "false")],
+    Told::Instructions("$own/GEMINI.md"),
+);
+
+const LISTS: [List; 2] = lists(".gemini/settings.json");
+
+/// Of Gemini CLI, and of what grew out of it: settings, what is kept of them, and what is changed in their copy are the
+/// same.
+pub(super) const fn family(
+    title: &'static str,
+    own: Own,
+    lists: &'static [List],
+    shown: &'static [Shown],
+    models: Models,
+    set: &'static [(&'static str, &'static str)],
+    told: Told,
+) -> Facts {
+    Facts { title, own, lists, shown, models, set, settle: quiet, told, remembered }
+}
+
+/// The user's settings, and those of the project at that path.
+pub(super) const fn lists(project: &'static str) -> [List; 2] {
+    [list(Whose::User, "$own/settings.json"), list(Whose::Project, project)]
+}
+
+const fn list(whose: Whose, path: &'static str) -> List {
+    List { whose, path, format: Written::Json, key: "mcpServers", dialect: Dialect::Gemini }
+}
+
+fn remembered(context: &Context<'_>) -> Vec<facts::Kept> {
+    vec![trusted(context), ("$own/settings.json", theme())]
+}
 
 /// Not among them: `extensions`, which bring servers of their own.
 const SHOWN: &[Shown] = &[
@@ -74,7 +86,7 @@ const SHOWN: &[Shown] = &[
 ];
 
 /// Folders that the user trusted; the agent asks about each.
-pub(super) fn trusted(context: &Context<'_>) -> (&'static str, Vec<Key>) {
+fn trusted(context: &Context<'_>) -> facts::Kept {
     const TRUSTED: Shape = Shape::OneOf(&["TRUST_FOLDER", "TRUST_PARENT", "DO_NOT_TRUST"]);
     let mut keys: Vec<Key> = Vec::new();
     for path in [context.project, context.cwd] {
@@ -86,7 +98,7 @@ pub(super) fn trusted(context: &Context<'_>) -> (&'static str, Vec<Key>) {
     ("$own/trustedFolders.json", keys)
 }
 
-pub(super) fn theme() -> Vec<Key> {
+fn theme() -> Vec<Key> {
     vec![
         Key::harmless(&["ui", "theme"], Shape::Word),
         Key::harmless(&["ui", "hideTips"], Shape::Flag),
@@ -102,7 +114,7 @@ fn sandbox_off(settings: &mut Map<String, Value>) {
 }
 
 /// Also without reports of its use, which have nowhere to go, unless the user asks for them.
-pub(super) fn quiet(settings: &mut Map<String, Value>) {
+fn quiet(settings: &mut Map<String, Value>) {
     sandbox_off(settings);
     usage_off(settings);
 }

@@ -1,10 +1,7 @@
 //! Qwen Code, which grew out of Gemini CLI: the same settings, other models.
 
 use super::adapter::Adapter;
-use super::dialect::Dialect;
-use super::facts::{
-    self, Facts, List, Models, Own, Told, Whose, Written, login, per_project, private, read_only,
-};
+use super::facts::{self, Facts, List, Models, Own, Told, login, per_project, private, read_only};
 use super::{AgentError, Context, Endpoint, StateKind, endpoint, gemini, providers};
 
 pub(super) const ADAPTER: Adapter = Adapter {
@@ -26,26 +23,11 @@ pub(super) const ADAPTER: Adapter = Adapter {
     adapt: |context, _| facts::adapt(context, &FACTS),
 };
 
-const FACTS: Facts = Facts {
-    title: "Qwen Code",
-    own: Own { variable: "QWEN_HOME", below: "", default: ".qwen" },
-    lists: &[
-        List {
-            whose: Whose::User,
-            path: "$own/settings.json",
-            format: Written::Json,
-            key: "mcpServers",
-            dialect: Dialect::Gemini,
-        },
-        List {
-            whose: Whose::Project,
-            path: ".qwen/settings.json",
-            format: Written::Json,
-            key: "mcpServers",
-            dialect: Dialect::Gemini,
-        },
-    ],
-    shown: &[
+const FACTS: Facts = gemini::family(
+    "Qwen Code",
+    Own { variable: "QWEN_HOME", below: "", default: ".qwen" },
+    &LISTS,
+    &[
         login("$own/oauth_creds.json"),
         private("$own/installation_id", StateKind::File),
         private("$own/trustedFolders.json", StateKind::File),
@@ -57,12 +39,12 @@ const FACTS: Facts = Facts {
         read_only("$own/keybindings.json", StateKind::File),
         read_only("$own/skills", StateKind::Dir),
     ],
-    models: Models { any: true, logins: None, others: models },
-    set: &[("QWEN_SANDBOX", "false")],
-    settle: gemini::quiet,
-    told: Told::Instructions("$own/QWEN.md"),
-    remembered: |context| vec![gemini::trusted(context), ("$own/settings.json", gemini::theme())],
-};
+    Models { any: true, logins: None, others: models },
+    &[("QWEN_SANDBOX", "false")],
+    Told::Instructions("$own/QWEN.md"),
+);
+
+const LISTS: [List; 2] = gemini::lists(".qwen/settings.json");
 
 /// Where a login of Qwen leads.
 fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {

@@ -105,8 +105,8 @@ fn say_nothing(query: &Query, filter: &Filter, err: &mut dyn Write) -> Result<()
     let nothing = match query {
         // Nothing found where nobody searched is not a good sign.
         Query::Detections(_) => {
-            "no detections are recorded; what servers say is looked through, and for data that leaves `agentsh proxy` \
-             looks, and `run` and `mcp run` unless `sandbox.mcp.exfiltration` is switched off"
+            "no detections are recorded; what servers say is looked through, and what leaves too,\n\
+             unless `sandbox.mcp.exfiltration` is switched off"
         }
         _ if filter.json => return Ok(()),
         _ if filter.narrows() => "nothing on record is like this",

@@ -47,6 +47,10 @@ pub fn run(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     match answer(args, out, err) {
         Ok(code) => code,
         Err(Failure::Said(error)) => fail(&escape::line(&error)),
+        Err(Failure::Nothing(error)) => {
+            fail(&escape::line(&error));
+            exit::NO
+        }
         // A closed output is nobody's fault here.
         Err(Failure::Output) => exit::OK,
     }
@@ -54,12 +58,17 @@ pub fn run(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
 
 enum Failure {
     Said(String),
+    /// The answer is no: there is nothing like this.
+    Nothing(String),
     Output,
 }
 
 impl From<review::ReviewError> for Failure {
     fn from(error: review::ReviewError) -> Self {
-        Self::Said(error.to_string())
+        match error {
+            review::ReviewError::Nothing(why) => Self::Nothing(why),
+            other => Self::Said(other.to_string()),
+        }
     }
 }
 

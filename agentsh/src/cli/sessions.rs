@@ -43,8 +43,19 @@ pub(super) async fn list(
         writeln!(err, "no session is recorded")?;
         return Ok(OK);
     }
-    let head =
-        &["session", "started", "verb", "state", "exit", "events", "calls", "refused", "agent", "project"];
+    let head = &[
+        "session",
+        "started",
+        "verb",
+        "state",
+        "exit",
+        "events",
+        "calls",
+        "refused",
+        "hosts refused",
+        "agent",
+        "project",
+    ];
     let listed = Listed::new(head, found, |session| {
         let code = session.exit_code.map(|code| code.to_string()).unwrap_or_default();
         vec![
@@ -56,6 +67,7 @@ pub(super) async fn list(
             session.events.to_string(),
             session.calls.to_string(),
             session.refused.to_string(),
+            session.hosts_refused.to_string(),
             session.agent.join(" "),
             session.project.unwrap_or_default(),
         ]

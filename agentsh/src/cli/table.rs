@@ -127,8 +127,11 @@ fn card(columns: &[Column<'_>], row: usize, width: usize) -> String {
     text
 }
 
-/// Pieces of at most `first` columns, then of at most `room`. Only a word that has no room at all is broken, after a `/`
-/// where there is one.
+/// Behind these a long word is broken: between the parts of a path, the members of JSON.
+const JOINTS: [char; 5] = ['/', ',', ':', ';', '='];
+
+/// Pieces of at most `first` columns, then of at most `room`. Only a word that has no room at all is broken, behind one
+/// of [`JOINTS`] where there is one.
 #[must_use]
 pub(super) fn wrap(text: &str, first: usize, room: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
@@ -165,18 +168,18 @@ pub(super) fn wrap(text: &str, first: usize, room: usize) -> Vec<String> {
 
 /// Where a word is broken that is wider than `room`: never before its first character.
 fn breaking(word: &str, room: usize) -> usize {
-    let (mut used, mut end, mut slash) = (0, 0, None);
+    let (mut used, mut end, mut joint) = (0, 0, None);
     for (at, character) in word.char_indices() {
         used += character.to_string().width();
         if used > room && end > 0 {
             break;
         }
         end = at + character.len_utf8();
-        if character == '/' && at > 0 {
-            slash = Some(end);
+        if JOINTS.contains(&character) && at > 0 {
+            joint = Some(end);
         }
     }
-    slash.filter(|at| *at < word.len()).unwrap_or(end)
+    joint.filter(|at| *at < word.len()).unwrap_or(end)
 }
 
 #[cfg(test)]
@@ -221,6 +224,16 @@ mod tests {
             package
         ");
         assert_eq!(plain(None).lines().next().unwrap(), "server\tstatus\tnever\trule\tprogram");
+    }
+
+    #[test]
+    fn long_words_are_broken_between_their_parts() {
+        let json = r#"{"name":"a.example.com","action":"block","reason":"name-not-allowed"}"#;
+        assert_eq!(
+            wrap(json, 30, 26),
+            [r#"{"name":"a.example.com","#, r#""action":"block","reason":"#, r#""name-not-allowed"}"#]
+        );
+        assert_eq!(wrap("0123456789", 4, 4), ["0123", "4567", "89"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::fail;
+use super::{exit, fail};
 use crate::session::{Context, undo};
 
 #[derive(Debug, Args)]
@@ -24,7 +24,10 @@ pub fn run(args: &UndoArgs) -> u8 {
         let path = undo::absolute(file);
         match undo::undo(&state, &path) {
             Ok(Some(done)) => drop(writeln!(anstream::stdout(), "{}", crate::store::escape::line(&done))),
-            Ok(None) => return fail(&format!("no session kept another version of {}", path.display())),
+            Ok(None) => {
+                fail(&format!("no session kept another version of {}", path.display()));
+                return exit::NO;
+            }
             Err(error) => return fail(&format!("cannot give {} back: {error}", path.display())),
         }
     }

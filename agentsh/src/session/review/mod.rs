@@ -53,6 +53,9 @@ pub enum ReviewError {
     Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("{0}")]
     Refused(String),
+    /// What was asked about is not there.
+    #[error("{0}")]
+    Nothing(String),
 }
 
 pub(super) type Result<T> = std::result::Result<T, ReviewError>;
@@ -204,7 +207,7 @@ pub fn all(state: &Path) -> Vec<Review> {
 /// When there is none, or a name means several.
 pub fn find(state: &Path, named: Option<&str>, here: &Path) -> Result<Review> {
     let mut found = all(state);
-    let none = |why: String| Err(ReviewError::Refused(why));
+    let none = |why: String| Err(ReviewError::Nothing(why));
     match named {
         None => {
             let here = here.canonicalize().unwrap_or_else(|_| here.to_owned());
@@ -223,9 +226,9 @@ pub fn find(state: &Path, named: Option<&str>, here: &Path) -> Result<Review> {
             found.retain(|review| review.session.starts_with(name));
             match (found.pop(), found.is_empty()) {
                 (Some(review), true) => Ok(review),
-                (Some(_), false) => {
-                    none(format!("'{name}' begins the names of several sessions; write more of it"))
-                }
+                (Some(_), false) => Err(ReviewError::Refused(format!(
+                    "'{name}' begins the names of several sessions; write more of it"
+                ))),
                 (None, _) => none(format!(
                     "session '{name}' has no layer; `agentsh review --list` names those that have one"
                 )),

@@ -147,7 +147,7 @@ impl Review {
         let mut runs = self.runs()?;
         runs.retain(|run| run.done().next().is_some());
         if runs.is_empty() {
-            return Err(ReviewError::Refused(format!("nothing of session {} was applied", self.session)));
+            return Err(ReviewError::Nothing(format!("nothing of session {} was applied", self.session)));
         }
         let selection = Selection { paths: paths.to_vec(), guarded: true };
         let steps = if paths.is_empty() { of_last(&runs) } else { of_paths(&runs, &selection) };

@@ -28,13 +28,16 @@ pub struct RecordedSession {
     pub duration_ms: Option<u64>,
     pub events: u64,
     pub calls: u64,
-    /// Refused calls, servers, connections and names.
+    /// Refused calls and servers.
     pub refused: u64,
+    /// Hosts that were refused, each once: a program asks for one name again and again.
+    pub hosts_refused: u64,
 }
 
-/// Of the rows of a group: what was refused, of whatever kind.
-const REFUSED: &str = "sum(CASE WHEN type IN ('mcp_server_refused', 'net_connect_blocked', 'dns_blocked') \
-    THEN 1 ELSE 0 END)";
+/// Of the rows of a group: servers that were refused, and hosts, as the summary after a run counts them.
+const REFUSED: &str = "sum(CASE WHEN type = 'mcp_server_refused' THEN 1 ELSE 0 END), \
+    count(DISTINCT CASE WHEN type IN ('net_connect_blocked', 'dns_blocked') AND json_valid(body) THEN \
+    coalesce(json_extract(body, '$.name'), json_extract(body, '$.address'), 'unknown') END)";
 
 impl Reader {
     /// The newest `limit` sessions, the one that started last first.
@@ -98,9 +101,9 @@ fn session(connection: &Connection, first: &Record) -> Result<RecordedSession, S
     counts.push(CALLS).push(", ").push(BLOCKED).push(", ").push(REFUSED);
     counts.push(" FROM events WHERE session = ").bind(id);
     let counts = counts
-        .rows(connection, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))
+        .rows(connection, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]))
         .map_err(|error| StoreError::sql("counting events", &error))?;
-    let [events, calls, blocked, refused] = counts.first().copied().unwrap_or_default();
+    let [events, calls, blocked, servers, hosts] = counts.first().copied().unwrap_or_default();
     let (verb, agent, project) = match &first.event {
         Some(Event::SessionStarted { verb, agent, project, .. }) => {
             (Some(verb.clone()), agent.clone(), Some(project.clone()))
@@ -123,6 +126,7 @@ fn session(connection: &Connection, first: &Record) -> Result<RecordedSession, S
         duration_ms,
         events,
         calls,
-        refused: blocked + refused,
+        refused: blocked + servers,
+        hosts_refused: hosts,
     })
 }
