@@ -17,6 +17,7 @@ pub const FINGERPRINT: &str = "taint-fingerprint";
 pub const DECODED: &str = "taint-decoded";
 pub const SPLIT: &str = "taint-split";
 pub const NEAR: &str = "taint-near";
+pub const CELLS: &str = "taint-cells";
 
 /// Findings of one category in one call: of what leaves, and as many of what may go there.
 const MAX_FINDINGS: usize = 16;
@@ -31,9 +32,10 @@ const CONTEXT: usize = 50;
 /// One piece of a result in the arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// One of `taint-marker`, `taint-entity`, `taint-fingerprint`, `taint-decoded`, `taint-split`, `taint-near`.
+    /// One of `taint-marker`, `taint-entity`, `taint-fingerprint`, `taint-decoded`, `taint-split`, `taint-near`,
+    /// `taint-cells`.
     pub rule: &'static str,
-    /// The kind of value, or `passage`, `marker`, `near-copy`.
+    /// The kind of value, or `passage`, `marker`, `near-copy`, `values`.
     pub category: &'static str,
     pub severity: Severity,
     /// JSON pointer into the arguments; `tool` for the tool's name.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use super::findings::{Bounds, MARKER, Search, context};
+use super::cells::{Cells, MANY};
+use super::findings::{Bounds, CELLS, MARKER, Search, context};
 use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
@@ -92,6 +93,7 @@ fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
 pub struct Judge {
     pub memory: TaintMemory,
     pub(super) sinks: Sinks,
+    pub(super) cells: Cells,
     /// What the last call added to them.
     pub(super) pushed: Vec<(u64, Pushed)>,
     pub(super) scanner: Scanner,
@@ -120,6 +122,7 @@ impl Judge {
         Self {
             memory: TaintMemory::new(config, key),
             sinks: Sinks::default(),
+            cells: Cells::default(),
             pushed: Vec::new(),
             scanner: Scanner::default(),
             markers: BTreeMap::new(),
@@ -135,7 +138,10 @@ impl Judge {
     pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
         self.settle();
         let texts = result.items.iter().filter(|leaf| is_said(leaf)).map(|leaf| &*leaf.text);
-        self.memory.remember(origin, texts, || decoded(result, decoder))
+        let private = origin.private;
+        let stored = self.memory.remember(origin, texts, || decoded(result, decoder));
+        self.cells.remember(&self.memory.hasher, stored.id, private, result);
+        stored
     }
 
     /// Does what the last call left to be done when nobody waits.
@@ -152,6 +158,7 @@ impl Judge {
     pub fn adopt(&mut self, sink: &ServerId, copy: Self) {
         self.settle();
         self.sinks.adopt(sink, copy.sinks);
+        self.cells.adopt(sink, copy.cells);
         self.pushed = copy.pushed;
         self.values = copy.values;
         self.unsaid = copy.unsaid;
@@ -217,6 +224,7 @@ impl Judge {
             self.markers(&mut search);
             self.words(&mut search);
             self.decoded(decoder, &mut search);
+            self.cells(sink, &mut search);
         }
         let pairs = self.near(&mut search);
         self.earlier_calls(sink, now, looks.then_some(decoder), &mut search);
@@ -268,6 +276,23 @@ impl Judge {
         }
         self.stream(&text, &bounds, search);
         self.single = text;
+    }
+
+    /// Several values of one result, in whatever form.
+    fn cells(&mut self, sink: &ServerId, search: &mut Search<'_, '_>) {
+        let Self { memory, cells, .. } = self;
+        let leaves = |id| memory.origin(id).is_some_and(search.leaving);
+        for carried in cells.carried(&memory.hasher, sink, search.call, leaves) {
+            let Some(origin) = memory.origin(carried.origin).filter(|_| carried.is_finding()) else {
+                continue;
+            };
+            let whence = search.whence(carried.origin, origin);
+            let shown = match carried.in_call >= MANY {
+                true => format!("[{} values of one result]", carried.in_call),
+                false => format!("[{} values of one result over several calls]", carried.over_calls),
+            };
+            search.push(CELLS, "values", Severity::High, carried.leaf, shown, whence, Vec::new(), false);
+        }
     }
 
     fn markers(&self, search: &mut Search<'_, '_>) {

@@ -5,6 +5,7 @@
 
 mod boilerplate;
 mod calls;
+mod cells;
 mod filter;
 mod findings;
 mod grams;

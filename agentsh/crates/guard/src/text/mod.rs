@@ -26,6 +26,7 @@ mod readable;
 mod rearranged;
 mod runs;
 mod step;
+mod streams;
 mod uuencoded;
 mod views;
 

@@ -1,0 +1,81 @@
+use serde_json::json;
+
+use super::*;
+
+const SAID: &str = r#"[{"name":"Ilse Marquardt","city":"Wolgast","amount":48211.5,"status":"pending"},
+{"name":"Jonas Pfeil","city":"Anklam","amount":90377.25,"status":"pending"},
+{"name":"Rieke Thoms","city":"Demmin","amount":13902.75,"status":"pending"}]"#;
+
+fn cells(private: bool, text: &str) -> (Cells, Hasher) {
+    let hasher = Hasher::new(&[7; 32]);
+    let mut cells = Cells::default();
+    let value = json!({"content": [{"type": "text", "text": text}]}).to_string();
+    let value = json::read(value.as_bytes()).unwrap();
+    cells.remember(&hasher, OriginId(1), private, &Leaves::of(&value));
+    (cells, hasher)
+}
+
+fn send(cells: &mut Cells, hasher: &Hasher, text: &str) -> bool {
+    let value = json!({"body": text}).to_string();
+    let value = json::read(value.as_bytes()).unwrap();
+    let call = Leaves::of_call("post", &value);
+    cells.carried(hasher, &ServerId("net".to_owned()), &call, |_| true).iter().any(Carried::is_finding)
+}
+
+#[test]
+fn cells_are_found_in_whatever_form_they_leave() {
+    for sent in [
+        "- name: ILSE MARQUARDT\n  city: Wolgast\n  amount: 48211.5\n- name: Jonas Pfeil\n",
+        "INSERT INTO p VALUES ('Ilse Marquardt','Wolgast',48211.5),('Jonas Pfeil','Anklam',90377.25)",
+        "Wolgast / Anklam / Demmin / Rieke Thoms",
+        "48211.5; 90377.25; 13902.75; Demmin",
+    ] {
+        let (mut cells, hasher) = cells(true, SAID);
+        assert!(send(&mut cells, &hasher, sent), "{sent}");
+    }
+}
+
+#[test]
+fn rows_that_leave_one_by_one_are_counted_together() {
+    let (mut cells, hasher) = cells(true, SAID);
+    assert!(!send(&mut cells, &hasher, "Ilse Marquardt, Wolgast, 48211.5"));
+    assert!(!send(&mut cells, &hasher, "Jonas Pfeil, Anklam, 90377.25"));
+    assert!(send(&mut cells, &hasher, "Rieke Thoms, Demmin"));
+    cells.take_back(&ServerId("net".to_owned()));
+    assert!(!send(&mut cells, &hasher, "Rieke Thoms"));
+}
+
+#[test]
+fn three_cells_categories_and_public_values_are_none() {
+    let (mut cells, hasher) = cells(true, SAID);
+    assert!(!send(&mut cells, &hasher, "pending pending: Wolgast, Anklam and Demmin in Pomerania"));
+    let value = json!({"text": SAID}).to_string();
+    let value = json::read(value.as_bytes()).unwrap();
+    cells.remember(&hasher, OriginId(2), false, &Leaves::of(&value));
+    assert!(!send(&mut cells, &hasher, SAID));
+}
+
+#[test]
+fn csv_tables_and_settings_have_cells() {
+    for said in [
+        "name,city\nIlse Marquardt,Wolgast\nJonas Pfeil,Anklam\n",
+        "| name | city |\n| Ilse Marquardt | Wolgast |\n| Jonas Pfeil | Anklam |\n",
+        "- name: Ilse Marquardt\n  city: Wolgast\n- name: Jonas Pfeil\n  city: Anklam\n",
+    ] {
+        let (mut cells, hasher) = cells(true, said);
+        assert!(send(&mut cells, &hasher, "Wolgast Ilse Marquardt, Anklam Jonas Pfeil"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_remembered_is_bounded() {
+    let hasher = Hasher::new(&[7; 32]);
+    let mut cells = Cells::default();
+    for result in 0..40_u64 {
+        let rows: Vec<u64> = (0..5000).map(|row| 1_000_000 + result * 5000 + row).collect();
+        let value = json!({ "rows": rows }).to_string();
+        let value = json::read(value.as_bytes()).unwrap();
+        cells.remember(&hasher, OriginId(result), true, &Leaves::of(&value));
+    }
+    assert!(cells.count <= MAX_CELLS && cells.origins.len() <= MAX_CELLS, "{}", cells.count);
+}
