@@ -278,8 +278,7 @@ fn policy_show_says_the_labels_whoever_gave_them() {
     assert!(line("servers.wiki.flow.source: public").contains("policy.yaml:2"));
     assert!(line("servers.wiki.flow.sink: external").contains("nothing is known of it"));
     if std::process::Command::new("npx").arg("--version").output().is_err() {
-        println!("skipped: npx is not installed, so that no package is known");
-        return;
+        return crate::support::skip("the profile of a package: npx is not installed");
     }
     assert!(line("servers.notes.flow.sink: local").contains("profile"), "{shown}");
 }
@@ -394,4 +393,63 @@ fn what_the_proxy_does_not_see_is_told_once() {
     };
     assert!(told("one.env"));
     assert!(!told(".env"));
+}
+
+const BLOCKS: &str =
+    "version: 1\nsandbox:\n  mcp:\n    exfiltration:\n      marker: off\n      on_detection: block\n";
+
+/// Two files; the second begins like [`MEMO`].
+const ARCHIVE: &str = "UEsDBBQAAAAIAAAAIQBkxYhyNQAAADMAAAAKAAAAcmVhZG1lLnR4dAtKTc4sSC1WyE9TKMlIVSguzc1NLVJIS8ws0lFIyy9S \
+     SC1LLapMyk+pVCjPyFdILM4u1gMAUEsDBBQAAAAIAAAAIQBfbHx2UQAAAGAAAAAFAAAAbS50eHQdy7ENgDAMBdFV/gBMQEkN \
+     Q5jEAUvBlhwHxPZEtO90m2gPbrCCOBkn+c0tkKxrkjr/aJ6GZ1BgFc2s1HHYmML+vjhpDhS6pL7YuZgzHtFgnz5QSwECFAMU \
+     AAAACAAAACEAZMWIcjUAAAAzAAAACgAAAAAAAAAAAAAAgAEAAAAAcmVhZG1lLnR4dFBLAQIUAxQAAAAIAAAAIQBfbHx2UQAA \
+     AGAAAAAFAAAAAAAAAAAAAACAAV0AAABtLnR4dFBLBQYAAAAAAgACAGsAAADRAAAAAAA=";
+
+#[test]
+fn the_second_file_of_an_archive_does_not_reach_another_server() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let memo = two_servers(&place);
+        let steps = json!([
+            call("files", "read_file", json!({"path": memo})),
+            call("mail", "echo", json!({"text": ARCHIVE})),
+        ]);
+        place.policy(BLOCKS);
+        let answers = script(&place, &steps);
+        assert!(answers.error(1).contains("'read_file' of server 'files'"), "{mode:?} {}", answers.error(1));
+    }
+}
+
+#[test]
+fn values_of_a_table_do_not_reach_another_server_in_another_form() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        two_servers(&place);
+        let table = "name,town,amount\nIlse Marquardt,Wolgast,48211.5\nJonas Pfeil,Anklam,90377.25\n\
+                     Rieke Thoms,Demmin,13902.75\nHanno Brix,Ueckermuende,77120.5\n";
+        let path = place.write("table.csv", table).to_str().unwrap().to_owned();
+        let rows =
+            ["(Wolgast; 48211.5)", "(Anklam; 90377.25)", "(Demmin; 13902.75)", "(Ueckermuende; 77120.5)"];
+        let steps = json!([
+            call("files", "read_file", json!({"path": path})),
+            call("mail", "echo", json!({"text": "town: Wolgast"})),
+            call(
+                "mail",
+                "echo",
+                json!({"text": "INSERT INTO t VALUES ('Wolgast', 'Ilse Marquardt'), ('Anklam', 'Jonas Pfeil')"})
+            ),
+        ]);
+        place.policy(BLOCKS);
+        let answers = script(&place, &steps);
+        assert_eq!(answers.text(1), "town: Wolgast", "{mode:?}");
+        assert!(answers.error(2).contains("'read_file' of server 'files'"), "{}", answers.error(2));
+        let found = place.detections();
+        assert!(json!(found).to_string().contains("taint-cells"), "{found:?}");
+        // One row for each call: what arrived before counts.
+        let mut steps = vec![call("files", "read_file", json!({"path": path}))];
+        steps.extend(rows.iter().map(|row| call("mail", "echo", json!({"text": row}))));
+        let answers = script(&place, &json!(steps));
+        assert_eq!(answers.text(3), rows[2], "{mode:?}");
+        assert!(answers.error(4).contains("'read_file' of server 'files'"), "{}", answers.error(4));
+    }
 }
