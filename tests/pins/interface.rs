@@ -39,7 +39,7 @@ impl Seen {
     }
 }
 
-fn tool(name: &str, description: &str) -> Value {
+pub fn tool(name: &str, description: &str) -> Value {
     json!({"name": name, "description": description, "inputSchema": {"type": "object"}})
 }
 
@@ -58,7 +58,7 @@ fn session(place: &Place, tools: &Value, instructions: &str) -> Seen {
     Seen { answers, errors: outcome.stderr }
 }
 
-fn pins(place: &Place, words: &[&str]) -> Outcome {
+pub fn pins(place: &Place, words: &[&str]) -> Outcome {
     Outcome::of(place.agentsh(&["mcp", "pins"]).args(words))
 }
 

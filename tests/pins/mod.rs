@@ -1,5 +1,6 @@
 //! The program of a server is what was agreed to, or it does not start.
 
+mod audience;
 mod interface;
 
 use std::path::{Path, PathBuf};
