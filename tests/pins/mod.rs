@@ -2,6 +2,7 @@
 
 mod audience;
 mod interface;
+mod race;
 
 use std::path::{Path, PathBuf};
 
