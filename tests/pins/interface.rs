@@ -150,3 +150,29 @@ fn a_policy_decides_what_a_change_leads_to() {
     let known = session(&place, &json!([tool("read", "Reads.")]), "x");
     assert_eq!(known.tools(), ["read"], "{}", known.errors);
 }
+
+#[test]
+fn what_may_change_of_one_server_changes_nothing_else() {
+    let place = Place::new(Mode::Invoker);
+    let policy = |server: &str| {
+        place.user_policy(&format!(
+            "version: 1\nsandbox: {{mcp: {{version_pinning: {{ignore_in: [{{server: {server}, name: read, members: [description]}}]}}}}}}\n"
+        ));
+    };
+    policy("s");
+    session(&place, &json!([tool("read", "It is noon."), tool("list", "Lists.")]), "x");
+    let later = session(&place, &json!([tool("read", "It is one."), tool("list", "Lists.")]), "x");
+    assert_eq!(later.tools(), ["read", "list"], "{}", later.errors);
+    assert_eq!(later.answers[3]["result"]["content"][0]["text"], "ran");
+    // Another member, another tool, another server.
+    let mut more = tool("read", "It is two.");
+    more["title"] = json!("Clock");
+    assert_eq!(session(&place, &json!([more, tool("list", "Lists.")]), "x").tools(), ["list"]);
+    let other = session(&place, &json!([tool("read", "It is two."), tool("list", "It is two.")]), "x");
+    assert_eq!(other.tools(), ["read"], "{}", other.errors);
+    policy("other");
+    assert_eq!(
+        session(&place, &json!([tool("read", "It is two."), tool("list", "Lists.")]), "x").tools(),
+        ["list"]
+    );
+}

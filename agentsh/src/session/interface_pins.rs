@@ -154,9 +154,9 @@ impl State {
             at: now(),
             trusted_by,
         };
+        let ignored = pinning.ignored(&server.0, &key.1);
         let is_same = |(pinned, before): &Trusted| {
-            pinned == hash
-                || before.as_deref().is_some_and(|before| is_ignored(before, definition, &pinning.ignore))
+            pinned == hash || before.as_deref().is_some_and(|before| is_ignored(before, definition, &ignored))
         };
         let (reason, what) = match known.pins.get(&key).map(|pins| (pins.get(audience), pins)) {
             // What was trusted for these clients counts for them alone.
