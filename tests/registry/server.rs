@@ -311,7 +311,8 @@ pub fn two_registries(place: &Place) {
 fn change(place: &Place, statement: &str) {
     let Ok(url) = std::fs::read_to_string(place.home.join("database.url")) else {
         let database = rusqlite::Connection::open(place.home.join("registry.db")).unwrap();
-        return drop(database.execute(statement, []).unwrap());
+        assert!(database.execute(statement, []).unwrap() > 0, "{statement}");
+        return;
     };
     let program = crate::support::postgres::programs().unwrap().join("psql");
     Outcome::of(place.command(program).args(["--no-psqlrc", "--command", statement, &url])).expect_code(0);
