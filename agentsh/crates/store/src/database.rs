@@ -138,14 +138,15 @@ CREATE TABLE interface_changes (
 PRAGMA user_version = 3;
 ";
 
-/// Servers offer more to clients that can do more: which client it was is part of what names an entry.
+/// Servers offer more to clients that can do more: which client it was is part of what names an entry. An
+/// older agentsh that still runs does not say it.
 const SCHEMA_4: &str = "
 ALTER TABLE interface_pins RENAME TO interface_pins_3;
 CREATE TABLE interface_pins (
   server_id  TEXT NOT NULL,
   scope      TEXT NOT NULL,
   basis      TEXT NOT NULL,
-  audience   TEXT NOT NULL,
+  audience   TEXT NOT NULL DEFAULT '',
   kind       TEXT NOT NULL,
   name       TEXT NOT NULL,
   hash       TEXT NOT NULL,
@@ -162,7 +163,7 @@ CREATE TABLE interface_changes (
   server_id  TEXT NOT NULL,
   scope      TEXT NOT NULL,
   basis      TEXT NOT NULL,
-  audience   TEXT NOT NULL,
+  audience   TEXT NOT NULL DEFAULT '',
   kind       TEXT NOT NULL,
   name       TEXT NOT NULL,
   hash       TEXT NOT NULL,

@@ -304,4 +304,36 @@ mod tests {
         assert_eq!(pins, [pin("p2", "a", "9")]);
         assert_eq!(store.reset_interfaces(all()).await.unwrap(), 1);
     }
+
+    #[tokio::test]
+    async fn pins_of_an_older_version_are_those_of_a_client_that_said_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PinStore::new(dir.path());
+        store.note_interfaces(vec![pin("p1", "a", "1")], Vec::new()).await.unwrap();
+        store.close().await;
+        let old = crate::database::open_writer(dir.path()).unwrap();
+        // As version 3 had it.
+        for table in ["interface_pins", "interface_changes"] {
+            old.execute_batch(&format!(
+                "ALTER TABLE {table} RENAME TO now;
+                 CREATE TABLE {table} (server_id TEXT NOT NULL, scope TEXT NOT NULL, basis TEXT NOT NULL, kind TEXT NOT NULL,
+                   name TEXT NOT NULL, hash TEXT NOT NULL, definition TEXT, at TEXT NOT NULL, trusted_by TEXT NOT NULL,
+                   PRIMARY KEY (server_id, scope, kind, name));
+                 INSERT INTO {table} SELECT server_id, scope, basis, kind, name, hash, definition, at, trusted_by FROM now;
+                 DROP TABLE now; PRAGMA user_version = 3;"
+            ))
+            .unwrap();
+        }
+        let store = PinStore::new(dir.path());
+        let (pins, _) = store.interfaces(WhichInterface::default()).await.unwrap();
+        assert_eq!(pins, [pin("p1", "a", "1")]);
+        let capable = InterfacePin { audience: "sampling".to_owned(), ..pin("p1", "a", "2") };
+        store.note_interfaces(vec![capable.clone()], Vec::new()).await.unwrap();
+        let (pins, _) = store.interfaces(WhichInterface::default()).await.unwrap();
+        assert_eq!(pins, [pin("p1", "a", "1"), capable]);
+        // Who knows of no clients writes all the same.
+        let row = "INSERT INTO interface_pins (server_id, scope, basis, kind, name, hash, at, trusted_by)
+                   VALUES ('fs', '', 'p1', 'tool', 'b', '1', '', '')";
+        old.execute_batch(row).unwrap();
+    }
 }
