@@ -247,3 +247,14 @@ fn ten_thousand_tools_and_a_listing_that_is_too_long_end_soon() {
     let refused = long.request("tools/list", json!({}));
     assert!(refused.get("error").is_some() && !refused.to_string().contains("x x"), "{refused}");
 }
+
+/// Texts that end as a key begins that is written backwards.
+#[test]
+fn half_a_key_ends_nobody() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::ready(&place, &[]);
+    for text in [".GS", "REPORT.GS", "x .GS y", "SG.", "_phg", "-ks"] {
+        assert_eq!(peer.text("echo", json!({"text": text})), text);
+    }
+    assert_eq!(peer.finish().0, 0);
+}
