@@ -39,7 +39,7 @@ impl Seen {
     }
 }
 
-fn tool(name: &str, description: &str) -> Value {
+pub fn tool(name: &str, description: &str) -> Value {
     json!({"name": name, "description": description, "inputSchema": {"type": "object"}})
 }
 
@@ -58,7 +58,7 @@ fn session(place: &Place, tools: &Value, instructions: &str) -> Seen {
     Seen { answers, errors: outcome.stderr }
 }
 
-fn pins(place: &Place, words: &[&str]) -> Outcome {
+pub fn pins(place: &Place, words: &[&str]) -> Outcome {
     Outcome::of(place.agentsh(&["mcp", "pins"]).args(words))
 }
 
@@ -149,4 +149,30 @@ fn a_policy_decides_what_a_change_leads_to() {
     pins(&place, &["trust", "--server", "s"]).expect_code(0);
     let known = session(&place, &json!([tool("read", "Reads.")]), "x");
     assert_eq!(known.tools(), ["read"], "{}", known.errors);
+}
+
+#[test]
+fn what_may_change_of_one_server_changes_nothing_else() {
+    let place = Place::new(Mode::Invoker);
+    let policy = |server: &str| {
+        place.user_policy(&format!(
+            "version: 1\nsandbox: {{mcp: {{version_pinning: {{ignore_in: [{{server: {server}, name: read, members: [description]}}]}}}}}}\n"
+        ));
+    };
+    policy("s");
+    session(&place, &json!([tool("read", "It is noon."), tool("list", "Lists.")]), "x");
+    let later = session(&place, &json!([tool("read", "It is one."), tool("list", "Lists.")]), "x");
+    assert_eq!(later.tools(), ["read", "list"], "{}", later.errors);
+    assert_eq!(later.answers[3]["result"]["content"][0]["text"], "ran");
+    // Another member, another tool, another server.
+    let mut more = tool("read", "It is two.");
+    more["title"] = json!("Clock");
+    assert_eq!(session(&place, &json!([more, tool("list", "Lists.")]), "x").tools(), ["list"]);
+    let other = session(&place, &json!([tool("read", "It is two."), tool("list", "It is two.")]), "x");
+    assert_eq!(other.tools(), ["read"], "{}", other.errors);
+    policy("other");
+    assert_eq!(
+        session(&place, &json!([tool("read", "It is two."), tool("list", "Lists.")]), "x").tools(),
+        ["list"]
+    );
 }

@@ -1,6 +1,8 @@
 //! The program of a server is what was agreed to, or it does not start.
 
+mod audience;
 mod interface;
+mod race;
 
 use std::path::{Path, PathBuf};
 

@@ -8,9 +8,16 @@ fn the_same_answers_as_on_a_file() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let mode = Mode::all().into_iter().find(|mode| !mode.is_root());
     let Some(mode) = mode else { return skip("no ordinary user") };
-    for test in
-        [server::first_holds, server::rejections_stick, server::races_are_decided, server::two_registries]
-    {
+    let suite: [fn(&Place); 7] = [
+        server::first_holds,
+        server::rejections_stick,
+        server::poison_leaves_nothing,
+        server::races_are_decided,
+        server::two_registries,
+        server::what_expires,
+        server::the_command_line,
+    ];
+    for test in suite {
         let place = Place::new(mode);
         let cluster = postgres::start(&place, &bin);
         place.write(place.home.join("database.url"), &cluster.url);

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Mode, Place};
+use crate::support::{Mode, Outcome, Place};
 
 /// The hash of an interface without components.
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -191,8 +191,11 @@ pub fn rejections_stick(place: &Place) {
 
 #[test]
 fn poison_and_other_sites_are_refused_and_leave_nothing() {
-    let place = Place::new(Mode::Invoker);
-    let registry = Registry::start(&place, &["--open"]);
+    poison_leaves_nothing(&Place::new(Mode::Invoker));
+}
+
+pub fn poison_leaves_nothing(place: &Place) {
+    let registry = Registry::start(place, &["--open"]);
     let typed = [("Content-Type", "application/json")];
     let sent = |body: &str| registry.raw("POST", "/servers", &typed, body).0;
     for body in [
@@ -230,7 +233,7 @@ fn poison_and_other_sites_are_refused_and_leave_nothing() {
     assert_eq!(registry.get("/servers").1, json!({ "servers": [], "total": 0 }));
     // Without --open nobody registers without a token.
     drop(registry);
-    let closed = Registry::start(&place, &[]);
+    let closed = Registry::start(place, &[]);
     assert_eq!(closed.raw("POST", "/servers", &typed, &empty).0, 401);
     let refused = place.agentsh(&["registry", "serve", "--open", "--listen", "0.0.0.0:0"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(125));
@@ -304,23 +307,33 @@ pub fn two_registries(place: &Place) {
     assert_eq!(log.matches("\tapproved\t").count() + log.matches("\trejected\t").count(), 1, "{log}");
 }
 
+/// Changes the database behind the registry's back.
+fn change(place: &Place, statement: &str) {
+    let Ok(url) = std::fs::read_to_string(place.home.join("database.url")) else {
+        let database = rusqlite::Connection::open(place.home.join("registry.db")).unwrap();
+        assert!(database.execute(statement, []).unwrap() > 0, "{statement}");
+        return;
+    };
+    let program = crate::support::postgres::programs().unwrap().join("psql");
+    Outcome::of(place.command(program).args(["--no-psqlrc", "--command", statement, &url])).expect_code(0);
+}
+
 /// A registration ends when its time is over, whoever asks; a request that nobody answers does too.
 #[test]
 fn what_has_expired_is_gone_until_an_operator_registers_it() {
-    let place = Place::new(Mode::Invoker);
-    let (good, evil) = (tool(&place, "get", "weather"), tool(&place, "get", "weather and keys"));
-    let registry = Registry::start(&place, &["--open", "--valid-for", "1", "--answer-within", "1"]);
+    what_expires(&Place::new(Mode::Invoker));
+}
+
+pub fn what_expires(place: &Place) {
+    let (good, evil) = (tool(place, "get", "weather"), tool(place, "get", "weather and keys"));
+    let registry = Registry::start(place, &["--open", "--valid-for", "1", "--answer-within", "1"]);
     let (status, first) = registry.post("/servers", &record("wx", &good));
     assert!(status == 201 && first["expires_at"].as_str().is_some(), "{first}");
     assert_eq!(registry.post("/approvals", &request("wx", &good.1, &evil)).1["status"], "pending");
     // A day later, as far as the database can tell.
-    let database = rusqlite::Connection::open(place.home.join("registry.db")).unwrap();
     for table in ["servers", "approvals"] {
-        database
-            .execute(&format!("UPDATE {table} SET expires_at = '2026-01-01T00:00:00.000000+00:00'"), [])
-            .unwrap();
+        change(place, &format!("UPDATE {table} SET expires_at = '2026-01-01T00:00:00.000000+00:00'"));
     }
-    drop(database);
     assert_eq!(registry.get(&format!("/servers/{}", good.1)).0, 404);
     assert_eq!(registry.get("/servers?name=wx").1["total"], 0);
     let (status, said) = registry.post("/servers", &record("wx", &good));
@@ -336,8 +349,11 @@ fn what_has_expired_is_gone_until_an_operator_registers_it() {
 
 #[test]
 fn the_command_line_registers_verifies_and_decides() {
-    let place = Place::new(Mode::Invoker);
-    let registry = Registry::start(&place, &["--open"]);
+    the_command_line(&Place::new(Mode::Invoker));
+}
+
+pub fn the_command_line(place: &Place) {
+    let registry = Registry::start(place, &["--open"]);
     let captured = |name: &str, description: &str| {
         let opening = r#"{"result":{"capabilities":{"tools":{}},"serverInfo":{"name":"wx"}}}"#;
         place.write(format!("{name}/initialize.json"), opening);
@@ -359,7 +375,7 @@ fn the_command_line_registers_verifies_and_decides() {
             && code == 1,
         "{text}"
     );
-    let new_tool = tool(&place, "get", "weather and keys");
+    let new_tool = tool(place, "get", "weather and keys");
     registry.post("/approvals", &request("wx", EMPTY, &new_tool));
     let (text, code) = registry.ask(&["approvals"]);
     assert!(text.contains("\twx\t") && code == 0, "{text}");

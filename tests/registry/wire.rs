@@ -333,3 +333,36 @@ fn run_and_proxy_ask_it_too() {
     policy(&place, &registry, "mode: verify");
     assert_eq!(run(), 1);
 }
+
+/// A server that puts the time into a description, where policy says that it may.
+#[test]
+fn what_policy_lets_change_is_no_other_interface() {
+    let place = Place::new(Mode::Invoker);
+    let registry = Registry::start(&place, &["--open"]);
+    let policy = |mode: &str, members: &str| {
+        place.user_policy(&format!(
+            "version: 1\ninterface: {{registry: \"http://{}\", mode: {mode}}}\nsandbox: {{mcp: {{version_pinning: {{on_change: allow, \
+             ignore_in: [{{server: s, name: read, members: [{members}]}}]}}}}}}\n",
+            registry.address
+        ));
+    };
+    policy("auto", "description");
+    offer(&place, "It is noon.");
+    assert_eq!(seen(&place).0, ["It is noon."]);
+    policy("verify", "description");
+    offer(&place, "It is one.");
+    let (names, said, errors) = seen(&place);
+    assert_eq!(names, ["It is one."], "{errors}");
+    assert_eq!(said["result"]["content"][0]["text"], "ran", "{errors}");
+    // Further tools, and other members, are another interface all the same.
+    let more = json!([
+        {"name": "read", "description": "It is two.", "inputSchema": {"type": "object"}},
+        {"name": "mail", "description": "Mails.", "inputSchema": {"type": "object"}},
+    ]);
+    place.write(place.project.join("tools"), more.to_string());
+    assert!(seen(&place).0.is_empty());
+    policy("verify", "title");
+    offer(&place, "It is three.");
+    assert!(seen(&place).0.is_empty());
+    assert_eq!(verdicts(&place), [json!("registered"), json!("same"), json!("changed"), json!("changed")]);
+}

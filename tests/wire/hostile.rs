@@ -265,3 +265,14 @@ fn listings_that_change_again_and_again_do_not_fill_the_record() {
     let bytes = place.record_bytes();
     assert!(bytes < 12 << 20, "{bytes} bytes");
 }
+
+/// Texts that end as a key begins that is written backwards.
+#[test]
+fn half_a_key_ends_nobody() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::ready(&place, &[]);
+    for text in [".GS", "REPORT.GS", "x .GS y", "SG.", "_phg", "-ks"] {
+        assert_eq!(peer.text("echo", json!({"text": text})), text);
+    }
+    assert_eq!(peer.finish().0, 0);
+}

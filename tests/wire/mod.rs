@@ -1,6 +1,7 @@
 //! Nothing is lost on the wire: what is sent on one side comes out on the other, but for white space between tokens.
 
 mod hostile;
+mod http;
 mod messages;
 mod speech;
 mod vectors;

@@ -135,6 +135,7 @@ fn show() {
     mcp.version_pinning.pin_binary: true        # built-in:default:28 (sandbox.mcp.version_pinning.pin_binary)
     mcp.version_pinning.unlisted: block         # default (sandbox.mcp.version_pinning.unlisted)
     mcp.version_pinning.ignore: none            # default (sandbox.mcp.version_pinning.ignore)
+    mcp.version_pinning.ignore_in: none         # default (sandbox.mcp.version_pinning.ignore_in)
     mcp.max_line_bytes: 16MiB                   # default (sandbox.mcp.max_line_bytes)
     mcp.exfiltration.enabled: true              # default (sandbox.mcp.exfiltration)
     mcp.exfiltration.on_detection: alert        # default (sandbox.mcp.exfiltration)

@@ -73,7 +73,14 @@ fn call_apart(content: &mut Content, text: &str, meanwhile: impl FnOnce(&mut Con
     let arguments = json::read(arguments.as_bytes()).unwrap();
     let server = ServerId("mail".to_owned());
     let matter = Matter::Call { tool: "send", hash: None, unlisted: false, arguments: Some(&arguments) };
-    let subject = Subject { server: &server, matter, now: Duration::ZERO, turn: None, seen: Seen::NOTHING };
+    let subject = Subject {
+        server: &server,
+        matter,
+        audience: "",
+        now: Duration::ZERO,
+        turn: None,
+        seen: Seen::NOTHING,
+    };
     assert!(content.ahead(&subject).is_some(), "long enough to be searched elsewhere");
     let shared = Rc::new(RefCell::new(std::mem::replace(content, empty(content))));
     let mut guard = Guard::new(&McpPolicy::default());

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use tokio::io::DuplexStream;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::expand;
 use crate::gateway::config::{Config, Endpoint};
-use crate::gateway::{Answered, Connector, Gateway, Refusal, Served};
+use crate::gateway::{Answered, Connector, Gateway, Refusal, Served, Wire};
+use crate::mcp::pause;
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
 
@@ -136,8 +136,9 @@ struct Carrier {
 }
 
 impl Connector for Carrier {
-    fn connect(&self, endpoint: &Endpoint, who: &str) -> DuplexStream {
+    fn connect(&self, endpoint: &Endpoint, who: &str) -> Wire {
         let (ours, theirs) = tokio::io::duplex(AHEAD);
+        let (told, pauses) = pause::pauses();
         let (input, output) = tokio::io::split(theirs);
         let (bridges, session) = (Rc::clone(&self.bridges), Rc::clone(&self.session));
         let id = ServerId(endpoint.id.clone());
@@ -155,7 +156,7 @@ impl Connector for Carrier {
                     is_configured: false,
                 };
                 tokio::task::spawn_local(async move {
-                    let server = Remote::new(session, declaration);
+                    let server = Remote::new(session, declaration).telling(told);
                     bridges.proxy(input, output, server, id, bridges::HTTP).await;
                 });
             }
@@ -180,7 +181,7 @@ impl Connector for Carrier {
                 });
             }
         }
-        ours
+        Wire { lines: ours, pauses }
     }
 
     fn refused(&self, answered: &Answered<'_>, refusal: &Refusal) {

@@ -16,6 +16,8 @@ use crate::types::{RuleRef, ServerId};
 const MOST_ENTRIES: usize = 20_000;
 
 type Key = (Offered, String);
+/// Hash and canonical definition.
+type Trusted = (String, Option<String>);
 
 /// What every connection of a session shares.
 #[derive(Clone, Debug)]
@@ -34,12 +36,12 @@ struct State {
 struct Known {
     scope: String,
     basis: String,
-    /// Hash and canonical definition by entry.
-    pins: BTreeMap<Key, (String, Option<String>)>,
+    /// Of each entry, by the clients to which it is offered so.
+    pins: BTreeMap<Key, BTreeMap<String, Trusted>>,
     /// It had no pin when the session met it: all that it offers is seen for the first time.
     is_new: bool,
     /// Tools and prompts that are not what they were: a person is asked about each use.
-    drifted: BTreeSet<Key>,
+    drifted: BTreeSet<(String, Key)>,
     /// What the names of tools and prompts look like.
     shapes: BTreeMap<Key, String>,
     told: BTreeSet<(Key, String)>,
@@ -78,11 +80,12 @@ impl InterfacePins {
         let which =
             WhichInterface { server: Some(server.0.clone()), scope: Some(scope.to_owned()), name: None };
         let (pins, _) = store.interfaces(which).await?;
-        let pins: BTreeMap<Key, _> = pins
-            .into_iter()
-            .filter(|pin| pin.basis == basis)
-            .map(|pin| ((pin.kind, pin.name), (pin.hash, pin.definition)))
-            .collect();
+        let mut known_pins: BTreeMap<Key, BTreeMap<String, Trusted>> = BTreeMap::new();
+        for pin in pins.into_iter().filter(|pin| pin.basis == basis) {
+            let by_audience = known_pins.entry((pin.kind, pin.name)).or_default();
+            by_audience.insert(pin.audience, (pin.hash, pin.definition));
+        }
+        let pins = known_pins;
         let known = Known {
             scope: scope.to_owned(),
             basis: basis.to_owned(),
@@ -96,12 +99,14 @@ impl InterfacePins {
         Ok(())
     }
 
-    /// The hash that a tool was trusted with.
+    /// The hash that a tool was trusted with; None also where it is not the same for all clients.
     #[must_use]
     pub fn hash_of(&self, server: &ServerId, tool: &str) -> Option<String> {
         let state = self.0.borrow();
         let known = state.servers.get(server)?;
-        known.pins.get(&(Offered::Tool, tool.to_owned())).map(|(hash, _)| hash.clone())
+        let mut hashes = known.pins.get(&(Offered::Tool, tool.to_owned()))?.values().map(|(hash, _)| hash);
+        let first = hashes.next()?;
+        hashes.all(|hash| hash == first).then(|| first.clone())
     }
 
     /// Whether tools of a server were trusted, in this session or before.
@@ -129,18 +134,19 @@ impl State {
     /// Compares one entry, and remembers it where it is trusted at first sight.
     fn compare(
         &mut self,
-        server: &ServerId,
+        subject: &Subject<'_>,
         key: Key,
-        hash: &str,
-        definition: &Json<'_>,
+        (hash, definition): (&str, &Json<'_>),
         report: &mut Report,
     ) {
+        let (server, audience) = (subject.server, subject.audience);
         let pinning = &self.pinning;
         let Some(known) = self.servers.get_mut(server) else { return };
         let row = |trusted_by| InterfacePin {
             server_id: server.clone(),
             scope: known.scope.clone(),
             basis: known.basis.clone(),
+            audience: audience.to_owned(),
             kind: key.0,
             name: key.1.clone(),
             hash: hash.to_owned(),
@@ -148,16 +154,31 @@ impl State {
             at: now(),
             trusted_by,
         };
-        let (reason, what) = match known.pins.get(&key) {
-            Some((pinned, _)) if pinned == hash => {
-                known.drifted.remove(&key);
+        let ignored = pinning.ignored(&server.0, &key.1);
+        let is_same = |(pinned, before): &Trusted| {
+            pinned == hash || before.as_deref().is_some_and(|before| is_ignored(before, definition, &ignored))
+        };
+        let (reason, what) = match known.pins.get(&key).map(|pins| (pins.get(audience), pins)) {
+            // What was trusted for these clients counts for them alone.
+            Some((Some(own), _)) if is_same(own) => {
+                known.drifted.remove(&(audience.to_owned(), key));
                 return;
             }
-            Some((_, Some(before))) if is_ignored(before, definition, &pinning.ignore) => {
-                known.drifted.remove(&key);
+            Some((Some((_, before)), _)) => {
+                (Reason::InterfaceChanged, difference(before.as_deref(), definition))
+            }
+            Some((None, others)) if others.values().any(is_same) => {
+                known.drifted.remove(&(audience.to_owned(), key));
                 return;
             }
-            Some((_, before)) => (Reason::InterfaceChanged, difference(before.as_deref(), definition)),
+            Some((None, others)) => {
+                let before = others.values().next().and_then(|(_, before)| before.as_deref());
+                let what = difference(before, definition);
+                (
+                    Reason::InterfaceChanged,
+                    format!("{what}, and was never shown to a client that can do this"),
+                )
+            }
             None if !pinning.auto_trust_first => {
                 (Reason::InterfaceNotPinned, "it was never trusted".to_owned())
             }
@@ -170,7 +191,8 @@ impl State {
                 if twin.is_none() {
                     let is_news = !known.is_new && key.0 != Offered::Resource;
                     known.shapes.insert(shape(&key), key.1.clone());
-                    known.pins.insert(key.clone(), (pin.hash.clone(), pin.definition.clone()));
+                    let trusted = (pin.hash.clone(), pin.definition.clone());
+                    known.pins.entry(key.clone()).or_default().insert(audience.to_owned(), trusted);
                     self.first_seen.push(pin);
                     if is_news {
                         let what = "the server did not offer it when it was trusted".to_owned();
@@ -192,7 +214,7 @@ impl State {
         };
         let row = row(None);
         if pinning.on_change == OnChange::Ask && known.drifted.len() < MOST_ENTRIES {
-            known.drifted.insert(key.clone());
+            known.drifted.insert((audience.to_owned(), key.clone()));
         }
         // Once for each definition: a client may list again and again.
         if known.told.len() < MOST_ENTRIES && known.told.insert((key, hash.to_owned())) {
@@ -206,12 +228,8 @@ impl State {
 
 impl State {
     /// A call of a tool that changed, or that no listing shows.
-    fn call(&self, server: &ServerId, tool: &str, unlisted: bool, report: &mut Report) {
-        if self
-            .servers
-            .get(server)
-            .is_some_and(|known| known.drifted.contains(&(Offered::Tool, tool.to_owned())))
-        {
+    fn call(&self, subject: &Subject<'_>, tool: &str, unlisted: bool, report: &mut Report) {
+        if self.is_drifted(subject, (Offered::Tool, tool.to_owned())) {
             let what = "its definition is not the one that was trusted".to_owned();
             report.find(finding(Outcome::Ask, Reason::InterfaceChanged, &self.pinning, what));
         }
@@ -226,13 +244,14 @@ impl State {
         }
     }
 
-    fn prompt(&self, server: &ServerId, params: &Json<'_>, report: &mut Report) {
+    fn is_drifted(&self, subject: &Subject<'_>, key: Key) -> bool {
+        let entry = (subject.audience.to_owned(), key);
+        self.servers.get(subject.server).is_some_and(|known| known.drifted.contains(&entry))
+    }
+
+    fn prompt(&self, subject: &Subject<'_>, params: &Json<'_>, report: &mut Report) {
         let Some(name) = params.member("name").and_then(Json::as_text) else { return };
-        if self
-            .servers
-            .get(server)
-            .is_some_and(|known| known.drifted.contains(&(Offered::Prompt, name.into_owned())))
-        {
+        if self.is_drifted(subject, (Offered::Prompt, name.into_owned())) {
             let what = "its definition is not the one that was trusted".to_owned();
             report.find(finding(Outcome::Ask, Reason::InterfaceChanged, &self.pinning, what));
         }
@@ -247,7 +266,7 @@ impl Check for InterfacePins {
         }
         match subject.matter {
             Matter::Definition { name, hash, definition } => {
-                state.compare(subject.server, (Offered::Tool, name.to_owned()), hash, definition, report);
+                state.compare(subject, (Offered::Tool, name.to_owned()), (hash, definition), report);
             }
             Matter::Offer { kind, name, hash, definition } => {
                 let kind = match kind {
@@ -256,11 +275,11 @@ impl Check for InterfacePins {
                     Offer::Template => Offered::Template,
                     Offer::Instructions => Offered::Instructions,
                 };
-                state.compare(subject.server, (kind, name.to_owned()), hash, definition, report);
+                state.compare(subject, (kind, name.to_owned()), (hash, definition), report);
             }
-            Matter::Call { tool, unlisted, .. } => state.call(subject.server, tool, unlisted, report),
+            Matter::Call { tool, unlisted, .. } => state.call(subject, tool, unlisted, report),
             Matter::Request { method: "prompts/get", params: Some(params) } => {
-                state.prompt(subject.server, params, report);
+                state.prompt(subject, params, report);
             }
             _ => {}
         }

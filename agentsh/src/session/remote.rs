@@ -11,7 +11,7 @@ use crate::agent::expand;
 use crate::egress::Client;
 use crate::egress::resolve::Resolver;
 use crate::egress::target::Rules;
-use crate::mcp::{Running, StartError, Upstream};
+use crate::mcp::{PauseSender, Running, StartError, Upstream};
 use crate::remote::{Credentials, Settings, connect};
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
@@ -52,12 +52,19 @@ pub struct Declaration {
 pub struct Remote {
     session: Rc<Session>,
     declaration: Declaration,
+    pauses: Option<PauseSender>,
 }
 
 impl Remote {
     #[must_use]
     pub fn new(session: Rc<Session>, declaration: Declaration) -> Self {
-        Self { session, declaration }
+        Self { session, declaration, pauses: None }
+    }
+
+    /// Tells of answers that the server puts off.
+    #[must_use]
+    pub fn telling(self, pauses: PauseSender) -> Self {
+        Self { pauses: Some(pauses), ..self }
     }
 
     fn settings(&self) -> Result<Settings, String> {
@@ -74,6 +81,7 @@ impl Remote {
             url: url.clone(),
             credentials: self.credentials(&headers)?,
             headers,
+            pauses: self.pauses.clone(),
             remedy: remedy(id, url),
             max_message: usize::try_from(max).unwrap_or(usize::MAX),
             note: Rc::new(move |message| session.note(&escape::line(message))),

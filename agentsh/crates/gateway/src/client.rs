@@ -10,6 +10,7 @@ use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, Notify};
 
 use crate::json;
+use crate::mcp::PauseReceiver;
 use crate::mcp::framing::{Frame, LineReader};
 use crate::mcp::jsonrpc::{Id, Key};
 use crate::mcp::repeated::Params;
@@ -66,6 +67,21 @@ struct Waiting {
     lists: bool,
 }
 
+/// What leads to a server.
+pub struct Wire {
+    pub lines: DuplexStream,
+    /// Answers that the server puts off.
+    pub pauses: PauseReceiver,
+}
+
+impl Wire {
+    /// To one that puts nothing off.
+    #[must_use]
+    pub fn steady(lines: DuplexStream) -> Self {
+        Self { lines, pauses: crate::mcp::pause::pauses().1 }
+    }
+}
+
 /// What a session is allowed, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -91,12 +107,13 @@ impl Client {
         id: String,
         endpoint: String,
         subject: String,
-        wire: DuplexStream,
+        wire: Wire,
         bounds: Bounds,
         translation: Translation,
         on_end: impl FnOnce(&Self) + 'static,
     ) -> Rc<Self> {
-        let (output, input) = tokio::io::split(wire);
+        let Wire { lines, mut pauses } = wire;
+        let (output, input) = tokio::io::split(lines);
         let general = Rc::new(Stream::new(GENERAL));
         let client = Rc::new(Self {
             id,
@@ -125,6 +142,15 @@ impl Client {
             let steps = client.translation.borrow_mut().on_silence();
             // The server has ended: whoever waits hears so.
             let _ = client.take(steps).await;
+        });
+        let paused = Rc::downgrade(&client);
+        tokio::task::spawn_local(async move {
+            while let Some(pause) = pauses.recv().await {
+                let Some(client) = paused.upgrade() else { return };
+                if let Some(waiting) = client.pending.borrow().get(&pause.key) {
+                    waiting.stream.pause(pause);
+                }
+            }
         });
         let pumped = Rc::clone(&client);
         tokio::task::spawn_local(async move {

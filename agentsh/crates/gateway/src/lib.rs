@@ -30,6 +30,7 @@ mod stream;
 mod tls;
 pub mod token;
 
+pub use client::Wire;
 pub use door::Refusal;
 pub use hyper::header::{HeaderMap, HeaderName};
 pub use reply::Served;

@@ -62,8 +62,10 @@ pub fn listen(
         return reply::empty(StatusCode::CONFLICT);
     }
     // Who takes a stream up knows where it is.
-    let primed = from.is_none() && header(headers, "mcp-protocol-version") == Some(PRIMED);
-    events(stream.reader(from), Shown::new(&client, Era::Stateful, primed), client.serve(), None)
+    let knows_pauses = header(headers, "mcp-protocol-version") == Some(PRIMED);
+    let reader = stream.reader(from).until_paused(knows_pauses);
+    let primed = from.is_none() && knows_pauses;
+    events(reader, Shown::new(&client, Era::Stateful, primed), client.serve(), None)
 }
 
 /// `STREAM-COUNT`: how many events of which stream were seen.
@@ -109,7 +111,15 @@ pub fn events(mut reader: Reader, shown: Shown, serving: Serving, abandoned: Opt
                     continue;
                 }
             };
-            let Some((number, event)) = next else { return };
+            let Some((number, event)) = next else {
+                if let Some((next, retry)) = reader.paused() {
+                    let retry = retry.map_or(u128::from(RETRY_MS), |retry| retry.as_millis());
+                    let text = format!("id: {stream}-{next}\nretry: {retry}\ndata: \n\n");
+                    // Who is gone comes back all the same.
+                    let _ = out.send(text.into()).await;
+                }
+                return;
+            };
             shown.client.changed.notify_one();
             let id = if shown.ids { format!("id: {stream}-{}\n", number + 1) } else { String::new() };
             let mut text = Vec::with_capacity(event.len() + id.len() + 32);

@@ -7,10 +7,7 @@ use crate::mcp::INVALID_PARAMS;
 use crate::mcp::jsonrpc::{Id, Key, Message, classify};
 use crate::mcp::repeated::{self, PARAM, Params, unfolded};
 
-/// Names the revision in each request of the protocol without sessions.
-pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// What the client can do, in each request of the protocol without sessions.
-pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub use crate::mcp::audience::{CAPABILITIES, VERSION};
 /// The first revision without sessions.
 pub const STATELESS: &str = "2026-07-28";
 /// Revisions with sessions.

@@ -242,7 +242,8 @@ async fn converse(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
         return whole(client, &stream).await;
     }
     let shown = listen::Shown::new(client, era, takes.is_primed);
-    let mut answer = listen::events(stream.reader(None), shown, serving, Some(abandoned));
+    let reader = stream.reader(None).until_paused(takes.is_primed && era == Era::Stateful);
+    let mut answer = listen::events(reader, shown, serving, Some(abandoned));
     if let Some(code) = code {
         answer.extensions_mut().insert(code);
     }

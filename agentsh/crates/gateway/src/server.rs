@@ -13,11 +13,11 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use super::client::Client;
+use super::client::{Client, Wire};
 use super::config::{Config, Endpoint};
 use super::door::{Door, Refusal, check_origin};
 use super::files::Files;
@@ -34,7 +34,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What stands behind the gateway: where every message is judged.
 pub trait Connector {
     /// Lines of a client's session with this server. `who` is the name of the key, for the record.
-    fn connect(&self, endpoint: &Endpoint, who: &str) -> DuplexStream;
+    fn connect(&self, endpoint: &Endpoint, who: &str) -> Wire;
     /// Something was refused before it reached a server.
     fn refused(&self, answered: &Answered<'_>, refusal: &Refusal);
     /// A request of a client who was let in has its answer, or the beginning of it.

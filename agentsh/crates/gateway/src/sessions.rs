@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use hyper::body::Incoming as Body;
 use hyper::{Request, StatusCode};
-use tokio::io::DuplexStream;
 
-use super::client::{Bounds, Client};
+use super::client::{Bounds, Client, Wire};
 use super::config::{Endpoint, Sharing};
 use super::door::{Admitted, Refusal};
 use super::era::Translation;
@@ -52,7 +51,7 @@ impl Gateway {
         let shared = endpoint.shared != Sharing::No;
         let connection = shared.then(|| self.shared(endpoint, admitted, capabilities)).transpose()?;
         let wire = || match connection {
-            Some(connection) => shared::seat(connection, LONGEST),
+            Some(connection) => Wire::steady(shared::seat(connection, LONGEST)),
             None => self.connector.connect(endpoint, &admitted.name),
         };
         self.open(id, endpoint, &admitted.subject, wire, Translation::with_sessions())
@@ -88,7 +87,7 @@ impl Gateway {
         id: String,
         endpoint: &Endpoint,
         subject: &str,
-        wire: impl FnOnce() -> DuplexStream,
+        wire: impl FnOnce() -> Wire,
         translation: Translation,
     ) -> Result<Rc<Client>, Refusal> {
         let limits = self.config().limits.clone();

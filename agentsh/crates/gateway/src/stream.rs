@@ -3,9 +3,12 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use hyper::body::Bytes;
 use tokio::sync::Notify;
+
+use crate::mcp::Pause;
 
 /// Bytes of events that were read and are kept for who comes back.
 const KEPT_BYTES: usize = 256 << 10;
@@ -28,6 +31,8 @@ struct Inner {
     read_bytes: usize,
     unread_bytes: usize,
     is_done: bool,
+    /// The server put the answer off: who reads is to come back, and then it is asked again.
+    pause: Option<Pause>,
     /// Counts readers: the last one is the one that reads.
     reader: u64,
     is_read: bool,
@@ -43,6 +48,12 @@ impl Stream {
         inner.unread_bytes += message.len();
         inner.events.push_back(Bytes::copy_from_slice(message));
         drop(inner);
+        self.changed.notify_waiters();
+    }
+
+    /// What comes next comes later.
+    pub fn pause(&self, pause: Pause) {
+        self.inner.borrow_mut().pause = Some(pause);
         self.changed.notify_waiters();
     }
 
@@ -82,11 +93,11 @@ impl Stream {
         self.inner.borrow().events.is_empty()
     }
 
-    /// Waits until something came, or the end.
+    /// Waits until something came, or is put off, or the end.
     pub async fn begun(&self) {
         loop {
             let changed = self.changed.notified();
-            if !self.is_empty() || self.is_done() {
+            if !self.is_empty() || self.is_done() || self.inner.borrow().pause.is_some() {
                 return;
             }
             changed.await;
@@ -98,11 +109,17 @@ impl Stream {
         let mut inner = self.inner.borrow_mut();
         inner.reader += 1;
         inner.is_read = true;
+        // Who comes back wants to know now.
+        if from.is_some()
+            && let Some(pause) = inner.pause.take()
+        {
+            pause.again.notify_one();
+        }
         let next = from.map_or(inner.unread, |from| from.clamp(inner.first, inner.unread));
         let number = inner.reader;
         drop(inner);
         self.changed.notify_waiters();
-        Reader { stream: std::rc::Rc::clone(self), number, next }
+        Reader { stream: std::rc::Rc::clone(self), number, next, may_pause: false }
     }
 }
 
@@ -110,14 +127,31 @@ pub struct Reader {
     stream: std::rc::Rc<Stream>,
     number: u64,
     next: u64,
+    may_pause: bool,
 }
 
 impl Reader {
+    /// Ends where the server puts something off, if this reader knows how to come back.
+    pub fn until_paused(mut self, may_pause: bool) -> Self {
+        self.may_pause = may_pause;
+        self
+    }
+
+    /// The end is none yet: it goes on behind the event of this number, and the server wants to be left alone for so long.
+    pub fn paused(&self) -> Option<(u64, Option<Duration>)> {
+        let inner = self.stream.inner.borrow();
+        let pause = inner
+            .pause
+            .as_ref()
+            .filter(|_| self.may_pause && inner.reader == self.number && !inner.is_done)?;
+        Some((self.next, pause.retry))
+    }
+
     pub fn stream_id(&self) -> u64 {
         self.stream.id
     }
 
-    /// The next event and its number; None at the end, or when somebody else reads now.
+    /// The next event and its number; None at the end, at a pause, or when somebody else reads now.
     pub async fn next(&mut self) -> Option<(u64, Bytes)> {
         loop {
             let changed = self.stream.changed.notified();
@@ -130,7 +164,7 @@ impl Reader {
                     self.next += 1;
                     return Some((self.next - 1, event));
                 }
-                if inner.is_done {
+                if inner.is_done || self.may_pause && inner.pause.is_some() {
                     return None;
                 }
             }

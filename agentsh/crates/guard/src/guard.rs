@@ -15,6 +15,7 @@ pub struct Guard {
     checks: Vec<Box<dyn Check>>,
     hidden: Hidden,
     turn: Option<u64>,
+    audience: String,
 }
 
 impl Guard {
@@ -38,6 +39,7 @@ impl Guard {
             ],
             hidden: Hidden::default(),
             turn: None,
+            audience: String::new(),
         }
     }
 
@@ -51,6 +53,13 @@ impl Guard {
         self.turn = Some(turn);
     }
 
+    /// What follows is shown to this client, or asked by it (see [`Subject::audience`]).
+    pub fn for_audience(&mut self, audience: &str) {
+        if self.audience != audience {
+            audience.clone_into(&mut self.audience);
+        }
+    }
+
     /// Asks the checks until one blocks. What a listing hid is refused before any of them.
     pub fn decide(&mut self, server: &ServerId, matter: Matter<'_>, now: Duration) -> Decision {
         self.decide_seen(server, matter, now, &Sightings::default())
@@ -59,7 +68,8 @@ impl Guard {
     /// What another thread may look at before [`Guard::decide_seen`] is asked about the same matter. None: there is
     /// nothing that could be done elsewhere.
     pub fn errand(&mut self, server: &ServerId, matter: Matter<'_>, now: Duration) -> Option<Errand> {
-        let subject = Subject { server, matter, now, turn: self.turn, seen: Seen::NOTHING };
+        let (turn, audience) = (self.turn, &*self.audience);
+        let subject = Subject { server, matter, audience, now, turn, seen: Seen::NOTHING };
         Errand::new(&subject, &mut self.checks)
     }
 
@@ -71,7 +81,8 @@ impl Guard {
         now: Duration,
         seen: &Sightings,
     ) -> Decision {
-        let subject = Subject { server, matter, now, turn: self.turn, seen: Seen::NOTHING };
+        let (turn, audience) = (self.turn, &*self.audience);
+        let subject = Subject { server, matter, audience, now, turn, seen: Seen::NOTHING };
         let mut report = Report::default();
         if let Some(found) = self.hidden.refusal(&subject) {
             report.find(found);

@@ -52,6 +52,8 @@ pub(super) struct Connection<R> {
     pub shown: BTreeSet<Key>,
     pub vouching: Vouching,
     pub handshake: Handshake,
+    /// Who asks, as far as the client said.
+    pub audience: String,
     pub serial: u64,
     /// Messages of the server that were refused, as far as the user was told of them.
     pub told_faults: u32,
@@ -120,6 +122,7 @@ impl<R: Recorder> Connection<R> {
             shown: BTreeSet::new(),
             vouching: Vouching::default(),
             handshake: Handshake::default(),
+            audience: String::new(),
             serial: 0,
             told_faults: 0,
             told_hidden: BTreeSet::new(),
@@ -162,7 +165,9 @@ impl<R: Recorder> Connection<R> {
 
     /// Asks the guard.
     pub fn decide(&self, matter: Matter<'_>) -> Decision {
-        self.guard.borrow_mut().decide(&self.options.server, matter, self.now())
+        let mut guard = self.guard.borrow_mut();
+        guard.for_audience(&self.audience);
+        guard.decide(&self.options.server, matter, self.now())
     }
 
     /// As [`Connection::decide`]. A long matter is looked at on another thread first: this connection waits for that, so
@@ -180,7 +185,9 @@ impl<R: Recorder> Connection<R> {
         apart(move || drop(tell.send(errand.run())));
         // What nobody could look at elsewhere is looked at here.
         let seen = told.await.unwrap_or_default();
-        self.guard.borrow_mut().decide_seen(server, matter, now, &seen)
+        let mut guard = self.guard.borrow_mut();
+        guard.for_audience(&self.audience);
+        guard.decide_seen(server, matter, now, &seen)
     }
 
     /// Queues a message for the server; before the server is ready it is held.

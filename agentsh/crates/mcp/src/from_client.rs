@@ -7,6 +7,7 @@ use crate::store::{Event, Recorder};
 use crate::types::RuleRef;
 
 use super::around::around;
+use super::audience;
 use super::audit::{AskedPerson, Audited, Heard, Parked, Question, ToApprove};
 use super::client::Client;
 use super::connection::{Connection, Handshake, Phase, Side};
@@ -58,6 +59,9 @@ impl<R: Recorder> Connection<R> {
         method: &str,
         params: Option<&Json<'_>>,
     ) {
+        if let Some(audience) = audience::of_request(method, params) {
+            self.audience = audience;
+        }
         let audits = &self.audits;
         let room = match self.from_client.check(&id.key) {
             Ok(())

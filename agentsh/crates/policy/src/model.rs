@@ -322,10 +322,34 @@ pub struct Pinning {
     pub unlisted: OnChange,
     /// Members of a definition that may change, as JSON pointers.
     pub ignore: Vec<String>,
+    /// Further ones, of single servers.
+    pub ignore_in: Vec<IgnoredIn>,
     /// The section, for what a refusal points to.
     pub rule: RuleRef,
     /// Where each key was written.
     pub written: BTreeMap<&'static str, RuleRef>,
+}
+
+/// Members of the definitions of some entries that may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IgnoredIn {
+    /// Patterns of names.
+    pub server: String,
+    pub name: String,
+    /// JSON pointers.
+    pub members: Vec<String>,
+}
+
+impl Pinning {
+    /// What may change of an entry of a server, as JSON pointers.
+    #[must_use]
+    pub fn ignored(&self, server: &str, name: &str) -> Vec<String> {
+        let fits = |one: &&IgnoredIn| {
+            crate::glob::matches(&one.server, server) && crate::glob::matches(&one.name, name)
+        };
+        let of_this = self.ignore_in.iter().filter(fits).flat_map(|one| &one.members);
+        self.ignore.iter().chain(of_this).cloned().collect()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -427,6 +451,7 @@ impl Default for Pinning {
             pin_binary: true,
             unlisted: OnChange::Block,
             ignore: Vec::new(),
+            ignore_in: Vec::new(),
             rule: RuleRef::default_rule("sandbox.mcp.version_pinning"),
             written: BTreeMap::new(),
         }

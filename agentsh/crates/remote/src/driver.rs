@@ -19,7 +19,7 @@ use crate::mcp::framing::{Frame, LineReader};
 use crate::mcp::jsonrpc::{Id, Key};
 use crate::mcp::repeated::Params;
 use crate::mcp::whole_lines::WholeLines;
-use crate::mcp::{ExitInfo, Running};
+use crate::mcp::{ExitInfo, PauseSender, Running};
 
 use super::credentials::{Credentials, Secrets};
 use super::failure::{self, Failure};
@@ -52,6 +52,8 @@ pub struct Settings {
     pub max_message: usize,
     /// Tells the user what goes wrong where nobody waits for an answer.
     pub note: Rc<dyn Fn(&str)>,
+    /// Who wants to know of answers that the server puts off.
+    pub pauses: Option<PauseSender>,
     /// Writes down a request that the server did not answer.
     pub failed: Rc<dyn Fn(&Failed<'_>)>,
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::egress::client::Response;
+use crate::mcp::Pause;
 
 use super::driver::Link;
 use super::failure::Failure;
@@ -23,6 +25,16 @@ const TRIES: u32 = 5;
 /// What follows an answer is read for this long, so that the connection can serve the next request.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(500);
 
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Read {
+    /// What was asked is answered.
+    Answered,
+    /// By the server, before the answer.
+    Closed,
+    Broken,
+}
+
 impl Link {
     /// Hands on the events of an answer, across breaks, until the request is answered or the stream is over.
     pub async fn events(
@@ -34,10 +46,13 @@ impl Link {
         let mut answer = Some(answer);
         let mut tries = 0;
         loop {
-            if let Some(mut answer) = answer.take()
-                && self.read(&mut answer, &mut framer, asked, &mut tries).await?
-            {
-                return Ok(true);
+            let mut is_closed = false;
+            if let Some(mut answer) = answer.take() {
+                match self.read(&mut answer, &mut framer, asked, &mut tries).await? {
+                    Read::Answered => return Ok(true),
+                    Read::Closed => is_closed = true,
+                    Read::Broken => {}
+                }
             }
             let Some(last) = framer.last_id().and_then(|id| HeaderValue::from_str(id).ok()) else {
                 return Ok(false);
@@ -45,7 +60,20 @@ impl Link {
             if tries >= TRIES {
                 return Ok(false);
             }
-            sleep(wait(framer.retry(), tries)).await;
+            let again = Rc::new(Notify::new());
+            // What broke off is nobody's wish, and mended here.
+            if is_closed
+                && let (Some(pauses), Some(id)) =
+                    (&self.settings.pauses, asked.and_then(|asked| asked.id.as_ref()))
+            {
+                let pause = Pause { key: id.key.clone(), retry: framer.retry(), again: Rc::clone(&again) };
+                // Who does not look waits.
+                let _ = pauses.try_send(pause);
+            }
+            tokio::select! {
+                () = sleep(wait(framer.retry(), tries)) => {}
+                () = again.notified() => {}
+            }
             tries += 1;
             answer = self.resume(last).await?;
             // Half an event of the stream before is no event of this one.
@@ -137,19 +165,19 @@ impl Link {
         }
     }
 
-    /// Until the stream ends, or shortly after the answer. Whether the answer was there.
+    /// Until the stream ends, or shortly after the answer.
     async fn read(
         &self,
         answer: &mut Response,
         framer: &mut Framer,
         asked: Option<&Outgoing>,
         tries: &mut u32,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Read, Failure> {
         let mut answered = false;
         loop {
             let next = answer.chunk();
             let next = if answered {
-                let Ok(next) = timeout(LAST_WORDS, next).await else { return Ok(true) };
+                let Ok(next) = timeout(LAST_WORDS, next).await else { return Ok(Read::Answered) };
                 next
             } else {
                 next.await
@@ -157,7 +185,9 @@ impl Link {
             let bytes = match next {
                 Ok(Some(bytes)) => bytes,
                 // A stream that broke off has ended, too: what its end means is decided above.
-                Ok(None) | Err(_) => return Ok(answered),
+                _ if answered => return Ok(Read::Answered),
+                Ok(None) => return Ok(Read::Closed),
+                Err(_) => return Ok(Read::Broken),
             };
             let mut events = Vec::new();
             let pushed = framer.push(&bytes, &mut events);

@@ -207,7 +207,7 @@ fn key(bytes: &[u8], start: usize, form: &Form) -> Option<Range<usize>> {
         Capitals => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
         _ => is_key(**byte) || form.prefix.ends_with('.') && **byte == b'.',
     };
-    let length = bytes[from..].iter().take(400).take_while(fits).count();
+    let length = bytes.get(from..)?.iter().take(400).take_while(fits).count();
     let ends = bytes.get(from + length).is_none_or(|next| !next.is_ascii_alphanumeric());
     let value = &bytes[from..from + length];
     let mixed = value.iter().any(u8::is_ascii_digit) || value.iter().any(u8::is_ascii_uppercase);
@@ -216,7 +216,8 @@ fn key(bytes: &[u8], start: usize, form: &Form) -> Option<Range<usize>> {
 
 /// A key that is written backwards ends with its prefix.
 fn backwards(bytes: &[u8], end: usize, form: &Form) -> Option<Range<usize>> {
-    let before = bytes[..end].iter().rev().take(400).take_while(|byte| is_key(**byte)).count();
+    let fits = |byte: &&u8| is_key(**byte) || form.prefix.ends_with('.') && **byte == b'.';
+    let before = bytes[..end].iter().rev().take(400).take_while(fits).count();
     let turned: Vec<u8> = bytes[end - before..end].iter().rev().copied().collect();
     let place = key(&turned, 0, form)?;
     (place.end == turned.len() && bytes.get(end).is_none_or(|next| !is_key(*next)))

@@ -10,13 +10,13 @@ use super::error::{describe, is_busy, is_full};
 use super::{StoreError, place};
 
 /// The `user_version` of a database that went through all of [`SCHEMAS`].
-const SCHEMA_VERSION: i64 = 3;
+const SCHEMA_VERSION: i64 = 4;
 
 /// How long one process waits for another one's transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What leads from each version to the next, from an empty file on.
-const SCHEMAS: [&str; 3] = [SCHEMA_1, SCHEMA_2, SCHEMA_3];
+const SCHEMAS: [&str; 4] = [SCHEMA_1, SCHEMA_2, SCHEMA_3, SCHEMA_4];
 
 /// `body` is the event as JSON and the only thing the chain covers beside `session`, `seq` and `time`; the columns
 /// after `hash` are copies of it for the indices, and `events verify` checks that they agree.
@@ -136,6 +136,47 @@ CREATE TABLE interface_changes (
 );
 
 PRAGMA user_version = 3;
+";
+
+/// Servers offer more to clients that can do more: which client it was is part of what names an entry. An
+/// older agentsh that still runs does not say it.
+const SCHEMA_4: &str = "
+ALTER TABLE interface_pins RENAME TO interface_pins_3;
+CREATE TABLE interface_pins (
+  server_id  TEXT NOT NULL,
+  scope      TEXT NOT NULL,
+  basis      TEXT NOT NULL,
+  audience   TEXT NOT NULL DEFAULT '',
+  kind       TEXT NOT NULL,
+  name       TEXT NOT NULL,
+  hash       TEXT NOT NULL,
+  definition TEXT,
+  at         TEXT NOT NULL,
+  trusted_by TEXT NOT NULL,
+  PRIMARY KEY (server_id, scope, kind, name, audience)
+);
+INSERT INTO interface_pins
+  SELECT server_id, scope, basis, '', kind, name, hash, definition, at, trusted_by FROM interface_pins_3;
+DROP TABLE interface_pins_3;
+ALTER TABLE interface_changes RENAME TO interface_changes_3;
+CREATE TABLE interface_changes (
+  server_id  TEXT NOT NULL,
+  scope      TEXT NOT NULL,
+  basis      TEXT NOT NULL,
+  audience   TEXT NOT NULL DEFAULT '',
+  kind       TEXT NOT NULL,
+  name       TEXT NOT NULL,
+  hash       TEXT NOT NULL,
+  definition TEXT,
+  at         TEXT NOT NULL,
+  trusted_by TEXT NOT NULL,
+  PRIMARY KEY (server_id, scope, kind, name, audience)
+);
+INSERT INTO interface_changes
+  SELECT server_id, scope, basis, '', kind, name, hash, definition, at, trusted_by FROM interface_changes_3;
+DROP TABLE interface_changes_3;
+
+PRAGMA user_version = 4;
 ";
 
 /// A connection that may write; makes directory, file and schema where they are missing, and brings an older schema up

@@ -55,6 +55,8 @@ pub struct InterfacePin {
     /// Which program or place offered it: the digest of the pinned program, or the origin of a URL. Another one is another
     /// server, whose interface is pinned anew.
     pub basis: String,
+    /// To which clients it is offered so: the protocol and what they can do. Empty for a client that said nothing of itself.
+    pub audience: String,
     pub kind: Offered,
     pub name: String,
     /// `sha256:` over the canonical definition, whole.
@@ -194,11 +196,11 @@ fn put(connection: &Connection, verb: &str, pin: &InterfacePin) -> rusqlite::Res
         None => "",
     };
     let mut statement = connection.prepare_cached(&format!(
-        "{verb} (server_id, scope, basis, kind, name, hash, definition, at, trusted_by) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+        "{verb} (server_id, scope, basis, audience, kind, name, hash, definition, at, trusted_by) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
     ))?;
-    let InterfacePin { server_id, scope, basis, kind, name, hash, definition, at, .. } = pin;
-    let values = (&server_id.0, scope, basis, kind.as_str(), name, hash, definition, at, by);
+    let InterfacePin { server_id, scope, basis, audience, kind, name, hash, definition, at, .. } = pin;
+    let values = (&server_id.0, scope, basis, audience, kind.as_str(), name, hash, definition, at, by);
     statement.execute(values).map(drop)
 }
 
@@ -209,7 +211,7 @@ fn rows(
 ) -> Result<Vec<InterfacePin>, StoreError> {
     let mut query = Query::new(format!("SELECT * FROM {table} WHERE TRUE"));
     which.push(&mut query);
-    query.push(" ORDER BY server_id, scope, kind, name");
+    query.push(" ORDER BY server_id, scope, kind, name, audience");
     query.rows(connection, row).map_err(sql)
 }
 
@@ -219,6 +221,7 @@ fn row(row: &Row<'_>) -> rusqlite::Result<InterfacePin> {
         server_id: ServerId(row.get("server_id")?),
         scope: row.get("scope")?,
         basis: row.get("basis")?,
+        audience: row.get("audience")?,
         kind: Offered::of(&kind),
         name: row.get("name")?,
         hash: row.get("hash")?,
@@ -270,6 +273,7 @@ mod tests {
             server_id: ServerId("fs".to_owned()),
             scope: String::new(),
             basis: basis.to_owned(),
+            audience: String::new(),
             kind: Offered::Tool,
             name: name.to_owned(),
             hash: hash.to_owned(),
@@ -299,5 +303,37 @@ mod tests {
         let (pins, _) = store.interfaces(all()).await.unwrap();
         assert_eq!(pins, [pin("p2", "a", "9")]);
         assert_eq!(store.reset_interfaces(all()).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn pins_of_an_older_version_are_those_of_a_client_that_said_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PinStore::new(dir.path());
+        store.note_interfaces(vec![pin("p1", "a", "1")], Vec::new()).await.unwrap();
+        store.close().await;
+        let old = crate::database::open_writer(dir.path()).unwrap();
+        // As version 3 had it.
+        for table in ["interface_pins", "interface_changes"] {
+            old.execute_batch(&format!(
+                "ALTER TABLE {table} RENAME TO now;
+                 CREATE TABLE {table} (server_id TEXT NOT NULL, scope TEXT NOT NULL, basis TEXT NOT NULL, kind TEXT NOT NULL,
+                   name TEXT NOT NULL, hash TEXT NOT NULL, definition TEXT, at TEXT NOT NULL, trusted_by TEXT NOT NULL,
+                   PRIMARY KEY (server_id, scope, kind, name));
+                 INSERT INTO {table} SELECT server_id, scope, basis, kind, name, hash, definition, at, trusted_by FROM now;
+                 DROP TABLE now; PRAGMA user_version = 3;"
+            ))
+            .unwrap();
+        }
+        let store = PinStore::new(dir.path());
+        let (pins, _) = store.interfaces(WhichInterface::default()).await.unwrap();
+        assert_eq!(pins, [pin("p1", "a", "1")]);
+        let capable = InterfacePin { audience: "sampling".to_owned(), ..pin("p1", "a", "2") };
+        store.note_interfaces(vec![capable.clone()], Vec::new()).await.unwrap();
+        let (pins, _) = store.interfaces(WhichInterface::default()).await.unwrap();
+        assert_eq!(pins, [pin("p1", "a", "1"), capable]);
+        // Who knows of no clients writes all the same.
+        let row = "INSERT INTO interface_pins (server_id, scope, basis, kind, name, hash, at, trusted_by)
+                   VALUES ('fs', '', 'p1', 'tool', 'b', '1', '', '')";
+        old.execute_batch(row).unwrap();
     }
 }

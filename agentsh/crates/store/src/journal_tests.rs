@@ -110,7 +110,7 @@ async fn a_journal_of_an_older_version_goes_on() {
     assert_eq!(before.2[0].project.as_deref(), Some("/tmp/demo/project"));
     assert!(before.4.ok && before.4.events == 29, "{:?}", before.4);
     let journal = Journal::open(dir.path(), session(1)).await.unwrap();
-    assert_eq!((version(&old), asked().await), (3, before));
+    assert_eq!((version(&old), asked().await), (4, before));
     // An older agentsh that still runs writes into it too.
     journal.commit(called("new", 1)).await.unwrap();
     old.execute_batch("INSERT INTO events (session, seq, time, type, body, prev, hash)         SELECT 'x', 1, time, 'mcp_tool_called', '{\"type\":\"mcp_tool_called\",\"jsonrpc_id\":5}', hash, hash         FROM events ORDER BY id DESC LIMIT 1")
@@ -246,6 +246,6 @@ async fn a_newer_schema_is_left_alone() {
         Journal::open(dir.path(), session(2)).await.map(|_| ()).unwrap_err(),
         Reader::open(dir.path()).await.map(|_| ()).unwrap_err(),
     ] {
-        assert!(error.to_string().contains("newer agentsh (schema 99, this one knows 3)"), "{error}");
+        assert!(error.to_string().contains("newer agentsh (schema 99, this one knows 4)"), "{error}");
     }
 }

@@ -27,8 +27,8 @@ pub(super) async fn list(
 ) -> Result<(), Failure> {
     let (pins, changed) = store.interfaces(which.interface()).await?;
     let same = |pin: &InterfacePin, other: &InterfacePin| {
-        (&pin.server_id, &pin.scope, pin.kind, &pin.name)
-            == (&other.server_id, &other.scope, other.kind, &other.name)
+        (&pin.server_id, &pin.scope, pin.kind, &pin.name, &pin.audience)
+            == (&other.server_id, &other.scope, other.kind, &other.name, &other.audience)
     };
     let listed: Vec<Listed<'_>> = pins
         .iter()
@@ -91,6 +91,8 @@ pub(in crate::cli) struct Change {
     pub scope: String,
     pub kind: &'static str,
     pub name: String,
+    /// To which clients it was offered so.
+    pub audience: String,
     pub pinned_hash: Option<String>,
     pub hash: String,
     pub refused_at: String,
@@ -115,10 +117,13 @@ impl Change {
     /// Each change, compared with what is pinned.
     pub fn between_all(pins: &[InterfacePin], changed: &[InterfacePin]) -> Vec<Self> {
         let of = |change: &InterfacePin| {
-            pins.iter().find(|pin| {
+            let of_entry = |pin: &&InterfacePin| {
                 (&pin.server_id, &pin.scope, pin.kind, &pin.name)
                     == (&change.server_id, &change.scope, change.kind, &change.name)
-            })
+            };
+            let own = pins.iter().filter(of_entry).find(|pin| pin.audience == change.audience);
+            // Else what other clients are shown.
+            own.or_else(|| pins.iter().find(of_entry))
         };
         changed.iter().map(|change| Self::between(of(change), change)).collect()
     }
@@ -151,6 +156,7 @@ impl Change {
             scope: after.scope.clone(),
             kind: after.kind.as_str(),
             name: after.name.clone(),
+            audience: after.audience.clone(),
             pinned_hash: before.map(|pin| pin.hash.clone()),
             hash: after.hash.clone(),
             refused_at: after.at.clone(),
@@ -161,6 +167,9 @@ impl Change {
     pub fn print(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let (server, name) = (escape::line(&self.server_id), escape::line(&self.name));
         writeln!(out, "{server}: {} {name}", self.kind)?;
+        if !self.audience.is_empty() {
+            writeln!(out, "  client    {}", escape::line(&self.audience))?;
+        }
         writeln!(out, "  pinned    {}", self.pinned_hash.as_deref().unwrap_or("never"))?;
         writeln!(out, "  offered   {}", self.hash)?;
         for Field { name, diff } in &self.fields {

@@ -7,6 +7,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::guard::outline::is_same_but;
+use crate::json::{self, Json};
 use crate::mcp::{Vouch, Vouched, hashes};
 use crate::policy::{OnUnreachable, RegistryMode};
 use crate::registrar::{Approval, Client, ClientError, Verdict};
@@ -150,6 +152,11 @@ impl Inner {
                 (InterfaceWord::Unknown, format!("'{name}' is not registered"), None, Vec::new())
             }
             Verdict::Changed { recorded, components } => {
+                if self.may_differ(server, &components, &recorded, interface) {
+                    let what =
+                        format!("but for what may change, it is what is registered with hash {recorded}");
+                    return Ok(Next::Stands(InterfaceWord::Same, what));
+                }
                 let hash = interface.hash();
                 let what = format!(
                     "'{name}' is registered with hash {recorded}, and what it offers hashes to {hash}"
@@ -163,6 +170,17 @@ impl Inner {
             return Ok(Next::Ask { recorded, diff, why: what });
         }
         Ok(Next::Stands(word, if before.is_empty() { what } else { format!("{what}\n{diff}") }))
+    }
+
+    /// Whether two interfaces differ in nothing but what `version_pinning` lets change.
+    fn may_differ(&self, server: &ServerId, before: &[String], recorded: &str, live: &Interface) -> bool {
+        let pinning = &self.session.policy.mcp.pinning;
+        if pinning.ignore.is_empty() && pinning.ignore_in.is_empty() {
+            return false;
+        }
+        // What was sent has to be what the hash says.
+        registry::hash(before.iter().map(String::as_str)) == recorded
+            && same_but(before, live, |name| pinning.ignored(&server.0, name))
     }
 
     /// Under which name the server stands.
@@ -327,6 +345,25 @@ impl Inner {
             detail: detail.chars().take(1024).collect(),
         });
     }
+}
+
+/// Whether each entry has its counterpart on the other side, with what is ignored of it left out.
+fn same_but(before: &[String], live: &Interface, ignored: impl Fn(&str) -> Vec<String>) -> bool {
+    let mut left: Vec<Json<'_>> = before.iter().filter_map(|text| json::read(text.as_bytes()).ok()).collect();
+    let all = left.len() == before.len() && before.len() == live.components.len();
+    all && live.components.iter().all(|one| {
+        let Ok(now) = json::read(one.canonical.as_bytes()) else { return false };
+        let text = |of: &Json<'_>, member: &str| {
+            of.member(member).and_then(Json::as_text).map(|text| text.into_owned())
+        };
+        let name = text(&now, "name").or_else(|| text(&now, "uri")).unwrap_or_default();
+        let ignored = ignored(&name);
+        let twin = left.iter().position(|then| {
+            ["type", "name", "uri"].iter().all(|member| text(then, member) == text(&now, member))
+                && is_same_but(then, &now, &ignored)
+        });
+        twin.map(|at| left.swap_remove(at)).is_some()
+    })
 }
 
 /// The lines of a text of others, bounded.

@@ -186,7 +186,7 @@ mod tests {
         let server = server();
         let mut report = Report::default();
         let now = Duration::ZERO;
-        let subject = Subject { server: &server, matter, now, turn: None, seen: Seen::NOTHING };
+        let subject = Subject { server: &server, matter, audience: "", now, turn: None, seen: Seen::NOTHING };
         registered.clone().judge(&subject, &mut report);
         report.is_blocked()
     }

@@ -20,7 +20,7 @@ fn connected(unread: usize, ahead: usize) -> (Rc<Client>, DuplexStream) {
         "shared".to_owned(),
         "e".to_owned(),
         "s".to_owned(),
-        ours,
+        Wire::steady(ours),
         bounds,
         Translation::Straight,
         |_| {},

@@ -153,7 +153,7 @@ mod tests {
         let arguments = Json::String(text);
         let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
         let now = Duration::from_secs(at);
-        let subject = Subject { server: &server, matter, now, turn: None, seen: Seen::NOTHING };
+        let subject = Subject { server: &server, matter, audience: "", now, turn: None, seen: Seen::NOTHING };
         let mut report = Report::default();
         check.judge(&subject, &mut report);
         check.passed(&subject);

@@ -118,6 +118,8 @@ impl Errand {
         let subject = Subject {
             server: &self.server,
             matter: self.kind.of(&self.name, &value),
+            // What is looked at elsewhere is no listing.
+            audience: "",
             now: self.now,
             turn: self.turn,
             seen: Seen::NOTHING,

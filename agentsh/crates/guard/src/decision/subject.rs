@@ -12,6 +12,9 @@ use super::ahead::Seen;
 pub struct Subject<'a> {
     pub server: &'a ServerId,
     pub matter: Matter<'a>,
+    /// To whom it is shown, or who asks: the protocol, and what the client said it can do. Servers offer more to clients that
+    /// can do more. Empty: with sessions, and nothing that goes beyond them.
+    pub audience: &'a str,
     /// Time since any moment that is the same for all subjects of a session.
     pub now: Duration,
     /// In which turn of the agent and its user; None: nobody knows.

@@ -2,9 +2,9 @@
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
-use crate::model::{OnChange, Pinning, Ruled};
+use crate::model::{IgnoredIn, OnChange, Pinning, Ruled};
 use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, Reader};
+use crate::reader::{Fields, Here, List, Reader};
 use crate::section::Section;
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
@@ -18,7 +18,33 @@ pub struct PinningKeys {
     pub pin_binary: Option<Ruled<bool>>,
     pub unlisted: Option<Ruled<OnChange>>,
     pub ignore: Option<Ruled<Vec<String>>>,
+    pub ignore_in: Option<Ruled<Vec<IgnoredIn>>>,
 }
+
+const IGNORED: &[Key] = &[
+    Key {
+        name: "server",
+        default: "none: it has to be there",
+        about: "A server, or a pattern.",
+        example: "clock",
+        ..KEY
+    },
+    Key {
+        name: "name",
+        default: "`*`",
+        about: "A tool, a prompt or a URI, or a pattern; empty for the instructions.",
+        example: "now",
+        ..KEY
+    },
+    Key {
+        name: "members",
+        kind: Kind::Whole(&Kind::Text),
+        default: "none: it has to be there",
+        about: "Members of the definition, as names or JSON pointers.",
+        example: "[description]",
+        ..KEY
+    },
+];
 
 const PINNING: &[Key] = &[
     Key {
@@ -61,6 +87,15 @@ const PINNING: &[Key] = &[
         default: "none",
         about: "Members of definitions that may change, as names or JSON pointers.",
         example: "[title, /annotations/title]",
+        ..KEY
+    },
+    Key {
+        name: "ignore_in",
+        kind: Kind::Whole(&Kind::Map(IGNORED)),
+        default: "none",
+        about: "The same for single servers, such as one that puts the time or a session into a description. The registry's \
+            comparison leaves them out too.",
+        example: "[{server: clock, name: now, members: [description]}]",
         ..KEY
     },
     Key {
@@ -121,6 +156,7 @@ impl Section<McpPolicy> for PinningKeys {
             on_change: reader.word(fields.find("on_change"), &words).or(posture),
             unlisted: reader.word(fields.find("unlisted"), &unlisted),
             ignore: ignored(reader, fields.find("ignore")),
+            ignore_in: whole(reader.list(fields.find("ignore_in"), ignored_in)),
             auto_trust_first: reader.boolean(fields.find("auto_trust_first")),
             pin_binary: reader.boolean(fields.find("pin_binary")),
         }
@@ -128,8 +164,17 @@ impl Section<McpPolicy> for PinningKeys {
 
     /// A key that a section leaves out keeps what is below, at last the strict default.
     fn merge(&self, below: &mut McpPolicy) {
-        let Pinning { enabled, on_change, auto_trust_first, pin_binary, unlisted, ignore, rule, written } =
-            &mut below.pinning;
+        let Pinning {
+            enabled,
+            on_change,
+            auto_trust_first,
+            pin_binary,
+            unlisted,
+            ignore,
+            ignore_in,
+            rule,
+            written,
+        } = &mut below.pinning;
         for (key, value, slot) in [
             ("enabled", &self.enabled, enabled),
             ("auto_trust_first", &self.auto_trust_first, auto_trust_first),
@@ -151,6 +196,10 @@ impl Section<McpPolicy> for PinningKeys {
         if let Some(value) = &self.ignore {
             ignore.clone_from(&value.value);
             written.insert("ignore", value.rule.clone());
+        }
+        if let Some(value) = &self.ignore_in {
+            ignore_in.clone_from(&value.value);
+            written.insert("ignore_in", value.rule.clone());
         }
         if let Some(own) = &self.rule {
             rule.clone_from(own);
@@ -176,6 +225,7 @@ impl Section<McpPolicy> for PinningKeys {
                 .filter(|own| strictness(own.value) < strictness(in_force.unlisted))
                 .map(|own| &own.rule),
             self.ignore.as_ref().filter(|own| own.value != in_force.ignore).map(|own| &own.rule),
+            self.ignore_in.as_ref().filter(|own| own.value != in_force.ignore_in).map(|own| &own.rule),
             self.auto_trust_first
                 .as_ref()
                 .filter(|own| own.value && !in_force.auto_trust_first)
@@ -197,12 +247,39 @@ impl Section<McpPolicy> for PinningKeys {
             ("pin_binary", pinning.pin_binary.to_string()),
             ("unlisted", pinning.unlisted.as_str().to_owned()),
             ("ignore", if pinning.ignore.is_empty() { "none".to_owned() } else { pinning.ignore.join(", ") }),
+            ("ignore_in", shown(&pinning.ignore_in)),
         ] {
             let default = || RuleRef::default_rule(&format!("sandbox.mcp.version_pinning.{key}"));
             let rule = pinning.written.get(key).cloned().unwrap_or_else(default);
             lines.add(&format!("{name}.version_pinning.{key}"), value, &rule);
         }
     }
+}
+
+fn shown(ignored: &[IgnoredIn]) -> String {
+    if ignored.is_empty() {
+        return "none".to_owned();
+    }
+    let one = |one: &IgnoredIn| format!("{}/{}: {}", one.server, one.name, one.members.join(" "));
+    ignored.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn ignored_in(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<IgnoredIn> {
+    let fields = reader.map(here, IGNORED)?;
+    let server = fields.find("server").and_then(|here| reader.text(&here));
+    let name = fields.find("name").and_then(|here| reader.text(&here));
+    let members = ignored(reader, fields.find("members"));
+    let (Some(server), Some(members)) = (server, members) else {
+        let help = "write `{server: ID, members: [NAME]}`".to_owned();
+        reader.problem(here, "this names no server and no members", Some(help));
+        return None;
+    };
+    Some(IgnoredIn { server, name: name.unwrap_or_else(|| "*".to_owned()), members: members.value })
+}
+
+fn whole<T>(list: List<T>) -> Option<Ruled<Vec<T>>> {
+    let list = list?;
+    Some(Ruled { value: list.value.into_iter().map(|entry| entry.value).collect(), rule: list.rule })
 }
 
 /// As JSON pointers: a bare name is a member of the definition itself.
@@ -215,7 +292,7 @@ fn ignored(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<Vec<
             format!("/{}", text.replace('~', "~0").replace('/', "~1"))
         })
     })?;
-    Some(Ruled { value: list.value.into_iter().map(|entry| entry.value).collect(), rule: list.rule })
+    whole(Some(list))
 }
 
 impl OnChange {

@@ -61,3 +61,28 @@ pub fn settle(mut found: Vec<Secret>) -> Vec<Secret> {
     }
     kept
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A prefix that is read backwards may be all that there is, or end what is no key.
+    #[test]
+    fn the_beginning_of_a_key_is_no_key_whichever_way_it_is_read() {
+        for prefix in crate::forms::certain_prefixes() {
+            let turned: String = prefix.chars().rev().collect();
+            for text in [
+                prefix.to_owned(),
+                format!("a {prefix}"),
+                turned.clone(),
+                format!("REPORT {turned}"),
+                format!(".{turned}."),
+            ] {
+                assert!(find(&text).is_empty(), "{text}");
+            }
+        }
+        let key = "SG.aB3dE6gH9jK2mN5pQ8sT1v.W4yZ7aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2";
+        let turned: String = key.chars().rev().collect();
+        assert!(!find(key).is_empty() && !find(&format!("see {turned}")).is_empty());
+    }
+}
