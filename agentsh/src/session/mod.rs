@@ -45,6 +45,7 @@ pub mod profiles;
 pub mod proxy;
 pub mod publish;
 pub mod registered;
+mod refused_calls;
 mod registries;
 mod remember;
 pub mod remote;
@@ -158,6 +159,8 @@ pub struct Session {
     pub advised: RefCell<BTreeMap<ServerId, Rc<str>>>,
     /// What would have to be allowed.
     pub wanted: wanted::Wanted,
+    /// System calls that no policy allows.
+    pub refused_calls: refused_calls::Calls,
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
     /// The limit on the memory of all sandboxes together.
@@ -282,6 +285,7 @@ impl Session {
             approvals_page: OnceCell::new(),
             advised: RefCell::default(),
             wanted: wanted::Wanted::default(),
+            refused_calls: refused_calls::Calls::default(),
             cleaning: RefCell::default(),
             bound: RefCell::new(bound),
         };

@@ -445,6 +445,17 @@ pub enum Event {
         what: GuardChange,
         detail: String,
     },
+    /// A system call that the filter refused: once for each program and purpose.
+    CallRefused {
+        /// None: the agent.
+        server_id: Option<ServerId>,
+        /// As the kernel calls it.
+        program: String,
+        /// What it was for.
+        what: String,
+        detail: String,
+        rule: RuleRef,
+    },
     /// An answer of the agent's model was replaced.
     OutputMessageReplaced {
         provider: ModelProvider,
@@ -504,7 +515,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 43] = [
+    pub const KINDS: [&str; 46] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -540,8 +551,11 @@ impl Event {
         "mcp_network_connection",
         "net_connect_blocked",
         "credential_used",
+        "ssh_key_used",
+        "ssh_key_refused",
         "server_login",
         "guard_changed",
+        "call_refused",
         "output_message_replaced",
         "model_answer_withheld",
         "model_called",

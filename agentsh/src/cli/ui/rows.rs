@@ -335,6 +335,9 @@ fn session(row: &mut Row, event: &Event) {
         Event::GuardChanged { path, what, detail, .. } => {
             fill(row, "file", path, warn(&words_of(what.as_str())), detail.clone());
         }
+        Event::CallRefused { program, what, detail, .. } => {
+            fill(row, "process", &format!("{program}: {what}"), warn("refused"), detail.clone());
+        }
         Event::ServerLogin { url, what, detail, .. } => {
             let word = words_of(what.as_str());
             let is_good = !matches!(what, LoginWord::Wanted | LoginWord::Refused);
