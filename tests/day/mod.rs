@@ -4,6 +4,7 @@
 pub mod credentials;
 mod git;
 mod ordinary;
+mod packages;
 mod publish;
 mod refusals;
 mod registries;

@@ -16,11 +16,11 @@ use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tie
 
 use crate::net::Gate;
 
-use super::refused_calls::Answering;
 use super::Context;
 use super::container::{self, Place};
 use super::network::{self, Way};
 use super::publish::{self, Published};
+use super::refused_calls::Answering;
 use super::review::launch::{Shown, borrow};
 
 /// One process tree to be started.
@@ -316,6 +316,9 @@ async fn finish(
     enforcement.extend(child.enforcement.iter().cloned());
     let told = network.as_ref().map(Way::owner);
     enforcement.extend(network.map(|way| way.enforcement));
+    if let Some((session, server)) = &told {
+        super::refused_files::add(session, server.clone(), child.pid);
+    }
     let refused_calls = match child.listener.take_if(|_| place.is_none()) {
         Some(listener) => Some(Answering::start(listener, told).map_err(|error| SpawnError::Init {
             label: start.label.to_owned(),

@@ -44,8 +44,9 @@ pub mod process;
 pub mod profiles;
 pub mod proxy;
 pub mod publish;
-pub mod registered;
 mod refused_calls;
+mod refused_files;
+pub mod registered;
 mod registries;
 mod remember;
 pub mod remote;
@@ -159,6 +160,8 @@ pub struct Session {
     pub advised: RefCell<BTreeMap<ServerId, Rc<str>>>,
     /// What would have to be allowed.
     pub wanted: wanted::Wanted,
+    /// Files that Landlock refused.
+    pub refused_files: refused_files::Files,
     /// System calls that no policy allows.
     pub refused_calls: refused_calls::Calls,
     /// What programs left behind, on its way out.
@@ -286,6 +289,7 @@ impl Session {
             advised: RefCell::default(),
             wanted: wanted::Wanted::default(),
             refused_calls: refused_calls::Calls::default(),
+            refused_files: refused_files::Files::default(),
             cleaning: RefCell::default(),
             bound: RefCell::new(bound),
         };

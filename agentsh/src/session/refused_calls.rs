@@ -141,10 +141,7 @@ impl Answering {
     ///
     /// # Errors
     /// When the kernel cannot watch the listener.
-    pub fn start(
-        listener: Listener,
-        told: Option<(Rc<Session>, Option<ServerId>)>,
-    ) -> std::io::Result<Self> {
+    pub fn start(listener: Listener, told: Option<(Rc<Session>, Option<ServerId>)>) -> std::io::Result<Self> {
         let watched = std::os::fd::AsFd::as_fd(&listener).try_clone_to_owned()?;
         let watched = spawn::watch(watched, Interest::READABLE)?;
         let answering = tokio::task::spawn_local(async move {

@@ -69,8 +69,8 @@ pub const THINGS: &[Thing] = &[
     refused(
         "git clean -fdx (it clears everything else, and says that it cannot remove stand-ins)",
         GIT,
-        "mkdir -p node_modules/x; echo x > prog; git clean -fdx || { test ! -e prog; exit 1; }",
-        "failed to remove .claude/",
+        "mkdir -p node_modules/x; echo x > prog; git clean -fdx || { test ! -e prog; /run/agentsh/agentsh why .claude; }",
+        "unmask: [\".claude\"]",
     ),
     works("git clean -fdX of what is built", GIT, "echo x > prog; git clean -fdX src node_modules prog; test ! -e prog"),
     works("git add -A (stand-ins not added)", GIT, "echo x > n; git add -A; test \"$(git status --porcelain)\" = 'A  n'"),
@@ -175,14 +175,14 @@ pub const THINGS: &[Thing] = &[
     works("git bundle, clone of a bundle", GIT, "git bundle create -q /tmp/b main; git clone -q -b main /tmp/b c; test -f c/file"),
     works("git range-diff, shortlog, log -S", GIT,
         "git range-diff main main main; git shortlog -s HEAD </dev/null; git log -S two --oneline | grep -q first"),
-    works("git tag -s is a tag -a; tag -d", GIT, "git tag -a -m a v1; git push -q inner v1; git tag -d v1; git fetch -q inner --tags; git rev-parse v1"),
+    works("git tag -a, push of a tag, tag -d, fetch --tags", GIT, "git tag -a -m a v1; git push -q inner v1; git tag -d v1; git fetch -q inner --tags; git rev-parse v1"),
     works("git push --force-with-lease", GIT, "git fetch -q inner; git commit -q --amend -m other; git push -q --force-with-lease inner main")
         .after("git -C inner.git log -1 --format=%s main | grep -qx other"),
     works("git push --delete", GIT, "git push -q inner main:gone; git push -q --delete inner gone; ! git ls-remote inner | grep gone"),
     works("git pull --rebase", GIT, "echo x > mine; git add mine; git commit -qm mine; git pull -q --rebase inner main; grep -q pulled file; test -f mine")
         .before("echo pulled >> file; git commit -qam p; git push -q inner main; git reset -q --hard HEAD~1"),
     works("git sparse-checkout (set up outside)", GIT, "git sparse-checkout set src; test ! -e tests; git sparse-checkout set src tests; test -d tests")
-        .before("git sparse-checkout init --cone")
+        .before("git status; git sparse-checkout init --cone")
         .after("git sparse-checkout disable; test -d dep"),
     works("git worktree list, lock, move, prune", GIT,
         "git worktree add -q wt -b wt; git worktree list | grep -q wt; git worktree lock wt; git worktree unlock wt; git worktree move wt wt2; \
@@ -195,8 +195,11 @@ pub const THINGS: &[Thing] = &[
     works("git grep, blame -L, log -L", GIT, "git grep -n two; git blame -L 1,2 file; git log -L 1,2:file --oneline"),
     works("git hash-object, cat-file, update-ref", GIT, "h=$(git hash-object -w file); git cat-file -p $h; git update-ref refs/own/x HEAD"),
     works("git filter-branch", GIT, "FILTER_BRANCH_SQUELCH_WARNING=1 git filter-branch -f --msg-filter 'sed s/first/begin/' HEAD; git log --format=%s | grep -qx begin"),
-    works("git submodule foreach and update --remote", GIT,
-        "git submodule foreach git status; git -c protocol.file.allow=always submodule update --remote sub")
+    works("git submodule foreach, status, sync of nothing", GIT, "git submodule foreach git status; git submodule status; git submodule summary")
+        .before("git -c protocol.file.allow=always submodule add -q -b main \"$PWD/inner.git\" sub; git commit -qm s"),
+    refused("git submodule update --remote", GIT,
+        "sleep 0.5; git -c protocol.file.allow=always submodule update --remote sub",
+        "unmask: [\".git/modules/sub/config\"]")
         .before("git -c protocol.file.allow=always submodule add -q -b main \"$PWD/inner.git\" sub; git commit -qm s"),
     works("git lfs track, add, checkout", &["git", "git-lfs"], "git lfs track '*.bin'; head -c 100000 /dev/zero > a.bin; git add .; git commit -qm lfs; git lfs ls-files | grep -q a.bin")
         .before("git lfs install --local"),

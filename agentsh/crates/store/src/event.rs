@@ -456,6 +456,17 @@ pub enum Event {
         detail: String,
         rule: RuleRef,
     },
+    /// A file that Landlock refused: once for each path and access.
+    FileRefused {
+        /// None: the agent.
+        server_id: Option<ServerId>,
+        path: String,
+        /// As Landlock calls the missing rights: `read_file`, `make_reg, refer`.
+        access: String,
+        rule: RuleRef,
+        /// The piece of policy that would allow it.
+        change: Option<String>,
+    },
     /// An answer of the agent's model was replaced.
     OutputMessageReplaced {
         provider: ModelProvider,
@@ -515,7 +526,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 46] = [
+    pub const KINDS: [&str; 47] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -556,6 +567,7 @@ impl Event {
         "server_login",
         "guard_changed",
         "call_refused",
+        "file_refused",
         "output_message_replaced",
         "model_answer_withheld",
         "model_called",
