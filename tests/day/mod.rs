@@ -6,6 +6,7 @@ mod git;
 mod ordinary;
 mod packages;
 mod publish;
+mod real_agents;
 mod refusals;
 mod registries;
 mod remotes;

@@ -46,6 +46,11 @@ const KEYS: Purpose = Purpose {
     why: "they are those of the user who started agentsh",
     instead: "name the secret under `credentials`",
 };
+const OTHERS: Purpose = Purpose {
+    what: "memory or descriptors of other processes",
+    why: "no debugger needs to take or move them",
+    instead: "run it outside",
+};
 const COUNTERS: Purpose = Purpose {
     what: "counters, programs or page faults of the kernel",
     why: "they are rich attack surface, and tell of other processes",
@@ -84,6 +89,11 @@ pub fn purpose(call: libc::c_long) -> &'static Purpose {
         | libc::SYS_creat
         | libc::SYS_open
         | libc::SYS_openat => &SET_ID,
+        libc::SYS_pidfd_getfd
+        | libc::SYS_process_madvise
+        | libc::SYS_process_mrelease
+        | libc::SYS_move_pages
+        | libc::SYS_migrate_pages => &OTHERS,
         libc::SYS_keyctl | libc::SYS_add_key | libc::SYS_request_key => &KEYS,
         libc::SYS_bpf
         | libc::SYS_perf_event_open
