@@ -4,7 +4,9 @@
 pub mod credentials;
 mod git;
 mod ordinary;
+mod packages;
 mod publish;
+mod real_agents;
 mod refusals;
 mod registries;
 mod remotes;

@@ -53,6 +53,8 @@ fn script(command: &mut Command, directory: &Path, text: &str) -> Outcome {
 
 /// What went wrong with one thing.
 fn surprise(place: &Place, number: usize, thing: &Thing) -> Option<String> {
+    // For one that does not end.
+    eprintln!("{}", thing.name);
     let project = copy(place, number);
     let told = |what: &str, outcome: &Outcome| Some(format!("{}: {what}: {outcome}", thing.name));
     let before = script(&mut place.command("sh"), &project, thing.before);

@@ -53,3 +53,25 @@ fn what_nobody_inside_answers_is_told() {
         }
     }
 }
+
+/// Where root started agentsh and the machine's audit is on, what Landlock refuses is told with its rule.
+#[test]
+fn what_landlock_refuses_is_told() {
+    if std::env::var_os("AGENTSH_TEST_AUDIT").is_none() {
+        return crate::support::skip("the machine's audit may be off; with AGENTSH_TEST_AUDIT=1 it is on");
+    }
+    let place = Place::new(Mode::Invoker);
+    if !place.mode.is_root() {
+        return crate::support::skip("only root hears the machine's audit");
+    }
+    let script = "for n in 1 2 3; do touch /proc/x 2>/dev/null; done; touch own; sleep 0.3";
+    let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);
+    let told: Vec<&str> = outcome.stderr.lines().filter(|line| line.contains("'/proc' is refused")).collect();
+    assert_eq!(told.len(), 1, "{outcome}");
+    assert!(told[0].contains("make_reg") && told[0].contains("by built-in (private)"), "{outcome}");
+    let events = place.events("file_refused");
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!((events[0]["path"].as_str(), events[0]["access"].as_str()), (Some("/proc"), Some("make_reg")));
+    // The twin is no refusal, and somebody else's sandbox is nobody's business here.
+    assert!(place.project.join("own").exists());
+}

@@ -32,6 +32,7 @@ mod ptrace;
 mod raw_socket;
 mod read_masked_secret;
 mod recreate_git;
+mod refused_calls_as_a_voice;
 mod replace_binary;
 mod review_apply;
 mod servers_declared_elsewhere;

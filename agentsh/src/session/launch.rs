@@ -20,6 +20,7 @@ use super::Context;
 use super::container::{self, Place};
 use super::network::{self, Way};
 use super::publish::{self, Published};
+use super::refused_calls::Answering;
 use super::review::launch::{Shown, borrow};
 
 /// One process tree to be started.
@@ -73,6 +74,8 @@ pub struct Running {
     pub published: tokio::task::JoinSet<()>,
     /// What the weaker tier has in place of a root of its own.
     pub place: Option<Place>,
+    /// Answers the calls that its filter refuses.
+    pub refused_calls: Option<Answering>,
 }
 
 /// The one way from what a process is to its running sandbox: pid 1 is born while its layout is made. `before` sees the
@@ -311,7 +314,19 @@ async fn finish(
     };
     let mut child = ordered.start(Launch { plan: &plan, stdio: start.stdio, passed }).await?;
     enforcement.extend(child.enforcement.iter().cloned());
+    let told = network.as_ref().map(Way::owner);
     enforcement.extend(network.map(|way| way.enforcement));
+    if let Some((session, server)) = &told {
+        super::refused_files::add(session, server.clone(), child.pid);
+    }
+    let refused_calls = match child.listener.take_if(|_| place.is_none()) {
+        Some(listener) => Some(Answering::start(listener, told).map_err(|error| SpawnError::Init {
+            label: start.label.to_owned(),
+            message: format!("its system calls cannot be answered: {error}"),
+            cause: Cause::Other,
+        })?),
+        None => None,
+    };
     let published = publish_on(published, is_policed, &mut child)?;
     if let Some(place) = &mut place {
         child.sockets =
@@ -331,7 +346,7 @@ async fn finish(
         tokio::time::sleep(START_IS_OVER).await;
         crate::memory::trim_heap();
     });
-    Ok(Running { child, cgroup, watched_memory, enforcement, way_out, published, place })
+    Ok(Running { child, cgroup, watched_memory, enforcement, way_out, published, place, refused_calls })
 }
 
 /// Sockets that pid 1 made count as the sandbox's for the kernel's programs, which refuse them to anybody else: there ours

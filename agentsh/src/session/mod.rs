@@ -44,6 +44,8 @@ pub mod process;
 pub mod profiles;
 pub mod proxy;
 pub mod publish;
+mod refused_calls;
+mod refused_files;
 pub mod registered;
 mod registries;
 mod remember;
@@ -158,6 +160,10 @@ pub struct Session {
     pub advised: RefCell<BTreeMap<ServerId, Rc<str>>>,
     /// What would have to be allowed.
     pub wanted: wanted::Wanted,
+    /// Files that Landlock refused.
+    pub refused_files: refused_files::Files,
+    /// System calls that no policy allows.
+    pub refused_calls: refused_calls::Calls,
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
     /// The limit on the memory of all sandboxes together.
@@ -282,6 +288,8 @@ impl Session {
             approvals_page: OnceCell::new(),
             advised: RefCell::default(),
             wanted: wanted::Wanted::default(),
+            refused_calls: refused_calls::Calls::default(),
+            refused_files: refused_files::Files::default(),
             cleaning: RefCell::default(),
             bound: RefCell::new(bound),
         };

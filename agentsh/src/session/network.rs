@@ -343,6 +343,12 @@ fn without_metadata(block: IpNet) -> Vec<IpNet> {
 }
 
 impl Way {
+    /// Whose way it is.
+    #[must_use]
+    pub fn owner(&self) -> (Rc<Session>, Option<ServerId>) {
+        (Rc::clone(&self.session), self.server.clone())
+    }
+
     /// Whether the kernel polices connections by who makes them.
     #[must_use]
     pub fn is_policed(&self) -> bool {

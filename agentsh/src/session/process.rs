@@ -119,12 +119,12 @@ impl Process {
     /// ended.
     pub async fn finish(self, exit_code: u8, cause: ExitCause) -> Ended {
         let Self { session, server, running, guards, inside } = self;
-        let Running { child, cgroup, way_out, published, place, .. } = running;
+        let Running { child, cgroup, way_out, published, place, refused_calls, .. } = running;
         let by_kernel = cause == ExitCause::Exited && exit_code == KILLED && cgroup.was_out_of_memory();
         let cause = if by_kernel { ExitCause::MemoryLimit } else { cause };
         let error = child.execution_error();
         drop(published);
-        drop(child);
+        drop((child, refused_calls));
         drop(cgroup);
         if let Some(place) = place {
             place.put_back(&session, server.as_ref());

@@ -152,6 +152,21 @@ fn npm(context: &Context) -> Vec<Found> {
     found
 }
 
+/// Below which paths of a host (`NAME` or `NAME:PORT`) the user's npm has registries: it looks for a secret under the very path.
+#[must_use]
+pub fn npm_paths(context: &Context, place: &str) -> BTreeSet<String> {
+    let is_there = |url: &Url| match (url.host_str(), url.port()) {
+        (Some(host), Some(port)) => place == format!("{host}:{port}"),
+        (Some(host), None) => place == host,
+        _ => false,
+    };
+    let found = npm(context).into_iter().filter_map(|found| Url::parse(&found.url).ok());
+    let paths = found.filter(is_there).map(|url| url.path().trim_matches('/').to_owned());
+    // What stands in a line of the file must not become another one.
+    let is_plain = |path: &String| !path.is_empty() && !path.contains(['=', ';', '#', '$', '%']);
+    paths.filter(is_plain).collect()
+}
+
 /// The registries that the user's own npm configuration names, as npm reads them, and nothing else of it.
 #[must_use]
 pub fn of_npmrc(context: &Context) -> String {

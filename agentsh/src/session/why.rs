@@ -13,6 +13,7 @@ use crate::sandbox::plan::Access;
 use crate::types::RuleRef;
 
 use super::Session;
+use super::refused_calls;
 use super::wanted::Key;
 
 /// How long the answer may take to be read.
@@ -42,8 +43,10 @@ fn text(session: &Session, word: &str) -> String {
     }
     let mut text = String::new();
     let mut allow = true;
+    let mut is_for_outside = false;
     for (what, question) in questions(word) {
-        let answer = ask(session, &question);
+        let answer = never(session, &question).unwrap_or_else(|| ask(session, &question));
+        is_for_outside |= answer.rule == refused_calls::rule();
         allow &= answer.allow;
         remember(session, &question, &answer);
         // Writing to a string cannot fail.
@@ -53,6 +56,8 @@ fn text(session: &Session, word: &str) -> String {
         text.push_str(
             "if it fails all the same, the policy is not why: it is missing, or its own permissions say no\n",
         );
+    } else if is_for_outside {
+        text.push_str("no policy allows it: tell the user, who can do it outside\n");
     } else {
         let file = session.context.config.join("agentsh/policy.yaml");
         let _ = writeln!(
@@ -62,6 +67,15 @@ fn text(session: &Session, word: &str) -> String {
         );
     }
     format!("{}{text}", if allow { '+' } else { '-' })
+}
+
+/// What no policy allows to a program, whoever may execute it.
+fn never(session: &Session, question: &Question) -> Option<Answer> {
+    let Question::Exec(word) = question else { return None };
+    let name = Path::new(word).file_name()?.to_str()?;
+    let purpose = session.refused_calls.of(name).or_else(|| refused_calls::works_outside(name))?;
+    let text = format!("'{name}' wants {}: {}; {}", purpose.what, purpose.why, purpose.instead);
+    Some(Answer { allow: false, rule: refused_calls::rule(), text, change: None })
 }
 
 /// What was asked for and is denied belongs to what the end of the run suggests.

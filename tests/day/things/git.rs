@@ -69,8 +69,8 @@ pub const THINGS: &[Thing] = &[
     refused(
         "git clean -fdx (it clears everything else, and says that it cannot remove stand-ins)",
         GIT,
-        "mkdir -p node_modules/x; echo x > prog; git clean -fdx || { test ! -e prog; exit 1; }",
-        "failed to remove .claude/",
+        "mkdir -p node_modules/x; echo x > prog; git clean -fdx || { test ! -e prog; /run/agentsh/agentsh why .claude; }",
+        "unmask: [\".claude\"]",
     ),
     works("git clean -fdX of what is built", GIT, "echo x > prog; git clean -fdX src node_modules prog; test ! -e prog"),
     works("git add -A (stand-ins not added)", GIT, "echo x > n; git add -A; test \"$(git status --porcelain)\" = 'A  n'"),
@@ -148,4 +148,66 @@ pub const THINGS: &[Thing] = &[
         .started_in("src"),
     works("a hook of the project runs inside", GIT, "echo x >> file; git commit -qam x; test -f hook-ran")
         .before("printf '#!/bin/sh\\ntouch hook-ran\\n' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit"),
+    works(
+        "git rebase -i with an editor",
+        GIT,
+        "for i in 1 2; do echo $i > n$i; git add n$i; git commit -qm $i; done; \
+         printf '#!/bin/sh\\nsed -i 1s/pick/reword/ \"$1\"; sed -i s/^1$/one/ \"$1\"\\n' > /tmp/editor; chmod +x /tmp/editor; \
+         GIT_EDITOR=/tmp/editor git rebase -i HEAD~2; git log --format=%s | grep -qx one",
+    ),
+    works(
+        "git commit --fixup and rebase --autosquash",
+        GIT,
+        "echo x > n; git add n; git commit -qm n; echo y > n; git commit -qa --fixup HEAD; \
+         GIT_SEQUENCE_EDITOR=true git rebase -q -i --autosquash HEAD~2; test \"$(git rev-list --count HEAD)\" = 2",
+    ),
+    works(
+        "git cherry-pick that is given up",
+        GIT,
+        "git checkout -qb b; echo b > file; git commit -qam b; git checkout -q main; echo m > file; git commit -qam m; \
+         ! git cherry-pick b; git cherry-pick --abort; test -z \"$(git status --porcelain)\"",
+    ),
+    works("git merge --squash", GIT, "git merge -q --squash origin/feature; git commit -qm squashed; test -f feature.txt"),
+    works("git rebase --onto", GIT, "git checkout -q -b b origin/feature; git rebase -q --onto main HEAD~1; test -f feature.txt"),
+    works("git switch -c, restore, restore --staged", GIT,
+        "git switch -qc n; echo x >> file; git add file; git restore --staged file; git restore file; test -z \"$(git status --porcelain)\""),
+    works("git stash branch", GIT, "echo x >> file; git stash -q; git stash branch other; grep -q x file"),
+    works("git bundle, clone of a bundle", GIT, "git bundle create -q /tmp/b main; git clone -q -b main /tmp/b c; test -f c/file"),
+    works("git range-diff, shortlog, log -S", GIT,
+        "git range-diff main main main; git shortlog -s HEAD </dev/null; git log -S two --oneline | grep -q first"),
+    works("git tag -a, push of a tag, tag -d, fetch --tags", GIT, "git tag -a -m a v1; git push -q inner v1; git tag -d v1; git fetch -q inner --tags; git rev-parse v1"),
+    works("git push --force-with-lease", GIT, "git fetch -q inner; git commit -q --amend -m other; git push -q --force-with-lease inner main")
+        .after("git -C inner.git log -1 --format=%s main | grep -qx other"),
+    works("git push --delete", GIT, "git push -q inner main:gone; git push -q --delete inner gone; ! git ls-remote inner | grep gone"),
+    works("git pull --rebase", GIT, "echo x > mine; git add mine; git commit -qm mine; git pull -q --rebase inner main; grep -q pulled file; test -f mine")
+        .before("echo pulled >> file; git commit -qam p; git push -q inner main; git reset -q --hard HEAD~1"),
+    works("git sparse-checkout (set up outside)", GIT, "git sparse-checkout set src; test ! -e tests; git sparse-checkout set src tests; test -d tests")
+        .before("git status; git sparse-checkout init --cone")
+        .after("git sparse-checkout disable; test -d dep"),
+    works("git worktree list, lock, move, prune", GIT,
+        "git worktree add -q wt -b wt; git worktree list | grep -q wt; git worktree lock wt; git worktree unlock wt; git worktree move wt wt2; \
+         rm -rf wt2; git worktree prune; ! git worktree list | grep -q wt2"),
+    works("git rerere", GIT,
+        "git checkout -qb b; echo b > file; git commit -qam b; git checkout -q main; echo m > file; git commit -qam m; \
+         git -c rerere.enabled=true merge b || true; echo both > file; git -c rerere.enabled=true commit -qam both; test -n \"$(ls .git/rr-cache)\""),
+    works("git maintenance, repack, commit-graph", GIT, "git maintenance run --task=gc; git repack -adq; git commit-graph write"),
+    works("git diff --no-index, diff --stat, word-diff", GIT, "echo x >> file; git diff --stat; git diff --word-diff | grep -q '{+x+}'; ! git diff --no-index file Makefile"),
+    works("git grep, blame -L, log -L", GIT, "git grep -n two; git blame -L 1,2 file; git log -L 1,2:file --oneline"),
+    works("git hash-object, cat-file, update-ref", GIT, "h=$(git hash-object -w file); git cat-file -p $h; git update-ref refs/own/x HEAD"),
+    works("git filter-branch", GIT, "FILTER_BRANCH_SQUELCH_WARNING=1 git filter-branch -f --msg-filter 'sed s/first/begin/' HEAD; git log --format=%s | grep -qx begin"),
+    works("git submodule foreach, status, sync of nothing", GIT, "git submodule foreach git status; git submodule status; git submodule summary")
+        .before("git -c protocol.file.allow=always submodule add -q -b main \"$PWD/inner.git\" sub; git commit -qm s"),
+    refused("git submodule update --remote", GIT,
+        "sleep 0.5; git -c protocol.file.allow=always submodule update --remote sub",
+        "unmask: [\".git/modules/sub/config\"]")
+        .before("git -c protocol.file.allow=always submodule add -q -b main \"$PWD/inner.git\" sub; git commit -qm s"),
+    works("git lfs track, add, checkout", &["git", "git-lfs"], "git lfs track '*.bin'; head -c 100000 /dev/zero > a.bin; git add .; git commit -qm lfs; git lfs ls-files | grep -q a.bin")
+        .before("git lfs install --local"),
+    works("husky: hooks of core.hooksPath run inside", GIT, "echo x >> file; git commit -qam x; test -f husky-ran")
+        .before("mkdir .husky; printf '#!/bin/sh\\ntouch husky-ran\\n' > .husky/pre-commit; chmod +x .husky/pre-commit; git config core.hooksPath .husky; git add .husky; git commit -qm husky"),
+    works("pre-commit run", &["git", "pre-commit"], "git add -A; pre-commit run --all-files")
+        .before("printf 'repos:\\n- repo: local\\n  hooks:\\n  - {id: t, name: t, entry: \"true\", language: system}\\n' > .pre-commit-config.yaml"),
+    works("git commit with a long message from a file, and trailers", GIT,
+        "printf 'subject\\n\\nbody\\n' > /tmp/m; echo x >> file; git add file; git commit -qF /tmp/m --trailer 'Reviewed-by: A <a@b.example>'; git log -1 --format=%B | grep -q Reviewed-by"),
+    works("git checkout of a file of another commit", GIT, "git checkout -q origin/feature -- feature.txt CLAUDE.md; git status --porcelain | grep -q feature.txt"),
 ];

@@ -99,5 +99,105 @@ asyncio.run(m())'",
     ),
     works("valgrind", &["valgrind", "cc"], "cc -g -o prog src/main.c; valgrind -q ./prog"),
     works("a core limit, nice, time", &[], "ulimit -c 0; nice true; bash -c 'time true'"),
-    refused("perf stat", &["perf"], "perf stat true", "ermi"),
+    refused("perf stat", &["perf"], "perf stat true", "no policy allows it"),
+    works(
+        "npm workspaces",
+        NPM,
+        "mkdir -p w/a; echo '{\"name\": \"a\", \"version\": \"1.0.0\", \"scripts\": {\"hi\": \"echo hi-a\"}}' > w/a/package.json; \
+         npm pkg set 'workspaces[]=w/*'; npm install --offline --no-audit; npm run hi -w a | grep -qx hi-a",
+    ),
+    works(
+        "npm version patch (commit and tag)",
+        &["npm", "git"],
+        "npm version patch; git tag | grep -qx v1.0.1",
+    )
+    .after("git log -1 --format=%s | grep -qx 1.0.1"),
+    works(
+        "npm ls, npm exec",
+        NPM,
+        "npm install --offline --no-audit; npm ls dep | grep -q dep@1.0.0; npm exec --offline dep | grep -qx dep",
+    ),
+    works(
+        "node: WebAssembly, zlib",
+        &["node"],
+        "node -e 'new WebAssembly.Module(new Uint8Array([0,97,115,109,1,0,0,0])); require(\"zlib\").gunzipSync(require(\"zlib\").gzipSync(\"x\"))'",
+    ),
+    works(
+        "node --inspect",
+        &["node"],
+        "node --inspect=127.0.0.1:9230 -e 'require(\"http\").get(\"http://127.0.0.1:9230/json\", r => { r.resume(); r.on(\"end\", () => process.exit(0)) })'",
+    ),
+    works(
+        "pnpm install (a local dependency)",
+        &["pnpm"],
+        "pnpm install --offline; node -e 'require(\"dep\")()'",
+    ),
+    works(
+        "yarn install (a local dependency)",
+        &["yarn"],
+        "yarn install --offline; node -e 'require(\"dep\")()'",
+    ),
+    works("bun run and bun test", &["bun"], "bun -e 'console.log(1)'; bun run build; test -f out.txt"),
+    works(
+        "deno run and deno test",
+        &["deno"],
+        "echo 'Deno.test(\"t\", () => {})' > t_test.ts; deno test --no-check t_test.ts",
+    ),
+    works(
+        "uv venv and uv run",
+        &["uv"],
+        "uv venv --offline v; uv run --offline --no-project python -c 'print(1)'",
+    ),
+    works("poetry init and check", &["poetry"], "mkdir q; cd q; poetry init -n --name q; poetry check"),
+    works(
+        "gradle tasks",
+        &["gradle"],
+        "echo 'task hi { doLast { println \"hi\" } }' > build.gradle; gradle --offline -q hi | grep -qx hi",
+    ),
+    works("mvn -v", &["mvn"], "mvn -v"),
+    works(
+        "python: profile, compileall, zipapp, pdb",
+        PYTHON,
+        "echo 'print(1)' > m.py; python3 -m cProfile m.py >/dev/null; python3 -m compileall -q src; mkdir z; cp m.py z/__main__.py; \
+         python3 -m zipapp z -o z.pyz; python3 z.pyz; echo c | python3 -m pdb m.py | grep -q 1",
+    ),
+    works(
+        "python threads, asyncio and a thread pool",
+        PYTHON,
+        "python3 -c 'from concurrent.futures import *\nwith ThreadPoolExecutor(4) as p: assert list(p.map(abs,[-1,2]))==[1,2]\nwith ProcessPoolExecutor(2) as p: assert list(p.map(abs,[-1]))==[1]'",
+    ),
+    works(
+        "gdb attaches to one's own child",
+        &["gdb", "sleep"],
+        "sleep 30 & gdb -q -batch -p $! -ex bt; kill $!",
+    ),
+    works("strace -c", &["strace"], "strace -c -o /tmp/s true; grep -q execve /tmp/s"),
+    works(
+        "gcov coverage",
+        &["gcc", "gcov"],
+        "gcc --coverage -o prog src/main.c; ./prog; gcov -o . prog-main.gcda >/dev/null; ls *.gcov",
+    ),
+    works(
+        "a static and a shared library",
+        &["gcc", "ar"],
+        "echo 'int f(void){return 0;}' > f.c; gcc -c f.c; ar rcs libf.a f.o; gcc -shared -fPIC -o libf.so f.c; \
+         echo 'int f(void);int main(){return f();}' > u.c; gcc u.c -o u ./libf.so; ./u",
+    ),
+    works(
+        "PostgreSQL without a container",
+        &["psql"],
+        "PATH=$PATH:$(ls -d /usr/lib/postgresql/*/bin | tail -1); initdb -D pg -A trust >/dev/null; \
+         pg_ctl -D pg -w -l /tmp/log -o '-k /tmp -p 5439 -c listen_addresses=127.0.0.1' start; \
+         psql -h 127.0.0.1 -p 5439 -d postgres -c 'create table t(x int); insert into t values (1); select * from t'; pg_ctl -D pg -m fast stop",
+    ),
+    works(
+        "redis without a container",
+        &["redis-server", "redis-cli"],
+        "redis-server --port 6390 --daemonize yes --dir /tmp; sleep 0.5; redis-cli -p 6390 set a b; redis-cli -p 6390 shutdown nosave",
+    ),
+    works(
+        "chromium --headless, with --no-sandbox",
+        &["chromium"],
+        "echo '<p id=x>hi</p>' > p.html; timeout 60 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --dump-dom \"file://$PWD/p.html\" | grep -q hi",
+    ),
 ];

@@ -31,7 +31,7 @@ pub(super) fn descend(plan: &Plan, control: &OwnedFd) -> Result<i32, StageError>
             .at("apply Landlock, which `--tier container` cannot do without");
     }
     caps::drop_those_there_are()?;
-    let filter = seccomp::compile(plan.executable.filter(), Tier::Container);
+    let filter = seccomp::compile(plan.executable.filter(), Tier::Container, seccomp::Refusal::Silent);
     let listener = seccomp::install_and_listen(&filter)?;
     let enforcement = vec![
         Enforcement::less(

@@ -73,12 +73,14 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
     // From here on only restrictions: each one binds pid 1 as well as the program.
     limits::apply(&plan.limits)?;
     let short = limits::lower_shares(&plan.limits);
-    let mut enforcement = restrict(&plan, filters.get(plan.executable.filter()))?;
+    let (mut enforcement, listener) = restrict(&plan, filters)?;
     enforcement.extend(less);
     enforcement.extend(short);
-    let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+    // The listener comes last.
+    let descriptors: Vec<_> = sockets.iter().chain(&listener).map(AsFd::as_fd).collect();
     control::send(control.as_fd(), &Answer::Ready { enforcement }, &descriptors).at("tell the session")?;
-    drop(sockets);
+    // The program must not hold what it could answer itself with.
+    drop((sockets, listener));
 
     let signals = reaper::awaited();
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
@@ -95,20 +97,24 @@ pub(super) fn become_the_sandbox_user(identity: Identity) -> Result<(), StageErr
 }
 
 /// Landlock before the filter: its calls are refused afterwards only to the curious, but order costs nothing.
-fn restrict(plan: &Plan, filter: &seccomp::Program) -> Result<Vec<Enforcement>, StageError> {
+fn restrict(
+    plan: &Plan,
+    filters: &seccomp::Filters,
+) -> Result<(Vec<Enforcement>, Option<OwnedFd>), StageError> {
     nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
     let landlock = landlock::apply(&plan.landlock)?;
     if landlock.state == State::Absent && !plan.allow_degraded {
         return Err(io::Error::other(landlock.why)).at("apply Landlock (--allow-degraded runs without it)");
     }
     caps::drop_all()?;
-    seccomp::install(filter)?;
-    Ok(vec![
+    let listener = seccomp::install_and_tell(filters, plan.executable.filter())?;
+    let enforcement = vec![
         Enforcement::enforced("namespaces", "user, mount, pid, network, ipc, uts and cgroup"),
         landlock,
         Enforcement::enforced("seccomp", "default deny"),
         Enforcement::enforced("capabilities", "none, no_new_privs"),
-    ])
+    ];
+    Ok((enforcement, listener))
 }
 
 #[expect(unsafe_code, reason = "fork: this process has one thread and the child goes straight to execve")]

@@ -33,6 +33,8 @@ pub fn apply(rules: &[LandlockRule]) -> Result<Enforcement, StageError> {
         .and_then(Ruleset::create)
         .map_err(to_io)
         .at("create the Landlock ruleset")?;
+    // Told by the kernel's audit, where somebody reads that; older kernels have no such switch.
+    ruleset = ruleset.log_new_exec(true).map_err(to_io).at("have Landlock tell what it refuses")?;
     for rule in rules {
         let Ok(path) = PathFd::new(&rule.path) else { continue };
         ruleset = ruleset

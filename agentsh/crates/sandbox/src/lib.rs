@@ -8,6 +8,7 @@
 use agentsh_base::{memory, types};
 use agentsh_policy as policy;
 
+pub mod audit;
 pub mod caps;
 pub mod cgroup;
 pub mod container;

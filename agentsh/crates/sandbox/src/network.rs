@@ -98,6 +98,12 @@ pub fn prepare(network: &Network, published: bool) -> Result<Vec<OwnedFd>, Stage
     Ok(sockets)
 }
 
+/// Whether a descriptor is a socket at all.
+#[must_use]
+pub fn is_socket(descriptor: &OwnedFd) -> bool {
+    sockopt::socket_type(descriptor).is_ok()
+}
+
 /// Lets only those packets into a socket that the filter takes.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use super::cgroup::Cgroup;
 use super::control::{self, Answer, Cause, Handover};
 use super::mend::Namespaces;
 use super::mounted::Mounted;
-use super::network::Sockets;
+use super::network::{self, Sockets};
 use super::plan::{Identity, Plan, Tier};
 use super::report::Enforcement;
 use super::seccomp::listener::Listener;
@@ -45,7 +45,8 @@ pub struct Child {
     pub pid: u32,
     /// Taken by whoever serves them; unserved, every connection waits in vain.
     pub sockets: Option<Sockets>,
-    /// Taken by whoever makes its connections; without, none is made.
+    /// Taken by whoever answers its calls: those that are refused, or, without namespaces, its connections. Without, such
+    /// calls fail.
     pub listener: Option<Listener>,
     pub enforcement: Vec<Enforcement>,
     /// Taken by whoever guards again what the host takes away.
@@ -135,7 +136,8 @@ impl Ordered {
                 child.listener = sockets.pop().map(Listener::from);
                 Ok(child)
             }
-            Some((Answer::Ready { enforcement }, sockets)) => {
+            Some((Answer::Ready { enforcement }, mut sockets)) => {
+                child.listener = sockets.pop_if(|last| !network::is_socket(last)).map(Listener::from);
                 child.mounted = Mounted::of(pid).ok();
                 child.enforcement = enforcement;
                 child.sockets = Sockets::from_descriptors(sockets);

@@ -445,6 +445,28 @@ pub enum Event {
         what: GuardChange,
         detail: String,
     },
+    /// A system call that the filter refused: once for each program and purpose.
+    CallRefused {
+        /// None: the agent.
+        server_id: Option<ServerId>,
+        /// As the kernel calls it.
+        program: String,
+        /// What it was for.
+        what: String,
+        detail: String,
+        rule: RuleRef,
+    },
+    /// A file that Landlock refused: once for each path and access.
+    FileRefused {
+        /// None: the agent.
+        server_id: Option<ServerId>,
+        path: String,
+        /// As Landlock calls the missing rights: `read_file`, `make_reg, refer`.
+        access: String,
+        rule: RuleRef,
+        /// The piece of policy that would allow it.
+        change: Option<String>,
+    },
     /// An answer of the agent's model was replaced.
     OutputMessageReplaced {
         provider: ModelProvider,
@@ -504,7 +526,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 45] = [
+    pub const KINDS: [&str; 47] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -544,6 +566,8 @@ impl Event {
         "ssh_key_refused",
         "server_login",
         "guard_changed",
+        "call_refused",
+        "file_refused",
         "output_message_replaced",
         "model_answer_withheld",
         "model_called",

@@ -335,6 +335,14 @@ fn session(row: &mut Row, event: &Event) {
         Event::GuardChanged { path, what, detail, .. } => {
             fill(row, "file", path, warn(&words_of(what.as_str())), detail.clone());
         }
+        Event::FileRefused { path, access, change, .. } => {
+            let detail =
+                change.as_ref().map_or(access.clone(), |change| format!("{access}; to allow it: {change}"));
+            fill(row, "file", path, warn("refused"), detail);
+        }
+        Event::CallRefused { program, what, detail, .. } => {
+            fill(row, "process", &format!("{program}: {what}"), warn("refused"), detail.clone());
+        }
         Event::ServerLogin { url, what, detail, .. } => {
             let word = words_of(what.as_str());
             let is_good = !matches!(what, LoginWord::Wanted | LoginWord::Refused);

@@ -138,6 +138,9 @@ impl Brokered {
             // Writing to a string cannot fail.
             let _ = writeln!(netrc, "machine {} login {user} password {placeholder}", one.host);
             let _ = writeln!(npmrc, "//{place}/:_authToken={placeholder}");
+            for path in registries::npm_paths(&session.context, &place) {
+                let _ = writeln!(npmrc, "//{place}/{path}/:_authToken={placeholder}");
+            }
             self.git.push_str(&git(&one.host, &place, user, placeholder));
         }
         let home = &session.context.home;

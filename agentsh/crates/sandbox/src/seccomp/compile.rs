@@ -53,9 +53,30 @@ struct Range {
     verdict: Verdict,
 }
 
+/// What happens to a call that is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// EPERM, and nobody hears of it.
+    Silent,
+    /// Whoever holds the filter's listener hears of it, and answers EPERM.
+    Told,
+}
+
+/// What the leaves of one program have in common.
+#[derive(Clone, Copy)]
+struct Leaves {
+    filter: Filter,
+    /// The value that a refused call gets.
+    refused: u32,
+}
+
 /// The whole program. Deterministic, so a test can compare two builds.
 #[must_use]
-pub fn compile(filter: Filter, tier: Tier) -> Program {
+pub fn compile(filter: Filter, tier: Tier, refusal: Refusal) -> Program {
+    let refused = match refusal {
+        Refusal::Silent => errno(libc::EPERM),
+        Refusal::Told => ASK,
+    };
     let mut code = vec![
         statement(LOAD_WORD, ARCHITECTURE),
         jump(JUMP_EQUAL, AUDIT_ARCH_X86_64, 1, 0),
@@ -64,7 +85,7 @@ pub fn compile(filter: Filter, tier: Tier) -> Program {
         jump(JUMP_AT_LEAST, X32_BIT, 0, 1),
         statement(RETURN, KILL_PROCESS),
     ];
-    code.extend(search(&ranges(tier), filter));
+    code.extend(search(&ranges(tier), Leaves { filter, refused }));
     Program(code)
 }
 
@@ -97,13 +118,13 @@ fn ranges(tier: Tier) -> Vec<Range> {
     ranges
 }
 
-fn search(ranges: &[Range], filter: Filter) -> Vec<Instruction> {
+fn search(ranges: &[Range], leaves: Leaves) -> Vec<Instruction> {
     match ranges {
         [] => vec![statement(RETURN, errno(libc::ENOSYS))],
-        [only] => leaf(only.verdict, filter),
+        [only] => leaf(only.verdict, leaves),
         _ => {
             let (low, high) = ranges.split_at(ranges.len() / 2);
-            let (low, middle, high) = (search(low, filter), high[0].first, search(high, filter));
+            let (low, middle, high) = (search(low, leaves), high[0].first, search(high, leaves));
             let distance = u32::try_from(low.len()).unwrap_or(u32::MAX);
             // A conditional jump reaches 255 instructions; the unconditional one reaches all.
             let mut code = vec![jump(JUMP_AT_LEAST, middle, 0, 1), statement(JUMP_ALWAYS, distance)];
@@ -114,30 +135,30 @@ fn search(ranges: &[Range], filter: Filter) -> Vec<Instruction> {
     }
 }
 
-fn leaf(verdict: Verdict, filter: Filter) -> Vec<Instruction> {
+fn leaf(verdict: Verdict, leaves: Leaves) -> Vec<Instruction> {
     match verdict {
         Verdict::Allow => vec![statement(RETURN, ALLOW)],
-        Verdict::Refuse => vec![statement(RETURN, errno(libc::EPERM))],
+        Verdict::Refuse => vec![statement(RETURN, leaves.refused)],
         Verdict::Missing => vec![statement(RETURN, errno(libc::ENOSYS))],
-        Verdict::Check(check) => argument_check(check, filter),
+        Verdict::Check(check) => argument_check(check, leaves),
         Verdict::Ask => vec![statement(RETURN, ASK)],
     }
 }
 
-fn argument_check(check: ArgumentCheck, filter: Filter) -> Vec<Instruction> {
+fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
     match check {
         ArgumentCheck::NewFile { flags, mode, forbidden } => vec![
             argument_word(flags),
             jump(JUMP_ANY_BIT, MAKES_A_FILE, 0, 3),
             argument_word(mode),
             jump(JUMP_ANY_BIT, forbidden, 0, 1),
-            statement(RETURN, errno(libc::EPERM)),
+            statement(RETURN, leaves.refused),
             statement(RETURN, ALLOW),
         ],
         ArgumentCheck::NoBits { argument, forbidden } => vec![
             argument_word(argument),
             jump(JUMP_ANY_BIT, forbidden, 0, 1),
-            statement(RETURN, errno(libc::EPERM)),
+            statement(RETURN, leaves.refused),
             statement(RETURN, ALLOW),
         ],
         ArgumentCheck::NotOneOf { argument, values } => {
@@ -170,7 +191,7 @@ fn argument_check(check: ArgumentCheck, filter: Filter) -> Vec<Instruction> {
             code.push(statement(RETURN, ALLOW));
             code
         }
-        ArgumentCheck::MemoryFile => match filter {
+        ArgumentCheck::MemoryFile => match leaves.filter {
             Filter::AllPrograms => vec![statement(RETURN, ALLOW)],
             Filter::ListedPrograms => vec![
                 argument_word(1),
@@ -300,7 +321,10 @@ mod tests {
     }
 
     fn run_under(filter: Filter, number: u32, architecture: u32, arguments: [u32; 3]) -> u32 {
-        let program = compile(filter, Tier::Namespaces);
+        execute(&compile(filter, Tier::Namespaces, Refusal::Silent), number, architecture, arguments)
+    }
+
+    fn execute(program: &Program, number: u32, architecture: u32, arguments: [u32; 3]) -> u32 {
         let (mut at, mut accumulator, mut steps) = (0, 0, 0);
         loop {
             let instruction = program.0[at];
@@ -346,6 +370,25 @@ mod tests {
             assert_eq!(call(number, [0; 3]), expected, "system call {number}");
         }
         assert_eq!(call(0x3FFF_FFFF, [0; 3]), errno(libc::ENOSYS));
+    }
+
+    /// Where somebody listens, nothing but the refusals is different, and none of them becomes anything else.
+    #[test]
+    fn what_is_refused_is_told_and_nothing_more() {
+        let [silent, told] = [Refusal::Silent, Refusal::Told]
+            .map(|refusal| compile(Filter::AllPrograms, Tier::Namespaces, refusal));
+        let bits = libc::CLONE_NEWUSER.unsigned_abs() | 0o6000;
+        for number in 0..700_u32 {
+            for arguments in [[0; 3], [bits; 3], [0, bits, 0], [0, 0, bits]] {
+                let [before, after] =
+                    [&silent, &told].map(|program| execute(program, number, AUDIT_ARCH_X86_64, arguments));
+                let is_told = after == ASK && before == errno(libc::EPERM);
+                assert!(is_told || before == after, "system call {number} {arguments:?}");
+            }
+        }
+        let chmod = u32::try_from(libc::SYS_chmod).unwrap();
+        assert_eq!(execute(&told, chmod, AUDIT_ARCH_X86_64, [0, 0o2775, 0]), ASK);
+        assert_eq!(execute(&told, chmod, AUDIT_ARCH_X86_64, [0, 0o775, 0]), ALLOW);
     }
 
     #[test]
@@ -418,7 +461,7 @@ mod tests {
 
     #[test]
     fn the_program_is_small() {
-        let length = compile(Filter::ListedPrograms, Tier::Namespaces).0.len();
+        let length = compile(Filter::ListedPrograms, Tier::Namespaces, Refusal::Told).0.len();
         assert!(length < 450, "{length} instructions");
     }
 }

@@ -29,6 +29,15 @@ pub struct Asked {
     pub to: Address,
 }
 
+/// A call that is refused, and whose caller waits to hear so.
+#[derive(Debug)]
+pub struct Refused {
+    id: u64,
+    pub pid: u32,
+    /// Its number.
+    pub call: libc::c_long,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     Internet(SocketAddr),
@@ -59,8 +68,43 @@ impl Listener {
     ///
     /// # Errors
     /// When nobody is left who could call.
-    #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
     pub fn next(&self) -> io::Result<Option<Asked>> {
+        let Some(heard) = self.heard()? else { return Ok(None) };
+        let [descriptor, at, length, ..] = heard.data.args;
+        let bytes = read(heard.pid, at, length.min(LONGEST)).unwrap_or_default();
+        // What was read is the caller's only if the caller is still the one who asked.
+        if !self.is_waiting(heard.id) {
+            return Ok(None);
+        }
+        // An `int` in the kernel: the low half.
+        let descriptor = RawFd::from_ne_bytes((descriptor as u32).to_ne_bytes());
+        Ok(Some(Asked { id: heard.id, pid: heard.pid, descriptor, to: address(&bytes) }))
+    }
+
+    /// The next call of a filter that asks about nothing but what it refuses; None as in [`Listener::next`], and where
+    /// nobody calls now.
+    ///
+    /// # Errors
+    /// When nobody is left who could call.
+    pub fn next_refused(&self) -> io::Result<Option<Refused>> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        // The kernel would wait for one.
+        let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut wanted, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        if !wanted[0].revents().contains(PollFlags::IN) {
+            return Ok(None);
+        }
+        let Some(heard) = self.heard()? else { return Ok(None) };
+        Ok(Some(Refused { id: heard.id, pid: heard.pid, call: heard.data.nr.into() }))
+    }
+
+    /// Tells the caller so. One that is gone hears nothing.
+    pub fn refuse(&self, refused: &Refused) {
+        let _ = self.answer(refused.id, libc::EPERM);
+    }
+
+    #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
+    fn heard(&self) -> io::Result<Option<libc::seccomp_notif>> {
         // SAFETY: plain old data for which all zeroes is a valid value, and which the kernel wants zeroed.
         let mut heard: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel writes one `seccomp_notif`, which outlives the call.
@@ -71,15 +115,7 @@ impl Listener {
                 _ => Err(error),
             };
         }
-        let [descriptor, at, length, ..] = heard.data.args;
-        let bytes = read(heard.pid, at, length.min(LONGEST)).unwrap_or_default();
-        // What was read is the caller's only if the caller is still the one who asked.
-        if !self.is_waiting(heard.id) {
-            return Ok(None);
-        }
-        // An `int` in the kernel: the low half.
-        let descriptor = RawFd::from_ne_bytes((descriptor as u32).to_ne_bytes());
-        Ok(Some(Asked { id: heard.id, pid: heard.pid, descriptor, to: address(&bytes) }))
+        Ok(Some(heard))
     }
 
     #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
@@ -109,7 +145,7 @@ impl Listener {
         if unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const place) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        self.answer(asked, 0)
+        self.answer(asked.id, 0)
     }
 
     /// The flags of the caller's socket, and whether it is closed when a program is executed.
@@ -127,12 +163,12 @@ impl Listener {
 
     /// Tells the caller that its connection failed so. A caller that is gone hears nothing.
     pub fn refused(&self, asked: &Asked, errno: i32) {
-        let _ = self.answer(asked, errno);
+        let _ = self.answer(asked.id, errno);
     }
 
     #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
-    fn answer(&self, asked: &Asked, errno: i32) -> io::Result<()> {
-        let answer = libc::seccomp_notif_resp { id: asked.id, val: 0, error: -errno, flags: 0 };
+    fn answer(&self, id: u64, errno: i32) -> io::Result<()> {
+        let answer = libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 };
         // SAFETY: the kernel reads one `seccomp_notif_resp`, which outlives the call.
         let sent =
             unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };

@@ -11,7 +11,7 @@ mod rules;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-pub use compile::{Instruction, Program, compile};
+pub use compile::{Instruction, Program, Refusal, compile};
 pub use rule::{Filter, Rule, Verdict};
 pub use rules::RULES;
 
@@ -27,7 +27,7 @@ pub struct Filters {
 impl Filters {
     #[must_use]
     pub fn compile() -> Self {
-        let compile = |filter| compile(filter, Tier::Namespaces);
+        let compile = |filter| compile(filter, Tier::Namespaces, Refusal::Told);
         Self { all_programs: compile(Filter::AllPrograms), listed_programs: compile(Filter::ListedPrograms) }
     }
 
@@ -46,6 +46,19 @@ impl Filters {
 /// When the kernel refuses: nothing may then be executed.
 pub fn install(program: &Program) -> Result<(), StageError> {
     install_with(program, 0).map(drop)
+}
+
+/// As [`install_and_listen`] with the filter of namespaces. Where nobody can listen, as below a filter of others that
+/// somebody listens to, the same calls are refused and not told.
+///
+/// # Errors
+/// When the kernel refuses: nothing may then be executed.
+pub fn install_and_tell(filters: &Filters, filter: Filter) -> Result<Option<OwnedFd>, StageError> {
+    if let Ok(listener) = install_and_listen(filters.get(filter)) {
+        return Ok(Some(listener));
+    }
+    install(&compile(filter, Tier::Namespaces, Refusal::Silent))?;
+    Ok(None)
 }
 
 /// As [`install`], and gives the descriptor at which somebody hears of the calls that the filter asks about.

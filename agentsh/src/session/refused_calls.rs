@@ -1,0 +1,275 @@
+//! System calls that the filter of a sandbox refuses, told: the program hears EPERM and says what it likes, the user hears what
+//! was asked for, why it is refused and what to do, the record has it, and `agentsh why` inside knows it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::rc::Rc;
+
+use tokio::io::Interest;
+
+use super::Session;
+use crate::sandbox::seccomp::listener::{Listener, Refused};
+use crate::sandbox::spawn;
+use crate::store::{Event, escape};
+use crate::types::{RuleRef, ServerId};
+
+/// Different ones of a session that are remembered.
+const MOST_DIFFERENT: usize = 200;
+/// Different ones of a session that the user is told of as they fall; the record has the others.
+const MOST_SHOWN: usize = 5;
+
+/// What a refused call was for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Purpose {
+    pub what: &'static str,
+    pub why: &'static str,
+    pub instead: &'static str,
+}
+
+const NAMESPACES: Purpose = Purpose {
+    what: "a namespace of its own",
+    why: "it would bring every capability back over fresh kernel surface",
+    instead: "run it outside, or have it do without (Chromium: `--no-sandbox`)",
+};
+const MOUNTS: Purpose = Purpose {
+    what: "a mount",
+    why: "mounts are what keeps the sandbox apart",
+    instead: "mount it outside, and name the place under `filesystem.read` or `filesystem.write`",
+};
+const SET_ID: Purpose = Purpose {
+    what: "a set-user-id or set-group-id bit",
+    why: "a file with one runs with the rights of its owner, outside as well",
+    instead: "leave the bit out, or set it outside by `chmod`",
+};
+const KEYS: Purpose = Purpose {
+    what: "keys of the kernel's keyring",
+    why: "they are those of the user who started agentsh",
+    instead: "name the secret under `credentials`",
+};
+const OTHERS: Purpose = Purpose {
+    what: "memory or descriptors of other processes",
+    why: "no debugger needs to take or move them",
+    instead: "run it outside",
+};
+const COUNTERS: Purpose = Purpose {
+    what: "counters, programs or page faults of the kernel",
+    why: "they are rich attack surface, and tell of other processes",
+    instead: "run it outside",
+};
+const MACHINE: Purpose = Purpose {
+    what: "a setting of the machine itself",
+    why: "the machine is not the sandbox's",
+    instead: "run it outside",
+};
+
+/// By the number of the call.
+#[must_use]
+pub fn purpose(call: libc::c_long) -> &'static Purpose {
+    match call {
+        libc::SYS_unshare | libc::SYS_clone | libc::SYS_setns => &NAMESPACES,
+        libc::SYS_mount
+        | libc::SYS_umount2
+        | libc::SYS_pivot_root
+        | libc::SYS_mount_setattr
+        | libc::SYS_open_tree
+        | libc::SYS_move_mount
+        | libc::SYS_fsopen
+        | libc::SYS_fsconfig
+        | libc::SYS_fsmount
+        | libc::SYS_fspick
+        | libc::SYS_open_by_handle_at
+        | libc::SYS_name_to_handle_at
+        | 467 => &MOUNTS,
+        libc::SYS_chmod
+        | libc::SYS_fchmod
+        | libc::SYS_fchmodat
+        | 452
+        | libc::SYS_mknod
+        | libc::SYS_mknodat
+        | libc::SYS_creat
+        | libc::SYS_open
+        | libc::SYS_openat => &SET_ID,
+        libc::SYS_pidfd_getfd
+        | libc::SYS_process_madvise
+        | libc::SYS_process_mrelease
+        | libc::SYS_move_pages
+        | libc::SYS_migrate_pages => &OTHERS,
+        libc::SYS_keyctl | libc::SYS_add_key | libc::SYS_request_key => &KEYS,
+        libc::SYS_bpf
+        | libc::SYS_perf_event_open
+        | libc::SYS_userfaultfd
+        | libc::SYS_fanotify_init
+        | libc::SYS_fanotify_mark
+        | libc::SYS_lookup_dcookie => &COUNTERS,
+        _ => &MACHINE,
+    }
+}
+
+/// What decides.
+#[must_use]
+pub fn rule() -> RuleRef {
+    RuleRef { id: "system calls".to_owned(), file: "built-in".to_owned(), line: 0 }
+}
+
+/// What was refused so far, by the program's name and what it asked for.
+#[derive(Debug, Default)]
+pub struct Calls(std::cell::RefCell<BTreeMap<(String, &'static str), &'static Purpose>>);
+
+impl Calls {
+    /// True for the first of its kind. None: there are too many different ones.
+    fn add(&self, program: &str, purpose: &'static Purpose) -> Option<usize> {
+        let mut calls = self.0.borrow_mut();
+        let key = (program.to_owned(), purpose.what);
+        if calls.len() >= MOST_DIFFERENT || calls.contains_key(&key) {
+            return None;
+        }
+        calls.insert(key, purpose);
+        Some(calls.len())
+    }
+
+    /// What a program of this name was refused.
+    #[must_use]
+    pub fn of(&self, program: &str) -> Option<&'static Purpose> {
+        // The kernel keeps no more of a name.
+        let short = program.get(..15).unwrap_or(program);
+        self.0.borrow().iter().find(|((name, _), _)| name == short).map(|(_, purpose)| *purpose)
+    }
+}
+
+/// Answers the calls of one sandbox while it lives.
+#[derive(Debug)]
+pub struct Answering(tokio::task::AbortHandle);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Answering {
+    /// `told`: who hears of it, and whose sandbox it is.
+    ///
+    /// # Errors
+    /// When the kernel cannot watch the listener.
+    pub fn start(listener: Listener, told: Option<(Rc<Session>, Option<ServerId>)>) -> std::io::Result<Self> {
+        let watched = std::os::fd::AsFd::as_fd(&listener).try_clone_to_owned()?;
+        let watched = spawn::watch(watched, Interest::READABLE)?;
+        let answering = tokio::task::spawn_local(async move {
+            while let Ok(mut ready) = watched.readable().await {
+                let is_over = ready.ready().is_read_closed();
+                ready.clear_ready();
+                loop {
+                    match listener.next_refused() {
+                        Ok(Some(refused)) => answer(&listener, &refused, told.as_ref()),
+                        Ok(None) => break,
+                        Err(_) => return,
+                    }
+                }
+                if is_over {
+                    return;
+                }
+            }
+        });
+        Ok(Self(answering.abort_handle()))
+    }
+}
+
+fn answer(listener: &Listener, refused: &Refused, told: Option<&(Rc<Session>, Option<ServerId>)>) {
+    // As long as it waits it is there.
+    let program = fs::read_to_string(format!("/proc/{}/comm", refused.pid)).unwrap_or_default();
+    let program = program.trim_end_matches('\n');
+    let purpose = purpose(refused.call);
+    if let Some((session, server)) = told
+        && let Some(number) = session.refused_calls.add(program, purpose)
+    {
+        tell(session, server.as_ref(), program, purpose, number);
+    }
+    listener.refuse(refused);
+}
+
+fn tell(session: &Session, server: Option<&ServerId>, program: &str, purpose: &Purpose, number: usize) {
+    let Purpose { what, why, instead } = purpose;
+    let who = server.map_or(String::new(), |id| format!(" of server '{}'", escape::line(&id.0)));
+    let shown = escape::line(program);
+    match number.cmp(&MOST_SHOWN) {
+        std::cmp::Ordering::Less | std::cmp::Ordering::Equal => session.note(&format!(
+            "{what} is refused to '{shown}'{who}: {why}, by {}; no policy allows it: {instead}",
+            rule()
+        )),
+        std::cmp::Ordering::Greater if number == MOST_SHOWN + 1 => {
+            session.note("more system calls are refused; `agentsh report` lists them all");
+        }
+        std::cmp::Ordering::Greater => {}
+    }
+    session.journal.record(Event::CallRefused {
+        server_id: server.cloned(),
+        program: program.to_owned(),
+        what: (*what).to_owned(),
+        detail: format!("{why}; no policy allows it: {instead}"),
+        rule: rule(),
+    });
+}
+
+/// Programs that reach for rights or for a service that no sandbox has, and fail before they ask the kernel.
+#[must_use]
+pub fn works_outside(program: &str) -> Option<&'static Purpose> {
+    const RIGHTS: Purpose = Purpose {
+        what: "the rights of another user",
+        why: "nothing inside ever gains rights (no_new_privs)",
+        instead: "run it outside",
+    };
+    const DAEMON: Purpose = Purpose {
+        what: "a daemon that starts containers",
+        why: "who may speak to its socket has the whole machine",
+        instead: "run it outside; a database can be started inside as a program of its own",
+    };
+    const SERVICES: Purpose = Purpose {
+        what: "services of the machine",
+        why: "they run outside of every sandbox",
+        instead: "run it outside",
+    };
+    match program {
+        "sudo" | "su" | "doas" | "pkexec" | "newgrp" | "runuser" => Some(&RIGHTS),
+        "docker" | "docker-compose" | "podman" | "nerdctl" | "buildah" | "minikube" | "kind" => Some(&DAEMON),
+        "systemctl" | "service" | "journalctl" | "loginctl" => Some(&SERVICES),
+        "mount" | "umount" | "fusermount" | "fusermount3" | "losetup" => Some(&MOUNTS),
+        "unshare" | "nsenter" | "bwrap" => Some(&NAMESPACES),
+        "perf" | "bpftrace" => Some(&COUNTERS),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::seccomp::{RULES, Verdict};
+
+    /// What no line names is about the machine: a call that is refused for another reason has its own.
+    #[test]
+    fn every_refused_call_has_its_purpose() {
+        let mut machine = 0;
+        for rule in RULES.iter().filter(|rule| rule.verdict == Verdict::Refuse) {
+            for call in rule.calls {
+                let is_of_machine = purpose(*call) == &MACHINE;
+                assert_eq!(is_of_machine, rule.why == "the machine itself", "{call}: {}", rule.why);
+                machine += usize::from(is_of_machine);
+            }
+        }
+        assert!(machine > 10);
+        assert_eq!(purpose(libc::SYS_fchmodat), &SET_ID);
+    }
+
+    #[test]
+    fn each_kind_is_told_once() {
+        let calls = Calls::default();
+        assert_eq!(calls.add("a-long-name-of-a", &SET_ID), Some(1));
+        assert_eq!(calls.add("unshare", &NAMESPACES), Some(2));
+        assert_eq!(calls.add("unshare", &NAMESPACES), None);
+        assert_eq!(calls.of("unshare"), Some(&NAMESPACES));
+        assert_eq!(calls.of("other"), None);
+        for number in 0..1000 {
+            calls.add(&number.to_string(), &SET_ID);
+        }
+        assert_eq!(calls.0.borrow().len(), MOST_DIFFERENT);
+    }
+}

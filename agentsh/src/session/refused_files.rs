@@ -1,0 +1,215 @@
+//! Files that Landlock refused, told: by the audit records of the kernel, where root started agentsh and audit is on. Elsewhere
+//! `agentsh why` answers, and the names of guarded files are watched.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use tokio::io::Interest;
+
+use super::Session;
+use super::wanted::Key;
+use crate::policy::Question;
+use crate::sandbox::audit::{self, Record};
+use crate::sandbox::spawn;
+use crate::store::{Event, escape};
+use crate::types::ServerId;
+
+/// Different ones of a session that are remembered.
+const MOST_DIFFERENT: usize = 200;
+/// Told as they fall; the record has the others.
+const MOST_SHOWN: usize = 5;
+/// Refusals of a domain of which nobody has said yet whose it is. The machine has other users of Landlock.
+const MOST_PENDING: usize = 100;
+/// Domains that are known to be somebody else's, or ours.
+const MOST_DOMAINS: usize = 1000;
+
+/// Whose a domain is.
+type Owner = Option<ServerId>;
+
+/// What is known of the sandboxes of a session and of their domains.
+#[derive(Debug, Default)]
+pub struct Files {
+    sandboxes: RefCell<BTreeMap<u32, Owner>>,
+    /// None: not one of ours.
+    domains: RefCell<BTreeMap<String, Option<Owner>>>,
+    pending: RefCell<Vec<(String, Vec<String>, String)>>,
+    told: RefCell<BTreeSet<(Owner, String, Vec<String>)>>,
+    listens: std::cell::Cell<bool>,
+}
+
+/// A refusal of one of our sandboxes.
+#[derive(Debug, PartialEq, Eq)]
+struct Refusal {
+    owner: Owner,
+    rights: Vec<String>,
+    path: String,
+}
+
+impl Files {
+    /// Those refusals that are ours, as far as it is known by now.
+    fn hear(&self, record: Record) -> Vec<Refusal> {
+        let mut pending = self.pending.borrow_mut();
+        let mut domains = self.domains.borrow_mut();
+        match record {
+            Record::Refused { domain, rights, path } => match domains.get(&domain) {
+                Some(Some(owner)) => vec![Refusal { owner: owner.clone(), rights, path }],
+                Some(None) => Vec::new(),
+                None => {
+                    if pending.len() >= MOST_PENDING {
+                        pending.remove(0);
+                    }
+                    pending.push((domain, rights, path));
+                    Vec::new()
+                }
+            },
+            Record::Domain { domain, pid } => {
+                let owner = self.sandboxes.borrow().get(&pid).cloned();
+                if domains.len() < MOST_DOMAINS {
+                    domains.insert(domain.clone(), owner.clone());
+                }
+                let (of_it, others) =
+                    std::mem::take(&mut *pending).into_iter().partition(|(other, ..)| *other == domain);
+                *pending = others;
+                let Some(owner) = owner else { return Vec::new() };
+                let of_it: Vec<_> = of_it;
+                of_it
+                    .into_iter()
+                    .map(|(_, rights, path)| Refusal { owner: owner.clone(), rights, path })
+                    .collect()
+            }
+        }
+    }
+
+    /// The number of a refusal that was not told yet.
+    fn number(&self, refusal: &Refusal) -> Option<usize> {
+        let mut told = self.told.borrow_mut();
+        let key = (refusal.owner.clone(), refusal.path.clone(), refusal.rights.clone());
+        let is_new = told.len() < MOST_DIFFERENT && told.insert(key);
+        is_new.then_some(told.len())
+    }
+}
+
+/// A sandbox was started: what Landlock refuses to it is told from now on, where that can be heard.
+pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
+    let files = &session.refused_files;
+    files.sandboxes.borrow_mut().insert(pid, owner);
+    if files.listens.replace(true) {
+        return;
+    }
+    // Whoever may not hear the machine's records asks `why`.
+    let Ok(socket) = audit::listen().and_then(|socket| spawn::watch(socket, Interest::READABLE)) else {
+        return;
+    };
+    let session = Rc::downgrade(session);
+    tokio::task::spawn_local(async move {
+        let mut message = vec![0; audit::LONGEST];
+        while let Ok(mut ready) = socket.readable().await {
+            let Some(session) = session.upgrade() else { return };
+            loop {
+                match rustix::io::read(socket.get_ref(), &mut message) {
+                    Ok(length) => {
+                        let record = message.get(..length).and_then(audit::read);
+                        let found = record.map(|record| session.refused_files.hear(record));
+                        for refusal in found.unwrap_or_default() {
+                            tell(&session, &refusal);
+                        }
+                    }
+                    // What came too fast is lost, and what comes next is heard.
+                    Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => {}
+                    Err(_) => break,
+                }
+            }
+            ready.clear_ready();
+        }
+    });
+}
+
+fn tell(session: &Session, refusal: &Refusal) {
+    let Some(number) = session.refused_files.number(refusal) else { return };
+    let Refusal { owner, rights, path } = refusal;
+    let (question, key) = if rights.iter().all(|right| right.starts_with("fs.read_")) {
+        (Question::Read(path.clone()), Key::Read)
+    } else if rights.iter().any(|right| right == "fs.execute") {
+        (Question::Exec(path.clone()), Key::Read)
+    } else {
+        (Question::Write(path.clone()), Key::Write)
+    };
+    let answer = session.policy.ask(owner.as_ref(), &question, &session.paths());
+    let change = answer.change.filter(|_| !answer.allow);
+    let entry = change.as_deref().and_then(|change| Some(change.split_once(": [")?.1.split_once(']')?.0));
+    if let Some(entry) = entry {
+        let key = if change.as_deref().is_some_and(|change| change.contains("unmask: [")) {
+            Key::Unmask
+        } else {
+            key
+        };
+        if !matches!(question, Question::Exec(_)) {
+            session.wanted.add(owner.as_ref(), key, entry);
+        }
+    }
+    let what = rights.iter().map(|right| right.trim_start_matches("fs.")).collect::<Vec<_>>().join(", ");
+    if number <= MOST_SHOWN {
+        let who =
+            owner.as_ref().map_or("the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)));
+        let (path, why) = (escape::line(path), escape::line(&answer.text));
+        let to_allow = change
+            .as_ref()
+            .map_or(String::new(), |change| format!("; to allow it: {}", escape::line(change)));
+        session.note(&format!(
+            "'{path}' is refused to {who} ({}): {why}, by {}{to_allow}",
+            escape::line(&what),
+            answer.rule
+        ));
+    }
+    session.journal.record(Event::FileRefused {
+        server_id: owner.clone(),
+        path: path.clone(),
+        access: what,
+        rule: answer.rule,
+        change,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(domain: &str, path: &str) -> Record {
+        let rights = vec!["fs.read_file".to_owned()];
+        Record::Refused { domain: domain.to_owned(), rights, path: path.to_owned() }
+    }
+
+    fn domain(domain: &str, pid: u32) -> Record {
+        Record::Domain { domain: domain.to_owned(), pid }
+    }
+
+    #[test]
+    fn only_ours_are_told_and_in_either_order() {
+        let files = Files::default();
+        files.sandboxes.borrow_mut().insert(7, None);
+        let paths = |found: Vec<Refusal>| found.into_iter().map(|one| one.path).collect::<Vec<_>>();
+        assert!(files.hear(refused("a", "/1")).is_empty());
+        assert!(files.hear(refused("b", "/other")).is_empty());
+        assert_eq!(paths(files.hear(domain("a", 7))), ["/1"]);
+        assert_eq!(paths(files.hear(refused("a", "/2"))), ["/2"]);
+        assert!(files.hear(domain("b", 8)).is_empty());
+        assert!(files.hear(refused("b", "/other")).is_empty());
+        for number in 0..5000 {
+            files.hear(refused(&format!("x{number}"), "/x"));
+        }
+        assert_eq!(files.pending.borrow().len(), MOST_PENDING);
+    }
+
+    #[test]
+    fn each_is_told_once() {
+        let files = Files::default();
+        let one = |path: String| Refusal { owner: None, rights: vec!["fs.read_file".to_owned()], path };
+        assert_eq!(files.number(&one("/a".to_owned())), Some(1));
+        assert_eq!(files.number(&one("/a".to_owned())), None);
+        for number in 0..1000 {
+            files.number(&one(number.to_string()));
+        }
+        assert_eq!(files.told.borrow().len(), MOST_DIFFERENT);
+    }
+}

@@ -1,0 +1,54 @@
+//! What is refused is told: a program that asks for it over and over, under names of its own making, to fill the record, to draw on
+//! the terminal, or to answer itself. Stopped by: one word for each name and purpose, few of them shown, all of them escaped, and
+//! the descriptor at which refusals are answered never reaches the program.
+
+use std::path::Path;
+
+use crate::support::{Mode, Outcome, Place, skip};
+
+const FLOOD: &str = "import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def refused():
+    assert libc.unshare(0x10000000) == -1
+    return ctypes.get_errno()
+errors = set()
+for number in range(1500):
+    libc.prctl(15, b'\\x1b[31m%d\\nagentsh: ' % number, 0, 0, 0)
+    errors.add(refused())
+for number in range(1500):
+    errors.add(refused())
+print(errors)
+held = []
+for number in os.listdir('/proc/self/fd'):
+    try: held.append(os.readlink('/proc/self/fd/' + number))
+    except OSError: pass
+print([one for one in held if 'seccomp' in one])
+os.chmod('made', 0o755)
+print('twin')
+";
+
+#[test]
+fn who_is_refused_has_no_voice() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return skip("python3 is not installed");
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("made", "");
+        place.write("flood.py", FLOOD);
+        let mut command = place.agentsh(&["run", "--", "python3", "flood.py"]);
+        let outcome = Outcome::of(&mut command).expect_code(0);
+        assert_eq!(outcome.stdout, "{1}\n[]\ntwin\n", "{mode:?}: {outcome}");
+        let told: Vec<&str> =
+            outcome.stderr.lines().filter(|line| line.contains("a namespace of its own")).collect();
+        assert_eq!(told.len(), 5, "{mode:?}: {outcome}");
+        assert!(told.iter().all(|line| line.contains("no policy allows it: run it outside")), "{outcome}");
+        assert!(!outcome.stderr.contains('\u{1b}'), "{outcome}");
+        // Nothing of a name begins a line.
+        assert!(outcome.stderr.lines().all(|line| !line.starts_with("agentsh:  ")), "{outcome}");
+        let events =
+            place.listed(&["mcp", "events", "--type", "call_refused", "--json", "--limit", "100000"]);
+        assert_eq!(events.len(), 200, "{mode:?}");
+        assert!(events.iter().all(|event| event["rule"]["id"] == "system calls"), "{:?}", events[0]);
+    }
+}
