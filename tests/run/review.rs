@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::support::sandbox::{read_file, script_with, write_file};
-use crate::support::{Mode, Outcome, Place, eventually, is_root, skip};
+use crate::support::{Mode, Outcome, Place, eventually, is_root, patience, skip, within};
 
 /// Kind, mode and content of everything below a directory.
 fn snapshot(directory: &Path) -> BTreeMap<PathBuf, String> {
@@ -36,6 +38,25 @@ fn snapshot(directory: &Path) -> BTreeMap<PathBuf, String> {
 
 fn run(place: &Place, script: &str) -> Outcome {
     Outcome::of(&mut place.agentsh(&["run", "--quiet", "--review", "--", "sh", "-ec", script]))
+}
+
+/// The originals are copied while the agent works: it ends when a text stands in them this often.
+fn run_with_originals(place: &Place, script: &str, text: &str, times: usize) {
+    let script = format!("{script}\nread line");
+    let mut command = place.agentsh(&["run", "--quiet", "--review", "--", "sh", "-ec", &script]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let layers = place.home.join(".local/state/agentsh/review");
+    let copied = || {
+        let sessions = fs::read_dir(&layers).into_iter().flatten().flatten();
+        let originals = sessions.filter_map(|session| fs::read(session.path().join("originals")).ok());
+        let counts = originals.map(|all| all.windows(text.len()).filter(|at| *at == text.as_bytes()).count());
+        counts.max().unwrap_or_default()
+    };
+    let is_copied = within(patience(Duration::from_secs(60)), || copied() == times);
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(is_copied, "{} of {times}", copied());
 }
 
 fn review(place: &Place, words: &[&str]) -> Outcome {
@@ -184,11 +205,10 @@ fn texts_that_were_changed_on_both_sides_are_merged() {
         place.write("binary", [0, 1, 2]);
         let inside = lines(&[(3, "inside")]);
         place.write("../inside", &inside);
-        // The originals are copied while the agent works.
         let script = format!(
-            "for f in both touching later; do cat > $f <<'X'\n{inside}X\ndone; printf '\\1\\2' > binary; sleep 1"
+            "for f in both touching later; do cat > $f <<'X'\n{inside}X\ndone; printf '\\1\\2' > binary"
         );
-        run(&place, &script).expect_code(0);
+        run_with_originals(&place, &script, "19 line", 3);
         place.write("both", lines(&[(15, "outside")]));
         place.write("touching", lines(&[(4, "outside")]));
         place.write("binary", [3, 4, 5]);
@@ -207,6 +227,76 @@ fn texts_that_were_changed_on_both_sides_are_merged() {
         assert_eq!(read("both"), lines(&[(3, "inside"), (15, "outside")]));
         review(&place, &["--undo", "both"]).expect_code(0);
         assert_eq!(read("both"), lines(&[(15, "outside")]));
+    }
+}
+
+/// The layer is what the agent made, before and after it is applied: nothing of it is lost to a merge, nothing is put into
+/// it, and what cannot be merged keeps nothing else back.
+#[test]
+fn a_merge_leaves_the_layer_as_the_agent_left_it() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let text = |two: &str, seven: &str| format!("x\ry\n1\n{two}\n3\n4\n5\n6\n{seven}\n8 end\n");
+        let names = ["both", "sub/shut", "free"];
+        names.iter().for_each(|name| drop(place.write(name, text("2", "7"))));
+        let script = format!(
+            "for f in {}; do cat > $f <<'X'\n{}X\ndone; echo own > .agentsh-merged; mkdir sub/.agentsh-merged; \
+             echo own > sub/.agentsh-merged/file",
+            names.join(" "),
+            text("inside", "7")
+        );
+        run_with_originals(&place, &script, "8 end", names.len());
+        for name in ["both", "sub/shut"] {
+            place.write(name, text("2", "outside"));
+        }
+        let layers = place.home.join(".local/state/agentsh/review");
+        let upper = fs::read_dir(layers).unwrap().next().unwrap().unwrap().path().join("upper");
+        let layer = snapshot(&upper);
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap();
+        let close = |mode| {
+            fs::set_permissions(place.project.join("sub"), fs::Permissions::from_mode(mode)).unwrap();
+        };
+
+        // Nothing can be written beside it; root can.
+        close(0o555);
+        let outcome = review(&place, &["--apply", "--keep"]);
+        close(0o755);
+        assert_eq!(outcome.code, i32::from(!place.mode.is_root()), "{outcome}");
+        assert_eq!(snapshot(&upper), layer, "{mode:?}: {outcome}");
+        assert_eq!(read("both"), text("inside", "outside"), "{outcome}");
+        assert_eq!(read("free"), text("inside", "7"));
+        assert_eq!(read(".agentsh-merged"), "own\n");
+        if !place.mode.is_root() {
+            assert!(outcome.stdout.contains("conflict: sub/shut: "), "{outcome}");
+            assert_eq!(read("sub/shut"), text("2", "outside"));
+            // Who takes his edit back does not get it back as the agent's.
+            place.write("sub/shut", text("2", "7"));
+        }
+        review(&place, &["--apply", "--keep"]).expect_code(0);
+        let shut = if place.mode.is_root() { "outside" } else { "7" };
+        assert_eq!(read("sub/shut"), text("inside", shut), "{mode:?}");
+        assert_eq!(read("sub/.agentsh-merged/file"), "own\n");
+        assert!(
+            changes(&place).is_empty(),
+            "all of it is applied, and nothing is applied over what was merged"
+        );
+        review(&place, &["--apply", "--keep"]).expect_code(0);
+        assert_eq!(read("both"), text("inside", "outside"));
+
+        // Taken back, done again, taken back, and merged anew.
+        for expected in ["2", "inside", "2"] {
+            review(&place, &["--undo", "both"]).expect_code(0);
+            assert_eq!(read("both"), text(expected, "outside"), "{mode:?}");
+            assert_eq!(changes(&place).contains_key("both"), expected == "2", "{mode:?}");
+        }
+        review(&place, &["--apply", "--keep"]).expect_code(0);
+        assert_eq!(read("both"), text("inside", "outside"), "{mode:?}: the edit from outside is not lost");
+        // Edited once more, it is a conflict.
+        place.write("both", text("mine", "outside"));
+        let outcome = review(&place, &["--apply", "--keep"]).expect_code(1);
+        assert!(outcome.stdout.contains("conflict: both"), "{outcome}");
+        assert_eq!(read("both"), text("mine", "outside"));
+        assert_eq!(snapshot(&upper), layer, "{mode:?}");
     }
 }
 
@@ -467,29 +557,34 @@ fn where_no_layer_can_be_had_nothing_starts() {
     assert!(place.listed(&["review", "--list", "--json"]).is_empty());
 }
 
-/// How often something was applied or taken back so far.
-fn runs(place: &Place) -> usize {
+/// How often something was applied or taken back so far, and the lines in the newest journal of it.
+fn runs(place: &Place) -> (usize, usize) {
     let state = place.home.join(".local/state/agentsh/review");
     let sessions = fs::read_dir(state).unwrap().flatten();
-    let names = sessions.flat_map(|session| fs::read_dir(session.path()).unwrap().flatten());
-    names.filter(|entry| entry.file_name().to_string_lossy().starts_with("apply-")).count()
+    let entries = sessions.flat_map(|session| fs::read_dir(session.path()).unwrap().flatten());
+    let number = |entry: fs::DirEntry| {
+        let number = entry.file_name().to_str()?.strip_prefix("apply-")?.parse::<usize>().ok()?;
+        Some((number, entry.path()))
+    };
+    let Some((newest, path)) = entries.filter_map(number).max() else { return (0, 0) };
+    let journal = fs::read(path.join("journal")).unwrap_or_default();
+    (newest, journal.iter().filter(|byte| **byte == b'\n').count())
 }
 
-/// An apply that has begun, and since when.
-fn begun(place: &Place) -> (std::process::Child, std::time::Instant) {
-    let before = runs(place);
-    let mut command: Command = place.agentsh(&["review", "--apply", "--keep"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    while runs(place) == before && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(std::time::Duration::from_micros(50));
+/// Kills an apply or undo when its journal has this many lines: what it does then, it does between two of them.
+fn killed_at(place: &Place, words: &[&str], lines: usize) {
+    let (before, _) = runs(place);
+    let words: Vec<&str> = std::iter::once("review").chain(words.iter().copied()).collect();
+    let mut command = place.agentsh(&words);
+    let mut child: Child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let has_come = || {
+        let (newest, written) = runs(place);
+        newest > before && written >= lines
+    };
+    while !has_come() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_micros(50));
     }
-    (child, std::time::Instant::now())
-}
-
-/// Kills an apply, this many microseconds after it began to write.
-fn killed_after(place: &Place, microseconds: u64) {
-    let (mut child, _) = begun(place);
-    std::thread::sleep(std::time::Duration::from_micros(microseconds));
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -538,13 +633,14 @@ fn a_killed_apply_loses_nothing() {
                   *) yes \"new $n\" | head -n 200 > $f;; esac; done; mkdir -p fresh; for n in $(seq 16); do \
                   yes \"fresh $n\" | head -n 200 > fresh/$n; done";
     run(&place, script).expect_code(0);
-    let (mut child, began) = begun(&place);
-    assert!(child.wait().unwrap().success());
-    let longest = u64::try_from(began.elapsed().as_micros()).unwrap();
+    review(&place, &["--apply", "--keep"]).expect_code(0);
+    let (_, longest) = runs(&place);
     let after = snapshot(&place.project);
     let mut seed = 0x2545_F491_4F6C_DD1D_u64;
-    let (mut early, mut late) = (0, 0);
-    for moment in 0..moments {
+    let (mut early, mut late, mut between, mut moment) = (0, 0, 0, 0);
+    // A kill that comes before or after everything tests nothing: there are more until enough came between.
+    while moment < moments || between * 4 < moments {
+        assert!(moment < moments * 20, "{early} of {moment} came before, {late} after");
         // After an undo that was interrupted, the last apply is not all of it.
         let all: &[&str] = if moment % 3 == 0 { &["--undo", "d0", "d1", "d2", "fresh"] } else { &["--undo"] };
         let undone = review(&place, all).expect_code(0);
@@ -553,25 +649,22 @@ fn a_killed_apply_loses_nothing() {
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
-        killed_after(&place, seed % longest);
+        let lines = usize::try_from(seed % longest as u64).unwrap();
+        killed_at(&place, &["--apply", "--keep"], lines);
         let now = snapshot(&place.project);
-        early += u32::from(now == before);
-        late += u32::from(now == after);
+        early += u64::from(now == before);
+        late += u64::from(now == after);
+        between += u64::from(now != before && now != after);
         all_whole(&before, &after, &now);
         if moment % 3 == 2 {
             // What was interrupted is taken back as far as it came, and that is interrupted too.
-            let mut undo = place.agentsh(&["review", "--undo"]);
-            let mut child = undo.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            std::thread::sleep(std::time::Duration::from_micros(seed % longest));
-            child.kill().unwrap();
-            child.wait().unwrap();
+            killed_at(&place, &["--undo"], lines);
             all_whole(&before, &after, &snapshot(&place.project));
         }
         let finished = review(&place, &["--apply", "--keep"]).expect_code(0);
         let wrong = differing(&snapshot(&place.project), &after);
         assert!(wrong.is_empty(), "{moment}: finished, but for {wrong:?}: {finished}");
+        moment += 1;
     }
-    eprintln!("of {moments} kills {early} came before anything was applied, {late} after everything");
-    // Else it would not be a test of what an apply does when it is killed.
-    assert!(u64::from(early + late) * 4 <= moments * 3, "{early} of {moments} came before, {late} after");
+    eprintln!("of {moment} kills {early} came before anything was applied, {late} after everything");
 }

@@ -10,7 +10,8 @@ pub(in crate::cli) mod offered;
 
 use self::difference::Difference;
 use super::output::{Context, Failure, OK, finish, json, named, table};
-use crate::store::{Candidate, Pin, PinStore, TrustedBy, WhichInterface, escape};
+use crate::agent::trees;
+use crate::store::{Candidate, Pin, PinState, PinStore, TrustedBy, WhichInterface, escape};
 use crate::types::ServerId;
 
 #[derive(Clone, Debug, Args)]
@@ -68,10 +69,11 @@ struct Listed<'a> {
     scope: &'a str,
     program: &'a str,
     identity: &'a str,
-    digest: &'a str,
+    /// Null, as what follows, of what was never trusted.
+    digest: Option<&'a str>,
     files: usize,
-    trusted_at: &'a str,
-    trusted_by: TrustedBy,
+    trusted_at: Option<&'a str>,
+    trusted_by: Option<TrustedBy>,
     /// Digest of the state that was refused since, if any.
     refused_digest: Option<&'a str>,
 }
@@ -96,7 +98,7 @@ async fn answer(
     | PinsVerb::Diff(which)
     | PinsVerb::Reset { which, .. }) = verb;
     let store = PinStore::new(&context.state_dir);
-    which.known(&store).await?;
+    let which = &which.known(&store).await?;
     match verb {
         PinsVerb::List(_) if which.is_offered() => offered::list(&store, which, context, out, err).await?,
         PinsVerb::List(_) => list(&store, which, context, out, err).await?,
@@ -120,6 +122,7 @@ async fn list(
         .iter()
         .filter(|pin| which.names(&pin.state.server_id, &pin.state.scope))
         .map(|pin| listed(pin, &candidates))
+        .chain(never_trusted(&pins, &candidates).filter(|one| which.names(one.server_id, one.scope)))
         .collect();
     if which.json {
         return json(out, &listed);
@@ -131,8 +134,9 @@ async fn list(
         ["server", "scope", "program", "identity", "files", "digest", "trusted_at", "trusted_by", "refused"];
     let rows = listed.iter().map(|pin| {
         let by = match pin.trusted_by {
-            TrustedBy::FirstUse => "first-use",
-            TrustedBy::User => "user",
+            Some(TrustedBy::FirstUse) => "first-use",
+            Some(TrustedBy::User) => "user",
+            None => "nobody",
         };
         vec![
             pin.server_id.0.clone(),
@@ -140,8 +144,8 @@ async fn list(
             pin.program.to_owned(),
             pin.identity.to_owned(),
             pin.files.to_string(),
-            context.hash(Some(pin.digest)),
-            context.time(pin.trusted_at),
+            context.hash(pin.digest),
+            pin.trusted_at.map(|at| context.time(at)).unwrap_or_default(),
             by.to_owned(),
             context.hash(pin.refused_digest),
         ]
@@ -159,12 +163,30 @@ fn listed<'a>(pin: &'a Pin, candidates: &'a [Candidate]) -> Listed<'a> {
         scope: &state.scope,
         program: &state.program,
         identity: &state.identity,
-        digest: &state.digest,
+        digest: Some(&state.digest),
         files: state.manifest.len(),
-        trusted_at: &pin.trusted_at,
-        trusted_by: pin.trusted_by,
+        trusted_at: Some(&pin.trusted_at),
+        trusted_by: Some(pin.trusted_by),
         refused_digest: refused.map(|candidate| candidate.state.digest.as_str()),
     }
+}
+
+/// What was refused and has no pin.
+fn never_trusted<'a>(pins: &'a [Pin], candidates: &'a [Candidate]) -> impl Iterator<Item = Listed<'a>> {
+    let is_same =
+        |one: &PinState, other: &PinState| one.server_id == other.server_id && one.scope == other.scope;
+    let unpinned = candidates.iter().map(|candidate| &candidate.state);
+    unpinned.filter(move |state| !pins.iter().any(|pin| is_same(&pin.state, state))).map(|state| Listed {
+        server_id: &state.server_id,
+        scope: &state.scope,
+        program: &state.program,
+        identity: &state.identity,
+        digest: None,
+        files: state.manifest.len(),
+        trusted_at: None,
+        trusted_by: None,
+        refused_digest: Some(&state.digest),
+    })
 }
 
 async fn trust(
@@ -251,19 +273,32 @@ async fn candidates(store: &PinStore, which: &Which) -> Result<Vec<Candidate>, F
 }
 
 impl Which {
+    /// With the whole name of what is named: a skill or plugin also goes by its name without the place, if only one does.
+    ///
     /// # Errors
     /// When a server is named that has neither a pin nor a refused state.
-    async fn known(&self, store: &PinStore) -> Result<(), Failure> {
-        let Some(server) = &self.server else { return Ok(()) };
+    async fn known(&self, store: &PinStore) -> Result<Self, Failure> {
+        let Some(server) = &self.server else { return Ok(self.clone()) };
         let mut ids: Vec<String> = store.list().await?.into_iter().map(|pin| pin.state.server_id.0).collect();
         ids.extend(store.candidates(None).await?.into_iter().map(|one| one.state.server_id.0));
         let (pins, changed) = store.interfaces(self.interface()).await?;
         ids.extend(pins.into_iter().chain(changed).map(|pin| pin.server_id.0));
         if ids.contains(server) {
-            return Ok(());
+            return Ok(self.clone());
         }
         ids.sort();
         ids.dedup();
+        let called: Vec<&String> =
+            ids.iter().filter(|id| trees::short_name(id) == Some(server.as_str())).collect();
+        match called.as_slice() {
+            [] => {}
+            [only] => return Ok(Self { server: Some((*only).clone()), ..self.clone() }),
+            several => {
+                let servers: Vec<_> = several.iter().map(|id| format!("--server '{id}'")).collect();
+                let text = format!("`{server}` is in more than one place: write {}", servers.join(" or "));
+                return Err(Failure::Usage(text));
+            }
+        }
         let text = format!("no server '{server}' has a pin or was refused; there {}", named(&ids));
         Err(Failure::No(text))
     }
@@ -288,7 +323,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
     use super::*;
-    use crate::store::PinState;
     use crate::store::testing::START;
     use sha2::{Digest, Sha256};
     use std::collections::BTreeMap;
@@ -387,6 +421,29 @@ mod tests {
             status == 1 && text.contains("no server 'fs' has a pin or was refused; there is none"),
             "{text}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_skill_goes_by_its_name_where_only_one_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PinStore::new(dir.path());
+        let pinned = |place: &str| {
+            let (mut state, texts) = state(&[("SKILL.md", b"x")]);
+            state.server_id = ServerId(format!("skill:x@{place}"));
+            (state, texts)
+        };
+        let (one, texts) = pinned(".claude/skills");
+        store.trust(&one, &texts, TrustedBy::FirstUse).await.unwrap();
+        let which = Which { server: Some("skill:x".to_owned()), ..Which::default() };
+        let (status, text) = ask(PinsVerb::List(which.clone()), dir.path()).await;
+        assert!(status == OK && text.contains("skill:x@.claude/skills"), "{text}");
+        // It was never trusted, and is listed too.
+        let (two, texts) = pinned(".codex/skills");
+        store.refuse(&two, &texts).await.unwrap();
+        let (_, text) = ask(PinsVerb::List(Which::default()), dir.path()).await;
+        assert!(text.contains("skill:x@.codex/skills") && text.contains("nobody"), "{text}");
+        let (status, text) = ask(PinsVerb::Trust { which, hash: None }, dir.path()).await;
+        assert!(status == 2 && text.contains("--server 'skill:x@.codex/skills'"), "{text}");
     }
 
     #[tokio::test]

@@ -1,6 +1,10 @@
 //! Skills and plugins are pinned as servers are: at first use, and what changed since is told until somebody trusts it.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::rc::Rc;
+
+use sha2::{Digest, Sha256};
 
 use crate::agent::Kind;
 use crate::agent::trees::{self, Content, Tree};
@@ -9,10 +13,13 @@ use crate::store::{Event, StoreError, escape, words};
 use crate::types::ServerId;
 
 use super::Session;
+use super::logins::word;
 
 /// Trees that one line names, and files of each that the record does.
 const MOST_NAMED: usize = 4;
 const MOST_FILES: usize = 20;
+/// What stands in the store for those that are too many.
+const LEFT_OUT: &str = "skills:left-out";
 
 /// Pins what is new, and tells what is not as it was pinned.
 pub async fn check(session: &Rc<Session>, kind: Kind) {
@@ -27,21 +34,70 @@ pub async fn check(session: &Rc<Session>, kind: Kind) {
             let content = trees::read(&tree, &mut left);
             (tree, content)
         };
-        trees::find(kind, &home, &project).into_iter().map(read).collect::<Vec<_>>()
+        let found = trees::find(kind, &home, &project);
+        (found.trees.into_iter().map(read).collect::<Vec<_>>(), found.left_out)
     });
-    let Ok(found) = looked.await else { return };
-    if found.is_empty() {
+    let Ok((found, left_out)) = looked.await else { return };
+    if found.is_empty() && left_out.is_empty() {
         return;
     }
-    let changed = match compare(session, found).await {
-        Ok(changed) => changed,
-        Err(error) => {
-            return session.note(&format!("skills and plugins cannot be compared with their pins: {error}"));
-        }
+    let lines = async {
+        let changed = compare(session, found).await?;
+        let untold = leave_out(session, left_out).await?;
+        Ok::<_, StoreError>([told(&changed), untold])
     };
-    if let Some(line) = told(&changed) {
-        session.note(&line);
+    match lines.await {
+        Ok(lines) => lines.into_iter().flatten().for_each(|line| session.note(&line)),
+        Err(error) => {
+            session.note(&format!("skills and plugins cannot be compared with their pins: {error}"));
+        }
     }
+}
+
+/// Those that nobody looks at are no less taken up by the agent: an entry says which, and it is not trusted before somebody
+/// says so. Gives what is told.
+async fn leave_out(
+    session: &Session,
+    left_out: Vec<(String, PathBuf)>,
+) -> Result<Option<String>, StoreError> {
+    if left_out.is_empty() {
+        return Ok(None);
+    }
+    let hex = |hasher: Sha256| hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let sha256 = |bytes: &[u8]| hex(Sha256::new().chain_update(bytes));
+    let names: Vec<String> = left_out.iter().map(|(name, _)| name.clone()).collect();
+    let manifest = left_out
+        .into_iter()
+        .map(|(name, root)| (format!("{} ({name})", root.display()), sha256(name.as_bytes())))
+        .collect::<BTreeMap<_, _>>();
+    let mut hasher = Sha256::new();
+    manifest.keys().for_each(|path| hasher.update(format!("{}:{path}", path.len())));
+    let state = PinState {
+        server_id: ServerId(LEFT_OUT.to_owned()),
+        scope: session.context.project.display().to_string(),
+        program: format!("beyond the {} that are compared", trees::MOST_TREES),
+        identity: "not compared".to_owned(),
+        digest: format!("sha256:{}", hex(hasher)),
+        manifest,
+    };
+    let pin = session.pins.load(&state.server_id, &state.scope).await?;
+    if pin.as_ref().is_some_and(|pin| pin.state.digest == state.digest) {
+        return Ok(None);
+    }
+    session.pins.refuse(&state, &BTreeMap::new()).await?;
+    session.journal.record(Event::McpServerBinaryMismatch {
+        server_id: state.server_id,
+        binary_path: state.program,
+        expected_hash: pin.map(|pin| pin.state.digest).unwrap_or_default(),
+        actual_hash: state.digest,
+        action: words::Action::Alert,
+        changed: state.manifest.into_keys().take(MOST_FILES).collect(),
+    });
+    let what = format!(
+        "skills and plugins beyond the {} that are compared with their pins, and not looked at",
+        trees::MOST_TREES
+    );
+    Ok(Some(format!("{what}: {}; {}", named(&names), offered(LEFT_OUT))))
 }
 
 /// The names of those that changed.
@@ -117,15 +173,23 @@ fn other_files(pin: &Pin, state: &PinState) -> Vec<String> {
 }
 
 fn told(changed: &[String]) -> Option<String> {
-    let first = escape::line(changed.first()?).into_owned();
+    let first = changed.first()?;
+    Some(format!("changed since it was pinned: {}; {}", named(changed), offered(first)))
+}
+
+fn named(names: &[String]) -> String {
     let mut named: Vec<_> =
-        changed.iter().take(MOST_NAMED).map(|name| format!("'{}'", escape::line(name))).collect();
-    if changed.len() > MOST_NAMED {
-        named.push(format!("{} more", changed.len() - MOST_NAMED));
+        names.iter().take(MOST_NAMED).map(|name| format!("'{}'", escape::line(name))).collect();
+    if names.len() > MOST_NAMED {
+        named.push(format!("{} more", names.len() - MOST_NAMED));
     }
-    Some(format!(
-        "changed since it was pinned: {}; look at it with `agentsh mcp pins diff --server {first}`, accept it with `agentsh mcp \
-         pins trust --server {first}`",
-        named.join(", ")
-    ))
+    named.join(", ")
+}
+
+/// The commands, as a shell reads them: a directory can be called anything.
+fn offered(name: &str) -> String {
+    let server = word(&escape::line(name));
+    format!(
+        "look at it with `agentsh mcp pins diff --server {server}`, accept it with `agentsh mcp pins trust --server {server}`"
+    )
 }

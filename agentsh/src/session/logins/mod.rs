@@ -86,7 +86,7 @@ pub fn clients(
 }
 
 /// One word of a shell's command line.
-fn word(text: &str) -> String {
+pub(super) fn word(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.:/@%+=,".contains(letter);
     if !text.is_empty() && text.chars().all(is_plain) {
         text.to_owned()

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use super::beneath::{Beneath, Kind, Stamp, hash};
-use super::journal::{About, Done, Line, Mark, Run, Staged};
+use super::journal::{About, Done, Line, Mark, Merged, Run, Staged};
 
 /// So many at a time: their files are open together.
 pub const BATCH: usize = 64;
@@ -29,8 +29,18 @@ pub struct Step {
     pub path: PathBuf,
     /// What must stand there.
     pub expected: Option<Stamp>,
-    /// What is to stand there, and under which name its content is found; None: nothing.
-    pub new: Option<(Stamp, PathBuf)>,
+    /// What is to stand there; None: nothing.
+    pub new: Option<(Stamp, Content)>,
+    /// For the journal.
+    pub merged: Option<Merged>,
+}
+
+/// Where the content of something new is.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// Under this name in the source.
+    At(PathBuf),
+    Text(String),
 }
 
 /// What came of the steps.
@@ -93,6 +103,7 @@ impl Applier<'_> {
                     path: ready.step.path.clone(),
                     old: ready.step.expected.clone(),
                     new: ready.new.clone(),
+                    merged: ready.step.merged.clone(),
                 })
             });
             run.write(about.collect(), true)?;
@@ -102,7 +113,8 @@ impl Applier<'_> {
                     Ok(now) => {
                         directories.extend(step.path.parent().map(Path::to_owned));
                         outcome.applied.push(step.path.clone());
-                        Line::Done(Done { number, path: step.path, was: step.expected, now })
+                        let Step { path, expected: was, merged, .. } = step;
+                        Line::Done(Done { number, path, was, now, merged })
                     }
                     Err(error) => {
                         self.remove_temporary(&step.path, run.number, number);
@@ -155,31 +167,39 @@ impl Applier<'_> {
         let Some((stamp, content)) = &step.new else { return Ok(None) };
         let mode = stamp.given_mode();
         let temporary = self.temporary(run, number);
-        let hash = match stamp.kind {
-            Kind::File => {
-                let mut from = self.source.file(content)?;
-                let before = Stamp::of(&rustix::fs::fstat(&from)?);
+        let hash = match (stamp.kind, content) {
+            (Kind::File, content) => {
                 let mut to = create(parent.as_fd(), &temporary)?;
-                let hash = copy(&mut from, &mut to)?;
-                if Stamp::of(&rustix::fs::fstat(&from)?) != before {
-                    return Err(io::Error::other("it is being written inside; apply it again"));
-                }
+                let hash = match content {
+                    Content::At(place) => self.copy_from_source(place, &mut to)?,
+                    Content::Text(text) => copy(&mut text.as_bytes(), &mut to)?,
+                };
                 self.give_to_owner(&to, parent.as_fd(), &step.path)?;
                 rustix::fs::fchmod(&to, Mode::from_raw_mode(mode))?;
                 open.push(to);
                 hash
             }
-            Kind::Link => {
-                let to = self.source.link(content)?;
+            (Kind::Link, Content::At(place)) => {
+                let to = self.source.link(place)?;
                 rustix::fs::symlinkat(&to, &parent, &temporary)?;
                 self.give_name_to_owner(parent.as_fd(), &temporary)?;
                 hash(to.as_bytes())?
             }
-            Kind::Directory | Kind::Whiteout | Kind::Special | Kind::Closed => {
+            (Kind::Link | Kind::Directory | Kind::Whiteout | Kind::Special | Kind::Closed, _) => {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
         };
         Ok(Some(Mark { kind: stamp.kind, mode, hash }))
+    }
+
+    fn copy_from_source(&self, place: &Path, to: &mut File) -> io::Result<String> {
+        let mut from = self.source.file(place)?;
+        let before = Stamp::of(&rustix::fs::fstat(&from)?);
+        let hash = copy(&mut from, to)?;
+        match Stamp::of(&rustix::fs::fstat(&from)?) == before {
+            true => Ok(hash),
+            false => Err(io::Error::other("it is being written inside; apply it again")),
+        }
     }
 
     /// The one step that changes the project. Gives what stands there then.
@@ -280,7 +300,8 @@ impl Applier<'_> {
             let line = match self.settle_one(run, one) {
                 Ok(true) => {
                     let now = self.project.stamp(&one.path)?;
-                    Line::Done(Done { number: one.number, path: one.path.clone(), was: one.old.clone(), now })
+                    let About { number, path, old: was, merged, .. } = one.clone();
+                    Line::Done(Done { number, path, was, now, merged })
                 }
                 Ok(false) => Line::Dropped { number: one.number },
                 Err(error) => {
@@ -456,7 +477,7 @@ fn create(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
 }
 
 /// Gives the hash of what was copied.
-fn copy(from: &mut File, to: &mut File) -> io::Result<String> {
+fn copy(from: &mut impl Read, to: &mut File) -> io::Result<String> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0_u8; 128 << 10];
     loop {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::beneath::{Beneath, Kind, Stamp, bytes};
+use super::journal::{Done, Merged};
 use crate::sandbox::control::{decoded, encoded};
 
 /// Entries of a project that can be reviewed.
@@ -19,6 +20,16 @@ const NAME: &str = "base";
 #[derive(Debug, Default)]
 pub struct Base {
     entries: BTreeMap<PathBuf, Stamp>,
+    /// What was applied together with a change from outside.
+    merged: BTreeMap<PathBuf, Both>,
+}
+
+#[derive(Debug)]
+struct Both {
+    /// Of the layer's version that is in it.
+    layer: Stamp,
+    /// What stood there when the layer was laid over it.
+    first: Option<Stamp>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -50,7 +61,7 @@ impl Base {
                 return Err(io::Error::other(format!("it holds more than {MOST_ENTRIES} files")));
             }
         }
-        Ok(Self { entries })
+        Ok(Self { entries, ..Self::default() })
     }
 
     /// # Errors
@@ -71,7 +82,8 @@ impl Base {
     /// When it is missing or not whole.
     pub fn read(directory: &Path) -> io::Result<Self> {
         let entries: Vec<Entry> = decoded(&fs::read(directory.join(NAME))?)?;
-        Ok(Self { entries: entries.into_iter().map(|entry| (entry.path, entry.stamp)).collect() })
+        let entries = entries.into_iter().map(|entry| (entry.path, entry.stamp)).collect();
+        Ok(Self { entries, ..Self::default() })
     }
 
     #[must_use]
@@ -79,8 +91,28 @@ impl Base {
         self.entries.get(path)
     }
 
-    /// What was applied is what stands there from then on.
-    pub fn set(&mut self, path: PathBuf, stamp: Option<Stamp>) {
+    /// What was applied is what stands there from then on. What was merged and taken back is to be merged anew.
+    pub fn follow(&mut self, done: &Done) {
+        let known = self.merged.remove(&done.path);
+        let mut stands = done.now.clone();
+        match &done.merged {
+            Some(Merged::Done(layer)) => {
+                let first = known.map_or_else(|| self.entries.get(&done.path).cloned(), |known| known.first);
+                self.merged.insert(done.path.clone(), Both { layer: layer.clone(), first });
+            }
+            Some(Merged::Undone(_)) => stands = known.map_or(stands, |known| known.first),
+            None => {}
+        }
+        self.set(done.path.clone(), stands);
+    }
+
+    /// The layer's version of a file that stands there together with a change from outside.
+    #[must_use]
+    pub fn merged(&self, path: &Path) -> Option<&Stamp> {
+        self.merged.get(path).map(|both| &both.layer)
+    }
+
+    fn set(&mut self, path: PathBuf, stamp: Option<Stamp>) {
         match stamp {
             Some(stamp) => drop(self.entries.insert(path, stamp)),
             None => drop(self.entries.remove(&path)),

@@ -2,12 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -85,9 +85,6 @@ impl Stamp {
     }
 }
 
-/// Beside a file that gets another content.
-const REWRITTEN: &str = ".agentsh-merged";
-
 #[derive(Debug)]
 pub struct Beneath {
     root: OwnedFd,
@@ -148,28 +145,6 @@ impl Beneath {
         let mut content = Vec::new();
         self.file(path)?.take(most + 1).read_to_end(&mut content)?;
         Ok((content.len() as u64 <= most).then_some(content))
-    }
-
-    /// Gives a file another content, in one step. Gives what stands there then.
-    ///
-    /// # Errors
-    /// When it cannot be written; then it is as it was.
-    pub fn rewrite(&self, path: &Path, content: &[u8]) -> io::Result<Stamp> {
-        let (parent, name) = self.parent(path)?;
-        let was = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        // Of a killed one.
-        let _ = rustix::fs::unlinkat(&parent, REWRITTEN, AtFlags::empty());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let mut file = File::from(rustix::fs::openat(&parent, REWRITTEN, flags, Mode::from_raw_mode(0o600))?);
-        file.write_all(content)?;
-        if rustix::process::geteuid().is_root() {
-            let (uid, gid) = (Uid::from_raw(was.st_uid), Gid::from_raw(was.st_gid));
-            rustix::fs::fchown(&file, Some(uid), Some(gid))?;
-        }
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(was.st_mode & 0o777))?;
-        file.sync_all()?;
-        rustix::fs::renameat(&parent, REWRITTEN, &parent, name)?;
-        Ok(Stamp::of(&rustix::fs::fstat(&file)?))
     }
 
     /// # Errors

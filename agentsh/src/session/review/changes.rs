@@ -79,7 +79,7 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
             Some(stamp) if stamp.kind == Kind::Special => {
                 State::Refused("a socket, pipe or device is never applied")
             }
-            _ => match state(trees, &path, was.as_ref(), now.as_ref()) {
+            _ => match state(trees, base, &path, was.as_ref(), now.as_ref()) {
                 Ok(Some(state)) => state,
                 Ok(None) => continue,
                 Err(_) => State::Conflict("it cannot be read"),
@@ -137,7 +137,13 @@ fn stand_on_directories(trees: &Trees, changes: &mut [Change]) {
 }
 
 /// None when the project shows the same already.
-fn state(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) -> io::Result<Option<State>> {
+fn state(
+    trees: &Trees,
+    base: &Base,
+    path: &Path,
+    was: Option<&Stamp>,
+    now: Option<&Stamp>,
+) -> io::Result<Option<State>> {
     let there = trees.project.stamp(path)?;
     if is_same(trees, path, there.as_ref(), now)? {
         return Ok(None);
@@ -148,7 +154,11 @@ fn state(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) -
         _ => false,
     };
     if is_as_before {
-        return Ok(Some(State::Clean));
+        return Ok(match base.merged(path) {
+            None => Some(State::Clean),
+            Some(layer) if now == Some(layer) => None,
+            Some(_) => Some(State::Conflict("it was changed inside after it was merged")),
+        });
     }
     Ok(Some(State::Conflict(match (was, &there) {
         (None, _) => "it was made outside meanwhile",

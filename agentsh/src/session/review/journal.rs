@@ -49,6 +49,27 @@ pub struct About {
     pub path: PathBuf,
     pub old: Option<Stamp>,
     pub new: Option<Mark>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<Merged>,
+}
+
+/// That what stands there holds a change of the layer and one that was made outside: the layer's own version, by its stamp,
+/// shows only the first, so it must never be applied over both.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Merged {
+    Done(Stamp),
+    Undone(Stamp),
+}
+
+impl Merged {
+    #[must_use]
+    pub fn back(&self) -> Self {
+        match self {
+            Self::Done(stamp) => Self::Undone(stamp.clone()),
+            Self::Undone(stamp) => Self::Done(stamp.clone()),
+        }
+    }
 }
 
 /// How what was put in place is told from everything else.
@@ -67,6 +88,8 @@ pub struct Done {
     pub path: PathBuf,
     pub was: Option<Stamp>,
     pub now: Option<Stamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<Merged>,
 }
 
 const JOURNAL: &str = "journal";

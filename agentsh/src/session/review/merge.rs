@@ -14,18 +14,9 @@ struct Hunk {
 /// None where both changed the same lines, or lines beside each other, in different ways.
 #[must_use]
 pub fn merge(original: &str, inside: &str, outside: &str) -> Option<String> {
-    let lines: Vec<&str> = original.split_inclusive('\n').collect();
-    let (mut ours, mut theirs) = (hunks(original, inside)?, hunks(original, outside)?);
-    // The same change on both sides is one.
-    theirs.retain(|hunk| !ours.contains(hunk));
-    let touch = |one: &Hunk, other: &Hunk| one.from <= other.to && other.from <= one.to;
-    if ours.iter().any(|one| theirs.iter().any(|other| touch(one, other))) {
-        return None;
-    }
-    ours.append(&mut theirs);
-    ours.sort_by_key(|hunk| hunk.from);
+    let lines = lines_of(original);
     let (mut merged, mut at) = (String::new(), 0);
-    for hunk in &ours {
+    for hunk in &together(hunks(&lines, inside)?, hunks(&lines, outside)?)? {
         merged.extend(lines.get(at..hunk.from)?.iter().copied());
         merged.push_str(&hunk.text);
         at = hunk.to;
@@ -34,9 +25,37 @@ pub fn merge(original: &str, inside: &str, outside: &str) -> Option<String> {
     Some(merged)
 }
 
-fn hunks(original: &str, changed: &str) -> Option<Vec<Hunk>> {
-    let diff = TextDiff::configure().timeout(std::time::Duration::from_secs(2)).diff_lines(original, changed);
-    let new: Vec<&str> = changed.split_inclusive('\n').collect();
+/// A carriage return alone ends no line: hunks count lines, so there must be one notion of them.
+fn lines_of(text: &str) -> Vec<&str> {
+    text.split_inclusive('\n').collect()
+}
+
+/// Those of both sides, in order. Those of one side are in order and never touch each other.
+fn together(ours: Vec<Hunk>, theirs: Vec<Hunk>) -> Option<Vec<Hunk>> {
+    let (mut ours, mut theirs) = (ours.into_iter().peekable(), theirs.into_iter().peekable());
+    let mut all = Vec::new();
+    loop {
+        let next = match (ours.peek(), theirs.peek()) {
+            (Some(one), Some(other)) if one == other => {
+                // The same change on both sides is one.
+                theirs.next();
+                ours.next()
+            }
+            (Some(one), Some(other)) if one.from <= other.to && other.from <= one.to => return None,
+            (Some(one), Some(other)) if other.from < one.from => theirs.next(),
+            (None, _) => theirs.next(),
+            (Some(_), _) => ours.next(),
+        };
+        match next {
+            Some(hunk) => all.push(hunk),
+            None => return Some(all),
+        }
+    }
+}
+
+fn hunks(lines: &[&str], changed: &str) -> Option<Vec<Hunk>> {
+    let new = lines_of(changed);
+    let diff = TextDiff::configure().timeout(std::time::Duration::from_secs(2)).diff_slices(lines, &new);
     let mut hunks: Vec<Hunk> = Vec::new();
     for op in diff.ops().iter().filter(|op| !matches!(op, DiffOp::Equal { .. })) {
         let (from, to) = (op.old_range().start, op.old_range().end);
@@ -78,10 +97,40 @@ mod tests {
         assert_eq!(merge("a", "a\nb", "a").as_deref(), Some("a\nb"));
     }
 
+    #[test]
+    fn a_carriage_return_alone_ends_no_line() {
+        let text = |two: &str, five: &str| format!("x\ry\n1\n{two}\n3\n4\n{five}\n6\n7\n");
+        let merged = merge(&text("2", "5"), &text("two", "5"), &text("2", "five"));
+        assert_eq!(merged, Some(text("two", "five")));
+    }
+
+    /// Many changes on both sides, each beside one of the other.
+    #[test]
+    fn many_changes_are_merged() {
+        let text = |ours: &str, theirs: &str| {
+            (0..2_000).map(|at| format!("{at}{ours}\n-\n{at}{theirs}\n=\n")).collect::<String>()
+        };
+        assert_eq!(merge(&text("a", "b"), &text("A", "b"), &text("a", "B")), Some(text("A", "B")));
+    }
+
     proptest! {
+        /// What was changed above a line that stayed and what was changed below it are both in what comes out.
+        #[test]
+        fn both_sides_arrive(
+            above in "([abc\r]{0,2}\n){0,6}", ours in "([abc\r]{0,2}\n){0,6}",
+            below in "([abc\r]{0,2}\n){0,6}", theirs in "([abc\r]{0,2}\n){0,6}",
+        ) {
+            let text = |above: &str, below: &str| format!("{above}stays\n{below}");
+            let merged = merge(&text(&above, &below), &text(&ours, &below), &text(&above, &theirs));
+            prop_assert_eq!(merged, Some(text(&ours, &theirs)));
+        }
+
         /// One side alone is what comes out, and the sides can change places.
         #[test]
-        fn laws(original in "([abc]\n){0,8}", inside in "([abc]\n){0,8}", outside in "([abc]\n){0,8}") {
+        fn laws(
+            original in "([abc\r]{1,2}\n){0,8}", inside in "([abc\r]{1,2}\n){0,8}",
+            outside in "([abc\r]{1,2}\n){0,8}",
+        ) {
             prop_assert_eq!(merge(&original, &inside, &original), Some(inside.clone()));
             prop_assert_eq!(merge(&original, &original, &outside), Some(outside.clone()));
             prop_assert_eq!(merge(&original, &inside, &inside), Some(inside.clone()));

@@ -308,9 +308,7 @@ impl Review {
     fn base(&self) -> Result<Base> {
         let mut base = Base::read(&self.directory).map_err(io_at("read the base of", &self.directory))?;
         for run in Run::all(&self.directory).map_err(io_at("read what was applied of", &self.directory))? {
-            for done in run.done() {
-                base.set(done.path.clone(), done.now.clone());
-            }
+            run.done().for_each(|done| base.follow(done));
         }
         Ok(base)
     }

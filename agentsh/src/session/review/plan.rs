@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::apply::{Applier, Outcome, Step};
+use super::apply::{Applier, Content, Outcome, Step};
 use super::beneath::{Beneath, Kind, Stamp};
 use super::changes::{Change, State};
-use super::journal::{Begin, Done, Run, Staged};
+use super::journal::{Begin, Done, Merged, Run, Staged};
 use super::{APPLYING, Context, Result, Review, ReviewError, io_at, lock};
 
 /// What somebody asked for.
@@ -84,7 +84,7 @@ impl Review {
         }
         self.settle()?;
         let _lock = self.lock_for_apply()?;
-        let (mut changes, trees) = self.changes(context)?;
+        let (changes, trees) = self.changes(context)?;
         let guarded = self.guarded(context);
         let mut out = Applied::default();
         let is_named = |path: &Path| {
@@ -94,13 +94,6 @@ impl Review {
                 })
         };
         out.unknown = selection.paths.iter().filter(|named| !known(&changes, named)).cloned().collect();
-        for change in changes.iter_mut().filter(|change| selection.names(&change.path)) {
-            let waits = change.guarded.is_some() && !is_named(&change.path);
-            if let (Some(text), false) = (change.merged.take(), waits) {
-                let written = trees.upper.rewrite(&change.path, text.as_bytes());
-                change.now = Some(written.map_err(io_at("merge into the layer", &self.directory))?);
-            }
-        }
         let mut chosen: Vec<&Change> = Vec::new();
         for change in changes.iter().filter(|change| selection.names(&change.path)) {
             let path = change.path.clone();
@@ -161,8 +154,13 @@ impl Review {
 
 /// Back to what stood there before.
 fn back(run: &Run, done: &Done) -> Step {
-    let kept = |was: &Stamp| (was.clone(), run.kept(done.number));
-    Step { path: done.path.clone(), expected: done.now.clone(), new: done.was.as_ref().map(kept) }
+    let kept = |was: &Stamp| (was.clone(), Content::At(run.kept(done.number)));
+    Step {
+        path: done.path.clone(),
+        expected: done.now.clone(),
+        new: done.was.as_ref().map(kept),
+        merged: done.merged.as_ref().map(Merged::back),
+    }
 }
 
 /// Where the runs begin that belong to the last one of these: what was interrupted went on in the next.
@@ -258,8 +256,12 @@ fn steps(chosen: &[&Change]) -> Vec<Step> {
         .collect();
     let is_in_the_way = |path: &Path| turned.iter().any(|change| path.starts_with(&change.path));
     let (mut first, mut made, mut last) = (Vec::new(), Vec::new(), Vec::new());
-    let remove =
-        |change: &Change| Step { path: change.path.clone(), expected: change.was.clone(), new: None };
+    let remove = |change: &Change| Step {
+        path: change.path.clone(),
+        expected: change.was.clone(),
+        new: None,
+        merged: None,
+    };
     for change in chosen {
         let has_turned = turned.iter().any(|other| other.path == change.path);
         match &change.now {
@@ -270,10 +272,13 @@ fn steps(chosen: &[&Change]) -> Vec<Step> {
                     first.push(remove(change));
                 }
                 let expected = change.was.clone().filter(|_| !has_turned);
+                // Never written into the layer: until it is applied, the layer is what the agent made of the project.
+                let content = change.merged.clone().map_or(Content::At(change.path.clone()), Content::Text);
                 made.push(Step {
                     path: change.path.clone(),
                     expected,
-                    new: Some((now.clone(), change.path.clone())),
+                    new: Some((now.clone(), content)),
+                    merged: change.merged.is_some().then(|| Merged::Done(now.clone())),
                 });
             }
         }
