@@ -267,9 +267,11 @@ fn each_entry_of_a_key_is_cited_for_what_it_allows() {
             cited.collect()
         };
         let uses = cited("ssh_key_used", "destination");
-        for (destination, line) in
-            [(format!("localhost:{}", one.port), 3), (format!("localhost:{}", two.port), 4), ("git".into(), 4)]
-        {
+        for (destination, line) in [
+            (format!("localhost:{}", one.port), 3),
+            (format!("localhost:{}", two.port), 4),
+            ("git".into(), 4),
+        ] {
             assert!(uses.iter().any(|(used, _)| *used == destination), "{destination}: {uses:?}");
             assert!(uses.iter().all(|(used, cited)| *used != destination || *cited == line), "{uses:?}");
         }

@@ -67,7 +67,10 @@ fn a_name_that_is_unknown_begins_no_session() {
             assert_eq!((outcome.code, outcome.stdout.as_str()), (2, ""), "{words:?} {outcome}");
             outcome.stderr
         };
-        assert!(told(&["login", "fra"]).contains("no server 'fra' behind a URL is configured here; configured: none is;"));
+        assert!(
+            told(&["login", "fra"])
+                .contains("no server 'fra' behind a URL is configured here; configured: none is;")
+        );
         configured(&place, &authority);
         let add = ["profile", "add", "kept", "--url", &authority.mcp.url()];
         Outcome::of(place.agentsh(&add).stdin(std::process::Stdio::null())).expect_code(0);
@@ -142,15 +145,6 @@ fn a_browser_is_opened_where_there_is_one() {
     let opened = std::fs::read_to_string(place.home.join("opened")).unwrap();
     assert_eq!(opened, outcome.stdout.trim());
     assert!(opened.starts_with(&authority.issuer()), "{opened}");
-}
-
-#[test]
-fn an_unknown_server_is_told_with_the_known_ones() {
-    let place = Place::new(Mode::Invoker);
-    let authority = Authority::start();
-    configured(&place, &authority);
-    let outcome = log_in(&place, &["fra"]);
-    assert!(outcome.code == 125 && outcome.stderr.contains("configured: 'far'"), "{outcome}");
 }
 
 #[test]
