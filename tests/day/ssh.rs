@@ -229,6 +229,59 @@ fn no_other_server_and_no_other_signature() {
     }
 }
 
+/// Two entries name one key: each answers for its own servers and signatures.
+#[test]
+fn each_entry_of_a_key_is_cited_for_what_it_allows() {
+    if !can() {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = place_with_key(mode, "auto");
+        let (one, two) = (Sshd::start(&place, "one", "ed25519"), Sshd::start(&place, "two", "ed25519"));
+        one.is_known(&place, "one");
+        two.is_known(&place, "two");
+        let policy = format!(
+            "agent:\n  ssh:\n    - {{keys: [~/.ssh/id_ed25519], hosts: [\"localhost:{}\"]}}\n    \
+             - {{keys: [~/.ssh/id_ed25519], hosts: [\"localhost:{}\"], sign: [git]}}\n",
+            one.port, two.port
+        );
+        place.user_policy(&policy);
+        let log_in = |port: u16| format!("ssh -o BatchMode=yes -p {port} root@localhost echo in");
+        let sign = |namespace: &str| format!("ssh-keygen -q -Y sign -n {namespace} -f ~/k.pub t 2>/dev/null");
+        let public = std::fs::read_to_string(place.home.join(".ssh/id_ed25519.pub")).unwrap();
+        let script = format!(
+            "echo '{}' > ~/k.pub; echo text > t; {}; {}; {} && echo signed; {} || echo unsigned",
+            public.trim(),
+            log_in(one.port),
+            log_in(two.port),
+            sign("git"),
+            sign("file")
+        );
+        let outcome = run(&place, &script).expect_code(0);
+        assert_eq!(outcome.stdout, "in\nin\nsigned\nunsigned\n", "{outcome}");
+        let cited = |kind: &str, field: &str| -> Vec<(String, u64)> {
+            let events = place.events(kind);
+            let cited = events.iter().map(|event| {
+                (event[field].as_str().unwrap().to_owned(), event["rule"]["line"].as_u64().unwrap())
+            });
+            cited.collect()
+        };
+        let uses = cited("ssh_key_used", "destination");
+        for (destination, line) in [
+            (format!("localhost:{}", one.port), 3),
+            (format!("localhost:{}", two.port), 4),
+            ("git".into(), 4),
+        ] {
+            assert!(uses.iter().any(|(used, _)| *used == destination), "{destination}: {uses:?}");
+            assert!(uses.iter().all(|(used, cited)| *used != destination || *cited == line), "{uses:?}");
+        }
+        assert_eq!(cited("ssh_key_refused", "reason"), [("namespace-not-allowed".to_owned(), 4)]);
+        let layers = place.events("enforcement");
+        let agent = layers.iter().find(|layer| layer["layer"] == "ssh agent").unwrap();
+        assert!(agent.to_string().contains("1 of 1 keys"), "{agent}");
+    }
+}
+
 /// A key that is nowhere in a file that can be read without its passphrase: the user's own agent holds it.
 #[test]
 fn a_key_of_the_users_own_agent() {

@@ -48,7 +48,46 @@ fn a_login_is_for_one_server_and_bound_to_one_browser() {
             authority.server.asked().iter().any(|asked| asked.path == "/revoke" && asked.body.contains(MARK))
         );
         let outcome = Outcome::of(&mut place.agentsh(&["logout", "far"]));
-        assert!(outcome.code != 0 && outcome.stderr.contains("login --list"), "{outcome}");
+        assert!(outcome.code == 2 && outcome.stderr.contains("login --list"), "{outcome}");
+    }
+}
+
+/// A name that means no server is a mistake of the command line: it is told what there is, and nothing was begun.
+#[test]
+fn a_name_that_is_unknown_begins_no_session() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let authority = Authority::start();
+        let sessions = || {
+            let outcome = Outcome::of(&mut place.agentsh(&["sessions", "--json"])).expect_code(0);
+            serde_json::from_str::<Vec<serde_json::Value>>(&outcome.stdout).unwrap().len()
+        };
+        let told = |words: &[&str]| {
+            let outcome = Outcome::of(&mut place.agentsh(words));
+            assert_eq!((outcome.code, outcome.stdout.as_str()), (2, ""), "{words:?} {outcome}");
+            outcome.stderr
+        };
+        assert!(
+            told(&["login", "fra"])
+                .contains("no server 'fra' behind a URL is configured here; configured: none is;")
+        );
+        configured(&place, &authority);
+        let add = ["profile", "add", "kept", "--url", &authority.mcp.url()];
+        Outcome::of(place.agentsh(&add).stdin(std::process::Stdio::null())).expect_code(0);
+        let said = told(&["login", "fra"]);
+        assert!(said.contains("configured: 'far', 'kept'; a URL will do as well"), "{said}");
+        assert!(told(&["login", "https://"]).contains("'https://' is no URL"));
+        let secret = ["login", "far", "--client-id", "c", "--client-secret-env", "NOT_THERE"];
+        assert!(told(&secret).contains("the variable NOT_THERE is not set"));
+        assert!(told(&["logout", "far"]).contains("no login to 'far' is kept; kept: none is;"));
+        assert_eq!(sessions(), 0);
+        // Its twin.
+        log_in(&place, &["far"]).expect_code(0);
+        assert_eq!(sessions(), 1);
+        assert!(told(&["logout", "fra"]).contains("no login to 'fra' is kept; kept: 'far';"));
+        assert_eq!(sessions(), 1);
+        Outcome::of(&mut place.agentsh(&["logout", "far"])).expect_code(0);
+        assert_eq!(sessions(), 2);
     }
 }
 
@@ -106,15 +145,6 @@ fn a_browser_is_opened_where_there_is_one() {
     let opened = std::fs::read_to_string(place.home.join("opened")).unwrap();
     assert_eq!(opened, outcome.stdout.trim());
     assert!(opened.starts_with(&authority.issuer()), "{opened}");
-}
-
-#[test]
-fn an_unknown_server_is_told_with_the_known_ones() {
-    let place = Place::new(Mode::Invoker);
-    let authority = Authority::start();
-    configured(&place, &authority);
-    let outcome = log_in(&place, &["fra"]);
-    assert!(outcome.code == 125 && outcome.stderr.contains("configured: 'far'"), "{outcome}");
 }
 
 #[test]

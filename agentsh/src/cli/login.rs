@@ -1,5 +1,6 @@
 //! `agentsh login` and `agentsh logout`: access to servers behind a URL, by OAuth.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
@@ -56,13 +57,16 @@ pub struct LogoutArgs {
 
 pub async fn login(args: LoginArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let Some(server) = args.server else { return finish(list(args.json, out), err) };
-    let url = match profile::find(&server) {
-        Ok(profile) => profile.and_then(|profile| profile.url),
+    let profiles = match profile::load() {
+        Ok(profiles) => profiles.into_iter().filter_map(|(name, profile)| Some((name, profile.url?))),
         Err(error) => return fail(&error.to_string()),
     };
+    let mut profiles: BTreeMap<String, String> = profiles.collect();
+    let url = profiles.remove(&server);
     let request = verb::Request {
         server,
         url,
+        profiles: profiles.into_keys().collect(),
         policy: args.policy,
         scopes: args.scope,
         client_id: args.client_id,

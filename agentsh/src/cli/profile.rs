@@ -241,7 +241,7 @@ fn path() -> Result<PathBuf, Failure> {
 }
 
 /// All of them.
-fn load() -> Result<BTreeMap<String, Profile>, Failure> {
+pub fn load() -> Result<BTreeMap<String, Profile>, Failure> {
     let path = path()?;
     let text = edit::read(&path)?;
     if text.trim().is_empty() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::policy::PathContext;
 use crate::sandbox::cgroup::Hierarchies;
 use crate::sandbox::host::RealHost;
 use crate::sandbox::idmap::IdMaps;
@@ -61,6 +62,12 @@ pub struct Context {
 }
 
 impl Context {
+    /// What paths of a policy are relative to.
+    #[must_use]
+    pub fn paths(&self) -> PathContext {
+        PathContext { home: self.home.clone(), project: self.project.clone() }
+    }
+
     /// Looks at the process and the host. Changes nothing.
     ///
     /// # Errors

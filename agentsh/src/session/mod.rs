@@ -4,6 +4,7 @@ mod address;
 pub mod advisories;
 pub mod agreements;
 pub mod approvals;
+mod apt;
 pub mod bridges;
 mod briefing;
 mod brings;
@@ -101,6 +102,28 @@ pub enum SessionError {
     Policy(String),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Where the policy of a session is looked for.
+fn search(context: &Context, explicit: Option<String>, agent: &str, flags: policy::Flags) -> Search {
+    let (home, directory) = (context.home.clone(), context.directory.clone());
+    Search {
+        explicit,
+        project: context.project.clone(),
+        config_home: context.config.clone(),
+        system: policy::SYSTEM_FILE.into(),
+        state: context.state.clone(),
+        agent: agent.to_owned(),
+        flags: policy::Flags { home, directory, ..flags },
+    }
+}
+
+fn load_policy(search: &Search) -> Result<Policy, SessionError> {
+    policy::load(search).map_err(|error| {
+        // The first line gets its `error: ` where it is printed.
+        let text = error.render();
+        SessionError::Policy(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
+    })
 }
 
 /// Messages that are kept until the agent has ended; a program can cause them without end.
@@ -206,17 +229,8 @@ impl Session {
     /// # Errors
     /// An unusable policy or store: nothing runs without a record.
     pub async fn open(mut context: Context, opening: Opening<'_>) -> Result<Self, SessionError> {
-        let (home, directory) = (context.home.clone(), context.directory.clone());
-        let flags = policy::Flags { home, directory, ..opening.flags };
-        let search = Search {
-            explicit: opening.policy,
-            project: context.project.clone(),
-            config_home: context.config.clone(),
-            system: policy::SYSTEM_FILE.into(),
-            state: context.state.clone(),
-            agent: opening.agent.to_owned(),
-            flags: flags.clone(),
-        };
+        let search = search(&context, opening.policy, opening.agent, opening.flags);
+        let flags = search.flags.clone();
         let (bounded, bound) =
             context.hierarchies.bounded(&format!("agentsh-{}", std::process::id()), most_memory());
         let found = std::mem::replace(&mut context.hierarchies, bounded);
@@ -230,14 +244,10 @@ impl Session {
         let network = network::Network::new(backend, &context.hierarchies);
         // Before there is a third thread: until the process is executed, this one waits.
         let _ = context.zygote.warm_up();
-        let reading = tokio::task::spawn_blocking(move || policy::load(&search));
+        let reading = tokio::task::spawn_blocking(move || load_policy(&search));
         let id = SessionId(uuid::Uuid::now_v7());
         let (policy, journal) = tokio::join!(reading, Journal::open(&context.state, id));
-        let policy = policy.map_err(|error| SessionError::Policy(error.to_string()))?.map_err(|error| {
-            // The first line gets its `error: ` where it is printed.
-            let text = error.render();
-            SessionError::Policy(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
-        })?;
+        let policy = policy.map_err(|error| SessionError::Policy(error.to_string()))??;
         let journal = journal?;
         let locked = ["agent.network", "sandbox.mcp.servers"].into_iter().find(|path| policy.is_locked(path));
         if let Some(path) = locked.filter(|_| opening.learns) {
@@ -472,7 +482,7 @@ impl Session {
 
     #[must_use]
     pub fn paths(&self) -> PathContext {
-        PathContext { home: self.context.home.clone(), project: self.context.project.clone() }
+        self.context.paths()
     }
 
     /// Where a program starts unless its declaration says otherwise.

@@ -11,7 +11,7 @@ use url::Url;
 use crate::policy::{NetworkPolicy, NetworkRule, RequestRule, Ruled, domain};
 use crate::types::RuleRef;
 
-use super::{Context, network};
+use super::{Context, apt, network};
 
 /// Of one configuration file.
 const MOST_BYTES: u64 = 1 << 20;
@@ -77,7 +77,7 @@ const ECOSYSTEMS: &[Ecosystem] = &[
         files: &["pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"],
         hosts: maven,
     },
-    Ecosystem { id: "debian", files: &["debian/control"], hosts: debian },
+    Ecosystem { id: "debian", files: &["debian/control"], hosts: |_| apt::archives() },
 ];
 
 /// The rules of a process, with the registries of the project's ecosystems among them; and with those that a tool without a
@@ -368,29 +368,6 @@ fn without_comments(xml: &str) -> String {
     pieces.filter_map(|piece| piece.split_once("-->")).fold(first, |text, (_, rest)| text + rest)
 }
 
-/// The archives of the machine's own apt.
-fn debian(_: &Context) -> Vec<Found> {
-    let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
-    let more = std::fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
-    let mut more: Vec<PathBuf> = more.map(|entry| entry.path()).collect();
-    more.sort();
-    let is_read = |file: &PathBuf| file.extension().is_some_and(|end| end == "list" || end == "sources");
-    files.extend(more.into_iter().filter(is_read));
-    let mut found = Vec::new();
-    for file in files {
-        found.extend(archives(&read(&file)).map(|url| Found { url, said_by: file.display().to_string() }));
-    }
-    found
-}
-
-/// Both forms: lines of `deb URL SUITE ...`, and fields of `URIs: URL ...`.
-fn archives(text: &str) -> impl Iterator<Item = String> {
-    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
-    let is_archive = |line: &&str| ["deb ", "deb-src ", "URIs:"].iter().any(|start| line.starts_with(start));
-    let words = lines.filter(is_archive).flat_map(str::split_whitespace);
-    words.filter(|word| word.starts_with("http")).map(str::to_owned)
-}
-
 fn variables(context: &Context, names: &[&str]) -> Vec<Found> {
     let values = names.iter().filter_map(|name| Some((name, context.env.get(*name)?)));
     values
@@ -422,7 +399,7 @@ pub(super) fn directories(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Empty where there is none, or it is larger than any configuration.
-fn read(file: &Path) -> String {
+pub(super) fn read(file: &Path) -> String {
     let is_small = std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= MOST_BYTES);
     if is_small { std::fs::read_to_string(file).unwrap_or_default() } else { String::new() }
 }
@@ -457,11 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_of_apt_and_addresses_of_maven() {
-        let text = "# deb http://old.example/x a\ndeb [signed-by=/k] https://one.example/debian a main\n\
-                    Types: deb\nURIs: http://two.example/d https://three.example\nSuites: b\n";
-        let found: Vec<String> = archives(text).collect();
-        assert_eq!(found, ["https://one.example/debian", "http://two.example/d", "https://three.example"]);
+    fn comments_of_a_configuration_are_none_of_it() {
         assert_eq!(without_comments("a<!-- b -->c<!-- d"), "ac");
     }
 

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::agent::{self, Access as StateAccess, Kind, Launch, StateKind, Transport};
 use crate::guard::Guard;
-use crate::policy;
+use crate::policy::{self, Policy};
 use crate::sandbox::SpawnError;
 use crate::sandbox::control::Cause;
 use crate::sandbox::layout::{Elsewhere, Grant, OWN_DIRECTORY};
@@ -75,6 +75,9 @@ pub enum RunError {
     Spawn(#[from] SpawnError),
     #[error("{0}")]
     Refused(String),
+    /// The command line names what there is not.
+    #[error("{0}")]
+    Usage(String),
     #[error("cannot {doing}: {source}")]
     Io { doing: &'static str, source: std::io::Error },
     #[error("cannot guard hook files of the project: {0}")]
@@ -139,13 +142,15 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     result.map(|exit_code| Outcome { exit_code, session })
 }
 
-/// 127 when the program does not exist, 126 when it cannot be executed, 125 for everything of agentsh's own.
+/// 127 when the program does not exist, 126 when it cannot be executed, 2 when the command line names what there is not, 125 for
+/// everything else of agentsh's own.
 #[must_use]
 pub fn exit_code_of(error: &RunError) -> u8 {
     match error {
         RunError::Pin(error) => shell_status(error).unwrap_or(125),
         RunError::Spawn(SpawnError::Init { cause: Cause::Missing, .. }) => 127,
         RunError::Spawn(SpawnError::Init { cause: Cause::NotExecutable, .. }) => 126,
+        RunError::Usage(_) => 2,
         _ => 125,
     }
 }
@@ -173,7 +178,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     for note in &launch.notes {
         session.note(note);
     }
-    let declared = declarations(session, &launch);
+    let declared = declarations(&session.context, &session.policy, &launch);
     brings::tell(session, kind);
     session.neighbours.set(!declared.is_empty());
 
@@ -230,18 +235,23 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
 }
 
 fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
-    let context = &session.context;
-    let paths = session.paths();
-    let config = session
-        .policy
-        .agent_only
-        .mcp_config
-        .as_ref()
-        .map(|ruled| policy::place::resolve(&ruled.value, &paths));
-    let extra = policy_servers(session);
+    let told = briefing::text(session);
+    adapt_by(&session.context, &session.policy, kind, argv, told.as_deref())
+}
+
+fn adapt_by(
+    context: &Context,
+    policy: &Policy,
+    kind: Kind,
+    argv: &[String],
+    told: Option<&str>,
+) -> Result<Launch, RunError> {
+    let paths = context.paths();
+    let config = policy.agent_only.mcp_config.as_ref();
+    let config = config.map(|ruled| policy::place::resolve(&ruled.value, &paths));
+    let extra = policy_servers(policy);
     let agreed = agreements::load(&context.state);
     let bridge = format!("{OWN_DIRECTORY}/agentsh");
-    let told = briefing::text(session);
     let socket = format!("{OWN_DIRECTORY}/bridge");
     Ok(agent::adapt(
         kind,
@@ -257,15 +267,15 @@ fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunEr
             generic_config: config.as_deref(),
             extra: &extra,
             agreed: &agreed,
-            told: told.as_deref(),
+            told,
         },
     )?)
 }
 
 /// Servers that the policy itself declares.
-fn policy_servers(session: &Session) -> BTreeMap<ServerId, agent::Declared> {
+fn policy_servers(policy: &Policy) -> BTreeMap<ServerId, agent::Declared> {
     let mut servers = BTreeMap::new();
-    for (id, server) in &session.policy.mcp.servers {
+    for (id, server) in &policy.mcp.servers {
         let transport = match (&server.command, &server.url) {
             (Some(command), _) => Transport::Stdio {
                 command: command.clone(),
@@ -294,12 +304,12 @@ fn policy_servers(session: &Session) -> BTreeMap<ServerId, agent::Declared> {
 
 /// Where the servers behind URLs are that any agent's configuration, or the policy, names here. A configuration that cannot be
 /// read names none.
-pub(super) fn configured_urls(session: &Session) -> BTreeMap<String, BTreeSet<String>> {
+pub(super) fn configured_urls(context: &Context, policy: &Policy) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for kind in Kind::all() {
         let Some(program) = kind.program() else { continue };
-        let Ok(launch) = adapt(session, kind, &[program.to_owned()]) else { continue };
-        for (id, declared) in declarations(session, &launch) {
+        let Ok(launch) = adapt_by(context, policy, kind, &[program.to_owned()], None) else { continue };
+        for (id, declared) in declarations(context, policy, &launch) {
             if let Declared::Url(declaration) = declared {
                 found.entry(id.0).or_default().insert(declaration.url);
             }
@@ -315,12 +325,13 @@ pub(super) fn configured_urls(session: &Session) -> BTreeMap<String, BTreeSet<St
 pub(super) fn configured(session: &Session) -> Result<BTreeMap<ServerId, Declared>, RunError> {
     let mut found = BTreeMap::new();
     for name in ["codex", "claude"] {
-        found.extend(declarations(session, &adapt(session, Kind::of(name), &[name.to_owned()])?));
+        let launch = adapt(session, Kind::of(name), &[name.to_owned()])?;
+        found.extend(declarations(&session.context, &session.policy, &launch));
     }
     Ok(found)
 }
 
-fn declarations(session: &Session, launch: &Launch) -> BTreeMap<ServerId, Declared> {
+fn declarations(context: &Context, policy: &Policy, launch: &Launch) -> BTreeMap<ServerId, Declared> {
     let mut declared = BTreeMap::new();
     for (id, server) in &launch.servers {
         let users_word = server.origin.scope != agent::Scope::Project;
@@ -343,9 +354,9 @@ fn declarations(session: &Session, launch: &Launch) -> BTreeMap<ServerId, Declar
             Transport::Remote { url, headers, .. } => Declared::Url(remote::Declaration {
                 id: id.clone(),
                 url: url.clone(),
-                headers: match session.policy.mcp.servers.get(&id) {
+                headers: match policy.mcp.servers.get(&id) {
                     Some(server) if server.url.is_some() && server.command.is_none() => {
-                        remote::filled(&server.headers, &session.context.env)
+                        remote::filled(&server.headers, &context.env)
                     }
                     _ => Ok(headers.clone().into_iter().collect()),
                 },

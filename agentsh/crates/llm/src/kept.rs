@@ -37,20 +37,52 @@ pub fn judge(body: &[u8], judge: &mut dyn Judge) -> Result<Kept, LlmError> {
     Ok(Kept { body, told })
 }
 
+/// Where the calls of an answer stand, API by API.
+const LISTS: [(Provider, &str); 4] = [
+    (Provider::Anthropic, "content"),
+    (Provider::OpenAiChat, "choices"),
+    (Provider::OpenAiResponses, "output"),
+    (Provider::Google, "candidates"),
+];
+
 /// Whose answer this is, if it is one.
-fn speaks(tree: &Json<'_>) -> Option<Provider> {
+///
+/// # Errors
+/// When it is one, and a client of another API finds calls in it too: they would not be judged.
+fn speaks(tree: &Json<'_>) -> Result<Option<Provider>, LlmError> {
     let is =
         |name: &str, word: &str| tree.member(name).and_then(Json::as_text).is_some_and(|text| text == word);
     let is_list = |name: &str| tree.member(name).and_then(Json::as_array).is_some();
-    if is("type", "message") && tree.member("stop_reason").is_some() {
-        Some(Provider::Anthropic)
-    } else if is("object", "chat.completion") {
-        Some(Provider::OpenAiChat)
-    } else if is("object", "response") && is_list("output") {
-        Some(Provider::OpenAiResponses)
-    } else {
-        is_list("candidates").then_some(Provider::Google)
+    let is_answer = |provider: Provider| match provider {
+        Provider::Anthropic => is("type", "message") && tree.member("stop_reason").is_some(),
+        Provider::OpenAiChat => is("object", "chat.completion"),
+        Provider::OpenAiResponses => is("object", "response") && is_list("output"),
+        Provider::Google => is_list("candidates"),
+    };
+    let Some((provider, list)) = LISTS.into_iter().find(|(provider, _)| is_answer(*provider)) else {
+        return Ok(None);
+    };
+    if LISTS.iter().any(|(other, name)| *other != provider && (is_answer(*other) || is_list(name))) {
+        return Err(LlmError::Shape("it can be read as an answer of two APIs"));
     }
+    let mut beside = tree.as_object().unwrap_or_default().iter().filter(|(name, _)| *name != list);
+    if beside.try_fold(false, |found, (_, value)| Ok::<_, LlmError>(found || holds_answer(value)?))? {
+        return Err(LlmError::Shape("an answer stands within an answer"));
+    }
+    Ok(Some(provider))
+}
+
+/// Whether an answer stands anywhere in it.
+fn holds_answer(tree: &Json<'_>) -> Result<bool, LlmError> {
+    if speaks(tree)?.is_some() {
+        return Ok(true);
+    }
+    let mut inside: Box<dyn Iterator<Item = &Json<'_>>> = match tree {
+        Json::Array(items) => Box::new(items.iter()),
+        Json::Object(members) => Box::new(members.iter().map(|(_, value)| value)),
+        _ => return Ok(false),
+    };
+    inside.try_fold(false, |found, value| Ok(found || holds_answer(value)?))
 }
 
 /// Writes a value with its answers judged.
@@ -60,7 +92,7 @@ fn write(
     told: &mut Vec<Told>,
     out: &mut Vec<u8>,
 ) -> Result<(), LlmError> {
-    if let Some(provider) = speaks(tree) {
+    if let Some(provider) = speaks(tree)? {
         let text = tree.to_compact();
         let answer = Answer::of(provider, text.as_bytes(), None, "", judge)?;
         told.extend(answer.told);
@@ -135,6 +167,42 @@ mod tests {
             assert_eq!(judged(&format!("{good}\n{good}")).unwrap(), Kept::default());
             // As one value too.
             assert_eq!(judged(&format!("[{good},{bad}]")).unwrap().told.len(), 1);
+        }
+    }
+
+    #[test]
+    fn what_clients_of_two_apis_would_read_is_withheld() {
+        let chat = r#""choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"t","type":"function","function":{"name":"bad","arguments":"{}"}}]},"finish_reason":"tool_calls"}]"#;
+        let message = r#""type":"message","role":"assistant","stop_reason":null,"content":[]"#;
+        let candidates = r#""candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"bad","args":{}}}]}}]"#;
+        let output =
+            r#""output":[{"type":"function_call","id":"f","call_id":"c","name":"bad","arguments":"{}"}]"#;
+        for hidden in [
+            format!(r#"{{{message},"object":"chat.completion",{chat}}}"#),
+            // A client asks for the list that it knows, and for no mark.
+            format!("{{{message},{chat}}}"),
+            format!("{{{message},{output}}}"),
+            format!("{{{message},{candidates}}}"),
+            format!(r#"{{"object":"chat.completion","choices":[],{candidates}}}"#),
+            format!(r#"{{"object":"response","output":[],{chat}}}"#),
+            format!(r#"{{{message},"usage":[{{"a":{{"object":"chat.completion",{chat}}}}}]}}"#),
+        ] {
+            for form in
+                [hidden.clone(), format!(r#"{{"response":{{"body":{hidden}}}}}"#), format!("{{}}\n{hidden}")]
+            {
+                assert!(matches!(judged(&form), Err(LlmError::Shape(_))), "{form}");
+            }
+        }
+        // Each of them alone is read, and what a tool is given may look as it likes.
+        for form in [
+            format!("{{{message}}}"),
+            format!(r#"{{"object":"response",{}}}"#, output.replace("bad", "good")),
+            format!(
+                "{{{}}}",
+                candidates.replace("\"args\":{}", "\"args\":{\"candidates\":[]}").replace("bad", "good")
+            ),
+        ] {
+            assert_eq!(judged(&form), Ok(Kept::default()), "{form}");
         }
     }
 

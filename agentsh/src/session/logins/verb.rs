@@ -19,9 +19,12 @@ use super::super::content::since_1970;
 use super::super::context::Context;
 use super::super::network::Backend;
 use super::super::run::{self, RunError};
-use super::super::{Opening, Session, SessionError, registries, remote};
+use super::super::{Opening, Session, SessionError, load_policy, registries, remote, search};
 use super::store::Store;
 use super::{clients, record, word};
+
+/// Whose servers are meant: those of every agent.
+const AGENT: &str = "generic";
 
 /// The command line of `login`.
 #[derive(Clone, Debug)]
@@ -30,6 +33,8 @@ pub struct Request {
     pub server: String,
     /// Where a profile of that name says so.
     pub url: Option<String>,
+    /// Profiles of servers behind a URL.
+    pub profiles: Vec<String>,
     pub policy: Option<String>,
     pub scopes: Vec<String>,
     pub client_id: Option<String>,
@@ -43,21 +48,35 @@ pub struct Request {
 /// Logs in to a server. `out` gets the address for the browser, in a line of its own. Must be called inside a `LocalSet`.
 ///
 /// # Errors
-/// When the session cannot be opened, the server is not known, or nothing came of the login.
+/// `Usage`, without a session, when the server or the variable of the secret is not known. When the session cannot be opened, or
+/// nothing came of the login.
 pub async fn login(request: Request, out: &mut dyn Write) -> Result<(), RunError> {
-    let session = open("login", &request.server, request.policy.clone()).await?;
-    let done = log_in(&session, &request, out).await;
+    let found = Context::find_for_server().map_err(SessionError::from)?;
+    let (id, url) = find(&found.0, &request)?;
+    let secret = match &request.client_secret {
+        None => None,
+        Some(name) => match found.0.env.get(name) {
+            Some(value) => Some(value.clone()),
+            None => return Err(RunError::Usage(format!("the variable {} is not set", escape::line(name)))),
+        },
+    };
+    let session = open("login", found, &request.server, request.policy.clone()).await?;
+    let done = log_in(&session, &request, (&id, &url, secret), out).await;
     session.close(u8::from(done.is_err())).await?;
     done
 }
 
-async fn open(verb: &str, server: &str, policy: Option<String>) -> Result<Rc<Session>, RunError> {
-    let (context, project_shown) = Context::find_for_server().map_err(SessionError::from)?;
+async fn open(
+    verb: &str,
+    (context, project_shown): (Context, bool),
+    server: &str,
+    policy: Option<String>,
+) -> Result<Rc<Session>, RunError> {
     let shown = if server.contains("://") { remote::shown(server) } else { server.to_owned() };
     let opening = Opening {
         verb,
         command: &[shown],
-        agent: "generic",
+        agent: AGENT,
         policy,
         flags: crate::policy::Flags::default(),
         allow_degraded: false,
@@ -69,15 +88,19 @@ async fn open(verb: &str, server: &str, policy: Option<String>) -> Result<Rc<Ses
     Ok(Rc::new(Session::open(context, opening).await?))
 }
 
-async fn log_in(session: &Rc<Session>, request: &Request, out: &mut dyn Write) -> Result<(), RunError> {
-    let (id, url) = find(session, request)?;
-    let shown = remote::shown(&url);
+async fn log_in(
+    session: &Rc<Session>,
+    request: &Request,
+    (id, url, secret): (&ServerId, &str, Option<String>),
+    out: &mut dyn Write,
+) -> Result<(), RunError> {
+    let shown = remote::shown(url);
     let failed = |error: LoginError| {
         let why = escape::line(&error.to_string()).into_owned();
-        record(session, &id, &shown, LoginWord::Refused, (None, why.clone()));
+        record(session, id, &shown, LoginWord::Refused, (None, why.clone()));
         RunError::Refused(format!("cannot log in to '{}': {why}", escape::line(&id.0)))
     };
-    match attempt(session, request, (&id, &url), out).await {
+    match attempt(session, request, (id, url, secret), out).await {
         Ok(Ok(grant)) => {
             let scopes = match grant.scopes.is_empty() {
                 true => String::new(),
@@ -92,7 +115,7 @@ async fn log_in(session: &Rc<Session>, request: &Request, out: &mut dyn Write) -
                 let minutes = grant.expires_at.unwrap_or_default().saturating_sub(grant.obtained_at) / 60;
                 session.announce(&format!("this login cannot be renewed: it is over in {minutes} minutes"));
             }
-            record(session, &id, &shown, LoginWord::LoggedIn, (Some(&grant.issuer), grant.scopes.join(" ")));
+            record(session, id, &shown, LoginWord::LoggedIn, (Some(&grant.issuer), grant.scopes.join(" ")));
             Ok(())
         }
         Ok(Err(error)) => Err(error),
@@ -104,7 +127,7 @@ async fn log_in(session: &Rc<Session>, request: &Request, out: &mut dyn Write) -
 async fn attempt(
     session: &Rc<Session>,
     request: &Request,
-    (id, url): (&ServerId, &str),
+    (id, url, secret): (&ServerId, &str, Option<String>),
     out: &mut dyn Write,
 ) -> Result<Result<Grant, RunError>, LoginError> {
     let clients = clients(session, id, url, true).map_err(LoginError::NoClient)?;
@@ -113,13 +136,6 @@ async fn attempt(
     let found = discovery::discover(&clients, &server).await?;
     let store = Store::of(&session.context);
     let scopes = scopes(request, &found, store.find(&shown).ok().flatten().as_ref());
-    let secret = match &request.client_secret {
-        None => None,
-        Some(name) => match session.context.env.get(name) {
-            Some(value) => Some(value.clone()),
-            None => return Ok(Err(RunError::Refused(format!("the variable {name} is not set")))),
-        },
-    };
     let callback = Callback::listen(request.port).await?;
     let client = match &request.client_id {
         Some(client) => registration::known(&found.server, client.clone(), secret),
@@ -151,37 +167,39 @@ fn scopes(request: &Request, found: &discovery::Found, before: Option<&Grant>) -
 }
 
 /// The server that is meant, and where it is.
-fn find(session: &Session, request: &Request) -> Result<(ServerId, String), RunError> {
+fn find(context: &Context, request: &Request) -> Result<(ServerId, String), RunError> {
     let name = &request.server;
     if let Some(url) = &request.url {
         return Ok((ServerId(name.clone()), url.clone()));
     }
     if name.contains("://") {
         let host = Url::parse(name).ok().and_then(|url| Some(url.host_str()?.to_owned()));
-        return Ok((ServerId(host.unwrap_or_else(|| "server".to_owned())), name.clone()));
+        let host = host.ok_or_else(|| RunError::Usage(format!("'{}' is no URL", escape::line(name))))?;
+        return Ok((ServerId(host), name.clone()));
     }
-    let known = run::configured_urls(session);
+    let search = search(context, request.policy.clone(), AGENT, crate::policy::Flags::default());
+    let known = run::configured_urls(context, &load_policy(&search)?);
     let places = known.get(name.as_str());
     match places.map(|places| places.iter().collect::<Vec<_>>()).as_deref() {
         Some([url]) => Ok((ServerId(name.clone()), (*url).clone())),
         Some(several) => {
             let urls: Vec<String> =
                 several.iter().map(|url| format!("`agentsh login {}`", word(&remote::shown(url)))).collect();
-            Err(RunError::Refused(format!(
-                "'{}' is more than one server: {}",
-                escape::line(name),
-                urls.join(", ")
-            )))
+            let shown = escape::line(name);
+            Err(RunError::Usage(format!("'{shown}' is more than one server: {}", urls.join(", "))))
         }
-        None => {
-            let names: Vec<String> = known.keys().map(|id| format!("'{}'", escape::line(id))).collect();
-            let names = if names.is_empty() { "none is".to_owned() } else { names.join(", ") };
-            Err(RunError::Refused(format!(
-                "no server '{}' behind a URL is configured here; configured: {names}; a URL will do as well",
-                escape::line(name)
-            )))
-        }
+        None => Err(RunError::Usage(format!(
+            "no server '{}' behind a URL is configured here; configured: {}; a URL will do as well",
+            escape::line(name),
+            listed(known.keys().chain(&request.profiles))
+        ))),
     }
+}
+
+/// Names, each once.
+fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    let names: BTreeSet<String> = names.map(|name| format!("'{}'", escape::line(name))).collect();
+    if names.is_empty() { "none is".to_owned() } else { names.into_iter().collect::<Vec<_>>().join(", ") }
 }
 
 /// The user's browser, where there is one. It is his, and outside.
@@ -212,24 +230,28 @@ fn open_browser(session: &Session, url: &Url) -> bool {
 /// Forgets a login, here and at its authorization server. Must be called inside a `LocalSet`.
 ///
 /// # Errors
-/// When there is no such login, or it cannot be removed.
+/// `Usage`, without a session, when there is no such login. When it cannot be removed.
 pub async fn logout(server: &str, policy: Option<String>) -> Result<(), RunError> {
-    let session = open("logout", server, policy).await?;
-    let done = log_out(&session, server).await;
+    let found = Context::find_for_server().map_err(SessionError::from)?;
+    let url = if server.contains("://") { remote::shown(server) } else { server.to_owned() };
+    let all: Vec<Grant> = Store::new(&found.0.state).all().into_iter().flatten().collect();
+    let is_meant = |grant: &&Grant| grant.name == server || grant.url == url;
+    let meant: Vec<Grant> = all.iter().filter(is_meant).cloned().collect();
+    if meant.is_empty() {
+        return Err(RunError::Usage(format!(
+            "no login to '{}' is kept; kept: {}; `agentsh login --list` tells more of them",
+            escape::line(server),
+            listed(all.iter().map(|grant| &grant.name))
+        )));
+    }
+    let session = open("logout", found, server, policy).await?;
+    let done = log_out(&session, meant).await;
     session.close(u8::from(done.is_err())).await?;
     done
 }
 
-async fn log_out(session: &Rc<Session>, server: &str) -> Result<(), RunError> {
+async fn log_out(session: &Rc<Session>, meant: Vec<Grant>) -> Result<(), RunError> {
     let store = Store::of(&session.context);
-    let url = if server.contains("://") { remote::shown(server) } else { server.to_owned() };
-    let all = store.all().into_iter().flatten();
-    let meant: Vec<Grant> = all.filter(|grant| grant.name == server || grant.url == url).collect();
-    if meant.is_empty() {
-        let why =
-            format!("no login to '{}' is kept; `agentsh login --list` names them", escape::line(server));
-        return Err(RunError::Refused(why));
-    }
     let io = |source| RunError::Io { doing: "forget the login", source };
     for grant in meant {
         let lock = store.lock(&grant.url).map_err(io)?;

@@ -108,15 +108,50 @@ pub fn keep(state: &Path, key: &str, vouched: &Vouched) -> std::io::Result<()> {
     if known.is_some_and(|known| same(&known) && vouched.at.saturating_sub(known.at) < FRESH) {
         return Ok(());
     }
-    while all.len() >= MOST && !all.contains_key(key) {
-        all.pop_first();
-    }
-    let Vouched { name, hash, at } = vouched.clone();
-    let mut signed = Signed { name, hash, at, signature: String::new() };
-    let mac = mac(&secret, &signed.text(key)).ok_or_else(|| std::io::Error::other("no key"))?;
-    signed.signature = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    all.remove(key);
+    let signed = sign(&secret, key, vouched).ok_or_else(|| std::io::Error::other("no key"))?;
+    make_room(&mut all, length(key, &signed), &secret)?;
     all.insert(key.to_owned(), signed);
     write_anew(&file, &serde_json::to_vec(&all)?, 0o600)
+}
+
+fn sign(secret: &[u8], key: &str, vouched: &Vouched) -> Option<Signed> {
+    let Vouched { name, hash, at } = vouched.clone();
+    let mut signed = Signed { name, hash, at, signature: String::new() };
+    let mac = mac(secret, &signed.text(key))?;
+    signed.signature = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(signed)
+}
+
+/// Bytes of the file that an entry takes.
+fn length(key: &str, signed: &Signed) -> u64 {
+    let text = serde_json::to_vec(&(key, signed)).map_or(usize::MAX, |text| text.len());
+    u64::try_from(text).unwrap_or(u64::MAX)
+}
+
+/// Forgets the oldest answers, until one more entry of this length has room. What is not signed is older than all.
+fn make_room(all: &mut BTreeMap<String, Signed>, new: u64, secret: &[u8]) -> std::io::Result<()> {
+    let Some(most) = MAX_BYTES.checked_sub(new.saturating_add(2)) else {
+        return Err(std::io::Error::other("the answer is too long"));
+    };
+    let mut bytes: u64 = all.iter().map(|(key, signed)| length(key, signed)).sum();
+    if all.len() < MOST && bytes <= most {
+        return Ok(());
+    }
+    let age = |(key, signed): (&String, &Signed)| {
+        let at = signed.clone().read(key, secret).map(|vouched| vouched.at);
+        (at, key.clone(), length(key, signed))
+    };
+    let mut oldest_first: Vec<_> = all.iter().map(age).collect();
+    oldest_first.sort();
+    for (_, key, length) in oldest_first {
+        if all.len() < MOST && bytes <= most {
+            break;
+        }
+        all.remove(&key);
+        bytes = bytes.saturating_sub(length);
+    }
+    Ok(())
 }
 
 fn file(state: &Path) -> PathBuf {
@@ -158,5 +193,39 @@ mod tests {
         fs::write(file(state.path()), &text).unwrap();
         fs::write(state.path().join(KEY), "0".repeat(64)).unwrap();
         assert_eq!(find(state.path(), &one), None);
+    }
+
+    #[test]
+    fn the_oldest_answer_makes_room() {
+        let state = tempfile::tempdir().unwrap();
+        let secret = secret(state.path()).unwrap();
+        let answer = |name: &str, at| Vouched { name: name.to_owned(), hash: "h".to_owned(), at };
+        let fill = |count: usize, name: &str| {
+            // The first by name is the newest.
+            let entry = |number: usize| {
+                let key = format!("{number:05}");
+                let signed = sign(&secret, &key, &answer(name, 9_999 - number as u64)).unwrap();
+                (key, signed)
+            };
+            let all: BTreeMap<String, Signed> = (0..count).map(entry).collect();
+            fs::write(file(state.path()), serde_json::to_vec(&all).unwrap()).unwrap();
+        };
+        let is_known = |number: usize| find(state.path(), &format!("{number:05}")).is_some();
+        fill(MOST, "n");
+        keep(state.path(), "zz", &answer("n", 10_000)).unwrap();
+        assert!(is_known(0) && is_known(MOST - 2) && !is_known(MOST - 1));
+        assert!(find(state.path(), "zz").is_some());
+        // What something else wrote goes before what was vouched for.
+        let mut all = read(&file(state.path()));
+        all.get_mut("00000").unwrap().at = u64::MAX;
+        fs::write(file(state.path()), serde_json::to_vec(&all).unwrap()).unwrap();
+        keep(state.path(), "zzz", &answer("n", 10_001)).unwrap();
+        assert!(!is_known(0) && is_known(MOST - 2));
+        // Long names take no other answer along than they need the room of.
+        fill(40, &"n".repeat(100_000));
+        keep(state.path(), "zz", &answer(&"n".repeat(400_000), 10_000)).unwrap();
+        assert!(is_known(0) && is_known(36) && !is_known(39) && find(state.path(), "zz").is_some());
+        assert!(keep(state.path(), "zzz", &answer(&"n".repeat(5 << 20), 10_001)).is_err());
+        assert!(is_known(0) && find(state.path(), "zz").is_some());
     }
 }

@@ -1,6 +1,6 @@
 //! By which host keys the user knows a server: asked of `ssh-keygen -F`, which also finds names that are kept as hashes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use base64::Engine as _;
@@ -17,8 +17,8 @@ type Lines = Vec<(String, String)>;
 pub(super) async fn of(
     session: &Session,
     entry: &Ruled<SshAccess>,
-    known: &mut String,
-) -> BTreeMap<Vec<u8>, SshHost> {
+    known: &mut BTreeSet<String>,
+) -> BTreeMap<Vec<u8>, Ruled<SshHost>> {
     let mut found = BTreeMap::new();
     for host in &entry.value.hosts {
         let name = match host.port {
@@ -33,17 +33,26 @@ pub(super) async fn of(
                 entry.rule
             ));
         }
-        for (kind, key) in lines {
-            let line = format!("{name} {kind} {key}\n");
-            if let (Ok(public), false) = (STANDARD.decode(&key), known.contains(&line)) {
-                known.push_str(&line);
-                found.insert(public, host.clone());
-            } else if let Ok(public) = STANDARD.decode(&key) {
-                found.insert(public, host.clone());
-            }
-        }
+        let host = Ruled { value: host.clone(), rule: entry.rule.clone() };
+        keep(&name, lines, &host, known, &mut found);
     }
     found
+}
+
+fn keep(
+    name: &str,
+    lines: Lines,
+    host: &Ruled<SshHost>,
+    known: &mut BTreeSet<String>,
+    found: &mut BTreeMap<Vec<u8>, Ruled<SshHost>>,
+) {
+    for (kind, key) in lines {
+        if let Ok(public) = STANDARD.decode(&key) {
+            known.insert(format!("{name} {kind} {key}\n"));
+            // Of two names for one host key the first counts.
+            found.entry(public).or_insert_with(|| host.clone());
+        }
+    }
 }
 
 /// Kinds and keys of one name, without those that are revoked anywhere.
@@ -85,6 +94,7 @@ fn read(said: &str, lines: &mut Lines, revoked: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::RuleRef;
 
     #[test]
     fn comments_and_markers() {
@@ -95,5 +105,19 @@ mod tests {
         let pair = |kind: &str, key: &str| (kind.to_owned(), key.to_owned());
         assert_eq!(lines, [pair("ssh-ed25519", "AAAA"), pair("ssh-rsa", "DDDD")]);
         assert_eq!(revoked, ["CCCC"]);
+    }
+
+    #[test]
+    fn a_name_that_another_ends_with_is_known_too() {
+        let (mut known, mut found) = (BTreeSet::new(), BTreeMap::new());
+        for (name, line) in [("git.example", 1), ("example", 2)] {
+            let value = SshHost { host: name.to_owned(), port: 22 };
+            let rule = RuleRef { id: "ssh".to_owned(), file: "p.yaml".to_owned(), line };
+            let lines = vec![("ssh-ed25519".to_owned(), "AAAA".to_owned())];
+            keep(name, lines, &Ruled { value, rule }, &mut known, &mut found);
+        }
+        let lines: Vec<&str> = known.iter().map(String::as_str).collect();
+        assert_eq!(lines, ["example ssh-ed25519 AAAA\n", "git.example ssh-ed25519 AAAA\n"]);
+        assert_eq!(found.values().map(|host| host.rule.line).collect::<Vec<_>>(), [1]);
     }
 }

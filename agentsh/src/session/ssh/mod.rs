@@ -8,7 +8,7 @@ mod request;
 mod serve;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -78,7 +78,8 @@ pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Gi
         return Ok(Given::default());
     }
     let mut holders = Holders::new(&session.context, directory).await;
-    let (mut keys, mut known) = (Vec::new(), String::new());
+    let (mut keys, mut known) = (Vec::new(), BTreeSet::new());
+    let mut missing = BTreeSet::new();
     for entry in asked {
         let hosts = known_hosts::of(session, entry, &mut known).await;
         for text in &entry.value.keys {
@@ -89,21 +90,24 @@ pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Gi
                         public,
                         comment,
                         hosts: hosts.clone(),
-                        sign: entry.value.sign.clone(),
-                        rule: entry.rule.clone(),
+                        entries: vec![entry.clone()],
                     };
                     add(&mut keys, key, holder);
                 }
-                Err(why) => session.note(&format!(
-                    "the ssh key '{}' is not used: {}, by {}",
-                    escape::line(text),
-                    escape::line(&why),
-                    entry.rule
-                )),
+                Err(why) => {
+                    missing.insert(text);
+                    session.note(&format!(
+                        "the ssh key '{}' is not used: {}, by {}",
+                        escape::line(text),
+                        escape::line(&why),
+                        entry.rule
+                    ));
+                }
             }
         }
     }
-    let wanted: usize = asked.iter().map(|entry| entry.value.keys.len()).sum();
+    // A key that several entries name is one key.
+    let wanted = keys.len() + missing.len();
     let got = format!("{} of {wanted} keys: an agent inside, keys outside", keys.len());
     session.record_enforcement(None, &[Enforcement::enforced("ssh agent", got)]);
     let git = signing(session, asked, &keys);
@@ -114,7 +118,7 @@ pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Gi
         home.join(".ssh/known_hosts").display()
     );
     let files = vec![
-        (home.join(".ssh/known_hosts"), known.into_bytes()),
+        (home.join(".ssh/known_hosts"), known.into_iter().collect::<String>().into_bytes()),
         (home.join(".ssh/config"), config.into_bytes()),
     ];
     let socket = directory.join("ssh-agent");
@@ -125,10 +129,7 @@ pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Gi
 /// Two entries may name one key for different servers.
 fn add(keys: &mut Vec<(Key, Holder)>, key: Key, holder: Holder) {
     match keys.iter_mut().find(|(known, _)| known.public == key.public) {
-        Some((known, _)) => {
-            known.hosts.extend(key.hosts);
-            known.sign.extend(key.sign);
-        }
+        Some((known, _)) => known.adds(key),
         None => keys.push((key, holder)),
     }
 }
@@ -168,7 +169,7 @@ fn fingerprint(public: &[u8]) -> String {
 
 /// Commits are signed by the first key that may.
 fn signing(session: &Session, asked: &[Ruled<SshAccess>], keys: &[(Key, Holder)]) -> String {
-    let signs = |key: &&(Key, Holder)| key.0.sign.iter().any(|namespace| namespace == "git");
+    let signs = |key: &&(Key, Holder)| key.0.signs("git").is_some();
     let Some((key, _)) = keys.iter().find(signs).filter(|_| !asked.is_empty()) else { return String::new() };
     let kind = wire::Bytes(&key.public).text().unwrap_or_default();
     let public = STANDARD.encode(&key.public);

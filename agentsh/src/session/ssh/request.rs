@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::policy::SshHost;
+use crate::policy::{Ruled, SshAccess, SshHost};
 use crate::types::RuleRef;
 
 use super::bound::Bound;
@@ -16,11 +16,33 @@ pub struct Key {
     pub comment: String,
     /// `SHA256:`...
     pub fingerprint: String,
-    /// The host keys of its servers, and where each of them is.
-    pub hosts: BTreeMap<Vec<u8>, SshHost>,
-    /// Namespaces of signatures.
-    pub sign: Vec<String>,
-    pub rule: RuleRef,
+    /// The host keys of its servers: where each of them is, and by which entry.
+    pub hosts: BTreeMap<Vec<u8>, Ruled<SshHost>>,
+    /// All that name it, in their order. Never empty.
+    pub entries: Vec<Ruled<SshAccess>>,
+}
+
+impl Key {
+    /// A further entry names the same key. What two of them allow, the first one does.
+    pub fn adds(&mut self, other: Self) {
+        for (public, host) in other.hosts {
+            self.hosts.entry(public).or_insert(host);
+        }
+        self.entries.extend(other.entries);
+    }
+
+    /// Whether it signs for a namespace, and by which entry.
+    pub fn signs(&self, namespace: &str) -> Option<&RuleRef> {
+        let names = |entry: &&Ruled<SshAccess>| entry.value.sign.iter().any(|name| name == namespace);
+        self.entries.iter().find(names).map(|entry| &entry.rule)
+    }
+
+    /// The entry that comes nearest to allowing something: the first that allows anything of this kind.
+    fn nearest(&self, is_of_kind: impl Fn(&SshAccess) -> bool) -> RuleRef {
+        let nearest = self.entries.iter().find(|entry| is_of_kind(&entry.value));
+        let rule = nearest.or(self.entries.first()).map(|entry| entry.rule.clone());
+        rule.unwrap_or_else(|| RuleRef::default_rule("ssh"))
+    }
 }
 
 /// What a signature is good for.
@@ -38,25 +60,32 @@ pub struct Refusal {
     pub detail: String,
     /// What would allow it.
     pub change: Option<String>,
+    pub rule: RuleRef,
 }
 
-/// What these bytes are, if the key may sign them on a connection that is bound so.
+/// What these bytes are, if the key may sign them on a connection that is bound so; and by which entry.
 ///
 /// # Errors
 /// Why not.
-pub fn judge(key: &Key, data: &[u8], bound: Option<&Bound>) -> Result<Purpose, Refusal> {
-    let refuse = |reason, detail: &str| Err(Refusal { reason, detail: detail.to_owned(), change: None });
+pub fn judge(key: &Key, data: &[u8], bound: Option<&Bound>) -> Result<Ruled<Purpose>, Refusal> {
+    let refuse = |reason, detail: &str| {
+        let rule = key.nearest(|entry| !entry.hosts.is_empty());
+        Err(Refusal { reason, detail: detail.to_owned(), change: None, rule })
+    };
     if let Some(rest) = data.strip_prefix(b"SSHSIG") {
+        let rule = key.nearest(|entry| !entry.sign.is_empty());
         let Some(namespace) = namespace(rest) else {
-            return refuse("malformed-request", "what is to be signed cannot be read");
+            let detail = "what is to be signed cannot be read".to_owned();
+            return Err(Refusal { reason: "malformed-request", detail, change: None, rule });
         };
-        if key.sign.contains(&namespace) {
-            return Ok(Purpose::Signature { namespace });
+        if let Some(rule) = key.signs(&namespace) {
+            return Ok(Ruled { value: Purpose::Signature { namespace }, rule: rule.clone() });
         }
         return Err(Refusal {
             reason: "namespace-not-allowed",
             detail: format!("it signs nothing of the namespace '{namespace}'"),
             change: Some(format!("sign: [{namespace}]")),
+            rule,
         });
     }
     let Some(login) = login(data) else {
@@ -74,7 +103,10 @@ pub fn judge(key: &Key, data: &[u8], bound: Option<&Bound>) -> Result<Purpose, R
         return refuse("server-not-proven", "the login is for another session than the one that was shown");
     }
     match key.hosts.get(&bound.host_key) {
-        Some(host) => Ok(Purpose::Login { host: host.clone(), user: login.user.to_owned() }),
+        Some(Ruled { value: host, rule }) => {
+            let value = Purpose::Login { host: host.clone(), user: login.user.to_owned() };
+            Ok(Ruled { value, rule: rule.clone() })
+        }
         None => refuse("host-not-allowed", "the server's host key is none of those that the policy allows"),
     }
 }
@@ -123,16 +155,28 @@ mod tests {
     use super::super::wire::put;
     use super::*;
 
-    fn key() -> Key {
-        let host = SshHost { host: "git.example".to_owned(), port: 22 };
+    fn rule(line: u64) -> RuleRef {
+        RuleRef { id: "ssh".to_owned(), file: "p.yaml".to_owned(), line }
+    }
+
+    fn named_by(line: u64, hosts: &[(&[u8], &str)], sign: &[&str]) -> Key {
+        let known = hosts.iter().map(|(key, host)| (*key, SshHost { host: (*host).to_owned(), port: 22 }));
+        let value = SshAccess {
+            keys: vec!["/k".to_owned()],
+            hosts: known.clone().map(|(_, host)| host).collect(),
+            sign: sign.iter().map(|name| (*name).to_owned()).collect(),
+        };
         Key {
             public: b"key".to_vec(),
             comment: String::new(),
             fingerprint: "SHA256:x".to_owned(),
-            hosts: BTreeMap::from([(b"host".to_vec(), host)]),
-            sign: vec!["git".to_owned()],
-            rule: RuleRef::default_rule("ssh"),
+            hosts: known.map(|(key, value)| (key.to_vec(), Ruled { value, rule: rule(line) })).collect(),
+            entries: vec![Ruled { value, rule: rule(line) }],
         }
+    }
+
+    fn key() -> Key {
+        named_by(1, &[(b"host", "git.example")], &["git"])
     }
 
     fn login(session: &[u8], key: &[u8], host: Option<&[u8]>) -> Vec<u8> {
@@ -162,7 +206,7 @@ mod tests {
     }
 
     fn reason(data: &[u8], bound: Option<&Bound>) -> Result<Purpose, &'static str> {
-        judge(&key(), data, bound).map_err(|refusal| refusal.reason)
+        judge(&key(), data, bound).map(|purpose| purpose.value).map_err(|refusal| refusal.reason)
     }
 
     #[test]
@@ -190,5 +234,25 @@ mod tests {
         for data in [&longer[..], b"SSHSIG", b"", b"anything at all", &file(b"")] {
             assert_eq!(reason(data, None), Err("malformed-request"));
         }
+    }
+
+    #[test]
+    fn each_entry_of_a_key_answers_for_itself() {
+        let mut key = named_by(3, &[(b"host", "a.example"), (b"both", "a.example")], &[]);
+        key.adds(named_by(4, &[(b"other", "b.example"), (b"both", "b.example")], &["git"]));
+        key.adds(named_by(5, &[], &["git", "file"]));
+        let line = |data: &[u8], host: &[u8]| {
+            let bound = Bound { host_key: host.to_vec(), session: b"s".to_vec() };
+            let judged = judge(&key, data, Some(&bound));
+            (judged.is_ok(), judged.map_or_else(|refusal| refusal.rule, |purpose| purpose.rule).line)
+        };
+        let login = login(b"s", b"key", None);
+        assert_eq!(line(&login, b"host"), (true, 3));
+        assert_eq!(line(&login, b"other"), (true, 4));
+        assert_eq!(line(&login, b"both"), (true, 3));
+        assert_eq!(line(&login, b"third"), (false, 3));
+        assert_eq!(line(&file(b"git"), b""), (true, 4));
+        assert_eq!(line(&file(b"file"), b""), (true, 5));
+        assert_eq!(line(&file(b"mail"), b""), (false, 4));
     }
 }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::policy::Ruled;
 use crate::store::{Event, escape};
 
 use super::super::Session;
@@ -137,7 +138,8 @@ async fn sign(keys: &Keys, message: &[u8], server: &Server) -> Option<Vec<u8>> {
     };
     // On disk before it is of use.
     keys.session.journal.commit(used(key, &purpose)).await.ok()?;
-    let bind = bound.map(|_| server.message.as_slice()).filter(|_| matches!(purpose, Purpose::Login { .. }));
+    let is_login = matches!(purpose.value, Purpose::Login { .. });
+    let bind = bound.map(|_| server.message.as_slice()).filter(|_| is_login);
     let messages: Vec<&[u8]> = bind.into_iter().chain([message]).collect();
     let answer = holder.ask(&messages).await;
     match answer {
@@ -151,36 +153,26 @@ async fn sign(keys: &Keys, message: &[u8], server: &Server) -> Option<Vec<u8>> {
     }
 }
 
-fn used(key: &Key, purpose: &Purpose) -> Event {
-    let (purpose, destination, user) = match purpose {
+fn used(key: &Key, purpose: &Ruled<Purpose>) -> Event {
+    let rule = purpose.rule.clone();
+    let (purpose, destination, user) = match &purpose.value {
         Purpose::Login { host, user } => ("login", host.to_string(), user.clone()),
         Purpose::Signature { namespace } => ("signature", namespace.clone(), String::new()),
     };
-    Event::SshKeyUsed {
-        key: key.fingerprint.clone(),
-        purpose: purpose.to_owned(),
-        destination,
-        user,
-        rule: key.rule.clone(),
-    }
+    Event::SshKeyUsed { key: key.fingerprint.clone(), purpose: purpose.to_owned(), destination, user, rule }
 }
 
 impl Keys {
     async fn refuse(&self, key: &Key, refusal: Refusal) {
-        let Refusal { reason, detail, change } = refusal;
+        let Refusal { reason, detail, change, rule } = refusal;
         let change = change.map_or(String::new(), |change| format!("; to allow it: `{change}`"));
         self.session.note(&format!(
-            "the ssh key '{}' is not used: {}, by {}{change}",
+            "the ssh key '{}' is not used: {}, by {rule}{change}",
             escape::line(&key.comment),
-            escape::line(&detail),
-            key.rule
+            escape::line(&detail)
         ));
-        let event = Event::SshKeyRefused {
-            key: key.fingerprint.clone(),
-            reason: reason.to_owned(),
-            detail,
-            rule: key.rule.clone(),
-        };
+        let event =
+            Event::SshKeyRefused { key: key.fingerprint.clone(), reason: reason.to_owned(), detail, rule };
         // Without it nothing is signed either.
         let _ = self.session.journal.commit(event).await;
     }
