@@ -97,7 +97,7 @@ pub(super) fn become_the_sandbox_user(identity: Identity) -> Result<(), StageErr
 /// Landlock before the filter: its calls are refused afterwards only to the curious, but order costs nothing.
 fn restrict(plan: &Plan, filter: &seccomp::Program) -> Result<Vec<Enforcement>, StageError> {
     nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
-    let landlock = landlock::apply(&plan.landlock)?;
+    let landlock = landlock::apply(&plan.landlock, plan.tier)?;
     if landlock.state == State::Absent && !plan.allow_degraded {
         return Err(io::Error::other(landlock.why)).at("apply Landlock (--allow-degraded runs without it)");
     }
