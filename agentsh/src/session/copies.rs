@@ -294,3 +294,28 @@ fn own_as_above(path: &Path) -> io::Result<()> {
     let above = fs::metadata(path.parent().unwrap_or(path))?;
     std::os::unix::fs::lchown(path, Some(above.uid()), Some(above.gid()))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn behind_a_link_is_not_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let above = directory.path().canonicalize().unwrap();
+        let path = above.join("git/hooks/pre-commit");
+        assert_eq!(Copy::of(&path), Copy::Absent);
+        std::os::unix::fs::symlink("elsewhere", above.join("git")).unwrap();
+        let linked = Copy::of(&path);
+        assert!(!linked.is_nothing() && linked != Copy::Absent);
+        assert_eq!(linked, Copy::of(&path), "the same link is no change");
+        assert_eq!(Copy::of_own(&path), Copy::Absent);
+        assert_eq!(set_aside(&above.join("git")).unwrap(), above.join("git.set-aside"));
+        make_directories_above(&path).unwrap();
+        assert!(above.join("git/hooks").is_dir() && !path.exists());
+        fs::write(above.join("git2"), "gitdir: elsewhere").unwrap();
+        assert!(!Copy::of(&above.join("git2/hooks")).is_nothing());
+    }
+}

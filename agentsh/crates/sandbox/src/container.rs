@@ -5,8 +5,8 @@
 //! descend from it, and kills them when it goes.
 
 use std::io;
-use std::time::{Duration, Instant};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};

@@ -92,9 +92,7 @@ fn rights(access: LandlockAccess, all: BitFlags<AccessFs>) -> BitFlags<AccessFs>
 fn describe(status: &LandlockStatus, tier: Tier) -> Enforcement {
     let asked = ASKED_FOR;
     match status {
-        LandlockStatus::Available { effective_abi, .. } => {
-            describe_version(*effective_abi as i32, tier)
-        }
+        LandlockStatus::Available { effective_abi, .. } => describe_version(*effective_abi as i32, tier),
         LandlockStatus::NotEnabled => {
             absent(asked, "Landlock is built into this kernel but not enabled at boot (lsm=)")
         }
@@ -104,9 +102,7 @@ fn describe(status: &LandlockStatus, tier: Tier) -> Enforcement {
 
 fn describe_version(version: i32, tier: Tier) -> Enforcement {
     let got = format!("version {version}");
-    let less = |why| {
-        Enforcement::less("landlock", ASKED_FOR, &format!("{got}: files"), State::Degraded, why)
-    };
+    let less = |why| Enforcement::less("landlock", ASKED_FOR, &format!("{got}: files"), State::Degraded, why);
     match tier {
         _ if version >= COMPLETE => Enforcement::enforced("landlock", format!("{got}: {ASKED_FOR}")),
         Tier::Namespaces => less(

@@ -182,3 +182,30 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn a_full_queue_keeps_nobody_waiting_for_long() {
+        let socket =
+            || rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let listener = socket().unwrap();
+        rustix::net::bind(&listener, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let to = SocketAddr::try_from(rustix::net::getsockname(&listener).unwrap()).unwrap();
+        let (mut kept, started) = (Vec::new(), std::time::Instant::now());
+        let refused = (0..8).find_map(|_| {
+            let one = socket().unwrap();
+            let made = connect_soon(&one, &to);
+            kept.push(one);
+            made.err()
+        });
+        assert_eq!(refused, Some(Errno::TIMEDOUT));
+        // A minute and more without the limit.
+        assert!(started.elapsed() < Duration::from_secs(20));
+    }
+}
