@@ -98,6 +98,42 @@ fn hook_files_are_as_they_were_afterwards() {
     assert!(!place.events("guard_changed").is_empty());
 }
 
+/// A link, or the file with which git names another directory, in the place of `.git`: the hooks behind it are no hooks.
+#[test]
+fn what_replaces_the_directory_of_hooks_is_set_aside() {
+    for replace in ["ln -s .g .git", "echo 'gitdir: .g' > .git"] {
+        let Some(place) = place() else { return };
+        Outcome::of(place.command("git").args(["init", "-q"])).expect_code(0);
+        let before = std::fs::read_to_string(place.project.join(".git/config")).unwrap();
+        let script = format!(
+            "mv .git .g && {replace} && echo 'echo evil' > .g/hooks/pre-commit && chmod +x .g/hooks/pre-commit"
+        );
+        let outcome = run(&place, &[], &script).expect_code(0);
+        let git = place.project.join(".git");
+        assert!(git.symlink_metadata().unwrap().is_dir(), "{outcome}");
+        assert!(!git.join("hooks/pre-commit").exists(), "{outcome}");
+        assert_eq!(std::fs::read_to_string(git.join("config")).unwrap(), before, "{outcome}");
+        assert!(place.project.join(".git.set-aside").symlink_metadata().is_ok(), "{outcome}");
+        assert!(outcome.stderr.contains("is set aside as"), "{outcome}");
+        assert!(!place.events("guard_changed").is_empty());
+    }
+}
+
+/// The terminals of others, whoever may write to them outside.
+#[test]
+fn other_terminals_are_not_written_to() {
+    let Some(place) = place() else { return };
+    let other = nix::pty::openpty(None, None).unwrap();
+    let name = nix::unistd::ttyname(&other.slave).unwrap();
+    std::fs::set_permissions(&name, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    let script = format!("echo written > {}; echo status $?", name.display());
+    let outcome = run(&place, &[], &script);
+    assert!(outcome.stdout.contains("status 1"), "{outcome}");
+    let flags = rustix::fs::OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(&other.master, flags).unwrap();
+    assert!(std::fs::File::from(other.master).read(&mut [0; 16]).is_err(), "{outcome}");
+}
+
 #[test]
 fn what_would_be_hidden_keeps_it_from_starting() {
     let Some(place) = place() else { return };

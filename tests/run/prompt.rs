@@ -154,3 +154,65 @@ fn a_question_that_is_over_leaves_the_terminal() {
     assert_eq!(terminal.wait(), 130, "{}", terminal.text());
     assert_eq!(decided(&place).last().unwrap().0, "withdrawn");
 }
+
+/// What a program does that will not stand still: its first thread is gone, and a timer wakes it whenever it is stopped.
+const RESTLESS: &str = r#"
+import ctypes, sys, threading, time
+def tick():
+    while True:
+        print("tick", flush=True)
+        time.sleep(0.02)
+libc = ctypes.CDLL(None)
+if sys.argv[1] == "wakes":
+    event = (ctypes.c_int * 16)(0, 0, 18, 0)
+    timer = ctypes.c_void_p()
+    every = (ctypes.c_long * 4)(0, 100_000_000, 0, 100_000_000)
+    # Handled, or some kernels send it once only.
+    libc.signal(18, libc.abs)
+    assert libc.timer_create(1, event, ctypes.byref(timer)) == 0
+    assert libc.timer_settime(timer, 0, every, None) == 0
+threading.Thread(target=tick).start()
+libc.syscall(60, 0)
+"#;
+
+/// A process of which the first thread has ended is stopped as any other; where one can wake itself, no answer counts.
+#[test]
+fn a_process_that_will_not_stand_still_makes_no_answer_count() {
+    for mode in Mode::all() {
+        for how in ["sleeps", "wakes"] {
+            let place = Place::new(mode);
+            place.write("restless.py", RESTLESS);
+            let script = format!(
+                "printf '\\033[8m\\033(0\\033]0;'\npython3 restless.py {how} & sleep 0.5; {}; kill -9 %1; exit 0",
+                add(2)
+            );
+            let mut command = agent(&place, &script, &["-p", "task"]);
+            command.env("TERM", "xterm");
+            let mut terminal = Pty::start(command);
+            terminal.expect("tick");
+            // What the agent switched on is off before the question.
+            terminal.expect("\x1b\\\x1b7");
+            terminal.expect("\x1b[0m\x1b(B");
+            terminal.expect("n (no)? ");
+            let ticks = |terminal: &Pty| terminal.text().matches("tick").count();
+            let before = ticks(&terminal);
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            let has_run = ticks(&terminal) != before;
+            assert!(how == "wakes" || !has_run, "{mode:?} {}", terminal.text());
+            terminal.write("s\n");
+            if has_run {
+                terminal.expect("that answer does not count");
+                assert!(decided(&place).is_empty(), "{mode:?}");
+                let listed = Outcome::of(&mut place.agentsh(&["approvals", "list", "--json"])).expect_code(0);
+                let items: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();
+                let id = items[0]["id"].as_str().unwrap();
+                Outcome::of(&mut place.agentsh(&["approvals", "deny", id])).expect_code(0);
+                terminal.expect("status 1");
+            } else {
+                terminal.expect("status 0");
+            }
+            terminal.wait();
+            println!("{mode:?} {how}: ran on {has_run}");
+        }
+    }
+}

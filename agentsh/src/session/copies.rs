@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, OFlags, RenameFlags};
+use rustix::io::Errno;
 
 use crate::sandbox::mount_calls::open_without_links;
 
@@ -16,6 +17,8 @@ use crate::sandbox::mount_calls::open_without_links;
 const MOST_FILE: u64 = 1 << 20;
 /// Entries of one directory that are kept.
 const MOST_ENTRIES: usize = 4_000;
+/// Names that are tried for what is set aside.
+const MOST_NAMES: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copy {
@@ -34,14 +37,41 @@ pub enum Copy {
         changed: (i64, i64),
     },
     Directory(BTreeMap<PathBuf, Copy>),
+    /// On the way stands something that is no directory, such as a link: what lies behind it is not looked at. `as_is` is
+    /// what stands there.
+    Unreachable {
+        there: PathBuf,
+        as_is: Box<Copy>,
+    },
 }
 
 impl Copy {
     /// Of what stands at a path now; no link on the way is followed.
     #[must_use]
     pub fn of(path: &Path) -> Self {
-        let Some(place) = Place::of(path) else { return Self::Absent };
-        Self::at(&place.path(), &mut { MOST_ENTRIES })
+        match Place::of(path) {
+            Ok(place) => Self::at(&place.path(), &mut { MOST_ENTRIES }),
+            Err(Errno::NOENT) => Self::Absent,
+            Err(_) => {
+                let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
+                above.reverse();
+                let is_no_directory =
+                    |path: &&&Path| !path.symlink_metadata().is_ok_and(|found| found.is_dir());
+                let there = above.iter().find(is_no_directory).copied().unwrap_or(path);
+                // One file: a link, or what says where a repository is.
+                let as_is = Self::at(there, &mut 0);
+                Self::Unreachable { there: there.to_owned(), as_is: Box::new(as_is) }
+            }
+        }
+    }
+
+    /// As [`Self::of`], where what only a link leads to is somebody else's and not looked at.
+    #[must_use]
+    pub fn of_own(path: &Path) -> Self {
+        match Self::of(path) {
+            Self::Unreachable { .. } => Self::Absent,
+            copy => copy,
+        }
     }
 
     fn at(path: &Path, budget: &mut usize) -> Self {
@@ -102,7 +132,7 @@ impl Copy {
     /// # Errors
     /// What was not kept, or may not be made.
     pub fn put_back(&self, path: &Path) -> io::Result<()> {
-        let place = Place::of(path).ok_or(io::ErrorKind::NotFound)?;
+        let place = Place::of(path)?;
         let path = place.path();
         let stands = fs::symlink_metadata(&path);
         if stands.as_ref().is_ok_and(fs::Metadata::is_dir) {
@@ -119,13 +149,13 @@ impl Copy {
     /// # Errors
     /// When that is not possible.
     pub fn renew(&self, path: &Path) -> io::Result<()> {
-        let place = Place::of(path).ok_or(io::ErrorKind::NotFound)?;
+        let place = Place::of(path).map_err(|_| io::ErrorKind::NotFound)?;
         self.renew_at(&place.path())
     }
 
     fn renew_at(&self, path: &Path) -> io::Result<()> {
         match self {
-            Self::Absent | Self::Special | Self::Link(_) => Ok(()),
+            Self::Absent | Self::Special | Self::Link(_) | Self::Unreachable { .. } => Ok(()),
             Self::File { content, mode } => exchange(path, content, *mode),
             Self::Unread { .. } => Err(io::Error::other("it is too large to be looked at")),
             Self::Directory(entries) => {
@@ -140,6 +170,9 @@ impl Copy {
             Self::Link(to) => std::os::unix::fs::symlink(to, path),
             Self::File { content, mode } => write_anew(path, content, *mode),
             Self::Unread { .. } => Err(io::Error::other("it was too large to be kept")),
+            Self::Unreachable { there, .. } => {
+                Err(io::Error::other(format!("{} led elsewhere before", there.display())))
+            }
             Self::Directory(entries) => {
                 fs::create_dir(path)?;
                 own_as_above(path)?;
@@ -156,15 +189,59 @@ struct Place<'p> {
 }
 
 impl<'p> Place<'p> {
-    fn of(path: &'p Path) -> Option<Self> {
-        let name = path.file_name()?;
-        let directory = open_without_links(path.parent()?, OFlags::PATH | OFlags::DIRECTORY).ok()?;
-        Some(Self { directory, name })
+    fn of(path: &'p Path) -> Result<Self, Errno> {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::NOENT) };
+        let directory = open_without_links(above, OFlags::PATH | OFlags::DIRECTORY)?;
+        Ok(Self { directory, name })
     }
 
     fn path(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(self.name)
     }
+}
+
+/// Gives what stands at a path another name beside it, under which nothing uses it.
+///
+/// # Errors
+/// When it cannot be renamed.
+pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let place = Place::of(path)?;
+    for number in 0..MOST_NAMES {
+        let mut name = place.name.to_owned();
+        name.push(".set-aside");
+        if number > 0 {
+            name.push(format!("-{number}"));
+        }
+        let renamed = rustix::fs::renameat_with(
+            &place.directory,
+            place.name,
+            &place.directory,
+            &name,
+            RenameFlags::NOREPLACE,
+        );
+        match renamed {
+            Ok(()) => return Ok(path.with_file_name(name)),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Errno::EXIST.into())
+}
+
+/// Makes the directories above a path that are missing; through no link.
+///
+/// # Errors
+/// When one cannot be made.
+pub fn make_directories_above(path: &Path) -> io::Result<()> {
+    let Some(above) = path.parent() else { return Ok(()) };
+    match Place::of(path) {
+        Ok(_) => return Ok(()),
+        Err(Errno::NOENT) => make_directories_above(above)?,
+        Err(error) => return Err(error.into()),
+    }
+    let place = Place::of(above)?;
+    fs::create_dir(place.path())?;
+    own_as_above(&place.path())
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -216,4 +293,29 @@ fn own_as_above(path: &Path) -> io::Result<()> {
     }
     let above = fs::metadata(path.parent().unwrap_or(path))?;
     std::os::unix::fs::lchown(path, Some(above.uid()), Some(above.gid()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn behind_a_link_is_not_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let above = directory.path().canonicalize().unwrap();
+        let path = above.join("git/hooks/pre-commit");
+        assert_eq!(Copy::of(&path), Copy::Absent);
+        std::os::unix::fs::symlink("elsewhere", above.join("git")).unwrap();
+        let linked = Copy::of(&path);
+        assert!(!linked.is_nothing() && linked != Copy::Absent);
+        assert_eq!(linked, Copy::of(&path), "the same link is no change");
+        assert_eq!(Copy::of_own(&path), Copy::Absent);
+        assert_eq!(set_aside(&above.join("git")).unwrap(), above.join("git.set-aside"));
+        make_directories_above(&path).unwrap();
+        assert!(above.join("git/hooks").is_dir() && !path.exists());
+        fs::write(above.join("git2"), "gitdir: elsewhere").unwrap();
+        assert!(!Copy::of(&above.join("git2/hooks")).is_nothing());
+    }
 }

@@ -25,7 +25,7 @@ const RESTORE: u8 = b'r';
 /// open; the other screen (the cursor is saved first, since leaving it restores one); scrolling region; colours, character
 /// set, insert mode, wrapping; cursor; mouse, focus, paste, synchronised output; keys of the keypad; the keyboard protocols of
 /// kitty and xterm.
-const RESET: &[u8] =
+pub(super) const RESET: &[u8] =
     b"\x1b\\\x1b7\x1b[?1049l\x1b7\x1b[r\x1b8\x1b[0m\x1b(B\x0f\x1b[4l\x1b[?7h\x1b[?25h\x1b[0 q\
     \x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1004l\x1b[?2004l\x1b[?2026l\
     \x1b[?1l\x1b>\x1b[<9u\x1b[>4m";
@@ -80,6 +80,11 @@ fn own_terminal() -> Option<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(found, 3).ok()
 }
 
+/// Whether the terminal is one that takes [`RESET`] as an order.
+pub(super) fn understands_reset() -> bool {
+    std::env::var_os("TERM").is_some_and(|kind| kind != "dumb")
+}
+
 /// The process that waits: standard input is the session, standard output the terminal.
 #[must_use]
 pub fn main() -> u8 {
@@ -112,7 +117,7 @@ fn wait() -> io::Result<()> {
         }
         _ => {}
     }
-    if std::env::var_os("TERM").is_some_and(|kind| kind != "dumb") {
+    if understands_reset() {
         rustix::io::write(&terminal, RESET)?;
     }
     Ok(())

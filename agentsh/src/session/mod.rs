@@ -25,7 +25,6 @@ pub mod gateway;
 mod git_identity;
 pub mod grants;
 pub mod guarded_terminal;
-mod halted;
 mod installed;
 mod interface;
 pub mod interface_pins;

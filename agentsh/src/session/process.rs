@@ -1,12 +1,12 @@
 //! A process of a session from its start to its end: what the agent, a server and a fetch have in common.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::pin::{PinError, Resolved};
 use crate::sandbox::mend::Namespaces;
-use crate::sandbox::{Child, SpawnError, watchdog};
+use crate::sandbox::{Child, SpawnError, Tier, watchdog};
 use crate::store::words::ExitCause;
 use crate::store::{Event, redact};
 use crate::types::ServerId;
@@ -91,6 +91,14 @@ impl Process {
     #[must_use]
     pub fn namespaces(&self) -> Option<Namespaces> {
         self.inside.as_ref().and_then(|inside| inside.try_clone().ok())
+    }
+
+    /// The control group by which all of it, pid 1 too, can be held while a person is asked. None in the weaker tier: there
+    /// pid 1 is what ends the others when agentsh is gone, and has to go on for that.
+    #[must_use]
+    pub fn group(&self) -> Option<PathBuf> {
+        let is_whole = self.session.context.tier == Tier::Namespaces;
+        self.running.cgroup.directory().filter(|_| is_whole).map(Path::to_owned)
     }
 
     /// Whether the kernel ended one of its processes because the limit on memory was reached.

@@ -6,17 +6,22 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::control::{self, Answer};
 use super::plan::{Plan, Tier};
 use super::report::{Enforcement, State};
 use super::stage::{At, StageError};
-use super::{caps, init, landlock, limits, reaper, seccomp};
+use super::{caps, freeze, init, landlock, limits, reaper, seccomp};
+
+/// A process that waits for a disk or a network file system dies when it has what it waits for, which may be never.
+const MOST_ENDING: Duration = Duration::from_secs(5);
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// As [`init`], without what takes a namespace. Gives the status of the program.
 pub(super) fn descend(plan: &Plan, control: &OwnedFd) -> Result<i32, StageError> {
@@ -24,7 +29,7 @@ pub(super) fn descend(plan: &Plan, control: &OwnedFd) -> Result<i32, StageError>
     nix::sys::prctl::set_child_subreaper(true).at("collect what is left behind")?;
     limits::apply(&plan.limits)?;
     nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
-    let landlock = landlock::apply(&plan.landlock)?;
+    let landlock = landlock::apply(&plan.landlock, plan.tier)?;
     if landlock.state == State::Absent {
         // Nothing else stands between the program and the files of the container: no flag goes on without it.
         return Err(io::Error::other(landlock.why))
@@ -54,22 +59,26 @@ pub(super) fn descend(plan: &Plan, control: &OwnedFd) -> Result<i32, StageError>
     let signals = reaper::awaited();
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
     let status = init::start(plan, control, &before);
-    end_all();
+    end_all(MOST_ENDING);
     status
 }
 
-/// Kills what is left, generation after generation: who is orphaned becomes ours.
-fn end_all() {
-    let own = std::process::id();
-    loop {
-        let children =
-            std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+/// Kills what is left, generation after generation: who is orphaned becomes ours. Whoever does not die in this time was
+/// killed, and does nothing of its own any more.
+fn end_all(within: Duration) {
+    let end = Instant::now() + within;
+    while Instant::now() < end {
+        for child in freeze::children_of(std::process::id()) {
             // One that has ended is collected below.
-            let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+            let _ = i32::try_from(child).map(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL));
         }
-        if let Err(Errno::ECHILD) = waitpid(None, None) {
-            return;
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Err(Errno::ECHILD) => return,
+                Ok(WaitStatus::StillAlive) | Err(_) => break,
+                Ok(_) => {}
+            }
         }
+        std::thread::sleep(A_MOMENT);
     }
 }

@@ -3,9 +3,11 @@
 //! By its control group where there is one, else by signals: from the top of the process tree to the bottom, and back from
 //! the bottom to the top, so that no program ever finds its child stopped.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,41 +18,60 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// `vfork` waits for its child, which is stopped.
 const LONG_WAIT: Duration = Duration::from_millis(100);
 const A_MOMENT: Duration = Duration::from_micros(200);
+/// A task says that it is stopped a moment before it gives its processor back.
+const SETTLING: Duration = Duration::from_millis(10);
+
+/// Who holds which group: several may have their reasons at once, and the last of them lets it go on.
+static HELD: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
 
 /// How one sandbox is stopped.
 #[derive(Debug)]
 pub enum Freezer {
-    /// The directory of its version 2 control group.
-    Group(PathBuf),
+    /// The directory of its version 2 control group, and whether this one holds it.
+    Group { directory: PathBuf, holds: bool },
     /// Its pid 1, and which of its processes were stopped. Pid 1 is the first to stop and the last to go on: it would tell
-    /// the session that the program was stopped.
-    Signals { pid: u32, stopped: Vec<Pid> },
+    /// the session that the program was stopped. `spares_first`: it goes on, for whoever hears of that.
+    Signals { pid: u32, spares_first: bool, stopped: Vec<Pid> },
 }
 
 impl Freezer {
+    #[must_use]
+    pub fn group(directory: &Path) -> Self {
+        Self::Group { directory: directory.to_owned(), holds: false }
+    }
+
+    #[must_use]
+    pub fn signals(pid: u32, spares_first: bool) -> Self {
+        Self::Signals { pid, spares_first, stopped: Vec::new() }
+    }
+
     /// # Errors
     /// When something still runs after a while.
     pub fn freeze(&mut self) -> io::Result<()> {
         let end = Instant::now() + PATIENCE;
         match self {
-            Self::Group(directory) => {
+            Self::Group { directory, holds } => {
+                let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
                 fs::write(directory.join("cgroup.freeze"), "1")?;
+                if !std::mem::replace(holds, true) {
+                    *held.entry(directory.clone()).or_default() += 1;
+                }
+                drop(held);
                 while Instant::now() < end {
-                    let events = fs::read_to_string(directory.join("cgroup.events"))?;
-                    if events.lines().any(|line| line == "frozen 1" || line == "populated 0") {
+                    if is_frozen(directory)? {
                         return Ok(());
                     }
                     std::thread::sleep(A_MOMENT);
                 }
             }
-            Self::Signals { pid, stopped } => {
+            Self::Signals { pid, spares_first, stopped } => {
                 // Twice: a process may be made while the list is read, by one that stops then.
                 let mut calm = 0;
                 while Instant::now() < end {
                     let waits_may_count =
                         end.saturating_duration_since(Instant::now()) + LONG_WAIT < PATIENCE;
-                    let all = descendants(*pid);
-                    let running = all.into_iter().filter(|pid| is_running(*pid, waits_may_count));
+                    let all = descendants(*pid).into_iter().skip(usize::from(*spares_first));
+                    let running = all.filter(|pid| is_running(*pid, waits_may_count));
                     let mut count = 0;
                     for pid in running {
                         count += 1;
@@ -71,8 +92,19 @@ impl Freezer {
 
     pub fn thaw(&mut self) {
         match self {
-            // A group that is gone has nothing to go on.
-            Self::Group(directory) => drop(fs::write(directory.join("cgroup.freeze"), "0")),
+            Self::Group { directory, holds } => {
+                if !std::mem::take(holds) {
+                    return;
+                }
+                let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+                let others = held.remove(directory).unwrap_or_default().saturating_sub(1);
+                if others > 0 {
+                    held.insert(directory.clone(), others);
+                } else {
+                    // A group that is gone has nothing to go on.
+                    let _ = fs::write(directory.join("cgroup.freeze"), "0");
+                }
+            }
             Self::Signals { stopped, .. } => {
                 for pid in stopped.drain(..).rev() {
                     let _ = kill_process(pid, Signal::CONT);
@@ -82,19 +114,42 @@ impl Freezer {
     }
 }
 
+fn is_frozen(group: &Path) -> io::Result<bool> {
+    let events = fs::read_to_string(group.join("cgroup.events"))?;
+    Ok(events.lines().any(|line| line == "frozen 1" || line == "populated 0"))
+}
+
+/// The parent of a process.
+fn parent(process: &Path) -> Option<u32> {
+    let stat = fs::read_to_string(process.join("stat")).ok()?;
+    // The name before the last parenthesis may hold anything.
+    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The children of every process. Not by its lists of `children`, which not every kernel has.
+fn children() -> BTreeMap<u32, Vec<u32>> {
+    let mut found: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if let Some(parent) = parent(&entry.path()) {
+            found.entry(parent).or_default().push(pid);
+        }
+    }
+    found
+}
+
+/// The children of one process.
+pub(super) fn children_of(pid: u32) -> Vec<u32> {
+    children().remove(&pid).unwrap_or_default()
+}
+
 /// A pid 1 and all below it, parents first. What loses its parent becomes a child of pid 1.
 fn descendants(pid: u32) -> Vec<Pid> {
-    let mut found: Vec<Pid> = i32::try_from(pid).ok().and_then(Pid::from_raw).into_iter().collect();
-    let mut open = std::collections::VecDeque::from([pid]);
+    let mut children = children();
+    let (mut found, mut open) = (Vec::new(), VecDeque::from([pid]));
     while let Some(pid) = open.pop_front() {
-        let tasks = Path::new("/proc").join(pid.to_string()).join("task");
-        for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            for child in children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()) {
-                found.extend(i32::try_from(child).ok().and_then(Pid::from_raw));
-                open.push_back(child);
-            }
-        }
+        found.extend(i32::try_from(pid).ok().and_then(Pid::from_raw));
+        open.extend(children.remove(&pid).unwrap_or_default());
     }
     found
 }
@@ -109,4 +164,84 @@ fn is_running(pid: Pid, waits_may_count: bool) -> bool {
             !(matches!(state, 'T' | 't' | 'Z' | 'X') || (state == 'D' && waits_may_count))
         })
     })
+}
+
+/// Each living task below a pid 1, by its process and itself: its state, and how often it was given a processor. A stopped
+/// process can have itself woken (a timer, a terminal that has something to read), and then one of these changes.
+#[derive(Debug, PartialEq, Eq)]
+struct Steps(BTreeMap<(i32, PathBuf), Vec<String>>);
+
+impl Steps {
+    fn of(pid: u32) -> Self {
+        let mut found = BTreeMap::new();
+        for pid in descendants(pid).into_iter().skip(1).map(Pid::as_raw_nonzero) {
+            let tasks = Path::new("/proc").join(pid.to_string()).join("task");
+            for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
+                let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+                let said = |name| status.lines().find(|line| line.starts_with(name));
+                if said("State:").is_some_and(|state| !state.contains(['Z', 'X'])) {
+                    let told = ["State:", "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"];
+                    let told = told.iter().filter_map(|name| said(name)).map(str::to_owned).collect();
+                    found.insert((pid.get(), task.path()), told);
+                }
+            }
+        }
+        Self(found)
+    }
+}
+
+/// A sandbox in which nothing takes a step, and whether that stayed so. Dropped, it goes on.
+#[derive(Debug)]
+pub struct Still {
+    freezer: Freezer,
+    /// None: the kernel holds a group by itself.
+    steps: Option<Steps>,
+}
+
+impl Still {
+    /// Reads all of `/proc`, so it is nothing for a thread that others wait for.
+    ///
+    /// # Errors
+    /// When something runs on all the same; then everything goes on.
+    pub fn begin(freezer: Freezer) -> io::Result<Self> {
+        let mut still = Self { freezer, steps: None };
+        still.freezer.freeze()?;
+        if let Freezer::Signals { pid, .. } = still.freezer {
+            let end = Instant::now() + PATIENCE;
+            let mut before = Steps::of(pid);
+            loop {
+                // Who is on the way to its stop is counted once more.
+                std::thread::sleep(SETTLING);
+                let now = Steps::of(pid);
+                if now == before {
+                    break;
+                }
+                if Instant::now() > end {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                before = now;
+            }
+            still.steps = Some(before);
+        }
+        Ok(still)
+    }
+
+    /// Whether nothing has taken a step since. As slow as [`Self::begin`].
+    #[must_use]
+    pub fn has_stayed(&self) -> bool {
+        match (&self.freezer, &self.steps) {
+            (Freezer::Group { directory, .. }, _) => {
+                fs::read_to_string(directory.join("cgroup.freeze")).is_ok_and(|word| word.trim() == "1")
+                    && is_frozen(directory).unwrap_or(false)
+            }
+            (Freezer::Signals { pid, .. }, Some(steps)) => Steps::of(*pid) == *steps,
+            (Freezer::Signals { .. }, None) => false,
+        }
+    }
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        self.freezer.thaw();
+    }
 }

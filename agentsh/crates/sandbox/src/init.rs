@@ -102,7 +102,7 @@ fn restrict(
     filters: &seccomp::Filters,
 ) -> Result<(Vec<Enforcement>, Option<OwnedFd>), StageError> {
     nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
-    let landlock = landlock::apply(&plan.landlock)?;
+    let landlock = landlock::apply(&plan.landlock, plan.tier)?;
     if landlock.state == State::Absent && !plan.allow_degraded {
         return Err(io::Error::other(landlock.why)).at("apply Landlock (--allow-degraded runs without it)");
     }

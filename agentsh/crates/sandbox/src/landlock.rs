@@ -11,7 +11,7 @@ use landlock::{
     RulesetAttr, RulesetCreatedAttr, Scope,
 };
 
-use super::plan::{LandlockAccess, LandlockRule};
+use super::plan::{LandlockAccess, LandlockRule, Tier};
 use super::report::{Enforcement, State};
 use super::stage::{At, StageError};
 
@@ -19,12 +19,17 @@ use super::stage::{At, StageError};
 const ASKED: ABI = ABI::V7;
 /// From this version renames, truncation, device ioctls, signals and abstract sockets are all covered.
 const COMPLETE: i32 = 6;
+/// Below this version a file that may not be opened can be truncated by its name.
+const LEAST_ALONE: i32 = 3;
+
+const ASKED_FOR: &str = "files, signals and abstract sockets";
 
 /// Applies the rules for good. A path that does not exist grants nothing.
 ///
 /// # Errors
-/// When a rule cannot be built; a kernel without Landlock is not an error but an absent layer.
-pub fn apply(rules: &[LandlockRule]) -> Result<Enforcement, StageError> {
+/// When a rule cannot be built; a kernel without Landlock is not an error but an absent layer. Where nothing else stands
+/// between the program and the files, neither is one whose Landlock is too old for that.
+pub fn apply(rules: &[LandlockRule], tier: Tier) -> Result<Enforcement, StageError> {
     let all = AccessFs::from_all(ASKED);
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -43,7 +48,7 @@ pub fn apply(rules: &[LandlockRule]) -> Result<Enforcement, StageError> {
             .on("add the Landlock rule for", rule.path.display())?;
     }
     let status = ruleset.restrict_self().map_err(to_io).at("apply Landlock")?;
-    Ok(describe(&status.landlock))
+    Ok(describe(&status.landlock, tier))
 }
 
 /// A domain inside the first one, for the program alone: it can no longer signal pid 1, which stays outside.
@@ -86,28 +91,36 @@ fn rights(access: LandlockAccess, all: BitFlags<AccessFs>) -> BitFlags<AccessFs>
     }
 }
 
-fn describe(status: &LandlockStatus) -> Enforcement {
-    let asked = "files, signals and abstract sockets";
+fn describe(status: &LandlockStatus, tier: Tier) -> Enforcement {
+    let asked = ASKED_FOR;
     match status {
-        LandlockStatus::Available { effective_abi, .. } => {
-            let version = *effective_abi as i32;
-            let got = format!("version {version}");
-            if version >= COMPLETE {
-                Enforcement::enforced("landlock", format!("{got}: {asked}"))
-            } else {
-                Enforcement::less(
-                    "landlock",
-                    asked,
-                    &format!("{got}: files"),
-                    State::Degraded,
-                    "this kernel's Landlock lacks later rights; mounts and the network and pid namespaces cover them",
-                )
-            }
-        }
+        LandlockStatus::Available { effective_abi, .. } => describe_version(*effective_abi as i32, tier),
         LandlockStatus::NotEnabled => {
             absent(asked, "Landlock is built into this kernel but not enabled at boot (lsm=)")
         }
         LandlockStatus::NotImplemented => absent(asked, "this kernel has no Landlock (needs 5.13 or later)"),
+    }
+}
+
+fn describe_version(version: i32, tier: Tier) -> Enforcement {
+    let got = format!("version {version}");
+    let less = |why| Enforcement::less("landlock", ASKED_FOR, &format!("{got}: files"), State::Degraded, why);
+    match tier {
+        _ if version >= COMPLETE => Enforcement::enforced("landlock", format!("{got}: {ASKED_FOR}")),
+        Tier::Namespaces => less(
+            "this kernel's Landlock lacks later rights; mounts and the network and pid namespaces cover them",
+        ),
+        Tier::Container if version < LEAST_ALONE => absent(
+            ASKED_FOR,
+            &format!(
+                "this kernel's Landlock is of version {version}; below version {LEAST_ALONE} (Linux 6.2) every file of \
+                 the user can be truncated"
+            ),
+        ),
+        Tier::Container => less(
+            "this kernel's Landlock lacks later rights (Linux 6.12 has them), and here nothing covers them: other \
+             processes of this user in the container can be signalled",
+        ),
     }
 }
 
@@ -117,4 +130,19 @@ fn absent(asked: &str, why: &str) -> Enforcement {
 
 fn to_io(error: impl std::error::Error) -> io::Error {
     io::Error::other(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alone_it_has_to_hold_back_truncation_and_says_what_it_lacks() {
+        assert_eq!(describe_version(2, Tier::Container).state, State::Absent);
+        let less = describe_version(3, Tier::Container);
+        assert_eq!(less.state, State::Degraded);
+        assert!(!less.why.contains("mounts") && less.why.contains("signalled"), "{}", less.why);
+        assert_eq!(describe_version(COMPLETE, Tier::Container).state, State::Enforced);
+        assert_eq!(describe_version(2, Tier::Namespaces).state, State::Degraded);
+    }
 }

@@ -5,7 +5,9 @@ use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, IsTerminal};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::termios::{FlushArg, LocalFlags, tcflush, tcgetattr};
@@ -15,11 +17,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
+use crate::sandbox::freeze::{Freezer, Still};
 use crate::store::escape;
 use crate::store::words::ApprovalScope;
 
 use super::super::content::since_1970;
-use super::super::halted::Halted;
+use super::super::guarded_terminal::{RESET, understands_reset};
 use super::{Answer, Approvals, Item, lasting, tell};
 
 /// Lines of arguments that are shown.
@@ -31,6 +34,10 @@ const MOST_TYPED: usize = 256;
 /// What is said again when an answer was none.
 const CHOICE: &str = "agentsh: y (once), s (for this session), a (always, writes that line), n (no)? ";
 
+const RAN: &str = "agentsh: a process of the agent ran on meanwhile, so that answer does not count\n";
+/// The palette and the colours of text and background, as the person chose them.
+const COLOURS: &[u8] = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\";
+
 /// The terminal of an agent that leaves it alone.
 #[derive(Clone)]
 pub struct Terminal(Rc<Inner>);
@@ -38,6 +45,8 @@ pub struct Terminal(Rc<Inner>);
 struct Inner {
     /// Pid 1 of the agent's sandbox.
     init: u32,
+    /// Its control group, by which the kernel holds it.
+    group: Option<PathBuf>,
     /// One question after the other.
     turn: Mutex<()>,
     holds: Cell<bool>,
@@ -56,19 +65,19 @@ impl Drop for Asked {
 enum Said {
     Yes(ApprovalScope),
     No,
-    /// Ctrl-C, or the end of the terminal's input: the question waits elsewhere.
+    /// Ctrl-C, the end of the terminal's input, or an answer while the agent ran: the question waits elsewhere.
     Nothing,
 }
 
 impl Terminal {
     /// None: the agent may be using its terminal. `is_headless`: it was started to do one task.
     #[must_use]
-    pub fn of(is_headless: bool, init: u32) -> Option<Self> {
+    pub fn of(is_headless: bool, init: u32, group: Option<PathBuf>) -> Option<Self> {
         // With standard error elsewhere, whoever started agentsh reads it and may be the one who uses the terminal.
         let is_told_here = std::io::stderr().is_terminal();
         let has_neither = !std::io::stdin().is_terminal() && !std::io::stdout().is_terminal();
         let leaves_it = is_told_here && (is_headless || has_neither);
-        let inner = Inner { init, turn: Mutex::new(()), holds: Cell::new(false) };
+        let inner = Inner { init, group, turn: Mutex::new(()), holds: Cell::new(false) };
         leaves_it.then(|| Self(Rc::new(inner)))
     }
 
@@ -105,22 +114,36 @@ impl Terminal {
 
     /// None: the person said nothing, or the terminal was not free when its turn came.
     async fn until_answered(&self, approvals: &Approvals, item: &Item) -> Option<Answer> {
-        let init = self.0.init;
+        let freezer = match &self.0.group {
+            Some(directory) => Freezer::group(directory),
+            None => Freezer::signals(self.0.init, true),
+        };
         let _held = Held::begin(&self.0.holds);
-        let halted = tokio::task::spawn_blocking(move || Halted::begin(init)).await.ok()??;
+        let still = tokio::task::spawn_blocking(move || Still::begin(freezer)).await.ok()?.ok()?;
         // Looked at once more: until now the agent could have changed it.
         let terminal = free()?;
         let screen = Sender::from_file_unchecked(terminal.try_clone().ok()?).ok()?;
         let keys = Receiver::from_file_unchecked(terminal).ok()?;
-        let shown = Shown { screen, keys, _halted: halted, is_over: Cell::new(false) };
+        let shown = Shown { screen, keys, still: Arc::new(still), is_over: Cell::new(false) };
         // What was typed before the question is no answer to it.
         tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
         let config = &approvals.0.session.context.config;
         let line = lasting::lasting_line(item, false);
+        if understands_reset() {
+            // What the agent switched on would hide the question or show another one.
+            shown.write(RESET).await.ok()?;
+            shown.write(COLOURS).await.ok()?;
+        }
         shown.say(&question(item, &line)).await.ok()?;
         let said = loop {
             shown.say(CHOICE).await.ok()?;
-            match shown.answer().await {
+            let said = shown.answer().await;
+            // Whoever ran meanwhile may have painted over the question, or typed into it.
+            if !matches!(said, Said::Nothing) && !shown.has_stayed_still().await {
+                shown.say(RAN).await.ok()?;
+                break Said::Nothing;
+            }
+            match said {
                 Said::Yes(ApprovalScope::Always) => match lasting::remember(config, item, false) {
                     Ok((file, line)) => {
                         let written = format!("agentsh: written to {}: {line}\n", file.display());
@@ -166,7 +189,7 @@ struct Shown {
     /// The same terminal twice. Nothing in these types is about pipes but their check, which is left out.
     screen: Sender,
     keys: Receiver,
-    _halted: Halted,
+    still: Arc<Still>,
     is_over: Cell<bool>,
 }
 
@@ -180,8 +203,16 @@ impl Drop for Shown {
 }
 
 impl Shown {
+    async fn has_stayed_still(&self) -> bool {
+        let still = Arc::clone(&self.still);
+        tokio::task::spawn_blocking(move || still.has_stayed()).await.unwrap_or(false)
+    }
+
     async fn say(&self, text: &str) -> std::io::Result<()> {
-        let mut rest = text.as_bytes();
+        self.write(text.as_bytes()).await
+    }
+
+    async fn write(&self, mut rest: &[u8]) -> std::io::Result<()> {
         while !rest.is_empty() {
             self.screen.writable().await?;
             match self.screen.try_write(rest) {

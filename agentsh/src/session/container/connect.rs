@@ -7,6 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
@@ -23,11 +24,14 @@ const DOMAIN: u16 = 53;
 /// Connections that the relay has not taken yet; more are refused.
 const MOST_ON_THE_WAY: usize = 10_000;
 
-/// Ends with its sandbox, or when it is dropped.
+/// How long a connection to a queue of the session's own may take: it is full, and everybody else waits meanwhile.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Ends with its sandbox, or soon after it is dropped. Nobody waits for that: whoever drops it may be the one that would
+/// take the connection which is just being made.
 pub struct Connector {
     /// Closed to ask for the end.
-    stop: Option<OwnedFd>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    _stop: OwnedFd,
 }
 
 impl Connector {
@@ -62,19 +66,20 @@ impl Connector {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let worker = Worker { listener, relay, allowed };
         let thread = std::thread::Builder::new().name("connect".to_owned()).stack_size(256 << 10);
-        let thread = thread.spawn(move || worker.run(&stopped))?;
-        Ok((Self { stop: Some(stop), thread: Some(thread) }, sockets))
+        thread.spawn(move || worker.run(&stopped))?;
+        Ok((Self { _stop: stop }, sockets))
     }
 }
 
-impl Drop for Connector {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // One that panicked makes no connections any more, which is what is wanted.
-            let _ = thread.join();
-        }
+/// Connects to a socket of this session. The connection itself blocks afterwards as the program expects.
+fn connect_soon(socket: &OwnedFd, to: &SocketAddr) -> rustix::io::Result<()> {
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+    set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))?;
+    match rustix::net::connect(socket, to) {
+        Err(Errno::INPROGRESS | Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+        made => made?,
     }
+    set_socket_timeout(socket, Timeout::Send, None)
 }
 
 struct Relay {
@@ -129,7 +134,7 @@ impl Worker {
         let socket =
             rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         if to.port() == DOMAIN {
-            rustix::net::connect(&socket, &relay.resolver)?;
+            connect_soon(&socket, &relay.resolver)?;
             return Ok(socket);
         }
         rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
@@ -143,7 +148,7 @@ impl Worker {
             }
             told.insert(own, Arrived { destination: to, caller: Some(caller) });
         }
-        let connected = rustix::net::connect(&socket, &relay.relay);
+        let connected = connect_soon(&socket, &relay.relay);
         if connected.is_err()
             && let Ok(mut told) = relay.told.lock()
         {
@@ -175,5 +180,32 @@ impl Worker {
             Err(Errno::PROTOTYPE) => Ok(connect(SocketType::SEQPACKET)?),
             made => Ok(made?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn a_full_queue_keeps_nobody_waiting_for_long() {
+        let socket =
+            || rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let listener = socket().unwrap();
+        rustix::net::bind(&listener, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let to = SocketAddr::try_from(rustix::net::getsockname(&listener).unwrap()).unwrap();
+        let (mut kept, started) = (Vec::new(), std::time::Instant::now());
+        let refused = (0..8).find_map(|_| {
+            let one = socket().unwrap();
+            let made = connect_soon(&one, &to);
+            kept.push(one);
+            made.err()
+        });
+        assert_eq!(refused, Some(Errno::TIMEDOUT));
+        // A minute and more without the limit.
+        assert!(started.elapsed() < Duration::from_secs(20));
     }
 }

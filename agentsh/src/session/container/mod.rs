@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::Session;
-use super::copies::{Copy, write_anew};
+use super::copies::{Copy, make_directories_above, set_aside, write_anew};
 use super::launch::Start;
 use super::undo::Aside;
 use crate::net::Gate;
@@ -32,9 +32,9 @@ use crate::types::ServerId;
 
 use connect::Connector;
 
-/// What every process of the machine uses, and which says nothing of others.
-const DEVICES: [&str; 7] =
-    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts"];
+/// What every process of the machine uses, and which says nothing of others. A terminal is bound by its own name, for who
+/// has one.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 const WRITE: LandlockAccess = LandlockAccess::Write { execute: true, sockets: true };
 
@@ -195,12 +195,31 @@ impl Place {
     /// To be called when all processes are gone: what they changed of what is guarded is set aside, and put back.
     pub fn put_back(self, session: &Session, server: Option<&ServerId>) {
         let aside = Aside::new(&session.context.state, &session.id.to_string());
+        let tell = |path: &Path, what, detail: String| {
+            session.note(&detail);
+            session.journal.record(Event::GuardChanged {
+                server_id: server.cloned(),
+                path: path.display().to_string(),
+                what,
+                detail,
+            });
+        };
         for (path, was) in &self.guarded {
-            let is = Copy::of(path);
+            let (replaced, is) = free_the_way(path, was);
+            for (there, name) in replaced {
+                let detail = format!(
+                    "{} was replaced on the way to {} by what ran, and is set aside as {}; look at it before anything \
+                     uses it",
+                    there.display(),
+                    path.display(),
+                    name.display()
+                );
+                tell(&there, GuardChange::PutBack, detail);
+            }
             if is == *was || (is.is_nothing() && was.is_nothing()) {
                 continue;
             }
-            let undone = aside.keep(path, &is).and_then(|()| was.put_back(path));
+            let undone = aside.keep(path, &is).and_then(|()| put_back(was, path));
             let shown = path.display();
             let (what, detail) = match undone {
                 Ok(()) => (
@@ -216,14 +235,39 @@ impl Place {
                     ),
                 ),
             };
-            session.note(&detail);
-            session.journal.record(Event::GuardChanged {
-                server_id: server.cloned(),
-                path: path.display().to_string(),
-                what,
-                detail,
-            });
+            tell(path, what, detail);
         }
+    }
+}
+
+/// Sets aside what stands on the way to a guarded path and was not there, such as a link in place of `.git`. Gives what
+/// that was, under which name it is now, and what stands at the path then.
+fn free_the_way(path: &Path, was: &Copy) -> (Vec<(PathBuf, PathBuf)>, Copy) {
+    let mut replaced = Vec::new();
+    loop {
+        let is = Copy::of(path);
+        let Copy::Unreachable { there, .. } = &is else { return (replaced, is) };
+        if is == *was {
+            return (replaced, is);
+        }
+        let there = there.clone();
+        match set_aside(&there) {
+            Ok(name) => replaced.push((there, name)),
+            // It is told as what cannot be put back.
+            Err(_) => return (replaced, is),
+        }
+    }
+}
+
+/// What was there, with the directories above it where they are gone.
+fn put_back(was: &Copy, path: &Path) -> io::Result<()> {
+    if !was.is_nothing() {
+        make_directories_above(path)?;
+    }
+    match was.put_back(path) {
+        // Nothing was there, and not even its directory is.
+        Err(error) if was.is_nothing() && error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 

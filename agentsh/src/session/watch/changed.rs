@@ -17,7 +17,7 @@ const MOST_COLUMNS: usize = 120;
 #[must_use]
 pub fn instructions(directories: &[PathBuf], host: &RealHost) -> BTreeMap<PathBuf, (Copy, &'static str)> {
     let found = directories.iter().flat_map(|directory| instructing(directory, host));
-    found.map(|(path, why)| (path.clone(), (Copy::of(&path), why))).collect()
+    found.map(|(path, why)| (path.clone(), (Copy::of_own(&path), why))).collect()
 }
 
 /// One file that was changed, made or removed.

@@ -51,7 +51,7 @@ type Parted = Option<(Vec<Entry>, Vec<Entry>)>;
 fn configurations(directory: &Path) -> Vec<(PathBuf, Copy, Parted)> {
     let paths = ["config", "config.worktree"].map(|name| directory.join(name));
     let read = |path: PathBuf| {
-        let copy = Copy::of(&path);
+        let copy = Copy::of_own(&path);
         let parted = copy.text().map(|text| entries(text).into_iter().partition(Entry::is_harmless));
         (!matches!(copy, Copy::Absent | Copy::Special)).then_some((path, copy, parted))
     };
@@ -72,7 +72,7 @@ fn of_other_system(entry: &Path) -> Vec<(PathBuf, Copy)> {
         }),
     };
     let files = files.into_iter().flatten().map(|name| entry.join(name));
-    files.map(|path| (path.clone(), Copy::of(&path))).filter(|(_, copy)| says_more(copy)).collect()
+    files.map(|path| (path.clone(), Copy::of_own(&path))).filter(|(_, copy)| says_more(copy)).collect()
 }
 
 /// Whether something in a new repository would run by itself.
@@ -85,7 +85,7 @@ pub fn is_armed(entry: &Path, host: &RealHost, is_ours: &dyn Fn(&Path) -> bool) 
         let says_more =
             |parted: Option<(Vec<Entry>, Vec<Entry>)>| parted.is_none_or(|(_, others)| !others.is_empty());
         configurations(directory).into_iter().any(|(_, _, parted)| says_more(parted))
-            || !Copy::of(&directory.join("hooks")).is_nothing()
+            || !Copy::of_own(&directory.join("hooks")).is_nothing()
     })
 }
 
@@ -94,7 +94,7 @@ pub fn is_armed(entry: &Path, host: &RealHost, is_ours: &dyn Fn(&Path) -> bool) 
 pub fn disarm(entry: &Path, aside: &Aside, host: &RealHost, is_ours: &dyn Fn(&Path) -> bool) -> Vec<String> {
     let mut done = Vec::new();
     if entry.is_symlink() {
-        move_away(entry, &Copy::of(entry), aside, &mut done);
+        move_away(entry, &Copy::of_own(entry), aside, &mut done);
     }
     for (path, copy) in of_other_system(entry) {
         move_away(&path, &copy, aside, &mut done);
@@ -119,7 +119,7 @@ pub fn disarm(entry: &Path, aside: &Aside, host: &RealHost, is_ours: &dyn Fn(&Pa
             }
         }
         let hooks = directory.join("hooks");
-        match Copy::of(&hooks) {
+        match Copy::of_own(&hooks) {
             Copy::Directory(entries) => {
                 for (name, copy) in entries {
                     move_away(&hooks.join(name), &copy, aside, &mut done);

@@ -99,8 +99,8 @@ impl Guards {
             let pid = running.child.pid;
             let namespaces = running.child.namespaces.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
             let freezer = match running.cgroup.directory() {
-                Some(directory) => Freezer::Group(directory.to_owned()),
-                None => Freezer::Signals { pid, stopped: Vec::new() },
+                Some(directory) => Freezer::group(directory),
+                None => Freezer::signals(pid, false),
             };
             let watch = thread::Watch {
                 keep: before.keep,

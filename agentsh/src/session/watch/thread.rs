@@ -249,7 +249,7 @@ impl Watch {
     fn take_copies(&mut self) {
         for mount in &self.guards {
             if is_guard(mount) && !self.copies.contains_key(&mount.target) {
-                self.copies.insert(mount.target.clone(), Copy::of(&mount.target));
+                self.copies.insert(mount.target.clone(), Copy::of_own(&mount.target));
             }
         }
     }
@@ -340,7 +340,7 @@ impl Watch {
     fn accept_from_outside(&mut self) {
         for path in std::mem::take(&mut self.seen).into_keys() {
             if let Some(copy) = self.copies.get_mut(&path) {
-                *copy = Copy::of(&path);
+                *copy = Copy::of_own(&path);
             }
         }
     }
@@ -350,7 +350,7 @@ impl Watch {
     fn accept_while_stopped(&mut self, mut touched: BTreeSet<PathBuf>) {
         touched.extend(std::mem::take(&mut self.seen).into_keys());
         for path in touched {
-            let now = Copy::of(&path);
+            let now = Copy::of_own(&path);
             let is_news = |copy: &Copy| *copy != now && !(copy.is_nothing() && now.is_nothing());
             if self.copies.get(&path).is_some_and(is_news) {
                 self.say(&path, GuardChange::Replaced, replaced(&path));
@@ -430,7 +430,7 @@ impl Watch {
     fn settle(&mut self, path: &Path, is_stopped: bool) -> Result<(), String> {
         let Some(before) = self.copies.get(path).cloned() else { return Ok(()) };
         let seen = self.seen.remove(path).unwrap_or_default();
-        let now = Copy::of(path);
+        let now = Copy::of_own(path);
         let is_known = self.names.as_ref().is_some_and(|names| !names.is_incomplete);
         let by_host = is_stopped || is_known && matches!(seen.as_slice(), [What::MovedHere | What::Gone]);
         let accepted = now == before
@@ -569,7 +569,7 @@ fn replaced(path: &Path) -> String {
 pub(super) fn copies<'m>(guards: impl Iterator<Item = &'m Mount>) -> BTreeMap<PathBuf, Copy> {
     guards
         .filter(|mount| is_guard(mount))
-        .map(|mount| (mount.target.clone(), Copy::of(&mount.target)))
+        .map(|mount| (mount.target.clone(), Copy::of_own(&mount.target)))
         .collect()
 }
 

@@ -1,8 +1,9 @@
 //! From the rule table to a BPF program: architecture check, foreign-ABI check, then a binary search over
 //! ranges of system call numbers.
 
+use super::in_a_container::IN_A_CONTAINER;
 use super::rule::{ArgumentCheck, Filter, Verdict};
-use super::rules::{IN_A_CONTAINER, RULES};
+use super::rules::RULES;
 use crate::plan::Tier;
 
 /// The layout of the kernel's `struct sock_filter`.
@@ -179,6 +180,14 @@ fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
             code.push(statement(RETURN, errno(libc::EPERM)));
             code
         }
+        ArgumentCheck::Oneself { kind } => vec![
+            argument_word(0),
+            jump(JUMP_EQUAL, kind, 0, 2),
+            argument_word(1),
+            jump(JUMP_EQUAL, 0, 1, 0),
+            statement(RETURN, errno(libc::EPERM)),
+            statement(RETURN, ALLOW),
+        ],
         ArgumentCheck::Socket => socket_check(),
         ArgumentCheck::Stream => stream_check(),
         ArgumentCheck::ConnectedPair => {
@@ -457,6 +466,30 @@ mod tests {
         assert_eq!(memory(Filter::ListedPrograms, libc::MFD_CLOEXEC), errno(libc::ENOSYS));
         assert_eq!(memory(Filter::ListedPrograms, libc::MFD_EXEC), errno(libc::ENOSYS));
         assert_eq!(memory(Filter::ListedPrograms, libc::MFD_CLOEXEC | libc::MFD_NOEXEC_SEAL), ALLOW);
+    }
+
+    #[test]
+    fn in_a_container_other_processes_and_files_keep_what_they_have() {
+        let program = compile(Filter::AllPrograms, Tier::Container);
+        let call = |number: i64, arguments: [u32; 3]| {
+            execute(&program, u32::try_from(number).unwrap(), AUDIT_ARCH_X86_64, arguments)
+        };
+        for number in [
+            libc::SYS_sched_setaffinity,
+            libc::SYS_sched_setparam,
+            libc::SYS_sched_setscheduler,
+            libc::SYS_sched_setattr,
+        ] {
+            assert_eq!(call(number, [0, 0, 0]), ALLOW);
+            assert_eq!(call(number, [4711, 0, 0]), errno(libc::EPERM));
+        }
+        for (number, process, of_user) in [(libc::SYS_setpriority, 0, 2), (libc::SYS_ioprio_set, 1, 3)] {
+            assert_eq!(call(number, [process, 0, 10]), ALLOW);
+            assert_eq!(call(number, [process, 4711, 10]), errno(libc::EPERM));
+            assert_eq!(call(number, [of_user, 0, 10]), errno(libc::EPERM));
+        }
+        assert_eq!(call(libc::SYS_setxattr, [0; 3]), errno(libc::ENOSYS));
+        assert_eq!(call(libc::SYS_fsetxattr, [0; 3]), ALLOW);
     }
 
     #[test]

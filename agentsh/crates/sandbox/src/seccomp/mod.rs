@@ -4,6 +4,7 @@
 //! comparisons in a row cost half a millisecond there, nine levels of a tree cost a tenth.
 
 mod compile;
+mod in_a_container;
 pub mod listener;
 mod rule;
 mod rules;

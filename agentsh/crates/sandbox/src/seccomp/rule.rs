@@ -43,6 +43,10 @@ pub enum ArgumentCheck {
         argument: u32,
         values: &'static [u32],
     },
+    /// Of a process (the value that says so), and of the caller itself.
+    Oneself {
+        kind: u32,
+    },
     Socket,
     /// As `Socket`, of streams alone: what has no connection can be sent anywhere.
     Stream,
