@@ -212,7 +212,6 @@ fn a_process_that_will_not_stand_still_makes_no_answer_count() {
                 terminal.expect("status 0");
             }
             terminal.wait();
-            println!("{mode:?} {how}: ran on {has_run}");
         }
     }
 }

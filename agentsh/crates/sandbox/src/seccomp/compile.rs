@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn in_a_container_other_processes_and_files_keep_what_they_have() {
-        let program = compile(Filter::AllPrograms, Tier::Container);
+        let program = compile(Filter::AllPrograms, Tier::Container, Refusal::Silent);
         let call = |number: i64, arguments: [u32; 3]| {
             execute(&program, u32::try_from(number).unwrap(), AUDIT_ARCH_X86_64, arguments)
         };
