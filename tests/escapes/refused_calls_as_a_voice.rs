@@ -52,3 +52,32 @@ fn who_is_refused_has_no_voice() {
         assert!(events.iter().all(|event| event["rule"]["id"] == "system calls"), "{:?}", events[0]);
     }
 }
+
+const WITHOUT_END: &str = "import ctypes, os, signal, socket, time
+libc = ctypes.CDLL(None)
+children = []
+for number in range(6):
+    child = os.fork()
+    if child == 0:
+        while True: libc.unshare(0x10000000)
+    children.append(child)
+time.sleep(0.5)
+start = time.monotonic()
+try: socket.getaddrinfo('nowhere.test', 443)
+except OSError: pass
+took = time.monotonic() - start
+for child in children: os.kill(child, signal.SIGKILL)
+print('answered' if took < 4 else took)
+";
+
+/// More callers than are answered in a moment: names are resolved all the same.
+#[test]
+fn refused_calls_without_end_stop_nobody() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return skip("python3 is not installed");
+    }
+    let place = Place::new(Mode::Invoker);
+    place.write("flood.py", WITHOUT_END);
+    let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "python3", "flood.py"])).expect_code(0);
+    assert_eq!(outcome.stdout, "answered\n", "{outcome}");
+}

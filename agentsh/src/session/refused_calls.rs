@@ -18,6 +18,9 @@ const MOST_DIFFERENT: usize = 200;
 /// Different ones of a session that the user is told of as they fall; the record has the others.
 const MOST_SHOWN: usize = 5;
 
+/// Calls that are answered before others get their turn: a program can make them without end.
+const MOST_AT_ONCE: usize = 64;
+
 /// What a refused call was for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Purpose {
@@ -157,14 +160,22 @@ impl Answering {
         let answering = tokio::task::spawn_local(async move {
             while let Ok(mut ready) = watched.readable().await {
                 let is_over = ready.ready().is_read_closed();
-                ready.clear_ready();
-                loop {
+                let mut is_empty = false;
+                for _ in 0..MOST_AT_ONCE {
                     match listener.next_refused() {
                         Ok(Some(refused)) => answer(&listener, &refused, told.as_ref()),
-                        Ok(None) => break,
+                        Ok(None) => {
+                            is_empty = true;
+                            break;
+                        }
                         Err(_) => return,
                     }
                 }
+                if !is_empty {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                ready.clear_ready();
                 if is_over {
                     return;
                 }

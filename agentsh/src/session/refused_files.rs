@@ -23,6 +23,8 @@ const MOST_SHOWN: usize = 5;
 const MOST_PENDING: usize = 100;
 /// Domains that are known to be somebody else's, or ours.
 const MOST_DOMAINS: usize = 1000;
+/// Records that are read before others get their turn.
+const MOST_AT_ONCE: usize = 64;
 
 /// Whose a domain is.
 type Owner = Option<ServerId>;
@@ -106,7 +108,8 @@ pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
         let mut message = vec![0; audit::LONGEST];
         while let Ok(mut ready) = socket.readable().await {
             let Some(session) = session.upgrade() else { return };
-            loop {
+            let mut is_empty = false;
+            for _ in 0..MOST_AT_ONCE {
                 match rustix::io::read(socket.get_ref(), &mut message) {
                     Ok(length) => {
                         let record = message.get(..length).and_then(audit::read);
@@ -117,10 +120,16 @@ pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
                     }
                     // What came too fast is lost, and what comes next is heard.
                     Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => {}
-                    Err(_) => break,
+                    Err(_) => {
+                        is_empty = true;
+                        break;
+                    }
                 }
             }
-            ready.clear_ready();
+            match is_empty {
+                true => ready.clear_ready(),
+                false => tokio::task::yield_now().await,
+            }
         }
     });
 }
