@@ -70,7 +70,7 @@ fn an_interactive_shell_has_job_control() {
         // bash does not wait for a job that it still holds for stopped, nor exit beside one.
         terminal.write("bg\n");
         terminal.expect("sleep 100 &");
-        terminal.write("kill %1; wait; echo fin''ished\n");
+        terminal.write("kill -9 %1; wait; echo fin''ished\n");
         terminal.expect("finished");
         terminal.write("exit 6\n");
         assert_eq!(terminal.wait(), 6, "{mode:?}");
@@ -198,7 +198,7 @@ fn a_shell_inside_is_suspended_and_resumed() {
         std::thread::sleep(std::time::Duration::from_millis(150));
         terminal.write("\x1a");
         terminal.expect("Stopped");
-        terminal.write("kill %1; wait; echo still ins''ide\n");
+        terminal.write("kill -9 %1; wait; echo still ins''ide\n");
         terminal.expect("still inside");
         terminal.write("exit 7\n");
         terminal.write("echo st''atus $?\n");

@@ -286,7 +286,7 @@ fn much(place: &Place) {
         for tool in 0..20 {
             change
                 .execute(
-                    "INSERT INTO interface_pins VALUES (?1, '', 'x', 'tool', ?2, 'sha256:00', ?3, '2026-03-04T05:06:07.000000Z', 'first-use')",
+                    "INSERT INTO interface_pins VALUES (?1, '', 'x', '', 'tool', ?2, 'sha256:00', ?3, '2026-03-04T05:06:07.000000Z', 'first-use')",
                     (&id, format!("tool-{tool}"), json!({"name": "t", "description": "d".repeat(3000)}).to_string()),
                 )
                 .unwrap();
@@ -396,7 +396,7 @@ fn a_changed_interface_is_shown_field_by_field() {
     let store = rusqlite::Connection::open(&database).unwrap();
     let changed = store
         .execute(
-            "INSERT INTO interface_changes SELECT server_id, scope, basis, kind, name, 'sha256:ff', \
+            "INSERT INTO interface_changes SELECT server_id, scope, basis, audience, kind, name, 'sha256:ff', \
              json_set(definition, '$.description', ?1), at, '' FROM interface_pins WHERE name = 'echo'",
             ["Says it again\u{e0041}\u{200b}<b>"],
         )

@@ -47,6 +47,8 @@ pub(super) struct Connection<R> {
     pub from_server: Pending,
     /// Hash of every tool that this connection listed.
     pub tools: BTreeMap<String, String>,
+    /// How often a tool became another one.
+    pub changes: u64,
     pub listing: Listing,
     /// Pages that the client was shown and has said nothing to.
     pub shown: BTreeSet<Key>,
@@ -118,6 +120,7 @@ impl<R: Recorder> Connection<R> {
             from_client: Pending::default(),
             from_server: Pending::default(),
             tools: BTreeMap::new(),
+            changes: 0,
             listing: Listing::default(),
             shown: BTreeSet::new(),
             vouching: Vouching::default(),

@@ -18,6 +18,8 @@ const SHORT_DESCRIPTION: usize = 128;
 const MANY: usize = 256;
 /// Hidden entries of one connection that the user hears of.
 const MOST_TOLD: usize = 16;
+/// Changes of tools that a connection records one by one: a server can make up others without end.
+const MOST_CHANGES: u64 = 4096;
 
 impl<R: Recorder> Connection<R> {
     /// Records every tool of a `tools/list` answer and takes out those that must not be seen.
@@ -41,11 +43,12 @@ impl<R: Recorder> Connection<R> {
             // What cannot be named cannot be called either: judged as a tool without a name.
             _ => "".into(),
         };
-        if !name.is_empty() {
-            self.note_tool(&name, &hash, tool, repeats);
-        }
+        let is_counted = !name.is_empty() && self.note_tool(&name, &hash, tool, repeats) == Noted::Counted;
         let decision = self.decide(Matter::Definition { name: &name, hash: &hash, definition: tool });
-        self.record_findings(&name, &serde_json::Value::Null, &decision);
+        match is_counted {
+            true => repeats.hidden += u64::from(decision.is_block()),
+            false => self.record_findings(&name, &serde_json::Value::Null, &decision),
+        }
         self.tell_hidden("tool", &name, &decision);
         !decision.is_block()
     }
@@ -102,12 +105,22 @@ impl<R: Recorder> Connection<R> {
         !decision.is_block()
     }
 
-    fn note_tool(&mut self, name: &str, hash: &str, tool: &Json<'_>, repeats: &mut Repeats) {
+    fn note_tool(&mut self, name: &str, hash: &str, tool: &Json<'_>, repeats: &mut Repeats) -> Noted {
         let previous = self.tools.get(name).cloned().or_else(|| (self.options.known.0)(name));
         if repeats
             .counts(previous.as_deref() == Some(hash), previous.is_none() && self.tools.len() >= MAX_TOOLS)
         {
-            return;
+            return Noted::Told;
+        }
+        if previous.as_deref().is_some_and(|previous| previous != hash) {
+            self.changes += 1;
+            if self.changes > MOST_CHANGES {
+                repeats.changed += 1;
+                if let Some(known) = self.tools.get_mut(name) {
+                    hash.clone_into(known);
+                }
+                return Noted::Counted;
+            }
         }
         let most = if self.tools.len() < MANY { MAX_DESCRIPTION } else { SHORT_DESCRIPTION };
         let server_id = self.options.server.clone();
@@ -133,23 +146,35 @@ impl<R: Recorder> Connection<R> {
         if self.tools.len() < MAX_TOOLS || self.tools.contains_key(name) {
             self.tools.insert(name.to_owned(), hash.to_owned());
         }
+        Noted::Told
     }
+}
+
+/// Whether what there is to say of a tool goes on record by itself.
+#[derive(PartialEq, Eq)]
+enum Noted {
+    Told,
+    Counted,
 }
 
 impl<R: Recorder> Connection<R> {
     /// One event for all tools that got none.
     fn note_repeats(&self, repeats: &Repeats) {
+        let further = |count: u64| format!("{count} further tools");
+        let known = repeats.known.saturating_sub(MANY as u64);
+        let changed = format!("{} further tools, {} of them hidden", repeats.changed, repeats.hidden);
         let counts = [
-            (repeats.known.saturating_sub(MANY as u64), ToolStatus::Unchanged),
-            (repeats.surplus, ToolStatus::New),
+            (known, ToolStatus::Unchanged, further(known)),
+            (repeats.surplus, ToolStatus::New, further(repeats.surplus)),
+            (repeats.changed, ToolStatus::Changed, changed),
         ];
-        for (count, status) in counts.into_iter().filter(|(count, _)| *count > 0) {
+        for (_, status, text) in counts.into_iter().filter(|(count, ..)| *count > 0) {
             self.record.record(Event::McpToolSeen {
                 server_id: self.options.server.clone(),
                 server_type: self.options.server_type,
                 tool_name: String::new(),
                 tool_hash: String::new(),
-                description: Some(format!("{count} further tools")),
+                description: Some(text),
                 status,
             });
         }
@@ -162,6 +187,9 @@ impl<R: Recorder> Connection<R> {
 struct Repeats {
     known: u64,
     surplus: u64,
+    changed: u64,
+    /// Of those that changed.
+    hidden: u64,
 }
 
 impl Repeats {

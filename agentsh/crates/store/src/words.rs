@@ -79,7 +79,7 @@ words! {
 }
 
 words! {
-    ToolStatus { New = "new", Unchanged = "unchanged", }
+    ToolStatus { New = "new", Unchanged = "unchanged", Changed = "changed", }
 }
 
 words! {
