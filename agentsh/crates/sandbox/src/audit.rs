@@ -107,7 +107,7 @@ mod tests {
             refused(&["fs.read_file"], "/domain=1/blockers=fs.x")
         );
         let domain = "audit(1729738800.268:30): domain=195ba459b status=allocated mode=enforcing pid=300 uid=0 \
-                      exe=\"/root/sandboxer\" comm=\"sandboxer\"";
+                      exe=\"/usr/bin/agent\" comm=\"agent\"";
         assert_eq!(
             read(&message(LANDLOCK_DOMAIN, domain)),
             Some(Record::Domain { domain: "195ba459b".to_owned(), pid: 300 })
