@@ -9,6 +9,7 @@ pub mod bridges;
 mod briefing;
 mod brings;
 mod classifying;
+mod close_elsewhere;
 pub mod container;
 pub mod content;
 mod content_scan;

@@ -438,7 +438,7 @@ pub async fn finish(session: &Session, way_out: WayOut) {
     if let Ok(policed) = session.network.loading.policed().await {
         policed.kernel.told().await;
     }
-    way_out.unanswered.rest().await;
+    way_out.unanswered.finish().await;
     way_out.service.finish(LAST_WORDS).await;
 }
 

@@ -14,6 +14,7 @@ use tokio::io::unix::AsyncFd;
 use crate::net::Gate;
 use crate::sandbox::refused::{self, LONGEST};
 use crate::sandbox::spawn;
+use crate::session::close_elsewhere::close_elsewhere;
 use crate::store::Journal;
 
 /// Different ones of a sandbox that are looked into.
@@ -26,7 +27,7 @@ const TABLE_HOLDS: Duration = Duration::from_secs(1);
 /// Told while it lives.
 pub(super) struct Unanswered {
     watched: Vec<Rc<Watched>>,
-    tasks: Vec<tokio::task::AbortHandle>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 struct Watched {
@@ -66,16 +67,24 @@ impl Unanswered {
         let watched: Vec<_> = sockets.into_iter().filter_map(watch).collect();
         let start = |watched: &Rc<Watched>| {
             let watched = Rc::clone(watched);
-            tokio::task::spawn_local(async move { watched.serve().await }).abort_handle()
+            tokio::task::spawn_local(async move { watched.serve().await })
         };
         let tasks = watched.iter().map(start).collect();
         Self { watched, tasks }
     }
 
     /// What came last, of a sandbox that has ended.
-    pub(super) async fn rest(&self) {
-        for watched in &self.watched {
+    pub(super) async fn finish(mut self) {
+        for task in std::mem::take(&mut self.tasks) {
+            task.abort();
+            // It was cancelled, or its socket failed: either way it holds the socket no longer.
+            let _ = task.await;
+        }
+        for watched in std::mem::take(&mut self.watched) {
             while !watched.drain().await {}
+            if let Ok(watched) = Rc::try_unwrap(watched) {
+                close_elsewhere(watched.socket.into_inner());
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::sandbox::mounted::Mounted;
 use crate::sandbox::placeholders::{self, Placeholders};
 use crate::sandbox::plan::{Access, Executable, Mount, What as Made};
 use crate::sandbox::{Zygote, spawn};
+use crate::session::close_elsewhere::close_elsewhere;
 use crate::session::copies::Copy;
 use crate::session::launch::map_owned;
 use crate::session::undo::{Aside, forget_old};
@@ -532,13 +533,6 @@ impl Watch {
         // A session that is gone hears nothing.
         let _ = self.tell.send(Told { path: path.to_owned(), what, text });
     }
-}
-
-/// The kernel waits for a grace period (some 12 ms) when the last descriptor of an inotify instance is closed: there is other
-/// work meanwhile.
-fn close_elsewhere(descriptors: impl Send + 'static) {
-    // Where there is no thread for it, it is closed here.
-    let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(descriptors));
 }
 
 fn set_aside(entry: &Path, done: &[String]) -> String {
