@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::support::{Mode, Outcome, Peer, Place, Pty, eventually, without_colour};
+use crate::support::{Mode, Outcome, Peer, Place, Pty, without_colour};
 
 /// Answers that are the same on every machine, once what is volatile is replaced.
 const ASKED: &[&[&str]] = &[
@@ -56,15 +56,8 @@ fn shown(place: &Place, words: &[&str], columns: u16, colour: bool) -> String {
     if !colour {
         command.env("NO_COLOR", "1");
     }
-    let mut pty = Pty::sized(command, columns);
-    let code = pty.wait();
-    let settled = || {
-        let before = pty.text();
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        pty.text() == before
-    };
-    assert!(eventually(settled), "{words:?}");
-    let text = pty.text().replace("\r\n", "\n");
+    let (code, text) = Pty::sized(command, columns).whole();
+    let text = text.replace("\r\n", "\n");
     let text: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     format!("{text}[exit status {code}]\n")
 }
@@ -75,6 +68,13 @@ fn stable(place: &Place, text: &str) -> String {
     let directory = directory.trim_end_matches('/');
     let text = text.replace(directory, &"/place".repeat(20)[..directory.len()]);
     let programs = place.program("agentsh").parent().unwrap().display().to_string();
+    // A sequence for colour ends no word by its last letter.
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let text = parts.fold(first, |text, part| match part.split_once('m') {
+        Some((colour, rest)) => format!("{text}\u{1}{colour}\u{2}{rest}"),
+        None => text + part,
+    });
     let text = text.replace(&programs, "/programs");
     let mut stable = String::new();
     for piece in text.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == ':')) {
@@ -94,7 +94,7 @@ fn stable(place: &Place, text: &str) -> String {
         }
         stable.push_str(end);
     }
-    stable
+    stable.replace('\u{1}', "\x1b[").replace('\u{2}', "m")
 }
 
 /// All four looks of one command line. Without its colours the coloured text is the plain one, at both widths.
