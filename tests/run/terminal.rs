@@ -323,3 +323,48 @@ fn a_refusal_is_told_while_the_agent_draws() {
     let after = &text[text.find("drawn").unwrap()..];
     assert!(after.contains("agentsh: the name 'refused.example' is refused"), "{text:?}");
 }
+
+/// Modes that an agent switches on, keys of the kitty protocol, reports of the mouse and pasted text go both ways as they
+/// are, byte by byte.
+#[test]
+fn what_a_full_screen_program_and_its_terminal_say_passes_unchanged() {
+    /// What the program asks of the terminal: the other screen, mouse (SGR), paste, focus, kitty keyboard, title.
+    const ASKED: &str =
+        "\x1b[?1049h\x1b[?1003;1006h\x1b[?2004h\x1b[?1004h\x1b[>1u\x1b[?2026h\x1b[?2026l\x1b]0;a title\x07";
+    /// What the terminal answers: pasted lines, a key of the protocol and its release, the mouse, focus, another letter.
+    const TYPED: &str = "\x1b[200~rm -rf /\necho no\n\x1b[201~\x1b[97;5u\x1b[97;5:3u\x1b[<0;10;5M\x1b[<0;10;5m\x1b[<64;1;1M\x1b[I\x03\x1aé🦀";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("asked", ASKED);
+        let script =
+            format!("stty raw -echo; cat asked; printf 'rea''dy'; head -c {} > typed; exit 4", TYPED.len());
+        let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "sh", "-c", &script]));
+        terminal.expect("ready");
+        let shown = terminal.text();
+        assert!(shown.contains(ASKED), "{mode:?} {shown:?}");
+        terminal.write(TYPED);
+        assert_eq!(terminal.wait(), 4, "{mode:?}");
+        assert_eq!(std::fs::read_to_string(place.project.join("typed")).unwrap(), TYPED, "{mode:?}");
+    }
+}
+
+/// A window that changes its size while the program is stopped has it when the program goes on.
+#[test]
+fn a_size_that_changed_while_it_was_stopped_arrives() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let script = "trap 'stty size; exit 4' CONT; echo rea''dy; while :; do sleep 0.05; done";
+        let mut terminal = login(&place);
+        terminal.write(&format!("agentsh run --quiet -- bash -c \"{script}\"\n"));
+        terminal.expect("ready");
+        terminal.write("\x1a");
+        terminal.expect("Stopped");
+        terminal.resize(40, 132);
+        terminal.write("fg\n");
+        terminal.expect("40 132");
+        terminal.write("echo st''atus $?\n");
+        terminal.expect("status 4");
+        terminal.write("exit 3\n");
+        assert_eq!(terminal.wait(), 3, "{mode:?}");
+    }
+}

@@ -122,7 +122,7 @@ fn configured_servers_are_started_and_scanned() {
         };
         config(json!({"good": {"command": honest}}));
         let clean = scan(&place, &["servers"]).expect_code(0);
-        assert!(clean.stdout.contains("good: 1 entries, 0 with findings"), "{mode:?} {clean}");
+        assert!(clean.stdout.contains("good: 1 entry, 0 with findings"), "{mode:?} {clean}");
         config(json!({"good": {"command": honest}, "bad": {"command": poison}}));
         let found = scan(&place, &["servers", "--format", "json"]).expect_code(1);
         let read: Value = serde_json::from_str(&found.stdout).unwrap();

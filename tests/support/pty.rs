@@ -18,6 +18,7 @@ pub struct Pty {
     pub child: Child,
     master: File,
     screen: Arc<Mutex<Vec<u8>>>,
+    reader: std::thread::JoinHandle<()>,
     seen: usize,
 }
 
@@ -59,7 +60,7 @@ impl Pty {
         let master = File::from(pty.master);
         let screen = Arc::new(Mutex::new(Vec::new()));
         let (mut reader, kept) = (master.try_clone().unwrap(), Arc::clone(&screen));
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(read) = reader.read(&mut buffer) {
                 if read == 0 {
@@ -68,7 +69,7 @@ impl Pty {
                 kept.lock().unwrap().extend_from_slice(&buffer[..read]);
             }
         });
-        Self { child, master, screen, seen: 0 }
+        Self { child, master, screen, reader, seen: 0 }
     }
 
     pub fn write(&mut self, text: &str) {
@@ -99,6 +100,13 @@ impl Pty {
 
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.screen.lock().unwrap()).into_owned()
+    }
+
+    /// All that was shown, once nobody has the terminal open any more.
+    pub fn whole(&mut self) -> (i32, String) {
+        let code = self.wait();
+        assert!(super::eventually(|| self.reader.is_finished()), "somebody keeps the terminal open");
+        (code, self.text())
     }
 
     pub fn wait(&mut self) -> i32 {

@@ -79,6 +79,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("advisories list", &["agentsh advisories list --json"]),
     ("advisories show", &["agentsh advisories show GHSA-jf85-cpcp-j695"]),
+    (
+        "policy",
+        &[
+            "agentsh policy init",
+            "agentsh policy check",
+            "agentsh policy explain --write .git/hooks/pre-commit",
+            "agentsh policy show --agent claude",
+        ],
+    ),
     ("policy bundle", &["agentsh policy bundle pull", "agentsh policy bundle status"]),
     ("policy bundle keygen", &["agentsh policy bundle keygen acme.key"]),
     (

@@ -1,7 +1,7 @@
 //! `agentsh profile`: servers under a name, with their secrets in a file that only the user reads.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -76,7 +76,8 @@ struct AddArgs {
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn run(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(answer(args, out), err)
+    let result = answer(args, out, err);
+    finish(result, err)
 }
 
 /// The profile of this name.
@@ -84,9 +85,9 @@ pub fn find(name: &str) -> Result<Option<Profile>, Failure> {
     Ok(load()?.remove(name))
 }
 
-fn answer(args: &ProfileArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+fn answer(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
     match &args.verb {
-        Verb::Add(args) => add(args, out),
+        Verb::Add(args) => add(args, out, err),
         Verb::List { json } => list(*json, out),
         Verb::Show { name } => {
             output::json(out, &shown(&known(name)?))?;
@@ -106,7 +107,7 @@ fn answer(args: &ProfileArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     }
 }
 
-fn add(args: &AddArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+fn add(args: &AddArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     if args.name.is_empty() || args.name.starts_with('-') || !args.name.chars().all(plain) {
         return Err(Failure::Usage("a name is made of letters, digits and `-_.`".to_owned()));
@@ -119,7 +120,12 @@ fn add(args: &AddArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         profile.headers.insert(name.trim().to_owned(), value.trim().to_owned());
     }
     let mut lines = std::io::stdin().lock().lines();
+    let is_typed = std::io::stdin().is_terminal();
     let mut secret = |name: &str| -> Result<String, Failure> {
+        if is_typed {
+            write!(err, "value of {}: ", escape::line(name))?;
+            err.flush()?;
+        }
         let line = lines.next().transpose()?;
         let line = line.filter(|line| !line.is_empty());
         line.ok_or_else(|| Failure::Usage(format!("standard input has no line for {}", escape::line(name))))
@@ -223,8 +229,11 @@ fn test(name: &str, out: &mut dyn Write) -> Result<u8, Failure> {
     let _ = child.wait();
     let (server, tools) = asked?;
     let name_of = server["serverInfo"]["name"].as_str().unwrap_or("the server");
-    let tools = tools["tools"].as_array().map_or(0, Vec::len);
-    writeln!(out, "profile {name}: {} answers, with {tools} tools", escape::line(name_of))?;
+    let tools = match tools["tools"].as_array().map_or(0, Vec::len) {
+        1 => "1 tool".to_owned(),
+        several => format!("{several} tools"),
+    };
+    writeln!(out, "profile {name}: {} answers, with {tools}", escape::line(name_of))?;
     Ok(OK)
 }
 

@@ -60,7 +60,8 @@ impl Hierarchies {
             };
             match kind {
                 Some("cgroup2") => {
-                    found.unified = place("").map(|own| home_of_sandboxes(&own, Path::new(mount_point)))
+                    found.unified =
+                        place("").map(|own| home_of_sandboxes(&own, Path::new(mount_point), &may_make))
                 }
                 Some("cgroup") if options.split(',').any(|option| option == "memory") => {
                     found.memory = place("memory")
@@ -333,17 +334,25 @@ fn remove_tree(directory: &Path, depth: usize) {
     let _ = fs::remove_dir(directory);
 }
 
-/// Where sandboxes get their cgroups: a cgroup that holds processes cannot hand controllers down, so beside our own
-/// one where its parent hands memory down, else below it.
-fn home_of_sandboxes(own: &Path, mount_point: &Path) -> PathBuf {
+/// Where sandboxes get their cgroups: a cgroup that holds processes cannot hand controllers down, so beside our own one
+/// where its parent hands memory down and is ours to make groups in, else below it. In a session of systemd the user owns
+/// what is below `user@UID.service`; a service with a user and `Delegate=` stands in a slice that is not his.
+fn home_of_sandboxes(own: &Path, mount_point: &Path, may_make: &dyn Fn(&Path) -> bool) -> PathBuf {
     let hands_down = |directory: &Path| {
         fs::read_to_string(directory.join("cgroup.subtree_control"))
             .is_ok_and(|list| list.split_whitespace().any(|controller| controller == "memory"))
     };
     match own.parent() {
-        Some(parent) if own != mount_point && hands_down(parent) => parent.to_owned(),
+        Some(parent) if own != mount_point && hands_down(parent) && may_make(parent) => parent.to_owned(),
         _ => own.to_owned(),
     }
+}
+
+/// As far as permissions tell: groups may be made here, and processes moved here.
+fn may_make(directory: &Path) -> bool {
+    use rustix::fs::{Access, access};
+    access(directory, Access::WRITE_OK).is_ok()
+        && access(directory.join("cgroup.procs"), Access::WRITE_OK).is_ok()
 }
 
 /// The path of this process in one hierarchy: `controller` is empty for version 2.
@@ -388,6 +397,38 @@ mod tests {
         assert_eq!(found.memory.as_deref(), Some(Path::new("/sys/fs/cgroup/memory/user/one")));
         assert_eq!(found.cpu.as_deref(), Some(Path::new("/sys/fs/cgroup/cpu")));
         assert!(!found.unified_memory);
+    }
+
+    /// A tree of files as the kernel shows it: which groups hand memory down, and which are the user's.
+    #[test]
+    fn a_delegated_group_above_is_taken_and_a_foreign_one_is_not() {
+        let mount = tempfile::tempdir().unwrap();
+        let mount = mount.path();
+        let slice = mount.join("user.slice/user-1000.slice");
+        let manager = slice.join("user@1000.service");
+        let scope = manager.join("app.slice/shell.scope");
+        fs::create_dir_all(&scope).unwrap();
+        fs::create_dir_all(slice.join("session-3.scope")).unwrap();
+        for (directory, controllers) in [
+            (mount, "cpu memory pids"),
+            (&slice, "memory pids"),
+            (&manager, "cpu memory pids"),
+            (&manager.join("app.slice"), ""),
+        ] {
+            fs::write(directory.join("cgroup.subtree_control"), controllers).unwrap();
+        }
+        let users = |directory: &Path| directory.starts_with(&manager);
+        let home = |own: &Path, may_make: &dyn Fn(&Path) -> bool| home_of_sandboxes(own, mount, may_make);
+        // `app.slice` hands nothing down.
+        assert_eq!(home(&scope, &users), scope);
+        fs::write(manager.join("app.slice/cgroup.subtree_control"), "memory").unwrap();
+        assert_eq!(home(&scope, &users), manager.join("app.slice"));
+        // A login by ssh stands outside of what is delegated; a group of one's own in a foreign one is kept.
+        assert_eq!(home(&slice.join("session-3.scope"), &users), slice.join("session-3.scope"));
+        assert_eq!(home(&manager, &users), manager);
+        // Root: as before, the parent.
+        assert_eq!(home(&slice.join("session-3.scope"), &|_| true), slice);
+        assert_eq!(home(mount, &|_| true), mount);
     }
 
     #[test]

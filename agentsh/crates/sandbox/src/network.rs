@@ -183,8 +183,8 @@ pub fn loopback_up() -> io::Result<()> {
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
     // SAFETY: `ifreq` is plain old data for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_name[0] = b'l'.cast_signed();
-    request.ifr_name[1] = b'o'.cast_signed();
+    request.ifr_name[0] = libc::c_char::from_ne_bytes([b'l']);
+    request.ifr_name[1] = libc::c_char::from_ne_bytes([b'o']);
     request.ifr_ifru.ifru_flags = i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(0);
     // SAFETY: SIOCSIFFLAGS reads one `ifreq`, which is initialised, NUL-terminated and outlives the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };

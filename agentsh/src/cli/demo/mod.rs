@@ -238,7 +238,7 @@ fn show(args: &DemoArgs, done: &Done) -> serde_json::Result<String> {
     let mut text = table::render(rows, super::output::terminal_width());
     if !not_enforced.is_empty() {
         text.push_str(&format!(
-            "not fully enforced here: {}; see `agentsh doctor`\n",
+            "not fully enforced here: {}; `agentsh report latest` says why\n",
             not_enforced.join(", ")
         ));
     }

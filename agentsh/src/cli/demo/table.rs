@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::facts::{CLOCK, HOSTILE, POISON, RUG, Report, SHADOW, VARIABLE};
 use crate::cli::attempt::Try;
-use crate::sandbox::seccomp::{RULES, Verdict};
+use crate::sandbox::seccomp::{Call, RULES, Verdict};
 use crate::store::Event;
 use crate::store::words::{Action, LayerState, Sender};
 
@@ -273,8 +273,9 @@ fn layer_of(attack: &str, attempt: &Try) -> String {
 
 /// Whether the filter's table says that this call is refused, so that the answer is the filter's.
 fn filtered(attempt: &Try) -> bool {
-    let Some(call) = attempt.call else { return false };
-    let named = RULES.iter().find(|rule| rule.calls.contains(&call));
+    let Some(number) = attempt.call else { return false };
+    let call = Call::of(number);
+    let named = RULES.iter().find(|rule| call.is_some_and(|call| rule.calls.contains(&call)));
     named.is_none_or(|rule| rule.verdict != Verdict::Allow)
         && matches!(attempt.error.as_deref(), Some("EPERM" | "ENOSYS" | "EPROTONOSUPPORT"))
 }

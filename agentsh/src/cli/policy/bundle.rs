@@ -15,7 +15,7 @@ use super::super::output::{Failure, OK};
 use super::Surroundings;
 use crate::policy::organisation::paths;
 use crate::policy::{self, Bundle, InForce, Organisation, bundle};
-use crate::store::escape;
+use crate::store::{escape, shown_time};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BundleArgs {
@@ -225,14 +225,21 @@ fn described(bundle: &Bundle) -> String {
     };
     format!(
         "'{}' version {}, until {}, {locked}, signed by {}",
-        bundle.name, bundle.version, bundle.expires, bundle.signer
+        bundle.name,
+        bundle.version,
+        shown_time(&bundle.expires.to_string()),
+        bundle.signer
     )
 }
 
 /// How the bundle in force stands, for people.
 pub(super) fn standing(found: &InForce) -> String {
-    let mut text =
-        format!("organisation '{}' version {}, until {}", found.name, found.version, found.expires);
+    let mut text = format!(
+        "organisation '{}' version {}, until {}",
+        found.name,
+        found.version,
+        shown_time(&found.expires.to_string())
+    );
     if !found.locks.is_empty() {
         text.push_str(&format!(", locked: {}", paths(&found.locks)));
     }

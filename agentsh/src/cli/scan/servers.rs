@@ -133,7 +133,8 @@ fn print(id: &ServerId, judged: &Result<Judged, String>, out: &mut dyn Write) ->
     match judged {
         Err(why) => writeln!(out, "{server}: cannot be looked at: {}", escape::line(why)),
         Ok((count, rows)) => {
-            writeln!(out, "{server}: {count} entries, {} with findings", rows.len())?;
+            let entries = if *count == 1 { "entry" } else { "entries" };
+            writeln!(out, "{server}: {count} {entries}, {} with findings", rows.len())?;
             for row in rows {
                 let (word, name) = (row.scan.verdict.as_str(), escape::line(&row.name));
                 writeln!(out, "  {} '{name}': {word}, score {}", row.kind, row.scan.score)?;

@@ -1,7 +1,6 @@
 //! What is different in the weaker tier, where there are no namespaces.
 
-use libc::*;
-
+use super::calls::*;
 use super::rule::{ArgumentCheck, Rule, Verdict};
 
 /// `MSG_FASTOPEN`: connects by sending.

@@ -3,6 +3,7 @@
 //! A tree, because the kernel walks the whole program once per system call number at installation: 300
 //! comparisons in a row cost half a millisecond there, nine levels of a tree cost a tenth.
 
+pub mod calls;
 mod compile;
 mod in_a_container;
 pub mod listener;
@@ -12,6 +13,7 @@ mod rules;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
+pub use calls::{Architecture, Call};
 pub use compile::{Instruction, Program, Refusal, compile};
 pub use rule::{Filter, Rule, Verdict};
 pub use rules::RULES;

@@ -1,12 +1,13 @@
 //! One line of the table of system calls.
 
-use libc::c_long;
 use serde::{Deserialize, Serialize};
+
+use super::calls::Call;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     pub why: &'static str,
-    pub calls: &'static [c_long],
+    pub calls: &'static [Call],
     pub verdict: Verdict,
 }
 

@@ -1,8 +1,7 @@
 //! The table: which system calls exist inside a sandbox, and why. What no rule names answers "no such call",
 //! so that a program written for a newer kernel falls back.
 
-use libc::*;
-
+use super::calls::*;
 use super::rule::{ArgumentCheck, Rule, Verdict};
 
 /// CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET.
@@ -73,11 +72,11 @@ pub const RULES: &[Rule] = &[
     Rule {
         why: "memory that nobody can count, and a queue of the whole machine's; libraries use threads instead",
         calls: &[
-            447, /* memfd_secret */
+            SYS_memfd_secret,
             SYS_io_setup,
             SYS_io_destroy,
             SYS_io_getevents,
-            333, /* io_pgetevents */
+            SYS_io_pgetevents,
             SYS_io_submit,
             SYS_io_cancel,
         ],
@@ -132,7 +131,7 @@ pub const RULES: &[Rule] = &[
             SYS_sync,
             SYS_syncfs,
             SYS_sync_file_range,
-            451, /* cachestat */
+            SYS_cachestat,
             SYS_setxattr,
             SYS_lsetxattr,
             SYS_fsetxattr,
@@ -160,7 +159,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         why: "as chmod",
-        calls: &[SYS_fchmodat, 452 /* fchmodat2 */, SYS_mknodat],
+        calls: &[SYS_fchmodat, SYS_fchmodat2, SYS_mknodat],
         verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 2, forbidden: SET_ID }),
     },
     Rule {
@@ -201,8 +200,8 @@ pub const RULES: &[Rule] = &[
             SYS_get_mempolicy,
             SYS_set_mempolicy,
             SYS_mbind,
-            453,
-            /* map_shadow_stack */ 462, /* mseal */
+            SYS_map_shadow_stack,
+            SYS_mseal,
         ],
         verdict: Verdict::Allow,
     },
@@ -298,9 +297,9 @@ pub const RULES: &[Rule] = &[
             SYS_epoll_pwait2,
             SYS_futex,
             SYS_futex_waitv,
-            454,
-            455,
-            456, /* futex_wake, wait, requeue */
+            SYS_futex_wake,
+            SYS_futex_wait,
+            SYS_futex_requeue,
         ],
         verdict: Verdict::Allow,
     },
@@ -482,7 +481,7 @@ pub const RULES: &[Rule] = &[
             SYS_setns,
             SYS_open_by_handle_at,
             SYS_name_to_handle_at,
-            467, /* open_tree_attr */
+            SYS_open_tree_attr,
         ],
         verdict: Verdict::Refuse,
     },
