@@ -49,11 +49,6 @@ const ALARMS: &[&str] = &[
     "mcp_tool_call_intercepted",
 ];
 
-/// Not seen to pass: 45 of 884 calls alarmed before commands in documents weighed less, and it was not counted anew since.
-pub fn unavailable() -> Option<&'static str> {
-    std::env::var_os("AGENTSH_E2E_DAY").is_none().then_some("not counted anew; AGENTSH_E2E_DAY=1 runs it")
-}
-
 pub fn nothing_is_refused(starter: Starter) {
     std::fs::write(installed(SCRIPT), include_str!("day.mjs")).expect("the installation is ours");
     let place = Place::new(starter);

@@ -118,6 +118,56 @@ fn settings_of_the_project_do_not_move_the_model() {
     }
 }
 
+/// Hooks start programs, and rules say which commands need no question.
+#[test]
+fn hooks_and_rules_of_the_project_are_none_of_the_users() {
+    let hooks = r#"{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "./theirs"}]}]}}"#;
+    let rules = "prefix_rule(pattern = [\"theirs\"], decision = \"allow\")\n";
+    let files = [
+        (".codex/hooks.json", hooks),
+        (".codex/rules/default.rules", rules),
+        (".codex/rules/more/deep.rules", rules),
+        ("sub/.codex/hooks.json", hooks),
+        ("sub/.codex/rules/x.rules", rules),
+    ];
+    let show = "find . ~/.codex -name '*.rules' -o -name hooks.json | sort | xargs grep -H theirs; echo end";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        files.iter().for_each(|(path, text)| drop(place.write(path, text)));
+        place.write("elsewhere.rules", rules);
+        std::os::unix::fs::symlink("../../elsewhere.rules", place.project.join(".codex/rules/link.rules"))
+            .unwrap();
+        let trusted = format!("[projects.{:?}]\ntrust_level = \"trusted\"\n", place.project);
+        place.write(place.home.join(".codex/config.toml"), trusted);
+        // The twin: what lies in the user's own directory.
+        place.write(place.home.join(".codex/rules/default.rules"), rules);
+        let outcome = from_below(&place, "codex", show);
+        let left: Vec<&str> = outcome.stdout.lines().collect();
+        assert!(left.len() < 3 && left.ends_with(&["end"]), "{mode:?} {outcome}");
+        assert!(left.iter().all(|line| !line.starts_with("./")), "{mode:?} {outcome}");
+        assert!(outcome.stderr.contains("hooks.json came with the project"), "{outcome}");
+        // And what the user has agreed to, of one file.
+        let file = place.project.join(".codex/rules/default.rules");
+        Outcome::of(place.agentsh(&["mcp", "approve"]).arg(&file)).expect_code(0);
+        let outcome = from_below(&place, "codex", show);
+        let left = outcome.stdout.matches("./.codex/rules/default.rules").count();
+        assert_eq!(left, 1, "{mode:?} {outcome}");
+        assert!(!outcome.stdout.contains("deep.rules"), "{mode:?} {outcome}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), rules);
+    }
+}
+
+/// As [`as_agent`], started in `sub`; what it prints is seen from the top.
+fn from_below(place: &Place, name: &str, text: &str) -> Outcome {
+    let program = place.script(
+        place.path(&format!("bin/{name}")),
+        &format!("#!/bin/bash\ncd {:?}\n{text}\n", place.project),
+    );
+    let below = place.project.join("sub");
+    Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(program).current_dir(below))
+}
+
 /// The whole repository is shown to a session that begins further down.
 #[test]
 fn settings_of_the_repository_above_do_not_either() {

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
@@ -20,8 +21,10 @@ struct Inside {
 
 impl Inside {
     fn start(place: &Place) -> Self {
-        let mut command =
-            place.agentsh(&["run", "--", "sh", "-c", "while read -r line; do eval \"$line\"; done"]);
+        Self::of(place.agentsh(&["run", "--", "sh", "-c", "while read -r line; do eval \"$line\"; done"]))
+    }
+
+    fn of(mut command: std::process::Command) -> Self {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
@@ -181,5 +184,31 @@ fn git_of_the_host_works_meanwhile() {
             "{config} {stderr}"
         );
         assert!(!Path::new(&place.project.join(".envrc")).exists());
+    }
+}
+
+/// A host on which nobody sees the processes of others in `/proc`, and so nobody but root sees those of a sandbox.
+#[test]
+fn a_host_that_hides_processes_is_watched_all_the_same() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: only root can mount /proc anew");
+        return;
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        let id = if mode == Mode::User { "1000" } else { "0" };
+        let script = "mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid \"$1\" --regid \"$1\" --clear-groups \
+                      \"$2\" run -- sh -c 'while read -r line; do eval \"$line\"; done'";
+        let mut command = place.command("unshare");
+        command.uid(0).gid(0).args(["--mount", "--propagation", "private", "sh", "-c", script, "sh", id]);
+        command.arg(place.program("agentsh"));
+        let mut inside = Inside::of(command);
+        assert!(!inside.may("echo x >> .git/config"), "{mode:?}");
+        replace(&place, ".git/config", "[core]\n\tbare = true\n");
+        assert!(is_guarded_again(&mut inside, ": >> .git/config"), "{mode:?}");
+        assert!(inside.may("grep -q true .git/config && echo x > file"), "{mode:?}");
+        let stderr = inside.end();
+        assert!(stderr.contains(".git/config was replaced outside the sandbox"), "{mode:?} {stderr}");
     }
 }

@@ -2,11 +2,14 @@
 //! look for them.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
 use super::{Kind, json, read};
@@ -44,6 +47,8 @@ pub struct Tree {
     /// it and a name has none, so that no two are called the same.
     pub name: String,
     pub root: PathBuf,
+    /// The directory below which links were looked for.
+    top: PathBuf,
     /// It lies in the project, and not in the user's home.
     pub of_project: bool,
     /// A link leads to it. What it holds may be anything, so that none of it is kept.
@@ -83,11 +88,9 @@ pub struct Content {
 pub fn find(kind: Kind, home: &Path, project: &Path) -> Found {
     let mut found = Found::default();
     let plugin = |name: String, place: &str, root: PathBuf| {
-        let is_linked = match root.strip_prefix(home) {
-            Ok(below) => has_link(home, below),
-            Err(_) => root.is_symlink(),
-        };
-        Tree { name: format!("plugin:{name}@{place}"), root, of_project: false, is_linked }
+        let top = if root.starts_with(home) { home } else { root.parent().unwrap_or(&root) }.to_owned();
+        let is_linked = has_link(&top, root.strip_prefix(&top).unwrap_or(&root));
+        Tree { name: format!("plugin:{name}@{place}"), root, top, of_project: false, is_linked }
     };
     match kind.name() {
         "claude" => {
@@ -115,7 +118,8 @@ pub fn find(kind: Kind, home: &Path, project: &Path) -> Found {
         for place in places {
             for (name, root) in found.directories(top, place) {
                 let is_linked = has_link(top, &Path::new(place).join(root.file_name().unwrap_or_default()));
-                found.add(Tree { name: format!("skill:{name}@{place}"), root, of_project, is_linked });
+                let (name, top) = (format!("skill:{name}@{place}"), top.to_owned());
+                found.add(Tree { name, root, top, of_project, is_linked });
             }
         }
     }
@@ -173,7 +177,8 @@ fn listed(list: &Path) -> Vec<(String, PathBuf)> {
 /// What cannot be read, or that there is too much.
 pub fn read(tree: &Tree, left: &mut u64) -> Result<Content, String> {
     let mut walk = Walk { tree, left, entries: 0, content: Content::default() };
-    walk.directory(Path::new(""), DEPTH)?;
+    let root = open(tree).map_err(|error| walk.failed(Path::new(""), error))?;
+    walk.directory(root, Path::new(""), DEPTH)?;
     let mut content = walk.content;
     let mut hasher = Sha256::new();
     for (path, hash) in &content.manifest {
@@ -181,6 +186,20 @@ pub fn read(tree: &Tree, left: &mut u64) -> Result<Content, String> {
     }
     content.digest = format!("sha256:{}", hex(hasher));
     Ok(content)
+}
+
+/// What was no link when it was found is none now.
+fn open(tree: &Tree) -> rustix::io::Result<OwnedFd> {
+    if tree.is_linked {
+        return rustix::fs::openat(CWD, &tree.root, DIRECTORY, Mode::empty());
+    }
+    let top = rustix::fs::openat(CWD, &tree.top, DIRECTORY, Mode::empty())?;
+    let below = tree.root.strip_prefix(&tree.top).unwrap_or(&tree.root);
+    let mut directory = top;
+    for part in below {
+        directory = rustix::fs::openat(&directory, part, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+    }
+    Ok(directory)
 }
 
 /// The bytes that may be read of all trees of a session.
@@ -197,57 +216,93 @@ struct Walk<'a> {
     content: Content,
 }
 
+/// Never waits for the other end of a pipe.
+const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const DIRECTORY: OFlags = FILE.union(OFlags::DIRECTORY);
+
 impl Walk<'_> {
-    fn directory(&mut self, below: &Path, depth: usize) -> Result<(), String> {
+    /// Every name is opened in the directory that was listed: whatever takes its place meanwhile is not followed.
+    fn directory(&mut self, directory: OwnedFd, below: &Path, depth: usize) -> Result<(), String> {
         let depth = depth.checked_sub(1).ok_or("its directories are too deep")?;
-        let root = &self.tree.root;
-        let failed = |error: std::io::Error| format!("{}: {error}", root.join(below).display());
-        for entry in std::fs::read_dir(root.join(below)).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
+        let entries = Dir::read_from(&directory).map_err(|error| self.failed(below, error))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| self.failed(below, error))?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
             self.entries += 1;
             if self.entries > MOST_ENTRIES {
                 return Err(format!("it has more than {MOST_ENTRIES} files and directories"));
             }
-            let (path, kind) = (below.join(entry.file_name()), entry.file_type().map_err(failed)?);
-            let name = path.to_string_lossy().into_owned();
-            if kind.is_dir() {
-                if entry.file_name() != SKIPPED {
-                    self.directory(&path, depth)?;
-                }
-                continue;
-            }
-            // A link counts as where it leads, and as what is there.
-            if kind.is_symlink() {
-                let to = std::fs::read_link(root.join(&path)).map_err(failed)?;
-                self.content.manifest.insert(format!("{name} ->"), sha256(to.as_os_str().as_encoded_bytes()));
-            }
-            if let Some(bytes) = file(&root.join(&path), kind.is_symlink(), self.left)? {
-                let hash = sha256(&bytes);
-                self.content.manifest.insert(name, hash.clone());
-                if !kind.is_symlink() && !self.tree.is_linked {
-                    self.content.texts.insert(hash, bytes);
-                }
-            }
+            self.entry(&directory, name, &below.join(name), depth)?;
         }
         Ok(())
     }
+
+    fn entry(&mut self, directory: &OwnedFd, name: &OsStr, path: &Path, depth: usize) -> Result<(), String> {
+        let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        let kind = FileType::from_raw_mode(stat.map_err(|error| self.failed(path, error))?.st_mode);
+        let shown = path.to_string_lossy().into_owned();
+        let open = |flags| rustix::fs::openat(directory, name, flags, Mode::empty());
+        let bytes = match kind {
+            FileType::Directory if name == SKIPPED => return Ok(()),
+            FileType::Directory => {
+                let inner = open(DIRECTORY | OFlags::NOFOLLOW).map_err(|error| self.failed(path, error))?;
+                return self.directory(inner, path, depth);
+            }
+            // A link counts as where it leads, and as what is there.
+            FileType::Symlink => {
+                let to = rustix::fs::readlinkat(directory, name, Vec::new());
+                let to = to.map_err(|error| self.failed(path, error))?;
+                self.content.manifest.insert(format!("{shown} ->"), sha256(to.to_bytes()));
+                if !leads_to_file(directory, name) {
+                    return Ok(());
+                }
+                let file = open(FILE).map_err(|error| self.failed(path, error))?;
+                self.bytes(file, path)?
+            }
+            FileType::RegularFile => {
+                let file = open(FILE | OFlags::NOFOLLOW).map_err(|error| self.failed(path, error))?;
+                self.bytes(file, path)?
+            }
+            _ => None,
+        };
+        let Some(bytes) = bytes else { return Ok(()) };
+        let hash = sha256(&bytes);
+        self.content.manifest.insert(shown, hash.clone());
+        if kind != FileType::Symlink && !self.tree.is_linked {
+            self.content.texts.insert(hash, bytes);
+        }
+        Ok(())
+    }
+
+    /// The bytes of a file; None for anything else.
+    fn bytes(&mut self, file: OwnedFd, path: &Path) -> Result<Option<Vec<u8>>, String> {
+        let stat = rustix::fs::fstat(&file).map_err(|error| self.failed(path, error))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        File::from(file)
+            .take(*self.left + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| self.failed(path, error))?;
+        *self.left = self
+            .left
+            .checked_sub(bytes.len() as u64)
+            .ok_or_else(|| format!("skills and plugins hold more than {} MiB in all", MOST_BYTES >> 20))?;
+        Ok(Some(bytes))
+    }
+
+    fn failed(&self, below: &Path, error: impl Into<std::io::Error>) -> String {
+        format!("{}: {}", self.tree.root.join(below).display(), error.into())
+    }
 }
 
-/// The bytes of a file; None for anything else.
-fn file(path: &Path, is_link: bool, left: &mut u64) -> Result<Option<Vec<u8>>, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    if !std::fs::metadata(path).is_ok_and(|found| found.is_file()) {
-        return Ok(None);
-    }
-    // Never a pipe or a link that took its place since.
-    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC | if is_link { 0 } else { libc::O_NOFOLLOW };
-    let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    file.take(*left + 1).read_to_end(&mut bytes).map_err(failed)?;
-    *left = left
-        .checked_sub(bytes.len() as u64)
-        .ok_or_else(|| format!("skills and plugins hold more than {} MiB in all", MOST_BYTES >> 20))?;
-    Ok(Some(bytes))
+fn leads_to_file(directory: impl AsFd, name: &OsStr) -> bool {
+    rustix::fs::statat(directory, name, AtFlags::empty())
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
 fn sha256(bytes: &[u8]) -> String {
@@ -327,10 +382,47 @@ mod tests {
         assert!(contents[0].manifest.contains_key("k") && contents[1].manifest.contains_key("key"));
         assert_eq!(contents[0].texts.values().collect::<Vec<_>>(), [b"plain"]);
         assert!(contents[1].texts.is_empty());
+        // What becomes a link after it was found is not followed.
+        let plain = found.iter().find(|tree| !tree.is_linked).unwrap();
+        fs::rename(skills.join("file"), skills.join("other")).unwrap();
+        symlink(&secret, skills.join("file")).unwrap();
+        assert!(read(plain, &mut budget()).is_err());
+        fs::remove_file(skills.join("file")).unwrap();
+        fs::rename(skills.join("other"), skills.join("file")).unwrap();
+        read(plain, &mut budget()).unwrap();
         // And where the place itself is a link.
         fs::rename(&skills, place.path().join("moved")).unwrap();
         symlink(place.path(), &skills).unwrap();
         let found = find(Kind::named("claude").unwrap(), &home, &project).trees;
         assert!(!found.is_empty() && found.iter().all(|tree| tree.is_linked));
+    }
+
+    /// Somebody swaps a directory for a link to a secret while it is looked at.
+    #[test]
+    fn a_directory_that_becomes_a_link_meanwhile_is_not_followed() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let place = tempfile::tempdir().unwrap();
+        let (home, secret) = (place.path().join("home"), place.path().join("secret"));
+        let inner = home.join(".claude/skills/s/d");
+        fs::create_dir_all(&inner).unwrap();
+        fs::create_dir_all(&secret).unwrap();
+        fs::write(inner.join("key"), "plain").unwrap();
+        fs::write(secret.join("key"), "SECRET").unwrap();
+        let link = place.path().join("link");
+        symlink(&secret, &link).unwrap();
+        let tree = &find(Kind::named("claude").unwrap(), &home, &home).trees[0];
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let flags = rustix::fs::RenameFlags::EXCHANGE;
+                    rustix::fs::renameat_with(CWD, &inner, CWD, &link, flags).unwrap();
+                }
+            });
+            let kept = (0..2000).filter_map(|_| read(tree, &mut budget()).ok());
+            let leaks = kept.filter(|content| content.texts.values().any(|text| text == b"SECRET")).count();
+            is_done.store(true, Ordering::Relaxed);
+            assert_eq!(leaks, 0);
+        });
     }
 }

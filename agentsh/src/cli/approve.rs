@@ -36,16 +36,20 @@ fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     for path in &args.files {
         let shown = path.display();
         let text = read(path).map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
-        let Some(document) = parse(&text) else {
+        let document = parse(&text);
+        if document.is_none() && !is_other_text(path) {
             return Err(Failure::Usage(format!("{shown}: neither JSON nor TOML; nothing was approved")));
-        };
+        }
         let key = agreement::key(path, &text);
         if args.forget {
             agreements::remove(&context.state_dir, &key)?;
             writeln!(out, "{shown}: no longer approved")?;
             continue;
         }
-        describe(&document, out)?;
+        match &document {
+            Some(document) => describe(document, out)?,
+            None => text.lines().try_for_each(|line| writeln!(out, "  {}", escape::line(line)))?,
+        }
         agreements::add(&context.state_dir, &key)?;
         writeln!(
             out,
@@ -62,6 +66,11 @@ fn read(path: &PathBuf) -> std::io::Result<String> {
     std::fs::File::open(path)?.take(MOST_BYTES).read_to_string(&mut text)?;
     // As the adapters read it.
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+/// Files of agents that are neither JSON nor TOML are shown line by line.
+fn is_other_text(path: &std::path::Path) -> bool {
+    path.extension().is_some_and(|end| end == "rules" || end == "yml" || end == "yaml")
 }
 
 fn parse(text: &str) -> Option<Value> {

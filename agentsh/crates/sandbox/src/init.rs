@@ -12,6 +12,7 @@ use nix::sys::signal::SigSet;
 use nix::unistd::{ForkResult, Gid, Uid};
 
 use super::control::{self, Answer, Cause, Handover};
+use super::mounted::Mounted;
 use super::plan::{Identity, Plan, Terminal, Tier};
 use super::report::{Enforcement, State};
 use super::stage::{At, StageError};
@@ -70,6 +71,8 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
     let less = root.build(&plan.mounts, &plan.executable, sources)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
 
+    // For the session, which may not be shown our files in /proc.
+    let mounted = Mounted::own().ok();
     // From here on only restrictions: each one binds pid 1 as well as the program.
     limits::apply(&plan.limits)?;
     let short = limits::lower_shares(&plan.limits);
@@ -77,10 +80,15 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
     enforcement.extend(less);
     enforcement.extend(short);
     // The listener comes last.
-    let descriptors: Vec<_> = sockets.iter().chain(&listener).map(AsFd::as_fd).collect();
+    let descriptors: Vec<_> = sockets
+        .iter()
+        .map(AsFd::as_fd)
+        .chain(mounted.as_ref().map(AsFd::as_fd))
+        .chain(listener.as_ref().map(AsFd::as_fd))
+        .collect();
     control::send(control.as_fd(), &Answer::Ready { enforcement }, &descriptors).at("tell the session")?;
     // The program must not hold what it could answer itself with.
-    drop((sockets, listener));
+    drop((sockets, mounted, listener));
 
     let signals = reaper::awaited();
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;

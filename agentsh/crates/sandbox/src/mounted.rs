@@ -3,19 +3,33 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+/// Where a process finds its own. Its first process opens it and hands it out: a host that hides processes of others
+/// (`hidepid`) hides a sandbox's from whoever started it.
+const OWN: &str = "/proc/self/mountinfo";
 
 /// The list of mounts of one sandbox, which stays readable when its processes are gone.
 #[derive(Debug)]
 pub struct Mounted(File);
 
 impl Mounted {
+    /// Of this process.
+    ///
     /// # Errors
-    /// When the process is gone.
-    pub fn of(pid: u32) -> io::Result<Self> {
-        File::open(Path::new("/proc").join(pid.to_string()).join("mountinfo")).map(Self)
+    /// When it cannot be opened.
+    pub fn own() -> io::Result<Self> {
+        File::open(OWN).map(Self)
+    }
+
+    /// None: it is something else.
+    pub(super) fn from_descriptor(descriptors: &mut Vec<OwnedFd>) -> Option<Self> {
+        let is_of_proc = |last: &mut OwnedFd| {
+            rustix::fs::fstatfs(&*last).is_ok_and(|found| found.f_type == rustix::fs::PROC_SUPER_MAGIC)
+        };
+        descriptors.pop_if(is_of_proc).map(|found| Self(found.into()))
     }
 
     /// Every mount point, as often as something is mounted there.
@@ -63,6 +77,8 @@ fn unescaped(written: &[u8]) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

@@ -51,7 +51,7 @@ pub struct Child {
     pub enforcement: Vec<Enforcement>,
     /// Taken by whoever guards again what the host takes away.
     pub namespaces: Option<Namespaces>,
-    /// None when it ended at once.
+    /// None when it could not be opened.
     pub mounted: Option<Mounted>,
     label: String,
     tier: Tier,
@@ -137,8 +137,10 @@ impl Ordered {
                 Ok(child)
             }
             Some((Answer::Ready { enforcement }, mut sockets)) => {
+                let mut mounted = Mounted::from_descriptor(&mut sockets);
                 child.listener = sockets.pop_if(|last| !network::is_socket(last)).map(Listener::from);
-                child.mounted = Mounted::of(pid).ok();
+                mounted = mounted.or_else(|| Mounted::from_descriptor(&mut sockets));
+                child.mounted = mounted;
                 child.enforcement = enforcement;
                 child.sockets = Sockets::from_descriptors(sockets);
                 Ok(child)

@@ -22,6 +22,7 @@ mod score;
 mod secrets;
 mod share;
 pub mod views;
+mod written;
 
 pub use document::rewritten;
 pub use finding::{Action, Category, Finding, Redaction, Removal, Rewrite, Scan, Severity};

@@ -13,7 +13,7 @@ use crate::rules::{Channel, Patterns};
 use crate::score::{self, Own, Rule, Sign};
 use crate::secrets::{self, Secret};
 use crate::views::{self, ansi, invisible};
-use crate::{schema, share};
+use crate::{schema, share, written};
 
 /// Members that are never rewritten: who sent them needs them back as they were.
 const TOKENS: [&str; 5] = ["cursor", "nextCursor", "requestState", "progressToken", "taskId"];
@@ -222,6 +222,9 @@ fn judge(
             let start = document.start(places.get(pointer.as_str()).copied().unwrap_or(0));
             signs.push(Sign { rule: Rule::Own(*own), place: start..start + 1, weight: *weight });
         }
+    }
+    if channel == Channel::Outbound {
+        written::weigh(parts, &document, &mut signs);
     }
     let outcome = score::judge(text, &mut signs, channel);
     scan.verdict = outcome.verdict;

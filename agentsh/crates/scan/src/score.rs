@@ -105,8 +105,8 @@ fn sign(found: &Match, view: Option<&views::View>, channel: Channel) -> Option<S
 pub fn judge(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
     signs.sort_by_key(|sign| (sign.place.start, sign.place.end, sign.rule));
     signs.dedup_by(|a, b| a.rule == b.rule && a.place == b.place);
-    if channel != Channel::Definition {
-        weigh_as_read(text, signs, channel);
+    if channel == Channel::Output {
+        weigh_as_read(text, signs);
     }
     let mut counts = std::collections::BTreeMap::<Rule, (u32, usize)>::new();
     let (mut first, mut sum, mut outcome) = (0, 0_u32, Outcome::default());
@@ -149,17 +149,8 @@ pub fn judge(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
 
 /// What a reader takes for less: words that begin at the same place are one sign, whatever rules they fit; a command in a block
 /// of code is shown, as installation notes do, and not said. Expects the signs in the order of their places.
-fn weigh_as_read(text: &str, signs: &mut [Sign], channel: Channel) {
+fn weigh_as_read(text: &str, signs: &mut [Sign]) {
     let is_command = |rule| matches!(rule, Rule::Pattern(rule) if Patterns::builtin().category(rule) == Some(Category::ShellInjection));
-    if channel == Channel::Outbound {
-        // In an argument a command is run, unless a document is written that shows it.
-        for sign in signs.iter_mut().filter(|sign| is_command(sign.rule)) {
-            if stands_in_document(text, sign.place.start) {
-                sign.weight /= 3;
-            }
-        }
-        return;
-    }
     let mut first = 0;
     for at in 1..=signs.len() {
         if at < signs.len() && signs[at].place.start == signs[first].place.start {
@@ -183,7 +174,7 @@ fn weigh_as_read(text: &str, signs: &mut [Sign], channel: Channel) {
     }
 }
 
-/// Bytes in front of a place in which its line begins, and the heading of its section.
+/// Bytes in front of a place in which its line begins.
 const LINE: usize = 400;
 
 /// Whether a line is written as code: indented by four, or behind a prompt or a fence. In a text within a text, lines end in `\\n`;
@@ -199,17 +190,6 @@ fn stands_in_code(text: &str, at: usize) -> bool {
         || line.starts_with('\t')
         || line.starts_with("$ ")
         || above.trim_start_matches(['+', '-', ' ']).starts_with("```")
-}
-
-/// Whether it is code below a heading of Markdown, a blank line apart.
-fn stands_in_document(text: &str, at: usize) -> bool {
-    let from = text.floor_char_boundary(at.saturating_sub(LINE));
-    let before = text.get(from..at).unwrap_or_default();
-    let newline = if before.contains('\n') { "\n" } else { "\\n" };
-    let heading = format!("{newline}## ");
-    let blank = format!("{newline}{newline}");
-    let section = before.rsplit_once(heading.as_str()).map(|(_, section)| section);
-    section.is_some_and(|section| section.contains(&blank)) && stands_in_code(text, at)
 }
 
 /// Whether every strong sign stands between quotation marks or in a code span, and the text around says that it talks

@@ -70,6 +70,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     }
     cover_other_layers(&layers, &parsed, &codex_home, &mut launch)?;
     cover_roles(context, &layers, &codex_home, &mut launch)?;
+    cover_what_acts(context, &layers, &codex_home, &mut launch);
 
     match parsed.sandbox.as_deref() {
         Some("danger-full-access") => {}
@@ -260,9 +261,9 @@ fn cover_roles(
             Err(error) => launch.notes.push(format!("{error}; this role is not passed to Codex")),
         }
     }
-    let above = layers.project_directories.iter().map(PathBuf::as_path).chain([context.project]);
-    let directories: BTreeSet<PathBuf> = above.map(|directory| directory.join(".codex/agents")).collect();
-    for path in directories.iter().flat_map(|directory| role_files(directory, launch)).collect::<Vec<_>>() {
+    let roles = directories(context, layers, codex_home);
+    let roles = roles.iter().flat_map(|directory| role_files(&directory.join("agents"), launch));
+    for path in roles.collect::<Vec<_>>() {
         match config::read_layer(&path, super::Scope::Project, context.agreed) {
             Ok(Some(mut layer)) => {
                 let had_servers = layer.table.remove("mcp_servers").is_some();
@@ -282,12 +283,31 @@ fn cover_roles(
     Ok(())
 }
 
-/// What cannot be looked at in full is not shown at all.
+/// Hooks, and rules that let commands run unasked: what came with the project has no say in them.
+fn cover_what_acts(context: &Context<'_>, layers: &config::Layers, codex_home: &Path, launch: &mut Launch) {
+    for directory in directories(context, layers, codex_home) {
+        let rules = found_files(&directory.join("rules"), "rules", "rule", launch);
+        let acting = rules.into_iter().chain([directory.join("hooks.json")]);
+        super::project::cover_these(context, acting, launch);
+    }
+}
+
+/// Each `.codex` that Codex reads of a project. The user's own is not a project's.
+fn directories(context: &Context<'_>, layers: &config::Layers, codex_home: &Path) -> BTreeSet<PathBuf> {
+    let above = layers.project_directories.iter().map(PathBuf::as_path).chain([context.project]);
+    above.map(|directory| directory.join(".codex")).filter(|directory| directory != codex_home).collect()
+}
+
 fn role_files(directory: &Path, launch: &mut Launch) -> BTreeSet<PathBuf> {
-    super::walk::files(directory, "toml").unwrap_or_else(|why| {
+    found_files(directory, "toml", "role", launch)
+}
+
+/// What cannot be looked at in full is not shown at all.
+fn found_files(directory: &Path, extension: &str, what: &str, launch: &mut Launch) -> BTreeSet<PathBuf> {
+    super::walk::files(directory, extension).unwrap_or_else(|why| {
         let shown = directory.display().to_string();
         let shown = crate::store::escape::line(&shown);
-        launch.notes.push(format!("no role of {shown} is passed to Codex: {why}"));
+        launch.notes.push(format!("no {what} of {shown} is passed to Codex: {why}"));
         launch.hidden.push(std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned()));
         BTreeSet::new()
     })

@@ -27,6 +27,15 @@ pub(in super::super) fn cover(context: &Context<'_>, known: &[PathBuf], launch: 
     }
 }
 
+/// Covers these files and directories of the project, wherever they are, for an agent with an adapter that reads the rest.
+pub(in super::super) fn cover_these(
+    context: &Context<'_>,
+    paths: impl IntoIterator<Item = PathBuf>,
+    launch: &mut Launch,
+) {
+    paths.into_iter().for_each(|path| cover_one(context, &path, launch));
+}
+
 /// `/usr/bin/gemini`, `@google/gemini-cli@1.2`, `gemini.js`: the name alone.
 fn plain_name(word: &str) -> &str {
     let last = word.rsplit('/').next().unwrap_or(word);

@@ -7,7 +7,7 @@ mod cover;
 mod keys;
 
 pub use brings::{Brings, Brought, look};
-pub(super) use cover::cover;
+pub(super) use cover::{cover, cover_these};
 pub(super) use keys::take_out;
 
 /// An agent, and its files of a project. A path that ends in `/` is a directory.
@@ -50,7 +50,7 @@ const AGENTS: &[Known] = &[
     },
     Known {
         title: "Codex",
-        starts: &[".codex/config.toml", ".codex/hooks.json", ".codex-plugin/"],
+        starts: &[".codex/config.toml", ".codex/hooks.json", ".codex/rules/", ".codex-plugin/"],
         instructs: &["AGENTS.md", "AGENTS.override.md", ".codex/prompts/", ".codex/skills/"],
         is_covered: false,
         ..COVERED

@@ -144,7 +144,7 @@ fn begin_in(
 
 /// A layer shows one file system: what is mounted inside the project would be missing.
 fn holds_no_mount(project: &Path) -> Result<()> {
-    let mounted = Mounted::of(std::process::id()).and_then(|mut mounted| mounted.points());
+    let mounted = Mounted::own().and_then(|mut mounted| mounted.points());
     let mounted = mounted.map_err(io_at("read what is mounted in", project))?;
     match mounted.into_iter().find(|point| point.starts_with(project) && point != project) {
         Some(point) => Err(ReviewError::Refused(format!(

@@ -52,7 +52,7 @@ pub(super) struct Watch {
     pub aside: Aside,
     pub sandbox: OwnedFd,
     pub namespaces: Namespaces,
-    /// None: the sandbox ended at once, and nobody knows what was mounted in it.
+    /// None: nobody knows what is mounted in it.
     pub mounted: Option<Mounted>,
     pub freezer: Freezer,
     pub zygote: Zygote,

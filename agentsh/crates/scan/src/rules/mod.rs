@@ -84,6 +84,12 @@ impl Patterns {
         })
     }
 
+    /// Whether files of source code hold it without harm.
+    #[must_use]
+    pub fn is_of_source(&self, rule: usize) -> bool {
+        self.rules.get(rule).is_some_and(|rule| rule.of_source)
+    }
+
     #[must_use]
     pub fn category(&self, rule: usize) -> Option<Category> {
         self.rules.get(rule).map(|rule| rule.category)

@@ -53,6 +53,9 @@ pub struct Rule {
     /// The words stand in capitals.
     #[serde(default)]
     pub capitals: bool,
+    /// Files of source code hold it without harm.
+    #[serde(default)]
+    pub of_source: bool,
     pub yes: Vec<String>,
     pub no: Vec<String>,
 }
