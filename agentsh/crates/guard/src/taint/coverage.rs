@@ -62,7 +62,10 @@ impl Coverage {
                 continue;
             }
             room -= leaf.text.len();
-            for entity in values::find(&leaf.text, 256).into_iter().filter(|entity| entity.kind.is_secret()) {
+            for entity in values::find(&leaf.text, 256)
+                .into_iter()
+                .filter(|entity| entity.kind.is_secret() && entity.kind != Kind::HighEntropy)
+            {
                 let text = leaf.text.get(entity.start..entity.end).unwrap_or_default();
                 self.add(hasher, id, server, entity.kind, text);
             }
@@ -151,8 +154,14 @@ impl Coverage {
         for of_path in [false, true] {
             let pieces =
                 || self.pieces.iter().filter(|(other, _)| !of_path || *other == path).map(|(_, one)| &**one);
-            let forwards: String = pieces().chain([new]).collect();
-            let backwards: String = std::iter::once(new).chain(pieces().rev()).collect();
+            // What was sent before counted when it was sent: only what goes on in the new one counts now.
+            let before: String = pieces().collect();
+            let backwards: String = pieces().rev().collect();
+            let end: Vec<char> =
+                before.chars().rev().filter(|one| one.is_alphanumeric()).take(SLICE - 1).collect();
+            let forwards: String = end.into_iter().rev().chain(new.chars()).collect();
+            let begin = backwards.chars().filter(|one| one.is_alphanumeric()).take(SLICE - 1);
+            let backwards: String = new.chars().chain(begin).collect();
             self.cover(hasher, &forwards, leaves);
             self.cover(hasher, &backwards, leaves);
         }
