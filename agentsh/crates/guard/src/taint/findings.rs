@@ -18,6 +18,7 @@ pub const DECODED: &str = "taint-decoded";
 pub const SPLIT: &str = "taint-split";
 pub const NEAR: &str = "taint-near";
 pub const CELLS: &str = "taint-cells";
+pub const COVERAGE: &str = "taint-coverage";
 
 /// Findings of one category in one call: of what leaves, and as many of what may go there.
 const MAX_FINDINGS: usize = 16;
@@ -33,7 +34,7 @@ const CONTEXT: usize = 50;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// One of `taint-marker`, `taint-entity`, `taint-fingerprint`, `taint-decoded`, `taint-split`, `taint-near`,
-    /// `taint-cells`.
+    /// `taint-cells`, `taint-coverage`.
     pub rule: &'static str,
     /// The kind of value, or `passage`, `marker`, `near-copy`, `values`.
     pub category: &'static str,

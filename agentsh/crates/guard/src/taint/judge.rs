@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::cells::{Cells, MANY};
+use super::coverage::Coverage;
 use super::findings::{Bounds, CELLS, MARKER, Search, context};
 use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
@@ -94,6 +95,9 @@ pub struct Judge {
     pub memory: TaintMemory,
     pub(super) sinks: Sinks,
     pub(super) cells: Cells,
+    pub(super) coverage: Coverage,
+    /// Texts that decode from the call, until its pieces are counted.
+    pub(super) decoded_views: Vec<String>,
     /// What the last call added to them.
     pub(super) pushed: Vec<(u64, Pushed)>,
     pub(super) scanner: Scanner,
@@ -123,6 +127,8 @@ impl Judge {
             memory: TaintMemory::new(config, key),
             sinks: Sinks::default(),
             cells: Cells::default(),
+            coverage: Coverage::default(),
+            decoded_views: Vec::new(),
             pushed: Vec::new(),
             scanner: Scanner::default(),
             markers: BTreeMap::new(),
@@ -138,9 +144,12 @@ impl Judge {
     pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
         self.settle();
         let texts = result.items.iter().filter(|leaf| is_said(leaf)).map(|leaf| &*leaf.text);
-        let private = origin.private;
+        let (private, server) = (origin.private, origin.server.clone());
         let stored = self.memory.remember(origin, texts, || decoded(result, decoder));
         self.cells.remember(&self.memory.hasher, stored.id, private, result);
+        if private {
+            self.coverage.remember(&self.memory.hasher, stored.id, &server, result);
+        }
         stored
     }
 
@@ -159,6 +168,7 @@ impl Judge {
         self.settle();
         self.sinks.adopt(sink, copy.sinks);
         self.cells.adopt(sink, copy.cells);
+        self.coverage.adopt(copy.coverage);
         self.pushed = copy.pushed;
         self.values = copy.values;
         self.unsaid = copy.unsaid;
@@ -228,6 +238,9 @@ impl Judge {
         }
         let pairs = self.near(&mut search);
         self.earlier_calls(sink, now, looks.then_some(decoder), &mut search);
+        if looks {
+            self.covered(&mut search);
+        }
         self.values = values;
         self.unsaid = Some(Unsaid { tainted, pairs });
         self.single.clear();
@@ -385,6 +398,7 @@ impl Judge {
         is_clean: bool,
         search: &mut Search<'_, '_>,
     ) {
+        self.note_view(text);
         let mut folded = std::mem::take(&mut self.single);
         folded.clear();
         folded.push(text);

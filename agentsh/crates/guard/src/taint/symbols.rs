@@ -101,7 +101,7 @@ impl Folded {
         }
     }
 
-    fn push_single(&mut self, byte: u8) {
+    pub(super) fn push_single(&mut self, byte: u8) {
         let (symbol, letter) = (SYMBOLS[usize::from(byte)], LETTERS[usize::from(byte)]);
         if symbol != NONE {
             self.symbols.push(symbol);
@@ -147,7 +147,7 @@ impl Folded {
         self.letters.extend_from_slice(&letters[..letters_end]);
     }
 
-    fn push_wide(&mut self, character: char) {
+    pub(super) fn push_wide(&mut self, character: char) {
         match plain(character) {
             Some(ascii) if ascii.is_ascii() => self.push_single(ascii as u8),
             Some(other) if other.is_alphanumeric() => self.symbols.push(foreign(other)),

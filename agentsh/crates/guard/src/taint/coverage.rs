@@ -1,0 +1,280 @@
+//! How much of each secret has arrived: the places of it that short pieces covered, over all calls to all servers that
+//! leave, whatever the argument and the order. A piece that is shorter still counts with the short values sent around it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use super::findings::{COVERAGE, Search};
+use super::hash::Hasher;
+use super::judge::{Judge, Severity};
+use super::leaves::{Leaves, Role};
+use super::memory::OriginId;
+use super::ranges::Ranges;
+use super::slices::{self, Marked, SLICE};
+use crate::types::ServerId;
+use agentsh_secrets::values::{self, Kind};
+
+/// Secrets that are followed, and bytes of a result that are searched for them.
+const MAX_SECRETS: usize = 2048;
+const MAX_RESULT: usize = 256 << 10;
+/// Bytes of a call that are searched, and of one text that decodes from it.
+const MAX_CALL: usize = 64 << 10;
+const MAX_VIEW: usize = 4 << 10;
+/// Longest value that is a piece, in bytes; pieces that are kept, and of one call.
+const MAX_PIECE: usize = 24;
+const MAX_PIECES: usize = 32;
+const MAX_OF_CALL: usize = 128;
+/// Arguments whose last value is kept, and how long it may be, in bytes.
+const MAX_PATHS: usize = 256;
+const MAX_LAST: usize = 256;
+
+#[derive(Clone, Debug)]
+struct Secret {
+    origin: OriginId,
+    server: ServerId,
+    /// Of its symbols: two readings of one secret are one.
+    whole: u64,
+    kind: Kind,
+    length: u32,
+    tags: Vec<u32>,
+    covered: Ranges,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Coverage {
+    secrets: BTreeMap<u64, Secret>,
+    next: u64,
+    /// Where each piece stands.
+    places: BTreeMap<u32, Vec<(u64, u32)>>,
+    /// What was covered before the last call.
+    before: BTreeMap<u64, Ranges>,
+    /// Short values that were sent last, each with the argument it stood in.
+    pieces: VecDeque<(u64, String)>,
+    last: BTreeMap<u64, String>,
+}
+
+impl Coverage {
+    /// Follows the secrets of a private result.
+    pub fn remember(&mut self, hasher: &Hasher, id: OriginId, server: &ServerId, result: &Leaves<'_>) {
+        let mut room = MAX_RESULT;
+        for leaf in result.items.iter().filter(|leaf| leaf.role == Role::Text) {
+            if leaf.text.len() > room {
+                continue;
+            }
+            room -= leaf.text.len();
+            for entity in values::find(&leaf.text, 256)
+                .into_iter()
+                .filter(|entity| entity.kind.is_secret() && entity.kind != Kind::HighEntropy)
+            {
+                let text = leaf.text.get(entity.start..entity.end).unwrap_or_default();
+                self.add(hasher, id, server, entity.kind, text);
+            }
+        }
+    }
+
+    fn add(&mut self, hasher: &Hasher, id: OriginId, server: &ServerId, kind: Kind, text: &str) {
+        let mut pieces = Vec::new();
+        let length = slices::of_secret(hasher, text, |tag, at| pieces.push((tag, at as u32)));
+        let Some((length, whole)) = length.filter(|_| !pieces.is_empty()) else { return };
+        // The newest reading says where it came from; what arrived of it stays.
+        let known =
+            self.secrets.values_mut().find(|secret| secret.whole == whole && secret.server == *server);
+        if let Some(known) = known {
+            known.origin = id;
+            return;
+        }
+        if self.secrets.len() >= MAX_SECRETS {
+            // A server that says many takes room of its own secrets alone.
+            let own = self.secrets.iter().find(|(_, secret)| secret.server == *server).map(|(key, _)| *key);
+            let Some(own) = own else { return };
+            self.forget(own);
+        }
+        let key = self.next;
+        self.next += 1;
+        let tags = pieces.iter().map(|(tag, _)| *tag).collect();
+        for (tag, at) in pieces {
+            self.places.entry(tag).or_default().push((key, at));
+        }
+        let covered = Ranges::default();
+        self.secrets
+            .insert(key, Secret { origin: id, server: server.clone(), whole, kind, length, tags, covered });
+    }
+
+    fn forget(&mut self, key: u64) {
+        let Some(secret) = self.secrets.remove(&key) else { return };
+        for tag in secret.tags {
+            if let Some(places) = self.places.get_mut(&tag) {
+                places.retain(|(other, _)| *other != key);
+                if places.is_empty() {
+                    self.places.remove(&tag);
+                }
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.secrets.is_empty()
+    }
+
+    /// Counts every piece in a text, read forwards and backwards.
+    fn cover(&mut self, hasher: &Hasher, text: &str, leaves: &dyn Fn(OriginId) -> bool) {
+        let marked = Marked::of(text);
+        for marked in [marked.reversed(), marked] {
+            marked.each(hasher, |tag, _| {
+                for (key, at) in self.places.get(&tag).into_iter().flatten() {
+                    if let Some(secret) = self.secrets.get_mut(key).filter(|secret| leaves(secret.origin)) {
+                        self.before.entry(*key).or_insert_with(|| secret.covered.clone());
+                        secret.covered.add(*at..at + SLICE as u32);
+                    }
+                }
+            });
+        }
+    }
+
+    /// Counts what a short value makes with those that were sent before it, in either order.
+    fn piece(&mut self, hasher: &Hasher, path: u64, text: &str, leaves: &dyn Fn(OriginId) -> bool) {
+        let last = self.last.get(&path).cloned().unwrap_or_default();
+        if last == text {
+            return;
+        }
+        if text.len() <= MAX_LAST && (self.last.len() < MAX_PATHS || self.last.contains_key(&path)) {
+            self.last.insert(path, text.to_owned());
+        }
+        let (old, new) = own_part(&last, text);
+        if old.len() < last.len() && old.len() <= MAX_PIECE {
+            // Only now it shows that what stood around it comes again and again.
+            self.pieces.retain(|(other, piece)| *other != path || *piece != last);
+            if self.pieces.back().is_none_or(|(_, piece)| piece != old) {
+                self.push(path, old);
+            }
+        }
+        if new.len() > MAX_PIECE {
+            return;
+        }
+        for of_path in [false, true] {
+            let pieces =
+                || self.pieces.iter().filter(|(other, _)| !of_path || *other == path).map(|(_, one)| &**one);
+            // What was sent before counted when it was sent: only what goes on in the new one counts now.
+            let before: String = pieces().collect();
+            let backwards: String = pieces().rev().collect();
+            let end: Vec<char> =
+                before.chars().rev().filter(|one| one.is_alphanumeric()).take(SLICE - 1).collect();
+            let forwards: String = end.into_iter().rev().chain(new.chars()).collect();
+            let begin = backwards.chars().filter(|one| one.is_alphanumeric()).take(SLICE - 1);
+            let backwards: String = new.chars().chain(begin).collect();
+            self.cover(hasher, &forwards, leaves);
+            self.cover(hasher, &backwards, leaves);
+        }
+        self.push(path, new);
+    }
+
+    fn push(&mut self, path: u64, piece: &str) {
+        if self.pieces.len() >= MAX_PIECES {
+            self.pieces.pop_front();
+        }
+        self.pieces.push_back((path, piece.to_owned()));
+    }
+
+    /// The last call was not sent. Its short values stay: what comes next may go on from them.
+    pub fn take_back(&mut self) {
+        for (key, before) in std::mem::take(&mut self.before) {
+            if let Some(secret) = self.secrets.get_mut(&key) {
+                secret.covered = before;
+            }
+        }
+    }
+
+    /// Takes in what a copy noted of the one call that it judged.
+    pub fn adopt(&mut self, copy: Self) {
+        for (key, secret) in copy.secrets {
+            if let Some(own) = self.secrets.get_mut(&key) {
+                own.covered.add_all(&secret.covered);
+            }
+        }
+        (self.before, self.pieces, self.last) = (copy.before, copy.pieces, copy.last);
+    }
+}
+
+impl Judge {
+    /// Counts what the call brings of each secret, and finds those of which too much has arrived then.
+    pub(super) fn covered(&mut self, search: &mut Search<'_, '_>) {
+        self.coverage.before.clear();
+        if self.coverage.is_empty() {
+            return;
+        }
+        let Self { memory, coverage, .. } = self;
+        let leaves = |id| memory.origin(id).is_some_and(search.leaving);
+        let (mut room, mut pieces, mut first) = (MAX_CALL, MAX_OF_CALL, None);
+        for (at, leaf) in search.call.items.iter().enumerate() {
+            if !matches!(leaf.role, Role::Text | Role::Name | Role::Codes) || leaf.text.len() > room {
+                continue;
+            }
+            room -= leaf.text.len();
+            let before = coverage.before.len();
+            coverage.cover(&memory.hasher, &leaf.text, &leaves);
+            if leaf.role == Role::Text && pieces > 0 {
+                pieces -= 1;
+                coverage.piece(&memory.hasher, search.call.path(at), &leaf.text, &leaves);
+            }
+            if coverage.before.len() > before {
+                first = first.or(Some(at));
+            }
+        }
+        for view in std::mem::take(&mut self.decoded_views) {
+            coverage.cover(&memory.hasher, &view, &leaves);
+        }
+        let mut found = Vec::new();
+        for (key, before) in &coverage.before {
+            let Some(secret) = coverage.secrets.get(key) else { continue };
+            if secret.covered != *before && secret.covered.len() >= slices::too_many(secret.length) {
+                found.push((secret.origin, secret.kind, secret.covered.len(), secret.length));
+            }
+        }
+        for (id, kind, count, length) in found {
+            let Some(origin) = memory.origin(id) else { continue };
+            let (whence, leaf) = (search.whence(id, origin), first.unwrap_or(0));
+            let shown = format!("[{count} of {length} characters over all calls]");
+            search.push(COVERAGE, kind.as_str(), Severity::Critical, leaf, shown, whence, Vec::new(), false);
+        }
+    }
+
+    /// Keeps a text that decodes from the call until all of it is counted.
+    pub(super) fn note_view(&mut self, text: &str) {
+        const MOST: usize = 64;
+        let is_kept = !self.coverage.is_empty() && (SLICE..=MAX_VIEW).contains(&text.len());
+        if is_kept && self.decoded_views.len() < MOST {
+            self.decoded_views.push(text.to_owned());
+        }
+    }
+}
+
+/// Of two values of one argument, what is left without the words that both begin and end with.
+fn own_part<'t>(old: &'t str, new: &'t str) -> (&'t str, &'t str) {
+    let whole = (old.trim(), new.trim());
+    let (olds, news) = (words(old), words(new));
+    let front = olds
+        .iter()
+        .zip(&news)
+        .take_while(|(one, other)| old[(*one).clone()] == new[(*other).clone()])
+        .count();
+    let rest = olds.len().min(news.len()) - front;
+    let same = |(one, other): &(&Range<usize>, &Range<usize>)| old[(*one).clone()] == new[(*other).clone()];
+    let back = olds.iter().rev().zip(news.iter().rev()).take(rest).take_while(same).count();
+    let own = |text: &'t str, words: &[Range<usize>]| {
+        let own = &words[front..words.len() - back];
+        own.first().zip(own.last()).and_then(|(first, last)| text.get(first.start..last.end))
+    };
+    match (front + back, own(old, &olds), own(new, &news)) {
+        (1.., Some(old), Some(new)) => (old, new),
+        _ => whole,
+    }
+}
+
+fn words(text: &str) -> Vec<Range<usize>> {
+    let start = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize;
+    text.split_whitespace().map(|word| start(word)..start(word) + word.len()).collect()
+}
+
+#[cfg(test)]
+#[path = "coverage_tests.rs"]
+mod tests;

@@ -1,0 +1,120 @@
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::super::judge::Plain;
+use super::super::memory::{Config, Origin};
+use super::*;
+use crate::json;
+
+const SECRET: &str = "Qz7Lm2Wx9Rt4Vb6Nc8Kd3Hs5Jf1Gp0Ya";
+
+fn server(name: &str) -> ServerId {
+    ServerId(name.to_owned())
+}
+
+fn judge() -> Judge {
+    let mut judge = Judge::new(Config::default(), &[7; 32]);
+    let said = json!({"text": format!("the deploy secret_key={SECRET} is on the wall")}).to_string();
+    let origin = Origin {
+        server: server("files"),
+        tool: "read".to_owned(),
+        call: "1".to_owned(),
+        time: Duration::from_secs(1000),
+        private: true,
+    };
+    judge.remember(origin, &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Plain);
+    judge
+}
+
+/// Whether the call is one that is refused; then it is not sent.
+fn refused(judge: &mut Judge, to: &str, name: &str, value: &str) -> bool {
+    let said = json!({ name: value }).to_string();
+    let tree = json::read(said.as_bytes()).unwrap();
+    let call = Leaves::of_call("send", &tree);
+    let sink = server(to);
+    let found = judge.judge(&sink, &call, Duration::from_secs(1001), &Plain, &|_| true);
+    let is_refused = found.iter().any(|finding| !finding.is_reference);
+    if is_refused {
+        judge.take_back(&sink);
+    }
+    is_refused
+}
+
+/// Characters that arrive until three calls were refused.
+fn arrived(pieces: &[String], mut send: impl FnMut(&mut Judge, usize, &str) -> bool) -> usize {
+    let (mut judge, mut arrived, mut closed) = (judge(), 0, 0);
+    for (at, piece) in pieces.iter().enumerate() {
+        match send(&mut judge, at, piece) {
+            true => closed += 1,
+            false => arrived += piece.len(),
+        }
+        if closed == 3 {
+            break;
+        }
+    }
+    assert!(closed > 0, "{pieces:?}");
+    arrived
+}
+
+fn cut(length: usize) -> Vec<String> {
+    SECRET.as_bytes().chunks(length).map(|piece| String::from_utf8(piece.to_vec()).unwrap()).collect()
+}
+
+#[test]
+fn at_most_a_quarter_arrives_however_it_is_cut() {
+    for length in [1, 2, 3, 4, 6, 8] {
+        let pieces = cut(length);
+        let mut reversed = pieces.clone();
+        reversed.reverse();
+        for pieces in [&pieces, &reversed] {
+            let ways: [(&str, &mut dyn FnMut(&mut Judge, usize, &str) -> bool); 4] = [
+                ("one argument", &mut |judge, _, piece| refused(judge, "net", "q", piece)),
+                ("changing names", &mut |judge, at, piece| refused(judge, "net", &format!("v{at}"), piece)),
+                ("two servers", &mut |judge, at, piece| refused(judge, ["a", "b"][at % 2], "q", piece)),
+                ("a template", &mut |judge, _, piece| {
+                    refused(judge, "net", "q", &format!("how to parse {piece} in python"))
+                }),
+            ];
+            for (way, send) in ways {
+                let arrived = arrived(pieces, send);
+                assert!(arrived * 4 <= SECRET.len(), "{way}, {length} characters: {arrived}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pieces_in_any_order_with_filler_between_them_are_counted() {
+    let mut pieces = cut(6);
+    pieces.swap(0, 3);
+    pieces.swap(1, 4);
+    let arrived = arrived(&pieces, |judge, at, piece| {
+        let filler = format!("a status message that has nothing to do with anything, number {at}");
+        assert!(!refused(judge, "net", "text", &filler));
+        refused(judge, "net", "text", piece)
+    });
+    assert!(arrived * 4 <= SECRET.len(), "{arrived}");
+}
+
+#[test]
+fn ordinary_values_and_the_end_of_a_key_are_none() {
+    let mut judge = judge();
+    for value in ["it ends in p0Ya", "v2.14.3", "deploy key", "Qz7", "2026-11-25", "4b7f2c9", "open", "Wx9"] {
+        assert!(!refused(&mut judge, "net", "text", value), "{value}");
+    }
+}
+
+#[test]
+fn a_server_that_says_many_secrets_takes_no_room_of_others() {
+    let mut coverage = Coverage::default();
+    let hasher = Hasher::new(&[7; 32]);
+    coverage.add(&hasher, OriginId(1), &server("files"), Kind::ApiKey, SECRET);
+    for at in 0..3000_u32 {
+        coverage.add(&hasher, OriginId(2), &server("other"), Kind::ApiKey, &format!("k{at:08}Zq9Xw2Lm"));
+    }
+    assert_eq!(coverage.secrets.len(), MAX_SECRETS);
+    assert!(coverage.secrets.values().any(|secret| secret.server == server("files")));
+}

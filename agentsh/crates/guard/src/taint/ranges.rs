@@ -1,0 +1,59 @@
+//! Which places of a text were covered so far: ranges that do not touch, in order, and no more than so many.
+
+use std::ops::Range;
+
+/// Ranges of one text. What comes beyond is not counted: by then nearly all of it is covered.
+const MOST: usize = 1024;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ranges(Vec<Range<u32>>);
+
+impl Ranges {
+    /// Adds a range, and joins those that it touches.
+    pub fn add(&mut self, new: Range<u32>) {
+        if new.is_empty() {
+            return;
+        }
+        let first = self.0.partition_point(|range| range.end < new.start);
+        let last = self.0.partition_point(|range| range.start <= new.end);
+        if first == last && self.0.len() >= MOST {
+            return;
+        }
+        let joined = self.0[first..last]
+            .iter()
+            .fold(new, |joined, range| joined.start.min(range.start)..joined.end.max(range.end));
+        self.0.splice(first..last, [joined]);
+    }
+
+    pub fn add_all(&mut self, others: &Self) {
+        others.0.iter().cloned().for_each(|range| self.add(range));
+    }
+
+    pub fn len(&self) -> u32 {
+        self.0.iter().map(|range| range.end - range.start).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_touches_is_one() {
+        let mut ranges = Ranges::default();
+        for range in [10..20, 30..40, 20..25, 24..31, 50..60, 60..60] {
+            ranges.add(range);
+        }
+        assert_eq!(ranges.0, [10..40, 50..60]);
+        assert_eq!(ranges.len(), 40);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut ranges = Ranges::default();
+        (0..5000).for_each(|at| ranges.add(at * 3..at * 3 + 1));
+        assert_eq!(ranges.0.len(), MOST);
+        ranges.add(0..5000);
+        assert!(ranges.len() >= 5000 && ranges.0.len() < MOST);
+    }
+}

@@ -1,0 +1,125 @@
+//! Short pieces of a secret: six symbols, one of them a digit or a capital inside a word, stand in no other text by chance.
+
+use super::hash::{self, Hasher};
+use super::symbols::Folded;
+
+/// Symbols of a piece.
+pub(super) const SLICE: usize = 6;
+/// Marks that a secret has at least, and symbols: in what is less, a piece may be somebody's word.
+const MIN_MARKS: usize = 3;
+const MIN_SECRET: usize = 10;
+/// Symbols of a secret that count.
+const MAX_SECRET: usize = 512;
+/// Below so many symbols, a secret is made of words by people.
+const RANDOM: u32 = 16;
+/// So many symbols of such a one are as bad as all of it.
+const OF_WORDS: u32 = 8;
+
+/// A text as symbols, each with whether a digit or a capital inside a word made it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Marked {
+    symbols: Vec<u8>,
+    marks: Vec<bool>,
+}
+
+impl Marked {
+    pub fn of(text: &str) -> Self {
+        let mut marked = Self::default();
+        let mut folded = Folded::default();
+        let (mut before, mut digits) = (None, 0);
+        for character in text.chars() {
+            let is_digit = character.is_numeric();
+            let is_inner = character.is_uppercase() && before.is_some_and(|one: char| !one.is_uppercase());
+            if digits == 4 && !is_digit {
+                marked.unmark_year();
+            }
+            digits = if is_digit { digits + 1 } else { 0 };
+            if character.is_ascii() {
+                folded.push_single(character as u8);
+            } else {
+                folded.push_wide(character);
+            }
+            marked.marks.resize(folded.symbols.len(), is_digit || is_inner);
+            before = Some(character).filter(|one| one.is_alphanumeric());
+        }
+        if digits == 4 {
+            marked.unmark_year();
+        }
+        marked.symbols = folded.symbols;
+        marked
+    }
+
+    /// Four digits in a row are a year, a port or the end of a number: everybody has them.
+    fn unmark_year(&mut self) {
+        let from = self.marks.len().saturating_sub(4);
+        self.marks[from..].fill(false);
+    }
+
+    /// Every piece that means something, with the place of its first symbol.
+    pub fn each(&self, hasher: &Hasher, mut emit: impl FnMut(u32, usize)) {
+        let mut last_mark = None;
+        for end in 1..=self.symbols.len() {
+            if self.marks[end - 1] {
+                last_mark = Some(end - 1);
+            }
+            if let Some(start) = end.checked_sub(SLICE)
+                && last_mark.is_some_and(|mark| mark >= start)
+            {
+                emit(hash::tag(hasher.whole(&self.symbols[start..end])), start);
+            }
+        }
+    }
+
+    pub fn reversed(&self) -> Self {
+        let turn = |marks: &[bool]| marks.iter().rev().copied().collect();
+        Self { symbols: self.symbols.iter().rev().copied().collect(), marks: turn(&self.marks) }
+    }
+}
+
+/// The pieces of a secret, with their places in it, and its length and hash. None of one that is too short, or made of
+/// letters alone.
+pub(super) fn of_secret(hasher: &Hasher, secret: &str, emit: impl FnMut(u32, usize)) -> Option<(u32, u64)> {
+    let mut marked = Marked::of(secret);
+    marked.symbols.truncate(MAX_SECRET);
+    marked.marks.truncate(MAX_SECRET);
+    let marks = marked.marks.iter().filter(|mark| **mark).count();
+    let length = marked.symbols.len();
+    let is_one = length >= MIN_SECRET && marks >= MIN_MARKS && marks < length;
+    is_one.then(|| {
+        marked.each(hasher, emit);
+        (length as u32, hasher.whole(&marked.symbols))
+    })
+}
+
+/// So many symbols of a secret of this length are more than may leave: more than a quarter.
+pub(super) fn too_many(length: u32) -> u32 {
+    if length < RANDOM { OF_WORDS } else { (length / 4 + 1).max(SLICE as u32) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(text: &str) -> Vec<usize> {
+        let mut found = Vec::new();
+        of_secret(&Hasher::new(&[7; 32]), text, |_, at| found.push(at));
+        found
+    }
+
+    #[test]
+    fn pieces_of_words_and_of_years_are_none() {
+        for text in
+            ["correct-horse-battery", "Autumn2026!", "12345678901234567890", "Ab1", "SETTINGS_FILE_NAME"]
+        {
+            assert_eq!(pieces(text), [0_usize; 0], "{text}");
+        }
+        assert_eq!(pieces("Qz7Lm2Wx9Rt4").len(), 7);
+        // A piece without a mark is not looked for.
+        assert_eq!(pieces("prefixprefixQz7Lm2").first(), Some(&7));
+    }
+
+    #[test]
+    fn more_than_a_quarter_is_too_much() {
+        assert_eq!([10, 16, 24, 32, 40].map(too_many), [8, 6, 7, 9, 11]);
+    }
+}
