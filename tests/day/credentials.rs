@@ -2,31 +2,8 @@
 //! wants a token, which is nowhere inside.
 
 use super::has;
-use crate::network::clients::authority;
+use crate::support::forge::{TOKEN, forge};
 use crate::support::{Mode, Outcome, Place};
-
-pub const TOKEN: &str = "forge-token-5up3r-s3cret";
-
-/// A forge with one private repository, at `https://allowed.test:8443/git/private.git`, and the user's token for it.
-pub fn forge(mode: Mode, backend: &'static str) -> Place {
-    let place = Place::new(mode).online().policed_by(backend);
-    place.set("SSL_CERT_FILE", authority(&place).display().to_string());
-    place.set("FORGE_TOKEN", TOKEN);
-    let log = place.internet_log();
-    std::fs::write(log.with_extension("log.token"), TOKEN).unwrap();
-    let root = log.with_extension("log.git");
-    std::fs::create_dir(&root).unwrap();
-    let script = format!(
-        "cd {0} && git init -q --bare -b main private.git && git clone -q private.git work 2>/dev/null && cd work && \
-         git checkout -qb main 2>/dev/null; echo one > file && git add file && \
-         git -c user.name=A -c user.email=a@b.example commit -qm one && git push -q origin main && cp -r ../private.git ../public.git",
-        root.display()
-    );
-    #[expect(clippy::disallowed_methods, reason = "the forge is made by whoever runs the tests")]
-    let made = std::process::Command::new("sh").args(["-ec", &script]).env("HOME", &root).status().unwrap();
-    assert!(made.success());
-    place
-}
 
 /// The only rule of the agent's network is the one of its credential.
 pub fn policy(place: &Place, allow: &str) {
