@@ -2,31 +2,8 @@
 //! wants a token, which is nowhere inside.
 
 use super::has;
-use crate::network::clients::authority;
+use crate::support::forge::{TOKEN, forge};
 use crate::support::{Mode, Outcome, Place};
-
-pub const TOKEN: &str = "forge-token-5up3r-s3cret";
-
-/// A forge with one private repository, at `https://allowed.test:8443/git/private.git`, and the user's token for it.
-pub fn forge(mode: Mode, backend: &'static str) -> Place {
-    let place = Place::new(mode).online().policed_by(backend);
-    place.set("SSL_CERT_FILE", authority(&place).display().to_string());
-    place.set("FORGE_TOKEN", TOKEN);
-    let log = place.internet_log();
-    std::fs::write(log.with_extension("log.token"), TOKEN).unwrap();
-    let root = log.with_extension("log.git");
-    std::fs::create_dir(&root).unwrap();
-    let script = format!(
-        "cd {0} && git init -q --bare -b main private.git && git clone -q private.git work 2>/dev/null && cd work && \
-         git checkout -qb main 2>/dev/null; echo one > file && git add file && \
-         git -c user.name=A -c user.email=a@b.example commit -qm one && git push -q origin main && cp -r ../private.git ../public.git",
-        root.display()
-    );
-    #[expect(clippy::disallowed_methods, reason = "the forge is made by whoever runs the tests")]
-    let made = std::process::Command::new("sh").args(["-ec", &script]).env("HOME", &root).status().unwrap();
-    assert!(made.success());
-    place
-}
 
 /// The only rule of the agent's network is the one of its credential.
 pub fn policy(place: &Place, allow: &str) {
@@ -160,7 +137,7 @@ fn every_source_and_every_header() {
         );
         let script = "get() { curl -sSf -o /dev/null \"$@\"; }; set -e; get -n https://v4.test:8443/a; \
                       get -H \"Private-Token: $FILE_TOKEN\" https://v6.test:8443/b; \
-                      get -H \"Authorization: token $GH_TOKEN\" https://allowed.test:8443/c; \
+                      get -H \"Authorization: token $GH_ENTERPRISE_TOKEN\" https://allowed.test:8443/c; \
                       get -H \"X-Api-Key: $RING_TOKEN\" https://other.test:8443/d; cat ~/.npmrc; cat ~/token || echo none";
         let outcome = inside(&place, script).expect_code(0);
         let log = heard(&place);
@@ -178,6 +155,58 @@ fn every_source_and_every_header() {
         assert!(
             outcome.stderr.contains("no credential for 'deep.wild.test': the variable MISSING"),
             "{outcome}"
+        );
+    }
+}
+
+/// The real `gh`, signed in outside to a server of one's own: inside it has a placeholder, which it takes for a token.
+#[test]
+fn gh_works_without_its_token() {
+    if !has("gh") {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = forge(mode, "userns");
+        place.write(
+            place.home.join(".config/gh/hosts.yml"),
+            format!("allowed.test:\n    oauth_token: {TOKEN}\n    user: ada\n    git_protocol: https\n"),
+        );
+        let rule = |allow: &str| {
+            place.user_policy(&format!(
+                "agent:\n  credentials:\n    - {{host: \"allowed.test:8443\", from: gh{allow}}}\n"
+            ))
+        };
+        let (first, second) = TOKEN.split_at(9);
+        let script = format!(
+            "gh auth status; gh api user; gh pr list -R ada/one; code=$?; env | grep ENTERPRISE; \
+             grep -rl {first}''{second} ~ /tmp 2>/dev/null; exit $code"
+        );
+        // What reads by POST is a right of its own: the same path changes things.
+        rule("");
+        let outcome = inside(&place, &script);
+        assert_ne!(outcome.code, 0, "{mode:?}: {outcome}");
+        assert!(outcome.stderr.contains("POST /api/graphql"), "{mode:?}: {outcome}");
+        assert!(outcome.stdout.contains("\"login\":\"ada\""), "{mode:?}: {outcome}");
+        rule(", allow: [\"GET /**\", \"POST /api/graphql\"]");
+        let outcome = inside(&place, &script).expect_code(0);
+        let said = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(
+            said.contains("Logged in to allowed.test:8443 as ada (GH_ENTERPRISE_TOKEN)"),
+            "{mode:?}: {outcome}"
+        );
+        assert!(
+            said.contains("Double it") && said.contains("GH_ENTERPRISE_TOKEN=agentsh_"),
+            "{mode:?}: {outcome}"
+        );
+        assert!(!said.contains("hosts.yml"), "the user's file is not inside: {outcome}");
+        holds_no_token(&place, &outcome);
+        assert!(
+            heard(&place).contains(&format!("auth POST /api/graphql HTTP/1.1 authorization token {TOKEN}"))
+        );
+        let uses = place.events("credential_used");
+        assert!(
+            uses.iter().any(|used| used["path"] == "/api/graphql" && used["rule"]["line"] == 3),
+            "{uses:?}"
         );
     }
 }

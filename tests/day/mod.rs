@@ -6,7 +6,6 @@ mod git;
 mod ordinary;
 mod packages;
 mod publish;
-mod real_agents;
 mod refusals;
 mod registries;
 mod remotes;
@@ -15,9 +14,25 @@ mod things;
 mod toolchains;
 mod why;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::support::skip;
+use crate::support::{Outcome, Place, skip};
+
+/// Where `cargo xtask test` has put tools that no distribution has, as far as the user of this place can read them.
+fn tools(place: &Place) -> Vec<PathBuf> {
+    let all = std::env::var_os("AGENTSH_TEST_TOOLS").unwrap_or_default();
+    let is_readable = |path: &PathBuf| Outcome::of(place.command("test").arg("-x").arg(path)).code == 0;
+    std::env::split_paths(&all).filter(|path| path.is_absolute()).filter(is_readable).collect()
+}
+
+/// Puts them behind the programs of the machine.
+fn use_tools(place: &Place) {
+    let mut path = "/usr/local/bin:/usr/bin:/bin".to_owned();
+    for directory in tools(place) {
+        path = format!("{path}:{}", directory.display());
+    }
+    place.set("PATH", path);
+}
 
 /// Whether a program of the machine is there; says when it is not.
 fn has(program: &str) -> bool {

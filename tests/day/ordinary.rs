@@ -20,11 +20,12 @@ fn all() -> Vec<(&'static str, &'static [Thing])> {
     ]
 }
 
-/// Where programs lie for the user of this place.
-const PATH: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
-
-fn is_installed(program: &str) -> bool {
-    PATH.iter().any(|directory| Path::new(directory).join(program).exists())
+/// Whether the user of this place has the program.
+fn is_installed(place: &Place, program: &str) -> bool {
+    super::tools(place)
+        .into_iter()
+        .chain(["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from))
+        .any(|directory| directory.join(program).exists())
 }
 
 /// A new copy of the project with what lies beside it.
@@ -85,10 +86,11 @@ fn do_all(subject: &str) {
     let (_, things) = all().into_iter().find(|(name, _)| *name == subject).unwrap();
     for mode in Mode::all() {
         let place = Place::new(mode);
+        super::use_tools(&place);
         let mut surprises = String::new();
         let mut count = 0;
         for (number, thing) in things.iter().enumerate() {
-            if let Some(missing) = thing.needs.iter().find(|program| !is_installed(program)) {
+            if let Some(missing) = thing.needs.iter().find(|program| !is_installed(&place, program)) {
                 skip(&format!("{}: {missing} is not installed", thing.name));
                 continue;
             }

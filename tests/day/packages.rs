@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::credentials::{TOKEN, forge, inside};
+use super::credentials::inside;
+use crate::support::forge::{TOKEN, forge};
 use crate::support::{Mode, Outcome, Place, skip};
 
 /// How one tool publishes.
@@ -52,6 +53,7 @@ fn installed(program: &str) -> Option<(PathBuf, PathBuf)> {
         // The one that builds this: without what chooses among several.
         places.extend(Path::new(env!("CARGO")).parent().map(Path::to_owned));
     } else {
+        places.extend(std::env::split_paths(&std::env::var_os("AGENTSH_TEST_TOOLS").unwrap_or_default()));
         places.extend(std::env::split_paths(&own));
     }
     let directory = places.into_iter().find(|place| place.join(program).exists())?;

@@ -1,7 +1,6 @@
 //! Package registries of the project's ecosystems: read, and nothing else; said by the user's configuration alone.
 
-use super::credentials::forge;
-use crate::network::clients::authority;
+use crate::support::forge::{authority, forge};
 use crate::support::sandbox::{Kind, Sandbox};
 use crate::support::{Mode, Place, no, yes};
 

@@ -1,7 +1,8 @@
 //! The project's own git remotes over https: fetching works, and nothing else on their hosts does.
 
-use super::credentials::{forge, inside};
+use super::credentials::inside;
 use super::has;
+use crate::support::forge::forge;
 use crate::support::{Mode, Outcome};
 
 const REMOTE: &str = "https://allowed.test:8443/git/public.git";

@@ -8,35 +8,35 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
+    clippy::print_stderr,
     clippy::disallowed_methods,
     reason = "a test may stop at the first surprise, its report is its output, and it starts agentsh as people do"
 )]
 
 mod accounts;
 mod agents;
-#[path = "../support/authority.rs"]
-#[allow(dead_code, reason = "the suite needs more of it")]
-mod authority;
 mod clients;
 mod day;
-#[path = "../support/http_server.rs"]
-#[allow(dead_code, reason = "the suite needs more of it")]
-mod http_server;
 mod inside;
 mod libraries;
 mod model;
 mod others;
 mod pages;
 mod place;
+mod pushes;
 mod registry;
 mod remote;
 mod runner;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the suite needs more of it")]
+mod support;
 mod transports;
 
 use std::process::ExitCode;
 
 use place::Starter;
 use runner::Case;
+use support::{authority, http_server};
 
 fn main() -> ExitCode {
     let mut cases = Vec::new();
@@ -58,6 +58,8 @@ fn main() -> ExitCode {
         add("claude_exit_status_is_passed_through", agents::claude_fails);
         add("codex_reads_a_note_through_the_filesystem_server", agents::codex_reads);
         add("codex_does_not_see_a_denied_tool", agents::codex_denied);
+        add("claude_pushes_without_the_token", pushes::claude);
+        add("codex_pushes_without_the_token", pushes::codex);
         add("claude_uses_a_server_behind_a_url_with_a_header", remote::with_a_header);
         add("claude_uses_a_server_behind_a_url_with_a_login", remote::with_a_login);
         add("codex_uses_a_server_behind_a_url_with_a_header", remote::codex_with_a_header);

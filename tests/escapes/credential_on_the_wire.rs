@@ -2,7 +2,8 @@
 //! read again, or on a request that servers could read in two ways. Stopped by: the session replaces it in the headers made
 //! for it, on inspected requests to the one host, and refuses every other request that holds one.
 
-use crate::day::credentials::{TOKEN, forge, policy};
+use crate::day::credentials::policy;
+use crate::support::forge::{TOKEN, forge};
 use crate::support::sandbox::{Kind, Sandbox};
 use crate::support::{Mode, no, yes};
 

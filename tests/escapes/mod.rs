@@ -40,6 +40,7 @@ mod session_liveness;
 mod set_user_id;
 mod setns;
 mod shared_memory;
+mod ssh_agent;
 mod supervisor_memory;
 mod surviving_daemon;
 mod symlink_out_of_project;

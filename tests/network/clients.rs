@@ -1,33 +1,13 @@
 //! The programs that people use: curl, node, Python, openssl, and a static one. An allowed name works with each, and
 //! nothing else rides along on its connections.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::{heard, online};
 use crate::support::expect::Expected;
-use crate::support::{Place, no, patience, skip, yes};
-
-/// Names of the small internet that its servers prove to be.
-const PROVEN: [&str; 5] = ["allowed.test", "v4.test", "v6.test", "other.test", "deep.wild.test"];
-
-/// Gives the small internet a key and certificates; the authority that signed them is the answer, a file in the
-/// project.
-pub fn authority(place: &Place) -> PathBuf {
-    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.distinguished_name.push(rcgen::DnType::CommonName, "authority of a test");
-    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let mut leaf = CertificateParams::new(PROVEN.map(str::to_owned)).unwrap();
-    leaf.use_authority_key_identifier_extension = true;
-    let leaf = leaf.signed_by(&key, &issuer).unwrap();
-    let secret = place.internet_log().with_extension("log.tls");
-    std::fs::write(secret, format!("{}{}", leaf.pem(), key.serialize_pem())).unwrap();
-    place.write("authority.pem", issuer.pem())
-}
+use crate::support::forge::authority;
+use crate::support::{no, patience, skip, yes};
 
 /// Attempts with real programs, and the one program each needs.
 struct Wanted {

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use super::clients::authority;
 use super::online;
+use crate::support::forge::authority;
 use crate::support::sandbox::Kind;
 use crate::support::{no, skip, yes};
 

@@ -1,7 +1,7 @@
 //! The user's own proxy: allowed connections leave by it, names are judged as always, and nothing but its own name is resolved.
 
-use super::clients::authority;
 use super::{heard, online};
+use crate::support::forge::authority;
 use crate::support::{no, yes};
 
 const PROXY: &str = "http://user:pass@proxy.test:3128";

@@ -148,6 +148,104 @@ fn a_layer_that_is_applied_gives_what_a_live_run_gives() {
     }
 }
 
+/// A day of work in one repository: git, renames, modes, links, builds. Times of commits are given, so that their names are the same.
+const DAY: &str = "export GIT_AUTHOR_DATE='2030-01-01T00:00:00Z' GIT_COMMITTER_DATE='2030-01-01T00:00:00Z'; \
+    echo two > two; git add two; git commit -qm two; git checkout -qb side; mkdir -p src/deep; echo s > src/deep/s; git add .; \
+    git commit -qm side; git checkout -q main; echo three > three; git add three; git commit -qm three; git merge -q --no-edit side; \
+    echo w > untracked; echo more >> two; git stash -uq; git stash pop -q >/dev/null; git mv three four; git commit -qam renamed; \
+    git branch -qd side; git tag -a v1 -m v1; chmod 755 two; chmod 600 untracked; ln -s two link; mv src moved; rm gone; \
+    git status --porcelain > status; git log --format=%H > log; cp log copy; mv copy log2; rm -f .git/ORIG_HEAD";
+const DAY_OF_NODE: &str = "; npm install --offline --no-audit --no-fund --silent >/dev/null; npm run -s build; npm version -s patch --no-git-tag-version >/dev/null";
+const DAY_OF_CARGO: &str = "; CARGO_INCREMENTAL=0 cargo build -q --offline --manifest-path crate/Cargo.toml; crate/target/debug/made > said";
+
+/// What a tool writes about times and inodes is another one in each run.
+fn is_of_its_run(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path == Path::new(".git/index")
+        || name == "invoked.timestamp"
+        || name == "output"
+        || name.starts_with(".rustc_info")
+        || name.starts_with("dep-")
+}
+
+/// The same scripted day on the project itself, and in a layer that is applied, gives the same project.
+#[test]
+fn a_day_of_work_gives_the_same_in_a_layer_and_live() {
+    let is_there =
+        |program: &str| ["/usr/bin", "/usr/local/bin"].iter().any(|at| Path::new(at).join(program).exists());
+    if !is_there("git") {
+        return skip("git is not installed");
+    }
+    let cargo = Path::new(env!("CARGO")).parent().unwrap();
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut day = DAY.to_owned();
+        if is_there("npm") && is_there("node") {
+            day += DAY_OF_NODE
+        } else {
+            skip("npm is not installed")
+        }
+        let mut command = place.command("test");
+        let has_cargo = Outcome::of(command.arg("-x").arg(cargo.join("cargo"))).code == 0;
+        if has_cargo {
+            day += DAY_OF_CARGO;
+            let top = cargo.parent().unwrap().display();
+            place.user_policy(&format!("agent: {{filesystem: {{read: [\"{top}\"]}}}}\n"));
+            place.set("PATH", format!("/usr/local/bin:/usr/bin:/bin:{}", cargo.display()));
+        } else {
+            skip(&format!("{mode:?}: {} cannot be read", cargo.display()));
+        }
+        place.write(
+            place.home.join(".gitconfig"),
+            "[user]\n\tname = A\n\temail = a@example.org\n[init]\n\tdefaultBranch = main\n",
+        );
+        let begin = || {
+            fs::remove_dir_all(&place.project).unwrap();
+            place.make_directory(&place.project);
+            place.write("gone", "gone\n");
+            place.write(".gitignore", "node_modules\ntarget\n");
+            place.write("dep/package.json", "{\"name\": \"dep\", \"version\": \"1.0.0\"}");
+            place.write(
+                "package.json",
+                "{\"name\": \"p\", \"version\": \"1.0.0\", \"dependencies\": {\"dep\": \"file:dep\"}, \
+                 \"scripts\": {\"build\": \"node -p 1 > built\"}}",
+            );
+            place.write(
+                "crate/Cargo.toml",
+                "[package]\nname = \"made\"\nversion = \"1.0.0\"\nedition = \"2021\"\n",
+            );
+            place.write("crate/src/main.rs", "fn main() { println!(\"made\") }\n");
+            let script = "export GIT_AUTHOR_DATE='2029-01-01T00:00:00Z' GIT_COMMITTER_DATE='2029-01-01T00:00:00Z'; \
+                          git init -q . && git add . && git commit -qm one";
+            Outcome::of(place.command("sh").args(["-ec", script])).expect_code(0);
+        };
+        let seen = || {
+            let mut found = snapshot(&place.project);
+            found.retain(|path, _| !is_of_its_run(path));
+            let staged = Outcome::of(
+                place.command("sh").args(["-ec", "git ls-files -s; git status --porcelain; git fsck"]),
+            );
+            found.insert("index".into(), staged.expect_code(0).stdout);
+            found
+        };
+        begin();
+        place.shell(&day).expect_code(0);
+        let live = seen();
+        begin();
+        run(&place, &day).expect_code(0);
+        review(&place, &["--apply"]).expect_code(0);
+        let layered = seen();
+        let wrong = differing(&live, &layered);
+        let shown: Vec<_> =
+            wrong.iter().take(8).map(|path| (path, live.get(path), layered.get(path))).collect();
+        assert!(wrong.is_empty(), "{mode:?}: {} differ: {shown:#?}", wrong.len());
+        assert!(live.len() > 60 && live.contains_key(Path::new("moved/deep/s")), "{mode:?}");
+        if has_cargo {
+            assert_eq!(live[Path::new("said")], "file 644 made\n");
+        }
+    }
+}
+
 #[test]
 fn what_was_changed_outside_is_a_conflict_and_stays() {
     for mode in Mode::all() {
@@ -618,11 +716,58 @@ fn all_whole(
     }
 }
 
+/// Kills an apply or undo so long after its start.
+fn killed_after(place: &Place, words: &[&str], time: Duration) {
+    let words: Vec<&str> = std::iter::once("review").chain(words.iter().copied()).collect();
+    let mut command = place.agentsh(&words);
+    let mut child: Child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(time);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Numbers that look drawn, the same in every run.
+struct Drawn(u64);
+
+impl Drawn {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit.max(1)
+    }
+}
+
+/// Kills of an apply, and when they came.
+#[derive(Debug, Default)]
+struct Kills {
+    all: u64,
+    /// Before anything was applied.
+    early: u64,
+    /// After everything.
+    late: u64,
+    between: u64,
+}
+
+/// Kills of one layer. What was applied and taken back is read by every later apply: a long series has several layers.
+const KILLS_OF_A_LAYER: u64 = 20;
+
 /// `kill -9` of an apply, at any moment: every file is whole, old or new, and the next apply finishes.
 #[test]
 fn a_killed_apply_loses_nothing() {
     let moments: u64 =
         std::env::var("AGENTSH_REVIEW_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let (mut kills, mut drawn) = (Kills::default(), Drawn(0x2545_F491_4F6C_DD1D));
+    // A kill that comes before or after everything tests nothing: there are more until enough came between.
+    while kills.all < moments || kills.between * 4 < moments {
+        assert!(kills.all < moments * 20, "{kills:?}");
+        kill_a_layer(&mut kills, &mut drawn);
+    }
+    eprintln!("{kills:?}");
+}
+
+fn kill_a_layer(kills: &mut Kills, drawn: &mut Drawn) {
     let place = Place::new(Mode::Invoker);
     let content = |name: usize, what: &str| format!("{what} {name}\n").repeat(200);
     for name in 0..64 {
@@ -633,28 +778,29 @@ fn a_killed_apply_loses_nothing() {
                   *) yes \"new $n\" | head -n 200 > $f;; esac; done; mkdir -p fresh; for n in $(seq 16); do \
                   yes \"fresh $n\" | head -n 200 > fresh/$n; done";
     run(&place, script).expect_code(0);
+    let begun = std::time::Instant::now();
     review(&place, &["--apply", "--keep"]).expect_code(0);
+    let whole = begun.elapsed();
     let (_, longest) = runs(&place);
     let after = snapshot(&place.project);
-    let mut seed = 0x2545_F491_4F6C_DD1D_u64;
-    let (mut early, mut late, mut between, mut moment) = (0, 0, 0, 0);
-    // A kill that comes before or after everything tests nothing: there are more until enough came between.
-    while moment < moments || between * 4 < moments {
-        assert!(moment < moments * 20, "{early} of {moment} came before, {late} after");
+    for moment in 0..KILLS_OF_A_LAYER {
         // After an undo that was interrupted, the last apply is not all of it.
         let all: &[&str] = if moment % 3 == 0 { &["--undo", "d0", "d1", "d2", "fresh"] } else { &["--undo"] };
         let undone = review(&place, all).expect_code(0);
         let wrong = differing(&snapshot(&place.project), &before);
         assert!(wrong.is_empty(), "{moment}: taken back, but for {wrong:?}: {undone}");
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        let lines = usize::try_from(seed % longest as u64).unwrap();
-        killed_at(&place, &["--apply", "--keep"], lines);
+        let lines = usize::try_from(drawn.below(longest as u64)).unwrap();
+        let apply = ["--apply", "--keep"];
+        // Between two lines of its journal, or whenever it is.
+        match moment % 2 {
+            0 => killed_at(&place, &apply, lines),
+            _ => killed_after(&place, &apply, whole.mul_f64(drawn.below(1000) as f64 / 1000.0)),
+        }
         let now = snapshot(&place.project);
-        early += u64::from(now == before);
-        late += u64::from(now == after);
-        between += u64::from(now != before && now != after);
+        kills.all += 1;
+        kills.early += u64::from(now == before);
+        kills.late += u64::from(now == after);
+        kills.between += u64::from(now != before && now != after);
         all_whole(&before, &after, &now);
         if moment % 3 == 2 {
             // What was interrupted is taken back as far as it came, and that is interrupted too.
@@ -664,7 +810,5 @@ fn a_killed_apply_loses_nothing() {
         let finished = review(&place, &["--apply", "--keep"]).expect_code(0);
         let wrong = differing(&snapshot(&place.project), &after);
         assert!(wrong.is_empty(), "{moment}: finished, but for {wrong:?}: {finished}");
-        moment += 1;
     }
-    eprintln!("of {moment} kills {early} came before anything was applied, {late} after everything");
 }

@@ -3,6 +3,7 @@
 pub mod authority;
 pub mod browser;
 pub mod expect;
+pub mod forge;
 pub mod http_server;
 pub mod outcome;
 pub mod peer;

@@ -20,16 +20,45 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("unshare", "util-linux"),
 ];
 
-/// One Python environment for each generation of the official client, and one for the libraries of models.
-const ENVIRONMENTS: [(&str, &str); 3] = [
+/// What single tests start, and say when it is missing.
+const USEFUL: [(&str, &str); 6] = [
+    ("chromium", "chromium"),
+    ("dbus-daemon", "dbus-daemon"),
+    ("gh", "gh"),
+    ("gnome-keyring-daemon", "gnome-keyring"),
+    ("go", "golang-go"),
+    ("secret-tool", "libsecret-tools"),
+];
+
+/// The same, and their packages start a daemon where something starts daemons.
+const SERVERS: [(&str, &str); 2] = [("redis-server", "redis-server"), ("/usr/sbin/sshd", "openssh-server")];
+
+/// One Python environment for each generation of the official client, one for the libraries of models, and one for the tools that
+/// people use.
+const ENVIRONMENTS: [(&str, &str); 4] = [
     ("venv-mcp1", "requirements-mcp1.txt"),
     ("venv-mcp2", "requirements-mcp2.txt"),
     ("venv-models", "requirements-models.txt"),
+    (TOOLS_OF_PYTHON, "requirements-tools.txt"),
 ];
+const TOOLS_OF_PYTHON: &str = "venv-tools";
+
+/// The npm packages of a directory below `tests/e2e`, and where they are installed.
+const PACKAGES: [(&str, &str); 2] = [("", "npm"), ("tools", TOOLS_OF_NODE)];
+const TOOLS_OF_NODE: &str = "npm-tools";
 
 /// Where everything is installed.
 pub fn directory() -> PathBuf {
     run::target().join("e2e")
+}
+
+/// Where the tools are that people use and that no distribution has: uv, pnpm, bun and the like. Those that are installed.
+pub fn tools() -> Vec<PathBuf> {
+    let places = [
+        directory().join(TOOLS_OF_NODE).join("node_modules/.bin"),
+        directory().join(TOOLS_OF_PYTHON).join("bin"),
+    ];
+    places.into_iter().filter(|place| place.is_dir()).collect()
 }
 
 /// True when the last installation is still the one that the checked-in files ask for.
@@ -47,7 +76,11 @@ pub fn ensure() -> Result<()> {
     std::fs::create_dir_all(&directory)?;
     // A half-finished installation must not pass for a finished one.
     let _ = std::fs::remove_file(stamp());
-    node_packages(&directory.join("npm")).context("cannot install the npm packages of tests/e2e")?;
+    for (from, to) in PACKAGES {
+        let from = sources().join(from);
+        node_packages(&from, &directory.join(to))
+            .with_context(|| format!("cannot install the npm packages of {}", from.display()))?;
+    }
     for (name, requirements) in ENVIRONMENTS {
         python_environment(&directory.join(name), requirements)
             .with_context(|| format!("cannot install tests/e2e/{requirements}"))?;
@@ -58,9 +91,13 @@ pub fn ensure() -> Result<()> {
 
 fn system_packages() -> Result<()> {
     programs(&PROGRAMS)?;
-    // Without a browser the pages are not looked at, which the suite says; everything else is tried all the same.
-    if is_root() && find("chromium").is_none() {
-        let _ = packages(&["chromium"]);
+    // Without one of these a test says that it is skipped; everything else is tried all the same.
+    if is_root() {
+        let starts_daemons = Path::new("/run/systemd/system").exists();
+        let servers = SERVERS.iter().filter(|_| !starts_daemons);
+        for (_, package) in USEFUL.iter().chain(servers).filter(|(program, _)| find(program).is_none()) {
+            let _ = packages(&[package]);
+        }
     }
     if python().is_none() { packages(&["python3-venv"]) } else { Ok(()) }
 }
@@ -104,10 +141,12 @@ fn python() -> Option<&'static str> {
         .find(|python| succeed(Command::new(python).args(["-c", "import ensurepip, venv"])).is_ok())
 }
 
-fn node_packages(directory: &Path) -> Result<()> {
+const NODE_FILES: [&str; 2] = ["package.json", "package-lock.json"];
+
+fn node_packages(from: &Path, directory: &Path) -> Result<()> {
     std::fs::create_dir_all(directory)?;
-    for file in ["package.json", "package-lock.json"] {
-        std::fs::copy(sources().join(file), directory.join(file))?;
+    for file in NODE_FILES {
+        std::fs::copy(from.join(file), directory.join(file))?;
     }
     succeed(Command::new("npm").current_dir(directory).args([
         "ci",
@@ -140,10 +179,10 @@ fn stamp() -> PathBuf {
 /// The checked-in lists, and where the result stands: an environment of Python cannot be moved.
 fn wanted() -> Result<String> {
     let mut text = format!("{}\n", directory().display());
-    let files = ["package.json", "package-lock.json"];
-    for file in files.into_iter().chain(ENVIRONMENTS.map(|(_, requirements)| requirements)) {
-        text += &std::fs::read_to_string(sources().join(file))
-            .with_context(|| format!("cannot read tests/e2e/{file}"))?;
+    let of_node = PACKAGES.iter().flat_map(|(from, _)| NODE_FILES.map(|file| Path::new(from).join(file)));
+    for file in of_node.chain(ENVIRONMENTS.map(|(_, requirements)| PathBuf::from(requirements))) {
+        text += &std::fs::read_to_string(sources().join(&file))
+            .with_context(|| format!("cannot read tests/e2e/{}", file.display()))?;
     }
     Ok(text)
 }

@@ -83,6 +83,9 @@ pub fn main(options: &Options) -> Result<bool> {
         });
         steps.run("examples in the documentation", || tests(&["test", "--workspace", "--locked", "--doc"]));
     }
+    // Before the suite: some of its tests use what is installed here.
+    let is_installed =
+        matches!(options.part, Part::E2e | Part::All) && installed(&mut steps, options.offline);
     if matches!(options.part, Part::Root | Part::All) {
         for target in black_box()? {
             let name = if is_root() { "as root and as a user" } else { "as a user" };
@@ -91,8 +94,8 @@ pub fn main(options: &Options) -> Result<bool> {
             });
         }
     }
-    if matches!(options.part, Part::E2e | Part::All) {
-        end_to_end(&mut steps, options.offline);
+    if is_installed {
+        end_to_end(&mut steps);
     }
     if options.part == Part::Vm {
         machines(&mut steps);
@@ -155,6 +158,9 @@ fn check(arguments: &[&str]) -> Result<Outcome> {
 fn tests(arguments: &[&str]) -> Result<Outcome> {
     with_second_run(|names| {
         let mut command = cargo(arguments);
+        if let Ok(tools) = std::env::join_paths(install::tools()) {
+            command.env("AGENTSH_TEST_TOOLS", tools);
+        }
         if !names.is_empty() {
             command.args(["--", "--exact", "--test-threads=1"]).args(names);
         }
@@ -248,7 +254,8 @@ fn black_box() -> Result<Vec<String>> {
     Ok(own.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect())
 }
 
-fn end_to_end(steps: &mut Steps, offline: bool) {
+/// Whether the agents, servers, clients and tools are there.
+fn installed(steps: &mut Steps, offline: bool) -> bool {
     if offline && !install::is_current() {
         steps.run("end to end", || {
             Ok(Outcome {
@@ -256,18 +263,25 @@ fn end_to_end(steps: &mut Steps, offline: bool) {
                 note: "  --offline, and the agents, servers and clients are not installed yet".to_owned(),
             })
         });
-        return;
+        return false;
     }
-    let installed = offline
+    offline
         || steps.run("agents, servers and clients", || {
             install::ensure()?;
             Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
-        });
-    let built = installed
-        && steps.run("build, end to end", || {
-            check(&["test", "-p", "agentsh", "--locked", "--test", "e2e", "--no-run"])
-        });
-    if built {
+        })
+}
+
+fn end_to_end(steps: &mut Steps) {
+    let is_built = steps.run("build, end to end", || {
+        // Some of its tests have the small internet of the suite.
+        let examples = check(&["build", "-p", "agentsh", "--locked", "--examples"])?;
+        if examples.count.failed > 0 {
+            return Ok(examples);
+        }
+        check(&["test", "-p", "agentsh", "--locked", "--test", "e2e", "--no-run"])
+    });
+    if is_built {
         steps.run("end to end", run_end_to_end);
     }
 }

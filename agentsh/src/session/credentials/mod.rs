@@ -94,11 +94,31 @@ pub async fn read(session: &Session) -> Brokered {
             rule: ruled.rule.clone(),
         });
     }
+    if let Some(host) = host_of_gh(session) {
+        brokered.variables.entry("GH_HOST".to_owned()).or_insert(host);
+    }
     brokered.tools(session, &credentials);
     let got = format!("{} of {}: placeholders inside, secrets on the wire", credentials.len(), asked.len());
     session.record_enforcement(None, &[Enforcement::enforced("credentials", got)]);
     brokered.broker = Some(Rc::new(Broker::new(credentials, &mark)));
     brokered
+}
+
+/// What `gh` speaks with where nothing else says it: the user's own choice, or the server without which it would ask github.com.
+fn host_of_gh(session: &Session) -> Option<String> {
+    let all = session.policy.agent_only.credentials.iter().map(|ruled| &ruled.value);
+    let hosts: Vec<String> = all
+        .filter(|one| one.source == CredentialSource::Gh && policy::forge_of(&one.host) == one.host)
+        .map(|one| place(&one.host, one.port))
+        .collect();
+    let chosen = session.context.env.get("GH_HOST").filter(|host| hosts.contains(host)).cloned();
+    let is_own = |host: &&String| !policy::is_github(host);
+    chosen.or_else(|| hosts.iter().all(|host| is_own(&host)).then(|| hosts.first().cloned()).flatten())
+}
+
+/// As a URL names it.
+fn place(host: &str, port: u16) -> String {
+    if port == 443 { host.to_owned() } else { format!("{host}:{port}") }
 }
 
 /// The rules of the agent, with the hosts of its credentials among them.
@@ -131,10 +151,7 @@ impl Brokered {
         for one in credentials {
             let user = one.user.as_deref().unwrap_or("x-access-token");
             let placeholder = &one.placeholder;
-            let place = match one.port {
-                443 => one.host.clone(),
-                port => format!("{}:{port}", one.host),
-            };
+            let place = place(&one.host, one.port);
             // Writing to a string cannot fail.
             let _ = writeln!(netrc, "machine {} login {user} password {placeholder}", one.host);
             let _ = writeln!(npmrc, "//{place}/:_authToken={placeholder}");

@@ -40,9 +40,7 @@ pub(super) async fn read(session: &Session, credential: &Credential) -> Result<S
                 .ok_or_else(|| format!("{} does not name it", path.display()))?
         }
         CredentialSource::Gh => {
-            // The interface of a forge has a host of its own, and the same account.
-            let forge =
-                ["api.", "uploads."].iter().find_map(|prefix| host.strip_prefix(prefix)).unwrap_or(host);
+            let forge = policy::forge_of(host);
             let said = asked(context, "gh", &["auth", "token", "--hostname", forge], String::new()).await?;
             Secret { user: Some("x-access-token".to_owned()), secret: said.trim().to_owned() }
         }

@@ -214,9 +214,11 @@ impl Applier<'_> {
                 set_mode(&parent, name, new.given_mode())?;
             }
             (None, Some((new, _))) if is_directory(new) => {
-                rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o700)).map_err(existing)?;
-                self.give_name_to_owner(parent.as_fd(), name)?;
-                set_mode(&parent, name, new.given_mode())?;
+                // Whole before it has its name.
+                rustix::fs::mkdirat(&parent, &temporary, Mode::from_raw_mode(0o700)).map_err(existing)?;
+                self.give_name_to_owner(parent.as_fd(), &temporary)?;
+                set_mode(&parent, &temporary, new.given_mode())?;
+                rename(&parent, &temporary, &parent, name, RenameFlags::NOREPLACE)?;
             }
             (None, Some(_)) => rename(&parent, &temporary, &parent, name, RenameFlags::NOREPLACE)?,
             (Some(old), None) if is_directory(old) => {
@@ -265,7 +267,7 @@ impl Applier<'_> {
     fn remove_temporary(&self, path: &Path, run: u32, number: u32) {
         if let Ok((parent, _)) = self.project.parent(path) {
             // It may never have been made.
-            let _ = rustix::fs::unlinkat(&parent, self.temporary(run, number), AtFlags::empty());
+            let _ = remove(&parent, &self.temporary(run, number));
         }
     }
 
@@ -329,18 +331,19 @@ impl Applier<'_> {
             let Some(mark) = &about.new else { return Ok(false) };
             marked(parent.as_fd(), name, mark)
         };
-        let drop_it = || match rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(io::Error::from(error)),
-        };
+        let drop_it = || remove(&parent, &temporary);
         let is_old =
             |found: &Stamp| about.old.as_ref().is_some_and(|old| old.is_unchanged_but_for_its_name(found));
         match (&about.new, &beside) {
-            (Some(mark), None) if mark.kind == Kind::Directory => {
+            (Some(mark), beside) if mark.kind == Kind::Directory => {
                 if there.is_none_or(|found| found.kind != Kind::Directory) {
+                    // Made, and without its name yet.
+                    if beside.is_some() {
+                        drop_it()?;
+                    }
                     return Ok(false);
                 }
-                // Made, perhaps without its mode yet.
+                // One that was there before has perhaps not its mode yet.
                 set_mode(&parent, name, mark.mode)?;
                 Ok(true)
             }
@@ -414,6 +417,18 @@ fn kept_beside(name: &OsStr) -> io::Error {
         "two versions of it were made outside meanwhile; the other one is {}",
         name.display()
     ))
+}
+
+/// Removes what was written beside a place; an empty directory too.
+fn remove(parent: &OwnedFd, temporary: &OsStr) -> io::Result<()> {
+    let removed = match rustix::fs::unlinkat(parent, temporary, AtFlags::empty()) {
+        Err(Errno::ISDIR) => rustix::fs::unlinkat(parent, temporary, AtFlags::REMOVEDIR),
+        removed => removed,
+    };
+    match removed {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Of a directory. What it inherited from the one above stays.

@@ -45,6 +45,11 @@ impl Key {
     }
 }
 
+/// Longest namespace and longest name of a user, in bytes: both go on record, and a program inside makes them up.
+const LONGEST_NAME: usize = 256;
+/// Of a request to sign: with SHA-256 or SHA-512. Without one of them an RSA key signs with SHA-1.
+const RSA_WITH_SHA2: u32 = 2 | 4;
+
 /// What a signature is good for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -63,15 +68,31 @@ pub struct Refusal {
     pub rule: RuleRef,
 }
 
-/// What these bytes are, if the key may sign them on a connection that is bound so; and by which entry.
+impl Refusal {
+    /// Of what is about no key that the policy names.
+    #[must_use]
+    pub fn of_agent(reason: &'static str, detail: String) -> Self {
+        Self { reason, detail, change: None, rule: RuleRef::default_rule("ssh") }
+    }
+}
+
+/// What these bytes are, if the key may sign them so (`flags` of the request) on a connection that is bound so; and by which
+/// entry.
 ///
 /// # Errors
 /// Why not.
-pub fn judge(key: &Key, data: &[u8], bound: Option<&Bound>) -> Result<Ruled<Purpose>, Refusal> {
+pub fn judge(key: &Key, data: &[u8], flags: u32, bound: Option<&Bound>) -> Result<Ruled<Purpose>, Refusal> {
     let refuse = |reason, detail: &str| {
         let rule = key.nearest(|entry| !entry.hosts.is_empty());
         Err(Refusal { reason, detail: detail.to_owned(), change: None, rule })
     };
+    if Bytes(&key.public).text().is_some_and(|kind| kind.starts_with("ssh-rsa")) && flags & RSA_WITH_SHA2 == 0
+    {
+        return refuse(
+            "weak-signature",
+            "a signature with SHA-1 is asked for, which can be forged; OpenSSH asks for SHA-2 from 7.2 on",
+        );
+    }
     if let Some(rest) = data.strip_prefix(b"SSHSIG") {
         let rule = key.nearest(|entry| !entry.sign.is_empty());
         let Some(namespace) = namespace(rest) else {
@@ -117,8 +138,8 @@ fn namespace(rest: &[u8]) -> Option<String> {
     let namespace = rest.text()?;
     let (_reserved, _hash, _digest) = (rest.string()?, rest.string()?, rest.string()?);
     rest.end()?;
-    let is_word = !namespace.is_empty() && namespace.bytes().all(|byte| byte.is_ascii_graphic());
-    is_word.then(|| namespace.to_owned())
+    let is_word = (1..=LONGEST_NAME).contains(&namespace.len());
+    (is_word && namespace.bytes().all(|byte| byte.is_ascii_graphic())).then(|| namespace.to_owned())
 }
 
 struct Login<'a> {
@@ -135,7 +156,7 @@ fn login(data: &[u8]) -> Option<Login<'_>> {
     let mut rest = Bytes(data);
     let session = rest.string()?;
     (rest.byte()? == USERAUTH_REQUEST).then_some(())?;
-    let user = rest.text()?;
+    let user = rest.text().filter(|user| user.len() <= LONGEST_NAME)?;
     (rest.text()? == "ssh-connection").then_some(())?;
     let method = rest.text()?;
     (rest.byte()? == 1).then_some(())?;
@@ -206,7 +227,7 @@ mod tests {
     }
 
     fn reason(data: &[u8], bound: Option<&Bound>) -> Result<Purpose, &'static str> {
-        judge(&key(), data, bound).map(|purpose| purpose.value).map_err(|refusal| refusal.reason)
+        judge(&key(), data, 0, bound).map(|purpose| purpose.value).map_err(|refusal| refusal.reason)
     }
 
     #[test]
@@ -237,13 +258,49 @@ mod tests {
     }
 
     #[test]
+    fn names_have_a_length() {
+        let bound = Bound { host_key: b"host".to_vec(), session: b"s".to_vec() };
+        let (longest, longer) = ("n".repeat(LONGEST_NAME), "n".repeat(LONGEST_NAME + 1));
+        assert_eq!(reason(&file(longest.as_bytes()), None), Err("namespace-not-allowed"));
+        assert_eq!(reason(&file(longer.as_bytes()), None), Err("malformed-request"));
+        let user = |name: &str| {
+            let mut data = Vec::new();
+            put(&mut data, b"s");
+            data.push(50);
+            for part in [name.as_bytes(), b"ssh-connection", b"publickey"] {
+                put(&mut data, part);
+            }
+            data.push(1);
+            put(&mut data, b"ssh-ed25519");
+            put(&mut data, b"key");
+            data
+        };
+        assert!(reason(&user(&longest), Some(&bound)).is_ok());
+        assert_eq!(reason(&user(&longer), Some(&bound)), Err("malformed-request"));
+    }
+
+    #[test]
+    fn no_key_of_rsa_signs_with_sha_1() {
+        let mut key = key();
+        key.public.clear();
+        put(&mut key.public, b"ssh-rsa");
+        let asked = |flags: u32| judge(&key, &file(b"git"), flags, None).map_err(|refusal| refusal.reason);
+        for flags in [0, 1, 8] {
+            assert_eq!(asked(flags).map(drop), Err("weak-signature"), "{flags}");
+        }
+        for flags in [2, 4] {
+            assert!(asked(flags).is_ok(), "{flags}");
+        }
+    }
+
+    #[test]
     fn each_entry_of_a_key_answers_for_itself() {
         let mut key = named_by(3, &[(b"host", "a.example"), (b"both", "a.example")], &[]);
         key.adds(named_by(4, &[(b"other", "b.example"), (b"both", "b.example")], &["git"]));
         key.adds(named_by(5, &[], &["git", "file"]));
         let line = |data: &[u8], host: &[u8]| {
             let bound = Bound { host_key: host.to_vec(), session: b"s".to_vec() };
-            let judged = judge(&key, data, Some(&bound));
+            let judged = judge(&key, data, 0, Some(&bound));
             (judged.is_ok(), judged.map_or_else(|refusal| refusal.rule, |purpose| purpose.rule).line)
         };
         let login = login(b"s", b"key", None);

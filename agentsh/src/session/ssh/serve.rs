@@ -5,11 +5,13 @@ use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::policy::Ruled;
 use crate::store::{Event, escape};
+use crate::types::RuleRef;
 
 use super::super::Session;
 use super::bound::{self, Bound};
@@ -19,8 +21,15 @@ use super::wire::{self, Bytes};
 
 /// Programs that speak with the agent at once; further ones are turned away.
 const MOST_CLIENTS: usize = 32;
+/// Refusals of a session that go on record one by one; the others are counted. A program inside can cause them without end.
+const MOST_RECORDED: u64 = 256;
+/// Refusals of a session that the user is told of as they fall.
+const MOST_TOLD: u64 = 5;
+/// How long no further client is taken when one could not be: descriptors may be short for a moment.
+const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Serving {
+    keys: Rc<Keys>,
     task: tokio::task::JoinHandle<()>,
     /// Its own ssh agent ends with it.
     _holders: Holders,
@@ -29,6 +38,7 @@ pub(super) struct Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.task.abort();
+        self.keys.tell_the_rest();
     }
 }
 
@@ -36,6 +46,7 @@ struct Keys {
     session: Rc<Session>,
     keys: Vec<(Key, Holder)>,
     clients: Cell<usize>,
+    refused: Cell<u64>,
 }
 
 impl Serving {
@@ -49,10 +60,16 @@ impl Serving {
         let directory = std::fs::File::open(socket.parent().unwrap_or(socket))?;
         let name = socket.file_name().unwrap_or_default().to_string_lossy();
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))?;
-        let keys = Rc::new(Keys { session: Rc::clone(session), keys, clients: Cell::new(0) });
+        let keys =
+            Rc::new(Keys { session: Rc::clone(session), keys, clients: Cell::new(0), refused: Cell::new(0) });
+        let serving = Rc::clone(&keys);
         let task = tokio::task::spawn_local(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let keys = Rc::clone(&keys);
+            loop {
+                let Ok((stream, _)) = listener.accept().await else {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                };
+                let keys = Rc::clone(&serving);
                 if keys.clients.get() >= MOST_CLIENTS {
                     continue;
                 }
@@ -64,7 +81,7 @@ impl Serving {
                 });
             }
         });
-        Ok(Self { task, _holders: holders })
+        Ok(Self { keys, task, _holders: holders })
     }
 }
 
@@ -86,8 +103,14 @@ async fn converse(keys: &Keys, mut stream: UnixStream) -> std::io::Result<()> {
             Some(&wire::SIGN_REQUEST) => {
                 sign(keys, &message, &server).await.unwrap_or_else(|| vec![wire::FAILURE])
             }
-            Some(&wire::EXTENSION) => vec![extension(&message, &mut server)],
-            _ => vec![wire::FAILURE],
+            Some(&wire::EXTENSION) => vec![extension(keys, &message, &mut server).await],
+            other => {
+                let kind = other.copied().unwrap_or_default();
+                let detail =
+                    format!("message {kind} of the protocol: keys are listed and sign, and nothing else");
+                keys.refuse(None, Refusal::of_agent("request-not-allowed", detail)).await;
+                vec![wire::FAILURE]
+            }
         };
         send(&mut stream, &answer).await?;
     }
@@ -104,35 +127,42 @@ fn list(keys: &[(Key, Holder)]) -> Vec<u8> {
     answer
 }
 
-fn extension(message: &[u8], server: &mut Server) -> u8 {
+async fn extension(keys: &Keys, message: &[u8], server: &mut Server) -> u8 {
     let mut rest = Bytes(message.get(1..).unwrap_or_default());
+    // Programs ask for what they know; that it is not known here is an answer.
     if rest.text() != Some(bound::NAME) {
         return wire::FAILURE;
     }
-    match bound::read(rest.0) {
+    let reason = match bound::read(rest.0) {
         Ok(bound) if server.bound.as_ref().is_none_or(|known| *known == bound) => {
             server.message = message.to_vec();
             server.bound = Some(bound);
-            wire::SUCCESS
+            return wire::SUCCESS;
         }
-        _ => {
-            server.is_spoilt = true;
-            wire::FAILURE
-        }
-    }
+        Ok(_) => "bound-twice",
+        Err(reason) => reason,
+    };
+    server.is_spoilt = true;
+    let detail = "the server that a program says it speaks with is not proven".to_owned();
+    keys.refuse(None, Refusal::of_agent(reason, detail)).await;
+    wire::FAILURE
 }
 
 /// None: it is not signed.
 async fn sign(keys: &Keys, message: &[u8], server: &Server) -> Option<Vec<u8>> {
     let mut rest = Bytes(message.get(1..)?);
-    let (public, data, _flags) = (rest.string()?, rest.string()?, rest.number()?);
+    let (public, data, flags) = (rest.string()?, rest.string()?, rest.number()?);
     rest.end()?;
-    let (key, holder) = keys.keys.iter().find(|(key, _)| key.public == public)?;
+    let Some((key, holder)) = keys.keys.iter().find(|(key, _)| key.public == public) else {
+        let detail = format!("the policy does not name the key {}", super::fingerprint(public));
+        keys.refuse(None, Refusal::of_agent("key-not-allowed", detail)).await;
+        return None;
+    };
     let bound = server.bound.as_ref().filter(|_| !server.is_spoilt);
-    let purpose = match judge(key, data, bound) {
+    let purpose = match judge(key, data, flags, bound) {
         Ok(purpose) => purpose,
         Err(refusal) => {
-            keys.refuse(key, refusal).await;
+            keys.refuse(Some(key), refusal).await;
             return None;
         }
     };
@@ -163,17 +193,39 @@ fn used(key: &Key, purpose: &Ruled<Purpose>) -> Event {
 }
 
 impl Keys {
-    async fn refuse(&self, key: &Key, refusal: Refusal) {
+    /// None: it is about no key that the policy names.
+    async fn refuse(&self, key: Option<&Key>, refusal: Refusal) {
         let Refusal { reason, detail, change, rule } = refusal;
-        let change = change.map_or(String::new(), |change| format!("; to allow it: `{change}`"));
-        self.session.note(&format!(
-            "the ssh key '{}' is not used: {}, by {rule}{change}",
-            escape::line(&key.comment),
-            escape::line(&detail)
-        ));
-        let event =
-            Event::SshKeyRefused { key: key.fingerprint.clone(), reason: reason.to_owned(), detail, rule };
-        // Without it nothing is signed either.
-        let _ = self.session.journal.commit(event).await;
+        let number = self.refused.get() + 1;
+        self.refused.set(number);
+        if number <= MOST_TOLD {
+            let change = change.map_or(String::new(), |change| format!("; to allow it: `{change}`"));
+            let what = key.map_or("the ssh agent refuses a request".to_owned(), |key| {
+                format!("the ssh key '{}' is not used", escape::line(&key.comment))
+            });
+            self.session.note(&format!("{what}: {}, by {rule}{change}", escape::line(&detail)));
+        } else if number == MOST_TOLD + 1 {
+            self.session
+                .note("the ssh agent refuses more; `agentsh mcp events --type ssh_key_refused` lists it");
+        }
+        if number <= MOST_RECORDED {
+            let key = key.map_or(String::new(), |key| key.fingerprint.clone());
+            let event = Event::SshKeyRefused { key, reason: reason.to_owned(), detail, rule };
+            // Without it nothing is signed either.
+            let _ = self.session.journal.commit(event).await;
+        }
+    }
+
+    /// How many refusals have no event of their own.
+    fn tell_the_rest(&self) {
+        let count = self.refused.get().saturating_sub(MOST_RECORDED);
+        if count > 0 {
+            self.session.journal.record(Event::SshKeyRefused {
+                key: String::new(),
+                reason: "further-refusals".to_owned(),
+                detail: format!("{count} further refusals"),
+                rule: RuleRef::default_rule("ssh"),
+            });
+        }
     }
 }

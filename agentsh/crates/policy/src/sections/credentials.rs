@@ -141,7 +141,7 @@ const CREDENTIAL: &[Key] = &[
     Key {
         name: "as",
         kind: Kind::Whole(&Kind::Text),
-        default: "`gh`: GH_TOKEN and GITHUB_TOKEN; `env:NAME`: NAME; else none",
+        default: "`gh`: GH_TOKEN and GITHUB_TOKEN, of a server of one's own GH_ENTERPRISE_TOKEN and GITHUB_ENTERPRISE_TOKEN; `env:NAME`: NAME; else none",
         about: "Variables that hold the placeholder inside.",
         ..KEY
     },
@@ -201,6 +201,26 @@ impl Section<AgentPolicy> for Credentials {
     }
 }
 
+/// Where `gh` looks for the token of a host: of github.com in other variables than of a server of one's own.
+fn variables_of_gh(host: &str) -> [&'static str; 2] {
+    match is_github(host) {
+        true => ["GH_TOKEN", "GITHUB_TOKEN"],
+        false => ["GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"],
+    }
+}
+
+/// The interface of a forge has a host of its own, and the same account.
+#[must_use]
+pub fn forge_of(host: &str) -> &str {
+    ["api.", "uploads."].iter().find_map(|prefix| host.strip_prefix(prefix)).unwrap_or(host)
+}
+
+/// Whether `gh` takes a host for github.com itself.
+#[must_use]
+pub fn is_github(host: &str) -> bool {
+    host == "github.com" || host.ends_with(".github.com") || host.ends_with(".ghe.com")
+}
+
 fn credential(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Credential> {
     let fields = reader.map(here, CREDENTIAL)?;
     let (Some(host), Some(from)) = (fields.find("host"), fields.find("from")) else {
@@ -236,7 +256,7 @@ fn credential(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Credential> {
     });
     let variables = match (variables, &source) {
         (Some(list), _) => list.value.into_iter().map(|name| name.value).collect(),
-        (None, Source::Gh) => vec!["GH_TOKEN".to_owned(), "GITHUB_TOKEN".to_owned()],
+        (None, Source::Gh) => variables_of_gh(&name).map(str::to_owned).to_vec(),
         (None, Source::Env(name)) => vec![name.clone()],
         (None, _) => Vec::new(),
     };
