@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
-use crate::support::{Mode, Place, within};
+use crate::support::{Mode, Place, skip, within};
 
 /// A shell in the sandbox that does what it is told, line by line.
 struct Inside {
@@ -191,7 +191,7 @@ fn git_of_the_host_works_meanwhile() {
 #[test]
 fn a_host_that_hides_processes_is_watched_all_the_same() {
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: only root can mount /proc anew");
+        skip("only root can mount /proc anew");
         return;
     }
     for mode in Mode::all() {

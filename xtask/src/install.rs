@@ -33,32 +33,16 @@ const USEFUL: [(&str, &str); 6] = [
 /// The same, and their packages start a daemon where something starts daemons.
 const SERVERS: [(&str, &str); 2] = [("redis-server", "redis-server"), ("/usr/sbin/sshd", "openssh-server")];
 
-/// One Python environment for each generation of the official client, one for the libraries of models, and one for the tools that
-/// people use.
-const ENVIRONMENTS: [(&str, &str); 4] = [
+/// One Python environment for each generation of the official client, and one for the libraries of models.
+const ENVIRONMENTS: [(&str, &str); 3] = [
     ("venv-mcp1", "requirements-mcp1.txt"),
     ("venv-mcp2", "requirements-mcp2.txt"),
     ("venv-models", "requirements-models.txt"),
-    (TOOLS_OF_PYTHON, "requirements-tools.txt"),
 ];
-const TOOLS_OF_PYTHON: &str = "venv-tools";
-
-/// The npm packages of a directory below `tests/e2e`, and where they are installed.
-const PACKAGES: [(&str, &str); 2] = [("", "npm"), ("tools", TOOLS_OF_NODE)];
-const TOOLS_OF_NODE: &str = "npm-tools";
 
 /// Where everything is installed.
 pub fn directory() -> PathBuf {
     run::target().join("e2e")
-}
-
-/// Where the tools are that people use and that no distribution has: uv, pnpm, bun and the like. Those that are installed.
-pub fn tools() -> Vec<PathBuf> {
-    let places = [
-        directory().join(TOOLS_OF_NODE).join("node_modules/.bin"),
-        directory().join(TOOLS_OF_PYTHON).join("bin"),
-    ];
-    places.into_iter().filter(|place| place.is_dir()).collect()
 }
 
 /// True when the last installation is still the one that the checked-in files ask for.
@@ -76,11 +60,7 @@ pub fn ensure() -> Result<()> {
     std::fs::create_dir_all(&directory)?;
     // A half-finished installation must not pass for a finished one.
     let _ = std::fs::remove_file(stamp());
-    for (from, to) in PACKAGES {
-        let from = sources().join(from);
-        node_packages(&from, &directory.join(to))
-            .with_context(|| format!("cannot install the npm packages of {}", from.display()))?;
-    }
+    node_packages(&directory.join("npm")).context("cannot install the npm packages of tests/e2e")?;
     for (name, requirements) in ENVIRONMENTS {
         python_environment(&directory.join(name), requirements)
             .with_context(|| format!("cannot install tests/e2e/{requirements}"))?;
@@ -143,10 +123,10 @@ fn python() -> Option<&'static str> {
 
 const NODE_FILES: [&str; 2] = ["package.json", "package-lock.json"];
 
-fn node_packages(from: &Path, directory: &Path) -> Result<()> {
+fn node_packages(directory: &Path) -> Result<()> {
     std::fs::create_dir_all(directory)?;
     for file in NODE_FILES {
-        std::fs::copy(from.join(file), directory.join(file))?;
+        std::fs::copy(sources().join(file), directory.join(file))?;
     }
     succeed(Command::new("npm").current_dir(directory).args([
         "ci",
@@ -179,10 +159,9 @@ fn stamp() -> PathBuf {
 /// The checked-in lists, and where the result stands: an environment of Python cannot be moved.
 fn wanted() -> Result<String> {
     let mut text = format!("{}\n", directory().display());
-    let of_node = PACKAGES.iter().flat_map(|(from, _)| NODE_FILES.map(|file| Path::new(from).join(file)));
-    for file in of_node.chain(ENVIRONMENTS.map(|(_, requirements)| PathBuf::from(requirements))) {
-        text += &std::fs::read_to_string(sources().join(&file))
-            .with_context(|| format!("cannot read tests/e2e/{}", file.display()))?;
+    for file in NODE_FILES.into_iter().chain(ENVIRONMENTS.map(|(_, requirements)| requirements)) {
+        text += &std::fs::read_to_string(sources().join(file))
+            .with_context(|| format!("cannot read tests/e2e/{file}"))?;
     }
     Ok(text)
 }

@@ -158,9 +158,6 @@ fn check(arguments: &[&str]) -> Result<Outcome> {
 fn tests(arguments: &[&str]) -> Result<Outcome> {
     with_second_run(|names| {
         let mut command = cargo(arguments);
-        if let Ok(tools) = std::env::join_paths(install::tools()) {
-            command.env("AGENTSH_TEST_TOOLS", tools);
-        }
         if !names.is_empty() {
             command.args(["--", "--exact", "--test-threads=1"]).args(names);
         }
