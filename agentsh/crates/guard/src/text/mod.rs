@@ -4,7 +4,7 @@
 //! as views they would multiply the work on honest texts by thirty. Whoever compares texts brings both sides into one
 //! spelling: `taint::symbols` and `taint::turned` for copies, `scan` for what people read.
 
-mod base58;
+mod base45;
 mod base85;
 mod characters;
 mod compressed;
@@ -19,6 +19,7 @@ mod masked;
 mod morse;
 mod numbers;
 mod permuted;
+mod positional;
 mod profile;
 mod quoted_printable;
 mod radix;
@@ -27,6 +28,7 @@ mod rearranged;
 mod runs;
 mod step;
 mod streams;
+mod unpacked;
 mod uuencoded;
 mod views;
 
