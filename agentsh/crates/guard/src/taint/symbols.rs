@@ -3,7 +3,7 @@
 
 use agentsh_base::ascii;
 
-use crate::text::{Folding, folding};
+use crate::text::{Folding, HANGUL_SYLLABLES, folding};
 
 /// `symbols` is what copies are looked for in. `letters` (0 to 25) is the same text without digits and without the
 /// leetspeak folding: what a Caesar cipher would shift.
@@ -148,6 +148,11 @@ impl Folded {
     }
 
     fn push_wide(&mut self, character: char) {
+        // A syllable counts once, as a character of Chinese or Japanese does: by its letters a short phrase would be as
+        // long as a sentence. Letters that stand apart are put together in a view.
+        if HANGUL_SYLLABLES.contains(&character) {
+            return self.symbols.push(foreign(character));
+        }
         match folding(character) {
             Folding::Nothing => {}
             Folding::One(one) => self.push_folded(one),
@@ -263,7 +268,11 @@ mod tests {
 
     #[test]
     fn other_scripts_have_symbols_too() {
-        assert_eq!(symbols("會議記錄").len(), 4);
+        for (text, count) in
+            [("會議記錄", 4), ("회의록을", 4), ("会議のメモ", 5), ("ガギグ", 3), ("보고서 초안", 5)]
+        {
+            assert_eq!(symbols(text).len(), count, "{text}");
+        }
         assert_eq!(symbols("ЖЩ"), symbols("жщ"));
         assert!(symbols("!? \u{fe0f}\u{e0041}").is_empty());
     }

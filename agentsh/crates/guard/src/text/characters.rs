@@ -22,7 +22,7 @@ const PAGES: usize = 0x2_0000 / PAGE;
 const SEVERAL: u32 = 1 << 31;
 
 /// Their letters stand on another page, so that a page never waits for itself.
-const HANGUL_SYLLABLES: std::ops::RangeInclusive<char> = '\u{ac00}'..='\u{d7a3}';
+pub const HANGUL_SYLLABLES: std::ops::RangeInclusive<char> = '\u{ac00}'..='\u{d7a3}';
 
 struct Page {
     entries: [u32; PAGE],

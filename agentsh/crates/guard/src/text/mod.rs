@@ -26,21 +26,26 @@ mod radix;
 mod readable;
 mod rearranged;
 mod runs;
+mod spoken;
 mod step;
 mod streams;
 mod unpacked;
 mod uuencoded;
 mod views;
+mod widened;
 
+#[cfg(test)]
+mod alphabet_tests;
 #[cfg(test)]
 mod view_properties;
 #[cfg(test)]
 mod view_tests;
 
-pub use characters::{Folding, folding};
+pub use characters::{Folding, HANGUL_SYLLABLES, folding};
 pub use decoded::Decoded;
 pub use encoded::looks_encoded;
 pub use limits::{Limits, Outcome};
 pub use permuted::turned;
 pub use step::Step;
 pub use views::{View, spelled, visit, visit_orders};
+pub use widened::widened;

@@ -30,6 +30,8 @@ pub enum Step {
     Hex,
     /// First letters of words, or every second or third letter.
     Initials,
+    /// Numbers of several bytes each.
+    Integers,
     Interleaved,
     Invisible,
     /// Signs for the letters that they look like.
@@ -49,6 +51,8 @@ pub enum Step {
     Reversed,
     ReversedWords,
     Rot47,
+    /// Words by which letters and digits are said.
+    Spoken,
     SwappedCase,
     Uuencoded,
     Xz,
@@ -84,6 +88,7 @@ impl Step {
             Self::Gzip => "gzip",
             Self::Hex => "hex",
             Self::Initials => "initials",
+            Self::Integers => "integers",
             Self::Interleaved => "interleaved",
             Self::Invisible => "invisible",
             Self::Leet => "leet",
@@ -98,6 +103,7 @@ impl Step {
             Self::Reversed => "reversed",
             Self::ReversedWords => "reversed-words",
             Self::Rot47 => "rot47",
+            Self::Spoken => "spoken",
             Self::SwappedCase => "swapped-case",
             Self::Uuencoded => "uuencoded",
             Self::Xz => "xz",

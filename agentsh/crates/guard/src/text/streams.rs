@@ -213,7 +213,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             state.to_be_bytes()[0]
         };
-        let noise: Vec<u8> = (0..150_000).map(|_| byte()).collect();
+        let noise: Vec<u8> = (0..90_000).map(|_| byte()).collect();
         assert!(
             noise.windows(2).filter(|pair| super::is_zlib(pair[0], pair[1])).count() > super::MAX_STREAMS
         );

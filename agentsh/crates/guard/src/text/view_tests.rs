@@ -34,7 +34,7 @@ fn assert_found(text: &str, steps: &[Step]) {
     assert!(outcome.is_complete(), "{outcome:?}");
 }
 
-fn bits(bytes: &[u8], width: usize, letters: &[u8], pad: bool) -> String {
+pub(super) fn bits(bytes: &[u8], width: usize, letters: &[u8], pad: bool) -> String {
     let stream: Vec<u8> =
         bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
     let mut out: String = stream
