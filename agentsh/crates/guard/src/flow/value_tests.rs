@@ -249,3 +249,30 @@ fn what_was_refused_is_no_part_of_what_comes_next() {
     assert!(blocks(encoded));
     assert!(pieces[1..].iter().any(|piece| blocks(piece)));
 }
+
+/// A phrase in a script of syllables or ideographs is short, however many letters its syllables are written with.
+#[test]
+fn phrases_that_two_texts_in_korean_japanese_or_chinese_share_are_no_copy() {
+    for (said, sent) in [
+        (
+            "지난 회의에서 정한 대로 다음 주 월요일까지 보고서 초안을 제출해 주세요. 부산 창고의 재고는 삼백 상자이고 \
+             대금은 아직 받지 못했으며 담당자는 이번 달 말에 회사를 떠납니다.",
+            "안녕하세요. 다음 주 월요일까지 보고서 초안을 검토해 주시면 감사하겠습니다.",
+        ),
+        (
+            "先週の会議で決めたとおり、来週の月曜日までに報告書を提出してください。大阪の倉庫の在庫は三百箱で、代金はまだ届いておらず、担当者は今月末に退職します。",
+            "お世話になっております。来週の月曜日までに報告書をご確認いただけますでしょうか。",
+        ),
+        (
+            "按照上次会议的决定，请在下周一之前提交报告初稿。上海仓库的库存还有三百箱，货款至今没有收到，负责人将在本月底离开公司，消息暂时不要对外公布。",
+            "您好，麻烦在下周一之前提交您的意见，谢谢。",
+        ),
+    ] {
+        let mut flow = flow();
+        read(&mut flow, said, true, 1000);
+        let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": sent}));
+        assert!(!judged.verdict.is_block(), "{sent}: {:?}", judged.findings);
+        let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": format!("{sent} {said}")}));
+        assert!(judged.verdict.is_block(), "{said}");
+    }
+}

@@ -6,20 +6,22 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::json::{Json, unescape};
-use crate::text::{Decoded, Limits, looks_encoded, spelled};
+use crate::text::{Decoded, Limits, looks_encoded, spelled, widened};
 
 /// Shortest list of numbers that may spell a text.
 const MIN_CODES: usize = 6;
+/// The same, when each holds several bytes.
+const MIN_INTEGERS: usize = 3;
 /// Longest piece of a pointer that is shown.
 const MAX_STEP: usize = 32;
 
 /// Members of objects in a list that may be character codes.
 const MAX_COLUMNS: usize = 4;
 
-/// The character whose code a number is.
-fn code(value: &Json<'_>) -> Option<char> {
+/// A number that may be the code of a character, or bytes.
+fn code(value: &Json<'_>) -> Option<u32> {
     match value {
-        Json::Number(raw) => raw.parse().ok().and_then(char::from_u32),
+        Json::Number(raw) => raw.parse().ok(),
         _ => None,
     }
 }
@@ -210,9 +212,7 @@ impl<'a> Leaves<'a> {
             Value::Number(number) => self.push(Role::Number, Cow::Owned(number.to_string()), node),
             Value::String(text) => self.push(Role::Text, Cow::Borrowed(text), node),
             Value::Array(items) => {
-                let codes = items.iter().map(|item| {
-                    item.as_u64().and_then(|code| u32::try_from(code).ok()).and_then(char::from_u32)
-                });
+                let codes = items.iter().map(|item| item.as_u64().and_then(|code| u32::try_from(code).ok()));
                 self.codes(items.len(), codes, node);
                 for (at, item) in items.iter().enumerate() {
                     let child = self.node(node, Step::Item(at as u32));
@@ -242,11 +242,18 @@ impl<'a> Leaves<'a> {
         }
     }
 
-    fn codes(&mut self, length: usize, codes: impl Iterator<Item = Option<char>>, node: u32) {
+    fn codes(&mut self, length: usize, codes: impl Iterator<Item = Option<u32>>, node: u32) {
+        if length < MIN_INTEGERS {
+            return;
+        }
+        let Some(codes) = codes.collect::<Option<Vec<u32>>>() else { return };
+        for text in widened(&codes) {
+            self.push(Role::Codes, Cow::Owned(text), node);
+        }
         if length < MIN_CODES {
             return;
         }
-        let Some(text) = codes.collect::<Option<String>>() else { return };
+        let Some(text) = codes.into_iter().map(char::from_u32).collect::<Option<String>>() else { return };
         if text.chars().filter(|character| character.is_control()).count() * 10 <= length {
             self.push(Role::Codes, Cow::Owned(text), node);
         } else if let Ok(bytes) =

@@ -1,9 +1,9 @@
-//! Text as the symbols that are compared: letters and digits only, in one case, look-alikes and leetspeak made equal.
+//! Text as the symbols that are compared: letters and digits only, each as [`folding`] has it, leetspeak made equal.
 //! Space, punctuation, marks and invisible characters do not count, so that none of them can hide a copy.
 
-use unicode_normalization::UnicodeNormalization;
-
 use agentsh_base::ascii;
+
+use crate::text::{Folding, HANGUL_SYLLABLES, folding};
 
 /// `symbols` is what copies are looked for in. `letters` (0 to 25) is the same text without digits and without the
 /// leetspeak folding: what a Caesar cipher would shift.
@@ -148,10 +148,26 @@ impl Folded {
     }
 
     pub(super) fn push_wide(&mut self, character: char) {
-        match plain(character) {
-            Some(ascii) if ascii.is_ascii() => self.push_single(ascii as u8),
-            Some(other) if other.is_alphanumeric() => self.symbols.push(foreign(other)),
-            _ => {}
+        // A syllable counts once, as a character of Chinese or Japanese does: by its letters a short phrase would be as
+        // long as a sentence. Letters that stand apart are put together in a view.
+        if HANGUL_SYLLABLES.contains(&character) {
+            return self.symbols.push(foreign(character));
+        }
+        match folding(character) {
+            Folding::Nothing => {}
+            Folding::One(one) => self.push_folded(one),
+            // A byte makes one symbol at most: bounds on texts are bounds on symbols.
+            Folding::Several(several) => {
+                several.chars().take(character.len_utf8()).for_each(|one| self.push_folded(one));
+            }
+        }
+    }
+
+    fn push_folded(&mut self, character: char) {
+        if character.is_ascii() {
+            self.push_single(character as u8);
+        } else {
+            self.symbols.push(foreign(character));
         }
     }
 }
@@ -179,125 +195,9 @@ pub(super) fn of_word<'b>(word: &str, buffer: &'b mut [u8; MAX_WORD]) -> Option<
     buffer.get(..end)
 }
 
-/// The character that a reader takes this one for, None when it cannot be seen.
-fn plain(character: char) -> Option<char> {
-    let code = u32::from(character);
-    Some(match code {
-        0xFF01..=0xFF5E => char::from_u32(code - 0xFEE0)?,
-        0x1D400..=0x1D6A3 => letter((code - 0x1D400) % 52),
-        0x1D7CE..=0x1D7FF => char::from_u32(0x30 + (code - 0x1D7CE) % 10)?,
-        0x24B6..=0x24E9 => letter((code - 0x24B6) % 52),
-        0x1F130..=0x1F189 => letter((code - 0x1F130) % 32 % 26),
-        0x2460..=0x2468 => char::from_u32(0x31 + code - 0x2460)?,
-        // Raised and lowered letters and digits.
-        0xB2
-        | 0xB3
-        | 0xB9
-        | 0x2B0..=0x2B8
-        | 0x2E0..=0x2E4
-        | 0x1D2C..=0x1D6A
-        | 0x1D9B..=0x1DBF
-        | 0x2070..=0x209C
-        | 0x2C7C => std::iter::once(character).nfkc().next()?,
-        // Combining marks, invisible characters, variation selectors and tags.
-        0x300..=0x36F
-        | 0x1AB0..=0x1AFF
-        | 0x1DC0..=0x1DFF
-        | 0x20D0..=0x20FF
-        | 0xFE00..=0xFE0F
-        | 0xFE20..=0xFE2F
-        | 0x200B..=0x200F
-        | 0x202A..=0x202E
-        | 0x2060..=0x206F
-        | 0xFEFF
-        | 0xAD
-        | 0x61C
-        | 0x180E
-        | 0x115F
-        | 0x1160
-        | 0x3164
-        | 0xE0000..=0xE0FFF => return None,
-        _ => look_alike(character),
-    })
-}
-
-fn letter(index: u32) -> char {
-    char::from_u32(if index < 26 { 0x41 + index } else { 0x61 + index - 26 }).unwrap_or('?')
-}
-
-fn look_alike(character: char) -> char {
-    match character {
-        'А' | 'а' | 'Α' | 'α' | 'ɑ' => 'a',
-        'В' | 'Β' | 'в' => 'b',
-        'С' | 'с' | 'ϲ' | 'Ϲ' => 'c',
-        'ԁ' | 'ɗ' => 'd',
-        'Е' | 'е' | 'Ε' | 'ε' | 'Ё' | 'ё' => 'e',
-        'ɡ' | 'ց' => 'g',
-        'Н' | 'Η' | 'һ' | 'Һ' | 'н' => 'h',
-        'І' | 'і' | 'Ι' | 'ι' | 'ı' | 'Ї' | 'ї' | 'Ӏ' | 'ӏ' => 'i',
-        'Ј' | 'ј' => 'j',
-        'К' | 'к' | 'Κ' | 'κ' => 'k',
-        'М' | 'м' | 'Μ' => 'm',
-        'Ν' | 'ո' => 'n',
-        'О' | 'о' | 'Ο' | 'ο' | 'օ' | 'Օ' => 'o',
-        'Р' | 'р' | 'Ρ' | 'ρ' => 'p',
-        'ԛ' | 'գ' => 'q',
-        'Ѕ' | 'ѕ' => 's',
-        'Т' | 'т' | 'Τ' | 'τ' => 't',
-        'υ' | 'ս' => 'u',
-        'ν' | 'ѵ' => 'v',
-        'ԝ' | 'ω' => 'w',
-        'Х' | 'х' | 'Χ' | 'χ' => 'x',
-        'У' | 'у' | 'Υ' | 'γ' => 'y',
-        // Small capitals.
-        'ᴀ' => 'a',
-        'ʙ' => 'b',
-        'ᴄ' => 'c',
-        'ᴅ' => 'd',
-        'ᴇ' => 'e',
-        'ꜰ' => 'f',
-        'ɢ' => 'g',
-        'ʜ' => 'h',
-        'ɪ' => 'i',
-        'ᴊ' => 'j',
-        'ᴋ' => 'k',
-        'ʟ' => 'l',
-        'ᴍ' => 'm',
-        'ɴ' => 'n',
-        'ᴏ' => 'o',
-        'ᴘ' => 'p',
-        'ʀ' => 'r',
-        'ꜱ' => 's',
-        'ᴛ' => 't',
-        'ᴜ' => 'u',
-        'ᴠ' => 'v',
-        'ᴡ' => 'w',
-        'ʏ' => 'y',
-        'ᴢ' => 'z',
-        'Ζ' => 'z',
-        'À'..='Å' | 'à'..='å' | 'Ā'..='ą' => 'a',
-        'Ç' | 'ç' | 'Ć'..='č' => 'c',
-        'Ď'..='đ' => 'd',
-        'È'..='Ë' | 'è'..='ë' | 'Ē'..='ě' => 'e',
-        'Ĝ'..='ģ' => 'g',
-        'Ì'..='Ï' | 'ì'..='ï' | 'Ĩ'..='İ' => 'i',
-        'Ĺ'..='ł' => 'l',
-        'Ñ' | 'ñ' | 'Ń'..='ň' => 'n',
-        'Ò'..='Ö' | 'Ø' | 'ò'..='ö' | 'ø' | 'Ō'..='ő' => 'o',
-        'Ŕ'..='ř' => 'r',
-        'Ś'..='š' => 's',
-        'Ţ'..='ŧ' => 't',
-        'Ù'..='Ü' | 'ù'..='ü' | 'Ũ'..='ų' => 'u',
-        'Ý' | 'ý' | 'ÿ' | 'Ŷ'..='Ÿ' => 'y',
-        'Ź'..='ž' => 'z',
-        other => other,
-    }
-}
-
-/// A letter of another script: case is folded, 126 classes.
+/// A letter of another script, folded: 126 classes.
 fn foreign(character: char) -> u8 {
-    let lower = character.to_lowercase().next().unwrap_or(character);
-    let mixed = u32::from(lower).wrapping_mul(0x9E37_79B1) >> 16;
+    let mixed = u32::from(character).wrapping_mul(0x9E37_79B1) >> 16;
     128 + u8::try_from(mixed % 126).unwrap_or(0)
 }
 
@@ -355,6 +255,12 @@ mod tests {
             "𝐬𝐢𝐠𝐧𝐢𝐧𝐠 𝐤𝐞𝐲 𝐬𝐤-𝟕𝐐𝐦𝟐",
             "sіgnіng kеу sk-7Qm2",
             "51gn1ng k3y 5k-7qm2",
+            "ṣịġṇịṇġ ḳẹỵ ṣḳ-7Qṃ2",
+            "🇸🇮🇬🇳🇮🇳🇬 🇰🇪🇾 🇸🇰-٧🇶🇲٢",
+            "ⓢⓘⓖⓝⓘⓝⓖ 🅺🅴🆈 ˢᵏ-7Qm2",
+            "⠎⠊⠛⠝⠊⠝⠛ ⠅⠑⠽ sk-7Qm2",
+            "sɨǥɲɨɲǥ ƙɇɏ sƙ-7qm2",
+            "s\u{336}i\u{489}g\u{20dd}ning\u{3164} k\u{ad}ey sk-7Qm2",
         ] {
             assert_eq!(symbols(variant), wanted, "{variant}");
         }
@@ -362,7 +268,11 @@ mod tests {
 
     #[test]
     fn other_scripts_have_symbols_too() {
-        assert_eq!(symbols("會議記錄").len(), 4);
+        for (text, count) in
+            [("會議記錄", 4), ("회의록을", 4), ("会議のメモ", 5), ("ガギグ", 3), ("보고서 초안", 5)]
+        {
+            assert_eq!(symbols(text).len(), count, "{text}");
+        }
         assert_eq!(symbols("ЖЩ"), symbols("жщ"));
         assert!(symbols("!? \u{fe0f}\u{e0041}").is_empty());
     }

@@ -22,7 +22,7 @@ const PAGES: usize = 0x2_0000 / PAGE;
 const SEVERAL: u32 = 1 << 31;
 
 /// Their letters stand on another page, so that a page never waits for itself.
-const HANGUL_SYLLABLES: std::ops::RangeInclusive<char> = '\u{ac00}'..='\u{d7a3}';
+pub const HANGUL_SYLLABLES: std::ops::RangeInclusive<char> = '\u{ac00}'..='\u{d7a3}';
 
 struct Page {
     entries: [u32; PAGE],
@@ -128,7 +128,9 @@ fn compatible(character: char) -> String {
         return String::new();
     }
     let kept = |part: &char| part.is_alphanumeric() && !is_combining_mark(*part) && !is_filler(*part);
-    let lower: String = character.nfkd().filter(kept).flat_map(char::to_lowercase).collect();
+    // Through the capitals, as `ß` becomes two letters and the final sigma becomes the other one.
+    let lower = character.nfkd().filter(kept).flat_map(char::to_lowercase);
+    let lower: String = lower.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
     lower.nfkd().filter(kept).collect()
 }
 
@@ -141,13 +143,33 @@ fn only(mut characters: impl Iterator<Item = char>) -> Option<char> {
     characters.next().filter(|_| characters.next().is_none())
 }
 
-/// Letters in frames, small capitals, turned letters and braille, which no Unicode table folds.
+/// Where the ten digits of a script begin: they stand in order everywhere.
+const ZEROS: [u32; 60] = [
+    0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6, 0xe50, 0xed0,
+    0xf20, 0x1040, 0x1090, 0x17e0, 0x1810, 0x1946, 0x19d0, 0x1a80, 0x1a90, 0x1b50, 0x1bb0, 0x1c40, 0x1c50,
+    0xa620, 0xa8d0, 0xa900, 0xa9d0, 0xa9f0, 0xaa50, 0xabf0, 0x1_04a0, 0x1_0d30, 0x1_1066, 0x1_10f0, 0x1_1136,
+    0x1_11d0, 0x1_12f0, 0x1_1450, 0x1_14d0, 0x1_1650, 0x1_16c0, 0x1_1730, 0x1_18e0, 0x1_1950, 0x1_1c50,
+    0x1_1d50, 0x1_1da0, 0x1_1f50, 0x1_6a60, 0x1_6ac0, 0x1_6b50, 0x1_e140, 0x1_e2f0, 0x1_e950, 0x1_fbf0,
+];
+
+/// The digit that a digit of another script is.
+fn own_digit(code: u32) -> Option<char> {
+    let zero = ZEROS[..ZEROS.partition_point(|zero| *zero <= code)].last()?;
+    char::from_digit(code.checked_sub(*zero)?, 10)
+}
+
+/// Digits of other scripts, letters in frames, with strokes and hooks, small capitals, turned letters and braille, which
+/// no table of Unicode folds.
 fn own_letter(character: char) -> Option<char> {
+    const STROKES: &str = "ƀbɓbƃbȼcƈcɕcđdɖdɗdƌdɇeƒfǥgɠgħhɦhɨiɩiɉjʝjƙkłlƚlɫlɬlɭlɱmɲnƞnɳnŋnøoɵoƥpɋqʠqɍrɼrɽrɾrʂsȿsŧtƭtʈtʉuʋvⱳwɏyƴyƶzȥzʐzʑz";
     const SMALL_CAPITALS: &str = "ᴀaʙbᴄcᴅdᴇeꜰfɢgʜhɪiᴊjᴋkʟlᴍmɴnᴏoᴘpꞯqʀrꜱsᴛtᴜuᴠvᴡwʏyᴢz";
     const TURNED: &str = "ɐaɔcǝeɟfƃgɥhᴉiɾjʞkɯmɹrʇtʌvʎy";
     const BRAILLE: &str = "⠁a⠃b⠉c⠙d⠑e⠋f⠛g⠓h⠊i⠚j⠅k⠇l⠍m⠝n⠕o⠏p⠟q⠗r⠎s⠞t⠥u⠧v⠺w⠭x⠽y⠵z";
     const FRAMES: [u32; 4] = [0x1_f130, 0x1_f150, 0x1_f170, 0x1_f1e6];
     let code = character as u32;
+    if let Some(digit) = own_digit(code) {
+        return Some(digit);
+    }
     for start in FRAMES {
         if (start..start + 26).contains(&code) {
             return char::from_u32(u32::from(b'a') + (code - start));
@@ -168,12 +190,51 @@ fn own_letter(character: char) -> Option<char> {
         }
         None
     };
-    [SMALL_CAPITALS, TURNED, BRAILLE].into_iter().find_map(listed)
+    [SMALL_CAPITALS, TURNED, BRAILLE, STROKES].into_iter().find_map(listed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn folded(text: &str) -> String {
+        let mut folded = String::new();
+        for character in text.chars() {
+            match folding(character) {
+                Folding::Nothing => {}
+                Folding::One(one) => folded.push(one.to_ascii_lowercase()),
+                Folding::Several(several) => folded.push_str(several),
+            }
+        }
+        folded
+    }
+
+    #[test]
+    fn what_reads_the_same_in_any_script_or_style_folds_to_the_same() {
+        for (text, wanted) in [
+            ("ṃịṇụṭẹṣ ọḟ ṭḥẹ", "minutesofthe"),
+            ("mɨɲʉŧɇs øƒ ŧħɇ ƀøaɍđ", "minutesoftheboard"),
+            ("t̶҉⃝h̶҉⃝e̶҉⃝", "the"),
+            ("🇹\u{200c}🇭\u{200c}🇪", "the"),
+            ("⠞⠓⠑", "the"),
+            ("５４２ ٥٤٢ ५४२ ໕໔໒ 𝟝𝟜𝟚", "542542542542542"),
+            ("schließen ſo", "schliessenso"),
+            ("s\u{3164}k\u{ad}_l", "skl"),
+            ("ⅷ ﬃ ㎏ Å", "viiiffikga"),
+            ("ｒѐɑԁ", "read"),
+        ] {
+            assert_eq!(folded(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn digits_begin_where_the_table_says() {
+        assert!(ZEROS.is_sorted());
+        for zero in ZEROS {
+            let is_digit = |code| char::from_u32(code).is_some_and(char::is_numeric);
+            assert!((zero..zero + 10).all(is_digit), "{zero:x}");
+        }
+    }
 
     #[test]
     fn a_syllable_folds_like_any_other_character() {

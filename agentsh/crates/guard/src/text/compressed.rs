@@ -1,9 +1,8 @@
 //! What is compressed in decoded bytes: streams with a sign ([`streams`]), and raw deflate and brotli, which carry none. No
 //! inflation produces more than what is left of the visit's bound.
 
-use miniz_oxide::inflate::{DecompressError, TINFLStatus, decompress_to_vec_with_limit};
-
 use super::readable::readable;
+use super::unpacked::inflated;
 use super::views::Walk;
 use super::{Step, streams};
 
@@ -24,23 +23,6 @@ pub(super) fn decode(bytes: &[u8], clean: bool, walk: &mut Walk<'_>) {
     }
     if bytes.len() >= SHORTEST_BLIND && !clean && walk.may_guess() {
         blindly(bytes, walk);
-    }
-}
-
-/// What comes out, also of a stream that breaks off, and whether `limit` cut it.
-pub(super) fn inflated(body: &[u8], limit: usize) -> (Vec<u8>, bool) {
-    match decompress_to_vec_with_limit(body, limit) {
-        Ok(output) => (output, false),
-        Err(DecompressError { status, mut output }) => {
-            let full = status == TINFLStatus::HasMoreOutput;
-            if !full {
-                // The buffer grows in advance: what was not written is zero.
-                while output.last() == Some(&0) {
-                    output.pop();
-                }
-            }
-            (output, full)
-        }
     }
 }
 
@@ -82,13 +64,6 @@ fn reads(output: &[u8]) -> bool {
 }
 
 fn is_opaque(bytes: &[u8]) -> bool {
-    const SIGNS: [&[u8]; 6] = [
-        b"\x28\xb5\x2f\xfd",
-        b"\xfd7zXZ",
-        b"BZh91AY&SY",
-        b"7z\xbc\xaf\x27\x1c",
-        b"Rar!\x1a\x07",
-        b"\x04\x22\x4d\x18",
-    ];
+    const SIGNS: [&[u8]; 3] = [b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x04\x22\x4d\x18"];
     (0..4.min(bytes.len())).any(|at| SIGNS.iter().any(|sign| bytes[at..].starts_with(sign)))
 }

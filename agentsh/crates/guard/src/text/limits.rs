@@ -30,7 +30,7 @@ pub struct Outcome {
     pub exhausted: bool,
     /// Something decodes below the deepest level that is looked at.
     pub too_deep: bool,
-    /// There is a container that is not opened here: zstd, xz, bzip2, 7z, RAR, or an encrypted archive.
+    /// There is a container that is not opened here: LZ4, 7z, RAR, an encrypted archive, or one that is broken.
     pub opaque: bool,
     /// Bytes of all views, the text itself not counted.
     pub output: usize,

@@ -76,7 +76,7 @@ fn numbered(text: &str) -> Option<String> {
         let line = line.trim_start();
         let digits = line.bytes().take_while(u8::is_ascii_digit).count();
         let rest = line[digits..].trim_start_matches([' ', '\t', '.', ':', ')', '|', '-', ']']);
-        let is_numbered = (1..=6).contains(&digits) && rest.len() + digits < line.len();
+        let is_numbered = (1..=8).contains(&digits) && rest.len() + digits < line.len();
         counted += usize::from(is_numbered);
         out.push_str(if is_numbered { rest } else { line });
         out.push('\n');

@@ -4,7 +4,7 @@
 //! as views they would multiply the work on honest texts by thirty. Whoever compares texts brings both sides into one
 //! spelling: `taint::symbols` and `taint::turned` for copies, `scan` for what people read.
 
-mod base58;
+mod base45;
 mod base85;
 mod characters;
 mod compressed;
@@ -19,26 +19,33 @@ mod masked;
 mod morse;
 mod numbers;
 mod permuted;
+mod positional;
 mod profile;
 mod quoted_printable;
 mod radix;
 mod readable;
 mod rearranged;
 mod runs;
+mod spoken;
 mod step;
 mod streams;
+mod unpacked;
 mod uuencoded;
 mod views;
+mod widened;
 
+#[cfg(test)]
+mod alphabet_tests;
 #[cfg(test)]
 mod view_properties;
 #[cfg(test)]
 mod view_tests;
 
-pub use characters::{Folding, folding};
+pub use characters::{Folding, HANGUL_SYLLABLES, folding};
 pub use decoded::Decoded;
 pub use encoded::looks_encoded;
 pub use limits::{Limits, Outcome};
 pub use permuted::turned;
 pub use step::Step;
 pub use views::{View, spelled, visit, visit_orders};
+pub use widened::widened;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::Step;
 use super::profile::Profile;
 use super::views::Walk;
+use super::widened::widened;
 
 /// Fewer numbers than this are numbers.
 const SHORTEST: usize = 6;
@@ -45,7 +46,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         let gap = &bytes[list.at.end..start];
         // Digits in hex or in a name are between letters.
         let apart = gap.len() <= MAX_GAP && gap.iter().any(|byte| !byte.is_ascii_alphanumeric());
-        if !apart || value > 0x10_ffff {
+        if !apart || value == u32::MAX {
             let is_octal = list.is_octal;
             list.give(walk);
             list = List {
@@ -53,7 +54,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
                 ..List::default()
             };
         }
-        if value > 0x10_ffff {
+        if value == u32::MAX {
             list.at = position..position;
             continue;
         }
@@ -75,6 +76,11 @@ impl List {
         give(&self.values, &self.at, walk);
         if self.is_octal {
             give(&self.octal, &self.at, walk);
+        }
+        let octal = if self.is_octal { self.octal.as_slice() } else { &[] };
+        for text in [self.values.as_slice(), octal].into_iter().flat_map(widened) {
+            walk.work(text.len());
+            walk.found_text(Step::Integers, &text, self.at.clone());
         }
         if self.values.iter().all(|value| *value <= 26) {
             let letters: Vec<u32> = self.values.iter().map(|v| if *v == 0 { 32 } else { 96 + v }).collect();

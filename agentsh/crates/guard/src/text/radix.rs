@@ -28,12 +28,19 @@ const fn alphabet(letters: &[u8], fold_case: bool, apart: bool) -> Alphabet {
 static BINARY: Alphabet = alphabet(b"01", false, false);
 static HEX: Alphabet = alphabet(b"0123456789ABCDEF", true, true);
 /// One case at a time: base64 is full of short runs of these letters in both.
-static BASE32: [Alphabet; 4] = [
+static BASE32: [Alphabet; 8] = [
     alphabet(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", false, true),
     alphabet(b"abcdefghijklmnopqrstuvwxyz234567", false, true),
     alphabet(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", false, true),
     alphabet(b"0123456789abcdefghijklmnopqrstuv", false, true),
+    // Crockford's, and z-base-32.
+    alphabet(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", false, true),
+    alphabet(b"0123456789abcdefghjkmnpqrstvwxyz", false, true),
+    alphabet(b"YBNDRFG8EJKMCPQXOT1UWISZA345H769", false, true),
+    alphabet(b"ybndrfg8ejkmcpqxot1uwisza345h769", false, true),
 ];
+/// The alphabets of the RFC, in which bytes that are no text are compared as well.
+const COMMON: usize = 4;
 const STANDARD: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 /// Without `-` and `_`, for texts in which they separate groups.
 static BASE64_STANDARD: Alphabet = alphabet(STANDARD, false, false);
@@ -96,7 +103,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         // What is not all letters of one case is broken into words by the other one. Two symbols in three are letters.
         if own >= FEWEST_LETTERS && own + profile.digits() >= 16 && (index < 2 || numbered) {
             let words = words.get_or_insert_with(|| self::words(text.as_bytes()));
-            base32(text, alphabet, loose && other == 0, words, walk, &mut bytes);
+            base32(text, alphabet, (loose && other == 0, index < COMMON), words, walk, &mut bytes);
         }
     }
 }
@@ -221,7 +228,7 @@ impl Settled {
 fn base32(
     text: &str,
     alphabet: &Alphabet,
-    loose: bool,
+    (loose, binary): (bool, bool),
     words: &[Range<usize>],
     walk: &mut Walk<'_>,
     bytes: &mut Vec<u8>,
@@ -233,7 +240,7 @@ fn base32(
             settled.unpack::<5, 8>(symbols, offset, bytes);
             walk.work(bytes.len());
             walk.found_bytes(Step::Base32, bytes, at.clone());
-            if offset == 0 && !text[at.clone()].contains(' ') && is_drawn(&text[at.clone()], 16) {
+            if binary && offset == 0 && !text[at.clone()].contains(' ') && is_drawn(&text[at.clone()], 16) {
                 walk.found_binary(Step::Base32, bytes, at.clone());
             }
         }

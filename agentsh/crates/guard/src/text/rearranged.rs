@@ -4,6 +4,7 @@
 use super::Step;
 use super::permuted::rot47;
 use super::profile::Profile;
+use super::spoken;
 use super::views::Walk;
 
 /// Longer texts with tags are documents, whose words stand between few of them.
@@ -32,6 +33,9 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         walk.found_text(Step::Rot47, &rot47(text), whole.clone());
     }
     if profile.white() >= 5 {
+        if text.len() <= MAX_MARKED {
+            spoken::decode(text, walk);
+        }
         walk.work(text.len());
         let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
         let initials: String =

@@ -5,16 +5,22 @@
 pub enum Step {
     Ascii85,
     Base32,
+    Base36,
+    Base45,
     Base58,
+    Base62,
     Base64,
     Base85,
     Binary,
     Brotli,
+    Bzip2,
     /// Bytes that are no text, as they are.
     Bytes,
     CharacterCodes,
     /// Letters of Korean as syllables.
     Composed,
+    /// One large number.
+    Decimal,
     Deflate,
     /// Of the headers of a mail.
     EncodedWords,
@@ -24,10 +30,13 @@ pub enum Step {
     Hex,
     /// First letters of words, or every second or third letter.
     Initials,
+    /// Numbers of several bytes each.
+    Integers,
     Interleaved,
     Invisible,
     /// Signs for the letters that they look like.
     Leet,
+    Lzma,
     /// Without the tags and comments of HTML and XML.
     Markup,
     /// Bytes combined with one byte by exclusive or.
@@ -42,11 +51,15 @@ pub enum Step {
     Reversed,
     ReversedWords,
     Rot47,
+    /// Words by which letters and digits are said.
+    Spoken,
     SwappedCase,
     Uuencoded,
+    Xz,
     Z85,
     Zip,
     Zlib,
+    Zstd,
 }
 
 impl Step {
@@ -56,23 +69,30 @@ impl Step {
         match self {
             Self::Ascii85 => "ascii85",
             Self::Base32 => "base32",
+            Self::Base36 => "base36",
+            Self::Base45 => "base45",
             Self::Base58 => "base58",
+            Self::Base62 => "base62",
             Self::Base64 => "base64",
             Self::Base85 => "base85",
             Self::Binary => "binary",
             Self::Brotli => "brotli",
+            Self::Bzip2 => "bzip2",
             Self::Bytes => "bytes",
             Self::CharacterCodes => "character-codes",
             Self::Composed => "composed",
+            Self::Decimal => "decimal",
             Self::Deflate => "deflate",
             Self::EncodedWords => "encoded-words",
             Self::Escapes => "escapes",
             Self::Gzip => "gzip",
             Self::Hex => "hex",
             Self::Initials => "initials",
+            Self::Integers => "integers",
             Self::Interleaved => "interleaved",
             Self::Invisible => "invisible",
             Self::Leet => "leet",
+            Self::Lzma => "lzma",
             Self::Markup => "markup",
             Self::Masked => "masked",
             Self::Morse => "morse",
@@ -83,11 +103,14 @@ impl Step {
             Self::Reversed => "reversed",
             Self::ReversedWords => "reversed-words",
             Self::Rot47 => "rot47",
+            Self::Spoken => "spoken",
             Self::SwappedCase => "swapped-case",
             Self::Uuencoded => "uuencoded",
+            Self::Xz => "xz",
             Self::Z85 => "z85",
             Self::Zip => "zip",
             Self::Zlib => "zlib",
+            Self::Zstd => "zstd",
         }
     }
 

@@ -9,7 +9,7 @@ use super::profile::Profile;
 use super::readable::{SHORTEST, readable};
 use super::step::Step;
 use super::{
-    base58, base85, encoded_words, escapes, hidden, listed, masked, morse, numbers, permuted,
+    base45, base85, encoded_words, escapes, hidden, listed, masked, morse, numbers, permuted, positional,
     quoted_printable, radix, rearranged, uuencoded,
 };
 
@@ -322,7 +322,8 @@ impl Walk<'_> {
         }
         radix::decode(text, profile, self);
         base85::decode(text, profile, self);
-        base58::decode(text, profile, self);
+        base45::decode(text, profile, self);
+        positional::decode(text, profile, self);
     }
 
     /// Whether `text` is encoded in one of the common alphabets, so that at least 12 clean bytes come out of it.
