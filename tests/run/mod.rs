@@ -40,4 +40,5 @@ mod suggestions;
 mod telemetry;
 mod terminal;
 mod ui;
+mod ui_routes;
 mod vet_url;

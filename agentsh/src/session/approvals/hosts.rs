@@ -65,6 +65,7 @@ impl Hosts {
             from: None,
             is_copy: false,
             host: Some(host.to_owned()),
+            login: None,
             rule: rule.to_string(),
             why: "no rule names this host".to_owned(),
             asked_at: now.as_secs(),

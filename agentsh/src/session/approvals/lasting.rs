@@ -32,13 +32,16 @@ fn with_host(before: &str, line: &str) -> String {
     }
 }
 
-/// The narrowest line that answers this question.
+/// The narrowest line that answers this question; empty where none does.
 #[must_use]
 pub fn lasting_line(item: &Item, any_arguments: bool) -> String {
     // JSON is YAML, and quotes what has to be quoted.
     let text = |text: &str| serde_json::Value::String(text.to_owned()).to_string();
     if let Some(host) = &item.host {
         return format!("- {}", text(host));
+    }
+    if item.login.is_some() {
+        return String::new();
     }
     let tool = if item.from.is_some() { "*" } else { &item.name };
     let mut entry = format!("server: {}, tool: {}", text(&item.server), text(tool));
@@ -59,6 +62,9 @@ pub fn lasting_line(item: &Item, any_arguments: bool) -> String {
 /// # Errors
 /// When it is not on disk, or when the file says something else than approvals.
 pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<(PathBuf, String), String> {
+    if item.login.is_some() {
+        return Err("a login lasts by itself, and no line of a policy gives it; approve it once".to_owned());
+    }
     let failed = |error: io::Error| format!("cannot write it down: {error}");
     let directory = config_home.join("agentsh");
     let file = directory.join(APPROVED_FILE);

@@ -3,6 +3,7 @@
 
 mod hosts;
 mod lasting;
+mod logins;
 mod socket;
 mod tell;
 mod terminal;
@@ -11,7 +12,7 @@ mod webhook;
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,7 @@ use super::content::{self, since_1970};
 
 pub use hosts::Hosts;
 pub use lasting::{lasting_line, remember};
+pub use logins::FurtherRights;
 pub use socket::{Asking, Said, ask, sockets};
 pub use tell::{hint, notice};
 pub use terminal::Terminal;
@@ -49,6 +51,8 @@ enum Key {
     Call { server: ServerId, name: String, arguments: String, interface: Option<String> },
     /// Connections of the agent to a host.
     Host(String),
+    /// Further rights of the user's login to a server.
+    Login { server: ServerId, scopes: String },
     /// What goes from one server to another: this text, or whatever it is.
     Flow { from: ServerId, to: ServerId, what: Carried },
 }
@@ -97,6 +101,9 @@ pub struct Item {
     /// A host that the agent wants to reach: the question is about no call.
     #[serde(default)]
     pub host: Option<String>,
+    /// The command that logs in with further rights: the question is about them, and a yes begins the login.
+    #[serde(default)]
+    pub login: Option<String>,
     /// Which rule asks, as `file:line (key)`.
     pub rule: String,
     pub why: String,
@@ -131,6 +138,18 @@ struct State {
 #[derive(Clone)]
 pub struct Approvals(Rc<Inner>);
 
+/// The same for what the session itself holds.
+#[derive(Clone, Debug)]
+pub struct Elsewhere(Weak<Inner>);
+
+impl Elsewhere {
+    /// None: the session is about to end.
+    #[must_use]
+    pub fn there(&self) -> Option<Approvals> {
+        self.0.upgrade().map(Approvals)
+    }
+}
+
 struct Inner {
     session: Rc<Session>,
     hook: Option<webhook::Hook>,
@@ -150,6 +169,11 @@ impl Approvals {
     pub fn new(session: Rc<Session>) -> Self {
         let hook = webhook::Hook::of(&session);
         Self(Rc::new(Inner { session, hook, terminal: OnceCell::new(), state: RefCell::default() }))
+    }
+
+    #[must_use]
+    pub fn elsewhere(&self) -> Elsewhere {
+        Elsewhere(Rc::downgrade(&self.0))
     }
 
     /// From now on questions are put on the terminal of the agent, whose processes do nothing meanwhile.
@@ -187,7 +211,7 @@ impl Approvals {
                 wanted.is_none() || wanted.as_ref() == found
             };
             match key {
-                Key::Host(_) => false,
+                Key::Host(_) | Key::Login { .. } => false,
                 Key::Flow { from, to, what } => {
                     let copy = if let Carried::Copy(hash) = what { Some(hash) } else { None };
                     approved.server == to.0
@@ -244,7 +268,9 @@ impl Approvals {
         let item = item(format!("{short}-{}", state.asked));
         let (answer, heard) = oneshot::channel();
         let asked = self.0.hook.as_ref().and_then(|hook| hook.ask(self, &item));
-        let shown = self.0.terminal.get().and_then(|terminal| terminal.ask(self, &item));
+        // A login needs the browser, and maybe the agent's terminal: it is not stopped for that.
+        let terminal = self.0.terminal.get().filter(|_| item.login.is_none());
+        let shown = terminal.and_then(|terminal| terminal.ask(self, &item));
         if shown.is_none() {
             tell::tell(&self.0.session, &item);
         }
@@ -293,7 +319,7 @@ impl Approvals {
         // A refusal of a call stays one for the session; a yes only when that was said. What goes between two servers is
         // asked again: one refused text is no verdict on the next.
         let lasts = match (&key, is_yes) {
-            (Key::Call { .. } | Key::Host(_), false) => true,
+            (Key::Call { .. } | Key::Host(_) | Key::Login { .. }, false) => true,
             (Key::Flow { .. }, false) => false,
             // There is nothing in the call that another one would not have: the same question each time.
             (Key::Flow { what: Carried::Nothing, .. }, true) => true,
@@ -367,6 +393,7 @@ impl Approve for Approvals {
             from: from.map(|from| from.0),
             is_copy,
             host: None,
+            login: None,
             rule: rule.to_string(),
             why: call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default(),
             asked_at: now.as_secs(),
