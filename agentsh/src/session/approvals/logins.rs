@@ -98,6 +98,7 @@ impl Approvals {
             is_copy: false,
             host: None,
             login: Some(wanted.command.clone()),
+            is_change: false,
             rule: RuleRef::default_rule("login").to_string(),
             why: wanted.why.clone(),
             asked_at: now.as_secs(),

@@ -1,6 +1,7 @@
 //! Questions that a person has to answer: what waits, what was answered, and for how long an answer holds. They are asked
 //! outside: by `agentsh approvals` over a socket of the session that no sandbox reaches.
 
+mod changes;
 mod hosts;
 mod lasting;
 mod logins;
@@ -104,6 +105,9 @@ pub struct Item {
     /// The command that logs in with further rights: the question is about them, and a yes begins the login.
     #[serde(default)]
     pub login: Option<String>,
+    /// The tool is not what was trusted, and nothing else is asked: a yes that lasts makes its new definition the pin.
+    #[serde(default)]
+    pub is_change: bool,
     /// Which rule asks, as `file:line (key)`.
     pub rule: String,
     pub why: String,
@@ -305,6 +309,10 @@ impl Approvals {
         (rule, patience): (RuleRef, Duration),
     ) -> Verdict {
         let mut waiting = Waiting { approvals: &self, item: &item, since: Instant::now(), is_over: false };
+        if item.is_change {
+            // So that the person can look at the difference.
+            self.0.session.keep_interfaces().await;
+        }
         let answer = tokio::time::timeout(patience, heard).await;
         waiting.is_over = true;
         let since = waiting.since;
@@ -331,6 +339,9 @@ impl Approvals {
         drop(state);
         let word = if is_yes { ApprovalWord::Approved } else { ApprovalWord::Denied };
         self.decided(&item, word, is_yes.then_some(scope), &by, since);
+        if is_yes {
+            self.accept_change(&item, scope).await;
+        }
         match is_yes {
             true => Verdict::new(Outcome::Allow, Reason::Approved, rule),
             false => Verdict::new(Outcome::Block, Reason::ApprovalDenied, rule),
@@ -382,6 +393,11 @@ impl Approve for Approvals {
         let patience = self.0.session.policy.mcp.approvals.wait();
         let now = since_1970();
         let is_copy = matches!(&key, Key::Flow { what: Carried::Copy(_), .. });
+        let is_change = definition.is_some() && changes::asks_nothing_else(call.decision);
+        let mut why = call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default();
+        if is_change {
+            why = changes::with_hint(&why, call.server);
+        }
         let put = self.put(|id| Item {
             id,
             session: self.0.session.id.to_string(),
@@ -394,8 +410,9 @@ impl Approve for Approvals {
             is_copy,
             host: None,
             login: None,
+            is_change,
             rule: rule.to_string(),
-            why: call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default(),
+            why,
             asked_at: now.as_secs(),
             expires_at: (now + patience).as_secs(),
         });
