@@ -322,8 +322,6 @@ impl Approvals {
             self.decided(&item, ApprovalWord::TimedOut, None, "", since);
             return Verdict::new(Outcome::Block, Reason::ApprovalTimedOut, rule);
         };
-        let mut state = self.0.state.borrow_mut();
-        let remembered = if is_yes { &mut state.granted } else { &mut state.denied };
         // A refusal of a call stays one for the session; a yes only when that was said. What goes between two servers is
         // asked again: one refused text is no verdict on the next.
         let lasts = match (&key, is_yes) {
@@ -333,10 +331,13 @@ impl Approvals {
             (Key::Flow { what: Carried::Nothing, .. }, true) => true,
             (_, true) => scope != ApprovalScope::Once,
         };
-        if lasts && remembered.len() < MOST_REMEMBERED {
-            remembered.insert(key);
+        if lasts {
+            let mut state = self.0.state.borrow_mut();
+            let remembered = if is_yes { &mut state.granted } else { &mut state.denied };
+            if remembered.len() < MOST_REMEMBERED {
+                remembered.insert(key);
+            }
         }
-        drop(state);
         let word = if is_yes { ApprovalWord::Approved } else { ApprovalWord::Denied };
         self.decided(&item, word, is_yes.then_some(scope), &by, since);
         if is_yes {
